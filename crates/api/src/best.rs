@@ -14,9 +14,11 @@ pub struct Best {
     pub bytes: u64,
     /// Level of the intervals, 0 to 1.
     pub level: f64,
-    /// Host with the shortest time; `None` = too close to call, or nothing is known.
+    /// Host with the shortest time; `None` = the times are too close to rank, or no host has a
+    /// forecast.
     pub best: Option<String>,
-    /// Hosts that cannot be told from the first one, including it; empty if `best` is known.
+    /// The first host, and the hosts with times too close to the first one's to rank them; empty if
+    /// there is a `best`.
     pub too_close_to_call: Vec<String>,
     /// Hosts with a forecast, the fastest first.
     pub hosts: Vec<BestHost>,
@@ -49,7 +51,7 @@ pub struct BestHost {
     pub loss: Option<BestPart>,
 }
 
-/// A forecast of one quantity, from which the time of a [`BestHost`] follows.
+/// A forecast of one quantity, from which the transfer time of a [`BestHost`] is computed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BestPart {
@@ -59,7 +61,7 @@ pub struct BestPart {
     pub lower: f64,
     /// Upper end of its interval, in the unit of the quantity.
     pub upper: f64,
-    /// How it is known: `measured` or `composed`.
+    /// Source of the forecast: `measured` or `composed`.
     pub basis: Word,
     /// Age of the newest measurement, in seconds; `None` if its time label is ahead of now, or if
     /// the forecast is composed.
@@ -69,7 +71,8 @@ pub struct BestPart {
     /// arrival, in seconds; `None` = it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead_s: Option<f64>,
-    /// Hosts of the path that it was composed along, both ends included; `None` = measured.
+    /// Hosts on the path from which the forecast was composed, both ends included; `None` = the
+    /// forecast is measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<Vec<String>>,
 }
@@ -84,11 +87,11 @@ pub struct UnknownHost {
     pub reason: String,
 }
 
-/// A forecast with its interval, in the unit of what is estimated.
+/// A forecast with its interval, in the unit of the forecast quantity.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Estimate {
-    /// Forecast, in that unit.
+    /// Forecast, in the unit of the quantity.
     pub forecast: f64,
     /// Lower end of its interval, in that unit.
     pub lower: f64,

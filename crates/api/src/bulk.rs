@@ -10,33 +10,34 @@ use crate::Word;
 pub struct TestList {
     /// Whether the station takes part in bulk tests.
     pub bulk: bool,
-    /// What bulk tests may cost, and have cost.
+    /// Time and bytes that bulk tests may use, and have used.
     pub budget: TestBudget,
     /// Time until the station's next turn, in seconds; `None` = there is no peer to test.
     pub next_turn_s: Option<f64>,
     /// Number of turns in which every peer refused.
     pub turns_skipped: u64,
-    /// Number of turns put off because this host had no place or budget for a test.
+    /// Number of turns put off because this host could not start the test: a different bulk
+    /// transfer ran, the budget was used up, or iperf3 was missing.
     pub turns_deferred: u64,
     /// Tests, the newest first.
     pub tests: Vec<Test>,
 }
 
-/// What bulk tests may cost, and have cost.
+/// Time and bytes that bulk tests may use, and have used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TestBudget {
-    /// Most time and bytes of all tests in an hour.
+    /// Largest time and number of bytes of all tests in an hour.
     pub per_hour: TestCost,
-    /// Most time and bytes of one test.
+    /// Largest time and number of bytes of one test.
     pub per_test: TestCost,
     /// Time and bytes spent in the last hour.
     pub spent: TestSpent,
-    /// What is left of `per_hour`.
+    /// Time and bytes of `per_hour` that are still unused.
     pub left: TestCost,
 }
 
-/// What bulk tests have cost, by this station's role.
+/// Time and bytes used by bulk tests, by this station's role.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TestSpent {
@@ -72,9 +73,9 @@ pub struct Test {
     pub on_demand: bool,
     /// Its longest intended duration, in seconds.
     pub test_s: f64,
-    /// Its real duration, in seconds; `None` = not known, or it still runs.
+    /// Its real duration, in seconds; `None` = not known, or the test still runs.
     pub duration_s: Option<f64>,
-    /// Bytes sent or received; `None` = not known, or it still runs.
+    /// Bytes sent or received; `None` = not known, or the test still runs.
     pub bytes: Option<u64>,
     /// Goodput of the test, in bit/s.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,7 +83,7 @@ pub struct Test {
     /// Why the stream ended: `full`, `bytes` or `early`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<Word>,
-    /// Program that made it, if not the station's own stream: `iperf3`.
+    /// Program that made the test, `iperf3`; absent if the station's own stream made it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub with: Option<Word>,
     /// Why it failed or was refused.
@@ -101,9 +102,9 @@ pub struct Test {
 pub enum TestState {
     /// It has begun and not ended.
     Running,
-    /// It gave a rate; at the target, bytes arrived.
+    /// The test measured a rate; at the target, this means that bytes arrived.
     Done,
-    /// It began and gave no rate.
+    /// The test began and measured no rate.
     Failed,
     /// It did not begin, because one end refused it.
     Refused,

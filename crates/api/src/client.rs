@@ -182,7 +182,7 @@ impl Client {
     /// Sends a request once, and waits for the head of the response.
     ///
     /// # Errors
-    /// [`Trouble`], at `until` at the latest.
+    /// [`Trouble`] if the request fails; the call returns at `until` at the latest.
     pub async fn ask(&self, ask: &Ask<'_>, until: Instant) -> Result<Answer, Trouble> {
         let request = self.request(ask).map_err(|error| Trouble::Unreached(Cause::of(&error)))?;
         match timeout_at(until, self.http.request(request)).await {
@@ -237,7 +237,8 @@ impl Answer {
     /// The whole body, `bytes_max` bytes at most.
     ///
     /// # Errors
-    /// As [`next`](Self::next), and [`Trouble::Lost`] if the body has more than `bytes_max` bytes.
+    /// The errors of [`next`](Self::next), and [`Trouble::Lost`] if the body has more than
+    /// `bytes_max` bytes.
     pub async fn whole(mut self, bytes_max: usize, until: Instant) -> Result<Vec<u8>, Trouble> {
         let mut text = Vec::new();
         while let Some(bytes) = self.next(until).await? {
@@ -272,14 +273,14 @@ fn bearer(token: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// The error of rustls for a first response that is not TLS.
+/// The error of rustls if the first bytes from the server are not TLS.
 const NO_TLS: &str = "InvalidContentType";
 
-/// A host that does not accept a connection for this long is taken for unreachable.
+/// A host that does not accept a connection within this time counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Shorter than the 20 s for which a station keeps an idle connection, so that the station does not
-/// close one that is about to be used.
+/// Time for which the client keeps an idle connection. A station keeps one for 20 s, so the station
+/// does not close a connection that the client is about to use.
 const IDLE: Duration = Duration::from_secs(10);
 
 const HEAD_BYTES_MAX: usize = 64 << 10;

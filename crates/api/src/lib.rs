@@ -1,4 +1,5 @@
-//! Types of a station's HTTP API (docs/spec/api.md): requests and responses, as JSON holds them.
+//! Types of a station's HTTP API (docs/spec/api.md): requests and responses, in the form that they
+//! have in JSON.
 //!
 //! The station serialises the types that clients deserialise, so each shape is defined once. A test
 //! compares all of them with the OpenAPI document, [`OPENAPI`]. The order of the fields is the
@@ -24,7 +25,8 @@
 //! error.
 //!
 //! The feature `client` adds the module `client`: an HTTP client for asynchronous and for blocking
-//! callers. Without it the crate has no networking. It does not validate values: the station does.
+//! callers. Without it the crate has no networking. The crate does not validate values, because the
+//! station validates them.
 #![allow(missing_docs)]
 
 mod best;

@@ -18,7 +18,7 @@ pub struct Series<'a> {
     pub quantity: Cow<'a, str>,
     /// Unit of its values: `s`, `bit/s`, `ratio`, `bytes`, or empty.
     pub unit: Word,
-    /// Number of values that the forecasts learned.
+    /// Number of values from which the forecasts are made.
     pub count: u64,
     /// Number of failed measurements.
     pub failures: u64,
@@ -77,7 +77,7 @@ pub struct Point {
     /// `Some(true)` = the other end refused the connection, and `value` is the time of the refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<bool>,
-    /// Median forecast of the value, in the series' unit, issued before it was seen.
+    /// Median forecast of the value, in the series' unit, issued before the value was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forecast: Option<f64>,
     /// Lower end of the forecast's interval, in the series' unit.
@@ -109,7 +109,7 @@ pub struct Event<'a> {
     pub next: Option<Forecasts<'a>>,
 }
 
-/// How many events the reader of a live stream missed, because it read too slowly.
+/// A notice to the reader of a live stream that it read too slowly and missed events.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Lag {
     /// Number of events that were missed.
@@ -129,7 +129,7 @@ pub struct Forecasts<'a> {
     pub unit: Word,
     /// Time of the newest value, in seconds since 1970-01-01 UTC.
     pub time_s: f64,
-    /// Number of values that the forecasts learned.
+    /// Number of values from which the forecasts are made.
     pub count: u64,
     /// Level of the interval, 0 to 1.
     pub level: f64,
@@ -241,14 +241,14 @@ pub struct Latency<'a> {
     pub mean_s: Option<f64>,
     /// Longest of `count` exchanges, in seconds; `None` = none had a response.
     pub max_s: Option<f64>,
-    /// Median in seconds; exchanges without a response count as the slowest. `None` = the quantile
-    /// is among these.
+    /// Median in seconds; exchanges without a response count as the slowest. `None` = the median is
+    /// an exchange without a response.
     pub p50_s: Option<f64>,
-    /// 90 % quantile in seconds, as `p50_s`.
+    /// 90 % quantile in seconds; `None` as for `p50_s`.
     pub p90_s: Option<f64>,
-    /// 99 % quantile in seconds, as `p50_s`.
+    /// 99 % quantile in seconds; `None` as for `p50_s`.
     pub p99_s: Option<f64>,
-    /// 99.9 % quantile in seconds, as `p50_s`.
+    /// 99.9 % quantile in seconds; `None` as for `p50_s`.
     pub p99_9_s: Option<f64>,
 }
 
@@ -270,7 +270,8 @@ pub struct NewRecord {
     /// Sequence number of the record, 1 to 2^53; required with an origin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
-    /// Name of what measured; `None` = the origin, else the station's host.
+    /// Name of the host or program that measured; `None` = the origin, or the station's host if
+    /// there is no origin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Name of what was measured; `None` = the source.

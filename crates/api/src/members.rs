@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewInvitation {
-    /// Name of the station to invite; `None` = the first name that uses the invitation.
+    /// Name of the station to invite; `None` = any station: the first one to use the invitation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -45,7 +45,7 @@ pub struct Member {
     pub name: Option<String>,
     /// ID of the invitation.
     pub id: String,
-    /// When it was invited, in seconds since 1970-01-01 UTC.
+    /// Time of the invitation, in seconds since 1970-01-01 UTC.
     pub created_s: u64,
     /// Whether the station is in the directory now.
     pub registered: bool,

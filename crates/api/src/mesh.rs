@@ -4,17 +4,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::Word;
 
-/// The part of a station in its mesh.
+/// State of a station's membership in its mesh.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Mesh {
     /// Name of this station.
     pub host: String,
-    /// `host` (it serves the mesh), `member` or `archive`.
+    /// Role of the station: `host` (serves the mesh), `member` or `archive`.
     pub role: Word,
     /// Engine of the mesh: `local`, `remote` or `nats`.
     pub engine: Word,
-    /// URL of the station that was joined; `None` = none was.
+    /// URL of the station through which this station joined the mesh; `None` = it joined no other
+    /// station.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joined: Option<String>,
     /// Name of this station's site.
@@ -45,7 +46,7 @@ pub struct Directory {
     /// Time for which the directory has been unreachable, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub away_s: Option<f64>,
-    /// Time for which the directory could be read but took no writes, in seconds.
+    /// Time for which the directory has been readable without accepting writes, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only_s: Option<f64>,
     /// Set if another station uses this one's name; a sentence.
@@ -71,7 +72,7 @@ pub struct PeerCounts {
 pub struct Spool {
     /// Number of records that wait.
     pub records: u64,
-    /// Most records that may wait.
+    /// Largest number of records that may wait.
     pub records_max: u64,
     /// Whether the station rejects new records because the spool is full.
     pub is_full: bool,
@@ -106,12 +107,12 @@ pub struct PeerList {
 pub struct Peer {
     /// Name of the peer.
     pub host: String,
-    /// `up`, `lost` or `ignored`.
+    /// State of the peer: `up`, `lost` or `ignored`.
     pub state: Word,
     /// Why it is ignored, or what is wrong although it is up, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When its state began, in seconds since 1970-01-01 UTC.
+    /// Time at which the peer's state began, in seconds since 1970-01-01 UTC.
     pub since_s: f64,
     /// Addresses that the peer registered.
     pub addresses: Vec<String>,
@@ -143,7 +144,7 @@ pub struct DroppedAddress {
 /// One change of a peer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerEvent {
-    /// Number of the event. Numbers rise, also over a restart of the station.
+    /// Number of the event. Numbers increase, also after a restart of the station.
     pub id: u64,
     /// What happened to the peer.
     pub event: PeerChange,

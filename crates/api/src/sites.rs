@@ -4,15 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Estimate, Word};
 
-/// Sites according to the forecasts, and the station's own position.
+/// Sites according to the forecasts, and this station's own site and role in it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sites {
     /// Name of this station.
     pub host: String,
-    /// `propose`, or `auto` if the station takes a proposal by itself.
+    /// How the station gets its site: `propose` (an operator accepts a proposal) or `auto` (the
+    /// station accepts it).
     pub mode: Word,
-    /// Time that a proposal must hold before `auto` takes it, in seconds.
+    /// Time for which a proposal must stay the same before `auto` accepts it, in seconds.
     pub hold_s: f64,
     /// Present position of the station, and where it was set.
     pub now: SiteOrigin,
@@ -28,7 +29,7 @@ pub struct Sites {
     pub sites: Vec<Site>,
     /// Hosts without a usable forecast of a round trip.
     pub unknown: Vec<String>,
-    /// Number of hosts beyond the most that are considered.
+    /// Number of hosts that were not considered, because there are too many.
     pub left_out: usize,
 }
 
@@ -54,7 +55,7 @@ pub struct SiteOrigin {
     pub from: Word,
 }
 
-/// A position that the station takes after a wait.
+/// A site and role that the station will accept after a wait.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PendingPosition {
@@ -82,7 +83,7 @@ pub struct Site {
     pub within: Option<Estimate>,
     /// Nearest host outside the site; `None` = not known.
     pub next: Option<NextHost>,
-    /// Hosts outside the site that may as well be in it.
+    /// Hosts outside the site that could equally belong to it by their forecasts.
     pub too_close_to_call: Vec<String>,
 }
 
@@ -104,7 +105,8 @@ pub struct NextHost {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Acceptance {
-    /// The only site to accept; `None` = whichever is proposed.
+    /// Name of the site to accept, so that no other proposal is accepted; `None` = any proposed
+    /// site.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
 }

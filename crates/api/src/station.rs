@@ -16,11 +16,11 @@ pub struct Station {
     pub uptime_s: f64,
     /// Time of the start, in seconds since 1970-01-01 UTC.
     pub started_s: f64,
-    /// How often a page that cannot stream requests again, in seconds.
+    /// Interval of requests of a page that cannot use a live stream, in seconds.
     pub page_period_s: f64,
     /// Number of series in memory.
     pub series: usize,
-    /// Most series in memory.
+    /// Largest number of series in memory.
     pub series_max: usize,
     /// Whether the request comes from the station's own host.
     pub from_this_host: bool,
@@ -36,7 +36,7 @@ pub struct Station {
 pub struct Echo {
     /// Path of the WebSocket, relative to the station's address.
     pub path: Word,
-    /// Most bytes of one transfer.
+    /// Largest size of one transfer, in bytes.
     pub transfer_bytes_max: u64,
     /// Whether the station stores what pages report.
     pub keeps: bool,
@@ -57,7 +57,8 @@ pub struct Health {
     pub uptime_s: f64,
     /// Age of the newest measurement, in seconds; `None` = there is none.
     pub last_measurement_age_s: Option<f64>,
-    /// Time since the archive last acknowledged records, in seconds; `None` = it has not yet.
+    /// Time since the archive last acknowledged records, in seconds; `None` = the archive has
+    /// acknowledged none.
     pub last_append_age_s: Option<f64>,
     /// Number of records in memory that wait for the archive.
     pub spool_records: u64,

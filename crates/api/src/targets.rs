@@ -18,11 +18,11 @@ pub struct TargetList {
 pub struct Target {
     /// Name of the target, as in its series.
     pub target: String,
-    /// Quantities to measure; empty = those that it answers.
+    /// Quantities to measure; empty = all quantities to which the target responds.
     pub quantities: Vec<String>,
     /// Time between measurements, in seconds.
     pub period_s: f64,
-    /// Where it was set: `default`, `config`, `added` or `mesh`.
+    /// Source of the target: `default`, `config`, `added` or `mesh`.
     pub from: Word,
 }
 
@@ -32,7 +32,7 @@ pub struct Target {
 pub struct NewTarget {
     /// Address to measure: `host:port`, `http://…` or `https://…`.
     pub target: String,
-    /// Quantities to measure; empty = those that it answers.
+    /// Quantities to measure; empty = all quantities to which the target responds.
     #[serde(default)]
     pub quantities: Vec<String>,
     /// Time between measurements, in seconds, at least 0.1; `None` = the station's default.

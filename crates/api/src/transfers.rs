@@ -20,7 +20,7 @@ pub struct TransferList {
 pub struct Transfer {
     /// ID of the transfer in requests.
     pub id: String,
-    /// `sender` or `receiver`, the part of this station.
+    /// Role of this station: `sender` or `receiver`.
     pub role: Word,
     /// Progress or result of the transfer.
     pub state: TransferState,
@@ -58,7 +58,7 @@ pub struct LostPackets {
     pub host: u64,
     /// Packets lost in the network.
     pub network: u64,
-    /// Packets lost at an unknown place.
+    /// Packets lost without a known cause.
     pub unknown: u64,
 }
 
@@ -74,9 +74,10 @@ pub enum TransferState {
     Verifying,
     /// All files arrived and have their names.
     Done,
-    /// It ended too early. What arrived is kept, and the same transfer resumes there.
+    /// The transfer ended before all files arrived. The received bytes are kept, and the same
+    /// transfer can resume after them.
     Failed,
-    /// A request ended it.
+    /// A request cancelled the transfer.
     Cancelled,
     /// No sender came in time.
     Expired,

@@ -37,7 +37,7 @@ impl<'de> Deserializer<'de> for Fields<'_> {
     }
 }
 
-/// The properties of an object, and those that it always has.
+/// The properties of an object, and the ones among them that are always present.
 #[derive(Debug, Default, PartialEq)]
 struct Object {
     properties: BTreeSet<String>,
@@ -55,14 +55,14 @@ fn of<'de, T: Deserialize<'de> + Serialize + Default>() -> Object {
     Object { properties, required: keys(&serde_json::to_value(T::default()).unwrap()) }
 }
 
-/// The properties of these JSON texts together; required are those in all of them.
+/// All properties of these JSON texts; the required ones are those that every text has.
 fn written(texts: &[String]) -> Object {
     let all = texts.iter().map(|text| keys(&serde_json::from_str(text).unwrap()));
     let required = all.clone().reduce(|one, other| &one & &other).unwrap();
     Object { properties: all.flatten().collect(), required }
 }
 
-/// Each object of the API, by its place in the document.
+/// Each object of the API, keyed by its path in the document.
 fn shapes() -> BTreeMap<String, Object> {
     let event = PeerEvent {
         id: 0,
@@ -221,7 +221,7 @@ fn every_property_is_in_a_type_and_every_field_in_the_document() {
     }
 }
 
-/// Each reference of a request or response is to one of the schemas.
+/// Each reference in a request or response names an existing schema.
 #[test]
 fn every_path_refers_to_a_schema_with_a_type() {
     let document: Value = serde_json::from_str(OPENAPI).unwrap();

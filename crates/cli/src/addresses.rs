@@ -83,7 +83,7 @@ fn is_shared(ip: Ipv4Addr) -> bool {
 /// Prefixes of the names that Docker, Podman, libvirt and LXC give to interfaces on the host.
 const INNER: [&str; 7] = ["docker", "br-", "veth", "virbr", "lxc", "podman", "cni"];
 
-/// Most addresses returned: a longer list would have to be searched.
+/// Maximum number of addresses returned, so that a person finds the right one at once.
 const LINES_MAX: usize = 4;
 
 #[cfg(test)]

@@ -71,7 +71,8 @@ fn table(hosts: &[BestHost]) -> String {
     let longest = |time: fn(&BestHost) -> f64| hosts.iter().map(time).fold(0.0, f64::max);
     let axis = (
         hosts.iter().map(|host| host.lower).fold(f64::INFINITY, f64::min),
-        // One very long interval must not compress the others.
+        // Limit the axis, so that one very long interval does not make all others too short to
+        // read.
         longest(|host| host.upper).min(AXIS * longest(|host| host.forecast)),
     );
     let interval = format!("{:.0} % INTERVAL", 100.0 * Interval::DEFAULT_LEVEL);
@@ -94,7 +95,7 @@ fn table(hosts: &[BestHost]) -> String {
 fn bar([lower, value, upper]: [f64; 3], (first, last): (f64, f64)) -> String {
     let place = |time: f64| {
         let share = (time / first).ln() / (last / first).ln();
-        // With a single time, the axis has no length.
+        // If all times are equal, the axis has length 0, and `share` is not finite.
         if share.is_finite() { (share.clamp(0.0, 1.0) * (BAR - 1) as f64).round() as usize } else { 0 }
     };
     let (from, at, until) = (place(lower), place(value), place(upper));
@@ -131,7 +132,7 @@ fn basis(host: &BestHost) -> String {
 /// Share of datagrams lost, with the upper end of its interval, which is rounded up.
 fn loss(host: &BestHost) -> String {
     let Some(loss) = &host.loss else { return "?".into() };
-    // 1e-9 keeps rounding errors of a double from adding a digit.
+    // Subtract 1e-9, so that a rounding error of a double does not raise the last digit.
     let upper = (1e3 * loss.upper - 1e-9).ceil().max(0.0);
     format!("{:.1} % (to {:.1} %)", (1e3 * loss.forecast).round() / 10.0, upper / 10.0)
 }
@@ -139,8 +140,8 @@ fn loss(host: &BestHost) -> String {
 /// Width of a bar, in characters.
 const BAR: usize = 24;
 
-/// The axis ends at the longest interval, or at this multiple of the longest forecast if that is
-/// shorter.
+/// The axis ends at this multiple of the longest forecast, or at the end of the longest interval if
+/// that end comes earlier.
 const AXIS: f64 = 4.0;
 
 const EXAMPLES: &str = "Examples:

@@ -156,7 +156,7 @@ fn classify(asked: &Asked) -> Result<(), Problem> {
         flush_if(is_live, &mut out)?;
     }
     let answered = follow(asked, &judge, source, &mut out);
-    // Print the rows before a bad line, too.
+    // Also print the rows before a bad line.
     out.flush()?;
     match answered {
         Ok(0) => Err(empty(&name)),
@@ -230,8 +230,8 @@ fn flush_if(live: bool, out: &mut impl Write) -> io::Result<()> {
     if live { out.flush() } else { Ok(()) }
 }
 
-/// A model has a few hundred numbers, and the library refuses a longer file; this limit bounds the
-/// memory that a wrong file takes.
+/// Maximum bytes read from a model file, so that a wrong file takes little memory. A model has a
+/// few hundred numbers.
 const MODEL_BYTES_MAX: u64 = 1 << 20;
 /// Large enough that reading and writing files costs few system calls.
 const BUFFER_BYTES: usize = 64 * 1024;

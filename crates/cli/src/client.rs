@@ -258,15 +258,17 @@ pub(crate) fn token_of(state: &Path) -> Option<String> {
 /// Limit from the first handshake to the last byte; longer than the station's own limit for
 /// storing.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// A station that restarts answers again within this time; later, it counts as gone.
+/// Maximum time for which a stream waits for a station that restarts. After this time the station
+/// counts as gone.
 const FOLLOW_PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two attempts to connect.
 const FOLLOW_PAUSE: Duration = Duration::from_secs(1);
-/// Three intervals of the comments that keep a stream alive.
+/// Maximum silence of a stream: three intervals of the comments that keep a stream alive.
 const FOLLOW_SILENCE: Duration = Duration::from_secs(45);
-/// Longest line of a stream; an event contains an entry of the directory.
+/// Maximum bytes of a line of a stream. The longest lines are events, which contain an entry of the
+/// directory.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// Longest answer; those to these verbs are far shorter.
+/// Maximum bytes of an answer; the answers that the verbs request are far shorter.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 #[cfg(test)]
@@ -302,7 +304,7 @@ mod tests {
     fn a_station_that_drips_bytes_is_left_at_the_deadline() {
         let (address, thread) = station(|mut stream| {
             stream.write_all(b"HTTP/1.1 200 OK\r\nA: ").expect("written");
-            // Without end: each byte arrives before a single read would time out.
+            // Send a header without end. Each byte arrives before a single read would time out.
             while stream.write_all(b"H").is_ok() {
                 thread::park_timeout(Duration::from_millis(5));
             }

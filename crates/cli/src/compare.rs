@@ -1,7 +1,8 @@
 //! `barograph compare`: are two series of the same thing equivalent, and equally predictable?
 //!
 //! The comparison is that of Krintz and Wolski, "JavaNws: The Network Weather Service for the
-//! Desktop" (1999), §4 and §5. They compare measurements by C and by Java; here, any two series.
+//! Desktop" (1999), §4 and §5. The paper compares measurements by C and by Java; this verb compares
+//! any two series.
 
 mod print;
 
@@ -136,7 +137,7 @@ fn better(args: &Args, a: &Series, b: &Series) -> Result<Better, Problem> {
     }
 }
 
-/// The word for a choice on the command line.
+/// Name of a choice, as it is given on the command line.
 fn word(choice: impl ValueEnum) -> String {
     choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -45,7 +45,7 @@ pub(crate) fn bad_input(message: impl Display) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Prints one line on standard error; a closed standard error is ignored.
+/// Prints one line on standard error; does nothing if standard error is closed.
 pub(crate) fn say(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "barograph: {message}");
 }

@@ -84,7 +84,7 @@ impl From<PresetName> for Preset {
 }
 
 impl PresetName {
-    /// The chosen rule, else the one that the preset is made for.
+    /// The chosen rule, else the rule for which the preset is designed.
     #[must_use]
     pub(crate) fn rule(self, select: Option<RuleName>) -> RuleName {
         match (select, self) {
@@ -117,7 +117,7 @@ impl From<RuleName> for Rule {
 }
 
 impl Args {
-    /// The chosen rule, else the one that the preset is made for.
+    /// The chosen rule, else the rule for which the preset is designed.
     #[must_use]
     pub(crate) fn rule(&self) -> Rule {
         self.preset.rule(self.select).into()
@@ -143,7 +143,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn forecast(args: &Args) -> Result<(), Problem> {
     let name = if args.file == Path::new("-") { "standard input".to_owned() } else { shown(&args.file) };
     if args.file == Path::new("-") {
-        // A descriptor without metadata is not a file that a drawing could overwrite.
+        // If standard input has no metadata, it is not a file, so the drawing cannot overwrite it.
         let input = io::stdin().as_fd().try_clone_to_owned().and_then(|input| File::from(input).metadata());
         if input.is_ok_and(|input| is_plot(args, &input)) {
             return Err(overwriting(&name));
@@ -166,8 +166,8 @@ fn forecast(args: &Args) -> Result<(), Problem> {
 
 /// Updates the battery with every value of `input`, and prints the steps or the answer.
 ///
-/// A `live` input gets each row at once, and its values that are not finite are skipped with a
-/// warning. In a file they are an error, because they can be corrected there.
+/// With a `live` input, each row is printed at once, and a value that is not finite is skipped with
+/// a warning. In a file such a value is an error, because the user can correct the file.
 fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<(), Problem> {
     let level = args.level();
     let config = Config { preset: args.preset.into(), rule: args.rule(), levels: vec![level] };
@@ -197,7 +197,7 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
             }
         };
         let observed = args.steps || recorder.is_some();
-        // Without times in the input, `time_s` is the count.
+        // If the input has no times, `time_s` is the number of values read.
         let issued = if observed { print::Issued::of(&battery, level, Some(sample.time_s)) } else { None };
         battery.update_at(sample.value, sample.time_s)?;
         if let Some(lifetime) = &mut lifetime {
@@ -283,7 +283,7 @@ fn overwriting(name: &str) -> Problem {
 
 /// Warns that a value is skipped.
 fn warn(name: &str, what: &dyn std::fmt::Display) {
-    // Standard error may be closed; the forecasts are the result.
+    // Ignore errors: standard error may be closed, and the result of the command is the forecasts.
     let _ = writeln!(io::stderr(), "barograph: warning: {name}: {what}; skipped");
 }
 

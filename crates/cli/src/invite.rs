@@ -80,8 +80,8 @@ pub(crate) fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
 /// Withdraws an invitation that no other host could use, and returns the reason.
 fn withdraw(client: &Client, invitation: &Invitation, address: SocketAddr) -> Failure {
     let known = invitation.name.as_deref().unwrap_or(&invitation.id);
-    // If this fails, the open invitation is useless to other hosts; the sentence below matters
-    // more.
+    // Ignore a failure: no other host can use the invitation that stays open, and the user needs
+    // the sentence below more than this error.
     let _ = client.delete(&format!("/v1/members?name={}", percent::encode(known)));
     Failure::Failed(format!(
         "this station listens on {address}, which other hosts cannot reach; start it with \
@@ -104,9 +104,10 @@ pub(crate) fn members(args: &MembersArgs) -> Result<ExitCode, Failure> {
 }
 
 /// URL at which other hosts reach a station that listens on `address` and advertises `advertised`:
-/// the first advertised or listening address that other hosts can reach, because they may not know
-/// the name. The URL has the name if there is no such address. With HTTPS it has the name unless
-/// other hosts can reach `address`, because the certificate contains the name.
+/// it contains the first of the advertised addresses and `address` that other hosts can reach,
+/// because other hosts may not know the name. The URL has the name if there is no such address.
+/// With HTTPS it has the name unless other hosts can reach `address`, because the certificate
+/// contains the name.
 fn join_url(is_https: bool, host: &str, address: SocketAddr, advertised: &[SocketAddr]) -> String {
     let scheme = if is_https { "https" } else { "http" };
     let is_one = |address: &&SocketAddr| is_real(address);

@@ -126,7 +126,8 @@ fn list(words: &[String]) -> String {
 /// Formats seconds since 1970 as `2026-01-01 00:00:00Z`. The date is `civil_from_days` of Howard
 /// Hinnant's "chrono-Compatible Low-Level Date Algorithms".
 fn utc(time_s: f64) -> String {
-    // The time comes from elsewhere; years after 9999 are not shown.
+    // The time comes from outside this program, so it may be wrong; a time before 1970 or after the
+    // year 9999 is shown as `?`.
     if !(0.0..253_402_300_800.0).contains(&time_s) {
         return "?".into();
     }
@@ -146,7 +147,8 @@ fn utc(time_s: f64) -> String {
 
 /// Longest cell, in characters: the width of a terminal.
 const CELL_MAX: usize = 80;
-/// Width of the host column of events, which arrive one by one: the widest name is unknown.
+/// Width of the host column of events. It is fixed, because events arrive one by one, so the
+/// longest name is unknown.
 const HOST_WIDTH: usize = 16;
 
 const EXAMPLES: &str = "Examples:

@@ -32,10 +32,10 @@ pub(crate) struct Args {
     /// Rate of a test, in Mbit/s
     #[arg(long, value_name = "MBIT", default_value_t = 100.0)]
     rate: f64,
-    /// Largest share of a host's time for tests, in percent, both ends counted [default: 1]
+    /// Maximum share of a host's time for tests, in percent, both ends counted [default: 1]
     #[arg(long, value_name = "PERCENT")]
     share: Option<f64>,
-    /// Most bytes of a host's tests in an hour, both ends counted [default: 1250000000]
+    /// Maximum bytes of a host's tests in an hour, both ends counted [default: 1250000000]
     #[arg(long, value_name = "B", value_parser = parse_bytes)]
     bytes_per_hour: Option<u64>,
     /// Plan and count as Gloperf did: each pair takes one turn for bandwidth and one for latency
@@ -137,7 +137,7 @@ fn table(layout: Layout, config: &PlanConfig, expectation: &Expectation, asked: 
     lines.join("\n")
 }
 
-/// Totals of two numbers over all hosts: ordinary ones and representatives.
+/// Sums of two numbers over all hosts: ordinary hosts and representatives.
 fn of_mesh(layout: Layout, expectation: &Expectation, of: impl Fn(f64, Cost) -> (f64, f64)) -> (f64, f64) {
     let one = expectation.representative;
     let representatives = one.map_or(0.0, |_| f64::from(layout.sites));
@@ -185,7 +185,7 @@ fn limit(config: &PlanConfig, expectation: &Expectation) -> String {
     }
 }
 
-/// A time with as many digits as a plan is accurate to.
+/// Formats a time with no more digits than the accuracy of a plan justifies.
 fn span(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     let minutes = (seconds / 60.0).round() as u64;
@@ -218,7 +218,8 @@ struct PlanJson {
     mesh: StartedJson,
 }
 
-/// Tests that are started in an hour. A host takes part in as many again, which its peers start.
+/// Tests that are started in an hour. A host also takes part in the same number of tests that its
+/// peers start.
 #[derive(Serialize)]
 struct StartedJson {
     tests_per_hour: f64,

@@ -126,7 +126,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if any_failed { ExitCode::from(1) } else { ExitCode::SUCCESS }
 }
 
-/// The experiments to run; without `--quantity`, the target's answer decides.
+/// Returns the experiments to run: those for `--quantity`, else all that the target supports
+/// according to its answer.
 fn plan(
     args: &Args,
     target: &Target,
@@ -211,7 +212,7 @@ struct MeasuredJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     raw: Option<f64>,
     tcp_info: Option<TcpInfoJson<'a>>,
-    /// Present only if it is true.
+    /// This key is present only if its value is true.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<bool>,
 }

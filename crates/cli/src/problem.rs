@@ -36,7 +36,8 @@ impl Problem {
         Self::Failed(format!("{}: cannot be written: {}", shown(path), cause(error)))
     }
 
-    /// Error of a series; a read that fails is no mistake in its content.
+    /// Error of a series: [`Problem::Failed`] if its file could not be read, because then its
+    /// content is not wrong; else [`Problem::Input`].
     pub(crate) fn of_series(name: impl Display, error: impl Display, is_unread: bool) -> Self {
         let text = format!("{name}: {error}");
         if is_unread { Self::Failed(text) } else { Self::Input(text) }

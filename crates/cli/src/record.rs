@@ -99,8 +99,8 @@ fn stream(args: &Args, client: &Client) -> ExitCode {
 
 /// Sends samples with their line numbers; returns how many the station refused.
 ///
-/// The station accepts all of a request or nothing. After a refusal, each sample is sent alone, and
-/// the bad ones are reported.
+/// The station accepts either all samples of a request or none. After a refusal, each sample is
+/// sent in a request of its own, and each refused sample is reported.
 fn send(args: &Args, client: &Client, batch: &[(u64, Sample)]) -> Result<u64, (u64, Trouble)> {
     let Some((last, _)) = batch.last() else { return Ok(0) };
     let all: Vec<&Sample> = batch.iter().map(|(_, sample)| sample).collect();
@@ -127,8 +127,8 @@ fn send(args: &Args, client: &Client, batch: &[(u64, Sample)]) -> Result<u64, (u
     Ok(skipped)
 }
 
-/// Reads lines in a thread, so that a slow answer does not block the pipe, and waiting lines are
-/// sent in one request.
+/// Starts a thread that reads lines and sends them to the returned channel. So a slow answer does
+/// not block the pipe, and the lines that wait can be sent in one request.
 fn read_lines() -> Receiver<String> {
     let (sender, receiver) = sync_channel(BATCH_MAX);
     std::thread::spawn(move || {
@@ -187,9 +187,9 @@ fn parse(text: &str) -> Result<Sample, String> {
     }
 }
 
-/// Half of what the station accepts in one request.
+/// Maximum number of lines in one request: half of the number that the station accepts.
 const BATCH_MAX: usize = 500;
-/// Most bytes of a line. The rest of a longer line is read as further lines.
+/// Maximum bytes of a line. The rest of a longer line is read as further lines.
 const LINE_BYTES_MAX: u64 = 4096;
 
 const EXAMPLES: &str = "Examples:

@@ -53,10 +53,10 @@ pub(crate) struct Args {
     /// Accept symbolic links; a link that leads out of DIR is never followed
     #[arg(long)]
     links: bool,
-    /// Most bytes of a transfer, such as 10GB or 1GiB; each name counts as 4 KiB or more
+    /// Maximum bytes of a transfer, such as 10GB or 1GiB; each name counts as 4 KiB or more
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     quota: Option<u64>,
-    /// Most files, directories and links of a transfer [default: 1048576]
+    /// Maximum number of files, directories and links of a transfer [default: 1048576]
     #[arg(long, value_name = "N")]
     max_files: Option<u64>,
     /// Accept senders that have the key of this certificate (SHA-256), without the receiver
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(config) => config,
         Err(message) => return bad_input(message),
     };
-    // First of all, so that no signal arrives during start-up unhandled.
+    // Handle signals before the receiver starts, so that no signal during start-up is unhandled.
     let stop = match options::stop_on_signal(&show) {
         Ok(stop) => stop,
         Err(error) => return failed(format!("cannot handle signals: {error}")),
@@ -121,7 +121,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Prints the command that sends files, once for each address at which others may reach this host.
+/// Prints the command that sends files, once for each address at which other hosts may reach this
+/// host.
 fn invite(args: &Args, host: &Host, fingerprint: &str, show: &Show) {
     let address = host.local_addr();
     let kept = unfinished(&args.directory);
@@ -151,7 +152,7 @@ fn invite(args: &Args, host: &Host, fingerprint: &str, show: &Show) {
         address.port()
     ));
     for line in lines {
-        // A closed standard output is no error: senders may have the address already.
+        // If standard output is closed, continue: senders may have the address already.
         print(format_args!("barograph send PATH… {line}"));
     }
     if !args.allow.is_empty() || args.identity.authorities.is_some() {
@@ -187,7 +188,7 @@ fn config(args: &Args, identity: Identity) -> Result<HostConfig, String> {
             .map_err(|error| format!("cannot create {shown}: {}", barograph_study::input::cause(&error)))?;
     }
     match std::fs::metadata(&args.directory) {
-        // Report it now, not to the first sender.
+        // Check permissions now, so that the user gets the error, not the first sender.
         Ok(metadata) if metadata.is_dir() => access(&args.directory, Access::WRITE_OK | Access::EXEC_OK)
             .map_err(|error| {
                 format!("cannot write to {shown}: {}", barograph_study::input::cause(&error.into()))
@@ -213,7 +214,8 @@ fn config(args: &Args, identity: Identity) -> Result<HostConfig, String> {
         udp_ports: args.udp_ports.clone(),
         directory: args.directory.clone(),
         destination,
-        // With a permanent identity, the receiver address stays the same.
+        // If the identity is permanent, use its token, so that the receiver address stays the same
+        // after a restart.
         token: args.identity.identity.as_ref().map(|_| identity.token()),
         identity: Some(identity),
         trust: args.identity.trust(&args.allow)?,
@@ -238,8 +240,8 @@ fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     if first <= last { Ok(first..=last) } else { Err(wrong()) }
 }
 
-/// Most concurrent transfers: more would share the same disk and path, and each needs threads and
-/// memory of its own.
+/// Maximum number of concurrent transfers. They share the same disk and path, and each needs
+/// threads and memory of its own.
 const TRANSFERS_MAX: usize = 8;
 
 const AFTER_HELP: &str = "\

@@ -30,9 +30,9 @@ pub(crate) struct Args {
     /// --authorities
     #[arg(value_name = "ADDRESS|HOST[:PORT]")]
     to: String,
-    /// Another receiver of the same directory, on storage that both share. It gets the remaining
-    /// data if the first receiver dies, is unreachable, or loses packets by its CPU for long; may
-    /// be repeated
+    /// A further receiver of the same directory, on storage that all receivers share. It gets the
+    /// remaining data if the first receiver dies, is unreachable, or loses packets by its CPU for
+    /// long; may be repeated
     #[arg(long = "fallback", alias = "or", value_name = "ADDRESS|HOST[:PORT]")]
     others: Vec<String>,
     /// SHA-256 fingerprint of the receiver's certificate, as `barograph recv` prints it; may be
@@ -126,13 +126,14 @@ fn config(args: &Args) -> Result<SendConfig, String> {
 }
 
 /// Directory for the hashes of unfinished transfers: `$XDG_STATE_HOME/barograph/sending`, or the
-/// same under `~/.local/state`. Without it, files are read twice.
+/// same under `~/.local/state`. Without this directory, a resumed transfer reads its files twice.
 fn memory() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state =
         variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")))?;
     let directory = state.join("barograph/sending");
-    // Sending works without it, such as with a read-only home.
+    // Ignore errors: sending also works without the directory, for example if the home directory is
+    // read-only.
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).ok()?;
     Some(directory)
 }
@@ -165,8 +166,9 @@ fn to(args: &Args, text: &str) -> Result<To, String> {
     Ok(To::Host { host, port, trust })
 }
 
-/// The fallback receivers, which share the storage of the first. All are given alike: a receiver
-/// address and a certificate would make two different transfers there.
+/// The fallback receivers, which share the storage of the first. All receivers must be given in the
+/// same form, by receiver address or by host, because the two forms would identify two different
+/// transfers on that storage.
 fn others(args: &Args) -> Result<Vec<To>, String> {
     if args.others.iter().any(|other| other.contains("://") != args.to.contains("://")) {
         return Err("with --fallback, give all receivers by receiver address, or all by host".into());

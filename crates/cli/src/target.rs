@@ -73,7 +73,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks the arguments without the station, so that mistakes are reported even if it is down.
+/// Checks the arguments without a request to the station, so that mistakes are reported even if the
+/// station does not run.
 fn check(target: &str, quantities: &[String], period_s: Option<f64>) -> Result<(), String> {
     if let Some(seconds) = period_s
         && !(seconds.is_finite() && 0.0 < seconds)

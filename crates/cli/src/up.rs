@@ -50,7 +50,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    // The NATS client logs every attempt to connect; the station logs the result.
+    // Do not log events of the NATS client by default: it logs every attempt to connect, and the
+    // station logs the result.
     let filter = match args.log.as_str() {
         level @ ("error" | "warn" | "info") => format!("{level},async_nats=off"),
         other => other.into(),
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(config) => config,
         Err(error) => return refuse_config(&error),
     };
-    // First of all, so that no signal arrives during start-up unhandled.
+    // Handle signals before anything else, so that no signal during start-up is unhandled.
     let signals = match signals::listen() {
         Ok(signals) => signals,
         Err(error) => return failed(format!("cannot handle signals: {error}")),
@@ -187,8 +188,8 @@ fn usual_file() -> Option<PathBuf> {
     Some(base.join("barograph/barograph.toml")).filter(|path| path.exists())
 }
 
-/// Limit for storing at a stop. Measurements wait at most a second for their commit; a disk that
-/// needs longer than this is broken.
+/// Time limit for storing measurements when the station stops. A measurement waits at most a second
+/// for its commit, so a disk that needs longer than this limit is broken.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "Examples:

@@ -55,7 +55,7 @@ fn a_newcomer_gets_a_secured_mesh() {
     let one = toml.replace(servers, &format!("{listening:?}"));
     let stations = mesh(root, &one);
 
-    // Step 5: three servers, each in a folder of its own.
+    // Starts the servers of step 5 of the guide: three, each in a folder of its own.
     drop(stations);
     drop(nats);
     for line in commands.lines().filter(|line| line.starts_with("mv ")) {
@@ -87,7 +87,7 @@ fn a_newcomer_gets_a_secured_mesh() {
     let east = station(root, "east.example.net", &member(&three, "east.example.net"));
     shows(root, "north.example.net", "east.example.net up");
 
-    // Step 6: withdraw one station.
+    // Runs step 6 of the guide: withdraws one station.
     let reload = "nats-server --signal reload=nats.pid";
     assert!(guide.contains(reload));
     run(root, "./stations north.example.net east.example.net >stations.conf");
@@ -107,7 +107,7 @@ fn a_newcomer_gets_a_secured_mesh() {
         shows(root, host, "peers: 1 up, 0 lost, 0 ignored");
     }
 
-    // Credentials instead of certificates.
+    // Stop everything, and start the servers again with credentials instead of certificates.
     drop((stations, east));
     drop(cluster);
     for (number, folder) in (1..).zip(&folders) {
@@ -127,7 +127,8 @@ fn a_newcomer_gets_a_secured_mesh() {
     let _stations = mesh(root, &credentials);
 }
 
-/// North, which has the archive, and south; both see each other.
+/// Starts the station north, which has the archive, and the station south, and waits until each
+/// lists the other.
 fn mesh(root: &Path, toml: &str) -> [Program; 2] {
     let stations = [
         station(root, "north.example.net", toml),
@@ -140,7 +141,8 @@ fn mesh(root: &Path, toml: &str) -> [Program; 2] {
     stations
 }
 
-/// The configuration of a station without the archive, from that of the station that has it.
+/// Makes the configuration of a station without the archive from `toml`, the configuration of the
+/// station with the archive.
 fn member(toml: &str, host: &str) -> String {
     let lines =
         toml.lines().filter(|line| !line.starts_with("archive") && !line.starts_with("nats_replicas"));
@@ -179,7 +181,8 @@ fn nats_server(program: &Path, folder: &Path, configuration: &str) -> Program {
     Program::start(nats.args(["-c", configuration]).current_dir(folder).stderr(log))
 }
 
-/// The folder of one of three servers, with the files of the guide and this host's ports.
+/// Creates the folder of one of the three servers, with the files of the guide, in which ports of
+/// this host replace the guide's ports.
 fn folder(root: &Path, number: usize, ports: &[[u16; 2]]) -> PathBuf {
     let folder = root.join(format!("server{number}"));
     std::fs::create_dir_all(folder.join("tls/routes")).unwrap();
@@ -216,8 +219,8 @@ fn change(file: &Path, text: impl FnOnce(String) -> String) {
     std::fs::write(file, changed).unwrap();
 }
 
-/// An address of this host for each server, so that connections of other processes take none of its
-/// ports.
+/// Returns a loopback address that only this process uses, a different one for each server. So no
+/// connection of a different process takes a port of the server.
 fn address(number: usize) -> String {
     let id = std::process::id();
     format!("127.{}.{}.{number}", 1 + id / 254 % 254, 1 + id % 254)

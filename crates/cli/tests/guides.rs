@@ -43,7 +43,7 @@ fn move_files() {
     run("move-files-more");
 }
 
-/// A page with commands that no test above runs would be forgotten.
+/// Every page with commands must have one of the tests above, so that no page stays untested.
 #[test]
 fn each_page_with_commands_has_a_test() {
     let tested =
@@ -70,7 +70,7 @@ fn run(page: &str) {
     assert!(output.status.success(), "{page}: {}\n{out}\n{err}\n{script}", output.status);
 }
 
-/// Runs a script to its end; afterwards none of its processes is left.
+/// Runs a script until it ends, then kills all processes that it started.
 fn shell(directory: &Path, script: &str) -> Output {
     let binary = Path::new(env!("CARGO_BIN_EXE_barograph")).parent().unwrap();
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap());
@@ -88,7 +88,7 @@ fn shell(directory: &Path, script: &str) -> Output {
     let (sender, receiver) = channel();
     std::thread::spawn(move || sender.send(child.wait_with_output()));
     let output = receiver.recv_timeout(LIMIT);
-    // A station that the script left running keeps the pipes open.
+    // Kill what the script left running: a station would keep the pipes open.
     let _ = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
     output.unwrap_or_else(|_| panic!("not done after {LIMIT:?}:\n{script}")).unwrap()
 }
@@ -127,5 +127,6 @@ fn guides() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide")
 }
 
-/// The mesh's page waits for the first bulk tests.
+/// Time limit of a page. The longest page is that of the mesh, which waits for the first bulk
+/// tests.
 const LIMIT: Duration = Duration::from_secs(240);

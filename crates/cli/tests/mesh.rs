@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 
 /// Limit for two fresh stations to forecast each other.
 const FRESH: Duration = Duration::from_secs(60);
-/// Limit for stations to find their sites: twice the eight seconds that a change waits, the first
-/// forecasts, and a busy machine.
+/// Time limit in which stations must find their sites. It includes the first forecasts, twice the
+/// eight seconds for which a change must be stable, and delays of a busy machine.
 const SETTLED: Duration = Duration::from_secs(180);
-/// The default lease, and a second that its end may be late.
+/// The default lease, plus the second by which its end may be detected late.
 const LEASE: Duration = Duration::from_secs(11);
 /// An ordinary user that every system has.
 const USER: u32 = 65_534;
@@ -69,7 +69,8 @@ impl<'a> Up<'a> {
     }
 }
 
-/// A state directory and a copy of the program that an ordinary user can reach.
+/// Creates a state directory for each host, and a copy of the program; an ordinary user can access
+/// all of them.
 fn prepare<const N: usize>(directory: &Path, hosts: [&str; N]) -> (PathBuf, [PathBuf; N]) {
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = directory.join("barograph");
@@ -119,7 +120,8 @@ fn two_fresh_stations_forecast_each_other_within_a_minute_and_miss_one_that_is_k
     assert!(took <= LEASE, "lost after {took:?}");
     let b = Up::start(&network.b, &b_state, &program, &join, Some(token));
     a.until("/v1/peers", |answer| answer["peers"][0]["state"] == "up");
-    // Without the head, members continue to measure, and keep their measurements.
+    // If the station with the directory is gone, members continue to measure, and keep their
+    // measurements.
     drop(a);
     b.until("/v1/mesh", |answer| {
         answer["directory"]["connected"] == false && answer["spool"]["error"].is_string()
@@ -132,7 +134,8 @@ fn two_fresh_stations_forecast_each_other_within_a_minute_and_miss_one_that_is_k
 
 #[test]
 fn stations_find_their_two_sites_by_themselves() {
-    // 20 ms there and back between the hosts, and nothing within each.
+    // The round-trip time is 20 ms between the two hosts, and close to 0 between stations on one
+    // host.
     let spec = LinkSpec { delay: Duration::from_millis(10), ..LinkSpec::default() };
     let network: Network = network_or_skip!(Link::symmetric(spec));
     let directory = tempfile::tempdir().unwrap();
@@ -179,8 +182,8 @@ fn stations_find_their_two_sites_by_themselves() {
     let answer = first.get("/v1/sites");
     let sites: Vec<&Value> = answer["sites"].as_array().unwrap().iter().map(|site| &site["hosts"]).collect();
     assert_eq!(sites, [&json!(["a1", "a2"]), &json!(["b1", "b2"])], "{answer}");
-    // A representative has the other one as a peer, and each host the other of its site: fewer
-    // tests.
+    // Each station has the other station of its site as a peer, and a representative also has the
+    // other representative. So the mesh runs fewer tests.
     for (station, answer) in stations.iter().zip(&settled) {
         let up = if represents(answer) { 2 } else { 1 };
         station.until("/v1/mesh", |answer| answer["peers"]["up"] == up);

@@ -20,12 +20,14 @@ const LEASE_S: f64 = 3.0;
 /// An ordinary user that every system has.
 const USER: u32 = 65_534;
 
-/// A router and its hosts, each on a subnet of its own; removed when dropped. The names are those
-/// of networks of `barograph-sim`, which removes them if this process was killed.
+/// A router and its hosts, each on a subnet of its own; removed when dropped. They have names as
+/// `barograph-sim` uses for its networks, so that `barograph-sim` removes them later if this
+/// process is killed.
 struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// `None` = it is not permitted; a message says so.
+    /// Creates a router and `count` hosts; prints a message and returns `None` if that is not
+    /// permitted.
     fn new(count: usize) -> Option<Self> {
         network_or_say(Link::Veth { rate_bps: None }, "stations at three sites")?;
         let mut hosts = Self(Vec::new());
@@ -112,8 +114,8 @@ impl<'a> Up<'a> {
         up
     }
 
-    /// JSON output and standard error of a command on this station's host, with this state
-    /// directory.
+    /// Runs a command on this station's host, with this state directory; returns its JSON output
+    /// and its standard error.
     fn says(&self, state: &Path, arguments: &[&str]) -> (Value, String) {
         let mut command = self.hosts.command(self.index, &self.program);
         let done = command.args(arguments).args(["--json", "--state"]).arg(state).output().unwrap();
@@ -176,13 +178,14 @@ fn stations_at_three_sites_meet_test_compose_and_miss_one_that_is_cut_off() {
     let x = join(3, "x", &["mesh.site=lyon"]);
     let c = join(4, "c", &["mesh.site=nice", "mesh.groups=global"]);
 
-    // Peers share a group; x is in the group of its site only.
+    // Two stations are peers if they share a group, and x is only in the group of its site.
     a.until_peers(&[("b", "up"), ("c", "up")]);
     b.until_peers(&[("a", "up"), ("c", "up"), ("x", "up")]);
     c.until_peers(&[("a", "up"), ("b", "up")]);
     x.until_peers(&[("b", "up")]);
 
-    // From a third host with a's token, and from b's own. Their own turns may delay these tests.
+    // Start a test from a with the token of a on a third host, and a test from b on the host of b.
+    // The scheduled turns of a and b may delay these tests.
     let is_done = |test: &Value| test["state"] == "done";
     c.until(&a.state, &["probe", "--from", &head, "b"], is_done);
     b.until(&b.state, &["probe", "--from", "127.0.0.1", "x"], is_done);

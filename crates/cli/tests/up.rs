@@ -11,7 +11,7 @@ use serde_json::Value;
 
 fn barograph() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
-    // Without settings of the user that runs the tests.
+    // Remove the settings of the user that runs the tests.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("BAROGRAPH_") {
             command.env_remove(name);
@@ -119,7 +119,8 @@ fn killed_and_restarted_it_has_its_history_and_forecasts() {
     let before = up.get(&format!("/v1/recent?{series}"));
     assert_eq!(before["points"].as_array().unwrap().len(), 4);
     assert!(before["points"][3]["forecast"].is_number());
-    // SIGKILL: nothing is flushed. Acknowledged values are on the disk.
+    // With SIGKILL, the station flushes nothing, so acknowledged values must be on the disk
+    // already.
     up.program.kill();
 
     let up = Up::start(state.path(), &["--host", "here"]);
@@ -333,7 +334,7 @@ fn a_probe_of_a_closed_port_says_that_the_host_answers() {
     let output = run(barograph().args(["probe", &closed, "--json"]));
     let line: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(line["refused"] == true && line["value"].is_number(), "{line}");
-    // Quantities that need the service are not measured.
+    // Quantities that need an answer of the service fail if the port is closed.
     for arguments in [["--quantity", "rtt"], ["--quantity", "response_time"]] {
         let output = run(barograph().args(["probe", &closed, "--json"]).args(arguments));
         assert_eq!(output.status.code(), Some(1));
@@ -344,7 +345,7 @@ fn a_probe_of_a_closed_port_says_that_the_host_answers() {
 
 #[test]
 fn a_probe_that_fails_says_why_and_exits_with_1() {
-    // The backlog accepts connections, and no program answers.
+    // The kernel accepts connections into the backlog, but no program answers them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
     let output =
@@ -396,7 +397,7 @@ fn the_best_of_some_hosts_is_shown_and_nothing_known_is_a_failure() {
     let best =
         |arguments: &[&str]| run(barograph().args(["best", "--state"]).arg(state.path()).args(arguments));
     for (target, rtt, goodput) in [("near", "0.001", "1e7"), ("wide", "0.1", "1e9")] {
-        // Twice each: an interval needs a scored forecast.
+        // Each quantity is recorded twice, because an interval needs a forecast that was scored.
         for (quantity, value) in [("rtt", rtt), ("goodput", goodput), ("rtt", rtt), ("goodput", goodput)] {
             let output = run(barograph()
                 .args(["record", "--target", target, "--quantity", quantity, "--state"])
@@ -421,7 +422,8 @@ fn the_best_of_some_hosts_is_shown_and_nothing_known_is_a_failure() {
     assert!(stderr(&output).contains("ghost"), "{}", stderr(&output));
     assert_eq!(best(&["--to", "near", "--bytes", "0"]).status.code(), Some(2));
     assert_eq!(best(&["--to", ",", "--bytes", "1"]).status.code(), Some(2));
-    // Only its round-trip time is known, from which no time for a gigabyte follows.
+    // Only the round-trip time of this target is known. The time to send a gigabyte cannot be
+    // computed from it.
     let output = run(barograph()
         .args(["record", "--target", "silent", "--quantity", "rtt", "--state"])
         .arg(state.path())
@@ -477,8 +479,8 @@ fn start_unheard(lost: Lost, state: &Path, arguments: &[&str], token: Option<&st
     Up { address: address.parse().unwrap(), program }
 }
 
-/// If the log cannot be written, only the log is lost: both stations of a mesh run on for many
-/// leases.
+/// If a station cannot write its log, it loses only the log: both stations of a mesh continue to
+/// run for several leases.
 #[test]
 fn a_mesh_goes_on_when_no_one_reads_what_its_stations_print() {
     for lost in [Lost::ErrorReader, Lost::Error, Lost::OutputReader] {
@@ -510,7 +512,7 @@ fn a_mesh_goes_on_when_no_one_reads_what_its_stations_print() {
     }
 }
 
-/// A reader that leaves early ends a command without a panic.
+/// If the reader of its output closes the pipe early, a command ends without a panic.
 #[test]
 fn a_verb_whose_output_no_one_reads_ends_quietly() {
     let state = tempfile::tempdir().unwrap();

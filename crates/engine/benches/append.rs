@@ -114,7 +114,7 @@ async fn idle() {
     let directory = tempfile::tempdir().expect("a directory to measure in");
     let engine = open(directory.path(), Duration::from_secs(1));
     engine.append(&[record(1)]).await.expect("acknowledged");
-    // A thread for reads ends after ten idle seconds; none was started here.
+    // Threads for reads end after ten idle seconds; this function starts no such thread.
     let before = usage();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let after = usage();

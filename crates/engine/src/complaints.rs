@@ -24,8 +24,8 @@ impl Complaints {
     }
 }
 
-/// Shortest time between two lines about one origin: they stay visible, and do not hide other
-/// lines.
+/// Shortest time between two lines about one origin: such lines stay visible, and do not hide lines
+/// about other events.
 const EVERY: Duration = Duration::from_mins(1);
 
 /// Most origins with a line in one minute. Lines about further ones would add no information.

@@ -22,7 +22,7 @@ pub trait Fixture: Send + Sync {
     /// Makes an engine with no records and no registrations.
     async fn fresh(&self) -> Arc<dyn Engine>;
 
-    /// Stops the archive of the engine, and starts it again with the same data.
+    /// Stops the archive of the engine and starts that archive again with the same data.
     async fn restart(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine>;
 
     /// Removes a station as an administrator of the mesh would.
@@ -36,10 +36,10 @@ pub trait Fixture: Send + Sync {
     /// Makes the holder of a lease die without a message: kills its process, or cuts its
     /// connection.
     ///
-    /// The default ends a task without releasing anything. That is all that an engine within one
-    /// process can do, because its directory dies with the holder. An engine of several processes
-    /// must override it: otherwise [`a_lost_holder_is_down_within_its_ttl_and_a_second`] shows
-    /// little.
+    /// The default ends a task without releasing anything. An engine within one process can do no
+    /// more, because its directory dies with the holder. The fixture of an engine with several
+    /// processes must override this method: otherwise
+    /// [`a_lost_holder_is_down_within_its_ttl_and_a_second`] does not test the TTL.
     async fn lose(&self, lease: Box<dyn Lease>) {
         let holder = tokio::spawn(async move {
             let _lease = lease;
@@ -128,8 +128,8 @@ pub async fn watch_gives_a_snapshot_then_synced_then_changes(fixture: &dyn Fixtu
     assert_eq!(next(&mut events).await, Event::Down(gone_over.host), "it left the group");
 }
 
-/// [`Engine::register`]: the entry is gone at most the TTL and a second after its holder died as
-/// [`Fixture::lose`] makes it die. With the default of `lose`, this does not test the TTL.
+/// [`Engine::register`]: the entry disappears within the TTL plus one second after
+/// [`Fixture::lose`] made its holder die. With the default of `lose`, this does not test the TTL.
 pub async fn a_lost_holder_is_down_within_its_ttl_and_a_second(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let north = entry("north", &["local"]);
@@ -155,7 +155,7 @@ pub async fn an_older_lease_does_not_end_a_newer_registration(fixture: &dyn Fixt
     assert_eq!(next(&mut events).await, Event::Synced);
 
     drop(older);
-    // A marker shows that no event came in between.
+    // The entry of `south` is a marker: it is the next event, so no other event came before it.
     let south = entry("south", &["local"]);
     let _south = register(&*engine, &south).await;
     assert_eq!(next(&mut events).await, Event::Up(south));
@@ -177,7 +177,7 @@ pub async fn a_removed_station_is_reported_until_it_registers_again(fixture: &dy
     fixture.remove(&*engine, &north.host).await;
     assert_eq!(next(&mut local).await, Event::Removed(north.host.clone()));
     assert_eq!(next(&mut global).await, Event::Removed(north.host.clone()));
-    // The lease has no effect any more.
+    // Dropping the lease of a removed station has no effect.
     drop(lease);
     let mut late = engine.watch(&name("local"));
     assert_eq!(next(&mut late).await, Event::Synced);
@@ -202,7 +202,7 @@ pub async fn a_removed_station_is_reported_until_it_registers_again(fixture: &dy
 /// Values, failures, details and extremes are stored exactly.
 pub async fn a_record_comes_back_as_it_went_in(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
-    // This quantity may be below 0.
+    // Values of the quantity `level` may be negative.
     let own = Series { quantity: Quantity::new("level").expect("a quantity"), ..series("south") };
     let record = |seq| Record { series: own.clone(), ..record(seq) };
     let mut outcomes = vec![
@@ -257,7 +257,7 @@ pub async fn a_record_appended_twice_is_stored_once(fixture: &dyn Fixture) {
     append(&*engine, &[record(1), record(2)]).await;
     let other_value = Record { outcome: Outcome::Value(7.0), ..record(2) };
     append(&*engine, &[other_value, record(3)]).await;
-    // (origin, seq) identifies a record: the same number of another origin is another record.
+    // (origin, seq) identifies a record: two origins may use the same number for different records.
     let other = Series { source: name("south"), ..series("south") };
     let other = Record { origin: name("south"), series: other, ..record(3) };
     append(&*engine, std::slice::from_ref(&other)).await;
@@ -358,7 +358,8 @@ pub async fn history_pages_join_without_gap_or_overlap(fixture: &dyn Fixture) {
     }
 }
 
-/// [`Engine::history`] includes `from`, excludes `until`, and returns no other series.
+/// [`Engine::history`] includes records at the start of the range, excludes records at its end, and
+/// returns records of the requested series only.
 pub async fn history_keeps_to_its_range(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     append(&*engine, &(1..=9).map(record).collect::<Vec<_>>()).await;

@@ -49,11 +49,11 @@ pub struct ReadOnly {
 /// The module `conformance` (feature) tests what these comments promise.
 #[async_trait::async_trait]
 pub trait Engine: Send + Sync {
-    /// Registers `entry`. Peers see it when this returns.
+    /// Registers `entry`. Peers see the entry when this function has returned.
     ///
     /// The entry disappears at most `ttl` + 1 s after its holder died, unless the directory took no
-    /// writes meanwhile. It disappears at once when the lease is dropped. Registering a host again
-    /// replaces its entry, and the older lease has no effect any more.
+    /// writes meanwhile. When the lease is dropped, the entry disappears at once. Registering a
+    /// host again replaces its entry, and the older lease has no effect any more.
     async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error>;
 
     /// Watches a group: a snapshot ([`Event::Up`] for each station), then [`Event::Synced`], then
@@ -65,7 +65,8 @@ pub trait Engine: Send + Sync {
     /// watches of every group.
     ///
     /// Watches that begin later report it too, until the station registers again or the directory
-    /// forgets it, after an hour at the earliest. The station keeps its right to register.
+    /// forgets the removal, which happens after an hour at the earliest. The station keeps its
+    /// right to register.
     ///
     /// # Errors
     /// [`Error::Denied`] if this station may not remove others, which is the default.
@@ -114,14 +115,14 @@ pub trait Engine: Send + Sync {
     async fn watermark(&self, origin: &HostId) -> Result<u64, Error>;
 
     /// Sequence number for the next record of `origin`: one above the highest ever stored. So a
-    /// station that lost its memory never uses a number twice.
+    /// station that lost its data never uses a number twice.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the origin has used the highest number, [`Record::SEQ_MAX`].
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error>;
 
-    /// Returns since when the directory takes no writes of this engine, although it can be read.
-    /// `None`: it takes writes, or the engine cannot detect it.
+    /// Returns the start of the time in which the directory can be read but accepts no writes of
+    /// this engine. `None` if it accepts writes, or if the engine cannot detect this.
     fn read_only(&self) -> Option<ReadOnly> {
         None
     }

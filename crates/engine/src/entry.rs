@@ -9,7 +9,7 @@ use crate::Error;
 /// Name of a station. It is the source of the station's own measurements.
 pub type HostId = Name;
 
-/// A named set of stations: `local` to a site, `global`, or any name.
+/// A named set of stations: `local:SITE` for the stations of a site, `global`, or any other name.
 pub type Group = Name;
 
 /// Entry of the directory: what a station publishes about itself.

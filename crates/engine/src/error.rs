@@ -37,15 +37,16 @@ pub enum Error {
     Invalid(String),
     #[error("a slow subscriber missed up to {missed} records")]
     Lagged {
-        /// Most records that were missed. Records that the selector does not match count too.
+        /// Upper bound of the number of missed records. Records that the selector does not match
+        /// count too.
         missed: u64,
     },
 }
 
 #[cfg(any(feature = "nats", feature = "remote"))]
 impl Error {
-    /// Converts an error that another station's archive reported: its damage is not damage of the
-    /// caller's own archive.
+    /// Converts an error that another station's archive reported: damage of that archive must not
+    /// be reported as damage of the caller's own.
     pub(crate) fn of_another_archive(self) -> Self {
         match self {
             damage @ Self::Corrupt(_) => Self::Unavailable(format!("another archive reports: {damage}")),

@@ -38,16 +38,17 @@ pub struct JoinedConfig {
     /// measuring continues without an acknowledgement of them.
     ///
     /// Default: a million. Without details they take 66 MB and last for almost six days of 20
-    /// series measured every 10 s, longer than a fault that is noticed. With the longest details
-    /// they take 4 GB, and a full disk refuses records in the same way. As many again may wait that
-    /// a mesh confirmed and lost later; after a restart they count with the others.
+    /// series measured every 10 s, longer than an outage that is noticed usually lasts. With the
+    /// longest details they take 4 GB, and a full disk refuses records in the same way. In
+    /// addition, the same number of records may wait that a mesh confirmed and later lost; after a
+    /// restart these count towards the limit.
     pub spool_records_max: u64,
-    /// Whether the station's own archive is the archive of the mesh, too. Then it answers requests
+    /// Whether the station's own archive is also the archive of the mesh, which answers requests
     /// about the measurements of other stations. Default: false.
     pub is_archive: bool,
-    /// Time after which the forwarder reads the watermark for a record that it sent. At most 30 s,
-    /// which is the interval of an idle station. Default: 10 s, so ten thousand stations send a
-    /// thousand requests a second.
+    /// Time between sending a record and reading the watermark that confirms it. At most 30 s, the
+    /// interval at which an idle station reads the watermark. Default: 10 s, so ten thousand
+    /// stations send a thousand requests a second.
     pub confirm_every: Duration,
     /// Seed of the forwarder's jitter, for repeatable runs. `None`: each process has its own seed,
     /// so that stations do not reconnect all at once.
@@ -96,17 +97,17 @@ pub struct JoinedStatistics {
     /// How often sending restarted below an acknowledged record, because the watermark did not pass
     /// it.
     pub rewinds: u64,
-    /// Numbers of the station's own sequence for which the mesh never gets a record. Their records
-    /// were removed or lost, or are measurements of others that were handed in here. Repetitions
-    /// count again.
+    /// Numbers of the station's own sequence for which the mesh never gets a record. The records
+    /// with these numbers were removed or lost, or they are measurements of other hosts that were
+    /// handed in here. Repetitions count again.
     pub passed_over: u64,
     /// Own records that the mesh's engine refused. They are stored only in the station's archive.
     pub refused: u64,
     /// Reason of the newest refusal.
     pub last_refusal: Option<Error>,
-    /// Own records that may never reach the mesh, because it holds other records under their
-    /// numbers: another station writes under the same name, or this one was restored from an old
-    /// copy.
+    /// Own records that may never reach the mesh, because the mesh holds other records with the
+    /// same sequence numbers: another station writes under the same name, or this one was restored
+    /// from an old copy.
     pub overtaken: u64,
     /// Whether 2000 records or more wait, and the mesh's engine limits the rate
     /// ([`Error::Throttled`]).
@@ -118,9 +119,9 @@ pub struct JoinedStatistics {
     pub watermark: Option<u64>,
     /// Reason why nothing is forwarded now; `None` if forwarding works.
     ///
-    /// It is also set if the mesh holds numbers that this station had not used: for a minute, and
-    /// then until the mesh accepts a record. With [`Error::Denied`] the mesh does not permit the
-    /// station to write; the forwarder retries about every five minutes.
+    /// It is also set if the mesh holds numbers that this station had not used; then it stays set
+    /// for at least a minute, until the mesh accepts a record. With [`Error::Denied`] the mesh does
+    /// not permit the station to write; the forwarder retries about every five minutes.
     pub last_error: Option<Error>,
 }
 
@@ -130,9 +131,10 @@ pub struct JoinedStatistics {
 /// ([`Record::is_own`]) are then sent in the order of their numbers, and sent again until the
 /// mesh's watermark has passed them. Retention keeps them until then.
 ///
-/// The station's archive answers requests about the station's own measurements, and about those of
-/// others that were handed in to it. The mesh answers about all other series, and the archive if
-/// the mesh has no record of them ([`JoinedConfig::is_archive`]: in the opposite order). The
+/// The station's archive answers requests about the station's own measurements, and about
+/// measurements of other hosts that were handed in here. The mesh answers requests about all other
+/// series; if it has no record of a series, the station's archive answers. With
+/// [`JoinedConfig::is_archive`], the station's archive comes first and the mesh second. The
 /// directory and subscriptions are those of the mesh.
 ///
 /// The station's archive refuses an append of a record that is older than retention keeps. The
@@ -146,8 +148,8 @@ pub struct Joined {
     task: Arc<TaskStatus>,
 }
 
-/// Reports an error when the thread that holds it panics. Without it, nothing would show that
-/// forwarding has ended.
+/// Sets the last error when it is dropped after a panic of the forwarding thread. Otherwise the
+/// statistics would not show that forwarding has ended.
 struct Dying(State, Arc<TaskStatus>);
 
 impl Drop for Dying {
@@ -166,7 +168,8 @@ struct State(Arc<Mutex<Figures>>);
 #[derive(Default)]
 struct Figures {
     statistics: JoinedStatistics,
-    /// Error that the mesh was ahead of the station, and when it was detected last.
+    /// Error that the mesh holds numbers which the station has not used, and the time of its last
+    /// detection.
     overtaken_by: Option<(Instant, Error)>,
 }
 
@@ -190,9 +193,9 @@ impl State {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Excludes the numbers up to `taken`, which the mesh holds and the station has not used. A
-    /// record that got such a number before this call and is appended after it is refused, not
-    /// lost.
+    /// Excludes the numbers up to `taken`: the mesh holds them, and the station has not used them.
+    /// If a record got such a number before this call and is appended after this call, it is
+    /// refused, so that it is not lost.
     async fn keep_clear(
         &self,
         local: &Local,
@@ -248,7 +251,8 @@ impl Joined {
                         _ = stopped => {}
                     }
                 };
-                // The future ends with the archive, which has a status of its own.
+                // The future ends when the archive closes. That is not reported here, because the
+                // archive has its own status.
                 runtime.block_on(task.until_done(forwarding));
             })
             .map_err(|error| Error::Unavailable(format!("no thread for the mesh: {error}")))?;
@@ -300,7 +304,7 @@ impl Drop for Joined {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.thread.take() {
             drop(stop);
-            // The panic hook has reported a panic of the thread.
+            // If the thread panicked, the panic hook has reported it already.
             let _ = thread.join();
         }
     }
@@ -350,7 +354,8 @@ impl Engine for Joined {
         self.mesh.watermark(origin).await
     }
 
-    /// For the station itself, the number is above all that its archive or the mesh ever stored.
+    /// For the station itself, the number is higher than every number that its archive or the mesh
+    /// ever stored.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if the archive has no number of the station and the mesh does not
@@ -365,7 +370,8 @@ impl Engine for Joined {
             asked.unwrap_or_else(|_| Err(Error::Unavailable(format!("no answer within {ANSWER_WITHIN:?}"))));
         match asked.and_then(|number| possible(number, own)) {
             Ok(mesh) if own < mesh => {
-                // Records up to there must not be sent again, and the numbers must not be used.
+                // Records with numbers below `mesh` must not be sent again, and these numbers must
+                // not be used.
                 self.state.keep_clear(&self.local, origin, mesh - 1, false).await?;
                 Ok(mesh)
             }
@@ -391,8 +397,9 @@ impl Engine for Joined {
     }
 }
 
-/// Returns a sequence number that an engine reported, if the station can have used it, given its
-/// highest one. Continuing above any other number would soon use up the sequence.
+/// Returns a sequence number that an engine reported, if it is possible for a station with this
+/// highest number; otherwise an error. A station that continued above an impossible number would
+/// soon use up its sequence.
 fn possible(number: u64, highest: u64) -> Result<u64, Error> {
     if Record::SEQ_BURNT_ABOVE < number && !Record::may_reach(number, highest) {
         return Err(Error::Unavailable(format!(
@@ -406,12 +413,13 @@ fn possible(number: u64, highest: u64) -> Result<u64, Error> {
 /// Default value of [`JoinedConfig::spool_records_max`].
 const SPOOL_RECORDS_MAX: u64 = 1_000_000;
 
-/// One record waits while another is sent; a hundred million take 6.6 GB of disk.
+/// Accepted values of [`JoinedConfig::spool_records_max`]. At least 2, because one record waits
+/// while the next is stored; 100 million records take 6.6 GB of disk.
 const SPOOL_RECORDS: std::ops::RangeInclusive<u64> = 2..=100_000_000;
 
 /// Longest time between reads of the watermark. An idle station reads it to detect that a mesh lost
 /// confirmed records.
 const ASK_EVERY: Duration = Duration::from_secs(30);
 
-/// Longest wait of a starting station for a mesh that may be unreachable.
+/// Longest time that a starting station waits for a response of the mesh.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

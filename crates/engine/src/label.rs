@@ -29,7 +29,8 @@ impl Record {
     }
 }
 
-/// Time label of a record after the bound, if it has this label and arrives at `now_unix_ns`.
+/// Bounded time label: `now_unix_ns` if `label_unix_ns` is too far ahead of it, otherwise
+/// `label_unix_ns`.
 fn counted_unix_ns(label_unix_ns: i64, now_unix_ns: i64) -> i64 {
     let is_ahead = now_unix_ns.saturating_add(AHEAD_MAX_NS) < label_unix_ns;
     if is_ahead && SET_FROM_UNIX_NS <= now_unix_ns { now_unix_ns } else { label_unix_ns }
@@ -38,8 +39,7 @@ fn counted_unix_ns(label_unix_ns: i64, now_unix_ns: i64) -> i64 {
 /// Returns whether a value with this label comes too late for a forecast, given the newest label of
 /// its series.
 ///
-/// A newest label that is ahead of now was made before the clock was set back, so it does not order
-/// values.
+/// If the newest label is ahead of now, the clock was set back since, so the label is ignored.
 #[must_use]
 pub fn is_late(label_unix_ns: i64, newest_unix_ns: i64, now_unix_ns: i64) -> bool {
     newest_unix_ns <= now_unix_ns && label_unix_ns < newest_unix_ns
@@ -69,8 +69,9 @@ fn marked(detail: &str, label_unix_ns: i64) -> Option<String> {
 
 const AHEAD_MAX_NS: i64 = Record::LABEL_AHEAD_MAX.as_nanos() as i64;
 
-/// 2026-01-01 UTC. A host without a battery for its clock starts in 1970, or at the build time of
-/// its system. Labels of that time would be removed as too old once the clock is set.
+/// 2026-01-01 UTC; a clock before this time was never set. A host without a battery for its clock
+/// starts in 1970, or at the build time of its system. Labels of that time would be removed as too
+/// old once the clock is set.
 const SET_FROM_UNIX_NS: i64 = 1_767_225_600_000_000_000;
 
 /// Start of a detail that holds an original label.

@@ -1,7 +1,7 @@
 //! Directory, bus and archive of a mesh behind one trait, [`Engine`].
 //!
 //! A station registers itself, watches its peers, appends records and reads history through the
-//! trait alone. So a mesh can change its engine, and the station stays as it is.
+//! trait alone. So a mesh can change its engine without a change in the station.
 //!
 //! Three types matter:
 //!

@@ -13,8 +13,8 @@
 //! The client library connects to the servers through a relay on the loopback interface, which
 //! replaces messages that the library could not parse.
 //!
-//! No part of this module needs a JetStream consumer. A client that may create one can make the
-//! server deliver any content to any subject, past every permission. So stations never get that
+//! This module uses no JetStream consumers. A client that may create a consumer can make the server
+//! deliver any content to any subject, without regard to permissions. So stations never get that
 //! right.
 
 mod answers;
@@ -64,8 +64,8 @@ pub struct NatsConfig {
     /// Name of the station. Its replies arrive at `_INBOX_<token(host)>.>`, and its entry has the
     /// key `token(host)`.
     pub host: HostId,
-    /// Credentials file with the identity's JWT and the seed that proves it; `None` for another
-    /// identity, or for none.
+    /// Credentials file with the identity's JWT and the seed that proves it; `None` if the identity
+    /// is a certificate, or if there is none.
     pub credentials: Option<PathBuf>,
     /// Certificates. `None`: TLS with the system's roots if a server requires TLS.
     pub tls: Option<NatsTls>,
@@ -123,9 +123,9 @@ impl NatsConfig {
 /// - [`Engine::subscribe`] reads the stream directly. A reader can make a server copy any amount of
 ///   it, so the servers permit this only to archives ([`Error::Denied`]).
 /// - [`Engine::subscribe`] and [`Engine::watch`] resume by themselves after an outage. Records that
-///   left the stream meanwhile are reported as [`Error::Lagged`]. Stations that disappeared are
-///   reported as [`Event::Down`] once a registration of this engine was stored after their leases
-///   ended; without one, a registration of another station.
+///   left the stream meanwhile are reported as [`Error::Lagged`]. A station that disappeared is
+///   reported as [`Event::Down`] when, after the end of its lease, a registration of this engine
+///   was stored. If this engine has no registration, those of other stations count.
 /// - Cursors of `history` and `latest` belong to the archive that made them. Another archive
 ///   returns [`Error::TooOld`].
 pub struct Nats {
@@ -167,8 +167,8 @@ impl Nats {
         self.link.connected().map_err(Error::Unavailable)
     }
 
-    /// Returns whether stations share the account of the streams. There, the credential of one
-    /// station is enough to destroy the streams.
+    /// Returns whether stations share the account of the streams. In such an account, one station's
+    /// credential is enough to destroy the streams.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if no server responds.
@@ -182,8 +182,8 @@ impl Nats {
     /// Logs one warning if the servers have an older configuration: stations share the account of
     /// the streams ([`Nats::shares_account`]), or may read streams without a limit.
     ///
-    /// It waits in the background for a server. Do not call it for an archive, which needs these
-    /// rights.
+    /// The check waits in the background for a server. Do not call this function for an archive,
+    /// because an archive needs these rights.
     pub fn warn_of_older_grants(&self) {
         let link = Arc::clone(&self.link);
         self.link.spawn(async move {
@@ -207,7 +207,8 @@ impl Nats {
         });
     }
 
-    /// Logs one warning, when a server is connected, if [`Nats::replicas_can_be_stopped`].
+    /// When a server is connected, logs one warning if [`Nats::replicas_can_be_stopped`] returns
+    /// true.
     pub fn warn_of_replicas(self: &Arc<Self>) {
         let nats = Arc::downgrade(self);
         self.link.spawn(async move {
@@ -227,9 +228,9 @@ impl Nats {
         });
     }
 
-    /// Returns whether a message of one station could stop the streams permanently: they have
-    /// replicas, and the servers' version has that defect (docs/nats-operations.md, "Which
-    /// nats-server").
+    /// Returns whether a message of one station could stop the streams permanently: this is so if
+    /// the streams have replicas and the servers' version has a known defect
+    /// (docs/nats-operations.md, "Which nats-server").
     #[must_use]
     pub fn replicas_can_be_stopped(&self) -> bool {
         1 < self.link.config.replicas && link::stops_replicas(&self.link.client.server_info().version)
@@ -316,7 +317,7 @@ impl Engine for Nats {
     }
 
     /// An archive responds when it has read all records that the stream had at the time of the
-    /// request. So a station that lost its memory counts the records that it sent last.
+    /// request. So the result includes the newest records of a station that lost its data.
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
         let link = Arc::clone(&self.link);
         self.link.run(async move { streams::note_end(&link).await }).await?;
@@ -357,7 +358,7 @@ impl Drop for Nats {
         // An error means that the thread has ended already.
         let _ = self.stop.take().map(|stop| stop.send(()));
         if let Some(thread) = self.thread.take() {
-            // The panic hook has reported a panic of the thread.
+            // If the thread panicked, the panic hook has reported it already.
             let _ = thread.join();
         }
     }

@@ -15,7 +15,7 @@ pub struct Record {
     pub series: Series,
     /// Time label by the wall clock, in nanoseconds since 1970-01-01 UTC.
     pub time_unix_ns: i64,
-    /// The value, or the failure with its reason.
+    /// The measured value, or the reason of the failure and the time until it.
     pub outcome: Outcome,
     /// Further facts (TCP_INFO, raw goodput) as a JSON text of at most [`Record::DETAIL_BYTES_MAX`]
     /// bytes; empty if there are none.
@@ -37,11 +37,12 @@ impl Record {
     pub const SEQ_JUMP_MAX: u64 = Self::SEQ_MAX / 2;
 
     /// Largest step above the origin's highest sequence number, beyond [`Self::SEQ_JUMP_MAX`]. The
-    /// last record of the largest batch is within it.
+    /// last record of the largest batch is still within this step.
     pub const SEQ_STEP_MAX: u64 = Self::BATCH_MAX as u64;
 
     /// A sequence above this number was used up by mistake or malice: from [`Self::SEQ_JUMP_MAX`],
-    /// in steps of [`Self::SEQ_STEP_MAX`], it takes more than 2·10¹¹ records to get here.
+    /// in steps of [`Self::SEQ_STEP_MAX`], more than 2·10¹¹ records are needed to reach this
+    /// number.
     #[cfg(feature = "local")]
     pub(crate) const SEQ_BURNT_ABOVE: u64 = Self::SEQ_JUMP_MAX + Self::SEQ_JUMP_MAX / 2;
 
@@ -182,11 +183,12 @@ pub struct Range {
 }
 
 impl Range {
-    /// Most records of a page; ordinary records take a few megabytes at most.
+    /// Largest number of records in a page. Ordinary records of this number take a few megabytes at
+    /// most.
     pub const LIMIT_MAX: usize = 10_000;
 
-    /// Most bytes of a page, beyond which it ends with a cursor to continue at.
-    /// [`Range::LIMIT_MAX`] records without long details fit.
+    /// Largest size of a page, in bytes. A page that reaches this size ends with a cursor at which
+    /// the next one begins. [`Range::LIMIT_MAX`] records without long details fit.
     pub const BYTES_MAX: usize = 4 << 20;
 
     /// Selects the newest `limit` records of all times.

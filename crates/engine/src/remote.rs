@@ -1,8 +1,8 @@
 //! The engine of another station, over its HTTP API (docs/spec/engine.md).
 //!
-//! All requests run on a thread with a runtime of its own. The runtime that opened a kept
-//! connection drives it, so on the runtime of a caller it would stall whenever that is busy, and
-//! end with it.
+//! All requests run on a thread with a runtime of its own. A connection runs on the runtime that
+//! opened it. On the runtime of a caller, a kept connection would stall when that runtime is busy,
+//! and close when that runtime ends.
 
 mod client;
 mod follow;
@@ -73,11 +73,11 @@ impl fmt::Debug for RemoteConfig {
 /// promises of [`Engine`]:
 ///
 /// - `append` returns [`Error::Throttled`] while the station limits the rate; until the reported
-///   wait is over, without a request. It returns [`Error::Unavailable`] if the station cannot be
-///   reached or reports that it is unavailable, and [`Error::Unknown`] for other failures after a
-///   request was sent. A batch with a text longer than 2 MiB is sent in several requests, each of
-///   which is stored completely or not at all; after an error, the requests before it remain
-///   stored.
+///   wait is over, it returns this error without sending a request. It returns
+///   [`Error::Unavailable`] if the station cannot be reached or reports that it is unavailable, and
+///   [`Error::Unknown`] for other failures after a request was sent. A batch with a text longer
+///   than 2 MiB is sent in several requests, each of which is stored completely or not at all;
+///   after an error, the requests before it remain stored.
 /// - A watch or a subscription ends with [`Error::Unavailable`] when its connection is lost or
 ///   silent for 7 s. It does not resume. The caller subscribes again, after its last cursor. A
 ///   subscription [`From::Now`] begins when the station has responded. An append of this engine
@@ -115,7 +115,7 @@ impl Remote {
     /// Waits until every subscription so far is open or has failed, at most for the deadline. A
     /// subscription [`From::Now`] contains all records that any station appends afterwards.
     pub async fn opened(&self) {
-        // The sender is in `self`, so it exists.
+        // `wait_for` cannot fail, because `self` holds the sender.
         let mut opening = self.opening.subscribe();
         let _ = timeout(self.client.deadline(), opening.wait_for(|count| *count == 0)).await;
     }
@@ -133,7 +133,7 @@ impl Remote {
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Appends the records of one body.
+    /// Sends one append request with the lines in `body`.
     async fn send(&self, body: Bytes) -> Result<(), Error> {
         let wait = self.pace();
         if !wait.is_zero() {
@@ -141,7 +141,7 @@ impl Remote {
         }
         let client = Arc::clone(&self.client);
         let appended = self.link.spawn(async move { client.append(body).await });
-        // The request may have been sent, whatever ended the task.
+        // If the task ended without a result, the request may have been sent.
         let appended = appended.await.map_err(|_| Error::Unknown("the connection was given up".into()))?;
         let (Ok(wait) | Err(Error::Throttled { wait, .. })) = appended else { return appended.map(drop) };
         *self.paced_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + wait);
@@ -199,11 +199,11 @@ impl Remote {
                 () = items.closed() => return,
             };
             if let Err(error) = followed {
-                // An error means that there is no reader any more.
+                // `send` fails if there is no reader any more; that is no error.
                 let _ = items.send((Err(error), None)).await;
             }
         });
-        // The link lives as long as the reader.
+        // The reader holds the link, so that the thread runs as long as the stream is read.
         let held = (receiver, Arc::clone(&self.link));
         Box::pin(stream::unfold(held, |mut held| async { Some((held.0.recv().await?.0, held)) }))
     }
@@ -245,8 +245,9 @@ impl Engine for Remote {
         }
         self.opened().await;
         for (index, body) in bodies(batch).into_iter().enumerate() {
-            // Wait briefly here, because if the caller repeated the whole batch, the stored part
-            // would count against the rate limit again. A longer wait is left to the caller.
+            // Do not return `Throttled` for a short wait: the caller would repeat the whole batch,
+            // and its stored part would count towards the rate limit again. A longer wait is left
+            // to the caller.
             let wait = self.pace();
             if 0 < index && wait <= WAIT_WITHIN {
                 sleep(wait).await;
@@ -355,5 +356,6 @@ fn push_after(path: &mut String, after: Option<Cursor>) {
 /// Longest wait within one append.
 const WAIT_WITHIN: Duration = Duration::from_secs(5);
 
-/// Text of one append: ten thousand ordinary records, which take half a minute at 70 kB/s.
+/// Largest text of one append request: enough for ten thousand ordinary records, which take half a
+/// minute at 70 kB/s.
 const BODY_BYTES: usize = 2 << 20;

@@ -1,4 +1,4 @@
-//! Supervision: a status for each long-lived task or thread, with how it ended.
+//! Supervision: a status for each long-lived task or thread, with the reason of its last failure.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -29,7 +29,7 @@ struct State {
     panics: u64,
     /// Time and reason of the last failure.
     failure: Option<(Instant, String)>,
-    /// The work was started again after the failure.
+    /// Whether the work was started again after the failure.
     is_restarted: bool,
 }
 
@@ -136,7 +136,7 @@ impl TaskStatus {
         }
     }
 
-    /// Marks one turn of a thread's loop, where a test can kill the thread.
+    /// A thread calls this in each iteration of its loop; a test can kill the thread here.
     pub fn turn(&self) {
         #[cfg(feature = "testkit")]
         self.kill.panic_if_asked();
@@ -181,14 +181,15 @@ impl TaskStatus {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code panics while it holds this lock.
+        // No code panics while it holds this lock, so a poisoned lock does not occur.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(feature = "testkit")]
 impl TaskStatus {
-    /// Makes the work panic at its next turn or poll, or at its first one if it is not running.
+    /// Makes the work panic at the next iteration of its loop or the next poll; if it is not
+    /// running, at the first.
     pub fn kill(&self) {
         self.kill.ask();
     }
@@ -270,7 +271,7 @@ mod tests {
         fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
 
         fn event(&self, event: &tracing::Event<'_>) {
-            // Other tests log through the same subscriber.
+            // Count only events of this task, because other tests log through the same subscriber.
             let mut count = |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
                 let is_ours = format!("{value:?}").contains("'logged once' ended");
                 let is_error = *event.metadata().level() == tracing::Level::ERROR;

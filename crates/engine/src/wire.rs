@@ -2,7 +2,7 @@
 //!
 //! All input is checked: a text that these functions accept is within the limits of the directory
 //! and the archive. A text that they write is read back exactly. Unknown keys are ignored, so that
-//! newer stations can add some.
+//! newer versions can add keys.
 
 mod detail;
 mod stream;
@@ -285,7 +285,8 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads 32 bytes (a key or a digest) from 64 hexadecimal digits; `None` if the text is not that.
+/// Reads 32 bytes (a key or a digest) from 64 hexadecimal digits; `None` if the text has a
+/// different form.
 #[must_use]
 pub fn from_hex(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
@@ -403,7 +404,8 @@ mod tests {
             assert_eq!(read_record(text(detail).as_bytes()).unwrap().detail, detail);
         }
         let bad = ["none", "7", "null", "\"{}\"", "[]", "[{}]", "{", "{}}", "{} {}", "{'a': 1}", " "];
-        // Numbers beyond a double, and halves of UTF-16 pairs.
+        // Details that strict parsers refuse: numbers that no double can hold, and unpaired UTF-16
+        // surrogates.
         let unreadable = ["{\"a\": 1e999}", "{\"a\": [-1e999]}", "{\"a\": \"\\ud800\"}", "{\"\\udc00\": 1}"];
         let digits = format!("{{\"a\": {}}}", "1".repeat(400));
         let generated = [nested(17), arrays(17), arrays(2000), digits];

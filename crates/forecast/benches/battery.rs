@@ -28,12 +28,14 @@ const CASES: [(&str, Preset, Rule); 5] = [
 const VALUES: usize = 20_000;
 const WARM_RUNS: usize = 50;
 const COLD_RUNS: usize = 5;
-/// Series of the cold column, updated in turn: their state is far larger than any cache.
+/// Number of series in the cold column. They are updated one after another, and their state is far
+/// larger than any cache.
 const SERIES: usize = 10_000;
-/// Values of each series before the timed rounds: every window is full.
+/// Number of values of each series before the timed rounds: enough that every window is full.
 const FILLED: usize = 130;
 const ROUNDS: usize = 4;
-/// Values of the two runs under callgrind; the difference of their counts is reported.
+/// Number of values in each of the two runs under callgrind. The difference of the instruction
+/// counts is reported.
 const COUNTED: [usize; 2] = [2_000, 12_000];
 
 fn main() {
@@ -66,7 +68,7 @@ fn battery(case: usize) -> Battery {
     Battery::new(&Config { preset, rule, levels: vec![0.9] })
 }
 
-/// Learns every value and reads both forecasts after it, as a station does.
+/// Updates the battery with each value and then reads both forecasts, as a station does.
 fn feed(battery: &mut Battery, values: &[f64]) {
     for value in values {
         battery.update(*value).expect("the series is finite");
@@ -82,7 +84,8 @@ fn warm_ns(case: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / VALUES as f64
 }
 
-/// Time for a value if each series is updated in turn, so that its state has left the cache.
+/// Time for each value if the series are updated one after another, so that the state of the next
+/// series is no longer in the cache.
 fn cold_ns(case: usize) -> f64 {
     let values = series(FILLED + ROUNDS);
     let mut filled = battery(case);

@@ -104,20 +104,20 @@ pub struct Forecast {
     pub recent_mae: f64,
     /// The method that made the forecast; in a blend, the method with the largest weight.
     pub method: Method,
-    /// That method's weight in the blend, 0 to 1; `None` where the rule picks one method.
+    /// Weight of that method in the blend, 0 to 1; `None` if the rule selects one method.
     pub weight: Option<f64>,
     /// Number of values that the battery has learned.
     pub count: u64,
 }
 
 impl Forecast {
-    /// Whether at least one forecast was scored. Until then the errors are 0 and mean nothing.
+    /// Whether at least one forecast was scored. Before that, the errors are 0 and have no meaning.
     #[must_use]
     pub fn is_scored(&self) -> bool {
         1 < self.count
     }
 
-    /// Number of scored forecasts while there are too few for an interval; `None` from
+    /// Number of scored forecasts, if it is too small for an interval; `None` from
     /// [`SCORED_MIN`](crate::SCORED_MIN) on.
     #[must_use]
     pub fn calibrating(&self) -> Option<u64> {
@@ -125,7 +125,7 @@ impl Forecast {
         (scored < SCORED_MIN).then_some(scored)
     }
 
-    /// A text for people: the method, or `blend, mostly Running Mean 71 %`.
+    /// Returns a text for users: the method, or `blend, mostly Running Mean 71 %`.
     pub fn made_by(&self) -> impl fmt::Display {
         MadeBy { method: self.method, weight: self.weight }
     }
@@ -191,8 +191,8 @@ impl Clone for Battery {
 }
 
 impl Battery {
-    /// The largest magnitude of a value. The blend sums fourth powers of errors, which stay finite
-    /// up to this.
+    /// The largest magnitude of a value. The blend adds fourth powers of errors, and up to this
+    /// magnitude the sums are finite.
     ///
     /// Errors below about 1e-77 vanish in that power, and the blend under squared loss becomes a
     /// plain mean. Choose a unit in which the values are not that small.
@@ -240,8 +240,8 @@ impl Battery {
     ///
     /// [`Preset::Full`] with [`Rule::Blend`] learns how regular the times are. A value after a gap,
     /// which is more than 2.5 median periods, has a forecast and intervals of its own
-    /// ([`Self::forecast_at`]). A time that is not finite or goes back is never after a gap. All
-    /// other presets and rules ignore times.
+    /// ([`Self::forecast_at`]). A value with a time that is not finite, or earlier than the last
+    /// time, is never after a gap. All other presets and rules ignore times.
     pub fn update_at(&mut self, value: f64, time_s: f64) -> Result<(), NotFinite> {
         self.inner.update(Self::accept(value)?, Some(time_s));
         Ok(())
@@ -259,7 +259,7 @@ impl Battery {
         self.inner.forecast(loss as usize, None)
     }
 
-    /// Like [`Self::forecast`], for a value at `time_s`; they differ only after a gap.
+    /// Like [`Self::forecast`], for a value at `time_s`. The two forecasts differ only after a gap.
     #[must_use]
     pub fn forecast_at(&self, loss: Objective, time_s: f64) -> Option<Forecast> {
         self.inner.forecast(loss as usize, Some(time_s))
@@ -269,7 +269,7 @@ impl Battery {
     ///
     /// `None` until [`SCORED_MIN`](crate::SCORED_MIN) forecasts were scored, and for a level
     /// outside [`LEVELS`](crate::LEVELS). Levels that are not calibrated individually are
-    /// interpolated. The lower end is not below 0 while no value was.
+    /// interpolated. If no value so far was below 0, the lower end is not below 0 either.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<Interval> {
         self.inner.interval(level, None)

@@ -1,4 +1,4 @@
-//! Gaps in time: detects a value that comes late, and learns how far values after gaps lie from the
+//! Gaps in time: detects a value that comes late, and learns how far values after gaps are from the
 //! usual forecast.
 
 use alloc::boxed::Box;
@@ -27,7 +27,8 @@ impl Clock {
         if known.len() < PERIODS_LEAST {
             return false;
         }
-        // More than 2.5 medians is more than 2.5 times most of the periods: no sorting.
+        // The elapsed time exceeds 2.5 medians if it exceeds 2.5 times more than half of the
+        // periods. So the median need not be computed by sorting.
         let exceeded = known.iter().filter(|period| GAP * **period < elapsed).count();
         known.len() < 2 * exceeded
     }
@@ -111,8 +112,8 @@ impl Gaps {
         }
     }
 
-    /// The forecast of a value after a gap: of three candidates, the one with the least error after
-    /// gaps so far.
+    /// Returns the forecast of a value after a gap. It is the one of three candidates with the
+    /// least error after earlier gaps.
     pub(crate) fn forecast(&self, center: f64, scale: f64, floor: f64) -> f64 {
         let candidates = self.candidates(center, scale, floor);
         candidates[crate::rules::least(&self.errors)]
@@ -141,8 +142,8 @@ impl Gaps {
         [center, (center + self.scale(scale) * self.median).max(floor.min(center)), self.mean.mean]
     }
 
-    /// The larger of `scale` and the spread: after a gap a value may lie as far off as the series
-    /// spreads, however small usual errors are.
+    /// The larger of `scale` and the spread: the error after a gap may be as large as the spread of
+    /// the series, even if the usual errors are small.
     fn scale(&self, scale: f64) -> f64 {
         scale.max(self.spread.mean)
     }
@@ -154,7 +155,7 @@ impl Gaps {
 
 // `docs/spec/full.md`, gaps: chosen on the open traces, complete and with parts removed.
 const GAP: f64 = 2.5;
-/// Periods of which the median is taken; odd, so that the median is one of them.
+/// Number of periods in the median. It is odd, so that the median is one of the periods.
 const PERIODS: usize = 31;
 const PERIODS_LEAST: usize = 5;
 const SPREAD_GAIN: f64 = 0.02;

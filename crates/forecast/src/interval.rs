@@ -16,8 +16,8 @@ pub const LEVELS: core::ops::RangeInclusive<f64> = 0.01..=0.999;
 
 /// Number of forecasts that must be scored before a battery gives an interval.
 ///
-/// With nine errors or fewer, one miss in ten cannot be told from none, and the scale is the mean
-/// of a few errors.
+/// With nine errors or fewer, a miss rate of one in ten cannot be distinguished from 0, and the
+/// scale is the mean of only a few errors.
 pub const SCORED_MIN: u64 = 10;
 
 /// Levels that every battery tracks; levels between tracks are interpolated.
@@ -27,7 +27,8 @@ const GRID: [f64; 7] = [0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
 ///
 /// An interval depends only on the forecasts that were issued before it and on their values. A
 /// caller that keeps the values and forecasts of a series can compute each interval again, equal to
-/// the bit, from the calibration before the first of them. It need not keep the intervals.
+/// the bit, from the calibration before the first of them. So this caller need not store the
+/// intervals.
 ///
 /// If the values have times, a calibration also detects gaps, and has forecasts and intervals for
 /// the values after them.
@@ -124,7 +125,7 @@ impl Calibration {
 struct Intervals {
     quick: Scale,
     slow: Scale,
-    /// A very slow average of errors, which keeps their size through a plateau.
+    /// A very slow average of errors, which decreases little during a plateau.
     memory: Scale,
     tracks: Box<[Track]>,
 }
@@ -137,7 +138,8 @@ struct Track {
     /// Multipliers of the factor after a miss and after a hit.
     on_miss: f64,
     on_hit: f64,
-    /// Consecutive misses, and how many of them are not unusual.
+    /// Number of consecutive misses so far. `usual_misses`: the longest run of misses that is not
+    /// unusual.
     misses: u32,
     usual_misses: u32,
     /// A factor below this has shrunk on a plateau, so a long run of misses raises it faster.
@@ -201,8 +203,8 @@ impl Intervals {
         sqrt(self.quick.mean * self.slow.mean)
     }
 
-    /// The factor at a level: that of its own track, or interpolated between tracks along −ln(miss
-    /// rate), in which the quantiles of an exponential tail are a line.
+    /// The factor at a level: that of its own track, or a linear interpolation between tracks over
+    /// −ln(miss rate), because the quantiles of an exponential tail are linear in this variable.
     fn factor(&self, level: f64) -> f64 {
         // The interval of a higher level must contain that of a lower level.
         let factor_at = |i: usize| self.tracks[..=i].iter().fold(0.0, |most: f64, t| most.max(t.factor));
@@ -284,19 +286,19 @@ const STEP: f64 = 0.1;
 const FACTOR_START: f64 = 2.0;
 /// A half-life of 14 000 values: a day and a half at a period of 10 s.
 const MEMORY_GAIN: f64 = 0.000_05;
-/// Share of the remembered error size that the cap of an error is based on, at least. After a
-/// plateau, an error therefore counts in full up to ten times this share: the size before the
-/// plateau.
+/// The cap of an error is ten times a size, which is at least this share of the very slow average.
+/// So after a plateau, an error counts in full up to the size that errors had before the plateau.
 const REMEMBERED: f64 = 0.1;
 /// Lower bound of the factor. On a plateau every value is a hit, so the factor shrinks; from this
 /// bound it can grow back within about ten values.
 const FACTOR_LEAST: f64 = 0.1;
 /// Upper bound of the factor, a million scales; it keeps products finite.
 const FACTOR_MOST: f64 = 1e6;
-/// When a plateau ends, misses follow each other. A run of misses is unusual if chance gives it
-/// once in a thousand times. While the factor is also below `COLLAPSED` times the [`laplace`] width
-/// of its level, each further miss of the run counts as often as the run is long, nine times at
-/// most. On series without plateaus the factor does not get that small.
+/// When a plateau ends, misses follow each other. A run of misses is unusual if its probability by
+/// chance is at most one in a thousand. While the factor is also below `COLLAPSED` times the
+/// [`laplace`] width of its level, each further miss of the run is applied several times: as often
+/// as the run has misses, but at most nine times. On series without plateaus the factor does not
+/// get that small.
 const RARE: f64 = 1e-3;
 const COLLAPSED: f64 = 1.5;
 const FIRMEST: u32 = 9;

@@ -2,7 +2,7 @@
 //!
 //! A battery runs many forecasting methods over one series and combines their forecasts into one by
 //! a rule. The methods and rules are those of the Network Weather Service (NWS) and newer ones. A
-//! reported error is that of the forecasts really issued, each made before its value was known.
+//! reported error is the error of the forecasts that were issued, each before its value was known.
 //!
 //! Three types matter:
 //!

@@ -119,8 +119,8 @@ const EPOCHS_MAX: f64 = 9_007_199_254_740_992.0;
 pub enum LifetimeError {
     /// The length of an epoch, in seconds, is not finite and positive.
     Epoch(f64),
-    /// The time, in seconds, is not finite, before the last, or 2^53 epochs or more after the
-    /// first.
+    /// The time, in seconds, is not finite, is before the last time, or is 2^53 epochs or more
+    /// after the first time.
     Time(f64),
     /// A battery rejects the value.
     Value(NotFinite),

@@ -54,7 +54,8 @@ impl<B: Bank<M>, R: Choose<M>, const M: usize> Paired<B, R, M> {
         match loss {
             ABSOLUTE => median,
             _ if median == usual => self.issued[loss].value,
-            // After a gap the forecast of the mean moves as far as that of the median.
+            // After a gap, the forecast of the mean is changed by the same amount as the forecast
+            // of the median.
             _ => {
                 let mean = self.issued[loss].value;
                 (mean + (median - usual)).max(self.calibration.floor().min(mean))
@@ -160,6 +161,7 @@ impl Score {
     }
 }
 
-/// 1 − 2^(−1/100), a half-life of 100 values: long enough to be an average. After one outlier of a
-/// thousand times the usual error, the mean is back at twice the usual after some thousand values.
+/// 1 − 2^(−1/100), a half-life of 100 values: long enough for a stable average. After one outlier
+/// of a thousand times the usual error, the mean squared error needs some thousand values to
+/// decrease to twice its usual size.
 const RECENT_GAIN: f64 = 0.006_907_504_562_964_2;

@@ -83,7 +83,7 @@ impl fmt::Display for Name {
 }
 
 /// Whether `c` is a format character that is invisible or reorders text (UAX #9, UTR #36 §2). No
-/// version accepted one in a name.
+/// version of Barograph has accepted such a character in a name.
 fn is_format(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}')
@@ -208,10 +208,10 @@ pub enum Outcome {
 pub enum Failure {
     /// The name of the target could not be resolved.
     Unresolved,
-    /// The target, or a firewall before it, refused a connection that the experiment needs.
-    /// `connect` does not fail with this: it records the time of the refusal as its value.
+    /// The target, or a firewall in front of the target, refused a connection that the experiment
+    /// needs. `connect` does not fail with this: it records the time of the refusal as its value.
     Refused,
-    /// No route to the target, or its host does not answer on its own network.
+    /// No route to the target, or no host with the target's address responds on its local network.
     Unreachable,
     /// The connection was reset or closed before the experiment ended.
     Reset,
@@ -219,7 +219,7 @@ pub enum Failure {
     TimedOut,
     /// The response of the target does not follow the protocol.
     Garbage,
-    /// The target answered, and declined the experiment.
+    /// The target responded that it declines the experiment.
     Declined,
     /// The certificate or the TLS handshake failed.
     Untrusted,
@@ -316,7 +316,8 @@ mod tests {
             let text = alloc::format!("a{bad}b");
             assert_eq!(Name::new(&text), Err(NameError::Character { character: bad }), "{bad:?}");
         }
-        // Earlier versions stored these, so they can be read; no new name has them.
+        // Earlier versions stored names with these characters. So such names can be read, but new
+        // names must not have these characters.
         for hidden in ['\u{34f}', '\u{3164}', '\u{fe0f}', '\u{fffc}', '\u{e0061}'] {
             let name = Name::new(&alloc::format!("a{hidden}b")).expect("it was a name");
             assert_eq!(name.check_visible(), Err(NameError::Character { character: hidden }), "{hidden:?}");

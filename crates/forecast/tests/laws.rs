@@ -21,8 +21,8 @@ fn values() -> impl Strategy<Value = Vec<f64>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Invariant 2: the reported error is that of the forecasts really issued, each made before its
-    /// value was seen. All reported numbers are finite, and weights are shares.
+    /// Invariant 2: the reported error is the error of the forecasts that were issued, each before
+    /// its value was known. All reported numbers are finite, and weights are shares.
     #[test]
     fn reported_errors_are_those_of_issued_forecasts(values in values()) {
         for config in configs() {
@@ -161,13 +161,14 @@ fn a_blend_is_said_to_be_one_with_its_largest_member() {
     }
 }
 
-/// While the blend's weights are hardly known, it favours the last value, which is hard to beat
-/// there.
+/// While the blend's weights are based on few values, the blend favours the method Last Value,
+/// because few other methods are better there.
 #[test]
 fn the_first_ten_forecasts_are_no_worse_than_the_last_value() {
     let (mut sum, mut count) = (0.0, 0.0);
     for seed in 0..200u64 {
-        // Noise around a level with no, some and more memory, and a walk with steps that turn back.
+        // Noise around a level with no, some and more autocorrelation, and a random walk in which
+        // each step partly reverses the step before it.
         for (memory, persistence) in [(0.0, 0.0), (0.5, 0.0), (0.8, 0.0), (1.0, -0.3)] {
             let mut noise = noise_of(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let mut battery = Battery::new(&Config::default());
@@ -215,8 +216,8 @@ fn intervals_hold_their_level_through_shifts_of_level_and_noise() {
         let mut noise = noise();
         let mut inside = Vec::new();
         for i in 0..20_000u32 {
-            // Every 200 values the level jumps to one of 0 to 100, the noise to an amplitude of 1
-            // to 16.
+            // Every 200 values, the level changes to a value from 0 to 100, and the noise to an
+            // amplitude from 1 to 16.
             let regime = f64::from((i / 200).wrapping_mul(2_654_435_761) % 101);
             let value = regime + noise() * (1.0 + regime % 16.0);
             if let Some(interval) = battery.interval(level)
@@ -233,7 +234,7 @@ fn intervals_hold_their_level_through_shifts_of_level_and_noise() {
 }
 
 /// After a plateau (an idle processor, no loss all night) no number is NaN, and the interval, which
-/// has shrunk to nothing, widens at once.
+/// has become almost 0 wide, becomes wide again at once.
 #[test]
 fn plateaus_end_without_harm() {
     for length in [100, 1000, 10_000, 30_000] {
@@ -260,7 +261,8 @@ fn plateaus_end_without_harm() {
     }
 }
 
-/// A level that wanders slowly, measured for 30 s of every 5 min: after each gap it has moved.
+/// A level that changes slowly, measured for 30 s of every 5 min, so that it has changed after each
+/// gap.
 #[test]
 fn after_gaps_intervals_cover_what_they_say_and_forecasts_stay_good() {
     let mut battery = Battery::new(&Config::default());
@@ -293,7 +295,7 @@ fn after_gaps_intervals_cover_what_they_say_and_forecasts_stay_good() {
     assert!(errors < 0.9 * last_errors, "{errors} and {last_errors}");
 }
 
-/// Even times, NaN, and times that go back give the same results as no times.
+/// Times at almost equal distances, NaN, and decreasing times give the same results as no times.
 #[test]
 fn times_without_gaps_change_nothing() {
     let mut batteries = [0, 1, 2, 3].map(|_| Battery::new(&Config::default()));
@@ -394,7 +396,8 @@ fn a_lifetime_forecasts_means_of_epochs() {
     assert!(matches!(Lifetime::new(&Config::default(), 0.0), Err(LifetimeError::Epoch(_))));
     assert!(matches!(Lifetime::new(&Config::default(), f64::NAN), Err(LifetimeError::Epoch(_))));
     let mut lifetime = Lifetime::new(&Config::default(), 10.0).expect("a length");
-    // Means 2 and 6; the epoch from 20 s to 30 s has no value; that from 30 s is in progress.
+    // The first two epochs have the means 2 and 6. The epoch from 20 s to 30 s has no value, and
+    // the epoch from 30 s is in progress.
     for (time_s, value) in [(0.0, 1.0), (4.0, 3.0), (10.0, 5.0), (19.0, 7.0), (30.0, 100.0)] {
         lifetime.update(time_s, value).expect("in order");
     }

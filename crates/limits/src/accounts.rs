@@ -25,7 +25,7 @@ impl Accounts {
     }
 
     /// Takes `amount` from the account of `ip` and from that of the server, or from neither;
-    /// returns whether it did. `now` is a monotonic time since any fixed moment.
+    /// returns whether the amount was taken. `now` is a monotonic time since any fixed moment.
     #[must_use]
     pub fn pay(&mut self, ip: IpAddr, amount: u64, now: Duration) -> bool {
         if !self.has_room_for(ip) {
@@ -37,7 +37,8 @@ impl Accounts {
         true
     }
 
-    /// Whether [`pay`](Self::pay) would take `amount`, without first removing full accounts.
+    /// Whether the accounts of `ip` and of the server hold `amount`. Unlike [`pay`](Self::pay), it
+    /// removes no full accounts, so a new address has no room if the table is full.
     #[must_use]
     pub fn could_pay(&self, ip: IpAddr, amount: u64, now: Duration) -> bool {
         self.after(ip, amount, now).is_some()
@@ -65,8 +66,8 @@ impl Accounts {
     /// below zero; it then pays nothing until it has refilled. The account of the server is
     /// unchanged, because this is not traffic.
     pub fn charge(&mut self, ip: IpAddr, amount: u64, now: Duration) {
-        // A charged caller has paid before: no more accounts are added here than callers are
-        // served.
+        // A charged caller has called [`Self::pay`] before, so this adds an account only if that
+        // one was removed since.
         self.peers.entry(holder(ip)).or_insert(self.each).charge(amount, now);
     }
 
@@ -76,20 +77,20 @@ impl Accounts {
         self.total.charge(amount, now);
     }
 
-    /// The most that can ever be paid at once.
+    /// Largest amount that one payment can take: the smaller of the two full accounts.
     #[must_use]
     pub fn at_once_max(&self) -> u64 {
         self.each.most().min(self.total.most())
     }
 }
 
-/// A full account holds an eighth of an hour's amount. A page has 1 GiB an hour by default, so its
-/// account holds 128 MiB: enough for transfers of every size, in both directions, one after the
-/// other.
+/// A full account holds an eighth of an hour's amount. By default a page may transfer 1 GiB in an
+/// hour, so its account holds 128 MiB. That is enough for one transfer of each size in each
+/// direction.
 const BURST: Duration = Duration::from_secs(450);
-/// Most accounts that are kept, half a megabyte. A caller that spends from more addresses at once
-/// spends the server's account first, or delays newcomers until an account that spent a KiB is full
-/// again.
+/// Most accounts that are kept, half a megabyte. A caller with more addresses than this either
+/// empties the server's account first, or spends little from each address. Then new addresses wait
+/// until an account that paid 1 KiB is full again and is removed.
 const ADDRESSES_MAX: usize = 8192;
 
 #[cfg(test)]
@@ -133,7 +134,7 @@ mod tests {
         let mut accounts = Accounts::new(total, each);
         let peer = |i: u32| IpAddr::from(std::net::Ipv4Addr::from_bits(i));
         let mut served = 0;
-        // A caller that takes as much as it may, for a day.
+        // A caller that takes all that the accounts allow, for one day.
         for second in 0..86_400 {
             if accounts.pay(peer(1), 1, at(second)) {
                 accounts.charge_both(peer(1), 9, at(second));

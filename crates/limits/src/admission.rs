@@ -1,21 +1,22 @@
-//! Decides which connections are admitted, and which are shed to make room. Pure; times are those
-//! since any fixed moment.
+//! Decides which connections are admitted, and which are shed to make room. Pure; all times count
+//! from one fixed moment, which the caller chooses.
 //!
 //! A caller is *proved* if a token or a signature authorised it lately (members, peers, holders of
 //! the token). All others are *strangers*; together they get half of all connections. A quarter is
 //! kept for strangers: proved callers never get it.
 //!
-//! If there is no room, a connection without a request in progress is shed: of the network with
-//! most of them, the one that was silent longest. If all have requests in progress, one of them is
-//! shed nevertheless, but only of a network with at least two more than the newcomer's.
+//! If there is no room, a connection without a request in progress is shed: among the connections
+//! of the network that has most of these, the one that was silent longest. If all connections have
+//! requests in progress, one of these is shed, but only if its network has at least two more
+//! connections than the network of the new one.
 //!
-//! This host may use what others leave. If it has more than its eighth, its idle connections are
-//! shed first.
+//! Connections from this host may use all room that others do not use. If they are more than an
+//! eighth of all, the idle ones among them are shed first.
 //!
 //! Live streams and sessions of pages are admitted in the same way, as *seats*. Every seat can be
 //! shed, so strangers may have all of them until proved callers come. For a caller of the same
 //! class, a seat is shed only of a network with at least two more than the caller's. Otherwise
-//! callers that come again would take turns.
+//! callers that reconnect would displace each other without end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -33,7 +34,7 @@ pub struct Admission {
     open: BTreeMap<Id, Connection>,
 }
 
-/// What an [`Admission`] admits.
+/// Whether an [`Admission`] admits connections or seats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Connections, which have requests or wait for one.
@@ -45,44 +46,44 @@ pub enum Kind {
 /// Why there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The address has its whole share.
+    /// The address already has as many as one address may have ([`EACH_SHARE`]).
     Share,
-    /// All places for callers of this class are taken.
+    /// No connection or seat is free for callers of this class, and none may be shed.
     All,
 }
 
-/// The number of a connection.
+/// Identifier of a connection or seat, unique within one [`Admission`].
 pub type Id = u64;
 
 #[derive(Clone, Copy, Debug)]
 struct Connection {
     /// The caller's address for limits; `None` = this host.
     holder: Option<IpAddr>,
-    /// Whether the address was proved when the connection was accepted. A seat keeps this class: it
-    /// is taken after the request was authorised, and strangers may have more seats than proved
-    /// callers.
+    /// Whether the address was proved when the connection was accepted. A seat of a stranger does
+    /// not become a proved one when its address is proved later: strangers may have more seats than
+    /// proved callers.
     was_proved: bool,
     /// Number of requests in progress.
     requests: usize,
-    /// When it was accepted, its last request ended, or the system last accepted a part of its
-    /// response. Bytes of an incomplete head do not count.
+    /// Latest of these times: the connection was accepted, a request of it ended, or the system
+    /// accepted a part of a response. Bytes of an incomplete head do not count.
     silent_since: Duration,
 }
 
-/// A connection that was admitted, and the one to close for it.
+/// An admitted connection, and the connection that the caller must close to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
     /// Number of the admitted connection.
     pub id: Id,
-    /// Number of the connection to close for it; `None` = there is room.
+    /// Identifier of the connection to close; `None` if there was room.
     pub shed: Option<Id>,
-    /// Time within which the head of its first request must arrive.
+    /// Longest time until the head of the first request on the connection arrives.
     pub head_within: Duration,
 }
 
 impl Admission {
-    /// Creates room for `max` connections. One address gets a quarter, and an eighth is kept for
-    /// this host.
+    /// Creates room for `max` connections. One address gets at most a quarter, and an eighth is
+    /// reserved for connections from this host.
     pub fn new(max: usize, kind: Kind) -> Self {
         Self { max, kind, next: 0, open: BTreeMap::new() }
     }
@@ -90,7 +91,7 @@ impl Admission {
     /// Admits or rejects a connection of `ip`; `is_here` = it comes from this host.
     ///
     /// # Errors
-    /// [`Full`] if no connection may be shed for it.
+    /// [`Full`] if there is no room and no connection may be shed.
     pub fn accept(
         &mut self,
         ip: IpAddr,
@@ -133,9 +134,10 @@ impl Admission {
         }
     }
 
-    /// Whether an address may become proved. If it has more connections than proved callers have
-    /// room for, it stays a stranger: callers that show a token late get no more than those that
-    /// show it at once.
+    /// Whether an address may become proved. If its connections and those of the proved callers
+    /// together exceed the room for proved callers, it stays a stranger. So an address that
+    /// connects first and is authorised later gets no more connections than one that is authorised
+    /// at once.
     pub fn may_be_proved(&self, ip: IpAddr, proved: &Proved, now: Duration) -> bool {
         let holder = holder(ip);
         let is_proved = |one: &Connection| one.holder == Some(holder) || self.is_proved(one, proved, now);
@@ -147,8 +149,8 @@ impl Admission {
         self.open.remove(&id);
     }
 
-    /// Removes and returns the connection to close first, when the station lacks something that
-    /// each connection needs.
+    /// Removes and returns the connection to close first, when the station has run out of a
+    /// resource that each connection needs, such as file descriptors.
     pub fn shed_one(&mut self, proved: &Proved, now: Duration) -> Option<Id> {
         let stranger = self.shed(1, |one| !self.is_proved(one, proved, now));
         let shed = stranger.or_else(|| self.shed(1, |_| true)).or_else(|| self.shed_here())?;
@@ -166,7 +168,7 @@ impl Admission {
         self.open.len()
     }
 
-    /// Number of connections from other hosts that are `such`.
+    /// Number of connections from other hosts for which `such` returns true.
     fn count(&self, such: impl Fn(&Connection) -> bool) -> usize {
         self.open.values().filter(|connection| connection.holder.is_some() && such(connection)).count()
     }
@@ -197,7 +199,8 @@ impl Admission {
         }
     }
 
-    /// Makes a place for a connection, and returns the connection to shed for it, if any.
+    /// Determines whether a connection can be admitted. Returns the connection to shed; `None` if
+    /// there is room.
     fn place(
         &self,
         from: Option<IpAddr>,
@@ -230,16 +233,17 @@ impl Admission {
         }
         let has_room = if is_proved { proved < self.proved_max() } else { strangers < self.strangers_max() };
         if elsewhere < self.elsewhere_max() && has_room {
-            // If this host has more than its part, it gives that back.
+            // If this host has more than its eighth, one of its idle connections is shed.
             match is_full.then(|| self.shed_here()) {
                 None => return Ok(None),
                 Some(Some(shed)) => return Ok(Some(shed)),
                 Some(None) => {}
             }
         }
-        // While strangers have less than a quarter, they take the place of a proved caller, above
-        // it that of another stranger. A proved caller takes places of strangers down to the
-        // quarter, and beyond only if this host has more than its part.
+        // While strangers have less than a quarter, a new stranger displaces a proved caller;
+        // otherwise it displaces a different stranger. A new proved caller displaces a different
+        // proved caller if these have all their room. Otherwise it displaces a stranger while
+        // strangers have more than a quarter, and first a proved caller when they have not.
         let shed = |may_be_at_work: bool| {
             let larger = of_network + 2;
             let crowd = if may_be_at_work || self.kind == Kind::Seats { larger } else { 1 };
@@ -261,7 +265,7 @@ impl Admission {
     /// its share.
     fn shed_here(&self) -> Option<Id> {
         let here = || self.open.iter().filter(|(_, connection)| connection.holder.is_none());
-        // Seats are in use as long as they are held.
+        // A seat is never idle, so no seat of this host is shed.
         if self.kind == Kind::Seats || here().count() <= self.max / HERE_SHARE {
             return None;
         }
@@ -307,13 +311,13 @@ pub const EACH_SHARE: usize = 4;
 pub const HERE_SHARE: usize = 8;
 /// Strangers get half of all connections.
 pub const STRANGERS_SHARE: usize = 2;
-/// Strangers keep a quarter: as much as one proved address may have.
+/// A quarter is reserved for strangers: as much as one proved address may have.
 const STRANGERS_KEPT: usize = 4;
 /// Time for the first head of a stranger: a head is one packet, and a lost packet is sent again
 /// within some seconds, also after a TLS handshake.
 pub const HEAD_OF_STRANGER: Duration = Duration::from_secs(8);
-/// Time for the first head of a proved caller, which has no reason to hold a connection without a
-/// request, but may be on a slow line.
+/// Time for the first head of a proved caller, which does not open connections without a request,
+/// but may have a slow network.
 pub const HEAD_OF_PROVED: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
@@ -324,7 +328,7 @@ mod tests {
     use super::*;
     use crate::proved::Prover;
 
-    /// An admission with the callers that were proved.
+    /// An [`Admission`] under test, with the table of proved callers.
     #[derive(Clone)]
     struct Tested {
         admission: Admission,
@@ -379,8 +383,8 @@ mod tests {
         let lone = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
         let mut crowd: Vec<Id> =
             (0..7).map(|i| admission.accept(ip(2, i), false, at(1)).unwrap().id).collect();
-        // The first of the crowd has a request in progress, and a request of the second has just
-        // ended.
+        // The first of these connections has a request in progress, and on the second a request has
+        // just ended.
         admission.request_began(crowd[0]);
         admission.request_began(crowd[1]);
         admission.request_ended(crowd[1], at(2));
@@ -423,8 +427,8 @@ mod tests {
         assert!(!admission.proved.contains(ip(9, 1), at(3600)));
     }
 
-    /// One token, used from four networks, takes all that proved callers may have. Strangers get
-    /// their quarter, and keep it.
+    /// Callers with one token from four networks take all connections that proved callers may have.
+    /// Strangers still get a quarter, and are not shed.
     #[test]
     fn proved_callers_do_not_shut_strangers_out() {
         let mut admission = Tested::new(64, Kind::Connections);
@@ -444,8 +448,8 @@ mod tests {
         }
     }
 
-    /// Whether they show their token early or late, none of the proved callers' requests in
-    /// progress is in a place of the strangers' quarter.
+    /// Proved callers with requests in progress never use the quarter that is reserved for
+    /// strangers, whether they are proved before or after they connect.
     #[test]
     fn proved_callers_at_work_leave_a_quarter_to_strangers() {
         for is_late in [false, true] {
@@ -471,8 +475,8 @@ mod tests {
         }
     }
 
-    /// A few addresses hold many long requests. Another caller of their class is admitted in place
-    /// of one of them, and they do not take that place back.
+    /// A few addresses hold many long requests. A different caller of the same class is admitted
+    /// and displaces one of these connections, and the addresses cannot displace it again.
     #[test]
     fn a_crowd_at_work_does_not_shut_its_own_class_out() {
         for is_proved in [false, true] {
@@ -587,7 +591,7 @@ mod tests {
         assert_eq!(admission.accept(ip(5, 1), false, at(4)).unwrap().shed, Some(first));
     }
 
-    /// An event at a station.
+    /// One random step of the test, such as a new connection or the end of a request.
     #[derive(Clone, Debug)]
     enum Step {
         Accept { network: u8, host: u8, is_here: bool },

@@ -48,8 +48,8 @@ impl Bucket {
         Self { rate, burst_ns: nanoseconds(burst), paid_until_ns: 0 }
     }
 
-    /// Takes `amount`, or nothing if the bucket holds less. `now` is the time since any fixed
-    /// moment, and never goes back.
+    /// Takes `amount`, or nothing if the bucket holds less. `now` counts from a fixed moment and
+    /// must not decrease.
     ///
     /// # Errors
     /// The time until the bucket holds the amount; `Duration::MAX` = it never does.
@@ -65,8 +65,8 @@ impl Bucket {
         Ok(())
     }
 
-    /// Takes `amount` even if the bucket holds less. The refill then first makes up for what is
-    /// missing.
+    /// Takes `amount` even if the bucket holds less. The level then is negative, and the refill
+    /// raises it to 0 first.
     pub fn charge(&mut self, amount: u64, now: Duration) {
         self.paid_until_ns = self.after(amount, now);
     }
@@ -155,8 +155,8 @@ mod tests {
             }
         }
 
-        /// A full bucket grants what it holds. The test above does not check this: a bucket that
-        /// grants nothing would pass it.
+        /// A full bucket grants what it holds. The test above does not show this, because a bucket
+        /// that grants nothing passes the test above.
         #[test]
         fn a_full_bucket_gives_what_it_holds(rate in 1_u64..1 << 50, after_s in 0_u64..1 << 30) {
             let mut bucket = Bucket::new(Rate::per_hour(rate), Duration::from_secs(450));

@@ -6,8 +6,8 @@ use barograph_forecast::Name;
 
 use crate::proved::Prover;
 
-/// The address under which limits count a host: an IPv4 address itself, or the /64 of an IPv6
-/// address, because a host can use all addresses of its /64 (RFC 4291 §2.5.1).
+/// The address to which limits attribute the traffic of a host: an IPv4 address itself, or the /64
+/// of an IPv6 address, because a host can use all addresses of its /64 (RFC 4291 §2.5.1).
 #[must_use]
 pub fn holder(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
@@ -24,7 +24,7 @@ pub fn network(holder: IpAddr) -> IpAddr {
     }
 }
 
-/// Callers that share one part of a limit.
+/// A set of callers that have one share of a limit together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Callers {
     /// All callers of one address.
@@ -38,7 +38,8 @@ pub enum Callers {
 }
 
 impl Callers {
-    /// The addresses that the same station proved; `None` for the operator, which has no share.
+    /// The set of callers that `prover` authorised; `None` for the operator, because callers with
+    /// the operator's token are not limited as a set.
     #[must_use]
     pub fn proved_by(prover: &Prover) -> Option<Self> {
         match prover {

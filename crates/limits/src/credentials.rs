@@ -1,5 +1,5 @@
 //! Wrong tokens, invitations and signatures: how long the response is delayed, and what is logged.
-//! Pure; times are those since the station's start.
+//! Pure; all times count from the start of the station.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -63,7 +63,7 @@ pub enum Line {
 
 #[derive(Clone, Copy, Debug)]
 struct Failures {
-    /// Number of failures; it halves every minute.
+    /// Number of failures with decay: the value halves every minute.
     score: f64,
     at: Duration,
     /// Time of the last log line, and number of failures since then.
@@ -71,7 +71,7 @@ struct Failures {
     unlogged: u64,
 }
 
-/// Number of log lines of all networks in the current minute.
+/// Log lines about all networks in the current minute: start of the minute and number.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lines {
     began: Duration,
@@ -149,8 +149,8 @@ impl Lines {
 
 /// Failures without a delay: enough for a person with the tokens of several stations.
 pub const FREE: f64 = 8.0;
-/// Half of the first delay; the delay doubles with each further failure. The first one, 0.1 s, is
-/// not felt by a person after a typing error.
+/// Half of the first delay; the delay doubles with each further failure. The first delay is 0.1 s,
+/// which a person does not notice after a typing error.
 const DELAY_MIN: Duration = Duration::from_millis(50);
 /// Bound of the exponent, from which on the delay is [`DELAY_MAX`] in any case.
 const DOUBLINGS_MAX: f64 = 10.0;
@@ -161,10 +161,10 @@ pub const DELAY_MAX: Duration = Duration::from_secs(5);
 const SCORE_MAX: f64 = 1000.0;
 /// Shortest time between two log lines of one network.
 const LOG_EVERY: Duration = Duration::from_mins(1);
-/// Most log lines of all networks in that time. More do not help an operator, and a site has 65 536
-/// networks that could fill a log.
+/// Largest number of log lines about all networks in a minute. More lines do not help an operator,
+/// and a provider's /32 has 65 536 networks (/48), which could fill a log.
 const LINES_MAX: u64 = 20;
-/// Most networks that are remembered, about 100 KB.
+/// Largest number of networks with recorded failures; they take about 100 KB.
 const KEPT_MAX: usize = 2048;
 
 #[cfg(test)]
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(wrong.add(Credential::Invitation, ip(2, 1), Duration::from_secs(200)).line, Network(1));
     }
 
-    /// A site has 65 536 networks, and each of them counts as a separate caller.
+    /// A provider's /32 has 65 536 networks (/48), and each of them counts as a separate caller.
     #[test]
     fn many_networks_do_not_fill_the_log() {
         let mut wrong = WrongCredentials::default();

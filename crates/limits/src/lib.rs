@@ -1,10 +1,11 @@
-//! Limits for each caller of a server, so that no caller keeps the others from their work.
+//! Limits for each caller of a server, so that one caller cannot block the others.
 //!
 //! Three types matter:
 //!
 //! - [`bucket::Bucket`]: a budget that refills with time.
 //! - [`accounts::Accounts`]: a budget for each address, and one for the server.
-//! - [`admission::Admission`]: which connections are open, and which one is closed for a newcomer.
+//! - [`admission::Admission`]: decides which connections are admitted, and which one is closed to
+//!   make room.
 //!
 //! Beside them, [`callers`] defines which addresses count as one caller, [`proved`] records which
 //! of them a token or a signature authorised lately, [`credentials`] delays the responses to wrong

@@ -1,9 +1,9 @@
-//! How slowly a caller may move bytes. Pure.
+//! Longest permitted time of a transfer, from its size. Pure.
 
 use std::time::Duration;
 
-/// The longest time of a transfer or a response of `bytes`: 139 s for the largest of a page, 16
-/// MiB.
+/// The longest time of a transfer or a response of `bytes`: 139 s for 16 MiB, the largest transfer
+/// of a page.
 pub fn transfer_max(bytes: u64) -> Duration {
     GRACE + Duration::from_millis(bytes / SLOWEST_BYTES_PER_MS)
 }

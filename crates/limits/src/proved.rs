@@ -12,7 +12,7 @@ use crate::callers::{holder, network};
 /// The addresses that were authorised within the last hour.
 #[derive(Clone, Debug, Default)]
 pub struct Proved {
-    /// Proofs by [`holder`]; the newest of each holder is the last.
+    /// Proofs by [`holder`]; the proofs of each holder are in order of time, the newest last.
     proofs: HashMap<IpAddr, Vec<Proof>>,
     /// The addresses that each station proved, in the order of their first proofs.
     of_stations: HashMap<Name, Vec<IpAddr>>,
@@ -20,7 +20,7 @@ pub struct Proved {
 
 #[derive(Clone, Debug)]
 struct Proof {
-    /// One of the addresses of its holder.
+    /// The address that was authorised; its [`holder`] is the key of the proof.
     address: IpAddr,
     at: Duration,
     by: Prover,
@@ -51,8 +51,9 @@ impl Proved {
         own.is_recent(now).then_some(&own.by)
     }
 
-    /// Records that a request of this address was authorised. A station that has used its share
-    /// replaces its own oldest address, so it displaces few addresses of others.
+    /// Records that a request of this address was authorised. If the station that proves it has its
+    /// whole share, its own oldest address is removed, so one station displaces few addresses of
+    /// other stations.
     pub fn insert(&mut self, address: IpAddr, by: Prover, now: Duration) {
         let (holder, address) = (holder(address), address.to_canonical());
         if let Some(proofs) = self.proofs.get_mut(&holder)
@@ -99,7 +100,7 @@ impl Proved {
     }
 
     /// If the network `of` has its whole share, removes its holder with the oldest proof.
-    /// Otherwise, if there is no room, removes the holder with the oldest proof of all networks.
+    /// Otherwise, if the table is full, removes the holder with the oldest proof in any network.
     fn make_room_for(&mut self, of: IpAddr) {
         let in_network = self.proofs.keys().filter(|holder| network(**holder) == of).count();
         let has_share = PROVED_OF_NETWORK <= in_network;
@@ -143,16 +144,17 @@ impl Proof {
 
 /// Time for which an address stays proved. A member shows its token many times in an hour.
 const PROVED_FOR: Duration = Duration::from_hours(1);
-/// Most proved holders: four times the most members that a station has.
+/// Largest number of proved holders: about four times the largest number of members of a station
+/// (1000).
 const PROVED_MAX: usize = 4096;
-/// Most proved holders of one network. A /24 has no more addresses, and a site's /48 no more
-/// networks with members. Fewer than sixteen networks do not fill the list.
+/// Most proved holders of one network. A /24 has no more addresses, and a /48 is assumed to have no
+/// more /64 with members. At least sixteen networks are needed to fill the table.
 const PROVED_OF_NETWORK: usize = 256;
 /// Most proofs of one holder: an IPv6 /64 may have several stations and dashboards. A host that
 /// lost its proof to others is proved again by its next request with a token.
 const PROVED_OF_HOLDER: usize = 16;
 /// One station gets a quarter of a holder's proofs, and as many addresses in total as a quarter of
-/// a network's holders. It has one address at a time, or a few.
+/// a network's holders. That is enough, because a station has one address at a time, or a few.
 const PROVER_SHARE: usize = 4;
 
 #[cfg(test)]
@@ -215,7 +217,7 @@ mod tests {
         assert_eq!(proved.prover(v6(0, 1), at(2)), Some(&by("honest")));
         assert_eq!(proved.of_stations[&Name::new("many").unwrap()].len(), PROVED_OF_NETWORK / PROVER_SHARE);
         assert_eq!(proved.prover(v6(999, 1), at(2)), Some(&by("many")), "its newest is there");
-        // Another station at the same address.
+        // A different station proves the same address.
         proved.insert(v6(999, 1), by("honest"), at(3));
         proved.forget(&Name::new("many").unwrap());
         assert_eq!(proved.proofs.len(), 2);

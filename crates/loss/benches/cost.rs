@@ -1,10 +1,10 @@
 //! Cost of measuring and classifying a window of 100 000 packets.
 //!
-//! `cargo bench -p barograph-loss --bench cost` prints microseconds a window, the least of many
-//! runs, because other work on the machine can only add to them. The columns are: counting the
-//! admissible words of 17 packets; the same in a binary tree, as Dickens §3.1.2 counts them;
-//! reading the window's line; and classifying it, with all metrics and the diagnosis of each
-//! classifier.
+//! `cargo bench -p barograph-loss --bench cost` prints the microseconds for each window. Each time
+//! is the least of many runs, because other work on the machine can only make a run longer. The
+//! columns are: counting the admissible words of 17 packets; the same in a binary tree, as Dickens
+//! §3.1.2 counts them; reading the window's line; and classifying it, with all metrics and the
+//! diagnosis of each classifier.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -80,7 +80,8 @@ fn least_us<T>(mut work: impl FnMut() -> T) -> f64 {
 /// A binary tree with the words that were seen as its leaves.
 #[derive(Default)]
 struct Tree {
-    /// Children for a lost and for a received packet; 0 = none.
+    /// For each node, the indices of its children for a lost and for a received packet; 0 = no
+    /// child.
     nodes: Vec<[u32; 2]>,
 }
 

@@ -9,8 +9,8 @@
 //! Packets with equal send times give the sender's burst.
 //!
 //! The file has neither the drops of the receiver's kernel nor a one-way delay. The round-trip time
-//! of `metrics_updated` grows with a queue, and also with a receiver that does not run, so it is
-//! printed and not used as evidence. `docs/other-protocols.md` has results.
+//! of `metrics_updated` grows with a queue, but also while the receiver's process does not run. So
+//! the example prints it and does not use it as evidence. `docs/other-protocols.md` has results.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -87,12 +87,12 @@ impl Connection {
             (Some("packet_sent"), Some(number)) => {
                 self.sent.push((number, event["time"].as_f64().unwrap_or_default()));
             }
-            // A lost MTU probe was too large, which is no congestion.
+            // A lost MTU probe was too large. Its loss does not show congestion.
             (Some("packet_lost"), Some(number)) if data["is_mtu_probe_packet"] != true => {
                 self.lost.insert(number, self.round_trip - self.round_trip_min);
             }
             (Some("metrics_updated" | "recovery_metrics_updated"), _) => {
-                // Events contain only the values that have changed.
+                // An event contains only the values that have changed.
                 self.round_trip = data["latest_rtt"].as_f64().unwrap_or(self.round_trip);
                 self.round_trip_min = data["min_rtt"].as_f64().unwrap_or(self.round_trip_min);
             }
@@ -100,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// Diagnoses windows of `packets`; the last has the rest.
+    /// Diagnoses windows of `packets`; the last window has the remaining packets.
     fn windows(&self, packets: usize) -> Result<Vec<Told>, barograph_loss::SignatureError> {
         let (classifier, mut meter) = (Classifier::shipped(), Meter::new());
         let tell = |sent: &[(u64, f64)]| {

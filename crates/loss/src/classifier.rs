@@ -151,8 +151,8 @@ impl Classifier {
     }
 }
 
-/// Metrics of the longest runs with `lost` losses in total. If the host claims `lost` drops, these
-/// are the runs that fit the claim best.
+/// Metrics of the longest runs with `lost` losses in total. If the host claims `lost` drops, it
+/// most likely dropped these runs.
 fn best_case(signature: &Signature, metrics: &Metrics, lost: u32) -> Metrics {
     match lost {
         0 => Metrics::default(),

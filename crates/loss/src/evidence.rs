@@ -19,7 +19,7 @@ pub struct Evidence {
 
 impl Evidence {
     /// Limits the evidence to what is possible: no more drops than packets lost, no more marks than
-    /// packets received. Also returns whether it exceeded that.
+    /// packets received. Also returns whether the evidence exceeded one of these limits.
     pub(crate) fn possible(&self, metrics: &Metrics) -> (Self, bool) {
         let received = metrics.packets.saturating_sub(metrics.lost);
         let possible = Self {
@@ -101,7 +101,8 @@ pub struct Found {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Diagnosis {
-    /// Probability that the host's CPU lost a lost packet, 0 to 1; the network has the rest.
+    /// Probability that the host's CPU caused the loss of a lost packet, 0 to 1. The probability of
+    /// the network is 1 minus this value.
     pub p_cpu: f64,
     /// Number of packets lost by the host.
     pub lost_host: u32,

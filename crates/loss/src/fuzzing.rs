@@ -33,8 +33,8 @@ pub fn fuzz_line(data: &[u8]) {
     }
 }
 
-/// Reads `data` as the model of both classifiers. A model that is accepted must give sound
-/// diagnoses, and must be written and read again unchanged.
+/// Reads `data` as a model file of each classifier. An accepted model must give valid diagnoses,
+/// and must be the same after it is written and read again.
 ///
 /// # Panics
 /// If an assertion fails, which is a defect.
@@ -138,11 +138,12 @@ fn windows(mut ask: impl FnMut(&Signature, &Metrics, &Evidence)) {
     }
 }
 
-/// Models that are read once, because reading takes most of a fuzzer's time.
+/// The shipped models, which are read only once, because reading them for each input would take
+/// most of a fuzzer's time.
 static SHIPPED: LazyLock<(PaperClassifier, Classifier)> =
     LazyLock::new(|| (PaperClassifier::shipped(), Classifier::shipped()));
 
-/// Most lines of one input; longer inputs find nothing new.
+/// Maximum number of lines of one input that are read; longer inputs do not find further defects.
 const LINES_MAX: usize = 16;
 
 #[cfg(test)]

@@ -19,9 +19,9 @@ pub struct Line<'a> {
 }
 
 /// Reads one line into `signature`, replaces its contents, and does not allocate. With `window`,
-/// the line has run lengths of a window of that many packets; without, it has one bit a packet.
-/// Returns `None` for a line that is empty or a comment. A caller that reads a file removes the
-/// byte-order mark at its beginning.
+/// the line has run lengths of a window of that many packets; without `window`, it has one bit for
+/// each packet. Returns `None` for a line that is empty or a comment. A caller that reads a file
+/// removes the byte-order mark at its beginning.
 ///
 /// ```
 /// use barograph_loss::{Signature, read_line};
@@ -81,7 +81,7 @@ pub enum LineError {
     NoRun {
         /// Column in characters, from 1.
         column: usize,
-        /// The first characters of what was found.
+        /// First characters of the invalid run length.
         found: String,
     },
     /// Runs that do not fit the window, or a window that is too long.
@@ -97,7 +97,7 @@ pub enum LineError {
     #[error("{key} is {found:?}, expected {expected}")]
     Value {
         key: &'static str,
-        /// The first characters of what was found.
+        /// First characters of the invalid value.
         found: String,
         expected: &'static str,
     },
@@ -203,7 +203,7 @@ fn column(text: &str, part: &str) -> usize {
     text.char_indices().take_while(|(index, _)| *index < at).count() + 1
 }
 
-/// The first characters of what was found, for a message.
+/// Returns the first characters of `text`, for a message.
 pub(crate) fn excerpt(text: &str) -> String {
     match text.char_indices().nth(EXCERPT_CHARACTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -211,9 +211,9 @@ pub(crate) fn excerpt(text: &str) -> String {
     }
 }
 
-/// Characters of an excerpt, enough to find the place.
+/// Maximum number of characters of an excerpt: enough to find it in the line.
 const EXCERPT_CHARACTERS: usize = 40;
-/// Largest delay, a thousand seconds: more than any queue holds.
+/// Largest valid delay, a thousand seconds in µs: longer than the delay of any queue.
 const DELAY_US_MAX: f64 = 1e9;
 pub(crate) const DELAY: &str = "microseconds above the path's minimum, from 0 to 1e9";
 pub(crate) const PACKETS: &str = "a whole number of packets from 1 to 16777216";

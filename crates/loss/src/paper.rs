@@ -14,14 +14,14 @@ use crate::{Diagnosis, Metrics, ModelError, Signature, Verdict, WORD_MAX};
 /// From a loss rate of 0.0005 on, the metric is the complexity, compared with its mean at that
 /// rate; from 0.00008 to 0.0005 it is the success proportion. The likelihood of a cause is the area
 /// of its normal distribution that is farther from the mean than the metric. Both causes are
-/// equally likely a priori, and a verdict needs a probability of 0.95. Below 0.00008, and where
-/// neither cause explains the metric, they stay equally likely. The result is marked as
-/// extrapolated above a loss rate of 0.05, and for windows shorter or longer than all that were
+/// equally likely a priori, and a verdict needs a probability of 0.95. At loss rates below 0.00008,
+/// and if neither cause explains the metric, both causes stay equally likely. The result is marked
+/// as extrapolated above a loss rate of 0.05, and for windows shorter or longer than all that were
 /// fitted.
 ///
 /// A fit is valid for one length of windows. Of the fitted lengths, the nearest on a logarithmic
-/// scale is used. There is no interpolation, because constants between those of two fits belong to
-/// no fit.
+/// scale is used. Constants are not interpolated, because interpolated constants do not belong to
+/// any fit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PaperClassifier {
     runs: u64,
@@ -37,8 +37,8 @@ pub struct PaperModel {
     pub packets: u32,
     /// Number of windows that were fitted.
     pub windows: u64,
-    /// Success proportion at low loss rates; `None` if there were too few windows, and then the
-    /// result there is inconclusive.
+    /// Success proportion at low loss rates; `None` if there were too few windows, then windows at
+    /// these loss rates are inconclusive.
     pub low: Option<LowModel>,
     /// Complexity of windows with losses of the host's CPU.
     pub cpu: Curve,
@@ -106,7 +106,7 @@ impl Curve {
         Normal { mean: exponential(self.a, self.b) + exponential(self.c, self.d), sd: self.sd }
     }
 
-    /// Each term is monotone, so it is not NaN between ends that are finite.
+    /// Each term of the curve is monotone, so the curve is finite between two finite ends.
     pub(crate) fn is_possible(&self) -> bool {
         [self.a, self.b, self.c, self.d].iter().all(|constant| constant.is_finite())
             && self.at(0.0).is_possible()
@@ -122,7 +122,8 @@ impl PaperClassifier {
     /// Creates a classifier with the shipped model, `models/paper.toml`, which was fitted on the
     /// paper's kinds of contention and which `scripts/fit-models` regenerates.
     pub fn shipped() -> Self {
-        // A test reads the model. A classifier without models finds every window inconclusive.
+        // A test ensures that the model is readable, so the default is not used. It would be a
+        // classifier without models, for which every window is inconclusive.
         Self::read(SHIPPED).unwrap_or_default()
     }
 
@@ -281,8 +282,8 @@ pub(crate) const LOSS_RATE_LOW: f64 = 0.0005;
 pub(crate) const LOSS_RATE_MAX: f64 = 0.05;
 
 /// If both tail areas are smaller, neither cause explains the window: it is five standard
-/// deviations from either mean. A normal distribution would have 0.16 such windows among the
-/// paper's 160 000 (§4.3), so it is not known which of the two tails is longer there.
+/// deviations from either mean. By a normal distribution, 0.16 of the paper's 160 000 windows would
+/// be so far away (§4.3). So the data do not show which cause has the longer tail there.
 const TAIL_MIN: f64 = 1e-6;
 
 #[cfg(test)]

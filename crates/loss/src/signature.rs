@@ -5,7 +5,7 @@ use thiserror::Error;
 /// Which packets of a window were received and which were lost, in the order they were sent
 /// (Dickens §3.1). It takes one bit a packet, 2 MiB for the longest window.
 ///
-/// It can be cleared and filled again without allocation.
+/// A signature can be cleared and filled again without allocation.
 ///
 /// ```
 /// use barograph_loss::Signature;
@@ -45,7 +45,8 @@ pub enum SignatureError {
     /// Runs with more packets than the window.
     #[error("runs of {packets} packets and more do not fit a window of {window}")]
     Overflow {
-        /// Packets of the runs up to the one that does not fit.
+        /// Total number of packets of the runs, up to and including the first run that does not
+        /// fit.
         packets: u64,
         /// Number of packets of the window.
         window: u32,
@@ -53,7 +54,8 @@ pub enum SignatureError {
 }
 
 impl Signature {
-    /// Most packets of a window: 2^24, which is 20 s at 10 Gbit/s in packets of 1500 bytes.
+    /// Maximum number of packets of a window: 2^24, which is 20 s at 10 Gbit/s in packets of 1500
+    /// bytes.
     pub const PACKETS_MAX: u32 = 1 << 24;
 
     /// Creates a signature without packets.
@@ -251,7 +253,8 @@ impl<'a> Gaps<'a> {
         Self { blocks, packets, ahead: 0, changes: 0, last: 1, at: 0 }
     }
 
-    /// Index of the next packet with another fate than the one before it, or the end of the window.
+    /// Index of the next packet with a fate different from that of the packet before it, or the end
+    /// of the window.
     fn change(&mut self) -> u32 {
         while self.changes == 0 {
             let Some(block) = self.blocks.next() else { return self.packets };
@@ -261,7 +264,7 @@ impl<'a> Gaps<'a> {
         }
         let place = self.changes.trailing_zeros();
         self.changes &= self.changes - 1;
-        // Bits past the end count as lost.
+        // Bits after the end of the window are 0, as for lost packets.
         (self.ahead - 64 + place).min(self.packets)
     }
 }

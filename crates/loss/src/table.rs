@@ -141,7 +141,7 @@ pub enum TableError {
     /// A column or key is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// The runs of losses do not add up to the losses of the row, which may be truncated.
+    /// The losses of the runs do not add up to the column `lost`. The row may be truncated.
     #[error("lost is {found:?}, but the runs lost {runs} packets")]
     Lost {
         /// The first characters of what was found.

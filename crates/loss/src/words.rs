@@ -8,11 +8,11 @@ pub const WORD_MAX: u32 = 17;
 /// Counts admissible words, with memory that is reused for each window.
 #[derive(Clone, Debug)]
 pub struct Words {
-    /// One bit for each word: 16 KiB fit into the first-level cache, and a byte for each word would
-    /// not.
+    /// One bit for each word: 16 KiB fit into the first-level cache; one byte for each word would
+    /// not fit.
     seen: Box<[u64; SETS]>,
-    /// Stretches of 32 packets, indexed by their hash, with words that were counted already; 0 =
-    /// none. Similar losses recur, so most stretches are found here.
+    /// Cache of sequences of 32 packets for which the words are already counted, indexed by hash; 0
+    /// = empty. Similar losses recur, so most sequences are found in the cache.
     noted: Box<[u32; STRETCHES]>,
 }
 

@@ -30,7 +30,8 @@ fn singles(count: u32, apart: u32) -> Vec<u32> {
     scattered(count, 2 * apart).flat_map(|received| [received + 1, 1]).collect()
 }
 
-/// Losses of a queue that fills now and then, and then drops a few packets close to each other.
+/// Losses of a queue that is full from time to time, and then drops a few packets close to each
+/// other.
 fn bunches() -> Vec<u32> {
     let bunch = |pause: u32| [pause + 200, 2, 5, 1, 3, 3, 9, 1, 4, 2];
     scattered(20, 900).flat_map(bunch).collect()
@@ -125,12 +126,13 @@ fn a_claim_of_some_runs_of_a_network_is_not_believed_and_one_of_stalls_among_the
                 assert!(diagnosis.found.disbelieved && !diagnosis.found.host_drops, "{part} {diagnosis:?}");
             }
         }
-        // A claim of a stall of 40 packets beside them is believed.
+        // Add a stall of 40 packets. The host's claim of these 40 drops is believed.
         let stalled = signature([runs, vec![500, 40]].concat());
         let diagnosis = diagnose(&stalled, &evidence(|e| e.host_drops = Some(40)));
         assert_eq!((diagnosis.lost_host, diagnosis.lost_network), (40, lossy.lost()), "{diagnosis:?}");
         assert!(diagnosis.found.host_drops && !diagnosis.found.disbelieved);
-        // A claim by gaps is believed for the stall, and not for a third of the other gaps.
+        // If the claim is made for each gap, a claim of the stall is believed. A claim of a third
+        // of the other gaps is not believed.
         let metrics = Meter::new().measure(&stalled);
         for (claims, believed) in [([false, true], true), ([true, false], false)] {
             let counted = stalled.gaps().enumerate().map(|(index, gap)| {
@@ -215,7 +217,7 @@ fn an_outage_is_inconclusive_without_the_count_and_the_networks_with_it() {
     );
     let by_pattern = diagnose(&outage, &Evidence::default());
     assert_eq!((by_pattern.verdict, by_pattern.shape), (Verdict::Cpu, Some(Shape::Outage)));
-    // A packet lost elsewhere does not change the verdict.
+    // One more lost packet outside the outage does not change the verdict.
     let and_one = diagnose(&signature([2000, 1, 3000, 700]), &evidence(|e| e.delay_s = Some(0.0)));
     assert_eq!((and_one.verdict, and_one.shape), (Verdict::Inconclusive, Some(Shape::Outage)));
     // The limit is in units of the sender's burst.
@@ -229,7 +231,7 @@ fn many_long_runs_are_like_an_outage_as_one_is() {
     let known = evidence(|e| (e.delay_s, e.burst) = (Some(0.0), Some(1)));
     let flapping = diagnose(&signature(runs.clone()), &known);
     assert_eq!((flapping.verdict, flapping.shape), (Verdict::Inconclusive, Some(Shape::Outage)));
-    // With more than 5 % of the losses in other runs, it is not an outage.
+    // If more than 5 % of the losses are in other runs, the pattern is not an outage.
     let others = signature([runs, [300, 60].repeat(2)].concat());
     assert_eq!(diagnose(&others, &known).shape, None);
 }
@@ -240,7 +242,8 @@ fn without_a_count_nothing_is_the_hosts_that_has_no_sign_of_it() {
         let window = Signature::from_runs(packets, runs.iter().copied()).unwrap();
         Classifier::shipped().diagnose(&window, &Meter::new().measure(&window), known)
     };
-    // A burst of the sender and a part of one. One packet more is a longer run than a burst.
+    // A run as long as a burst of the sender or shorter is not the host's by the pattern alone. A
+    // run that is one packet longer may be.
     for (packets, lost, burst) in [(20_000, 16, 16), (20_000, 32, 32), (100_000, 8, 16)] {
         for delay_s in [None, Some(300e-6)] {
             let known = evidence(|e| (e.burst, e.delay_s) = (Some(burst), delay_s));
@@ -259,7 +262,8 @@ fn without_a_count_nothing_is_the_hosts_that_has_no_sign_of_it() {
     let delayed = |delay_s| evidence(|e| (e.burst, e.delay_s) = (Some(1), Some(delay_s)));
     assert!(told(20_000, &[1000, 60], &delayed(4e-3)).p_cpu <= 0.5);
     assert_eq!(told(20_000, &[1000, 60], &delayed(3e-3)).verdict, Verdict::Cpu);
-    // The counter overrides each of these.
+    // With the drop counter as evidence, the host is named even if a run is only as long as a
+    // burst.
     let counted = |lost| evidence(|e| (e.burst, e.host_drops) = (Some(16), Some(lost)));
     assert_eq!(told(20_000, &[1000, 16], &counted(16)).verdict, Verdict::Cpu);
 }
@@ -288,8 +292,9 @@ fn a_hybrid_window_is_split() {
 
 #[test]
 fn a_window_whose_runs_are_of_all_lengths_is_not_split() {
-    // A queue makes a few runs of two and one of five. Six is far enough from them, as RED makes
-    // them, but not a stall; fifteen is.
+    // A queue makes a few runs of two and one of five. A run of six, which RED can cause, is long
+    // enough for a split by its length, but too short for a stall. A run of fifteen counts as a
+    // stall.
     for (longest, verdict) in [(5, Verdict::Network), (6, Verdict::Network), (15, Verdict::Hybrid)] {
         let mut runs = singles(60, 150);
         runs.splice(20..20, [300, 2, 90, 2, 900, longest]);
@@ -302,7 +307,7 @@ fn a_window_whose_runs_are_of_all_lengths_is_not_split() {
             assert_ne!(diagnose(&queued, &sent).verdict, Verdict::Hybrid);
             continue;
         }
-        // A delay before the losses is evidence against a stall that short.
+        // A delay before the losses is evidence against such a short stall.
         let delayed = evidence(|e| (e.burst, e.delay_s) = (Some(1), Some(20e-3)));
         assert_eq!(diagnose(&queued, &delayed).verdict, Verdict::Network);
     }
@@ -336,7 +341,7 @@ fn gaps_are_told_apart_by_their_own_evidence() {
     let (diagnosis, heard) = told(&marked);
     assert_eq!(heard, [Host, Network, Network, Host, Network]);
     assert!(diagnosis.found.marks && !diagnosis.found.host_drops);
-    // Without evidence the result is that of the window.
+    // Without evidence on gaps, the result is the same as for the whole window.
     let (alone, whole) = (told(&[]).0, diagnose(&mixed, &Evidence::default()));
     assert!((alone.p_cpu - whole.p_cpu).abs() < 1e-9);
     assert_eq!((alone.verdict, alone.lost_host, alone.found), (whole.verdict, whole.lost_host, whole.found));
@@ -400,7 +405,7 @@ fn windows_that_the_model_was_not_fitted_on_are_told() {
     assert_eq!(found(100_000, &[9, 7], &Evidence::default()), extrapolated);
     assert_eq!(found(20_000, &[9000, 1000], &Evidence::default()), by_pattern);
     assert_eq!(found(20_000, &[9000, 1001], &Evidence::default()), extrapolated);
-    // The kernel's count needs no model, and a window that is too short is not judged.
+    // The kernel's count needs no model, and a window that is too short gets no verdict.
     let counted = evidence(|e| e.host_drops = Some(1001));
     assert_eq!(found(20_000, &[9000, 1001], &counted), Found { host_drops: true, ..Found::default() });
     assert_eq!(found(16, &[9, 7], &Evidence::default()), Found::default());
@@ -466,7 +471,7 @@ fn what_is_no_model_is_refused_and_said() {
 }
 
 proptest! {
-    /// A model with a random change is rejected, or gives a probability.
+    /// A model with a random change is rejected, or its diagnoses have a probability from 0 to 1.
     #[test]
     fn a_model_that_was_changed_makes_no_panic(at in any::<proptest::sample::Index>(), with in ".{0,3}") {
         let good = Classifier::shipped().write();

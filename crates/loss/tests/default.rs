@@ -86,7 +86,8 @@ fn outages_are_not_called_the_hosts_where_the_delay_or_the_count_is_known() {
 #[test]
 fn the_kernels_count_is_always_believed_and_false_claims_are_not() {
     let Some(windows) = windows() else { return };
-    // Claims that all, a half and a tenth of the losses were the host's, for windows of a network.
+    // For windows with losses of the network, claim that the host dropped all, a half and a tenth
+    // of the lost packets.
     let parts = [1, 2, 10];
     for told in Told::ALL {
         let judge = |classifier: &Classifier, window: &Window| {
@@ -115,8 +116,8 @@ fn the_kernels_count_is_always_believed_and_false_claims_are_not() {
         println!(
             "{told:?}: false claims believed of all, a half, a tenth, by even and odd runs: {believed:?}"
         );
-        // The claims of all losses that are still believed are one run without a queue, and runs as
-        // long as stalls.
+        // Some false claims of all losses are still believed: those with one run without a queue,
+        // and those with runs as long as stalls.
         let most = [0.15, 0.15, 0.35];
         let halves = believed.values().flatten().flat_map(|half| half.iter().zip(most));
         assert_eq!(halves.clone().count(), 18);

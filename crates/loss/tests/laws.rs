@@ -143,6 +143,6 @@ fn nothing_is_allocated_for_a_window_after_the_first() {
     judge(&lines[0]);
     let counted = allocation_counter::measure(|| lines.iter().for_each(|line| judge(line)));
     assert_eq!(counted.count_total, 0, "{counted:?}, {lost}");
-    // The counter does count allocations.
+    // Check that the counter counts allocations at all.
     assert_eq!(allocation_counter::measure(|| drop(std::hint::black_box(Box::new(1)))).count_total, 1);
 }

@@ -22,8 +22,8 @@ fn the_shipped_model_is_what_the_papers_kinds_make() {
 }
 
 /// The published shares of right / wrong / inconclusive windows are 76.3 / 0.6 / 23.1 for the CPU
-/// and 83.3 / 3.8 / 12.9 for the network, on twice as many runs. The limits allow for fewer runs,
-/// and not for a classifier that guesses.
+/// and 83.3 / 3.8 / 12.9 for the network, on twice as many runs. The limits are loose enough for
+/// fewer runs, and strict enough to reject a classifier that guesses.
 #[test]
 fn runs_that_were_held_out_are_told_apart_as_published() {
     let Some(windows) = windows() else { return };

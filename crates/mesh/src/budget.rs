@@ -12,7 +12,7 @@ pub struct Cost {
     pub bytes: u64,
 }
 
-/// Which end of a test a host is.
+/// Role of a host in a bulk test: sender or receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The host starts the test and sends.
@@ -45,19 +45,19 @@ impl Default for BudgetConfig {
 impl BudgetConfig {
     /// As in Gloperf §3: 5 s every 5 minutes, "1.6 % on a time-spent-testing basis" of the source.
     ///
-    /// The paper does not count what a host receives. That is as much again, so both together are
-    /// 1/30 of time. The hard budget is half as much above that, 1/20, because peers ask at random
-    /// times: without a reserve, a host would refuse whenever it is asked more often than in the
-    /// mean. The paper does not limit bytes; the limit here is what 1/20 of the time can carry at 1
-    /// Gbit/s.
+    /// The paper does not count the tests that a host receives. They take as much time as those
+    /// that it sends, so both together take 1/30 of the time. The hard budget is 1.5 times this
+    /// share, 1/20, because peers ask at random times. Without this reserve, a host would refuse
+    /// tests in every hour with more requests than the mean. The paper does not limit bytes; the
+    /// limit here is what 1/20 of the time can carry at 1 Gbit/s.
     pub fn paper() -> Self {
         Self { share: 1.0 / 20.0, bytes_per_hour: 22_500_000_000, test_max: Duration::from_secs(5) }
     }
 
-    /// Checks that the budget makes sense.
+    /// Checks that each value is in its valid range.
     ///
     /// # Errors
-    /// [`BudgetError`] names the value that does not.
+    /// [`BudgetError`] names the value that is not.
     pub fn check(&self) -> Result<(), BudgetError> {
         if !(0.0 < self.share && self.share <= 1.0) {
             return Err(BudgetError::Share(self.share));
@@ -116,10 +116,10 @@ pub enum BudgetError {
 /// is less than one test, in time and in bytes, if no test passes [`BudgetConfig::test_cap`].
 ///
 /// The tests that the host starts get at most three quarters of the budget, plus less than one
-/// test; so do the tests that it is asked for. One peer gets by asking at most an eighth (with
-/// fewer than four peers: its even share of a half), plus less than one test. Tests that cost
-/// nothing are limited by number, in the same parts: 720 an hour in each role, 90 for one peer that
-/// asks.
+/// test; so do the tests that it is asked for. The tests that one peer asks for get at most an
+/// eighth of the budget, plus less than one test. With fewer than four peers, each gets an equal
+/// share of half the budget instead of an eighth. Tests that cost nothing are limited by number, in
+/// the same parts: 720 an hour in each role, 90 for one peer that asks.
 #[derive(Debug)]
 pub struct Budget {
     config: BudgetConfig,
@@ -127,7 +127,8 @@ pub struct Budget {
     log: VecDeque<Entry>,
     open: Option<Open>,
     peers: usize,
-    /// Time since one hour before the start. The offset lets tests of an earlier run have a time.
+    /// Time of the caller's clock plus one hour. The offset gives tests of an earlier run a time
+    /// that is not negative.
     now: Duration,
     reservations: u64,
 }
@@ -152,7 +153,7 @@ pub struct Spent {
 pub struct Past {
     /// Remaining time for which the test counts.
     pub left: Duration,
-    /// Which end of the test the host was.
+    /// Role of this host in the test.
     pub role: Role,
     /// Host at the other end.
     pub peer: Box<str>,
@@ -177,7 +178,7 @@ struct Open {
 }
 
 impl Budget {
-    /// Creates a budget of which nothing is spent.
+    /// Creates a budget without any spent tests.
     pub fn new(config: BudgetConfig) -> Result<Self, BudgetError> {
         config.check()?;
         Ok(Self { config, log: VecDeque::new(), open: None, peers: usize::MAX, now: HOUR, reservations: 0 })
@@ -188,7 +189,8 @@ impl Budget {
         self.config
     }
 
-    /// Sets how many peers may ask. With fewer than four, each may use its even share.
+    /// Sets how many peers may ask. With fewer than four peers, each may use an equal share of half
+    /// the budget.
     pub fn set_peers(&mut self, peers: usize) {
         self.peers = peers;
     }
@@ -248,8 +250,8 @@ impl Budget {
         })
     }
 
-    /// The tests that count now and after a restart. A test that runs counts in full, for an hour
-    /// from its latest end.
+    /// Returns the tests that count now and also count after a restart. A running test has the cost
+    /// of a full test, for an hour after the latest time at which it can end.
     pub fn past(&mut self, now: Duration) -> Vec<Past> {
         let now = self.advance(now);
         let open = self.open.as_ref().map(|open| Past {
@@ -277,7 +279,8 @@ impl Budget {
         self.log.make_contiguous().sort_by_key(|entry| entry.end);
     }
 
-    /// Removes entries that are an hour old. Returns the time, which never runs back.
+    /// Advances the clock to `now`, unless that is earlier, and removes entries that are an hour
+    /// old. Returns the time of the clock.
     fn advance(&mut self, now: Duration) -> Duration {
         self.now = self.now.max(now.saturating_add(HOUR));
         while self.log.front().is_some_and(|entry| entry.end.saturating_add(HOUR) <= self.now) {
@@ -286,7 +289,8 @@ impl Budget {
         self.now
     }
 
-    /// How long until a test fits, as entries leave the log from its front.
+    /// Returns how long to wait until a test fits into the budget. Old entries leave the log from
+    /// its front.
     fn wait(&self, now: Duration, role: Role, peer: &str, expected: Cost) -> Duration {
         let per_hour = self.config.per_hour();
         let role_most = per_hour.saturating_less(per_hour.of(ROLE_LEAVES));
@@ -311,7 +315,8 @@ impl Budget {
                 && (role == Role::Source || same_peer.is_below(quota) && tests_of_peer < peer_max)
                 && tests_of_role < LOG_MAX
         };
-        // Room grows as entries leave, so a binary search finds the last one that must leave.
+        // The more entries have left the log, the more budget is free. So a binary search can find
+        // the last entry that must leave.
         let (mut none, mut room) = (0, self.log.len());
         while none < room {
             let middle = none.midpoint(room);
@@ -333,7 +338,7 @@ impl Cost {
         }
     }
 
-    /// Each part, bounded by that of `cap`.
+    /// Limits duration and bytes to those of `cap`.
     pub(crate) fn at_most(self, cap: Self) -> Self {
         Self { duration: self.duration.min(cap.duration), bytes: self.bytes.min(cap.bytes) }
     }
@@ -353,30 +358,32 @@ impl Cost {
         self.duration <= limit.duration && self.bytes <= limit.bytes
     }
 
-    /// Whether both parts are below the limit. The caller leaves the next test out, so a part of
-    /// the budget may be passed by less than one test. Otherwise a part that is smaller than a full
-    /// test would never be used.
+    /// Whether duration and bytes are below the limit. The caller does not include the cost of the
+    /// next test, so a limit may be exceeded by less than one test. Otherwise a limit that is
+    /// smaller than a full test would not allow any test.
     fn is_below(self, limit: Self) -> bool {
         self.duration < limit.duration && self.bytes < limit.bytes
     }
 }
 
-/// Window of the promise. Budgets are stated by the hour, as data plans and the paper count
+/// Time span for which the limits of a budget hold. Budgets are stated for an hour, as in the paper
 /// (Gloperf §4).
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-/// Each role leaves a quarter of the budget to the other. The intended mean is a half, but with
-/// that limit peers that ask at random times would find it spent much more often than the whole.
+/// One role may use all but one quarter of the budget, which is reserved for the other role. The
+/// intended mean is a half. But peers ask at random times, so a limit of one half would often be
+/// reached while the whole budget is not spent.
 const ROLE_LEAVES: u32 = 4;
 
-/// Four peers share the half that is for tests asked by peers, so one alone cannot spend it. With
-/// fewer peers each has a larger part, so nothing stays unused.
+/// Number of equal shares of the half for tests that peers ask for, so that one peer alone cannot
+/// spend this half. With fewer than four peers there is one share for each peer, so that no share
+/// stays unused.
 const PEER_PART: usize = 4;
 
-/// Tests an hour in each role, one every 5 s. It bounds the log where tests cost nothing because
-/// they fail at once or are given back. Each role has its own count. One peer that asks gets the
-/// same share of this count as of the budget. Otherwise a peer that asks and cancels at once could
-/// keep this host from testing for an hour.
+/// Tests an hour in each role, one every 5 s. The limit bounds the log if tests cost nothing,
+/// because they fail at once or are cancelled. Each role has its own count. One peer that asks gets
+/// the same share of this count as of the budget. Otherwise a peer that asks and cancels at once
+/// could keep this host from testing for an hour.
 const LOG_MAX: usize = 720;
 
 #[cfg(test)]

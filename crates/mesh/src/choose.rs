@@ -71,11 +71,12 @@ impl Candidate {
     }
 }
 
-/// Bytes that TCP sends in its first round trip (RFC 6928 §2: ten segments). A response of up to
-/// this size takes no time but round trips.
+/// Bytes that TCP sends in its first round trip (RFC 6928 §2: ten segments). The time of a response
+/// up to this size is that of its round trips.
 pub const INITIAL_WINDOW_BYTES: u64 = 14_600;
 
-/// One for TCP's handshake, one for a request and the first byte of its response.
+/// Round trips before the first byte of a response: one for the TCP handshake, and one for the
+/// request.
 const ROUND_TRIPS: f64 = 2.0;
 
 #[cfg(test)]
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(names(&rank(&hosts, 1000)), [("near", true), ("wide", false)]);
         assert_eq!(names(&rank(&hosts, 1_000_000_000)), [("wide", true), ("near", false)]);
         let time = rank(&hosts, 12_500_000)[0].time_s;
-        // 100 Mbit at 1 Gbit/s, and twice 100 ms.
+        // 100 Mbit at 1 Gbit/s take 0.1 s, and two round trips of 100 ms take 0.2 s.
         assert!((time.value - 0.3).abs() < 1e-12 && time.lower < 0.3 && 0.3 < time.upper, "{time:?}");
     }
 
@@ -132,7 +133,7 @@ mod tests {
         let hosts = [candidate("far", 50.0, 1000.0, 1.1), unknown];
         let small = rank(&hosts, INITIAL_WINDOW_BYTES);
         assert_eq!(names(&small), [("near", true), ("far", false)]);
-        // Two round trips each; the rate of `far` does not count.
+        // Each transfer takes two round trips. The rate of `far` is not used.
         assert_eq!(small.iter().map(|one| one.time_s.value).collect::<Vec<_>>(), [0.002, 0.1]);
         assert_eq!(names(&rank(&hosts, INITIAL_WINDOW_BYTES + 1)), [("far", true)]);
     }

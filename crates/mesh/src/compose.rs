@@ -44,9 +44,9 @@ pub struct Lesson<'a, H> {
 pub enum Composition {
     /// Round-trip times: their sum.
     Rtt,
-    /// Rates: about the lowest, as a soft minimum, (Σ rate^−2)^(−1/2). The common end of the legs
-    /// may be the slowest although the path itself need not pass it; then the other legs still show
-    /// which host is better.
+    /// Rates: about the lowest, as a soft minimum, (Σ rate^−2)^(−1/2). The host where the legs meet
+    /// may have the slowest link, although the path itself need not pass this host. With a soft
+    /// minimum, the other legs still show which candidate is better.
     Goodput,
     /// Loss: 1 − Π (1 − share), so that −ln (1 − share) adds. The interval is that of the next
     /// probe of [`LOSS_DATAGRAMS`](Self::LOSS_DATAGRAMS).
@@ -58,34 +58,37 @@ pub enum Composition {
 /// by way of its representative.
 ///
 /// Round-trip times and losses learn only from paths of three legs or more, which lead across
-/// sites. Within a site, the way by the representative counts the representative's access link
-/// twice. The sum is then twice the round-trip time, and shows nothing about paths across sites.
+/// sites. Within a site, a route by way of the representative crosses the representative's access
+/// link twice. Its sum is about twice the direct round-trip time, and gives no information about
+/// paths across sites.
 ///
 /// A composed value leaves much out: a representative may be slower than the host that it stands
-/// for, and the path between two hosts need not pass it, so a sum may be too long. Both act as
-/// factors that are alike for many pairs. The mean of their logarithms corrects an estimate, and
-/// their scatter widens its interval. Both are learned from the newest measurement of each pair, so
-/// the scatter includes the noise of that measurement. One host that lies must not spoil the
-/// estimates of others: all hosts have equal weight, and errors far from the others are left out.
+/// for, and the path between two hosts need not pass it, so a sum may be too long. The effect of
+/// both is a factor that is similar for many pairs. The mean of their logarithms corrects an
+/// estimate, and their scatter widens its interval. Both are learned from the newest measurement of
+/// each pair, so the scatter includes the noise of that measurement. One host that lies must not
+/// spoil the estimates of others: all hosts have equal weight, and errors far from the others are
+/// left out.
 ///
 /// Losses have no logarithm, because most are 0. Where the measured pairs lose less than their
 /// composed values, −ln (1 − share) is corrected by the ratio of the sums. Where they lose more,
 /// the difference is added. The scatter is relative to the estimate, or to the mean of all
-/// estimates where that is larger. It is learned from forecasts of the mean, without the part that
-/// their few datagrams explain.
+/// estimates where that is larger. The scatter is learned from forecasts of the mean loss, after
+/// subtraction of the variance that the small number of datagrams explains.
 ///
-/// Each further representative can slow a rate. So paths of up to two legs and longer paths have a
-/// mean each. It is pulled towards the mean of all pairs, the more the fewer pairs it is learned
-/// from.
+/// Each further representative can slow a rate. So paths of up to two legs and longer paths have
+/// separate means. Each mean is shifted towards the mean of all pairs, and more so if it is learned
+/// from few pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
     composition: Composition,
     /// Mean of ln (measured / composed): for paths of up to two legs, and for longer ones.
     shift: [f64; 2],
-    /// Variance of that logarithm without what the errors of legs explain; relative for losses.
+    /// Variance of ln (measured / composed), after subtraction of the variance that the errors of
+    /// the legs explain. For losses it is relative.
     variance: f64,
-    /// For losses: `added` is added to −ln (1 − share); `least` is the smallest value of it that
-    /// the scatter is relative to.
+    /// For losses: `added` is added to −ln (1 − share); `least` is the smallest −ln (1 − share)
+    /// that the scatter is relative to.
     added: f64,
     least: f64,
     /// Half of an interval, in standard deviations.
@@ -233,7 +236,7 @@ impl Composition {
         }
     }
 
-    /// Whether a path of these legs shows how paths across sites behave; see [`Model`].
+    /// Whether the model learns from a pair that is composed of these legs; see [`Model`].
     fn teaches(self, legs: &[Path]) -> bool {
         match self {
             Self::Rtt | Self::Loss => LEGS_ACROSS <= legs.len(),
@@ -281,14 +284,15 @@ fn student_95(degrees: f64) -> f64 {
 /// The 95 % quantile of the normal distribution: 90 % lie within this many deviations of the mean.
 const NORMAL_95: f64 = 1.644_853_626_951_472_7;
 
-/// Legs of a path host, representative, representative, host. A path with fewer may stay in a site.
+/// Number of legs of the route host – representative – representative – host. A path with fewer
+/// legs may be within one site.
 const LEGS_ACROSS: usize = 3;
 
-/// Exponent of the soft minimum; the larger, the nearer to the lowest rate.
+/// Exponent of the soft minimum. With a larger exponent, the result is nearer to the lowest rate.
 const SHARPNESS: f64 = 2.0;
 
-/// Number of pairs of a class that weigh as much as the mean of all pairs: as few as a scatter is
-/// learned from.
+/// The mean of all pairs has the weight of this many pairs of a class. It is the fewest pairs that
+/// a scatter is learned from.
 const POOLED: f64 = Model::PAIRS_MIN as f64;
 
 /// Standard deviation of the logarithm without pairs to learn from: a factor of two either way.

@@ -23,7 +23,8 @@ pub enum ExpectationError {
     Hosts(u32),
     #[error("{hosts} hosts cannot stand at {sites} sites")]
     Sites { hosts: u32, sites: u32 },
-    /// Turns of the paper's plan do not wait for the budget, so they must fit into it.
+    /// The paper's plan would exceed the budget. Its turns do not wait for the budget, so they must
+    /// fit into half of it.
     #[error(
         "by the paper's plan a host would spend {asked:?} and {asked_bytes} bytes an hour on the tests that it starts; half of the \
          budget is {half:?} and {half_bytes} bytes"
@@ -68,14 +69,15 @@ pub struct Expectation {
     pub representative_revisit: Duration,
     /// The longest that any pair of the mesh waits, while no host refuses.
     pub bound: Duration,
-    /// What a representative starts; `None` with one site.
+    /// Prediction for a representative; `None` with one site.
     pub representative: Option<Representative>,
-    /// Cost of the tests that a host starts in an hour. It takes part in as many again.
+    /// Cost of the tests that a host starts in an hour. The tests that peers ask this host for cost
+    /// the same amount.
     pub started: Cost,
     /// Tests that a host starts in an hour.
     pub tests_per_hour: f64,
-    /// Share of time that a host spends in tests that it starts. Tests of others take as much
-    /// again.
+    /// Share of time that a host spends in tests that it starts. The tests that other hosts start
+    /// with this host take the same share.
     pub share_started: f64,
     /// Ordered pairs that are tested in the whole mesh.
     pub pairs: u64,
@@ -83,8 +85,8 @@ pub struct Expectation {
 
 /// Prediction for a host that represents its site.
 ///
-/// The hosts of its site and the other representatives ask it for tests. It leaves room for both:
-/// [`Planner::set_groups`](crate::Planner::set_groups).
+/// The hosts of its site and the other representatives ask it for tests. It reserves budget for
+/// both, see [`Planner::set_groups`](crate::Planner::set_groups).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Representative {
     /// Mean time from one of its turns to the next.
@@ -178,8 +180,8 @@ pub fn expect(layout: Layout, config: &PlanConfig, each: Cost) -> Result<Expecta
     })
 }
 
-/// Checks that the budget has room for a bandwidth test in every turn of the paper's plan, which
-/// takes its turns whatever tests cost.
+/// Checks that the budget has room for a bandwidth test in every turn of the paper's plan, with
+/// turns that do not depend on the cost of tests.
 fn check_paper(config: &PlanConfig, each: Cost) -> Result<(), ExpectationError> {
     let tests = HOUR.as_secs_f64() / config.every.as_secs_f64();
     let (asked, asked_bytes) = (each.duration.mul_f64(tests), (each.bytes as f64 * tests) as u64);

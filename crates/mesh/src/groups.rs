@@ -52,14 +52,16 @@ pub fn route<'a>(members: &[Member<'a>], from: &str, to: &str) -> Option<Vec<&'a
     Some(path)
 }
 
-/// A proposed site: hosts, by position in the list of hosts, and the distances that justify it.
+/// A proposed site: hosts, by position in the list of hosts, and the distances that are the reason
+/// for the proposal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
     /// Positions of the hosts, in ascending order.
     pub hosts: Vec<usize>,
     /// The largest round-trip time between two of the hosts (s); `None` for a single host.
     pub within_s: Option<f64>,
-    /// The nearest other host and its mean round-trip time from these (s); `None` if there is none.
+    /// The nearest other host, and the mean round-trip time from the site's hosts to it (s); `None`
+    /// if there is none.
     pub next: Option<(usize, f64)>,
     /// Pairs of the hosts without a known round-trip time.
     pub unknown: Vec<(usize, usize)>,
@@ -107,16 +109,18 @@ impl Proposal {
 /// the work grows with their cube.
 ///
 /// Clusters are joined by the mean round-trip time between them, the nearest first (UPGMA; Sokal
-/// and Michener, 1958). In the resulting tree, a site is each largest cluster that was joined
-/// within 3 ms, if the next host is at least three times as far as the cluster's last join. A join
-/// counts as 0.2 ms at least, so the noise of a LAN makes no sites. Hosts outside these clusters
-/// stand alone. Equal forecasts give equal sites.
+/// and Michener, 1958). In the resulting tree, a cluster is a candidate if it was joined within 3
+/// ms, and if the next host is at least three times as far away as the distance of the cluster's
+/// last join. A candidate that is not inside a larger one is a site. A distance below 0.2 ms counts
+/// as 0.2 ms, so that the noise of a LAN does not make sites. Each other host is a site of its own.
+/// Equal forecasts give equal sites.
 pub fn propose_sites(hosts: usize, rtt_s: impl Fn(usize, usize) -> Option<f64>) -> Vec<Proposal> {
     propose(hosts, rtt_s, |_| false)
 }
 
 /// As [`propose_sites`], but keeps hosts together that are a site already (`is_site`), until they
-/// are clearly not one: they may be [`SLACK`] times as wide, and the next host as much nearer.
+/// are clearly not a site: an existing site may be wider by the factor [`SLACK`], and the next host
+/// may be nearer by this factor.
 pub(crate) fn propose(
     hosts: usize,
     rtt_s: impl Fn(usize, usize) -> Option<f64>,
@@ -187,7 +191,7 @@ impl Distances {
                 .flat_map(|(a, row)| row.iter().enumerate().map(move |(b, mean)| (*mean, a, b)))
                 .filter(|(mean, _, _)| mean.is_finite())
                 .min_by(|x, y| x.0.total_cmp(&y.0));
-            // b < a, so removing the later cluster does not move the earlier one.
+            // b < a, so the removal of cluster a does not change the index of cluster b.
             let Some((height, a, b)) = nearest else { return clusters };
             let later = clusters.remove(a);
             let earlier = core::mem::replace(
@@ -213,7 +217,7 @@ impl Distances {
         Proposal { next: self.next(&hosts), hosts, within_s, unknown }
     }
 
-    /// The nearest other host, and its mean round-trip time from these.
+    /// The nearest other host, and the mean round-trip time from `hosts` to it.
     fn next(&self, hosts: &[usize]) -> Option<(usize, f64)> {
         (0..self.hosts)
             .filter(|other| !hosts.contains(other))
@@ -224,7 +228,7 @@ impl Distances {
 }
 
 impl Cluster {
-    /// Finds the largest clusters that look like a site.
+    /// Finds the largest clusters that meet the conditions for a site.
     fn sites(self, distances: &Distances, is_site: &impl Fn(&[usize]) -> bool, found: &mut Vec<Vec<usize>>) {
         let slack = if is_site(&self.hosts) { SLACK } else { 1.0 };
         let is_apart = || {
@@ -241,10 +245,11 @@ impl Cluster {
     }
 }
 
-/// Most unknown pairs that a reason names; further pairs are only counted.
+/// Maximum number of unknown pairs that a reason names; further pairs are only counted.
 const UNKNOWN_NAMED: usize = 3;
 
-/// Largest number of hosts among which sites are proposed: some tenths of a second of work.
+/// Maximum number of hosts for which sites are proposed. The computation for this many hosts takes
+/// some tenths of a second.
 pub const SITES_HOSTS_MAX: usize = 256;
 
 /// Prefix of the group of a site.
@@ -260,13 +265,13 @@ pub const UNSET: &str = "default";
 /// cabling change distances by a factor of about two.
 pub(crate) const GAP: f64 = 3.0;
 
-/// Shorter round-trip times are within one LAN, whatever their ratio: schedulers alone cause as
-/// much.
+/// Shorter round-trip times are within one LAN, whatever their ratio: the delays of schedulers
+/// alone are as long.
 pub(crate) const FLOOR_S: f64 = 2e-4;
 
-/// Factor by which an existing site may exceed these bounds. Forecasts of one path differ by less
-/// from hour to hour, so a site at a bound does not come and go. The next host must still be twice
-/// as far away as the hosts of the site are from each other.
+/// Factor by which an existing site may exceed these bounds. The forecasts of one path change by
+/// less from hour to hour, so a site near a bound does not appear and disappear. The next host must
+/// still be twice as far away as the hosts of the site are from each other.
 pub(crate) const SLACK: f64 = 1.5;
 
 /// Largest width of a site: 3 ms are 300 km of fibre, there and back.

@@ -9,8 +9,8 @@
 //! - [`roster::Roster`]: turns directory events of several groups into changes of peers, such as
 //!   joined or lost.
 //! - [`Planner`]: chooses which peer this station tests next, and when.
-//! - [`TestAdmission`]: lets a host take part in at most one bulk test at a time, within its
-//!   [`Budget`]. Both the tests that the host starts and those that peers ask for pass through it.
+//! - [`TestAdmission`]: limits a host to one bulk test at a time, within its [`Budget`]. Both the
+//!   tests that the host starts and those that peers ask for pass through it.
 //!
 //! [`Model`] estimates pairs that are not measured from pairs that are, [`sites_of`] groups hosts
 //! by their round-trip times, and [`rank`] sorts hosts by the forecast time of a transfer.

@@ -26,8 +26,8 @@ pub use turn::{Length, Next, Statistics};
 /// **Promise** of [`Policy::Gain`], with P peers: of any 4 P turns with a test, each pair that does
 /// not refuse has at least one; a new peer has one of 2 P. The proof:
 ///
-/// 1. A pair left out of 2 P turns is overdue. It goes before all pairs but new ones, the longest
-///    left out first, so at most P − 1 pairs go before it.
+/// 1. A pair that was not tested in 2 P turns is overdue. Only new pairs, and pairs that have
+///    waited longer, are tested before it, so at most P − 1 overdue pairs.
 /// 2. New and overdue pairs alternate while there are both, so these P pairs take at most 2 P
 ///    turns.
 /// 3. New pairs go in the order in which they came, and before those that are not overdue.
@@ -54,7 +54,8 @@ pub struct Planner {
     groups: u32,
     /// The latest time passed to [`Planner::next`].
     now: Duration,
-    /// For [`Policy::Paper`]: the peers that are left in this cycle, the next one last.
+    /// For [`Policy::Paper`]: the peers that are not yet tested in this cycle. The last in the list
+    /// is tested next.
     list: Vec<Arc<str>>,
     /// Turns with a test so far. Ages of pairs are counted in these.
     turn: u64,
@@ -67,7 +68,8 @@ pub struct Planner {
     statistics: Statistics,
 }
 
-/// What tests have earned or owe: at most one full test either way.
+/// Budget that is available for the next test, or negative if the last tests cost more than was
+/// available; at most the cost of one full test either way.
 #[derive(Debug)]
 struct Credit {
     at: Duration,
@@ -104,9 +106,10 @@ impl Planner {
 
     /// Sets the number of groups that its peers are in: 1 at first; 0 counts as 1.
     ///
-    /// The members of each group ask this host for tests. A site's representative is asked as often
-    /// by the hosts of its site as any of them, and also by the other representatives. To leave
-    /// room for both, tests earn their next turn slower by this factor.
+    /// The members of each group ask this host for tests. The hosts of a site ask its
+    /// representative for tests as often as they ask each other, and the other representatives ask
+    /// it, too. To reserve budget for both, the time from a test to the next turn is longer by this
+    /// factor.
     pub fn set_groups(&mut self, groups: u32) {
         self.groups = groups.max(1);
     }
@@ -159,8 +162,9 @@ impl Planner {
         self.next_at
     }
 
-    /// Moves the next turn forward to `at`, or to when nothing is owed if that is later. For a mesh
-    /// of new pairs, which need not wait an interval each. [`Policy::Paper`] owes nothing.
+    /// Makes the next turn earlier: at `at`, or later when the budget covers the tests so far. A
+    /// mesh of new pairs uses it, so that each pair need not wait for an interval. With
+    /// [`Policy::Paper`] the budget is not checked.
     pub fn hasten(&mut self, at: Duration) {
         let paid = self.credit.at.saturating_add(self.debt());
         self.next_at = self.next_at.min(at.max(paid));
@@ -171,8 +175,8 @@ impl Planner {
         self.statistics
     }
 
-    /// The longest that a pair waits for its next test while no peer refuses, with the groups of
-    /// this host as they are now. It follows from the promise of [`Planner`] and the forecast of
+    /// The longest that a pair waits for its next test while no peer refuses, with the current
+    /// groups of this host. The time follows from the promise of [`Planner`] and the forecast of
     /// the costliest pair (a full test at the cap, if there is no forecast).
     pub fn revisit_bound(&self) -> Duration {
         let cap = self.config.budget.test_cap();
@@ -182,8 +186,8 @@ impl Planner {
         self.config.turn_max_in(costliest.unwrap_or(cap), self.groups).saturating_mul(turns)
     }
 
-    /// The test to run now. `None` before [`Planner::next_at`], and if no peer can be asked; then
-    /// [`Planner::next_at`] is later afterwards.
+    /// Returns the test to run now. Returns `None` before [`Planner::next_at`], and if no peer can
+    /// be asked. In the second case, [`Planner::next_at`] returns a later time afterwards.
     pub fn next(&mut self, now: Duration) -> Option<Next> {
         self.now = self.now.max(now);
         if now < self.next_at {
@@ -231,13 +235,14 @@ impl Planner {
     /// Records that the peer refused or did not answer. The turn continues at once with another
     /// peer; it is skipped when four have refused.
     ///
-    /// `retry_after` counts up to a quarter of an hour, so a peer cannot put itself off for ever.
+    /// A `retry_after` above a quarter of an hour counts as a quarter of an hour, so a peer cannot
+    /// avoid tests for ever.
     pub fn refused(&mut self, now: Duration, peer: &str, retry_after: Duration) {
         self.statistics.refusals += 1;
         self.refusals += 1;
         self.back_off(now, peer, retry_after);
         if let Some(index) = self.list.iter().rposition(|listed| **listed == *peer) {
-            // To the end of this cycle's list, unless it has refused too often.
+            // Ask this peer last in this cycle, unless it has refused too often.
             let listed = self.list.remove(index);
             if self.pairs.get(&listed).is_some_and(|pair| pair.refusals < ASKED_MAX) {
                 self.list.insert(0, listed);
@@ -248,8 +253,8 @@ impl Planner {
         }
     }
 
-    /// Postpones the turn within the hour, because this host's own token or budget was not
-    /// available.
+    /// Postpones the turn by at most an hour, because this host is in another test or its budget is
+    /// spent.
     pub fn deferred(&mut self, now: Duration, retry_after: Duration) {
         self.statistics.deferrals += 1;
         self.next_at = now.saturating_add(retry_after.min(HOUR));
@@ -335,8 +340,8 @@ impl Planner {
             let pool = Pool::new(self.pairs.values().map(|pair| &pair.record));
             open()
                 .filter_map(|(peer, pair)| {
-                    // The age when the test is made; otherwise a pair just tested could not be the
-                    // next.
+                    // Use the age after this turn. Otherwise the pair tested last would have age 0
+                    // and could never be tested twice in a row.
                     let age = self.turn + 1 - pair.last?;
                     Some((pair.need(&pool, age), age, pair.rank, peer))
                 })
@@ -363,7 +368,7 @@ impl Planner {
         };
     }
 
-    /// How long until nothing is owed.
+    /// Returns how long to wait until the budget covers the tests so far.
     fn debt(&self) -> Duration {
         if self.config.policy == Policy::Paper {
             return Duration::ZERO;
@@ -374,33 +379,35 @@ impl Planner {
     }
 }
 
-/// Jitter of intervals between turns, as a share either way: stations that met once do not meet
-/// again.
+/// Jitter of intervals between turns, as a share either way. If two stations have turns at the same
+/// time once, their next turns are at different times.
 const JITTER: f64 = 0.1;
 
 /// One test in twenty is an audit: a full test although it could stop early. Where an early stop
-/// costs a tenth of a full test, audits make tests half as expensive again.
+/// costs a tenth of a full test, audits increase the mean cost of tests by half.
 const AUDITS: f64 = 0.05;
 
-/// A pair goes first when it was left out of this many turns per peer. Below 2 the order by need
-/// would hardly matter; the bound grows with it.
+/// A pair is overdue, and tested first, when it was not tested for this many turns per peer. Below
+/// 2, overdue pairs would take almost all turns. A larger number makes the bound of the revisit
+/// time longer.
 const OVERDUE_CYCLES: u64 = 2;
 
-/// A peer that was away for longer is forecast anew. A day is the longest cycle of path forecasts.
+/// A peer that was away for longer loses its history. A day is the longest cycle of path forecasts.
 const DEPARTED_FOR: Duration = Duration::from_secs(86_400);
 
-/// As many as a large group that loses contact with this host and returns; some megabytes. The last
-/// to leave are kept.
+/// Maximum number of departed peers that are remembered: enough for a large group that loses
+/// contact with this host and returns. They take some megabytes. The peers that left first are
+/// forgotten.
 const DEPARTED_MAX: usize = 10_000;
 
 /// Peers asked in one turn. If one in three refuses, all four do so in about one turn of a hundred.
 const ASKED_MAX: u32 = 4;
 
-/// About how long a full test occupies a peer.
+/// Shortest back-off after a refusal: about the time for which a full test occupies a peer.
 const BACK_OFF_MIN: Duration = Duration::from_secs(10);
 
-/// Without jitter: three turns of five minutes. A peer may be out of budget for longer; asking
-/// costs one exchange.
+/// Longest back-off without jitter: three turns of five minutes. A peer may be out of budget for
+/// longer, but one more request costs only one exchange.
 const BACK_OFF_MAX: Duration = Duration::from_secs(900);
 
 #[cfg(test)]

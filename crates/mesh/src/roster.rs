@@ -34,7 +34,8 @@ pub struct Roster<D> {
     /// Groups with a complete snapshot, and the time until which hosts that it omits may be
     /// missing.
     deadlines: BTreeMap<Name, Duration>,
-    /// Number of losses so far. It orders them, so that the oldest is forgotten first.
+    /// Number of losses so far. The number of each loss gives the order, so that the host that was
+    /// lost first is forgotten first.
     losses: u64,
     refused: u64,
 }
@@ -50,9 +51,9 @@ struct Host<D> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Membership {
-    /// Reported by the current watch.
+    /// The current watch of the group has reported the host.
     Told,
-    /// Reported only by an earlier watch.
+    /// Only an earlier watch of the group, or an earlier run, has reported the host.
     Remembered,
 }
 
@@ -87,16 +88,17 @@ impl Change {
 
 impl<D: PartialEq> Roster<D> {
     /// Creates an empty roster of at most `hosts_max` hosts, lost ones included. A host that a
-    /// snapshot omits is lost when `grace` has passed: a directory that was restarted learns of it
-    /// again within a lease (plus the second that a lease may be late).
+    /// snapshot omits is lost when `grace` has passed: after a restart of the directory, each host
+    /// that is up registers again within a lease, plus one second by which a lease may be late.
     #[must_use]
     pub fn new(grace: Duration, hosts_max: usize) -> Self {
         let (hosts, deadlines) = (BTreeMap::new(), BTreeMap::new());
         Self { grace, hosts_max, hosts, deadlines, losses: 0, refused: 0 }
     }
 
-    /// Adds a host that was up in an earlier run. There is no change. The host is lost like one
-    /// that a snapshot omits. Ignores a host without groups, and hosts beyond the bound.
+    /// Adds a host that was up in an earlier run. No change is reported. If no watch reports the
+    /// host, it is lost like a host that a snapshot omits. Ignores a host without groups, and hosts
+    /// beyond the bound.
     pub fn remember(&mut self, host: &Name, groups: &[Name], description: D) {
         if groups.is_empty() || self.hosts_max <= self.hosts.len() || self.hosts.contains_key(host) {
             return;
@@ -159,25 +161,26 @@ impl<D: PartialEq> Roster<D> {
         Some(Change::Removed(host.clone()))
     }
 
-    /// The snapshot of `group` is complete at `now`. [`tick`](Self::tick) loses the hosts that it
-    /// omits.
+    /// The snapshot of `group` is complete at `now`. [`tick`](Self::tick) later reports the hosts
+    /// that the snapshot omits as lost.
     pub fn synced(&mut self, group: &Name, now: Duration) {
         self.deadlines.insert(group.clone(), now.saturating_add(self.grace));
     }
 
-    /// The watch of `group` ended. No host is lost by that until the watch begins again.
+    /// The watch of `group` ended. No host is reported as lost because of this before the watch has
+    /// begun again.
     pub fn interrupted(&mut self, group: &Name) {
         self.deadlines.remove(group);
     }
 
-    /// No station can register at `now`. Hosts that a snapshot omits have the whole grace from now.
+    /// No station can register at `now`. The grace of hosts that a snapshot omits begins again.
     pub fn postpone(&mut self, now: Duration) {
         for deadline in self.deadlines.values_mut() {
             *deadline = (*deadline).max(now.saturating_add(self.grace));
         }
     }
 
-    /// Loses the hosts that a snapshot omits, if their grace is over at `now`.
+    /// Reports the hosts that a snapshot omits as lost, if their grace is over at `now`.
     pub fn tick(&mut self, now: Duration) -> Vec<Change> {
         let is_over = |(group, deadline): (&Name, &Duration)| (*deadline <= now).then(|| group.clone());
         let over: BTreeSet<Name> = self.deadlines.iter().filter_map(is_over).collect();
@@ -195,7 +198,8 @@ impl<D: PartialEq> Roster<D> {
         changes
     }
 
-    /// When [`tick`](Self::tick) has work to do; `None` if it has none before the next event.
+    /// Time at which [`tick`](Self::tick) must be called next; `None` if no call is needed before
+    /// the next event.
     #[must_use]
     pub fn next_due(&self) -> Option<Duration> {
         self.deadlines.values().min().copied()
@@ -224,7 +228,7 @@ impl<D: PartialEq> Roster<D> {
         self.refused
     }
 
-    /// Marks `host` as lost if it was up and is in no group. Returns whether it did.
+    /// Marks `host` as lost if it was up and is in no group. Returns whether it marked the host.
     fn lose_if_gone(host: &mut Host<D>, losses: &mut u64) -> bool {
         if host.lost.is_some() || !host.memberships.is_empty() {
             return false;
@@ -234,7 +238,7 @@ impl<D: PartialEq> Roster<D> {
         true
     }
 
-    /// Forgets the host that was lost first; false if all hosts are up.
+    /// Forgets the host that was lost first; returns `false` if all hosts are up.
     fn forget_oldest(&mut self) -> bool {
         let lost = self.hosts.iter().filter_map(|(name, host)| Some((host.lost?, name)));
         let Some(name) = lost.min().map(|(_, name)| name.clone()) else { return false };
@@ -287,7 +291,7 @@ pub fn peer(own: Card<'_>, other: Card<'_>) -> Result<(), Ignored> {
         return Err(Ignored::NoGroup);
     }
     if !is_compatible(own.version, other.version) {
-        // The version is untrusted text until it was parsed.
+        // The version is untrusted text until it is parsed.
         let shown = |text: &str| text.chars().filter(|c| !c.is_control()).take(VERSION_SHOWN).collect();
         return Err(Ignored::Version { theirs: shown(other.version), own: shown(own.version) });
     }
@@ -308,7 +312,7 @@ pub fn is_compatible(a: &str, b: &str) -> bool {
     read(a).is_some_and(|a| read(b) == Some(a))
 }
 
-/// Characters of a version in a message.
+/// Maximum number of characters of a version in a message.
 const VERSION_SHOWN: usize = 20;
 
 #[cfg(test)]
@@ -354,10 +358,11 @@ mod tests {
         assert_eq!((roster.description(&b), roster.hosts().count()), (None, 0));
         assert_eq!(roster.removed(&lab, &b), None, "told twice");
         assert_eq!(roster.up(&site, &b, 2), Some(Change::Joined(b.clone())));
-        // It was lost before: no watch has it.
+        // The host was lost before, so no watch reports it as up.
         assert_eq!(roster.down(&site, &b), Some(Change::Lost(b.clone())));
         assert_eq!(roster.removed(&lab, &b), Some(Change::Removed(b.clone())));
-        // The other watch was interrupted, and will not name it.
+        // The watch of `site` begins again and has not yet reported the host, so it does not
+        // prevent the removal.
         roster.remember(&b, &[site.clone(), lab.clone()], 3);
         roster.begin(&site);
         assert_eq!(roster.removed(&lab, &b), Some(Change::Removed(b)));
@@ -374,7 +379,7 @@ mod tests {
         roster.up(&site, &c, 1);
         roster.synced(&site, at(0));
         assert!(roster.tick(at(100)).is_empty(), "everybody was told");
-        // The directory is away for long, then returns empty.
+        // The directory is unreachable for a long time, and is empty when it returns.
         roster.interrupted(&site);
         assert!(roster.tick(at(1000)).is_empty());
         roster.begin(&site);
@@ -486,9 +491,9 @@ mod tests {
     const GRACE_S: u64 = 5;
 
     proptest! {
-        /// Changes of a host begin with Joined, then alternate between Lost and Returned; Removed
-        /// begins anew. After the last event and the grace, exactly the hosts in the directory are
-        /// up.
+        /// Changes of a host begin with Joined, then alternate between Lost and Returned. After
+        /// Removed, the next change is Joined again. After the last event and the grace, exactly
+        /// the hosts in the directory are up.
         #[test]
         fn changes_alternate_and_the_end_is_what_the_directory_says(
             events in prop::collection::vec(told(), 0..120),

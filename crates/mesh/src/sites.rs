@@ -58,10 +58,11 @@ pub struct Site {
     pub representative: Option<usize>,
     /// The largest round-trip time between two hosts of the site (s), with its interval.
     pub within_s: Option<Estimate>,
-    /// Mean round-trip time to [`Proposal::next`] (s). The ends of its interval are means of ends.
+    /// Mean round-trip time to [`Proposal::next`] (s). The ends of its interval are the means of
+    /// the ends of the hosts' intervals.
     pub next_s: Option<Estimate>,
-    /// Other hosts that are so near, by the lower ends of their intervals, that they may belong to
-    /// this site, or that it may not be one.
+    /// Other hosts that are near by the lower ends of their intervals. They may belong to this
+    /// site, or be so near that this group of hosts is not a site.
     pub close: Vec<usize>,
 }
 
@@ -113,9 +114,9 @@ pub fn sites_of<R: Into<RoundTrip>>(hosts: &[Stand], rtt: impl Fn(usize, usize) 
 /// change.
 ///
 /// A host that joins a site represents it until all of the site has had time to join; only then is
-/// one of them chosen. A host leaves `global` only while another represents the site. A host
-/// without a site that stands alone stays where it is. So does a host of which too little is known
-/// to propose a representative.
+/// one of them chosen. A host leaves `global` only while another represents the site. The result is
+/// also `None` for a host that has no site and is near no other host, and while too few round-trip
+/// times are known to propose a representative.
 #[must_use]
 pub fn position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position> {
     let site = sites.iter().find(|site| site.proposal.hosts.contains(&own))?;
@@ -135,8 +136,8 @@ pub fn position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position>
     Some(Position { site: site.name.clone(), represents })
 }
 
-/// The [`position`] that `own` takes by itself. It moves to another site only if it is clear which
-/// hosts belong to that site, and that `own` belongs to no other.
+/// Returns the [`position`] that host `own` changes to without an operator. It moves to another
+/// site only if it is clear which hosts belong to that site, and that `own` belongs to no other.
 #[must_use]
 pub fn clear_position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position> {
     let position = position(own, hosts, sites)?;
@@ -147,7 +148,7 @@ pub fn clear_position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Pos
     (stays || !sites.iter().any(is_close)).then_some(position)
 }
 
-/// Holds a change back until it was requested for long enough.
+/// Delays a change until it has been requested for long enough without interruption.
 #[derive(Clone, Debug)]
 pub struct Patience<T = Position> {
     hold: Duration,
@@ -162,7 +163,7 @@ impl<T: Clone + PartialEq> Patience<T> {
         Self { hold, asked: None }
     }
 
-    /// Records the change `asked` at `now`, if any. Returns a change that is due, once.
+    /// Records which change is requested at `now`, if any. When the change is due, returns it once.
     pub fn look(&mut self, asked: Option<T>, now: Duration) -> Option<T> {
         let since = match (&self.asked, &asked) {
             (Some((known, since)), Some(asked)) if known == asked => *since,
@@ -173,12 +174,12 @@ impl<T: Clone + PartialEq> Patience<T> {
         if is_due { self.asked.take().map(|(asked, _)| asked) } else { None }
     }
 
-    /// Drops the change that is held.
+    /// Drops the pending change.
     pub fn reset(&mut self) {
         self.asked = None;
     }
 
-    /// The change that is held, and its remaining time at `now`.
+    /// The pending change, and the time after `now` until it is due.
     #[must_use]
     pub fn pending(&self, now: Duration) -> Option<(&T, Duration)> {
         let (asked, since) = self.asked.as_ref()?;
@@ -206,7 +207,7 @@ fn names(hosts: &[Stand], proposals: &[Proposal]) -> Vec<String> {
         let first = hosts[proposals[at].hosts[0]].host.as_str();
         let numbered = (2..).map(|n| format!("{first}-{n}"));
         let mut all = votes.into_iter().map(|vote| vote.0).chain([first]).map(String::from).chain(numbered);
-        // There are more numbers than sites.
+        // The search always finds a name, because there are more numbers than sites.
         let name = all.find(|name| name != UNSET && !taken.contains(name)).unwrap_or_default();
         taken.insert(name.clone());
         names[at] = name;
@@ -214,7 +215,7 @@ fn names(hosts: &[Stand], proposals: &[Proposal]) -> Vec<String> {
     names
 }
 
-/// Representative of a proposed site, if what is known of its pairs allows one.
+/// Representative of a proposed site; `None` if too few round-trip times within the site are known.
 fn representative(
     hosts: &[Stand],
     proposal: &Proposal,
@@ -254,7 +255,8 @@ fn widest(site: &[usize], rtt: &impl Fn(usize, usize) -> Option<Estimate>) -> Op
     pairs.filter_map(|(a, b)| either(a, b, rtt)).max_by(|a, b| a.value.total_cmp(&b.value))
 }
 
-/// Mean from the hosts of a site to another host, with the means of the ends.
+/// Mean round-trip time from the hosts of a site to another host. The ends of its interval are
+/// means, too.
 fn between(
     site: &[usize],
     other: usize,

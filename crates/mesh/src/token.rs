@@ -25,13 +25,13 @@ impl Default for TestAdmissionConfig {
 }
 
 /// Admits a host to bulk tests, one at a time and within the budget: idle → granted → running →
-/// idle. Both the tests that it starts and those that peers ask for pass through it.
+/// idle. This includes the tests that the host starts and those that peers ask for.
 ///
-/// Whatever a peer does or fails to do, it occupies the host for at most
-/// [`TestAdmissionConfig::grant_max`] before a test, and for [`BudgetConfig::test_max`] plus 5 s in
-/// one. A grant that its peer does not use costs the time that it was held, out of that peer's part
-/// of the budget. So a peer that asks endlessly and never tests is soon out of budget, and other
-/// peers are not.
+/// Whatever a peer does, it can occupy the host for at most [`TestAdmissionConfig::grant_max`]
+/// before a test, and for [`BudgetConfig::test_max`] plus 5 s in one. If a peer does not use its
+/// grant, the time until the grant ends is charged to that peer's share of the budget. So a peer
+/// that asks again and again without testing soon spends its own share, but not that of other
+/// peers.
 #[derive(Debug)]
 pub struct TestAdmission {
     budget: Budget,
@@ -165,8 +165,8 @@ impl TestAdmission {
         Ok(())
     }
 
-    /// Returns a grant for a test that does not take place. If this host wanted to start the test
-    /// it costs nothing, otherwise the time for which the grant was held.
+    /// Returns a grant for a test that does not take place. If this host wanted to start the test,
+    /// the grant costs nothing. Otherwise it costs the time since the grant.
     pub fn give_back(&mut self, now: Duration, token: u64) {
         let now = self.advance(now);
         if self.held(token).is_some() {
@@ -261,7 +261,7 @@ impl TestAdmission {
 /// Time for a test to hand over its result, beyond its length: five round trips of a second.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Shortest retry time that a refusal names, so that asking stays cheap.
+/// Shortest retry time that a refusal contains, so that peers do not ask too often.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

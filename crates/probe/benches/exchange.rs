@@ -1,5 +1,6 @@
-//! Compares our exchanges with a bare blocking ping-pong, and our goodput with iperf3. Both of a
-//! pair run interleaved on loopback: `cargo bench -p barograph-probe --features io`.
+//! Compares our exchanges with a bare blocking ping-pong, and our goodput with iperf3. The two
+//! programs of each comparison run alternately on loopback: `cargo bench -p barograph-probe
+//! --features io`.
 #![expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -16,7 +17,8 @@ use barograph_probe::io::{Context, Limits, Listener, run_one};
 use barograph_probe::reduce::median;
 use barograph_probe::{Direction, Experiment, Measured, Target};
 
-/// Exchanges of one turn. Turns alternate, so that both sides run under the same conditions.
+/// Number of exchanges in one run of a side. The runs of both sides alternate, so that the
+/// conditions are the same.
 const EXCHANGES: u32 = 2_000;
 const TURNS: u32 = 40;
 /// Bytes of one transfer: about a second on loopback.
@@ -41,8 +43,9 @@ fn exchanges(target: &Target) {
         ours_s.push(ours(target, Experiment::Rtt { n: EXCHANGES }).value);
         bare_s.push(median(&bare.exchange(EXCHANGES)).unwrap());
     }
-    // With few processors, the scheduler sometimes runs both ends on one processor, which dominates
-    // the time. So the output has quartiles beside the median.
+    // On a host with few processors, the scheduler sometimes runs both ends on one processor, and
+    // the time of an exchange is then mainly that of switching between the ends. So the output has
+    // quartiles beside the median.
     let show = |name: &str, medians: &[f64]| {
         let mut sorted: Vec<f64> = medians.iter().map(|s| s * 1e6).collect();
         sorted.sort_by(f64::total_cmp);

@@ -3,11 +3,11 @@
 //! A test passes [`CHECKPOINTS`]. For each of them, a [`Calibration`] records how far the rate up
 //! to the checkpoint was from the rate of the full length. It also records the path's own level. A
 //! test that may end early ends at the first checkpoint that has predicted well enough on this
-//! path: within 5 %, or, after half a second, not much worse than the level predicts the next test.
-//! (On a path that varies by a third, a full test predicts the next one hardly better than its
-//! first second does.) The level never predicts better than within a tenth, because the usual
-//! deviation counts as one of five tests. So after half a second, 12 % (after four tests 13 %) is
-//! good enough, even on the quietest path.
+//! path: within 5 %, or, after half a second, with an error of at most 1.2 times the error with
+//! which the level predicts the next test. (On a path that varies by a third, a full-length test
+//! predicts the next test hardly better than its first second does.) The expected error of the
+//! level is never below 10 %, because the usual deviation counts as one of five tests. So after
+//! half a second, 12 % (after four tests 13 %) is good enough, even on the quietest path.
 //!
 //! Only full-length tests calibrate the checkpoints: those before the path was calibrated, and
 //! audits. Every test updates the level, with the rate that this test alone gives, so that an
@@ -19,8 +19,8 @@ pub const CHECKPOINTS: [u32; 7] = [1, 2, 3, 6, 12, 24, 48];
 /// Rate since the last growth at each checkpoint that a test has passed, in bit/s.
 pub type Partials = [Option<f64>; CHECKPOINTS.len()];
 
-/// What the tests of one path have shown. The caller keeps one for each path and congestion
-/// control.
+/// Results of the tests of one path, from which it predicts the next test. The caller keeps a
+/// separate `Calibration` for each path and congestion control.
 ///
 /// ```
 /// use barograph_probe::calibration::{Calibration, Partials};
@@ -192,7 +192,7 @@ impl Running {
         self.mean += off / (others + 1.0);
     }
 
-    /// Effective number of values behind the mean, without the latest one.
+    /// Effective number of values from which the mean was computed, without the latest value.
     fn others(&self) -> f64 {
         self.count.saturating_sub(1).min(MEMORY - 1) as f64
     }
@@ -214,7 +214,8 @@ fn log(rate_bit_s: f64) -> Option<f64> {
 // The constants were chosen on replayed tests of one set of emulated paths, and evaluated on
 // another set (lab/README.md).
 
-/// Effective number of tests (for checkpoints: of audits) in the running mean; paths change.
+/// Effective number of tests in a running mean; for a checkpoint's mean, only full-length tests
+/// count. The number is small, because paths change.
 const MEMORY: u64 = 5;
 /// Weight of the usual deviation, in tests.
 const USUAL_TESTS: f64 = 1.0;
@@ -230,9 +231,9 @@ const LEVEL_FACTOR: f64 = 1.2;
 /// Before this time, in seconds, only [`DEVIATION_MAX`] applies: the data so far are a twentieth of
 /// the bytes of a 10 s test.
 const HASTE_S: f64 = 0.5;
-/// A checkpoint that needs a larger correction measured start-up or a policer's token bucket, not
-/// the rate.
+/// Maximum correction of a checkpoint, as a factor. If the correction is larger, the checkpoint
+/// measured start-up or a policer's token bucket, not the rate of the path.
 const RATIO_MAX: f64 = 3.0;
-/// An estimate this many standard deviations from the level is rejected. With the usual deviations
-/// included, that is a difference of a quarter on the quietest path.
+/// An estimate that differs from the level by this number of standard deviations is rejected. The
+/// usual deviations are included, so on the quietest path this is a difference of a quarter.
 const SURPRISE_DEVIATIONS: f64 = 2.5;

@@ -76,8 +76,8 @@ pub fn since_due(latencies_s: &[f64], every: Duration, late: Duration) -> Vec<f6
     (0..).zip(latencies_s).map(|(i, latency_s)| waited_s(i) + latency_s).collect()
 }
 
-/// A timer of whole milliseconds may be this late. That delay is caused by this host and is not
-/// part of the path's latency.
+/// Maximum lateness that a timer of whole milliseconds may have. This host causes that delay, so it
+/// is not part of the path's latency.
 const GRAIN: Duration = Duration::from_millis(2);
 
 #[cfg(test)]

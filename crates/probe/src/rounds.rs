@@ -121,15 +121,19 @@ impl Startup {
     }
 }
 
-/// Rates of shorter rounds show the noise of acknowledgements and of the scheduler. A full test has
-/// 250 rounds of this length.
+/// Minimum length of a round in seconds. The rates of shorter rounds would mainly show the noise of
+/// acknowledgements and of the scheduler. A full test has 250 rounds of this length.
 const ROUND_S_MIN: f64 = 0.02;
-/// A longer round-trip time is a stall; a round does not wait for it.
+/// Maximum round-trip time, in seconds, that a round must last. A longer round-trip time is a
+/// stall, and a round does not wait for its end.
 const ROUND_RTT_S_MAX: f64 = 1.0;
-/// 64 segments of an Ethernet path. A delayed acknowledgement covers two segments, 3 % of them.
+/// Minimum bytes of a round: 64 segments of an Ethernet path. A delayed acknowledgement covers two
+/// segments, so it is only 3 % of the round.
 const ROUND_BYTES_MIN: u64 = 64 * 1448;
-/// Below 1.5 Mbit/s a round ends after this time without [`ROUND_BYTES_MIN`].
+/// Maximum time, in seconds, for which a round waits for [`ROUND_BYTES_MIN`]. It is reached at
+/// rates below 1.5 Mbit/s.
 const PATIENCE_S: f64 = 0.5;
-/// Slow start doubles the rate; with pacing the rate grows by at least a quarter (BBR).
+/// Minimum factor by which the rate grows in a round of start-up. Slow start doubles the rate; with
+/// pacing it grows by at least a quarter (BBR).
 const GROWTH: f64 = 1.25;
 const ROUNDS_WITHOUT_GROWTH: u32 = 3;

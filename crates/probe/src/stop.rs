@@ -17,10 +17,10 @@
 //!
 //! Only the audits are independent of earlier measurements. The guard checks the estimate, which
 //! includes the path's level, and level and forecast come from the same tests. So on a path with
-//! much variation the guard stops less than it would with the rate of this test alone. Until
-//! start-up is over (three rounds after the rate last grew), a rejected estimate is not final:
-//! there are up to three checks, at the checkpoints after one, two and three rounds, and each may
-//! end the test. `tests/pure/calibration.rs` bounds the cost of both effects.
+//! much variation, the guard rejects fewer estimates than it would if it checked the rate of this
+//! test alone. Until start-up is over (three rounds after the rate last grew), a rejected estimate
+//! is not final: there are up to three checks, at the checkpoints after one, two and three rounds,
+//! and each may end the test. `tests/pure/calibration.rs` bounds the cost of both effects.
 
 use crate::calibration::{CHECKPOINTS, Expectation, Partials};
 use crate::rounds::{Round, Rounds, Startup};
@@ -247,9 +247,10 @@ impl Early {
     }
 }
 
-/// Two standard deviations: 95 % of a normal error.
+/// Number of standard deviations by which the interval is widened: two contain 95 % of normally
+/// distributed errors.
 const DEVIATIONS: f64 = 2.0;
-/// At least two rounds are needed to agree.
+/// Minimum number of rounds, because a single round cannot agree with itself.
 const ROUNDS_MIN: usize = 2;
-/// Upper limit for the configuration; the default is five.
+/// Maximum number of rounds that a configuration may require; the default is five.
 const ROUNDS_MAX: usize = 1000;

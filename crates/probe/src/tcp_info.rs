@@ -11,7 +11,7 @@ pub struct TcpInfo {
     pub total_retrans: u32,
     /// The congestion control algorithm, such as `cubic` or `bbr`.
     pub congestion: Option<String>,
-    /// What limited the sender for most of the time.
+    /// What limited the sender for the largest part of the time.
     pub limited_by: Option<Limit>,
     /// The kernel's latest delivery rate in bit/s; `None` when the application limited the sample.
     pub delivery_rate_bit_s: Option<f64>,

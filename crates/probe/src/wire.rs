@@ -167,7 +167,7 @@ pub enum WireError {
         /// Length of the frame in bytes.
         expected: usize,
     },
-    /// The first bytes are not the protocol's mark, or the version is another one.
+    /// The first bytes are not the protocol's mark, or the version is not supported.
     #[error("this is not {UPGRADE}")]
     Mark,
     /// A field has an undefined value.

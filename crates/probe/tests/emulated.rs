@@ -23,10 +23,11 @@ use barograph_sim::{Link, LinkSpec, Loss, Network, network_or_say, say_skipped};
 const DELAY: Duration = Duration::from_millis(5);
 const RTT_S: f64 = 0.010;
 
-/// A busy machine spoils single runs; this many spoiled runs in a row are a failure.
+/// Maximum number of runs of a test. A busy machine may spoil single runs; the test fails if all
+/// runs are spoiled.
 const ATTEMPTS: usize = 6;
 
-/// Longer than any step takes when it works.
+/// Time limit of a step: longer than any successful step takes.
 const LIMIT: Duration = Duration::from_secs(15);
 
 /// Tests that measure times run one after the other.
@@ -82,7 +83,8 @@ fn a_handshake_takes_a_round_trip() {
 #[test]
 fn a_lossy_path_loses_its_share() {
     const DATAGRAMS: u32 = 100;
-    // Low enough that the TCP session succeeds, high enough that a run without loss is not chance.
+    // The share is low enough that the TCP session succeeds, and high enough that a run without any
+    // loss cannot be chance.
     let (share, n) = (0.2, f64::from(DATAGRAMS));
     let deviation = (share * (1.0 - share) / n).sqrt();
     in_a_quiet_run("loss", Loss::Independent(share), |network, target| {
@@ -95,8 +97,8 @@ fn a_lossy_path_loses_its_share() {
 }
 
 /// Runs `attempt` on new networks, with a responder in the far host, until a run is good. On a busy
-/// machine a run may be void or slow: `attempt` returns that as an error. It asserts what no load
-/// excuses.
+/// machine a run may be void or slow: `attempt` returns that as an error. `attempt` panics on an
+/// error that a busy machine cannot cause.
 fn in_a_quiet_run(test: &str, loss: Loss, attempt: impl Fn(&Network, &Target) -> Result<(), String>) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut all_void = true;

@@ -92,7 +92,7 @@ impl Red {
     pub(crate) fn drops(&mut self, now_ns: u64, length: usize, luck: f64) -> bool {
         let RedParameters { min_packets, max_packets, max_probability, weight } = self.parameters;
         match self.idle_since_ns.take() {
-            // The mean decays as if this many small packets had arrived at an empty queue.
+            // The mean decays as if `missed` packets had arrived at an empty queue.
             Some(since) => {
                 let missed = now_ns.saturating_sub(since) as f64 / self.packet_ns as f64;
                 self.mean *= (1.0 - weight).powf(missed);
@@ -211,7 +211,7 @@ impl Codel {
     }
 }
 
-/// Maximum, as for the delays of a link (`spec.rs`).
+/// Maximum of the two times of CoDel, the same as for the delays of a link (`spec.rs`).
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The MTU of Ethernet: one packet in the queue is enough to keep the wire busy.

@@ -206,10 +206,10 @@ fn nanos(time: Duration) -> u64 {
 /// Packet size with which RED computes its idle time; the paper leaves it to the implementer.
 const TYPICAL_BYTES: usize = 1000;
 
-/// The same range as for a link (`spec.rs`).
+/// Range of the rate of a hop in bit/s, the same as for a link (`spec.rs`).
 const RATES_BPS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000_000;
 
-/// Maximum queue length; a gigabyte of small packets.
+/// Maximum queue length in packets; with packets of 1000 bytes, a gigabyte.
 const QUEUE_PACKETS_MAX: usize = 1_000_000;
 
 /// First random stream of the hops; the model of a link uses smaller numbers.

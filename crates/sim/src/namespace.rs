@@ -30,7 +30,8 @@ impl Namespace {
             return Err(Error::NotPermitted { action: "make network namespaces".into() });
         }
         remove_leftovers();
-        // Increment before creating: a namespace with a number not yet used is then a leftover.
+        // Increment before creating: so every namespace of this process id with a number that is
+        // not used yet is a leftover.
         let number = NEXT_NUMBER.fetch_add(1, Ordering::SeqCst);
         let add = |side: &str| Self::add(format!("{PREFIX}{}-{number}{side}", process::id()));
         Ok([add("a")?, add("b")?])

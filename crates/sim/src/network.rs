@@ -188,9 +188,9 @@ impl Network {
 }
 
 impl Network {
-    /// Packets to B that the link has dropped so far, because the queue was full or by its loss, of
-    /// all packets that the hosts send. If the kernel carries segments of several packets, one
-    /// segment counts once.
+    /// Number of packets to B that the link has dropped so far, because the queue was full or by
+    /// simulated loss. Packets that the kernel of host A sends by itself count too. If the kernel
+    /// carries segments of several packets, one segment counts once.
     ///
     /// # Errors
     /// [`Error::Command`] if the kernel does not report the count.

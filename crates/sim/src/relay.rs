@@ -20,7 +20,7 @@ pub(crate) struct Relay {
     ledger: Arc<Mutex<Ledger>>,
     thread_id: i32,
     realtime: bool,
-    /// Closing it wakes the thread and ends it.
+    /// Write end of a pipe to the thread. Closing the pipe wakes and ends the thread.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
@@ -37,7 +37,8 @@ impl Relay {
         let work = {
             let ledger = Arc::clone(&ledger);
             move || {
-                // The receiver waits for this value, or is gone with the whole relay.
+                // Ignore errors: the receiver waits for this value, unless the start of the whole
+                // relay has failed.
                 let _ = tell_id.send(gettid().as_raw());
                 // Without this, the kernel may round each wake-up by 50 µs. If it refuses, the
                 // lateness shows the effect.

@@ -54,10 +54,11 @@ pub fn delays_from_text(text: &str) -> Result<Vec<Duration>, Error> {
     }
 }
 
-/// A million packets are a long experiment, and 16 MB.
+/// Maximum number of delays in a series. A million packets are a long experiment, and their delays
+/// take 16 MB.
 const COUNT_LIMIT: usize = 1_000_000;
 
-/// Room for a million lines of 64 bytes.
+/// Maximum bytes of a file: a million lines of 64 bytes.
 const FILE_LIMIT_BYTES: u64 = 64_000_000;
 
 #[cfg(test)]

@@ -16,7 +16,8 @@ pub struct Report {
     /// Largest share of a core that the relay used within a quarter of a second.
     pub cpu_peak: f64,
     /// Mean time for which the relay's thread waited for a core at each wake-up; `None` if the
-    /// kernel does not report it. The relay read packets that arrived meanwhile later by that time.
+    /// kernel does not report it. Packets that arrived during such a wait were read later by that
+    /// time.
     pub mean_wait: Option<Duration>,
     /// Bound above which a departure counts as late.
     pub late_bound: Duration,

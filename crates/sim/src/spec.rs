@@ -220,14 +220,16 @@ fn bad(field: &'static str, value: String, expected: &'static str) -> Error {
 /// Maximum delay of a packet: longer than any path, short enough that a run ends.
 pub(crate) const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// At the minimum rate a 1500-byte packet takes 12 s; the maximum is above any link.
+/// Range of a rate in bit/s. At the minimum rate, a 1500-byte packet takes 12 s; the maximum is
+/// above the rate of any link.
 const RATE_MIN_BPS: f64 = 1e3;
 const RATE_MAX_BPS: f64 = 1e12;
 
-/// Far above any buffer and far below an overflow.
+/// Maximum limit of a queue in bytes: far above the size of any buffer, and far below an overflow.
 const QUEUE_MAX_BYTES: f64 = 1e12;
 
-/// A queue smaller than a full-size packet would drop every such packet on a busy link.
+/// Minimum limit of a queue in bandwidth–delay products, in bytes: a full-size packet. A smaller
+/// queue would drop every full-size packet on a busy link.
 const ONE_PACKET_BYTES: u64 = 1500;
 
 #[cfg(test)]

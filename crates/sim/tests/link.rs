@@ -19,10 +19,11 @@ use std::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Longer than any step takes when it works.
+/// Time limit of a step: longer than any successful step takes.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A busy machine spoils single runs; this many spoiled runs in a row are a failure.
+/// Maximum number of runs of a test. A busy machine may spoil single runs; the test fails if all
+/// runs are spoiled.
 const RUNS: usize = 6;
 
 /// Tests that measure times or rates run one after the other.
@@ -51,7 +52,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 /// Runs `attempt` on new networks, one test at a time, until a run is good. On a busy machine a run
-/// may be void or slow: `attempt` returns that as an error. It asserts what no load excuses.
+/// may be void or slow: `attempt` returns that as an error. `attempt` panics on an error that a
+/// busy machine cannot cause.
 fn in_a_quiet_run(link: impl Fn() -> Link, attempt: impl Fn(&Network) -> Result<(), String>) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let test = thread::current().name().unwrap_or(file!()).to_owned();
@@ -163,8 +165,8 @@ fn a_round_trip_takes_twice_the_delay() {
 }
 
 /// Receives until the relay has accounted for all `sent` packets from A to B and all forwarded
-/// packets have arrived, so it never waits for lost packets. `received` counts from the network's
-/// start, as the relay does.
+/// packets have arrived, so that the function never waits for lost packets. `received` counts from
+/// the network's start, as the relay does.
 fn receive_all(network: &Network, b: &UdpSocket, sent: u64, received: &mut u64, mut each: impl FnMut(&[u8])) {
     b.set_read_timeout(Some(10 * MS)).unwrap();
     let (started, mut buffer) = (Instant::now(), [0; 2000]);

@@ -82,7 +82,7 @@ fn an_old_node_is_replaced_or_the_page_is_skipped() {
         let text = text(&output);
         assert!(text.contains("installing for tests: Node"), "{text}");
         assert_eq!(text.contains("SKIPPED: the page: 'node' is older than 20.11"), skips, "{text}");
-        // Another missing program on this machine is skipped too.
+        // If this machine lacks a different program, its tests are also skipped.
         let has_failed = must_run && text.contains("SKIPPED");
         assert_eq!(output.status.success(), !has_failed, "{text}");
     }

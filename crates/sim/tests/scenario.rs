@@ -1,4 +1,5 @@
-//! Scenarios from text: the kept corpus, and random numbers.
+//! Tests of scenarios that are read from text: the stored corpus, and scenarios with random
+//! numbers.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;

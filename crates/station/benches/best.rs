@@ -1,11 +1,11 @@
-//! Time of `GET /v1/best` at a station with 15 000 series that learns 1000 values a second.
+//! Time of `GET /v1/best` at a station with 15 000 series and 1000 new values a second.
 //!
 //! `cargo bench -p barograph-station --bench best [-- QUESTIONS]`. The mesh has 40 sites of ten
-//! hosts. Measured are the pairs of each site and those of the representatives: 5160 pairs, each
-//! with a round trip, a goodput and a loss. One connection sends one request after the other, a
-//! hundred a second; the time is that of the caller. Meanwhile the directory is read and all models
-//! are learnt again every ten seconds. Another caller requests an unknown host every second, for
-//! which the directory is read once more in ten seconds.
+//! hosts. The measured pairs are those within each site and those between the representatives: 5160
+//! pairs, each with a round trip, a goodput and a loss. One connection sends a hundred requests a
+//! second, one after the other; the time is measured by the caller. Meanwhile the directory is read
+//! and all models are learnt again every ten seconds. A second caller requests an unknown host
+//! every second; because of this, the directory is read one more time in every ten seconds.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fmt::Write as _;

@@ -37,7 +37,7 @@ fn main() {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     load(line.trim().parse().unwrap(), &child, clients, seconds);
-    // The station ends at the end of its input.
+    // The station process ends when its standard input ends.
     drop(child.stdin.take());
     child.wait().unwrap();
 }
@@ -70,7 +70,8 @@ fn load(address: SocketAddr, child: &Child, clients: u64, seconds: u64) {
     println!("declined or late by more than a second: {}", failed.load(Ordering::Relaxed));
 }
 
-/// Median while another session transfers without a pause, half of the time up and half down.
+/// Median round-trip time (µs) while a second session transfers without a pause, half of the time
+/// up and half down.
 fn beside_bulk(address: SocketAddr, page: &mut Page) -> f64 {
     let until = Instant::now() + Duration::from_secs(5);
     let bulk = std::thread::spawn(move || {

@@ -110,7 +110,7 @@ impl Shared {
         Arc::clone(&self.config.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// Copies the refusals that other parts of the station count.
+    /// Copies into `health` the numbers of refusals that other parts of the station count.
     fn note_refusals(&self) {
         self.mesh_state.note_refusals(&self.health);
         self.health.refused_in_all(Limit::BulkTests, self.bulk.turned_away());

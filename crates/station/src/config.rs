@@ -89,11 +89,12 @@ settings! {
             "probe.goodput_period_s", seconds(1.0..=30.0 * DAY_S), AtOnce;
         /// Bytes of one bulk test.
         goodput_bytes: u64 = 1 << 20 => "probe.goodput_bytes", integer(1..=1 << 30), AtOnce;
-        /// Most experiments at once. Further experiments that are due are skipped and counted.
+        /// Maximum number of experiments at once. Further experiments that are due are skipped and
+        /// counted.
         workers_max: usize = 32 => "probe.workers_max", integer(1..=1024), AtStart;
-        /// File with the token for other stations. The token is sent to targets of this file
-        /// without a token_file of their own, and never to targets added through the API. SIGHUP
-        /// makes the station read it again.
+        /// File with the token for other stations. The token is sent to those targets in this
+        /// configuration file that have no token_file of their own. It is never sent to targets
+        /// added through the API. SIGHUP makes the station read it again.
         token_file: Option<PathBuf> = None =>
             "probe.token_file", maybe(path()), AtOnce, example "/etc/barograph/token";
         /// Shortest time (s) between two commits. A record is acknowledged after its commit.
@@ -102,12 +103,12 @@ settings! {
         /// the archive is larger than keep_bytes. Records that wait for the mesh are kept.
         keep: Duration = Duration::from_hours(400 * 24) =>
             "archive.keep_days", days(0.01..=100_000.0), AtStart;
-        /// Size (bytes) of the archive above which records are removed. The disk needs more space
-        /// than this, for new records during the removal and for the log of commits. If the disk is
-        /// full, nothing is removed until there is some space.
+        /// Size (bytes) of the archive above which records are removed. The disk must have more
+        /// space than this size: new records arrive during the removal, and the log of commits
+        /// takes space, too. If the disk is full, nothing is removed until there is some space.
         keep_bytes: u64 = 1 << 30 => "archive.keep_bytes", integer(1 << 20..=1 << 50), AtStart;
-        /// Most series with forecasts. Measurements of further series are refused and counted. A
-        /// full series (512 points) takes 24 KB of memory; 40 000 series take 1 GB.
+        /// Maximum number of series with forecasts. Measurements of further series are refused and
+        /// counted. A full series (512 points) takes 24 KB of memory; 40 000 series take 1 GB.
         ///
         /// Stations that all measure each other have five series for each ordered pair (round trip
         /// and loss, each also while a bulk test runs, and goodput) and up to ten of their own:
@@ -125,17 +126,17 @@ settings! {
         /// all other hosts together leave an eighth to this host. Strangers, that is callers that
         /// no token or signature has authorised within the last hour, get half; a quarter is
         /// reserved for them. If there is no room, the station closes an idle connection, or the
-        /// oldest stream of the network with most of them.
+        /// oldest stream of the network that has the most streams.
         ///
         /// Hosts behind one NAT are one address. With more than sixty members behind one NAT, or
         /// many open pages, raise this and streams_max (`address_share` in /healthz counts the
         /// refusals). Each connection needs a file descriptor. If the system allows fewer, the
         /// station admits fewer and logs it.
         connections_max: usize = 1024 => "limits.connections_max", integer(1..=65_536), AtStart;
-        /// Most live streams among these connections, with the same shares.
+        /// Maximum number of live streams among these connections, with the same shares.
         streams_max: usize = 64 => "limits.streams_max", integer(0..=65_536), AtStart;
-        /// Most records kept in memory while the archive does not work. Beyond it, the oldest
-        /// records are dropped and counted.
+        /// Maximum number of records kept in memory while the archive does not work. When there are
+        /// more, the oldest records are dropped and counted.
         spool_records_max: usize = 100_000 => "limits.spool_records_max", integer(1..=10_000_000), AtStart;
         /// Certificate chain (PEM). If this and `key` are set, the port serves HTTPS. Probes still
         /// connect without TLS, with a single-use token.
@@ -235,7 +236,7 @@ fn flag_for(key: &str) -> String {
     format!("flag for {key}")
 }
 
-/// Origin of the last setting of each table that is checked as a whole after reading.
+/// For each table that is checked as a whole after reading: the origin of its last setting.
 #[derive(Default)]
 struct Noted {
     tls: Option<String>,
@@ -278,9 +279,9 @@ impl Config {
             commit_interval: self.commit,
             keep: self.keep,
             keep_bytes: self.keep_bytes,
-            // Twice as many as have forecasts: series of stations that left stay until their
-            // records are old, and a member's eighth of the archive is its quarter of the
-            // forecasts.
+            // The archive has room for twice as many series as the bank. Series of stations that
+            // left stay in the archive until their records expire. An eighth of the archive, the
+            // share of a member, is as many series as a quarter of the bank.
             series_max: usual.series_max.max(2 * self.series_max),
             ..usual
         }

@@ -54,7 +54,7 @@ struct Mark {
 
 /// Whether `detail`, as [`of`] writes it, marks the time of a refusal.
 pub(crate) fn is_refused(detail: &str) -> bool {
-    // Most details have no mark, and parsing is not needed for them.
+    // Search for the word first: a detail without it has no mark, and is not parsed.
     detail.contains("\"refused\"") && serde_json::from_str(detail).is_ok_and(|Mark { refused }| refused)
 }
 
@@ -151,7 +151,8 @@ pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool, with: Optio
     serde_json::to_string(&detail).unwrap_or_default()
 }
 
-/// Detail of such a test that failed.
+/// Detail of a test between stations that failed: the planned length `test_s` in seconds, and the
+/// message.
 pub(crate) fn failed_test(text: &str, test_s: f64) -> String {
     let message: String = text.chars().take(MESSAGE_CHARACTERS_MAX).collect();
     serde_json::to_string(&FailedTest { test_s, message: &message }).unwrap_or_default()
@@ -163,6 +164,6 @@ pub(crate) fn message(text: &str) -> String {
     serde_json::to_string(&Message { message: &message }).unwrap_or_default()
 }
 
-/// Most characters of a message. With every character escaped as six bytes it stays under the
-/// archive's 4 KiB.
+/// Maximum number of characters of a message. With every character escaped as six bytes it stays
+/// under the archive's 4 KiB.
 const MESSAGE_CHARACTERS_MAX: usize = 400;

@@ -91,7 +91,7 @@ pub(crate) struct Admission {
 #[derive(Clone, Copy, Debug)]
 struct Caller {
     ip: IpAddr,
-    /// Whether it is on this host: its traffic then crosses no network.
+    /// Whether the caller is on this host: the traffic then crosses no network.
     is_local: bool,
 }
 
@@ -144,7 +144,7 @@ impl Echo {
         (self.sessions.len(), self.sessions.max())
     }
 
-    /// Most bytes of one transfer.
+    /// Maximum number of bytes of one transfer.
     pub(crate) fn transfer_bytes_max(&self) -> u64 {
         self.transfer_bytes_max
     }
@@ -211,7 +211,7 @@ impl Admission {
     /// Charges the caller for opening the session.
     ///
     /// # Errors
-    /// The address has spent its bytes since: a sentence for the caller.
+    /// A sentence for the caller, if the address has used up its bytes since its admission.
     pub(crate) fn pay(&self) -> Result<(), &'static str> {
         self.echo.pay(self.caller, OPENING_BYTES).then_some(()).ok_or(SPENT)
     }
@@ -226,16 +226,17 @@ impl Admission {
     }
 }
 
-/// Cost in bytes of opening a session: what it may send beyond its requests. Otherwise an address
-/// that opens one session after the other would not pay for these.
+/// Charge in bytes for opening a session: the bytes that a session may send beyond its requests.
+/// Without this charge, an address that opens one session after the other would not pay for these
+/// bytes.
 const OPENING_BYTES: u64 = metered::SLACK_BYTES;
-/// Time in which one address, and all addresses, may mark measurements: 10 % and 20 %. The rest of
-/// a station's own measurements suffices for forecasts as before. A page that measures for 2 s each
-/// minute marks 3 %.
+/// Maximum time per hour (ms) in which transfers may mark this host's measurements as loaded: 10 %
+/// for one address, 20 % for all addresses. The unmarked measurements are enough for forecasts. A
+/// page that measures for 2 s each minute marks 3 %.
 pub(crate) const PEER_MARKED_MS_PER_HOUR: u64 = 360_000;
 pub(crate) const MARKED_MS_PER_HOUR: u64 = 2 * PEER_MARKED_MS_PER_HOUR;
 const FULL: &str = "too many echo sessions are open (echo.sessions_max)";
 const SPENT: &str = "the bytes of this hour are spent (echo.peer_bytes_per_hour, echo.bytes_per_hour)";
-/// Most bytes of a page's transfer: it fills a link of 100 Mbit/s for more than a second, and a
-/// slower one for longer than a user waits.
+/// Maximum number of bytes of a page's transfer: it fills a link of 100 Mbit/s for more than a
+/// second, and a slower one for longer than a user waits.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 16 << 20;

@@ -204,7 +204,7 @@ impl Health {
         archive.error = None;
     }
 
-    /// Records that the archive works, although it refused what it was given.
+    /// Records that the archive works, although it refused the given records.
     pub(crate) fn archive_answered(&self) {
         lock(&self.archive).error = None;
     }

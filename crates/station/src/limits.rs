@@ -67,8 +67,8 @@ pub(crate) enum Limit {
 pub(crate) enum Severity {
     /// The station loses measurements or peers of its own: `/healthz` is degraded.
     Fault,
-    /// Callers are refused, and a caller can cause such refusals. It is not a fault, so that no
-    /// caller can make monitoring report a fault.
+    /// Callers are refused, and a caller can cause such refusals. This does not count as a fault,
+    /// so that no caller can make monitoring report a fault.
     Warning,
     /// A rate limit or a budget works as intended: only counted.
     Pace,
@@ -254,7 +254,7 @@ impl Limit {
         }
     }
 
-    /// What work refused because of the limit means for the station.
+    /// Severity of work that is refused because of this limit.
     pub(crate) fn severity(self) -> Severity {
         match self {
             Self::Series

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The thread `directory` does all of this except bulk tests, which run on the thread `tester`.
-//! Measuring waits neither for these threads nor for a directory that is away.
+//! Measuring does not wait for these threads, and not for a directory that is unreachable.
 
 mod addresses;
 mod bulk;

@@ -102,7 +102,7 @@ pub(crate) fn exposition(
 type Counter = (&'static str, &'static str, fn(&Account) -> u64);
 type Gauge = (&'static str, &'static str, fn(&Account) -> Option<f64>);
 
-/// Gauges of a series: one family for each of these and each unit.
+/// Gauges of a series. Each gauge has one metric family for each unit.
 const GAUGES: [Gauge; 7] = [
     ("barograph_measured", "The newest measurement; absent after a failure.", |account| {
         match account.last().outcome {

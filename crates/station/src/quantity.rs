@@ -7,7 +7,7 @@ pub(crate) fn loaded_form(quantity: &Quantity) -> Quantity {
     Quantity::new(&format!("{quantity}{LOADED}")).unwrap_or(Quantity::RTT_LOADED)
 }
 
-/// The unit of a quantity; a loaded form has that of the plain one.
+/// The unit of a quantity; a loaded form has the unit of the plain form.
 pub(crate) fn unit(quantity: &Quantity) -> &'static str {
     let plain = quantity.as_str().strip_suffix(LOADED).and_then(|word| Quantity::new(word).ok());
     plain.as_ref().unwrap_or(quantity).unit()

@@ -1,4 +1,4 @@
-//! Recording: the way of measurements to the archive, and replay from the archive at the start.
+//! Recording: stores measurements in the archive, and replays them from the archive at the start.
 
 pub(crate) mod recorder;
 pub(crate) mod replay;

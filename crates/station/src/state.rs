@@ -79,7 +79,8 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     put_whole(path, bytes, |new| {
         match std::fs::hard_link(new, path) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Err(error),
-            // A file system without hard links; the file did not exist a moment ago.
+            // This file system has no hard links. Rename instead; the file did not exist a moment
+            // ago.
             Err(_) if !path.try_exists()? => return std::fs::rename(new, path),
             linked => linked?,
         }
@@ -100,7 +101,7 @@ fn put_whole(
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     written.and_then(|()| put(&new)).inspect_err(|_| {
-        // Remove the partial file, which would keep a full disk full.
+        // Remove the partial file, because it would continue to occupy a full disk.
         let _ = std::fs::remove_file(&new);
     })?;
     keep_names(path)
@@ -143,9 +144,9 @@ const NO_URL: &str = "commands on this host find the station only by --station";
 const NO_TOKEN: &str = "the token is in memory alone, and a restart makes another one";
 /// Name of the token's file in the state directory.
 pub const TOKEN_FILE: &str = "token";
-/// Shortest token, so that it cannot be guessed over the network…
+/// Minimum length of a token, so that it cannot be guessed over the network.
 const TOKEN_BYTES_MIN: usize = 16;
-/// …and longest, so that it fits into a header.
+/// Maximum length of a token, so that it fits into a header.
 const TOKEN_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub struct Station {
     prober: Arc<Mutex<Option<Prober>>>,
     registrar: Registrar,
     tester: Tester,
-    /// Lives as long as the station.
+    /// Held so that the archiver runs as long as the station.
     _archiver: Option<Arc<mesh::Archiver>>,
     stopping: watch::Sender<bool>,
     certificates: Option<watch::Sender<Arc<rustls::ServerConfig>>>,

@@ -82,7 +82,7 @@ impl Provenance {
 pub enum TargetError {
     #[error(transparent)]
     Address(#[from] barograph_probe::TargetError),
-    /// The quantity is not one that can be measured of a target.
+    /// The quantity cannot be measured for a target.
     #[error("`{word}` cannot be measured of a target; possible: {possible}")]
     Quantity {
         /// The given word, shortened.
@@ -128,8 +128,8 @@ impl Target {
         Ok(Self { address: parsed, name, quantities: wanted, period, from, token_file, token })
     }
 
-    /// Period of its experiments, if `usual` is the station's own period. A mesh can only make it
-    /// longer.
+    /// Period of the target's experiments; `usual` is the station's own period. For a peer, the
+    /// period is never shorter than `usual`.
     #[must_use]
     pub fn period_or(&self, usual: Duration) -> Duration {
         match (self.period, self.from) {
@@ -208,7 +208,7 @@ impl Kind {
         self.experiment(1).quantities()
     }
 
-    /// Whether it is a bulk test.
+    /// Whether the experiment is a bulk test.
     #[must_use]
     pub fn is_bulk(self) -> bool {
         self.experiment(1).is_bulk()

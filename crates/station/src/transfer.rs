@@ -198,7 +198,7 @@ impl Transfers {
         let (of, mine) = (Arc::clone(self), id.to_string());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        // Locked before the thread may end.
+        // Lock the map before the thread starts, because the thread may end at once.
         let mut open = lock(&self.open);
         open.retain(|_, (_, thread)| !thread.is_finished());
         let thread = std::thread::Builder::new().name("transfer".into()).spawn(move || {
@@ -243,7 +243,7 @@ impl Transfers {
                     self.heard(id, event);
                 }
                 HostEvent::Done(summary) => self.done(id, &summary, None),
-                // Its sender may connect again.
+                // The sender of the failed transfer may connect again.
                 HostEvent::Failed(error) => {
                     *lock(&bulk) = (Moving::default(), None);
                     lock(&expiry).on_failed(Instant::now());
@@ -279,7 +279,7 @@ impl Transfers {
         }
     }
 
-    /// Holds the host's place for bulk transfers while a transfer moves bytes, and releases it
+    /// Holds the host's slot for bulk transfers while a transfer moves bytes, and releases the slot
     /// otherwise: the other end may verify for a long time, or send nothing but keep-alives.
     fn hold(&self, bulk: &mut (Moving, Option<Held>), event: &Event, stop: &AtomicBool) {
         let (moving, held) = bulk;
@@ -288,7 +288,7 @@ impl Transfers {
         if !moving.is_moving(now) {
             *held = None;
         } else if held.is_none() {
-            // Bytes are already moving, so do not wait for the place.
+            // Bytes are already moving, so do not wait for the slot.
             *held = match event {
                 Event::Begun { .. } => self.place(stop),
                 _ => self.bulk.place.take(Use::Guest),
@@ -296,9 +296,9 @@ impl Transfers {
         }
     }
 
-    /// Takes the host's place for bulk transfers: tests wait for it, and measurements meanwhile are
-    /// loaded. Waits for a test that runs, but no longer than a test takes, because the other end
-    /// waits, too.
+    /// Takes the host's slot for bulk transfers: tests wait until the slot is free, and
+    /// measurements in this time count as loaded. Waits for a test that runs, but no longer than a
+    /// test takes, because the other end waits, too.
     fn place(&self, stop: &AtomicBool) -> Option<Held> {
         let until = Instant::now() + (self.bulk.plan.budget.test_max + LOOKS).min(PLACE_MAX);
         loop {
@@ -416,8 +416,9 @@ const MEMORY: &str = "sending";
 const PLACE_MAX: Duration = Duration::from_secs(8);
 /// Time between two checks whether a transfer has ended while this station stops.
 const ENDS: Duration = Duration::from_millis(10);
-/// Time between two checks for an expired address or a free place.
+/// Time between two checks for an expired address or a free slot.
 const LOOKS: Duration = Duration::from_millis(100);
-/// Fewest bytes for a measurement. Slow start from ten packets (RFC 6928) moves as many in nine or
-/// ten round trips; fewer bytes are start-up, and show little of the path.
+/// Minimum number of bytes for a measurement. Slow start from ten packets (RFC 6928) sends as many
+/// bytes in nine or ten round trips. A smaller transfer is mostly slow start, and shows little
+/// about the path.
 const MEASURED_BYTES_MIN: u64 = 10_000_000;

@@ -29,7 +29,8 @@ pub fn fuzz_series_reader(data: &[u8]) {
     assert!(errors.iter().all(|error| error.lines().count() == 1 && error.len() < 600));
 }
 
-/// The measurements with their details, and the error messages, of the first `RESULTS_MAX` results.
+/// Reads the first `RESULTS_MAX` results; returns the measurements with their details, and the
+/// messages of the errors.
 fn read<R: std::io::BufRead>(mut reader: SeriesReader<R>) -> (Vec<(Sample, Detail)>, Vec<String>) {
     let (mut samples, mut errors) = (Vec::new(), Vec::new());
     let mut last = false;
@@ -47,7 +48,7 @@ fn read<R: std::io::BufRead>(mut reader: SeriesReader<R>) -> (Vec<(Sample, Detai
     (samples, errors)
 }
 
-/// Bounds one run of a fuzzer; longer inputs find nothing new.
+/// Maximum number of results in one run of a fuzzer. Longer inputs find no new defects.
 const RESULTS_MAX: usize = 10_000;
 
 #[cfg(test)]

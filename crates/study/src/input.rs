@@ -155,7 +155,7 @@ impl<R: BufRead> SeriesReader<R> {
                     (Format::Csv, Ok((Some(number(time_s)?), number(value)?)))
                 }
             };
-            // A line with a bad number still decides the format.
+            // Even a line with an invalid number decides the format.
             self.format = Some(format);
             self.detail = match (format, &self.columns) {
                 (Format::Json | Format::JsonTimed, _) => Detail::of_json(text),
@@ -477,7 +477,8 @@ fn not_finite(text: &str, error: &serde_json::Error, line: u64) -> Option<InputE
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let end = text.rfind(" at line ").unwrap_or(text.len());
-    // It repeats a string that is in place of a number, however long.
+    // The message contains the whole string that stands where a number is expected, so it may be
+    // very long.
     let shown: String = text[..end].chars().take(REASON_CHARACTERS).collect();
     format!(" ({shown}{})", if shown.len() < end { "…" } else { "" })
 }
@@ -514,10 +515,11 @@ fn excerpt(text: &str) -> String {
 /// a measurement. The limit bounds memory if a file has no line ends.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Enough of a bad line to recognise it, short enough for one line of a terminal.
+/// Maximum characters of a bad line in a message: enough to recognise the line, and few enough for
+/// one line of a terminal.
 const EXCERPT_CHARACTERS: usize = 40;
 
-/// Enough of a parser's message, in characters.
+/// Maximum characters of a parser's message.
 const REASON_CHARACTERS: usize = 80;
 
 /// UTF-8's byte order mark, which some spreadsheets write.

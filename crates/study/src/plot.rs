@@ -29,7 +29,7 @@ impl Default for Recorder {
     }
 }
 
-/// The texts of a drawing, and how its times are read.
+/// The texts of a drawing, the level of its interval, and whether its times are seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a> {
     /// The name of the series.
@@ -62,8 +62,8 @@ impl Recorder {
         }
     }
 
-    /// Merges neighbours. It merges across a pause only if nothing else makes room, because a
-    /// merged column has one position in time.
+    /// Merges neighbouring columns to make room. Columns on both sides of a pause are merged only
+    /// if the other merges do not make enough room, because such a column would hide the pause.
     fn halve(&mut self) {
         let pause_s = self.pause_s();
         let merge = |limit_s: f64| {
@@ -82,7 +82,7 @@ impl Recorder {
     }
 
     /// The shortest time without values that is shown as a pause, in seconds: ten times the mean
-    /// distance of columns, and at least a hundredth of the whole.
+    /// distance between columns, but at least a hundredth of the time of the whole series.
     fn pause_s(&self) -> f64 {
         let (Some(first), Some(last)) = (self.columns.first(), self.columns.last()) else { return 0.0 };
         let mean_s = (last.last_s - first.first_s) / self.columns.len() as f64;
@@ -131,7 +131,7 @@ impl Recorder {
         let Some(lines) = self.columns.iter().map(lines).reduce(Span::with) else { return (0.0, 1.0) };
         let interval = self.columns.iter().filter_map(|column| column.issued?.interval);
         let all = interval.fold(lines, Span::with);
-        // Halves, because the difference of two large numbers may overflow.
+        // Subtract half of each number, because the difference of two large numbers may overflow.
         let room = (lines.high / 2.0 - lines.low / 2.0) * 0.4;
         let low = if 0.0 < lines.low && LOGARITHMIC_FROM * lines.low < lines.high {
             lines.low
@@ -151,7 +151,8 @@ impl Recorder {
             let before_s = std::mem::replace(&mut end_s, column.last_s);
             if let Some(run) = runs.last_mut() {
                 if pause_s < column.last_s - column.first_s {
-                    // The pause is inside, so the column ends one run and the next begins another.
+                    // The pause is inside this column, so this column ends a run and the next
+                    // column begins a new run.
                     column.last_s = column.first_s;
                     run.push(column);
                     runs.push(Vec::new());
@@ -270,7 +271,8 @@ pub(crate) fn drawable(text: &str) -> String {
     text.chars().filter(is_drawn).take(LABEL_CHARACTERS).collect()
 }
 
-/// Neighbouring points of a series.
+/// A column of a drawing: consecutive points of a series, with the range of their values and
+/// forecasts.
 #[derive(Clone, Copy, Debug)]
 struct Column {
     first_s: f64,
@@ -338,13 +340,14 @@ fn either<T>(a: Option<T>, b: Option<T>, join: impl FnOnce(T, T) -> T) -> Option
 /// Height of the title and the legend, in pixels.
 const HEAD: i32 = 44;
 
-/// Most characters of a label: as many as fit beside the legend, or along an axis.
+/// Maximum characters of a label: as many as fit beside the legend, or along an axis.
 const LABEL_CHARACTERS: usize = 50;
 
 /// Width and height of a drawing, in pixels.
 const SIZE: (u32, u32) = (1200, 560);
 
-/// Most columns: one for each pixel of the width. Merging halves their number.
+/// Maximum number of columns: one for each pixel of the width. When it is reached, merging removes
+/// at least a quarter of them.
 const COLUMNS_MAX: usize = 1200;
 
 /// Up to this number of columns, single points can be told apart and are drawn as dots.

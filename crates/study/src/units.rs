@@ -31,10 +31,11 @@ pub fn seconds(seconds: f64) -> String {
     }
 }
 
-/// Formats `number` in the first unit of which it has at least one; `None` if it has less than one
-/// of the last.
+/// Formats `number` in the first unit that is not larger than the number; `None` if the number is
+/// smaller than the last unit.
 fn scaled(number: f64, steps: &[(f64, &str)]) -> Option<String> {
-    // A number that would round to 1000 of a unit is 1 of the next.
+    // 0.9995 instead of 1, so that a number that would be rounded to 1000 of a unit is shown as 1
+    // of the next larger unit.
     let (scale, unit) = steps.iter().find(|(scale, _)| 0.9995 * scale <= number)?;
     Some(format!("{} {unit}", three_digits(number / scale)))
 }
@@ -67,7 +68,8 @@ pub fn time(seconds: f64) -> String {
             let (hours, minutes) = parts(3600, 60);
             format!("{hours} h {minutes:02} min")
         }
-        // Beyond a thousand days the number does not matter, and would make the line longer.
+        // Above a thousand days the exact number does not matter, and it would make the line
+        // longer.
         86_400..86_400_000 => {
             let (days, hours) = parts(86_400, 3600);
             format!("{days} d {hours:02} h")
@@ -228,7 +230,7 @@ pub fn duration_s(text: &str) -> Result<f64, String> {
         Some('d') => 86_400.0,
         _ => return positive(text).filter(within).ok_or_else(expected),
     };
-    // The last character is one byte.
+    // The last character is one of `s`, `m`, `h`, `d`, so it is one byte long.
     positive(&text[..text.len() - 1]).map(|number| number * unit_s).filter(within).ok_or_else(expected)
 }
 
@@ -237,7 +239,8 @@ pub(crate) fn positive(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite() && 0.0 < *number)
 }
 
-/// Rates that are accepted: at less, a packet takes longer than a second; no network is faster.
+/// Rates that are accepted, in bit/s. At a lower rate, a packet of 1000 bytes takes longer than a
+/// second; no network has a higher rate.
 const RATES_BIT_S: std::ops::RangeInclusive<f64> = 8e3..=1e13;
 
 /// Shortest length of time: no network test is shorter.

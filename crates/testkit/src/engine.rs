@@ -1,4 +1,5 @@
-//! An engine that delegates its calls to other engines, as the hooks of a test decide.
+//! An engine for tests that delegates each call to a different engine, which the hooks of the test
+//! select.
 
 use std::ops::Deref;
 use std::sync::Arc;

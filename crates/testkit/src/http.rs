@@ -94,7 +94,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Opens a stream. From then on the station sends every later point.
+    /// Opens a stream. From this time on, the station sends every new point.
     pub fn open(address: SocketAddr, path: &str) -> Self {
         let mut stream = connect(address);
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();

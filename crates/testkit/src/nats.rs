@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::{Program, until_some};
 
-/// Size of the small disk: room for streams with few messages.
+/// Size of the small disk in bytes. It has room for streams with few messages only.
 const SMALL_DISK_BYTES: usize = 16 << 20;
 
 /// A running `nats-server`, which is killed when it is dropped.
@@ -123,7 +123,8 @@ impl Server {
         assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
     }
 
-    /// The address of its monitoring endpoint, if its configuration has `http`.
+    /// The address of the server's monitoring endpoint, which exists if the server's configuration
+    /// has `http`.
     pub fn monitoring(&self) -> String {
         let file = self.configuration.path().join(format!("nats-server_{}.ports", self.program.id()));
         let text = std::fs::read_to_string(file).unwrap();

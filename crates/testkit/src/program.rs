@@ -19,7 +19,8 @@ impl Program {
         Self { child, stdout }
     }
 
-    /// Starts the command with its standard output on a pipe; also returns the first line of it.
+    /// Starts the command with its standard output on a pipe; also returns the first line of that
+    /// output.
     pub fn with_line(command: &mut Command) -> (Self, String) {
         let mut program = Self::start(command.stdout(Stdio::piped()));
         let line = program.line();

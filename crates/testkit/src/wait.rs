@@ -11,7 +11,7 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// Time between two checks; it leaves the processor to the program under test.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Waits until `is_so` returns true; panics with `what` after [`LIMIT`].
+/// Waits until `is_so` returns true; after [`LIMIT`] it panics with a message that contains `what`.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     until_some(|| if is_so() { Ok(()) } else { Err(what) });
 }

@@ -23,12 +23,12 @@ use tower::hedge::{Hedge, Policy};
 use tower::timeout::Timeout as Fixed;
 use tower::{Layer, Service, ServiceExt};
 
-/// Messages or calls of a run: enough that the start does not matter, and few enough that some runs
-/// are not interrupted.
+/// Number of messages or calls in a run: enough that the start does not matter, and few enough that
+/// some runs are not interrupted.
 const MESSAGES: usize = 20_000;
 const RUNS: usize = 40;
-/// Index of the median. Estimators compute a new timeout now and then, but on fewer than every
-/// second message.
+/// Index of the median. Less than half of the messages make an estimator compute a new timeout, so
+/// the median excludes this cost.
 const HALF: usize = MESSAGES / 2;
 /// Number of links. Their state is far larger than any cache.
 const LINKS: usize = 10_000;
@@ -76,7 +76,7 @@ fn one_size(_: Duration) -> u64 {
     1024
 }
 
-/// One of 65 536 sizes, unrelated to the time.
+/// Returns one of 65 536 sizes. It does not depend on the magnitude of the time.
 fn many_sizes(took: Duration) -> u64 {
     u64::from(took.subsec_nanos() & 0xFFFF)
 }
@@ -172,8 +172,8 @@ async fn call<S: Service<u32>>(service: &mut S, key: u32) -> Result<S::Response,
 }
 
 /// Prints the rate of calls to many targets in turn: by one thread, by two threads that share the
-/// targets, and by two threads that share nothing, which shows what this machine gains by two
-/// threads.
+/// targets, and by two threads that share nothing, which shows how much faster two threads are on
+/// this machine.
 fn links() {
     println!("\n{:<28} {:>8} {:>9}", format!("{LINKS} targets"), "M calls/s", "ratio");
     let [one, shared, apart] = [(1, true), (2, true), (2, false)]
@@ -273,7 +273,7 @@ fn best(runs: usize, mut run: impl FnMut() -> f64) -> f64 {
 /// fixed, so every run has the same times.
 fn series() -> Vec<Duration> {
     let mut chance = barograph_sim::Chance::new(42, 0);
-    // Above 0, because it is a divisor.
+    // The result is above 0, because it is used as a divisor.
     let mut uniform = move || 1.0 - chance.uniform();
     let mut level = 0.02;
     (0..MESSAGES)

@@ -1,4 +1,4 @@
-//! An axum service that calls another one. Its callers get an error early if the other service
+//! An axum service that calls a second service. Its callers get an error early if the other service
 //! stalls, and `/metrics` shows its timeouts.
 //!
 //! `cargo run -p barograph-timeout --features tower --example axum_service` starts both services,
@@ -50,8 +50,8 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Calls the other service. Status 504 means that it takes longer than usual, and the caller may
-/// try again.
+/// Calls the other service. Status 504 means that the call takes longer than usual, and that the
+/// caller may try again.
 async fn page(State(mut front): State<Front>) -> Result<String, StatusCode> {
     let request = Request::get(&front.back_uri).body(Empty::new()).map_err(|_| StatusCode::BAD_GATEWAY)?;
     let answer = async { front.back.ready().await?.call(request).await }.await;

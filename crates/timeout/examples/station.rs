@@ -52,7 +52,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The target of the link: takes 20 ms or slightly more.
+/// The target of the link. Its response takes 20 ms or slightly more.
 async fn stock(n: u64) {
     sleep(Duration::from_millis(20 + n % 5)).await;
 }

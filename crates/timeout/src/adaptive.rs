@@ -32,8 +32,8 @@ pub struct Config {
     /// Timeout before anything was learned.
     pub start: Duration,
     /// Timeout of the last attempt, or of the only one; no timeout is longer. It is at least 1 ms,
-    /// and two hours unless set. Callers that need a result earlier set it, or a deadline around
-    /// the whole message.
+    /// and two hours unless set. Callers that need a result earlier set this limit, or a deadline
+    /// for the whole message.
     pub limit: Duration,
 }
 
@@ -50,7 +50,8 @@ impl Default for Config {
 ///   responses so far.
 /// - It keeps a fading histogram of response times around their forecasts. An attempt that was cut
 ///   off counts as one that would have taken longer (Kaplan and Meier 1958).
-/// - It learns from retries whether they are fresh draws or meet the same slowness.
+/// - It learns whether the time of a retry is independent, or whether retries are affected by the
+///   same slowness.
 /// - It takes the time to connect again and the timeouts of retries into account.
 ///
 /// If no timeout gains time, or if the budget is spent, a backstop far beyond all response times
@@ -73,10 +74,10 @@ pub struct Adaptive {
     connect_s: f64,
     /// Temporary increase of the forecast after two slow responses in a row, in octaves.
     lift: f64,
-    /// How far above its forecast the last first attempt was cut off, in octaves, until its retry
-    /// ends.
+    /// If the first attempt of the last message was cut off: ratio of its time to its forecast, in
+    /// octaves. It is kept until the retry ends.
     cut: Option<f64>,
-    /// How far above its forecast the last response was, in octaves, if it was slow.
+    /// Ratio of the last response time to its forecast, in octaves, if the response was slow.
     slow: Option<f64>,
     /// log2 of the response time that was forecast for the last response, in seconds.
     usual: f64,
@@ -122,8 +123,9 @@ impl Adaptive {
         }
     }
 
-    /// Forecasts with a battery instead of the mean of logarithms. It costs a microsecond a
-    /// response, and suits series in which the last values predict the next.
+    /// Forecasts with a battery instead of the mean of logarithms. The battery takes about a
+    /// microsecond for each response. It suits series in which the last values predict the next
+    /// one.
     #[must_use]
     pub fn with_battery(self, config: &barograph_forecast::Config) -> Self {
         let mut level = self.level;
@@ -138,7 +140,7 @@ impl Adaptive {
             return;
         }
         self.level.tell(log2(forecast));
-        // Four errors, as RFC 6298 §2.3 takes four deviations.
+        // The timeout adds four times the error, as RFC 6298 §2.3 adds four times the deviation.
         let ratio = 1.0 + 4.0 * error.as_secs_f64() / forecast.as_secs_f64().max(TINY_S);
         let first = libm::log2(ratio).clamp(Optimum::START.first, Optimum::START.retries[0]);
         self.optimum = Optimum { first, explore: first, ..Optimum::START };
@@ -234,12 +236,13 @@ impl Adaptive {
             0 => first,
             1 => one.clamp(first, first + RETRY_STEP_MAX) + slack,
             2 => two.clamp(first, first + 2.0 * RETRY_STEP_MAX) + slack,
-            // Later retries are not learned: each may take four times as long as the one before.
+            // The timeouts of later retries are not computed from responses. Each is four times as
+            // long as the timeout before it.
             more => two.clamp(first, first + 2.0 * RETRY_STEP_MAX) + slack + 2.0 * f64::from(more - 2),
         }
     }
 
-    /// Expected share of such attempts that reach their timeout; unknown for retries.
+    /// Expected share of attempts like `attempt` that reach their timeout; NaN for retries.
     fn expected_timeouts(&self, attempt: &Attempt) -> f64 {
         match attempt.number {
             _ if attempt.is_last() => 0.0,
@@ -283,7 +286,8 @@ impl Adaptive {
         }
     }
 
-    /// Learns from a response that took 2^`above` times the forecast without lift.
+    /// Learns from a response that took 2^`above` times the forecast. This forecast does not
+    /// include the lift.
     fn place(&mut self, attempt: &Attempt, above: f64) {
         if 0.0 < self.lift && above < self.lift - SETTLED {
             self.lift = 0.0;
@@ -330,7 +334,7 @@ impl Adaptive {
         }
         let octaves = log2(took) - self.forecast(attempt.bytes);
         self.observe(octaves, true);
-        // An attempt that was dropped before its timeout is no evidence on retries.
+        // An attempt that was dropped before its timeout does not show whether retries help.
         if attempt.number == 1 && self.first() < octaves {
             self.host.witness(false, true);
         }
@@ -364,7 +368,8 @@ impl Adaptive {
         let proven = ((self.help - PROVEN_FROM) / PROVEN_OVER).clamp(0.0, 1.0);
         let unproven = UNPROVEN.min(self.config.budget);
         self.refill = unproven + (self.config.budget - unproven) * proven;
-        // A fresh draw is quick unless it is one of those that exceed the timeout anyway.
+        // An independent retry is quick unless its own time exceeds the timeout, so divide by the
+        // share of attempts within the timeout.
         let help = (self.help / (1.0 - self.optimum.exceed).max(0.5)).min(1.0);
         let retries = Retries {
             connect: self.connect_s * libm::exp2(-self.usual),
@@ -425,10 +430,11 @@ impl Timeout for Adaptive {
     }
 }
 
-/// Observations to be added to the host together, so that most messages write no shared memory.
+/// Observations that will be added to the host together, so that most messages do not write to
+/// shared memory.
 #[derive(Clone, Debug)]
 struct Pending {
-    /// Bins of responses; `BINS` is added for attempts that were cut off.
+    /// Bin of each observation. For attempts that were cut off, the bin number plus `BINS`.
     bins: [u8; PENDING],
     count: u8,
 }
@@ -474,58 +480,63 @@ const BUDGET: f64 = 0.3;
 /// Share of messages that may be retried until retries have proven to help: enough to find out.
 const UNPROVEN: f64 = 0.03;
 
-/// The budget grows from this share of quick retries on, and reaches its full size this much later.
+/// The budget grows if the share of quick retries is above the first number. It has its full size
+/// if the share is higher by the second number or more.
 const PROVEN_FROM: f64 = 0.5;
 const PROVEN_OVER: f64 = 0.2;
 
-/// Timeouts that a new link may have at once, that a link may save, and from which on it may try an
-/// unproven timeout.
+/// Numbers of timeouts in the budget: of a new link, the maximum, and the number from which on the
+/// link may try an unproven timeout.
 const TOKENS_START: f64 = 3.0;
 const TOKENS_MAX: f64 = 10.0;
 const TOKENS_EXPLORE: f64 = 8.0;
 
-/// Largest debt. At this debt the backstop is 16 times as long, 128 to 1024 times the forecast. At
-/// [`UNPROVEN`] timeouts a response, 133 responses repay it.
+/// Largest debt. At this debt, the backstop is 16 times as long: 128 to 1024 times the forecast. If
+/// each response adds [`UNPROVEN`] timeouts to the budget, 133 responses repay this debt.
 const TOKENS_MIN: f64 = -4.0;
 
-/// Slack of each retry, a tenth; and largest step of each retry, about 6 times (both in octaves).
+/// Timeout of a retry, in octaves: the slack added to it (a tenth of the timeout), and the largest
+/// step from one attempt to the next (a factor of about 6).
 const RETRY_SLACK: f64 = 0.15;
 const RETRY_STEP_MAX: f64 = 2.5;
 
-/// A response is slow from 3 times its forecast on; slowness has ended at half the time of the slow
-/// response (both in octaves).
+/// A response is slow if it takes 3 times its forecast or more. Slowness has ended if a response
+/// takes less than half the time of the slow response. Both numbers are in octaves.
 const SLOW: f64 = 1.6;
 const SETTLED: f64 = 1.0;
 
-/// The lift of the forecast, in octaves: at least half an octave, at most a factor of 64.
+/// Smallest and largest lift of the forecast: half an octave, and 6 octaves (a factor of 64).
 const LIFT_MIN: f64 = 0.5;
 const LIFT_MAX: f64 = 6.0;
 
-/// Lateness of timers, in octaves: a response may be this late before its timeout counts as passed.
+/// Allowed lateness of timers, in octaves: a response that is later than its timeout by no more
+/// than this still counts as in time.
 const CLOCK_SLACK: f64 = 0.01;
 
-/// Counts of the host's links have half the weight of a link's own, and in total at most that of
-/// 200 responses.
+/// The counts of the host have half the weight of the link's own counts, and in total at most the
+/// weight of 200 responses.
 const HOST_WEIGHT: f64 = 0.5;
 const HOST_MAX: f64 = 200.0;
 
-/// Half-life of 100 responses, as that of the recent errors of forecasters.
+/// Gain with a half-life of 100 responses, which is also the half-life of the recent errors of
+/// batteries.
 const ERROR_GAIN: f64 = 0.007;
 
 /// Gain of the mean time to connect, which changes slowly and is measured seldom.
 const CONNECT_GAIN: f64 = 0.2;
 
-/// A fit costs as much as twenty responses. It is repeated when the number of responses has grown
-/// by an eighth, and at the latest after this many.
+/// A fit takes as much time as twenty responses. The fit is repeated when the number of responses
+/// has grown by an eighth, and at the latest after this many.
 const FIT_EVERY: u64 = 32;
 
-/// Observations between two fits, and as many attempts that were cut off.
+/// Largest number of pending observations: the responses between two fits, and as many attempts
+/// that were cut off.
 const PENDING: usize = 64;
 
-/// Longer than any time here: about a century, s.
+/// Upper limit of every measured or loaded time, in seconds: about a century.
 const SECONDS_MAX: f64 = 3e9;
 
-/// Square of an error of a million times the forecast.
+/// Upper limit of a squared relative error: that of an error of a million times the forecast.
 const ERROR2_MAX: f64 = 1e12;
 
 /// Largest number of responses saved, and the largest size that a float holds exactly.
@@ -535,7 +546,8 @@ const BYTES_MAX: f64 = 9e15;
 /// Shortest timeout that timers support.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// Larger than log2 of the seconds in any `Duration`; its negative is smaller than any.
+/// Limit of log2 of a time in seconds. For every `Duration`, log2 of its seconds is between this
+/// number and its negative.
 const LEVEL_MAX: f64 = 80.0;
 
 /// Kind of a saved state: a link.

@@ -17,7 +17,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Whether no attempt comes after this one.
+    /// Whether this is the last attempt of its exchange.
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.tries <= self.number.saturating_add(1)
@@ -36,9 +36,9 @@ pub enum Ended {
     /// The attempt has reached its timeout, after this time, and continues beside a copy (hedging).
     /// How it ends is recorded later.
     Overdue(Duration),
-    /// The attempt was dropped after this time for a reason other than its timeout: another copy
-    /// got its response first, or the caller cancelled it. The response would have taken longer
-    /// (right-censored, too), but this is not a timeout.
+    /// The attempt was dropped after this time for a reason other than its timeout: the response to
+    /// a different copy arrived first, or the caller cancelled the attempt. The response would have
+    /// taken longer (right-censored, too), but this is not a timeout.
     Superseded(Duration),
     /// The attempt failed after this time: refused, reset or broken. This is no information about
     /// response times.

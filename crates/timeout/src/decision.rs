@@ -13,9 +13,9 @@ pub struct Decision {
     /// Typical error of the forecast: the root mean square of the errors of the forecasts issued so
     /// far.
     ///
-    /// [`Adaptive`](crate::Adaptive) takes that mean over errors relative to their forecasts,
-    /// because sizes differ, and multiplies it by this forecast. [`Rfc6298`](crate::Rfc6298) gives
-    /// the mean deviation.
+    /// [`Adaptive`](crate::Adaptive) computes the mean over errors relative to their forecasts,
+    /// because sizes differ, and multiplies this mean by the current forecast.
+    /// [`Rfc6298`](crate::Rfc6298) gives the mean deviation.
     pub error: Option<Duration>,
     /// Expected share of attempts like this one that reach this timeout, 0 to 1; NaN if the
     /// estimator cannot estimate it.

@@ -1,5 +1,5 @@
-//! Timeouts that are learned: each attempt of a message may take as long as the forecast of its
-//! response time and the error of that forecast suggest.
+//! Learned timeouts: the timeout of each attempt follows from the forecast of its response time and
+//! the error of this forecast.
 //!
 //! An estimator gives a timeout before each attempt and learns how attempts ended. The caller
 //! measures the times and passes them in: the core has no networking, clock, thread or I/O, and it

@@ -9,10 +9,10 @@ use crate::{Attempt, Decision, Ended, LIMIT, Reason, START, Timeout};
 /// Forecast + k·√MSE of the Network Weather Service's battery (Allen, Wolski, Plank 2002, §3).
 ///
 /// The battery learns the time from the start of the first attempt to the response, including
-/// cancelled attempts and the set-up of connections; of an abandoned exchange, the time until then.
-/// The paper does not state what it recorded. If only the time of the successful attempt were
-/// recorded, a path that became slow would be cut off again and again, because the battery would
-/// never learn it.
+/// cancelled attempts and the set-up of connections; for an abandoned exchange, it learns the time
+/// until the exchange was abandoned. The paper does not state what it recorded. If only the time of
+/// the successful attempt were recorded, a path that became slow would be cut off again and again,
+/// because the battery would never learn it.
 #[derive(Clone, Debug)]
 pub struct Nws {
     battery: Battery,

@@ -73,6 +73,6 @@ impl Timeout for Rfc6298 {
 /// is used because messages are larger than a SYN.
 const INITIAL: Duration = Duration::from_secs(3);
 
-/// At most 64 times the initial value: with 1 s that is the maximum of at least 60 s that RFC 6298
-/// §2.5 permits.
+/// Largest number of doublings: a factor of 64. RFC 6298 §2.5 permits a maximum of 60 s or more,
+/// and 64 s is reached from 1 s.
 const BACKOFF_MAX: u32 = 6;

@@ -2,7 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks `mutex`, also if an earlier holder panicked: no change under our locks is left half done.
+/// Locks `mutex`, even if a thread has panicked while it had the lock. This is safe, because a
+/// panic under these locks leaves no change incomplete.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

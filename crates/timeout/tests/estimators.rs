@@ -61,8 +61,8 @@ fn a_static_timeout_stays() {
 
 #[test]
 fn the_papers_timeout_is_the_forecast_and_k_deviations() {
-    // Allen, Wolski, Plank 2002, §3: forecast + k·√MSE. On a constant series the error is 0; one
-    // that alternates between 1 and 3 around forecasts of the mean 2 has an MSE of 1, near enough.
+    // Allen, Wolski, Plank 2002, §3: forecast + k·√MSE. On a constant series the error is 0. On a
+    // series that alternates between 1 and 3, with forecasts near the mean 2, the MSE is about 1.
     let mut link = Nws::new(2.0);
     assert_eq!(link.timeout(&first(1)), START);
     for _ in 0..3 {
@@ -132,7 +132,7 @@ fn rfc6298_computes_as_the_rfc_does() {
     link.record(&first(1), Ended::Answered(S(2.0)));
     // §2.3: RTTVAR = 3/4·0.5 + 1/4·|1 − 2| = 0.625; SRTT = 7/8·1 + 1/8·2 = 1.125.
     assert_eq!(link.timeout(&first(1)), S(1.125 + 4.0 * 0.625));
-    // §5.5: doubled with every timeout; §2 until there is a sample again.
+    // §5.5: the timeout doubles after each timeout that passes, until there is a new sample.
     link.record(&first(1), Ended::TimedOut(S(1.0)));
     link.record(&first(1), Ended::TimedOut(S(1.0)));
     assert_eq!(link.timeout(&first(1)), S(4.0 * 3.625));
@@ -155,8 +155,8 @@ fn nothing_known_is_a_generous_start() {
 
 #[test]
 fn a_light_tail_is_hardly_ever_cut() {
-    // A retry gains time only where the hazard rate falls. Here it rises, so any timeout is a false
-    // one.
+    // A retry gains time only where the hazard rate falls. Here the hazard rate rises, so every
+    // timeout is a false one.
     let (mut link, mut uniform) = (Adaptive::default(), uniform(1));
     let cut: u32 = (0..5000).map(|_| send(&mut link, 1, &[lognormal(0.12, &mut uniform), 1.0])).sum();
     assert!(cut <= 5, "{cut} of 5000");
@@ -181,7 +181,8 @@ fn stalls_that_a_retry_cures_are_cut_soon() {
 
 #[test]
 fn slowness_that_a_retry_meets_again_is_waited_for() {
-    // 20 of 120 messages meet a bad state, which is six times slower, and a retry meets it again.
+    // Of every 120 messages, 20 are sent in a bad state in which responses take six times as long.
+    // A retry is in the same state.
     let (mut link, mut uniform) = (Adaptive::default(), uniform(3));
     let mut cut_late = 0;
     for i in 0..6000 {
@@ -203,7 +204,8 @@ fn one_outlier_is_soon_forgotten() {
         let (mut link, mut uniform) = (Adaptive::default(), uniform(4));
         for i in 0..at + 301 {
             let time = if i == at { 1000.0 } else { lognormal(0.2, &mut uniform) };
-            // Once the outlier's response is awaited, and once it is cut off.
+            // In one case the outlier's response is awaited; in the other case the outlier is cut
+            // off.
             if waited {
                 link.record(&first(1), Ended::Answered(S(time)));
             } else {
@@ -231,8 +233,8 @@ fn sizes_are_learned() {
 
 #[test]
 fn sizes_that_come_in_phases_are_kept_apart() {
-    // 20 ms and 100 MB/s. Once the second size has been seen, its forecast is and stays within a
-    // factor of three, whichever size comes first and however long only the other one is sent.
+    // 20 ms and 100 MB/s. After the first messages of a size, its forecast stays within a factor of
+    // three, for each order of the sizes, even while only the other size is sent.
     let time = |bytes: u64| 0.02 + bytes as f64 / 1e8;
     for phases in [[1_000, 10_000_000], [10_000_000, 1_000], [0, 65_536], [65_536, 64]] {
         let (mut link, mut uniform) = (Adaptive::default(), uniform(9));
@@ -384,7 +386,8 @@ fn a_copy_that_was_sent_for_nothing_costs_budget_and_trust() {
     let original = exchange.attempt(Duration::ZERO);
     exchange.again();
     for _ in 0..5 {
-        // The response to the original arrives long after its timeout, and before that to the copy.
+        // The response to the original arrives long after its timeout, but before the response to
+        // the copy.
         trusting.record(&original, Ended::Overdue(S(29.0)));
         let copy = exchange.attempt(S(30.0));
         trusting.record(&copy, Ended::Superseded(S(200.0)));
@@ -398,7 +401,7 @@ fn a_copy_that_was_sent_for_nothing_costs_budget_and_trust() {
 #[test]
 fn a_battery_can_forecast_instead() {
     // The values alternate. The mean of logarithms forecasts the middle; a battery with
-    // differencing or lags may do better. Neither loses the scale.
+    // differencing or lags may do better. Both forecasts stay near the values.
     let mut link = Adaptive::default().with_battery(&barograph_forecast::Config::default());
     for i in 0..200 {
         send(&mut link, 1, &[if i % 2 == 0 { 1.0 } else { 1.2 }, 1.0]);
@@ -433,7 +436,7 @@ fn what_is_saved_is_loaded() {
     }
     let [old, new] = both.map(|link| link.decide(&first(1_000_000)).forecast.unwrap().as_secs_f64());
     assert!((new / old - 1.0).abs() < 0.05, "{old} {new}");
-    // A link without responses stays one.
+    // A link without responses has no responses after saving and loading either.
     let empty = Adaptive::load(&Adaptive::default().save(), &Config::default(), &Host::default()).unwrap();
     assert_eq!(empty.decide(&first(1)).reason, Reason::Start);
     let host = Host::default();
@@ -506,7 +509,7 @@ proptest! {
         }
     }
 
-    /// The budget holds for any series of responses within a hundred times the forecast.
+    /// The budget is not exceeded for any series of response times from 0.01 to 50 s.
     #[test]
     fn no_series_outspends_the_budget(
         budget in 0.0..0.5_f64,

@@ -108,7 +108,8 @@ async fn nothing_is_left_of_tries_that_timed_out() {
     let tasks_before = Handle::current().metrics().num_alive_tasks();
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = mute.local_addr().unwrap().to_string();
-    // It sends a welcome, and then keeps each connection open until the peer closes it.
+    // The server sends a welcome on each connection, and then keeps the connection open until the
+    // peer closes it.
     let serving = tokio::spawn(async move {
         let mut held = JoinSet::new();
         loop {

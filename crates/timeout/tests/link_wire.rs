@@ -104,8 +104,8 @@ proptest! {
         prop_assert_eq!(Acknowledgement::decode(&acknowledgement.encode()), Ok(acknowledgement));
     }
 
-    /// Messages are assembled from any pieces of a stream, and little more is held than has
-    /// arrived.
+    /// Messages are assembled from pieces of any size, and the memory in use is little more than
+    /// the bytes that have arrived.
     #[test]
     fn messages_are_put_together_from_any_pieces(
         sizes in prop::collection::vec(0..3 * CHUNK_BYTES, 0..6),

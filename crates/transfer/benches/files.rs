@@ -37,8 +37,8 @@ fn main() {
     }
     print("BLAKE3 alone, groups", bytes, start.elapsed(), None);
 
-    // Each measurement uses the memory that the one before freed: pages that were never in the
-    // cache cost more.
+    // Remove each file before the next measurement, so that the measurement reuses freed memory:
+    // pages that were never used before cost more.
     let plain = root.join("plain");
     for round in 0..3 {
         println!("round {round}");

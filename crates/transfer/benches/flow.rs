@@ -41,7 +41,7 @@ fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse::<u64>().ok());
     let rounds = numbers.next().unwrap_or(5).max(1);
     let bytes = numbers.next().unwrap_or(1024).max(1) << 20;
-    // For a profiler: only the rows of this name.
+    // Runs only the rows with this name, for a profiler.
     let only = std::env::var("ONLY").ok();
     for suite in [Suite::fastest(), Suite::Clear] {
         println!("{suite:?}, {} MiB, {rounds} rounds", bytes >> 20);
@@ -171,7 +171,7 @@ struct Memory {
     is_immediate: bool,
 }
 
-/// Most bytes that are read or written at once.
+/// Maximum number of bytes that are read or written at once.
 const BLOCK_MAX: usize = 1 << 20;
 
 fn memory(kib: usize, is_immediate: bool) -> Memory {

@@ -1,7 +1,8 @@
 //! Costs of a packet at its receiver, without reading it from the socket.
 //!
-//! `cargo bench -p barograph-transfer --features testkit --bench receiver` prints nanoseconds a
-//! packet, the least of many runs, because other work on the machine can only add to them.
+//! `cargo bench -p barograph-transfer --features testkit --bench receiver` prints nanoseconds for
+//! each packet. It prints the minimum of many runs, because other work on the machine can only make
+//! a run slower.
 //!
 //! - Columns: handling a packet; the same with encoded feedback; the same with decoding; datagrams
 //!   and bytes of feedback for 100 packets (sealed, without IP and UDP).

@@ -1,10 +1,10 @@
 //! Costs of a sender and of its loss classifier.
 //!
 //! `cargo bench -p barograph-transfer --features testkit --bench sender` prints nanoseconds for
-//! each packet that is sent and acknowledged in the steady state, the least of many runs, because
-//! other work on the machine can only add to them. Reports come once in a number of packets and
-//! cover all that is not settled. Then it prints microseconds for judging a window of 20 000
-//! packets, and nanoseconds for each of these packets.
+//! each packet that is sent and acknowledged in the steady state, as the minimum of many runs,
+//! because other work on the machine can only make a run slower. One report comes for a fixed
+//! number of packets and covers all packets that are not settled. Then it prints microseconds for
+//! judging a window of 20 000 packets, and nanoseconds for each of these packets.
 
 #![allow(clippy::unwrap_used)]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -142,7 +142,7 @@ fn draw(sent: &[(u64, u32, bool)], floor: u64, upto: usize, now: Duration) -> Fe
     feedback
 }
 
-/// Microseconds of judging a window once, with `packets` lost in each `every`.
+/// Microseconds to judge a window once, if `packets` packets are lost in every `every` packets.
 fn look(every: u64, packets: u32) -> f64 {
     let mut attributor = LossAttributor::default();
     let mut attributed = Vec::new();

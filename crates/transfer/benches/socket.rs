@@ -21,7 +21,7 @@ use barograph_transfer::testkit::wire::{Header, Kind};
 
 /// UDP payload of an Ethernet packet.
 const SEGMENT: usize = 1472;
-/// Datagrams in a train: what fits the largest IP packet.
+/// Datagrams in a train: as many as fit into the largest IP packet.
 const TRAIN: usize = 44;
 const TIME: Duration = Duration::from_millis(1500);
 /// Rounds are interleaved, so that other work on the machine affects all rows.

@@ -184,7 +184,7 @@ fn a_clean_path_is_used_at_the_rate_and_nothing_is_sent_twice() {
     let done = flight.done.unwrap().as_secs_f64();
     assert!((done - expected).abs() < 0.01, "{done} s of {expected}");
     let told = told.lock().unwrap();
-    // Two packets a round trip have less room, because of their notes.
+    // Two packets in each round trip carry fewer bytes, because they carry notes.
     assert!((10_000..10_010).contains(&told.acked_packets) && told.settled == told.acked_packets);
     let mut rates = told.rates.clone();
     rates.sort_by(f64::total_cmp);
@@ -211,7 +211,7 @@ fn lost_packets_are_found_soon_and_each_is_told_once() {
     assert_eq!((stats.spurious_packets, stats.lost_network), (0, stats.lost_packets));
     let told = told.lock().unwrap();
     assert_eq!(told.settled, stats.sent_packets);
-    // A loss is at its index: the count has no holes for skipped numbers.
+    // Losses are counted by index, so skipped numbers leave no holes in the count.
     assert!(told.losses.iter().all(|loss| loss.at < stats.sent_packets));
 }
 
@@ -243,8 +243,8 @@ fn what_the_host_dropped_is_no_loss_to_the_controller() {
         assert!(stats.lost_packets > 1000, "{stats:?}");
         assert_eq!(told.host_lost, stats.lost_host);
         let share = stats.lost_host as f64 / stats.lost_packets as f64;
-        // By the pattern, a fifth may stay unknown, which counts as the network's: at first there
-        // are too few packets for a pattern.
+        // Without a drop counter a part of the losses may stay unknown and count as network losses:
+        // at first there are too few packets for a pattern.
         assert!(share >= if has_count { 1.0 } else { 0.7 }, "{share} with a count: {has_count}, {stats:?}");
         let handed: u64 = told.losses.iter().map(|loss| u64::from(loss.packets)).sum();
         assert_eq!(handed + told.host_lost, stats.lost_packets);

@@ -40,7 +40,7 @@ impl BlockingClient {
     /// Sends a request once, and reads its whole response of at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// [`Trouble`], at `until` at the latest.
+    /// [`Trouble`] if the request fails; the call returns at `until` at the latest.
     pub fn ask(
         &self,
         ask: &Ask<'_>,
@@ -57,7 +57,7 @@ impl BlockingClient {
     /// Sends a request once, and returns the status without reading the body.
     ///
     /// # Errors
-    /// [`Trouble`], at `until` at the latest.
+    /// [`Trouble`] if the request fails; the call returns at `until` at the latest.
     pub fn status(&self, ask: &Ask<'_>, until: Instant) -> Result<StatusCode, Trouble> {
         self.block_on(async { Ok(self.client.ask(ask, until.into()).await?.status) })
     }
@@ -92,7 +92,7 @@ impl BlockingClient {
 
 impl Drop for BlockingClient {
     fn drop(&mut self) {
-        // The resolution of a name may still take long; do not wait for it.
+        // Do not wait for the runtime, because the resolution of a name may still take long.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

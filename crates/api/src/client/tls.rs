@@ -15,9 +15,9 @@ pub enum Trust {
     Nothing,
     /// The root certificates of the system.
     System,
-    /// Those of the system, and those in a PEM file.
+    /// The root certificates of the system, and the certificates in a PEM file.
     SystemAnd(PathBuf),
-    /// Only those in a PEM file.
+    /// Only the certificates in a PEM file.
     Only(PathBuf),
 }
 

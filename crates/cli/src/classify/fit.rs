@@ -72,8 +72,8 @@ pub(super) fn fit(args: &Args) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Keeps the windows of the chosen kinds and lengths. Each choice must occur, because a mistyped
-/// name would give another model.
+/// Keeps the windows of the chosen kinds and lengths. It is an error if no window has a chosen kind
+/// or length, because a mistyped name would otherwise give a different model.
 fn choose(windows: &mut Vec<Labelled>, args: &Args) -> Result<(), Problem> {
     let lengths: BTreeSet<u32> = windows.iter().map(|window| window.metrics.packets).collect();
     if let Some(none) = args.lengths.iter().find(|length| !lengths.contains(length)) {
@@ -100,7 +100,7 @@ fn none_of(what: impl Display, there: &str) -> Problem {
     Problem::Input(format!("no window has {what}; available: {there}"))
 }
 
-/// A classifier, and the lengths of windows that it has no model for.
+/// A fitted classifier, and the lengths of windows for which it has no model.
 pub(super) struct Learned {
     pub(super) judge: Judge,
     pub(super) left_out: Vec<LeftOut>,
@@ -120,7 +120,7 @@ pub(super) fn learn(method: Method, windows: &[Labelled]) -> Result<Learned, Fit
 }
 
 fn say(text: &str) {
-    // Standard error may be closed; the model is the result.
+    // Ignore errors: standard error may be closed, and the result of the command is the model.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 

@@ -9,16 +9,18 @@ use barograph_loss::{Labelled, Meter, Table, TableError, read_labelled, stated_w
 use super::source::{Lines, Source};
 use super::{Problem, empty};
 
-/// Files and windows that were read: reading one again would count it twice.
+/// Files and windows that were read already, so that none of them is counted twice.
 #[derive(Default)]
 pub(super) struct Seen {
     files: BTreeSet<PathBuf>,
-    /// Position of each window, by its run, its length and its number in the run.
+    /// Text with the position of each window in the files. The key is the window's run, its length
+    /// and its number in the run.
     windows: BTreeMap<(String, u32, String), String>,
 }
 
 impl Seen {
-    /// Whether a file was not read before, under any name.
+    /// Records a file; returns whether it is new, so was not read before under this or a different
+    /// name.
     fn is_new(&mut self, path: &Path) -> bool {
         // A pipe delivers each window once. A path that does not resolve fails when it is opened.
         let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());

@@ -61,8 +61,8 @@ impl Row {
         writeln!(out, "{},{}", self.verdict, self.evidence.join(";"))
     }
 
-    /// Writes numbers with the digits of the CSV; a serialiser of floats would write 0 as 0.0. No
-    /// name or word needs an escape.
+    /// Writes the window as one JSON object. Numbers have the digits of the CSV; a serialiser of
+    /// floats would write 0 as 0.0. No name and no word needs an escape.
     pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(b"{")?;
         for (name, number) in NUMBERS.iter().zip(self.numbers()) {
@@ -110,7 +110,8 @@ fn evidence(diagnosis: &Diagnosis) -> impl Iterator<Item = &'static str> {
 }
 
 /// The probabilities of CPU and network, in billionths that add up to 1. The larger is rounded
-/// down: both stay on their side of 0.95, and neither becomes 1 unless it was.
+/// down: rounding then never raises a probability to 0.95 or more, and 1 is printed only for
+/// exactly 1.
 fn printed(p_cpu: f64) -> (f64, f64) {
     let is_cpu = 0.5 <= p_cpu;
     let (larger, is_certain) = if is_cpu { (p_cpu, p_cpu == 1.0) } else { (1.0 - p_cpu, p_cpu == 0.0) };

@@ -1,4 +1,5 @@
-//! Report of `barograph classify fit`: the windows, and the accuracy of a model of them.
+//! Report of `barograph classify fit`: counts of the windows, and the accuracy of models fitted to
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,7 +98,8 @@ impl Given {
         }
     }
 
-    /// Whether this evidence can change a verdict: the method uses it, and a window has it.
+    /// Whether this evidence can change a verdict: the method uses this kind of evidence, and at
+    /// least one window has it.
     fn is_used(self, method: Method, windows: &[Labelled]) -> bool {
         let has = |has: fn(&Evidence) -> bool| {
             method == Method::Default && windows.iter().any(|window| has(&window.evidence))
@@ -129,8 +131,8 @@ struct Tally {
 }
 
 impl Tally {
-    /// Counts a verdict. All except the right one and `inconclusive` are wrong, `hybrid` for a
-    /// single cause included.
+    /// Counts a verdict. Every verdict except the right one and `inconclusive` is wrong; `hybrid`
+    /// is wrong if there is a single cause.
     fn count(&mut self, cause: Cause, verdict: Verdict) {
         let right = match cause {
             Cause::Host => Verdict::Cpu,
@@ -143,8 +145,8 @@ impl Tally {
     }
 }
 
-/// Cause under which a window is counted. An outage, a path that carried nothing for a while, looks
-/// like the host, and is counted separately.
+/// Cause under which a window is counted. An outage (the path carried nothing for some time) is
+/// counted separately, because its losses resemble those of a host.
 fn group(window: &Labelled) -> &'static str {
     match window.cause {
         Cause::Host => "cpu",
@@ -155,5 +157,6 @@ fn group(window: &Labelled) -> &'static str {
 }
 
 const GROUPS: [&str; 4] = ["cpu", "network", "outage", "both"];
-/// Number of parts of the runs, the usual one; each model is fitted to four of them.
+/// Number of parts into which cross-validation divides the runs, five as usual. Each model is
+/// fitted to four parts.
 const PARTS: usize = 5;

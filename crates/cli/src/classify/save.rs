@@ -24,7 +24,7 @@ pub(super) fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::rename(&beside, &path)
     })();
     if written.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) {
-        // The temporary file may not exist; the first error is the one to report.
+        // Ignore errors: the temporary file may not exist, and the caller needs the first error.
         let _ = fs::remove_file(&beside);
     }
     written

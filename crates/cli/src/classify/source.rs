@@ -15,7 +15,7 @@ use crate::problem::{Problem, shown};
 pub(super) struct Source {
     /// Name of the source in messages.
     pub(super) name: String,
-    /// Whether a reader may wait for each row: the source is a pipe, not a file.
+    /// Whether the source is a pipe or device, not a file, so that a reader may wait for each row.
     pub(super) is_live: bool,
     input: Box<dyn BufRead>,
 }
@@ -75,7 +75,7 @@ impl Lines {
         let read = self.input.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut self.line);
         if let Err(error) = read {
             return Err(match error.kind() {
-                // The decoder's errors for bytes that are not gzip, or that end early.
+                // The decoder returns these errors if the bytes are not gzip, or if they end early.
                 io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
                     Problem::Input(format!(
                         "{}: is not a gzip file, or is cut off: {}",
@@ -108,10 +108,11 @@ fn unread(name: &str, error: &io::Error) -> Problem {
     Problem::Failed(format!("{name}: cannot be read: {}", cause(error)))
 }
 
-/// Some editors begin a text with it (RFC 3629 §6); it is skipped only there.
+/// Byte order mark, which some editors write at the beginning of a text (RFC 3629 §6). It is
+/// skipped only at the beginning.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 /// First byte of a gzip file (RFC 1952 §2.3.1).
 const GZIP: u8 = 0x1f;
-/// The largest window, 2^24 packets, takes 2^25 bytes as the run lengths `1,1,1,…`; twice that
-/// leaves room for spaces and evidence.
+/// Maximum bytes of a line. The largest window, 2^24 packets, takes 2^25 bytes as the run lengths
+/// `1,1,1,…`. Twice that size leaves room for spaces and evidence.
 const LINE_BYTES_MAX: u64 = 1 << 26;

@@ -1,4 +1,5 @@
-//! A build without the feature `fit`: `barograph classify fit` says which build can learn a model.
+//! `barograph classify fit` in a build without the feature `fit`: it reports which build can fit a
+//! model.
 
 use std::ffi::OsString;
 
@@ -11,7 +12,7 @@ pub(super) struct Args {
     _arguments: Vec<OsString>,
 }
 
-/// Refuses to learn a model, and names the build that can.
+/// Returns an error that names the build that can fit a model.
 ///
 /// # Errors
 /// [`Problem::Failed`], whatever the input.

@@ -8,7 +8,8 @@ use barograph_study::compare::{
 use barograph_study::units::figure;
 use serde::Serialize;
 
-/// Names and units that are printed with the numbers.
+/// Names of the series, the quantity and the methods, and the unit, which are printed with the
+/// numbers.
 pub(super) struct Labels<'a> {
     pub(super) a: &'a str,
     pub(super) b: &'a str,

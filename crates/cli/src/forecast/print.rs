@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Args;
 use barograph_study::input::Sample;
 
-/// The forecasts issued for one value before it was seen.
+/// The forecasts of one value, made before the value was read.
 pub(super) struct Issued {
     /// Forecast with the least squared error.
     pub(super) mean: Forecast,
@@ -54,7 +54,7 @@ pub(super) struct Row {
     ends: Option<Ends>,
 }
 
-/// The columns of the interval; `None` inside until the interval is calibrated.
+/// Ends of the interval, for two columns; both are `None` until the interval is calibrated.
 #[derive(Clone, Copy, Serialize)]
 struct Ends {
     lower: Option<f64>,
@@ -133,7 +133,7 @@ pub(super) struct Answer<'a> {
     last: f64,
     #[serde(skip)]
     unit: &'a str,
-    /// The input has no times: `time_s` is the count.
+    /// Whether the input has no times, so that `time_s` is the number of values read.
     #[serde(skip)]
     counted: bool,
 }
@@ -324,7 +324,7 @@ fn line(
 }
 
 impl Weights {
-    /// Writes the methods by weight, down to 0.001.
+    /// Writes the methods with a weight of 0.001 or more, in descending order of weight.
     fn text(&self, out: &mut impl Write) -> io::Result<()> {
         for (name, weights) in [("mean", &self.mean), ("median", &self.median)] {
             let mut weights: Vec<&Weight> = weights.iter().filter(|weight| 0.001 <= weight.weight).collect();

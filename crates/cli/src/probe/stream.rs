@@ -83,14 +83,14 @@ struct StreamedJson<'a> {
     time_s: f64,
     quantity: &'static str,
     target: &'a str,
-    /// Rate after start-up, or an estimate of it, or the rate of the whole test if start-up did not
-    /// end.
+    /// Rate after start-up, or its estimate if the test stopped early. If start-up did not end, the
+    /// rate of the whole test.
     value: f64,
     unit: &'static str,
     ended: &'static str,
     whole_bit_s: f64,
     settled_bit_s: Option<f64>,
-    /// Estimate of the stop rule, whether it was followed or not.
+    /// The first settled rate that the stop rule found, whether the test stopped at it or not.
     proposed_bit_s: Option<f64>,
     proposed_after_s: Option<f64>,
     startup_s: Option<f64>,
@@ -98,7 +98,7 @@ struct StreamedJson<'a> {
     elapsed_s: f64,
     bytes: u64,
     tcp_info: Option<TcpInfoJson<'a>>,
-    /// Seconds, and the bytes acknowledged by then.
+    /// Samples: seconds since the beginning, and the bytes acknowledged by that time.
     samples: Vec<(f64, u64)>,
 }
 

@@ -55,7 +55,8 @@ pub(crate) enum Limit {
     Rate,
     /// What the path carries, by the controller's estimate.
     Path,
-    /// None of the others: something without a measurement, such as a disk or an interface.
+    /// None of the other limits applies: the limit is something that is not measured, such as a
+    /// disk or a network interface.
     Unknown,
 }
 
@@ -88,11 +89,12 @@ impl Limit {
 pub(crate) struct Second {
     /// Losses as shares of the packets sent.
     pub(crate) losses: Losses,
-    /// What kept the sender from sending more at its end.
+    /// Limit that the sender reported at the end of the second.
     pub(crate) by: Option<Held>,
     /// Share of the time in which the sender's thread computed or waited for a processor.
     pub(crate) busy: f64,
-    /// The same for the thread that reads and hashes the files.
+    /// Share of the time in which the thread that reads and hashes the files computed or waited for
+    /// a processor.
     pub(crate) busy_reader: f64,
     /// Share of the time in which the sender's thread waited for the reading thread.
     pub(crate) lacked: f64,
@@ -140,19 +142,20 @@ pub(crate) fn line(limit: Limit, losses: Losses, are_told_apart: bool) -> String
     format!("{} is the limit: {first}, {second}{}", limit.told(), nobody_knows(unknown))
 }
 
-/// Smaller losses by a host, one packet in 2000, occur on any system now and then.
+/// Smallest share of packets lost by a host that counts as a limit: one packet in 2000. Smaller
+/// losses occur on any system now and then.
 const HOST_MIN: f64 = 0.000_5;
 
-/// A sender that uses a smaller share of the allowed rate is limited by something else. Controllers
-/// vary their own rate by a quarter, and by half at the start.
+/// Smallest share of the allowed rate that a sender must use for the rate to count as its limit. It
+/// is low, because controllers vary their own rate by a quarter, and by half at the start.
 const USED_MIN: f64 = 0.5;
 
-/// A thread that computes or waits for a processor for this share of its time cannot send faster:
-/// the rest of the time goes to its neighbours.
+/// Share of the time from which a thread counts as busy: if it computes or waits for a processor
+/// for this share, it cannot work faster. In the rest of the time it waits for other threads.
 const BUSY_FULL: f64 = 0.9;
 
-/// Shorter waits for the reading thread cost next to nothing: even a thread that reads in time
-/// leaves a gap now and then.
+/// Smallest share of the time that the sender must wait for the reading thread for the wait to
+/// count. A smaller share costs almost nothing, and occurs even if the thread reads in time.
 const LACKED_MIN: f64 = 0.05;
 
 #[cfg(test)]

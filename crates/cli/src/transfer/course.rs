@@ -75,7 +75,8 @@ impl Course {
                 (self.has_begun, self.files, self.bytes) = (true, *files, *bytes);
                 self.phase = Phase::Moving;
                 self.rates.update(now_s, *held_bytes);
-                // Counts continue with another receiver.
+                // After a change of receiver the counts continue, so start the next second from the
+                // current counts.
                 self.mark = Some((now_s, self.seen));
             }
             Event::Progress(seen) => {
@@ -118,7 +119,7 @@ impl Course {
         *self.limits.entry(limit).or_default() += 1;
     }
 
-    /// The limit of most seconds, and their share.
+    /// The limit that applied in the largest number of seconds, and the share of those seconds.
     pub(crate) fn main_limit(&self) -> Option<(Limit, f64)> {
         let all: u64 = self.limits.values().sum();
         let (limit, held) = self.limits.iter().max_by_key(|(_, held)| **held)?;
@@ -272,9 +273,9 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Shortest bar (columns): a shorter one shows less than the percentage.
+/// Shortest bar (columns): a shorter bar would be less precise than the percentage.
 const BAR_MIN: usize = 10;
-/// Longest bar (columns): a longer one shows nothing more.
+/// Longest bar (columns): a longer bar would not be more useful.
 const BAR_MAX: usize = 40;
 
 #[cfg(test)]

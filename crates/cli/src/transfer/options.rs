@@ -25,7 +25,8 @@ pub(crate) struct IdentityArgs {
 }
 
 impl IdentityArgs {
-    /// This end's certificate, if `--identity` was given; `made` gets a message about a new file.
+    /// This end's certificate, if `--identity` was given; if its file is created, `made` is called
+    /// with a message for the user.
     pub(crate) fn identity(&self, made: impl FnOnce(String)) -> Result<Option<Identity>, String> {
         let Some(path) = &self.identity else { return Ok(None) };
         let is_new = !path.exists();
@@ -36,7 +37,8 @@ impl IdentityArgs {
         Ok(Some(identity))
     }
 
-    /// Certificates to trust besides that of a receiver address; `pins` come from other options.
+    /// Certificates to trust besides that of a receiver address; `pins` are the fingerprints that
+    /// other options gave. An error if both authorities and `pins` are given.
     pub(crate) fn trust(&self, pins: &[Fingerprint]) -> Result<Option<Trust>, String> {
         match (&self.authorities, pins) {
             (Some(path), []) => Ok(Some(Trust::Authorities(read(path)?))),

@@ -16,7 +16,7 @@ use super::{json, summary, trouble};
 use crate::client::printable;
 use crate::exit::{print, say};
 
-/// Shows one or several transfers, each by its number.
+/// Shows transfers, one or several at the same time. Each is identified by its number.
 pub(crate) struct Show {
     how: How,
     mode: Mode,
@@ -92,7 +92,7 @@ impl Show {
                     if transfer.told.is_some() && transfer.is_due(LOG_EVERY) {
                         say(transfer.named(&transfer.course.line(), self.is_numbered));
                     }
-                    // The first event only starts the interval.
+                    // The first event starts the interval of log lines, but prints no line.
                     transfer.told.get_or_insert_with(Instant::now);
                 }
                 Event::Verifying => say(transfer.named(&transfer.course.line(), self.is_numbered)),
@@ -140,7 +140,7 @@ impl Show {
         self.beside(|| say(&text));
     }
 
-    /// Prints another event for programs.
+    /// Prints an event that belongs to no transfer, if output is JSON.
     pub(crate) fn tell(&self, value: impl FnOnce() -> Value) {
         if matches!(self.how, How::Json) {
             // A closed standard output does not stop the transfer.
@@ -148,7 +148,7 @@ impl Show {
         }
     }
 
-    /// Writes while the changing lines are cleared.
+    /// Calls `write`; on a terminal, the lines that change in place are cleared before.
     fn beside(&self, write: impl FnOnce()) {
         match &self.how {
             How::Terminal(bars) => suspended(bars, write),
@@ -173,14 +173,16 @@ impl Show {
         transfer
     }
 
-    /// Locks the transfers; the panic of another thread leaves the counts valid.
+    /// Locks the transfers; if a different thread panicked while it held the lock, the counts are
+    /// still valid.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Transfer>> {
         self.transfers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Transfer {
-    /// Whether `every` has passed since the last output; if so, the time starts again.
+    /// Whether `every` has passed since the last output; if so, the current time counts as the last
+    /// output.
     fn is_due(&mut self, every: Duration) -> bool {
         let is_due = self.told.is_none_or(|told| every <= told.elapsed());
         if is_due {
@@ -249,11 +251,11 @@ fn width() -> usize {
     }
 }
 
-/// Columns if the terminal does not report them, minus one.
+/// Number of columns, minus one, that is used if the terminal does not report its width.
 const WIDTH: usize = 79;
 /// Interval of JSON progress: as often as rates are measured.
 const JSON_EVERY: Duration = Duration::from_millis(950);
-/// Interval of log lines, which are read afterwards.
+/// Interval of log lines. It is longer, because people read a log after the transfer.
 const LOG_EVERY: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use super::course::{Course, plain, wrapped};
 pub(crate) struct Figures {
     /// Bytes that were transferred, each counted once.
     pub(crate) moved_bytes: u64,
-    /// Those bytes per second, from the first datagram to the last acknowledgement; `None` if there
-    /// are none.
+    /// Transferred bytes per second, from the first datagram to the last acknowledgement; `None` if
+    /// no bytes were transferred.
     pub(crate) goodput_bytes_s: Option<f64>,
     /// Bytes that were sent again.
     pub(crate) again_bytes: u64,
@@ -79,8 +79,8 @@ fn row(name: &str, value: &str) -> String {
     format!("  {name:<12} {value}")
 }
 
-/// The same lines for a terminal of `width` columns: values continue on the next line, in their
-/// column.
+/// Wraps the lines of a summary for a terminal of `width` columns. A long value continues on the
+/// next line, in the column of values.
 pub(crate) fn fitted(lines: &[String], width: usize) -> Vec<String> {
     let fit = |line: &String| {
         let names: String = line.chars().take(NAMES).collect();
@@ -98,7 +98,7 @@ pub(crate) fn fitted(lines: &[String], width: usize) -> Vec<String> {
 /// Width of the column of names.
 const NAMES: usize = 15;
 
-/// Shorter overhead is not shown (s).
+/// Shortest overhead that is shown (s): time to connect, agree and verify.
 const BESIDE_S_MIN: f64 = 1.0;
 
 #[cfg(test)]

@@ -21,7 +21,8 @@ fn piped(arguments: &[&str], input: &[u8]) -> Output {
     super::piped(command(&[arguments, &["-"]].concat()), input)
 }
 
-/// The rows of a successful run as columns; each is checked for what holds for every row.
+/// Runs the command, which must succeed, and returns each row as its columns. `checked` asserts
+/// what is true for every row.
 fn rows(arguments: &[&str], input: &str) -> Vec<Vec<String>> {
     let output = piped(arguments, input.as_bytes());
     assert!(output.status.success(), "{input:?}: {}", text(&output.stderr));
@@ -60,7 +61,8 @@ fn checked(line: &str) -> Vec<String> {
 
 #[test]
 fn the_columns_that_no_model_has_a_say_in_are_exact() {
-    // The paper's example, one loss of many, a burst, losses that alternate, and one packet.
+    // One window a line: the paper's example, one loss in 100 packets, every second packet lost,
+    // and a single packet that is lost.
     let bits = format!("0010100\n{}\n{}\n0\n", "1".repeat(20) + "0" + &"1".repeat(79), "10".repeat(50));
     for (arguments, input, expected) in [
         (
@@ -107,7 +109,8 @@ fn bits_and_runs_give_the_same_row() {
         let of_bits = rows(&[], &format!("{bits}{evidence}\n"));
         assert_eq!(of_bits, rows(&["--window", "1000"], &format!("400,60,100,1{evidence}\n")));
         assert_eq!(of_bits[0][..3], ["1", "1000", "61"]);
-        // Named if it was used, and the drop counter did not decide.
+        // The row names `burst` as evidence exactly if the line contains it. In the lines with
+        // `host_drops`, the drop counter decides.
         assert_eq!(of_bits[0][13].contains("burst"), evidence.contains("burst"), "{evidence}");
     }
 }
@@ -325,7 +328,7 @@ fn windows_beyond_what_the_model_was_fitted_on_are_told() {
         for (window, line) in [("1000", "400,9"), ("200000", "4000,200"), ("20000", lossy.as_str())] {
             assert_eq!(of(window, line), ["pattern", "extrapolated"], "{method} {window} {line}");
         }
-        // Too few packets, and nothing to extrapolate.
+        // These windows have too few packets for a verdict, so no evidence was used.
         assert_eq!(of("16", "4,7"), [""], "{method}");
         assert_eq!(of("16", "0,16"), [""], "{method}");
     }

@@ -25,7 +25,7 @@ fn json(arguments: &[&str], a: &str, b: &str) -> serde_json::Value {
     super::json(&compared(&[arguments, &["--json"]].concat(), a, b))
 }
 
-/// 60 values around 10 at 1 s.
+/// A CSV of 60 values, one a second: about 10 times `factor`, with the times shifted by `shift_s`.
 fn series(header: &str, factor: f64, shift_s: f64) -> String {
     let line =
         |i: i32| format!("{},{}\n", f64::from(i) + shift_s, factor * (10.0 + f64::from(i * 7 % 13) / 8.0));
@@ -160,7 +160,8 @@ fn odd_series_are_drawn() {
 
 #[test]
 fn zero_on_an_axis_is_labelled_so() {
-    // Around zero, in steps that `f64` cannot represent: labels are sums of such steps.
+    // Values around zero, with axis steps that `f64` cannot represent exactly. The drawing library
+    // adds up such steps to compute the labels.
     let around = |factor: f64| {
         let line = |i: i32| format!("{i},{}\n", factor * (f64::from(i * 7 % 13) / 6.0 - 1.0));
         (0..60).map(line).collect::<String>()

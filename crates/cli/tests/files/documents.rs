@@ -1,4 +1,5 @@
-//! The shell lines of the documents can be run as they are.
+//! Checks that a shell accepts the commands of the documents as they are written: URLs with a query
+//! are quoted.
 
 use std::path::{Path, PathBuf};
 

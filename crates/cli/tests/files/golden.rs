@@ -52,9 +52,10 @@ fn compare_all(rule: &str, suffix: &str, ties_max: usize) {
 
 /// Compares the rows of one trace; returns the number of rows, and of methods that differ by a tie.
 ///
-/// A method other than golden's is accepted only if a selector that may be in force may name it,
-/// because the errors tie to within rounding. From there on, golden's mean error differs by the
-/// cost of its other forecasts. Ours must be one of the tied methods in every row.
+/// Our method may differ from the golden file's only where errors are equal to within rounding, so
+/// that a selector that may decide could select either method. From that row on, the golden file's
+/// mean error may differ by the cost of its different forecasts. In every row, our method must be
+/// one that a selector could select.
 fn compare(trace: &Path, rule: &str, golden: &str) -> (usize, usize) {
     let output = Command::new(env!("CARGO_BIN_EXE_barograph"))
         .args(["forecast", "--preset", "nws", "--select", rule, "--steps"])
@@ -109,22 +110,25 @@ fn compare(trace: &Path, rule: &str, golden: &str) -> (usize, usize) {
 }
 
 /// Every method of the preset with the costs of its forecasts so far, and the selectors over them:
-/// a second, slow implementation of the rule that knows what rounding may decide.
+/// a second, slow implementation of the rule, which also computes where rounding may decide.
 struct Bank {
     battery: Battery,
-    /// For each loss, after each value: the sum of the costs of each method so far.
+    /// For each objective (squared or absolute error), after each value: the sum of the costs of
+    /// each method so far.
     sums: [Vec<Vec<f64>>; 2],
     selectors: Vec<Selector>,
 }
 
-/// Names the methods that cost least, by one loss over one span.
+/// A selector: finds the methods with the least cost by one objective over one span of forecasts.
 struct Selector {
     loss: usize,
     /// Number of latest forecasts that count; 0 = all.
     span: usize,
-    /// The methods that it may name for the next value: those that tie.
+    /// The methods that the selector may select for the next value: those with the least cost, to
+    /// within rounding.
     names: Vec<usize>,
-    /// For each loss, the least and the most that what it named may have cost so far.
+    /// For each objective, the minimum and the maximum cost so far of the methods that the selector
+    /// may have selected.
     cost: [(f64, f64); 2],
 }
 
@@ -176,8 +180,8 @@ impl Bank {
         self.battery.update(value).unwrap();
     }
 
-    /// The methods that may forecast the next value under this loss: those named by selectors,
-    /// unless another selector certainly cost less.
+    /// The methods that may forecast the next value for this objective: those of all selectors,
+    /// except a selector that certainly cost more than a different selector.
     fn admissible(&self, loss: usize) -> BTreeSet<usize> {
         let bound = self.selectors.iter().map(|selector| selector.cost[loss].1).fold(f64::INFINITY, f64::min);
         let in_force =
@@ -190,7 +194,8 @@ impl Selector {
     /// Names the methods that cost least over the span, to within the rounding of the sums.
     fn look_back(&mut self, sums: &[Vec<f64>]) {
         let scored = sums.len() - 1;
-        // A span leaves out the first forecast ever, unless there is no other.
+        // A span does not include the first forecast of the series, unless this is the only
+        // forecast.
         let past = match (scored, self.span) {
             (1, _) | (_, 0) => 0,
             (_, span) => scored.saturating_sub(span).max(1),

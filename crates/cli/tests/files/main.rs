@@ -23,7 +23,7 @@ fn barograph(verb: &str, arguments: &[&str]) -> Command {
 /// Runs a command with `input` on a pipe.
 fn piped(mut command: Command, input: &[u8]) -> Output {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
-    // The child may stop reading at the first error.
+    // Ignore the result: the command may stop reading at the first error.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }

@@ -60,7 +60,9 @@ fn the_budget_bounds_what_a_host_spends() {
     {
         let answer = json(arguments);
         let share = if arguments.contains("0.5") { 0.005 } else { 0.01 };
-        // Both ends of a test count, and peers start as many tests with a host as it starts.
+        // The budget counts a test at both ends, and the peers of a host start as many tests with
+        // the host as the host starts itself. So the host takes part in twice the tests that it
+        // starts.
         assert!(2.0 * answer["host"]["seconds_per_hour"].as_f64().unwrap() <= 3600.0 * share, "{answer}");
         assert!(2.0 * answer["host"]["bytes_per_hour"].as_f64().unwrap() <= 1.25e9, "{answer}");
     }

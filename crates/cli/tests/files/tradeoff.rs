@@ -5,7 +5,7 @@ use std::process::Output;
 
 use super::{barograph, json, text};
 
-/// Files in a folder of their own; the command runs there.
+/// A temporary folder with the files of a test; the command runs in this folder.
 struct Desk {
     folder: tempfile::TempDir,
 }
@@ -36,7 +36,7 @@ fn command(folder: &Path, arguments: &[&str]) -> Output {
     barograph("tradeoff", arguments).current_dir(folder).output().unwrap()
 }
 
-/// 10, 14, 12, 20, 8 at 300 s.
+/// A series with the values 10, 14, 12, 20, 8 and a period of 300 s.
 const GOLDEN: &str = "time_s,value\n0,10\n300,14\n601,12\n900,20\n1199,8\n";
 
 fn row<'a>(
@@ -66,10 +66,10 @@ fn a_series_computed_by_hand() {
     let second = row(&answer, 0, 600.0, "last");
     assert_eq!(second["mae"], serde_json::json!({"mean": 4.5, "spread": 1.5, "worst": 6.0}));
     assert_eq!(second["bytes_per_hour"], 96e6);
-    // 10 → 14; 11.4 → 12; 11.61 → 20; 14.5465 → 8.
+    // Each forecast with the value that followed: 10 → 14; 11.4 → 12; 11.61 → 20; 14.5465 → 8.
     let average = row(&answer, 0, 300.0, "exponential")["mae"]["mean"].as_f64().unwrap();
     assert!((average - (4.0 + 0.6 + 8.39 + 6.5465) / 4.0).abs() < 1e-12, "{average}");
-    // No two measurements are so far apart.
+    // 1800 s is too long: no two measurements of the series are 1800 s apart.
     assert_eq!(series["too_long_s"].as_array().unwrap()[0], 1800.0);
 }
 

@@ -15,8 +15,8 @@ use crate::{Running, of, tree};
 /// An ordinary user that every system has.
 const USER: u32 = 65_534;
 
-/// Gives everything below a directory to an ordinary user, and copies the program to where that
-/// user can run it.
+/// Copies the program into a directory where an ordinary user can run it, and gives the entries of
+/// the directory to that user. Returns the path of the copy.
 pub(crate) fn prepare(directory: &Path) -> PathBuf {
     fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
     let program = directory.join("barograph");

@@ -20,11 +20,12 @@ const RATE: &str = "24M";
 #[derive(Debug, Default)]
 struct Seen {
     kills: u32,
-    /// Bytes that the surviving end counted as moved, and that were missing when it resumed.
+    /// Bytes that the surviving end had counted as transferred, and that the receiver no longer had
+    /// when the transfer resumed.
     moved_again_bytes: u64,
 }
 
-/// The two commands of a trial: programs on hosts of their own, or here.
+/// The two commands of a trial, which run on two emulated hosts or both on this host.
 struct Ends<'a> {
     recv: &'a dyn Fn() -> Command,
     send: &'a dyn Fn() -> Command,
@@ -89,7 +90,7 @@ fn trial(seed: u64, directory: &Path, ends: &Ends<'_>) -> Seen {
     seen
 }
 
-/// Runs trials, and prints how many bytes moved twice.
+/// Runs one trial for each seed, and prints how many bytes were transferred twice.
 fn trials(seeds: std::ops::Range<u64>, directory: &Path, ends: &Ends<'_>) {
     let count = seeds.end - seeds.start;
     let all: Vec<Seen> = seeds.map(|seed| trial(seed, directory, ends)).collect();
@@ -103,10 +104,12 @@ fn trials(seeds: std::ops::Range<u64>, directory: &Path, ends: &Ends<'_>) {
     assert!(mean <= WINDOW_BYTES, "more than the last unsynced window on average");
 }
 
-/// A receiver makes data durable at least once a second: one second at the rate.
+/// Maximum mean number of bytes that a kill may cost: those of one second, because a receiver makes
+/// data durable at least once a second.
 const WINDOW_BYTES: u64 = 3_000_000;
 
-/// Identities of the receiver and of the sender: with them, both commands stay the same.
+/// Files with the identities of the receiver and of the sender. Because both identities are
+/// permanent, both commands stay the same.
 const PEMS: [&str; 2] = ["there.pem", "here.pem"];
 
 /// Creates the directories and identities of trials; returns the fingerprints.
@@ -126,7 +129,8 @@ fn whoever_is_killed_on_this_host_goes_on() {
     trials(0..4, directory.path(), &ends);
 }
 
-/// 20 ms there and back, 1 % of the packets lost, 1 % held back until others overtake them.
+/// A path with a round-trip time of 20 ms, 1 % of packets lost, and 1 % of packets delayed so that
+/// later packets overtake them.
 fn lossy(seed: u64) -> Link {
     Link::symmetric(LinkSpec {
         rate_bps: Some(100_000_000),

@@ -30,7 +30,7 @@ fn of(program: &Path) -> Command {
     command
 }
 
-/// A command with `--json`, and its events.
+/// A running command with `--json`, and the events that it prints.
 struct Running {
     program: Program,
     events: Receiver<Value>,
@@ -42,7 +42,7 @@ impl Running {
         let mut program = Program::start(piped);
         let stdout = program.take_stdout().unwrap();
         let (sender, events) = channel();
-        // The thread ends with the command, which ends with this value.
+        // The thread ends when the command ends, and dropping this value ends the command.
         std::thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
                 if sender.send(serde_json::from_str(&line).unwrap_or(Value::String(line))).is_err() {

@@ -1,5 +1,5 @@
-//! Forwards the spool: one batch in flight. Sending restarts where the mesh's watermark stands
-//! still.
+//! Forwards the spool: one batch in flight. If the mesh's watermark does not advance, sending
+//! restarts from the watermark.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -25,15 +25,15 @@ pub(super) struct Forwarder {
     random: SplitMix,
     /// Watermark of the mesh that the station's archive has recorded.
     passed: u64,
-    /// Watermark of the mesh as it was read last.
+    /// Watermark of the mesh at the last read.
     watermark: u64,
     /// Highest number that the mesh holds of this station; 0 if unknown. It is read only for gaps
     /// above [`Record::SEQ_JUMP_MAX`].
     mesh_highest: u64,
     /// The mesh's engine has acknowledged all records up to this number.
     sent: u64,
-    /// A number below `sent` that was neither stored here nor skipped. Its record may still be
-    /// appended.
+    /// Lowest number below `sent` that the station has neither stored nor skipped; `None` if there
+    /// is none. Its record may still be appended.
     hole: Option<u64>,
     /// When the watermark last changed, or sending began.
     moved: Instant,
@@ -41,7 +41,8 @@ pub(super) struct Forwarder {
     ask_at: Instant,
     /// Missing numbers up to this one will get no record any more.
     settled: u64,
-    /// The highest number at a time. Numbers up to it settle [`SETTLE_AFTER`] later.
+    /// A time, and the highest number at that time. [`SETTLE_AFTER`] later, missing numbers up to
+    /// that number get no record any more.
     highest: (Instant, u64),
     /// Limit of the wait after the next failure.
     delay: Duration,
@@ -61,7 +62,7 @@ impl Forwarder {
         (passed, highest): (u64, u64),
     ) -> Self {
         let JoinedConfig { host, confirm_every, seed, .. } = config;
-        // Each process has another seed, so that stations that reconnect together spread out.
+        // Each process has its own seed, so that stations do not reconnect all at the same time.
         let random = SplitMix(seed.unwrap_or_else(|| RandomState::new().hash_one(host.as_str())));
         let head = local.head();
         Self {
@@ -111,8 +112,8 @@ impl Forwarder {
                         return;
                     }
                 }
-                // The mesh responds with the time at which it accepts more. That is no fault, and
-                // no reason to wait longer.
+                // The mesh limits the rate and reports when it accepts more. This is not a failure,
+                // so the wait does not grow.
                 Err(Error::Throttled { why, wait }) => {
                     self.delay = DELAY_MIN;
                     let now = Instant::now();
@@ -175,7 +176,7 @@ impl Forwarder {
         self.watermark = watermark;
         self.mesh_highest = 0;
         if watermark < highest && Record::SEQ_JUMP_MAX < highest {
-            // An origin that has used the highest number has no next one.
+            // `next_seq` fails if the origin has used [`Record::SEQ_MAX`].
             let next = limited(self.mesh.next_seq(&self.host)).await.unwrap_or(1);
             self.mesh_highest = possible(next, highest)?.saturating_sub(1);
         }
@@ -204,7 +205,8 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Settles numbers that have been below others for so long that no caller will append them.
+    /// Updates `settled`: numbers that have been missing for [`SETTLE_AFTER`] will not be appended
+    /// any more.
     async fn age(&mut self) -> Result<(), Error> {
         let (since, highest) = self.highest;
         let now = Instant::now();
@@ -231,8 +233,8 @@ impl Forwarder {
             self.ask_at = self.ask_at.min(Instant::now() + WINDOW_ASK);
             return Ok(Progress::Idle);
         }
-        // Read in this order: a number that is held now, and has no record afterwards, has none to
-        // send.
+        // Read the numbers before the records: if a number is counted as stored and the later read
+        // finds no record, there is no record to send.
         let runs = self.local.held_runs(&self.host, self.sent).await?;
         let records = self.local.spooled(self.sent, BATCH_RECORDS, BATCH_BYTES).await?;
         let Next { batch, sent, hole, passed_over } = self.next(records, &runs);
@@ -257,7 +259,7 @@ impl Forwarder {
         let batch = Vec::with_capacity(records.len());
         let mut next = Next { batch, sent: self.sent, hole: None, passed_over: 0 };
         if records.is_empty() {
-            // No record waits above, so none of the held numbers there has a record to send.
+            // No record above `sent` waits, so no stored number above `sent` has a record to send.
             let highest = runs.last().map_or(0, |&(_, last)| last);
             self.pass_over(&mut next, highest, runs);
             next.hole = None;
@@ -272,10 +274,11 @@ impl Forwarder {
         next
     }
 
-    /// Skips the numbers up to `until`, as far as none of them can get a record any more. Returns
-    /// false if the batch has no room for all markers.
+    /// Adds markers for the numbers up to `until`, but stops before the first one that may still
+    /// get a record. Returns false if the batch has no room for all markers.
     ///
-    /// Above [`Record::SEQ_JUMP_MAX`] it skips in steps, because the mesh refuses longer ones.
+    /// Above [`Record::SEQ_JUMP_MAX`] each marker covers a limited number of sequence numbers,
+    /// because the mesh refuses longer markers.
     fn pass_over(&self, next: &mut Next, until: u64, runs: &[(u64, u64)]) -> bool {
         let first = next.sent + 1;
         if until < first {
@@ -297,8 +300,9 @@ impl Forwarder {
         true
     }
 
-    /// Returns the last of the numbers `first` to `until`, none of which has a record, before one
-    /// that may still get a record; `first` − 1 if that is `first`.
+    /// Returns the last number, from `first` up to `until`, before the first one that may still get
+    /// a record; `first` − 1 if `first` itself may get one. No number in this range has a record to
+    /// send.
     fn dead_until(&self, first: u64, until: u64, runs: &[(u64, u64)]) -> u64 {
         let mut last = first - 1;
         while last < until {
@@ -312,9 +316,10 @@ impl Forwarder {
         last
     }
 
-    /// Appends to the mesh. A record that its engine refuses even on its own is skipped.
+    /// Appends to the mesh. A record that the mesh's engine refuses even in a batch of one is
+    /// skipped.
     async fn append(&mut self, batch: &[Record]) -> Result<(), Error> {
-        // The first half goes first, so that the order of each series is kept.
+        // Append the first half first, so that the records of each series stay in order.
         let mut parts = vec![batch];
         while let Some(part) = parts.pop() {
             let refusal = match limited(self.mesh.append(part)).await {
@@ -364,10 +369,11 @@ impl Forwarder {
         wait
     }
 
-    /// Records that the mesh limits the rate. It is logged once, until all records are sent.
+    /// Records that the mesh limits the rate. Logs it once; after all records are sent, it may be
+    /// logged again.
     fn note_pace(&self, why: &str) {
         let left = self.local.statistics().spooled;
-        // So many records may wait for a confirmation at any time.
+        // Up to [`BATCH_RECORDS`] records may wait for a confirmation in normal operation.
         let is_paced = BATCH_RECORDS as u64 <= left;
         if !std::mem::replace(&mut self.state.lock().is_paced, is_paced) && is_paced {
             info!(left, why, "what waits goes at the pace that the mesh asks for");
@@ -404,43 +410,45 @@ struct Next {
     passed_over: u64,
 }
 
-/// Records in one append. An archive commits them in about 50 ms.
+/// Largest number of records in one append, without markers. An archive commits them in about 50
+/// ms.
 const BATCH_RECORDS: usize = 2000;
 
-/// Records in one append, markers of skipped numbers included. Each of [`BATCH_RECORDS`] may follow
-/// a gap. Engines accept a batch of this length.
+/// Largest number of records and markers of skipped numbers in one append. Each of
+/// [`BATCH_RECORDS`] may follow a gap. Engines accept a batch of this length.
 const BATCH_STEPS: usize = 2 * BATCH_RECORDS;
 
 /// Bytes of records in one append, below the limit of engines for a request or message (1 MiB).
 const BATCH_BYTES: usize = 512 << 10;
 
-/// Most numbers sent and not confirmed: ten batches, so that a mesh that lost them gets them again
-/// within seconds.
+/// Largest number of records that are sent and not confirmed: ten batches. If the mesh lost these
+/// records, they can be sent again within seconds.
 const WINDOW: u64 = 20_000;
 
 /// Time to the next read of the watermark when the window is full.
 const WINDOW_ASK: Duration = Duration::from_millis(200);
 
-/// A watermark that stands still for so long below an acknowledged number shows a loss. A healthy
-/// archive is behind by seconds.
+/// If the watermark does not advance for this time and is below an acknowledged number, the mesh
+/// has lost a record. A healthy archive is behind by seconds.
 const REPEAT_AFTER: Duration = Duration::from_secs(30);
 
-/// The watermark is read at least twice in this time. So a second writer under the same name is
-/// detected again.
+/// Time for which the error about a second writer with the same name is reported. The watermark is
+/// read at least twice in this time, so a writer that continues is detected again.
 const OVERTAKEN_FOR: Duration = Duration::from_mins(1);
 
 /// A missing number below others gets no record after this time: a writer stops after the archive's
 /// deadline, 30 s by default.
 const SETTLE_AFTER: Duration = Duration::from_mins(10);
 
-/// Three times the longest wait that a client accepts.
+/// Forwarding counts as stalled after this time without progress: three times the longest wait that
+/// a client accepts.
 const STALLED_AFTER: Duration = Duration::from_mins(15);
 
 /// Stations that start together begin within this time.
 const START_WITHIN: Duration = Duration::from_secs(1);
 
-/// First and last limit of the wait after a failure. Stations that lost a mesh reconnect to it
-/// evenly over the latter.
+/// First and last limit of the wait after a failure. After an outage of the mesh, the reconnections
+/// of its stations are spread evenly over the last limit.
 const DELAY_MIN: Duration = Duration::from_millis(200);
 const DELAY_MAX: Duration = Duration::from_secs(20);
 

@@ -20,13 +20,13 @@ pub(super) async fn history(joined: &Joined, series: &Series, range: &Range) -> 
         return joined.local.history(series, &local).await.map(tagged);
     }
     match joined.mesh.history(series, range).await {
-        // The station's archive is authoritative for the station's own measurements, also if it has
-        // none yet.
+        // The station's archive is authoritative for the station's own measurements, even if it has
+        // no record of the series yet.
         Err(_) if series.source == joined.config.host && range.after.is_none() => {
             joined.local.history(series, &local).await.map(tagged)
         }
-        // The series may be of a member of an earlier mesh that this station archived, and that is
-        // not in this one.
+        // This station may have archived an earlier mesh; the source of the series may be a member
+        // of that mesh only.
         Ok(page) if page.items.is_empty() && page.next.is_none() && range.after.is_none() => {
             joined.local.history(series, &local).await.map(tagged)
         }
@@ -34,8 +34,8 @@ pub(super) async fn history(joined: &Joined, series: &Series, range: &Range) -> 
     }
 }
 
-/// Returns first each series with its newest record in the station's archive, then those of the
-/// mesh.
+/// Returns the newest record of each selected series: first of the series that are read from the
+/// station's archive, then of those that are read from the mesh.
 ///
 /// If the mesh does not respond, a page with the station's records has a cursor, and the next page
 /// reports the error.
@@ -61,7 +61,8 @@ pub(super) async fn latest(
         }
         local = page.next.map(|Cursor(place)| Cursor(place | LOCAL)).or(Some(MESH_BEGINS));
     }
-    // A page of the mesh may add as many bytes again.
+    // A page of the mesh may be as large as [`Range::BYTES_MAX`], so add none to a page that is
+    // already half full.
     if Range::BYTES_MAX / 2 < items.iter().map(Record::page_bytes).sum() {
         return Ok(Page { items, next: Some(MESH_BEGINS) });
     }
@@ -109,9 +110,9 @@ async fn sifted(joined: &Joined, items: Vec<Record>, is_here: bool) -> Result<Ve
 
 /// Returns for each series whether the station's archive has its newest records.
 ///
-/// It has for its own measurements; for those that were handed in here, which are not forwarded;
-/// and for all series if it is the mesh's archive. If the station stopped being the mesh's archive,
-/// its records of other stations end on that day.
+/// This is true for three kinds of series: the station's own measurements, measurements that were
+/// handed in here (they are not forwarded), and all series if the station is the mesh's archive. If
+/// the station was the mesh's archive earlier, its records of other stations end when that changed.
 async fn is_first_here(joined: &Joined, all: Vec<Series>) -> Result<Vec<bool>, Error> {
     let own: Vec<bool> =
         all.iter().map(|series| joined.config.is_archive || series.source == joined.config.host).collect();
@@ -134,6 +135,6 @@ fn tagged(page: Page<Record>) -> Page<Record> {
 /// Marks a position in the station's own archive.
 const LOCAL: u64 = 1 << 63;
 
-/// Position before the mesh's first series. No archive uses it, because it would be its last
-/// position.
+/// Position before the mesh's first series. No archive uses this cursor, because it is the largest
+/// one possible.
 const MESH_BEGINS: Cursor = Cursor(u64::MAX);

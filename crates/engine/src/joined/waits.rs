@@ -28,5 +28,5 @@ pub(super) async fn limited<T>(answer: impl Future<Output = Result<T, Error>>) -
         .unwrap_or_else(|_| Err(Error::Unknown(format!("the mesh did not answer within {ANSWER_WITHIN:?}"))))
 }
 
-/// Longest wait for one response. Engines have shorter deadlines of their own.
+/// Longest wait for one response. Each engine also has its own, shorter deadline.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
 //! Accepts records that stations forward to an archive. Records that it discards count as seen, so
-//! that no station's watermark stops before a gap for ever.
+//! that no gap stops a station's watermark for ever.
 
 use std::time::Instant;
 
@@ -21,8 +21,8 @@ pub struct Absorbed {
     /// numbers.
     pub discarded: u64,
     /// Records neither stored nor counted as seen, so the watermark stays below them: the archive
-    /// has no room for a further origin or for a further gap in a sequence, or their number is too
-    /// far above the others ([`Record::may_reach`]).
+    /// has no room for a further origin or for a further gap in a sequence, or the record's number
+    /// is too far above the origin's highest one ([`Record::may_reach`]).
     pub refused: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct NotKept {
     pub origins: u64,
     /// Refused: there are too many gaps in the sequences.
     pub gaps: u64,
-    /// Refused: the number is too far above the others of its origin.
+    /// Refused: the number is too far above the origin's highest number.
     pub numbers: u64,
 }
 
@@ -115,13 +115,13 @@ impl Index {
         (!has_room).then_some(&mut not_kept.gaps)
     }
 
-    /// Returns whether the run makes no gap, or leaves gaps for the station itself. One origin has
-    /// at most a tenth of all gaps anyway.
+    /// Returns whether the run makes no further gap, or the gaps reserved for the station itself
+    /// are still free. One origin has at most a tenth of all gaps anyway.
     fn has_spare_gap(&self, origin: &HostId, (first, last): (u64, u64)) -> bool {
         self.gaps() < GAPS_ALL_MAX - GAPS_ALL_MAX / SHARE || self.touches(origin, first, last)
     }
 
-    /// Returns whether the origin may use this number. A violation is logged once a minute.
+    /// Returns whether the origin may use this number. If not, logs it at most once a minute.
     fn may_reach(&mut self, origin: &HostId, seq: u64) -> bool {
         let highest = self.highest(origin);
         let may = Record::may_reach(seq, highest);
@@ -150,7 +150,7 @@ impl Index {
             } else if !self.hold(transaction, record, run, touched)? {
                 absorbed.repeated += 1;
             } else if passed_over.is_some() {
-                // No measurement has these numbers, so none is lost.
+                // A marker has no measurement, so its cause is not counted.
                 absorbed.discarded += 1;
             } else if let Some(why) = self.why_discarded(record, cutoff_unix_ns, &mut not_kept) {
                 *why += 1;
@@ -169,12 +169,13 @@ impl Record {
     /// `last` of this station will get no record. [`Local::absorb`](crate::Local::absorb) counts
     /// them as seen. Use it only for numbers without a record.
     ///
-    /// It is a record that is not its writer's own, so an engine without support for markers stores
-    /// at most its number. Its detail has the first number of the run.
+    /// The marker has a source other than its origin, so an engine without support for markers
+    /// stores no measurement, at most the number. Its detail has the first number of the run.
     #[must_use]
     pub fn passing_over(origin: &HostId, first: u64, last: u64) -> Self {
         let nobody = Name::new(NOBODY).expect("it is a name");
-        // A station may have that name, too. Its own markers then have another source.
+        // A station may itself have the name that markers use as their source. Then its markers use
+        // a different source.
         let source = if *origin == nobody { Name::new(NOBODY_ELSE).expect("it is a name") } else { nobody };
         Self {
             origin: origin.clone(),
@@ -195,8 +196,9 @@ impl Record {
     }
 }
 
-/// One member has at most an eighth of the series: a station measures thousands of targets, and a
-/// mistake of one member leaves room for the others. Another eighth is the station's own.
+/// Divisor of all series: one member gets at most an eighth. That is enough for thousands of
+/// targets, and one faulty member leaves room for the others. A further eighth is reserved for the
+/// station itself.
 pub(super) const SHARE: usize = 8;
 
 /// Source of a marker, which no station measured.

@@ -21,7 +21,7 @@ pub(super) fn backup(files: &Files, path: &Path) -> Result<(), Error> {
     }
     let partial = Partial::create(path)?;
     copy(files, &partial.path, BUSY_MAX).map_err(|error| match error.sqlite_error_code() {
-        // Other errors are about the new file; damage is in the archive that is read.
+        // Damage was found in the archive that is copied; all other errors are about the new file.
         Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => files.error(&error),
         _ => Error::Unavailable(format!("{} cannot be written: {error}", path.display())),
     })?;
@@ -41,8 +41,8 @@ fn exists(path: &Path) -> Error {
 fn publish(partial: &Path, path: &Path, link: impl FnOnce(&Path, &Path) -> io::Result<()>) -> io::Result<()> {
     match link(partial, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            // FAT and some network disks have no hard links. There an empty file of our own takes
-            // the name, and the copy then replaces it.
+            // FAT and some network disks have no hard links. There, create an empty file with the
+            // final name first, then replace it by the copy.
             OpenOptions::new().create_new(true).write(true).mode(0o600).open(path)?;
             fs::rename(partial, path).inspect_err(|_| {
                 let _ = fs::remove_file(path);
@@ -57,8 +57,8 @@ fn copy(files: &Files, path: &Path, busy_max: Duration) -> rusqlite::Result<()> 
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let from = Connection::open_with_flags(&files.archive, flags | OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let mut to = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // A read transaction keeps the snapshot that is copied: commits meanwhile neither change the
-    // copy nor restart it, and they do not wait for it (WAL).
+    // A read transaction keeps the snapshot that is copied: commits during the copy neither change
+    // nor restart it, and do not wait for it (WAL mode).
     let snapshot = from.unchecked_transaction()?;
     snapshot.query_row("SELECT count(*) FROM archive", [], |_| Ok(()))?;
     to.busy_timeout(Duration::ZERO)?;
@@ -86,7 +86,7 @@ struct Partial {
 
 impl Partial {
     fn create(path: &Path) -> Result<Self, Error> {
-        // A backup that was killed leaves its file, which must not stop the next one.
+        // A killed backup leaves its unfinished file. That file must not prevent the next backup.
         for number in 1..=REMNANTS_MAX {
             let mut name = path.as_os_str().to_owned();
             name.push(format!(".partial{number}"));
@@ -108,7 +108,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // If it cannot be removed, or was renamed, nothing is left to do.
+        // Ignore the error: the file was renamed, or it cannot be removed.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -122,7 +122,8 @@ const BUSY_MAX: Duration = Duration::from_secs(30);
 /// Interval of retries while the lock is held.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
 
-/// So many remnants show that no backup ever completes, and each takes space.
+/// Largest number of unfinished copies. So many show that no backup ever completes, and each takes
+/// space.
 const REMNANTS_MAX: usize = 16;
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Clock {
     believed_unix_ns: i64,
     as_of: Instant,
-    /// When the claimed time first was too far ahead; `None` if it is not.
+    /// Time at which the wall clock was first found too far ahead; `None` if it is not.
     doubted_since: Option<Instant>,
 }
 
@@ -45,7 +45,7 @@ fn nanoseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Largest step of a clock that is being kept in time.
+/// Largest step of the wall clock that is trusted at once.
 const JUMP_MAX: Duration = Duration::from_hours(24);
 
 /// Time after which a jump is trusted: long enough to notice a wrong clock, and short compared with
@@ -81,7 +81,7 @@ mod tests {
         let start = Instant::now();
         let mut clock = Clock::new(YEAR_NS, Some(YEAR_NS), start);
         for hours in 1..=24 {
-            // Records have the wrong time, too.
+            // The labels of new records have the same wrong time.
             let wall = 10 * YEAR_NS + i64::from(hours) * HOUR_NS;
             let told = clock.tell(wall, Some(wall), start + hours * HOUR);
             assert_eq!(told, YEAR_NS + i64::from(hours) * HOUR_NS);

@@ -89,7 +89,7 @@ impl Directory {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic between two steps of a change leaves each collection whole.
+        // After a panic in the middle of a change, each collection is still valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -104,7 +104,7 @@ impl State {
     }
 
     fn tell(&self, change: Change) {
-        // An error means that there is no watch.
+        // `send` fails if there is no watch; that is no error.
         let _ = self.changes.send(change);
     }
 }
@@ -171,7 +171,7 @@ impl Lease for LocalLease {
 impl Drop for LocalLease {
     fn drop(&mut self) {
         let mut state = self.directory.lock();
-        // A later registration of the same host must stay.
+        // Do not remove a later registration of the same host.
         if state.entries.get(&self.host).is_some_and(|held| held.registration == self.registration) {
             let before = state.entries.remove(&self.host).map(|held| held.entry);
             state.tell(Change::Entry { before, after: None });

@@ -63,8 +63,8 @@ impl Files {
     /// Converts an SQLite error for the caller.
     ///
     /// After an input/output error SQLite may report the file as malformed until the disk responds
-    /// again. So that counts as the same failure of the disk. A damaged archive is detected when it
-    /// is opened next.
+    /// again. So "malformed" after an input/output error is reported as a failure of the disk. Real
+    /// damage is detected when the archive is opened again.
     pub(super) fn error(&self, error: &rusqlite::Error) -> Error {
         let path = self.archive.display();
         let code = error.sqlite_error_code();
@@ -84,12 +84,14 @@ impl Files {
             Some(ErrorCode::DiskFull) => Error::Unavailable(format!(
                 "the disk that holds {path} is full; nothing was stored; make room and it goes on by itself"
             )),
-            // Every key is made here and is new. So a key that exists already shows damage.
+            // The archive makes every key, and each is new. So a key that already exists shows
+            // damage.
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ConstraintViolation) => {
                 self.corrupt(&error.to_string())
             }
             Some(_) => Error::Unavailable(format!("{path}: {error}")),
-            // A value does not have the form in which it was written.
+            // A value does not have the format in which the archive writes it, so the file is
+            // damaged.
             None => self.corrupt(&error.to_string()),
         }
     }
@@ -97,7 +99,8 @@ impl Files {
     /// Converts an SQLite error of an archive that is being opened, where no caller waits for
     /// space.
     fn error_at_opening(&self, error: &rusqlite::Error) -> Error {
-        // An archive cannot even be read without space for the index of its log.
+        // Without disk space for the index of the write-ahead log, SQLite cannot even read the
+        // archive.
         if error.sqlite_error_code() == Some(ErrorCode::DiskFull) || lacks_index(error) {
             let full = io::Error::from(io::ErrorKind::StorageFull);
             return Error::Unavailable(format!(
@@ -182,8 +185,9 @@ impl Files {
         transaction.commit()
     }
 
-    /// Checks a small archive completely for damage. That would delay the start with a large one by
-    /// seconds; there, SQLite detects damage when it reads the page.
+    /// Checks a small archive completely for damage. A large archive is not checked, because that
+    /// would delay the start by seconds; SQLite detects damage there when it reads the damaged
+    /// page.
     fn check(&self, connection: &Connection) -> Result<(), Error> {
         if fs::metadata(&self.archive).is_ok_and(|file| CHECKED_BYTES < file.len()) {
             return Ok(());
@@ -219,7 +223,7 @@ fn lock(directory: &Path) -> Result<File, Error> {
             TryLockError::WouldBlock if Instant::now() < give_up => thread::sleep(LOCK_RETRY),
             TryLockError::WouldBlock => {
                 let mut holder = String::new();
-                // The number is only for the message, so an error is ignored.
+                // The process number is only for the message, so a failed read is ignored.
                 let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut holder);
                 return Err(Error::Unavailable(format!(
                     "another station (process {}) uses {}; give this one a state directory of its own",
@@ -230,7 +234,8 @@ fn lock(directory: &Path) -> Result<File, Error> {
             TryLockError::Error(error) => return Err(unavailable(error)),
         }
     }
-    // The number is only for the message above: a full disk must not keep the archive closed.
+    // The process number is only for the message above, so a failed write is ignored: a full disk
+    // must not prevent opening the archive.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
@@ -249,7 +254,8 @@ pub fn with_remedy(error: &io::Error) -> String {
     }
 }
 
-/// A new archive with its log takes 140 KB, and each small file beside it takes a block.
+/// Free space that a new archive needs: 140 KB with its log, and one block for each small file in
+/// the directory.
 const ROOM: &str = "1 MiB";
 
 /// The shared-memory file of an archive, `-shm`, cannot grow to the size that it needs.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-/// A set of sequence numbers, each from 1.
+/// A set of sequence numbers; all are at least 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
     /// First number of a run → its last number. Runs neither overlap nor touch.
@@ -41,8 +41,8 @@ impl Held {
         true
     }
 
-    /// Returns whether `first` to `last` overlaps or touches a run, so that adding it makes no
-    /// further one.
+    /// Returns whether `first` to `last` overlaps or touches a run, so that adding these numbers
+    /// makes no further run.
     pub(super) fn touches(&self, first: u64, last: u64) -> bool {
         self.runs_between(first.saturating_sub(1), last.saturating_add(1)).next().is_some()
     }

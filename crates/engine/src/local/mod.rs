@@ -69,7 +69,8 @@ pub struct Config {
     /// Default: 400 days, a year and a month, so that today can be compared with the same week of
     /// last year.
     pub keep: Duration,
-    /// Size of the archive in bytes beyond which the records stored first are removed.
+    /// Largest size of the archive in bytes. If it is larger, retention removes the records that
+    /// were stored first, of the origins that take most.
     ///
     /// Default: 1 GiB. At 66 bytes a record, that is three months of 20 series measured every 10 s.
     /// Records with details take several times as much. The file does not shrink; new records use
@@ -79,14 +80,15 @@ pub struct Config {
     /// members forward are counted as seen and discarded ([`NotKept`]). One member gets an eighth
     /// of the series, and all members together get seven eighths.
     ///
-    /// Default: 100 000, or ten thousand targets with ten quantities. Their index takes about 25
-    /// MB.
+    /// Default: 100 000, or ten thousand targets with ten quantities. The index of that many series
+    /// takes about 25 MB.
     pub series_max: usize,
     /// Longest wait of an append beyond `commit_interval`, for space in the queue and for its
     /// commit. Default: 30 s, because a disk that takes longer is broken. At most an hour.
     pub deadline: Duration,
-    /// A live subscriber this many records behind gets [`Error::Lagged`] and continues with the
-    /// newest records. Default: 10 000, an hour of a busy station.
+    /// Number of records by which a live subscriber may be behind. Beyond this number the
+    /// subscriber gets [`Error::Lagged`] and continues with the newest records. Default: 10 000, an
+    /// hour of a busy station.
     pub lag: u64,
 }
 
@@ -209,14 +211,14 @@ impl Local {
 
     /// Opens the archive in `config.directory`, or creates a new one.
     ///
-    /// Blocks for the disk. Call it before the work begins.
+    /// Blocks while the disk is read. Call this function before asynchronous work begins.
     ///
     /// # Errors
     /// Nothing is deleted.
     /// - [`Error::Invalid`]: a duration of `config` is out of range.
     /// - [`Error::Unavailable`]: another station uses the directory, or it cannot be written.
     /// - [`Error::TooNew`]: a newer version wrote the archive.
-    /// - [`Error::Corrupt`]: the archive is damaged. The message has the file and what to do.
+    /// - [`Error::Corrupt`]: the archive is damaged. The message names the file and the remedy.
     pub fn open(config: Config) -> Result<Self, Error> {
         config.check()?;
         let files = Arc::new(Files::lock(&config.directory)?);
@@ -313,7 +315,8 @@ impl Local {
         self.reader.latest(selector, after, limit, bytes_max).await
     }
 
-    /// Returns what the archive has of each of these series.
+    /// Returns for each of these series whether the archive has it and which station wrote its
+    /// newest record.
     pub(crate) async fn held_of(&self, series: Vec<Series>) -> Result<Vec<HeldOf>, Error> {
         self.reader.held_of(series).await
     }
@@ -339,7 +342,7 @@ impl Local {
         self.task.stop();
         let (reply, answer) = oneshot::channel();
         if self.send(Command::Close(reply)).is_ok() {
-            // An error means that the archive was closed already.
+            // `send` fails if the archive was closed already; that is no error.
             let _ = answer.await;
         }
     }
@@ -350,7 +353,7 @@ impl Local {
     pub fn bound_labels(&self, records: &mut [Record]) {
         let (now_unix_ns, now) = (wall_unix_ns(), std::time::Instant::now());
         let mut clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
-        // A marker of skipped numbers was not measured, and has no time.
+        // A marker of skipped numbers is no measurement, so its label means nothing.
         for record in records.iter_mut().filter(|record| record.passes_over().is_none()) {
             let ahead = record.bound_label(now_unix_ns);
             if clocks.note(&record.origin, ahead, now) {
@@ -366,14 +369,15 @@ impl Local {
         self.clocks.lock().unwrap_or_else(PoisonError::into_inner).at(std::time::Instant::now())
     }
 
-    /// Stores records that their writers forward to a mesh's archive. Each is treated by itself, is
-    /// durable when this returns, and is idempotent on (origin, seq) as in an append.
+    /// Stores records that their writers forward to a mesh's archive. Each record is stored,
+    /// discarded or refused by itself. Stored records are durable when this function returns. A
+    /// repeated (origin, seq) has no effect, as in an append.
     ///
     /// A record is counted as seen and discarded if it is older than retention keeps, is not its
-    /// writer's own ([`Record::is_own`]), or its series has no room. So the watermark passes it,
-    /// and its writer need not send it again. A writer fills gaps in its own sequence with
-    /// [`Record::passing_over`]. The caller must have verified that each record comes from the
-    /// station that it names as its origin.
+    /// writer's own ([`Record::is_own`]), or its series has no room. So the watermark passes the
+    /// discarded record, and its writer need not send it again. A writer fills gaps in its own
+    /// sequence with [`Record::passing_over`]. The caller must have verified that each record comes
+    /// from the station that it names as its origin.
     ///
     /// # Errors
     /// [`Error::Invalid`] if a record or the batch breaks a limit ([`Record::check`],
@@ -467,13 +471,13 @@ impl Engine for Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        // The thread would end by itself when the last sender is gone. Here it is stopped and
-        // joined, so that the archive is closed when the drop returns.
+        // The thread also ends when the last sender is dropped. Stop and join it here, so that the
+        // archive is closed when `drop` returns.
         self.task.stop();
         let (reply, _) = oneshot::channel();
         let _ = self.commands.send(Command::Close(reply));
         if let Some(thread) = self.thread.take() {
-            // The panic hook has reported a panic of the thread.
+            // If the thread panicked, the panic hook has reported it already.
             let _ = thread.join();
         }
     }

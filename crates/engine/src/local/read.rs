@@ -12,12 +12,13 @@ use super::files::Files;
 use super::store::wall_unix_ns;
 use crate::{Cursor, Error, HostId, Page, Range, Record, Selector};
 
-/// A second connection. Reads take turns on it, and never wait for a commit.
+/// The connection that reads the archive, separate from the writing one. Reads use it one after the
+/// other, and never wait for a commit.
 #[derive(Clone)]
 pub(super) struct Reader {
     pub(super) files: Arc<Files>,
     connection: Arc<Mutex<Connection>>,
-    /// Lock for the subscription that scans much of the archive for few records.
+    /// Lock that lets only one subscription at a time scan much of the archive for few records.
     pub(super) scan: Arc<Mutex<()>>,
 }
 
@@ -63,8 +64,8 @@ impl Reader {
         self.read(move |connection| latest(connection, &selector, after, limit, bytes_max)).await
     }
 
-    /// Reads the selected records with positions in (`after`, `until`]. Holds `turn` until they are
-    /// read, even if no caller waits any more, and returns it.
+    /// Reads the selected records with positions in (`after`, `until`]. Keeps the lock `turn` until
+    /// the records are read, even if no caller waits any more, and returns the lock.
     pub(super) async fn stretch<T: Send + 'static>(
         &self,
         selector: &Selector,
@@ -115,7 +116,7 @@ struct Gone(Cursor);
 pub(crate) struct HeldOf {
     /// The archive has the series.
     pub(crate) is_known: bool,
-    /// Another station than the source wrote the newest record.
+    /// The newest record was written by a station other than the series' source.
     pub(crate) is_handed_in: bool,
 }
 
@@ -143,7 +144,8 @@ fn history(
     let Some(id) = series_id(connection, series)? else {
         return Ok(Ok(Page { items: Vec::new(), next: None }));
     };
-    // The page has records below this (time, cursor). Every cursor is above −1.
+    // The page has records below this (time, cursor). With cursor −1, records at this time are
+    // excluded, because every cursor is at least 0.
     let mut below = (range.until_unix_ns, -1);
     if let Some(after) = range.after {
         let time = connection
@@ -159,7 +161,7 @@ fn history(
          WHERE series = ?1 AND ?2 <= time_unix_ns AND (time_unix_ns, cursor) < (?3, ?4)
          ORDER BY time_unix_ns DESC, cursor DESC LIMIT ?5",
     )?;
-    // One record more than requested shows whether there is a next page.
+    // Read one record more than requested, to detect whether there is a next page.
     let mut rows =
         statement.query(params![id, range.from_unix_ns, below.0, below.1, range.limit as i64 + 1])?;
     let (mut items, mut bytes) = (Vec::new(), 0);
@@ -194,8 +196,8 @@ fn latest(
          FROM record CROSS JOIN origin ON origin.id = record.origin
          WHERE series = ?1 AND time_unix_ns <= ?2 ORDER BY time_unix_ns DESC, cursor DESC LIMIT 1",
     )?;
-    // A label further ahead is from a clock that was set back since. Such a record is the newest
-    // only if all are.
+    // A label after `until` was written before a clock was set back. A record with such a label is
+    // returned only if all records of its series have such labels.
     let until = wall_unix_ns().saturating_add(i64::try_from(Record::LABEL_AHEAD_MAX.as_nanos()).unwrap_or(0));
     let (source, target, quantity) = words(selector);
     let after = after.map_or(0, |cursor| cursor.0.cast_signed());
@@ -225,7 +227,7 @@ fn stretch(
     after: u64,
     until: u64,
 ) -> rusqlite::Result<Stretch> {
-    // Both statements read one state of the archive.
+    // Both statements run in one transaction, so that they read the same state of the archive.
     let transaction = connection.unchecked_transaction()?;
     let removed = transaction.query_row("SELECT removed FROM archive", [], |row| row.get::<_, i64>(0))?;
     let mut statement = transaction.prepare_cached(
@@ -288,7 +290,7 @@ pub(super) fn record(row: &Row<'_>, series: Series) -> rusqlite::Result<Record> 
     })
 }
 
-/// Series of three columns from `first`.
+/// Builds a series from three columns of the row: `first` and the two after it.
 pub(super) fn series(row: &Row<'_>, first: usize) -> rusqlite::Result<Series> {
     Ok(Series {
         source: name(row, first)?,

@@ -1,5 +1,5 @@
-//! Repairs sequences that an earlier version let run out: one record with a number near the end was
-//! enough.
+//! Repairs sequences that are used up. Earlier versions accepted a record with a number near the
+//! end, which left no numbers for further records.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ pub(super) struct Renumbered {
     before: i64,
     pub(super) after: i64,
     cursor: i64,
-    /// Whether the origin measured it itself.
+    /// Whether the origin itself measured the record.
     is_own: bool,
 }
 
-/// Removes the numbers of runs that end above [`Record::SEQ_BURNT_ABOVE`], down to the highest one
-/// with a record. Records above stay in the archive. Those of the station itself get the next
-/// numbers, if it has joined a mesh, and are forwarded under them unless the mesh has confirmed
-/// them.
+/// Removes the numbers of runs that end above [`Record::SEQ_BURNT_ABOVE`], and keeps the numbers up
+/// to the highest valid one that has a record. Records above [`Record::SEQ_BURNT_ABOVE`] stay in
+/// the archive. If the station has joined a mesh, its own records among these get the next numbers;
+/// they are forwarded with the new numbers, unless the mesh has already confirmed them.
 pub(super) fn sequences(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     let mut burnt = transaction.prepare(
@@ -54,7 +54,7 @@ pub(super) fn sequences(connection: &mut Connection) -> rusqlite::Result<()> {
 }
 
 /// Renumbers the records of an origin above its last valid number: they get the numbers above
-/// `highest`, in their order. Scans the whole archive.
+/// `highest`, in the order of their old numbers. Scans the whole archive.
 pub(super) fn renumber(
     transaction: &Transaction<'_>,
     (origin, name): (i64, &str),
@@ -77,8 +77,8 @@ pub(super) fn renumber(
     renumbered.collect()
 }
 
-/// If the station forwards this origin, limits its spool to the remaining numbers, and gives the
-/// records above them the next numbers.
+/// If the station forwards this origin, limits its spool to the valid numbers, and gives records
+/// with higher numbers the next valid ones.
 fn repair_spool(transaction: &Transaction<'_>, origin: i64, name: &str) -> rusqlite::Result<()> {
     let tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('spooling', 'spool', 'spool_again')";
     if transaction.query_row(tables, [], |row| row.get::<_, i64>(0))? < 3 {

@@ -1,8 +1,8 @@
 //! The records that are still to be forwarded to a mesh, and the mesh's watermark.
 //!
-//! The records are stored like all others. A row of table `spool` marks one that waits. An index of
-//! all records by sequence number would enlarge the archive by 40 % even for stations in no mesh;
-//! the rows take a few bytes for each waiting record.
+//! The records are stored like all others. Each row of table `spool` marks one waiting record. An
+//! index of all records by sequence number would enlarge the archive by 40 % even for stations in
+//! no mesh; the rows take a few bytes for each waiting record.
 
 mod notes;
 mod reads;
@@ -24,11 +24,12 @@ use crate::{Error, HostId, Record};
 pub(super) struct SpoolConfig {
     pub(super) host: HostId,
     pub(super) records_max: u64,
-    /// Numbers above the first and up to the second were given up since the start, because others
-    /// use them. Nothing is stored under them.
+    /// Two bounds (first, last): the station gave up the numbers above `first` and up to `last`,
+    /// because another writer uses them. No record with such a number is stored.
     pub(super) given_up: (u64, u64),
     /// Rows up to this number were added again: for a mesh that lost confirmed records, or for
-    /// records that were stored without a mesh. They do not count against the size of the spool.
+    /// records that were stored without a mesh. These rows do not count towards the size of the
+    /// spool.
     pub(super) again_until: u64,
 }
 
@@ -50,9 +51,10 @@ pub(super) struct Spool {
 pub(super) enum Request {
     /// Start to record which records are to be forwarded.
     Begin(SpoolConfig, mpsc::Sender<Result<(u64, u64), Error>>),
-    /// The mesh's watermark is at this number.
+    /// The mesh's watermark has risen to this number: remove the rows up to it.
     Pass(u64, oneshot::Sender<Result<(), Error>>),
-    /// The mesh holds numbers up to this one that others have used. Do not use them here.
+    /// A different writer has used numbers up to this one in the mesh. Do not use these numbers
+    /// here.
     Yield(u64, oneshot::Sender<Result<Yielded, Error>>),
     /// The mesh's watermark fell to this number. Forward again from here.
     Rewind(u64, oneshot::Sender<Result<(), Error>>),
@@ -63,24 +65,26 @@ pub(super) enum Request {
 pub(crate) struct Yielded {
     /// Highest number that was used here before.
     pub(crate) highest: u64,
-    /// Records that waited under numbers which the mesh holds. The mesh may never get them.
+    /// Number of waiting records with sequence numbers that the mesh already holds. The mesh may
+    /// never get these records.
     pub(crate) lost: u64,
 }
 
 impl Local {
-    /// Counts the host's numbers above its highest and up to `taken` as used: the mesh has records
-    /// of others under them. Records waiting below may never reach the mesh, and are removed from
-    /// the spool.
+    /// Counts the host's numbers above its highest and up to `taken` as used: the mesh holds
+    /// records of a different writer with these numbers. Waiting records up to `taken` may never
+    /// reach the mesh, and are removed from the spool.
     pub(crate) async fn yield_numbers(&self, taken: u64) -> Result<Yielded, Error> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Spool(Request::Yield(taken, reply)))?;
         committed(answer).await
     }
 
-    /// Starts to record which records of `host` are to be forwarded, and keeps them from retention.
+    /// Starts to record which records of `host` are to be forwarded. Retention does not remove
+    /// these records.
     ///
-    /// Blocks for the disk, the first time for seconds if there are many records. Returns the
-    /// mesh's watermark that was recorded last, and the highest sequence number.
+    /// Blocks while the disk is read; the first call takes seconds if there are many records.
+    /// Returns the mesh's watermark that was recorded last, and the highest sequence number.
     pub(crate) fn begin_spool(&self, host: &HostId, records_max: u64) -> Result<(u64, u64), Error> {
         let (reply, answer) = mpsc::channel();
         let config = SpoolConfig { host: host.clone(), records_max, given_up: (0, 0), again_until: 0 };
@@ -125,7 +129,7 @@ impl Local {
         self.reader.sequences(origin).await
     }
 
-    /// Changes with each stored record.
+    /// Position of the newest record; changes when records are stored.
     pub(crate) fn head(&self) -> tokio::sync::watch::Receiver<u64> {
         self.head.clone()
     }
@@ -145,7 +149,8 @@ impl Request {
         matches!(self, Self::Yield(..))
     }
 
-    /// Executes the request. The result sends the reply; call it after the statistics are updated.
+    /// Executes the request. Returns a function that sends the reply; call that function after the
+    /// statistics are updated.
     pub(super) fn run(self, store: &mut Store) -> impl FnOnce() + use<> {
         // The caller may have stopped waiting.
         let answer: Box<dyn FnOnce()> = match self {
@@ -165,7 +170,7 @@ impl Request {
             Self::Rewind(watermark, reply) => {
                 let rewound = store.transact(|transaction, index| {
                     let Some(mut spool) = index.spool.take() else { return Ok(()) };
-                    // New records above it have rows already.
+                    // Records above the old watermark have rows already.
                     let until = spool.passed;
                     spool.config.again_until = spool.config.again_until.max(until);
                     save_again(transaction, &spool)?;
@@ -182,7 +187,8 @@ impl Request {
 }
 
 impl Store {
-    /// Keeps the configuration for an index that is read again.
+    /// Copies the configuration of the spool, for the time when the index is read again after a
+    /// failure.
     fn keep_spool_config(&mut self) {
         if let Some(spool) = self.index().and_then(|index| index.spool.as_ref()) {
             self.spool = Some(spool.config.clone());
@@ -210,8 +216,8 @@ impl Store {
                     let config = SpoolConfig { again_until, ..config };
                     let mut spool = Spool { config, origin, passed, count: 0, again: 0 };
                     spool.count_notes(transaction)?;
-                    // Add all records that a version or a configuration without a mesh stored
-                    // meanwhile: no later start reads them.
+                    // Add rows for all records that were stored meanwhile by an older version, or
+                    // while no mesh was configured: no later start adds them.
                     let above = (passed, Record::SEQ_BURNT_ABOVE);
                     if 0 < fill(transaction, &mut spool, cursor, above, u64::MAX)? {
                         spool.config.again_until = highest;
@@ -226,12 +232,12 @@ impl Store {
                     transaction
                         .execute_batch("DELETE FROM spool; DELETE FROM spooling; DELETE FROM spool_again")?;
                     let highest = index.renumber(transaction, &config.host)?;
-                    // The other half is for new records.
+                    // Use half of the spool for existing records; the other half is for new ones.
                     let room = config.records_max.div_ceil(2);
                     let mut spool = Spool { config, origin, passed: 0, count: 0, again: 0 };
                     fill(transaction, &mut spool, 0, (0, Record::SEQ_BURNT_ABOVE), room)?;
                     restart(transaction, index, spool)?;
-                    // The mesh has confirmed nothing.
+                    // The watermark is 0: this mesh has confirmed no record yet.
                     Ok((0, highest))
                 }
             }
@@ -261,8 +267,8 @@ impl Index {
         Ok(Some(spool))
     }
 
-    /// Renumbers records with numbers that were removed while the station was in no mesh. Returns
-    /// the highest number after that.
+    /// Renumbers records if `repair` removed their numbers while the station was in no mesh.
+    /// Returns the highest number afterwards.
     fn renumber(&mut self, transaction: &Transaction<'_>, host: &HostId) -> rusqlite::Result<u64> {
         let (origin, highest) = (self.origin_id(transaction, host)?, self.highest(host));
         let renumbered = repair::renumber(transaction, (origin, host.as_str()), highest.cast_signed())?;
@@ -294,8 +300,8 @@ impl Index {
             .map(drop)
     }
 
-    /// Returns an error if the batch has a number that others use: its record would be lost as a
-    /// repetition.
+    /// Returns an error if the batch has a number that a different writer uses: the mesh would drop
+    /// the record as a repetition.
     pub(super) fn is_given_up(&self, batch: &[Record]) -> Option<Error> {
         let SpoolConfig { host, given_up: (above, until), .. } = &self.spool.as_ref()?.config;
         let is_one = |record: &&Record| record.origin == *host && *above < record.seq && record.seq <= *until;

@@ -18,7 +18,7 @@ use super::sweep::Retention;
 use crate::complaints::Complaints;
 use crate::{Error, HostId, Record};
 
-/// The writing connection, and the index that every append needs.
+/// The connection that writes the archive, and the index in memory that every append needs.
 pub(super) struct Store {
     pub(super) files: Arc<Files>,
     pub(super) connection: Connection,
@@ -27,7 +27,7 @@ pub(super) struct Store {
     clock: Clock,
     /// Records that are forwarded to a mesh; `None` if none are.
     pub(super) spool: Option<SpoolConfig>,
-    /// `None` after a failed transaction, until it is read again.
+    /// Index of the archive; `None` after a failed transaction, until the index is read again.
     index: Option<Index>,
 }
 
@@ -42,8 +42,8 @@ pub(super) struct Index {
     /// Highest position that retention removed.
     pub(super) removed: u64,
     pub(super) records: u64,
-    /// Latest time label of the records so far; `None` if there is none. A removal lowers it only
-    /// when the index is read again.
+    /// Latest time label of the records so far; `None` if there is none. After a removal the value
+    /// may be too high, until the index is read again.
     newest_unix_ns: Option<i64>,
     /// Number of runs of all origins together.
     runs: usize,
@@ -130,8 +130,8 @@ impl Store {
         })
     }
 
-    /// Runs `work` in one durable transaction. The index follows it, or is read again after an
-    /// error.
+    /// Runs `work` in one durable transaction. If the transaction succeeds, the index has its
+    /// changes; after an error, the index is read again.
     pub(super) fn transact<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>, &mut Index) -> rusqlite::Result<T>,
@@ -147,7 +147,8 @@ impl Store {
         let transaction = self.connection.transaction().map_err(|error| self.files.error(&error))?;
         let done = work(&transaction, &mut index).map_err(|error| self.files.error(&error))?;
         transaction.commit().map_err(|error| match self.files.error(&error) {
-            // The commit mark may be in the log although its fsync failed.
+            // If the fsync of a commit failed, the commit may be in the log or not, so the result
+            // is unknown.
             Error::Unavailable(why) if !is_full(&error) => Error::Unknown(why),
             error => error,
         })?;
@@ -190,7 +191,7 @@ impl Index {
             }
         }
         let runs = origins.values().map(|origin: &Origin| origin.held.run_count()).sum();
-        // This reads only the end of each series.
+        // This query is fast, because it reads only the newest record of each series.
         let newest_unix_ns = connection.query_row(
             "SELECT max((SELECT max(time_unix_ns) FROM record WHERE series = id)) FROM series",
             [],
@@ -240,8 +241,8 @@ impl Index {
             .or_else(|| self.is_spool_full(batch))
     }
 
-    /// Returns an error if the batch would grow the index beyond its bounds. A batch may exceed a
-    /// bound by its own length.
+    /// Returns an error if the batch would grow the index beyond its bounds. A batch that begins
+    /// within the bounds may exceed a bound by its length.
     fn too_large(&self, batch: &[Record]) -> Option<Error> {
         let full = |what: String| Some(Error::Invalid(format!("the archive takes no further {what}")));
         if ORIGINS_MAX <= self.origins.len()
@@ -273,8 +274,8 @@ impl Index {
         ))
     }
 
-    /// Returns an error if a number of the batch is too far above the others: the origin's sequence
-    /// would soon end.
+    /// Returns an error if a number of the batch is too far above the origin's highest number,
+    /// because such numbers would soon use up the sequence.
     fn is_out_of_reach(&self, batch: &[Record]) -> Option<Error> {
         let highest = |record: &Record| self.highest(&record.origin);
         let record = batch.iter().find(|record| !Record::may_reach(record.seq, highest(record)))?;
@@ -304,7 +305,8 @@ impl Index {
         )))
     }
 
-    /// Gives every new record a position.
+    /// Counts the numbers of the batch as seen, and gives each new record a position. Returns how
+    /// many were new or repeated.
     fn admit<'a>(
         &mut self,
         transaction: &Transaction<'_>,
@@ -347,7 +349,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Counts the numbers that `over` skips as seen.
+    /// Counts the numbers as seen that the marker `over` skips.
     pub(super) fn see(&mut self, transaction: &Transaction<'_>, over: &Record) -> rusqlite::Result<()> {
         let mut touched = Touched::new();
         let run = over.passes_over().unwrap_or((over.seq, over.seq));
@@ -377,7 +379,7 @@ impl Index {
         self.origins.get(origin).map_or(0, |origin| origin.held.highest())
     }
 
-    /// Returns whether the record was stored, or counted as seen, before.
+    /// Returns whether the record was stored or counted as seen earlier.
     pub(super) fn is_held(&self, record: &Record) -> bool {
         self.origins.get(&record.origin).is_some_and(|origin| origin.held.contains(record.seq))
     }
@@ -429,7 +431,7 @@ impl Index {
         self.origins.get(origin).is_none_or(|origin| origin.held.touches(first, last))
     }
 
-    /// Bytes that the names of each origin's series take in the file. They are in a table and in
+    /// Bytes in the file for the names of the series, by origin. Each name is in the table and in
     /// its index.
     pub(super) fn names_bytes(&self) -> HashMap<i64, i64> {
         let mut bytes = HashMap::new();
@@ -448,7 +450,7 @@ impl Index {
     }
 
     fn insert(&mut self, transaction: &Transaction<'_>, mut rows: Vec<Row<'_>>) -> rusqlite::Result<()> {
-        // In the order of the table, so that each of its pages is visited once.
+        // Insert in the order of the table, so that each page of the file is written once.
         rows.sort_unstable_by_key(|row| (row.series, row.record.time_unix_ns, row.cursor));
         let mut statement =
             transaction.prepare_cached("INSERT INTO record VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?;
@@ -483,7 +485,8 @@ impl Index {
             let Some(Origin { id, held }) = self.origins.get(name) else { continue };
             let runs: Vec<_> = held.runs_between(lowest, highest).collect();
             let from = runs.first().map_or(lowest, |&(first, _)| first);
-            // The run that began directly above the highest number is now part of one of these.
+            // Also clear a run that begins directly above `highest`: it is now part of the last run
+            // written here.
             clear.execute([*id, from.cast_signed(), highest.cast_signed() + 1])?;
             for (first, last) in runs {
                 add.execute([*id, first.cast_signed(), last.cast_signed()])?;
@@ -531,8 +534,10 @@ const ORIGINS_MAX: usize = 100_000;
 const SERIES_BYTES: usize = 16;
 
 /// Most gaps of one origin; a set of them takes half a megabyte. Batches that overtake each other,
-/// and numbers without a record, leave a few gaps. Only an origin with wrong numbers has so many.
+/// and numbers without a record, leave a few gaps. Only an origin with wrong numbers reaches this
+/// limit.
 const GAPS_MAX: usize = 10_000;
 
-/// Most gaps of all origins together, 5 MB. Without it, each origin could have [`GAPS_MAX`].
+/// Most gaps of all origins together, 5 MB. Without this limit, every origin could have
+/// [`GAPS_MAX`] gaps.
 pub(super) const GAPS_ALL_MAX: usize = 100_000;

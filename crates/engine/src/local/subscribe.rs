@@ -1,9 +1,9 @@
-//! Subscriptions: each reads the records in the order of storing at its own pace, and sleeps at the
-//! head.
+//! Subscriptions: each reads the records in the order of storing, as fast as its subscriber does,
+//! and sleeps after the newest record.
 //!
-//! Nothing is buffered for a slow subscriber, so subscribers cost no memory. A subscriber that
-//! reads much and matches little is not slowed by its own work: such scans run one at a time and
-//! half of the time, so they leave the other half to other reads.
+//! Nothing is buffered for a slow subscriber, so subscribers cost no memory. A subscription that
+//! matches few of the records it reads loads the archive and not its subscriber. Such scans run one
+//! at a time and for at most half of the time; the rest is for other reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,15 +23,16 @@ pub(super) struct Subscription {
     head: watch::Receiver<u64>,
     /// All records up to this position were read.
     place: u64,
-    /// Highest position that retention had removed at the last read. `None`: not read yet, and
-    /// removals before the first read do not count.
+    /// Highest position that retention had removed at the last read. `None` before the first read,
+    /// because earlier removals are not reported.
     removed: Option<u64>,
-    /// Skip to the head if the subscription is further behind; `None` to never skip.
+    /// Largest number of records by which the subscription may be behind; beyond it the
+    /// subscription continues after the newest record. `None` for no limit.
     lag: Option<u64>,
-    /// End after this position; `None` to never end.
+    /// Last position of the subscription; `None` if it does not end.
     until: Option<u64>,
     ready: VecDeque<Result<(Cursor, Record), Error>>,
-    /// The last range was a full one, and few of its records matched.
+    /// Whether the last range had its full length and few of its records matched.
     is_scan: bool,
     ended: bool,
 }
@@ -69,7 +70,7 @@ impl Subscription {
         subscription
     }
 
-    /// Ends the stream with the records stored now.
+    /// Makes the stream end after the newest record that is stored now.
     pub(super) fn until_now(mut self) -> Self {
         self.until = Some(*self.head.borrow());
         self
@@ -123,13 +124,12 @@ impl Subscription {
         }
     }
 
-    /// Reads up to `until`. A scan first waits for its turn, and keeps it for as long again as the
-    /// read took.
+    /// Reads up to `until`. A scan first waits for the lock of scans. After the read it keeps the
+    /// lock for as long again as the read took.
     ///
     /// The read runs on a task of its own: if the subscriber's peer does not read, the subscriber
-    /// is not polled, and must not keep the turn or the connection from others meanwhile. If the
-    /// subscriber is dropped, a waiting read does not start; a running one completes, and releases
-    /// the turn.
+    /// is not polled, and must not block the lock or the connection meanwhile. If the subscriber is
+    /// dropped, a waiting read does not start; a running read completes and releases the lock.
     async fn stretch(&self, until: u64) -> Result<Stretch, Error> {
         let (reader, selector) = (self.reader.clone(), self.selector.clone());
         let (place, was_scan) = (self.place, self.is_scan);
@@ -158,9 +158,11 @@ fn is_scan(stretch: &Stretch) -> bool {
     (stretch.records.len() as u64) < STRETCH / SCAN_SHARE
 }
 
-/// Positions of one read, which takes some milliseconds, so that other readers get their turn.
+/// Largest number of positions in one read. Such a read takes some milliseconds, so other readers
+/// wait only briefly.
 const STRETCH: u64 = 1024;
-/// If less than an eighth of the range matches, the read loads the archive more than the reader.
+/// Divisor: if less than an eighth of the range matches, the subscription is a scan, which loads
+/// the archive more than its subscriber.
 const SCAN_SHARE: u64 = 8;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Retention: removes records that are too old. Then, while the archive is too large, it removes
-//! the records stored first, of the origins that take most. An origin with less than seven eighths
-//! of an even share loses nothing to others, as far as the estimates of the shares are right.
+//! the records stored first, from the origins that take most space. An origin that uses less than
+//! seven eighths of an even share loses no records because of other origins, if the estimated
+//! shares are right.
 //!
 //! One step removes at most [`STEP`] records, or estimates the shares, so that an append waits for
 //! some tens of milliseconds at most.
@@ -32,7 +33,8 @@ pub(super) struct Sweep {
     cutoff_unix_ns: i64,
     /// The last series that was checked for age; `None` if all were, and the size is checked next.
     visited: Option<i64>,
-    /// The origins that take too much, and the remaining steps of that estimate.
+    /// The origins that use too much space, and the number of steps before the shares are estimated
+    /// again.
     crowding: Option<(Crowding, u32)>,
     pub(super) removed: u64,
 }
@@ -58,8 +60,8 @@ impl Sweep {
             return Ok(true);
         }
         let Some((mut crowding, steps)) = self.crowding.take() else {
-            // The estimate covers not quite the bytes of the file, so one step removes half of the
-            // excess.
+            // The estimate does not match the size of the file exactly, so remove only half of the
+            // excess before the next estimate.
             let part = f64::max(PART_MIN, (1.0 - keep_bytes as f64 / bytes as f64) / 2.0);
             let crowding = store.transact(|transaction, index| Crowding::sample(transaction, index, part))?;
             self.crowding = Some((crowding, SAMPLE_STEPS));
@@ -80,8 +82,8 @@ impl Sweep {
     }
 }
 
-/// The origins that take most of the archive's bytes. They are cut to one level, so that together
-/// they give up a part of all bytes.
+/// The origins that take most of the archive's bytes. Retention reduces all of them to one level of
+/// bytes, so that together they release a given part of all bytes.
 ///
 /// The bytes of their records are estimated from records at positions spread over the whole
 /// archive. Counting all records would take seconds, in which no append is stored. The bytes of
@@ -89,9 +91,9 @@ impl Sweep {
 struct Crowding {
     /// Number of records of each origin to remove.
     origins: HashMap<i64, i64>,
-    /// Their records are searched from this position on.
+    /// Position from which the records of these origins are searched.
     from: i64,
-    /// No further records were found.
+    /// Whether the search found no further records.
     is_end: bool,
     /// Whether a record was removed since the estimate.
     has_removed: bool,
@@ -125,13 +127,14 @@ impl Crowding {
         let mut shares: HashMap<i64, Share> = HashMap::new();
         for sample in 0..SAMPLES {
             let begin = first + sample * width;
-            // Positions are random within each range, because origins may store their records in
-            // turn.
+            // Positions are random within each range, because origins may store records in a
+            // regular pattern.
             let mut rows = one.query([begin + random.i64(0..width), begin + width, own, passed])?;
             let Some(row) = rows.next()? else { continue };
             let (cursor, origin, bytes): (i64, _, _) = (row.get(0)?, row.get(1)?, bytes_in_file(row.get(2)?));
-            // Every position after the record before it finds this record. If records between them
-            // were removed, there are many such positions, and the record stands for fewer records.
+            // Each position after the previous record finds this record. Where records before this
+            // one were removed, there are many such positions, so the weight of this record is
+            // smaller.
             let places =
                 cursor - before.query_row([begin, cursor, own, passed], |row| row.get::<_, i64>(0))?;
             let share =
@@ -140,7 +143,8 @@ impl Crowding {
             share.records += count;
             share.bytes += count * bytes as f64;
         }
-        // An origin without a sampled record has few records, and is left to a later estimate.
+        // An origin without a sampled record has few records, so only a later estimate may include
+        // it.
         let names = index.names_bytes();
         for (origin, share) in &mut shares {
             share.bytes += *names.get(origin).unwrap_or(&0) as f64;
@@ -187,8 +191,8 @@ impl Crowding {
     }
 }
 
-/// Returns the level to which larger shares are cut, so that `part` of their sum goes. Shares below
-/// it stay.
+/// Returns the level to which larger shares are cut, so that their sum decreases by the fraction
+/// `part`. Shares below that level do not change.
 fn level(mut shares: Vec<i64>, part: f64) -> i64 {
     shares.sort_unstable_by_key(|share| std::cmp::Reverse(*share));
     let mut above = -(shares.iter().sum::<i64>() as f64 * part) as i64;
@@ -202,9 +206,8 @@ fn level(mut shares: Vec<i64>, part: f64) -> i64 {
     0
 }
 
-/// Bytes of a record in the file. Of a record with a long detail, a part is in the table and the
-/// rest in pages of its own (SQLite's file format, section 1.6, for pages of 4096 bytes in an
-/// index).
+/// Bytes of a record in the file. A record with a long detail is partly in the table and partly in
+/// separate pages (SQLite's file format, section 1.6, for pages of 4096 bytes in an index).
 fn bytes_in_file(detail_bytes: i64) -> i64 {
     const PAGE: i64 = 4096;
     const IN_TABLE_MAX: i64 = 1002;
@@ -219,8 +222,9 @@ fn bytes_in_file(detail_bytes: i64) -> i64 {
     in_table + (bytes - in_table + OF_PAGE - 1) / OF_PAGE * PAGE
 }
 
-/// Removes records before the cutoff from the series after `visited`, and series that are empty
-/// then. Returns where to continue, and the number of removed records.
+/// Removes records older than the cutoff from the series after `visited`, and series that are then
+/// empty. Returns the last series that was checked (`None` if all were), and the number of removed
+/// records.
 fn remove_old(
     transaction: &Transaction<'_>,
     index: &mut Index,
@@ -272,8 +276,9 @@ fn remove_first(transaction: &Transaction<'_>, index: &mut Index) -> rusqlite::R
     Ok(keys.len() as u64)
 }
 
-/// An origin and a number: its records above that number are kept at any age, because the mesh does
-/// not have them yet. No origin has the key −1.
+/// Key of the forwarding origin, and the mesh's watermark. Records of this origin above the
+/// watermark are kept at any age, because the mesh does not have them yet. No origin has the key
+/// −1.
 fn waiting(index: &Index) -> (i64, i64) {
     index.spool.as_ref().map_or((-1, 0), |spool| (spool.origin, spool.passed.cast_signed()))
 }
@@ -330,15 +335,16 @@ const STEP: i64 = 1000;
 /// other origins.
 const SCAN: i64 = 20_000;
 
-/// Records sampled to estimate the shares, such as forty of each of a hundred origins. A record
+/// Number of records sampled to estimate the shares: forty each for a hundred origins. A record
 /// with a long detail takes as much as seventy without one, so an origin with a few long ones must
 /// be sampled too.
 const SAMPLES: i64 = 4000;
 
-/// Smallest part to remove: an archive that is swept each minute exceeds its limit by little.
+/// Smallest fraction of all bytes to remove after one estimate, because an archive that exceeds its
+/// limit by little would otherwise need many estimates.
 const PART_MIN: f64 = 1.0 / 8.0;
 
-/// Removals before the shares are estimated again.
+/// Largest number of removal steps before the shares are estimated again.
 const SAMPLE_STEPS: u32 = 16;
 
 /// Bytes of a record without detail in the file.

@@ -71,7 +71,7 @@ impl Writer {
             match self.next(&group, commit_at, sweeping.is_some()) {
                 Ok(Command::Append(append)) => {
                     group.push(append);
-                    // Further appends in the queue share the commit, unless the group is full.
+                    // Add further appends in the queue to the same commit, until the group is full.
                     if group.bytes < GROUP_BYTES {
                         continue;
                     }
@@ -110,7 +110,8 @@ impl Writer {
             }
             if let Some(removed) = self.step(&mut sweeping) {
                 sweep_at = now + SWEEP_EVERY;
-                // A run that can remove nothing costs as much as any other.
+                // A run costs the same if it removes nothing, so the next early run then waits for
+                // the usual interval.
                 let is_vain = removed == 0 && self.has_outgrown();
                 sweep_early_at = if is_vain { sweep_at } else { now + SWEEP_EARLY };
             }
@@ -154,7 +155,7 @@ impl Writer {
         };
         for (Append { permit, reply, .. }, verdict) in appends.into_iter().zip(verdicts) {
             drop(permit);
-            // A caller that stopped waiting appends again, which is harmless.
+            // Ignore a caller that stopped waiting: it repeats the append, which is harmless.
             let _ = reply.send(verdict.map(|(absorbed, _)| absorbed));
         }
     }
@@ -276,10 +277,11 @@ const GROUP_RECORDS: usize = 1000;
 /// less than a second.
 const GROUP_BYTES: usize = 4 << 20;
 
-/// Interval of runs, short enough for records that become too old.
+/// Interval of retention runs. A record may be kept so much longer than its age permits, which is
+/// short enough.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// Shortest time between two runs while the archive grows fast: each reads a little of every
+/// Shortest time between two runs while the archive grows fast: each run reads a little of every
 /// series.
 const SWEEP_EARLY: Duration = Duration::from_secs(1);
 

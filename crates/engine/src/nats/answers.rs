@@ -29,12 +29,12 @@ impl Answer {
     }
 }
 
-/// Sends the request to the archive that responded last or made the cursor; if it does not respond,
-/// to any archive.
+/// Sends the request to the archive that responded last or made the cursor; if that archive does
+/// not respond, sends the request to any archive.
 pub(super) async fn ask(link: &Link, question: &Question) -> Result<Answer, Error> {
     let asked = ask_once(link, question).await;
     let Err(Unanswered::OtherStream(stream, _)) = &asked else { return asked.map_err(Error::from) };
-    // The stream was recreated, and one of the two has not detected it yet.
+    // The stream was recreated, and either this engine or the archive has not detected that yet.
     link.found_other(stream);
     ask_once(link, question).await.map_err(Error::from)
 }

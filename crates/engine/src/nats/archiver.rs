@@ -24,7 +24,7 @@ use crate::{Error, Local, TaskStatus};
 pub struct ArchiverStatistics {
     /// Messages read from the stream.
     pub consumed: u64,
-    /// Messages read that were no record of the station that published them.
+    /// Messages that were read and were not a valid record of the station that published them.
     pub discarded: u64,
     /// Messages that left the stream before this archive had read them. Their stations send them
     /// again.
@@ -47,7 +47,7 @@ pub struct ArchiverStatistics {
 pub struct Archiver {
     shared: Arc<Shared>,
     tasks: [(Arc<TaskStatus>, JoinHandle<()>); 2],
-    /// The tasks run on its thread.
+    /// The connection; the tasks of the archiver run on the connection's thread.
     _nats: Arc<Nats>,
 }
 
@@ -93,7 +93,7 @@ impl Archiver {
         let file = directory.join(Self::FILE);
         let mut place = Place::read(&file)?;
         if local.statistics().records == 0 {
-            // The archive is new, whatever an older one had read.
+            // The archive is empty, so the file with the position belongs to an older archive.
             place = Place::default();
         }
         let shared = Arc::new(Shared {
@@ -154,7 +154,7 @@ impl Drop for Archiver {
 
 impl Shared {
     async fn has_begun(&self) {
-        // The sender is in `self`, so it exists.
+        // `wait_for` cannot fail, because `self` holds the sender.
         let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
     }
 

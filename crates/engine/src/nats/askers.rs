@@ -9,7 +9,7 @@ use barograph_limits::bucket::{Bucket, Rate};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// Limits that all stations share, and those of each.
+/// Limits for all stations together, and limits for each station.
 #[derive(Debug)]
 pub(super) struct Askers {
     /// Stations with an unanswered request, by the token in the request's subject, which
@@ -41,9 +41,9 @@ pub(super) struct Slot {
 /// Cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cost {
-    /// A page of records, up to a full message.
+    /// A page of records, which may fill one message.
     Page,
-    /// One or two numbers.
+    /// A response of one or two numbers, such as a watermark.
     Number,
 }
 
@@ -67,8 +67,9 @@ impl Askers {
         }
     }
 
-    /// Returns whether a request of `asker` is accepted now. A server may copy any response to many
-    /// subscriptions of the requester, and does so in the archive's own connection.
+    /// Returns whether a request of `asker` is accepted now. The rate is limited because a server
+    /// copies a response to every matching subscription of the requester, and does this work in the
+    /// archive's connection.
     pub(super) fn is_heard(&self, asker: &str) -> bool {
         let now = self.began.elapsed();
         let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,8 +95,8 @@ impl Askers {
     }
 
     /// Waits for permission to compute the response. Pages of one requester are computed one at a
-    /// time, so that each requester has its turn however many requests another has. `None` means
-    /// never: the archive stops.
+    /// time, so that a requester with many requests does not delay the others. `None` if the
+    /// archive stops.
     pub(super) async fn turn(&self, slot: &Slot, cost: Cost) -> Option<Turn> {
         let (own, all) = match cost {
             Cost::Page => (Some(Arc::clone(&slot.asker.page).acquire_owned().await.ok()?), &self.pages),
@@ -107,7 +108,7 @@ impl Askers {
 
 impl Asker {
     /// All stations of older versions share the empty name. Together they get a quarter of the
-    /// requests and half of the pages, so that newer stations find room.
+    /// requests and half of the pages, so that the rest is left for newer stations.
     fn new(name: &str) -> Self {
         let (questions, pages) =
             if name.is_empty() { (QUESTIONS_MAX / 4, PAGES_AT_ONCE / 2) } else { (QUESTIONS_EACH, 1) };
@@ -124,13 +125,15 @@ const QUESTIONS_EACH: usize = 64;
 /// Requests of one station a second, in the long run: several times those of a page with a hundred
 /// graphs.
 const QUESTIONS_PER_S: u64 = 200;
-/// A station may send the unused requests of this time at once, because a page's graphs do.
+/// Burst of the rate limit: a station may send the requests that it did not use in this time at
+/// once, because the graphs of a page are requested together.
 const QUESTIONS_SAVED_UP: Duration = Duration::from_secs(5);
 /// Most rate limits kept, some hundred kilobytes. Beyond that, unused ones are removed.
 const PACES_KEPT: usize = 1024;
 /// Pages computed at a time. Each needs some megabytes meanwhile.
 const PAGES_AT_ONCE: usize = 4;
-/// Numbers computed at a time. Reads of the archive take turns in any case.
+/// Numbers computed at a time. Further ones would wait anyway, because reads of the archive run one
+/// after the other.
 const NUMBERS_AT_ONCE: usize = 16;
 
 #[cfg(test)]
@@ -166,7 +169,7 @@ mod tests {
         let honest = askers.slot("honest").unwrap();
         assert!(askers.turn(&honest, Cost::Page).now_or_never().is_some(), "it waits for nobody else");
         assert!(askers.turn(&honest, Cost::Number).now_or_never().is_some());
-        // If all are taken, requesters take turns.
+        // If all permissions are in use, each requester gets the next ones alternately.
         let others = ["b", "c", "d"].map(|name| askers.slot(name).unwrap());
         let held: Vec<_> =
             others.iter().map(|slot| askers.turn(slot, Cost::Page).now_or_never().unwrap()).collect();

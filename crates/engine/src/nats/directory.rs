@@ -105,7 +105,8 @@ impl Drop for Renewed {
 struct Condition {
     /// Sequence number of the message to replace; `None` to replace any message.
     over: Option<u64>,
-    /// How often in a row the condition was refused while the key had this registration.
+    /// Number of consecutive writes that were refused because of the condition while the key had
+    /// this registration.
     refusals: u32,
 }
 
@@ -114,11 +115,12 @@ impl Condition {
         Self { over: Some(place), refusals: 0 }
     }
 
-    /// Records that the condition was refused although the key has this registration, under the
+    /// Records that the condition was refused although the key has this registration, at sequence
     /// number `place`.
     ///
     /// Replicas also refuse a conditional write while any other write has a condition on this key.
-    /// They refuse no write without a condition.
+    /// A write without a condition is never refused for this reason, so it is used after
+    /// [`REFUSALS_MAX`] refusals.
     fn refused(&mut self, place: u64) {
         self.refusals += 1;
         self.over = (self.refusals < REFUSALS_MAX).then_some(place);
@@ -143,7 +145,7 @@ enum Found {
     /// is overwritten. If another registration is written just before that, it is overwritten too,
     /// and detects this at its next renewal.
     Junk,
-    /// Another registration, or the deletion by a later one.
+    /// A different registration, or its deletion.
     Another,
 }
 
@@ -170,7 +172,7 @@ impl Registration {
         let link = Arc::clone(&self.link);
         loop {
             tokio::select! {
-                // Dropping the lease drops the sender, which also ends this.
+                // Dropping the lease drops the sender, which also ends this wait.
                 _ = &mut stopped => return self.leave().await,
                 () = sleep(wait) => {}
                 () = link.renew_now.notified() => {}
@@ -192,8 +194,8 @@ impl Registration {
                         condition.refused(place);
                         AGAIN
                     }
-                    // The writer of this message would write the next one before a conditional
-                    // write could name its number.
+                    // Write without a condition: the station that wrote this message could write so
+                    // fast that the condition never has the newest number.
                     Ok(Found::Junk) => {
                         condition.over = None;
                         AGAIN
@@ -205,11 +207,11 @@ impl Registration {
                     Err(_) => RETRY.min(third),
                 },
                 Err(_) => {
-                    // Creates the bucket again if it is gone and this engine may. If it exists,
-                    // this sends nothing.
+                    // If the bucket is gone, creates it again, provided that this engine has the
+                    // permission. Sends nothing if the bucket is known to exist.
                     let _ = streams::ensure(&self.link).await;
-                    // Another registration may have been written meanwhile, which an unconditional
-                    // write would end.
+                    // Read the key first: an unconditional write would end a different registration
+                    // that was written meanwhile.
                     condition = Condition::over(condition.over.unwrap_or(self.place));
                     RETRY.min(third)
                 }
@@ -221,7 +223,7 @@ impl Registration {
         *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// Reads the content of the key, after it was not the message written last.
+    /// Reads the content of the key after a conditional write was refused.
     async fn look(&self) -> Result<Found, Trouble> {
         Ok(match walk::last(&self.link, ENTRIES, &self.key).await? {
             None => Found::Nothing,
@@ -245,7 +247,7 @@ impl Registration {
         let refused = answer.is_ok_and(|answer| {
             read::<Acknowledgement>(&answer).is_ok_and(|acknowledged| acknowledged.error.is_some())
         });
-        // As in `renew`: another write may have had a condition on this key.
+        // The refusal may be due to a different write with a condition on this key, as in `renew`.
         if refused && matches!(self.look().await, Ok(Found::Own(_))) {
             let _ = self.link.request(self.key.clone(), Some(headers), Bytes::new()).await;
         }
@@ -308,8 +310,8 @@ impl Registered {
     /// Reads a stored message as a registration; `None` if it must be ignored.
     ///
     /// A registration was published under its key, has an identifier, lasts no longer than a lease
-    /// may, and has the host of the key. A server's response that was sent to the key is none
-    /// ([`Stored::is_publication`]).
+    /// may, and has the host of the key. A server's response that was sent to the key is not a
+    /// registration ([`Stored::is_publication`]).
     pub(super) fn read(stored: &Stored) -> Option<Self> {
         let Head { host, id, ttl, is_deletion, is_removed } = Head::read(stored)?;
         let entry = match is_deletion {
@@ -320,7 +322,7 @@ impl Registered {
     }
 }
 
-/// A registration without the entry, which takes most of the time to parse.
+/// A registration without its entry. Parsing the entry would take most of the time.
 pub(super) struct Head<'a> {
     pub(super) host: HostId,
     pub(super) id: &'a str,
@@ -388,8 +390,8 @@ const OPERATION: &str = "KV-Operation";
 const DELETED: &str = "DEL";
 const PURGED: &str = "PURGE";
 
-/// Long enough for every watch to read that a station left. Watches that were away read the bucket
-/// again.
+/// Time for which the marker of a station that left is kept: long enough for every watch to read
+/// it. After an outage, watches read the whole bucket again.
 const TOMBSTONE_S: u64 = 60;
 
 /// "Wrong last sequence", in its two forms.
@@ -398,7 +400,7 @@ const WRONG_PLACE: [u32; 2] = [10071, 10164];
 /// Shortest lease: the servers count in seconds.
 const TTL_MIN: Duration = Duration::from_secs(1);
 
-/// Time for which a removal is reported; the bucket keeps nothing longer.
+/// Time for which a removal is reported; the bucket keeps no message for a longer time.
 pub(super) const TTL_MAX: Duration = Duration::from_hours(1);
 
 /// The longest `mesh.lease_s`. The entry of a station that disappeared is listed no longer than
@@ -409,11 +411,13 @@ const LEASE_MAX: Duration = Duration::from_mins(5);
 /// have servers fill it within a minute (docs/nats-operations.md, "Keys of the directory").
 const RENEWED_AFTER: Duration = Duration::from_secs(10);
 
-/// Wait after unexpected content of the key: a twentieth of the shortest lease, and no busy loop.
+/// Wait after unexpected content of the key: a twentieth of the shortest lease, so that the task
+/// neither loses the lease nor keeps a processor busy.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Refusals in a row while the key has this registration. One may be a write of this station that
-/// was stored and not acknowledged.
+/// Number of consecutive refusals, while the key has this registration, after which the condition
+/// is omitted. One refusal may be due to an earlier write of this station that was stored and not
+/// acknowledged.
 const REFUSALS_MAX: u32 = 3;
 
 /// Wait after a failed renewal: several attempts fit before the shortest usual lease expires.

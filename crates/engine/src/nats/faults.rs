@@ -71,8 +71,8 @@ impl Faults {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 
-    /// Records an event of the client. `inbox` is this station's inbox as a denial has it; it is
-    /// denied only to another identity.
+    /// Records an event of the client. `inbox` is this station's inbox as it appears in a denial.
+    /// Servers deny it only if the credentials or the certificate belong to a different station.
     pub(super) fn note(&self, event: &Event, inbox: &str) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let text = match event {
@@ -90,7 +90,7 @@ impl Faults {
                 self.note_older_answers();
                 return;
             }
-            // From this denial an engine learns that it belongs to a member, not an archive.
+            // This denial shows that the engine belongs to a member, not to an archive.
             Event::ServerError(ServerError::Other(text)) if is_of_extents(text) => {
                 let _ = self.news.send(Fault::Denied(text.clone()));
                 return;
@@ -122,7 +122,7 @@ impl Faults {
     }
 }
 
-/// Returns whether the event hides the reason, which the relay has recorded.
+/// Returns whether the event does not show the reason. The relay has recorded the reason then.
 fn is_vague(event: &Event) -> bool {
     matches!(event, Event::ClientError(ClientError::Other(text)) if text.ends_with("IO error"))
 }
@@ -132,8 +132,8 @@ fn is_of_extents(text: &str) -> bool {
     text.to_ascii_lowercase().contains("\"$js.api.stream.info.")
 }
 
-/// Returns whether the server refused an archive's response: its requester is gone, or the
-/// connection is another one. Each response has a subject of its own.
+/// Returns whether the server refused an archive's response: the requester has disconnected, or the
+/// archive has reconnected since. Each response has its own subject.
 fn is_of_an_answer(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("\"_r_.") || text.contains(&format!("publish to \"{ANSWERS}."))
@@ -168,7 +168,7 @@ impl FaultsOf {
                     return Trouble::NoAnswer("the connection to the NATS server broke".into());
                 }
                 Err(broadcast::error::RecvError::Lagged(_)) => {}
-                // The link holds a sender while any caller waits.
+                // `recv` cannot end, because the link holds the sender while a caller waits.
                 Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
             }
         }

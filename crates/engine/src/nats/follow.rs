@@ -1,5 +1,5 @@
-//! Subscriptions: each reads the stream at its own pace, and polls for new messages twice a second
-//! at the end.
+//! Subscriptions: each reads the stream as fast as its subscriber does, and at the end of the
+//! stream polls twice a second for new messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,8 @@ pub(super) fn subscribe(link: &Arc<Link>, selector: &Selector, from: From) -> Bo
     Box::pin(stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) }))
 }
 
-/// Delays this station's own appends until a subscription from now on has its position.
+/// Delays this station's own appends until a subscription with [`From::Now`] has its position, so
+/// that it gets all later records.
 struct Beginning(Option<Arc<Link>>);
 
 impl Beginning {
@@ -61,8 +62,8 @@ struct Follower {
     /// When the stream was created. A recreated stream counts from 1 again.
     stream: String,
     has_begun: bool,
-    /// Whether to report messages that left the stream unread; false before the first record of
-    /// all.
+    /// Whether to report messages that left the stream unread; false until the first read of a
+    /// subscription from the oldest record, or of a recreated stream.
     counts_gaps: bool,
     items: mpsc::Sender<Item>,
 }
@@ -89,8 +90,7 @@ impl Follower {
     async fn run(mut self, from: From, beginning: Beginning) {
         let mut wait = RETRY_MIN;
         let mut begun = self.begin(from).await;
-        // Wait for one attempt only: while no server is connected, appends return an error
-        // themselves.
+        // Appends wait for one attempt only. If no server is connected, the appends fail anyway.
         drop(beginning);
         loop {
             let stop = match begun {
@@ -100,7 +100,7 @@ impl Follower {
             match stop {
                 None | Some(Stop::Unheard) => return,
                 Some(Stop::Failed(error)) => {
-                    // An error means that there is no reader any more.
+                    // `send` fails if there is no reader any more; that is no error.
                     let _ = self.items.send(Err(error)).await;
                     return;
                 }
@@ -154,7 +154,8 @@ impl Follower {
             }
             tokio::select! {
                 () = sleep(LOOK_EVERY) => {}
-                // The connection holds the sender, and this task the connection.
+                // `changed` cannot fail, because this task holds the connection, and the connection
+                // holds the sender.
                 Ok(()) = stored.changed() => {}
                 () = self.items.closed() => return Err(Stop::Unheard),
             }
@@ -167,8 +168,8 @@ impl Follower {
         let Some(last) = stretch.last() else { return Ok(false) };
         let first = stretch.messages.first().map_or(last, |stored| stored.seq);
         if self.counts_gaps && self.place + 1 < first {
-            // Records of other series may lie between. Messages leave the stream only at its
-            // beginning.
+            // The missing numbers may be of messages that the filter excludes. Messages leave the
+            // stream only at its beginning, so its first number shows how many are gone.
             let kept = streams::extent(&self.link, RECORDS).await?.state.first_seq.min(first);
             if self.place + 1 < kept {
                 self.give(Err(Error::Lagged { missed: kept - self.place - 1 })).await?;

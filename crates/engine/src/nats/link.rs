@@ -41,13 +41,16 @@ pub(super) struct Link {
     pub(super) is_readable: AtomicBool,
     /// Whether the stream and the bucket were found.
     pub(super) is_ready: AtomicBool,
-    /// Whether the servers deny this engine the streams' interface: it is not an archive's.
+    /// Whether the servers deny this engine the streams' interface: the engine belongs to a member,
+    /// not to an archive.
     pub(super) is_member: AtomicBool,
     /// Whether the warning about too few replicas was logged.
     pub(super) is_told: AtomicBool,
-    /// Sequence number in the stream of the last acknowledged record. Later reads must include it.
+    /// Position in the stream of the last acknowledged record. Later reads must include that
+    /// record.
     acknowledged: Mutex<Acknowledged>,
-    /// Signals a stored record of this station: subscriptions read it at once.
+    /// Signals that a record of this station was stored, so that subscriptions read the record at
+    /// once.
     pub(super) stored: watch::Sender<()>,
     /// Unanswered requests to archives.
     replies: Arc<Replies>,
@@ -56,7 +59,8 @@ pub(super) struct Link {
     pub(super) inboxes: Semaphore,
     /// Number of the archive that responded last; 0 before the first response.
     pub(super) archive: AtomicU16,
-    /// Subscriptions from now on that have no position yet. Appends wait for them.
+    /// Number of subscriptions with [`From::Now`](crate::From::Now) that have no position yet.
+    /// Appends wait for them.
     pub(super) beginning: watch::Sender<usize>,
 }
 
@@ -71,7 +75,7 @@ struct Acknowledged {
 /// Reason why a request has no response.
 #[derive(Clone, Debug)]
 pub(super) enum Trouble {
-    /// Nothing was sent, or nothing serves the subject.
+    /// Nothing was sent, or no program answers requests to the subject.
     NotSent(String),
     /// The request was sent, and may have been executed.
     NoAnswer(String),
@@ -117,13 +121,14 @@ impl Link {
         let mut known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         match known.stream.as_deref() {
             Some(stream) if stream == created => {}
-            // Numbers that were acknowledged before belong to this stream.
+            // The first stream that is reported is that of the numbers acknowledged before.
             None => known.stream = Some(created.to_owned()),
             Some(_) => *known = Acknowledged { stream: Some(created.to_owned()), seq: 0 },
         }
     }
 
-    /// Records that the known positions belong to another stream than the one created at `created`.
+    /// Records that the current stream is the one created at `created`, and resets the known
+    /// position, which belongs to a different stream.
     pub(super) fn found_other(&self, created: &str) {
         let mut known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         *known = Acknowledged { stream: Some(created.to_owned()), seq: 0 };
@@ -192,7 +197,7 @@ impl Link {
         tokio::select! {
             answer = answer => answer.map_err(|error| match error.kind() {
                 RequestErrorKind::NoResponders => {
-                    // The stream or the bucket may have to be created again.
+                    // Check again whether the stream and the bucket exist.
                     self.is_ready.store(false, Ordering::Relaxed);
                     Trouble::NotSent(format!("nobody serves {subject}"))
                 }
@@ -209,9 +214,9 @@ impl Link {
         }
     }
 
-    /// Sends a request to this archive, or to any, and waits for its response like
-    /// [`Link::request`]. It does not use a NATS request, because a server stores the reply subject
-    /// of each request to another account.
+    /// Sends a request to one archive (to any archive if none is given), and waits for its response
+    /// like [`Link::request`]. It does not use a NATS request, because a server stores the reply
+    /// subject of each request to another account.
     pub(super) async fn ask(&self, question: &Question, archive: Option<u16>) -> Result<Message, Trouble> {
         self.connect().await?;
         let mut faults = self.faults();
@@ -258,7 +263,7 @@ pub(super) fn servers(config: &NatsConfig) -> Result<Vec<ServerAddr>, Error> {
         return Err(Error::Invalid("no NATS server is named".into()));
     }
     let address = |server: &String| {
-        // Logs and pages show server names, so a name must not have secrets.
+        // Logs and pages show server addresses, so an address must not contain a password or token.
         if let Some((_, place)) = server.rsplit_once('@') {
             return Err(Error::Invalid(format!(
                 "the NATS server `{place}` is given with a user or a password; credentials belong into a file \
@@ -318,7 +323,7 @@ pub(super) fn run(
     let failed = |what: String| Err(Error::Unavailable(format!("no NATS client: {what}")));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        // The creator of the thread waits for this.
+        // The function that started the thread waits for this message.
         Err(error) => return drop(ready.send(failed(error.to_string()))),
     };
     let connected = async {
@@ -367,10 +372,10 @@ pub(super) fn run(
         };
         let _ = ready.send(Ok(Arc::new(link)));
         let ended = async {
-            // An error means that the engine is gone, which is the same.
+            // An error means that the engine was dropped, which also stops the thread.
             let _ = stopped.await;
-            // The last messages of leases should still be sent. A server that is away does not
-            // delay the end.
+            // Send the last messages of leases first. Both waits are short, so an unreachable
+            // server does not delay the end.
             tokio::task::yield_now().await;
             let _ = timeout(FLUSH_WAIT, client.flush()).await;
             tokio::time::sleep(RELAY_WAIT).await;
@@ -427,19 +432,21 @@ const BUFFERED_MAX: usize = 2048;
 /// none.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
-/// A connection on the same machine takes a few of these.
+/// Interval at which a waiting caller checks for a connection. Connecting to a server on the same
+/// machine takes a few intervals.
 const CONNECT_STEP: Duration = Duration::from_millis(10);
 
-/// A server that does not respond to three of these is given up.
+/// Interval of pings. If a server does not respond to three pings, the connection is closed.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
-/// Many stations lose a server at once. Each further attempt waits so much longer …
+/// Increase of the wait before each further attempt to reconnect, because many stations lose a
+/// server at once.
 const RECONNECT_STEP: Duration = Duration::from_millis(50);
 
-/// … up to this, so that a server that returns is found within a lease.
+/// Longest wait before an attempt to reconnect: a server that returns is found within a lease.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// The relay forwards flushed bytes as soon as this thread is idle.
+/// Time for the relay to forward the flushed bytes, which happens as soon as this thread is idle.
 const RELAY_WAIT: Duration = Duration::from_millis(20);
 
 /// Longest wait for the last messages; a loopback connection needs a millisecond.

@@ -27,8 +27,8 @@ pub(super) struct Place {
     /// Sequence numbers of the archive's own station that were read from the stream: first → last
     /// of each run.
     ///
-    /// The station stores its measurements in the same archive before it sends them. So their
-    /// presence in the archive does not show that they are in the stream.
+    /// The station stores its measurements in the same archive before it sends them. So a
+    /// measurement in the archive need not be in the stream.
     #[serde(default)]
     own: BTreeMap<u64, u64>,
 }
@@ -39,8 +39,8 @@ impl Place {
             // If the file cannot be parsed, the stream is read from the beginning.
             Ok(text) => {
                 let mut place: Self = serde_json::from_slice(&text).unwrap_or_default();
-                // Remove numbers that an earlier version accepted. Records above the watermark are
-                // then sent again.
+                // Remove numbers above the accepted range, which an earlier version accepted.
+                // Records above the watermark are then sent again.
                 place.own.retain(|_, last| *last <= Record::SEQ_BURNT_ABOVE);
                 Ok(place)
             }
@@ -57,8 +57,8 @@ impl Place {
         }
     }
 
-    /// Starts at the beginning of another stream. Numbers that were read from the one before
-    /// remain: the archive has those records, as it has those of other stations.
+    /// Moves to the beginning of a different stream. The numbers that were read from the previous
+    /// stream remain, because the archive still has their records.
     pub(super) fn begin(&mut self, stream: String) {
         self.stream = stream;
         self.go_back(None);
@@ -106,7 +106,8 @@ impl Place {
             self.own.remove(&from);
             (first, last) = (first.min(from), last.max(to));
         }
-        // Omitted numbers are sent again, because the watermark does not pass them.
+        // If there are too many runs, the number is not recorded. Its record is sent again, because
+        // the watermark stays below it.
         if self.own.len() < RUNS_MAX || first == 1 {
             self.own.insert(first, last);
         }
@@ -118,14 +119,14 @@ impl Place {
     }
 }
 
-/// Messages between two marks, and number of marks: together they reach back 256,000 messages. A
+/// Messages between two marks, and number of marks: the marks cover the last 256,000 messages. A
 /// server loses at most two minutes of messages (the default `sync_interval` of nats-server), and
 /// an archive stored about 1200 records a second in a measurement: 144,000.
 const MARK_EVERY: u64 = 1000;
 const MARKS_MAX: usize = 256;
 
-/// Most runs kept. Repeated batches arrive out of order; so many gaps at a time are a few windows
-/// of one.
+/// Largest number of runs that are kept. Repeated batches arrive out of order and leave gaps; this
+/// number allows for a few full windows of unconfirmed records.
 const RUNS_MAX: usize = 4096;
 
 #[cfg(test)]

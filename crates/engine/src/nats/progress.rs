@@ -9,10 +9,11 @@ use super::question::{self, Question};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     pub(super) stream: String,
-    /// All records of the stream up to this number are in the archive.
+    /// Position in the stream up to which all records are in the archive.
     pub(super) seq: u64,
-    /// End of the stream when the archive began to read it. Until the archive has read up to there,
-    /// a missing record may still be in the stream. `None` if the archive has not begun.
+    /// End of the stream when the archive began to read it. Until the archive has read up to this
+    /// position, a record that the archive lacks may still be in the stream. `None` if the archive
+    /// has not begun.
     pub(super) end: Option<u64>,
     /// End of the stream as its leader reported it last; `None` before the first report.
     pub(super) leader: Option<LeaderEnd>,
@@ -25,7 +26,7 @@ pub(super) struct Progress {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeaderEnd {
     pub(super) seq: u64,
-    /// When the leader was asked. Numbers acknowledged before that are not above `seq`.
+    /// Time of the request to the leader. Numbers acknowledged before this time are at most `seq`.
     pub(super) asked: Instant,
 }
 
@@ -36,14 +37,15 @@ pub(super) enum Readiness {
     Ready,
     /// The request has a position in another stream.
     OtherStream,
-    /// After the request arrived, the stream ended here: no number above it was acknowledged.
+    /// The stream ended at this number after the request arrived, so no higher number was
+    /// acknowledged.
     BeyondEnd(u64),
     /// The archive has not read that far yet.
     Behind,
 }
 
 impl Progress {
-    /// Returns whether a request of this `kind` that arrived at `came` can be answered.
+    /// Returns whether a request of this `kind` can be answered; `came` is the time of its arrival.
     pub(super) fn readiness(&self, kind: &str, question: &Question, came: Instant) -> Readiness {
         let Some(wanted) = self.wanted(kind, question) else { return Readiness::Behind };
         if question.stream.as_ref().is_some_and(|stream| *stream != self.stream) {
@@ -59,15 +61,15 @@ impl Progress {
     }
 
     /// Returns whether all records stored before `came` are in the archive. A station that lost its
-    /// memory continues its numbers from there.
+    /// data needs this: it continues above its highest number in the archive.
     fn has_all_before(&self, came: Instant) -> bool {
         self.leader.is_some_and(|end| came <= end.asked && end.seq <= self.seq)
     }
 
     /// Returns the number up to which the archive must have read; `None` if it has not begun.
     ///
-    /// The highest number of a station is known only after all messages are read that the stream
-    /// had when the archive began.
+    /// To know the highest number of a station, the archive must have read all messages that were
+    /// in the stream when the archive began.
     pub(super) fn wanted(&self, kind: &str, question: &Question) -> Option<u64> {
         let needs_end = matches!(kind, question::WATERMARK | question::NEXT_SEQ);
         self.end.map(|end| question.after_place.max(if needs_end { end } else { 0 }))

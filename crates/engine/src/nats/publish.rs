@@ -23,7 +23,7 @@ pub(super) struct Outgoing {
     id: String,
     payload: Bytes,
     origin: HostId,
-    /// Highest sequence number that it covers.
+    /// Highest sequence number of the record, or of the numbers that a marker skips.
     last: u64,
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn append(link: &Link, messages: Vec<Outgoing>) -> Result<(), E
         return Ok(());
     }
     let mut beginning = link.beginning.subscribe();
-    // An error is the timeout: a subscription that cannot begin must not delay measurements.
+    // Continue after a timeout: a subscription that cannot begin must not delay measurements.
     let _ = timeout(link.config.deadline, beginning.wait_for(|count| *count == 0)).await;
     streams::ensure(link).await?;
     let repeated = publish(link, &messages).await?;
@@ -98,11 +98,12 @@ pub(super) async fn append(link: &Link, messages: Vec<Outgoing>) -> Result<(), E
     publish(link, &renamed.collect::<Vec<_>>()).await.map(drop)
 }
 
-/// Returns those of `repeated` that the server may have dropped. Publishers choose message
-/// identifiers, so another station may have used the same one.
+/// Returns the messages in `repeated` that the server may have dropped although they are no
+/// repetitions. Publishers choose message identifiers, so another station may have used the same
+/// one.
 ///
-/// A member may not read the stream. So for a member, records that no archive has yet count as
-/// dropped; an archive stores each record once.
+/// A member may not read the stream. So a member assumes that a record was dropped if no archive
+/// has it yet, and sends it again. This is safe, because an archive stores each record once.
 async fn suppressed(
     link: &Link,
     messages: &[Outgoing],
@@ -128,14 +129,16 @@ async fn suppressed(
         .await
 }
 
-/// Returns whether the message stored at `seq` is the one that the server took for a repetition.
+/// Returns whether the message stored at `seq` is the same record as `message`, so that `message`
+/// was a real repetition.
 async fn is_same(link: &Link, message: &Outgoing, seq: u64) -> Result<bool, Error> {
     match walk::at(link, streams::RECORDS, seq).await {
         Ok(stored) => {
             Ok(stored.is_some_and(|stored| stored.subject == message.subject && stored.record().is_ok()))
         }
         Err(Trouble::Denied(what)) => {
-            // This engine has become a member's, which the next append detects.
+            // The engine had the rights of an archive and now has those of a member. The next
+            // append detects that.
             link.is_ready.store(false, Ordering::Relaxed);
             Err(Error::Denied(what))
         }
@@ -205,7 +208,8 @@ async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>
     Ok(repeated)
 }
 
-/// A single refused record is not stored; of a batch, other records may be.
+/// If the batch has one record, it was not stored. In a longer batch, other records may have been
+/// stored.
 fn refused(why: String, count: usize) -> Error {
     if count == 1 { Error::Unavailable(why) } else { Error::Unknown(why) }
 }
@@ -218,5 +222,5 @@ fn failed(trouble: Trouble) -> Error {
 }
 
 /// Most publications without an acknowledgement: enough to keep a cluster busy that syncs every
-/// write, and few to send again.
+/// write, and few enough to be sent again.
 const WINDOW: usize = 256;

@@ -15,8 +15,9 @@ pub(super) struct Question {
     /// Kind of the request; it is in the subject.
     #[serde(skip)]
     pub(super) kind: &'static str,
-    /// Where the response is expected below [`answers`] of the requester: two tokens that the
-    /// requester chose. `None` for the message's reply subject, as in older versions.
+    /// End of the response's subject, below [`answers`] of the requester: two tokens that the
+    /// requester chose. `None` if the response goes to the reply subject of the message, as in
+    /// older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) answer: Option<String>,
     /// The archive responds when it has read the stream up to this number, so that a station finds
@@ -61,7 +62,7 @@ impl Question {
         }
     }
 
-    /// Adds where the response is expected.
+    /// Sets the two tokens at which the response is expected.
     pub(super) fn answered_at(self, chosen: String) -> Self {
         Self { answer: Some(chosen), ..self }
     }
@@ -142,10 +143,10 @@ impl Question {
 pub(super) struct AnswerJson<'a> {
     /// Number of the archive; see [`archive_number`].
     pub(super) archive: u16,
-    /// Whether the archive reads another stream than the one in the request.
+    /// Whether the archive reads a stream different from the one in the request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) other_stream: bool,
-    /// When the stream was created that the archive reads.
+    /// Creation time of the stream that the archive reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) stream: Option<String>,
     /// When the bucket of registrations was created.
@@ -183,7 +184,7 @@ impl AnswerJson<'_> {
         Self { error: Some(ErrorJson { kind: kind.into(), text }), ..self }
     }
 
-    /// Returns the number and the page, or the error.
+    /// Returns the result of the response (a number, if it has one, and a page), or its error.
     pub(super) fn read(self) -> Result<(Option<u64>, Page<Record>), Error> {
         if let Some(ErrorJson { kind, text }) = self.error {
             return Err(match kind.as_str() {
@@ -211,9 +212,9 @@ pub(super) fn check_limit(limit: usize) -> Result<(), Error> {
     Err(Error::Invalid(format!("a page has 1 to {} records, not {limit}", Range::LIMIT_MAX)))
 }
 
-/// Returns a number from 1 to 4095 for an archive's name. Cursors contain it, because positions of
-/// one archive mean nothing in another. If two archives of a mesh have the same number, one may
-/// accept a cursor of the other.
+/// Returns a number from 1 to 4095 for an archive's name. Cursors contain it, because a position is
+/// valid only in the archive that returned it. If two archives of a mesh have the same number, one
+/// may accept a cursor of the other.
 pub(super) fn archive_number(host: &HostId) -> u16 {
     // FNV-1a (Fowler, Noll, Vo) is the same in every version of every station.
     let hash = host.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -244,13 +245,13 @@ pub(super) fn headers() -> HeaderMap {
     HeaderMap::from_iter([(HeaderName::from_static(QUESTION), HeaderValue::from("1"))])
 }
 
-/// Returns whether a station published the message at a request's subject, and a server's response
-/// was not sent there.
+/// Returns whether a message on the subject of a request was published by a station; false if it
+/// may be a response of a server.
 ///
 /// A JetStream request may name another station's request subject as its reply subject. The server
-/// then publishes its response there. For a read of an entry, that is text which the requester
-/// wrote, without any headers or with `Nats-Subject`. If the servers have older permissions
-/// (`is_older`), stations of older versions send requests without headers.
+/// then publishes its response there. If the request reads an entry, the response is text that the
+/// requester wrote, with `Nats-Subject` or without any headers. If the servers have older
+/// permissions (`is_older`), stations of older versions send requests without headers.
 pub(super) fn is_asked(headers: Option<&HeaderMap>, is_older: bool) -> bool {
     let has = |name| headers.is_some_and(|headers| headers.get(name).is_some());
     (is_older || has(QUESTION)) && !has(walk::SUBJECT)

@@ -40,7 +40,7 @@ struct Shared {
 /// Configured servers, and those that servers reported.
 struct Servers {
     known: Vec<ServerAddr>,
-    /// Index of the server used last.
+    /// Index in `known` of the server that was used last.
     turn: usize,
 }
 
@@ -115,7 +115,8 @@ impl Shared {
             Err(_) => Err(io::Error::other(format!("no answer within {:?}", self.config.deadline))),
         };
         match ended {
-            // That the server closed means nothing. Its earlier messages have reached the client.
+            // Do not report that the server closed the connection: its earlier messages, which have
+            // reached the client, give the reason.
             Err(error) if is_closed(&error) && was_reached => {}
             Err(error) => self.faults.unreachable(format!("{name}: {error}")),
             Ok(()) => {}
@@ -162,8 +163,8 @@ impl Shared {
         Ok((Box::new(connector.connect(name, stream).await?), info))
     }
 
-    /// Passes the server's INFO to the client, and the client's CONNECT to the server; `None` if it
-    /// is not the client of this process.
+    /// Passes the server's INFO to the client, and the client's CONNECT to the server; `None` if
+    /// the connection is not from the client of this process.
     async fn admit(
         &self,
         local: &mut TcpStream,
@@ -287,8 +288,8 @@ fn tls(config: &NatsTls) -> io::Result<ClientConfig> {
     }
 }
 
-/// Most connections. The client has one and may be making the next; attempts of others end within
-/// the deadline.
+/// Most connections. The client has one and may be making the next; connections of other programs
+/// are closed within the deadline.
 const CONNECTIONS_MAX: usize = 16;
 
 /// Most servers of a cluster. Further ones that a server reports are ignored.
@@ -297,7 +298,8 @@ const SERVERS_MAX: usize = 64;
 /// Bytes of one read of a busy connection.
 const READ_BYTES: usize = 64 << 10;
 
-/// Pause after `accept` failed for lack of descriptors, which would otherwise repeat at once.
+/// Pause after `accept` failed for lack of descriptors; without a pause it would fail again at
+/// once.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Longest wait for pending bytes. A client on the loopback interface closes within a millisecond.

@@ -30,14 +30,16 @@ pub(super) struct Reply {
 }
 
 impl Replies {
-    /// Replies of the station with the token `asker`, at a new inbox of its client.
+    /// Creates the table of unanswered requests for the station with the token `asker`; `inbox` is
+    /// a new inbox of the client.
     pub(super) fn new(asker: String, inbox: String) -> Self {
         let session = inbox.rsplit('.').next().unwrap_or_default().to_owned();
         Self { asker, inbox, session, last: AtomicU64::new(0), waiting: Mutex::default() }
     }
 
-    /// Subscribes to the responses of archives, and to the inbox. At the inbox a server reports
-    /// that there is no archive, and responses arrive if the servers have an older configuration.
+    /// Subscribes to the responses of archives, and to the inbox. The inbox receives a server's
+    /// report that there is no archive; with an older configuration of the servers it also receives
+    /// the responses.
     pub(super) async fn subscribe(&self, client: &Client) -> Result<[Subscriber; 2], SubscribeError> {
         let answers = question::answers(&self.asker, &self.session);
         Ok([
@@ -46,13 +48,13 @@ impl Replies {
         ])
     }
 
-    /// Passes each message to the request that it answers.
+    /// Passes each message to the request to which the message is the response.
     pub(super) async fn deliver(&self, from: [Subscriber; 2]) {
         let mut messages = futures_util::stream::select_all(from);
         while let Some(message) = messages.next().await {
             let number = message.subject.rsplit('.').next().and_then(|number| number.parse().ok());
             if let Some(sender) = number.and_then(|number: u64| self.lock().remove(&number)) {
-                // The requester may have given up.
+                // Ignore an error: the requester may have stopped waiting.
                 let _ = sender.send(message);
             }
         }

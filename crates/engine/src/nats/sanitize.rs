@@ -1,8 +1,8 @@
 //! Makes the bytes of a NATS server parsable for the client library: bytes in, bytes out, without
 //! socket and clock.
 //!
-//! async-nats (0.51) ends its connection, and for one kind of header its whole task, on a message
-//! that it cannot parse; and a server delivers any bytes that a member wrote. This module replaces
+//! async-nats (0.51) ends its connection when it cannot parse a message; one kind of header even
+//! ends the library's task. A server delivers any bytes that a member wrote. This module replaces
 //! an unreadable header block by a readable one: a header that reports the replacement, and the
 //! headers that the server added.
 
@@ -10,13 +10,14 @@ use async_nats::{HeaderName, StatusCode};
 
 use super::subject::QUESTIONS;
 
-/// State of the direction from the server to the client.
+/// Filter for the bytes from the server to the client, with its state between two reads.
 #[derive(Debug, Default)]
 pub(super) struct Sanitizer {
     /// The incomplete protocol line or header block.
     held: Vec<u8>,
     expects: Expects,
-    /// Servers that the server reported. They are removed from what the client reads.
+    /// Servers that the server reported. These addresses are removed from the INFO that the client
+    /// reads.
     pub(super) discovered: Vec<String>,
 }
 
@@ -26,9 +27,9 @@ enum Expects {
     Line,
     /// A header block of `block` bytes, and `after` bytes after it.
     Block { arguments: String, block: usize, after: usize },
-    /// So many bytes that are copied unchanged.
+    /// This number of bytes, which are copied unchanged.
     Payload(usize),
-    /// So many bytes that are dropped.
+    /// This number of bytes, which are dropped.
     Dropped(usize),
 }
 
@@ -143,7 +144,7 @@ impl Sanitizer {
         Ok(())
     }
 
-    /// Returns the server's INFO as the client needs it, which reaches the server only through this
+    /// Returns the server's INFO, changed for a client that reaches servers only through this
     /// process.
     fn local_info(&mut self, info: &[u8]) -> Result<Vec<u8>, Broken> {
         let failed = Broken("an INFO that cannot be read");
@@ -167,8 +168,8 @@ fn printable(text: &[u8]) -> String {
     text.iter().map(|byte| printable(*byte)).collect()
 }
 
-/// Returns whether a message is a request to an archive that is longer than any station sends. It
-/// would take memory until it is answered.
+/// Returns whether a message is a request to an archive that is longer than any station sends. Such
+/// a message would take memory until it is answered.
 fn is_long_question(arguments: &str, bytes: usize) -> bool {
     let rest = arguments.trim_start().strip_prefix(QUESTIONS);
     QUESTION_BYTES_MAX < bytes && rest.is_some_and(|rest| rest.starts_with('.'))
@@ -216,7 +217,7 @@ fn readable(block: &[u8]) -> Vec<u8> {
         let value = |line: &[u8]| {
             Some(printable(line.strip_prefix(name.as_bytes())?.strip_prefix(b":")?.trim_ascii()))
         };
-        // Earlier lines were sent by others.
+        // Use the last line with this name: earlier lines are from the sender, not from the server.
         if let Some(value) = block.rsplit(|byte| *byte == b'\n').find_map(value) {
             made.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -225,7 +226,7 @@ fn readable(block: &[u8]) -> Vec<u8> {
     made.into_bytes()
 }
 
-/// A message has this header in place of its unreadable ones.
+/// Header that replaces the unreadable headers of a message.
 pub(super) const UNREADABLE: &str = "Barograph-Unreadable";
 
 /// Headers that the server appends when it reads from a stream. A reader needs them to continue
@@ -240,11 +241,11 @@ const TOO_LONG: Broken = Broken("a line longer than any server's");
 /// Longest line: an INFO with the servers of a large cluster.
 pub(super) const LINE_BYTES_MAX: usize = 1 << 18;
 
-/// More than a request has with three names of 255 bytes, each byte escaped as two, and its
-/// headers.
+/// Longest request: three names of 255 bytes, each byte escaped as two, with the headers take less.
 const QUESTION_BYTES_MAX: usize = 4 << 10;
 
-/// More than the largest `max_payload` of a server, 64 MiB, and what the server adds.
+/// Longest message: the largest `max_payload` of a server, 64 MiB, with the headers that the server
+/// adds is shorter.
 const MESSAGE_BYTES_MAX: usize = 80 << 20;
 
 #[cfg(test)]

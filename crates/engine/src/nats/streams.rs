@@ -57,8 +57,8 @@ pub(super) struct ApiError {
     pub(super) description: String,
 }
 
-/// Creates the stream and the bucket if they are missing. A member cannot do that, and detects a
-/// missing stream when it writes.
+/// Creates the stream and the bucket if they are missing. A member may not create them, and detects
+/// that the stream is missing when it writes.
 pub(super) async fn ensure(link: &Link) -> Result<(), Error> {
     if link.is_ready.load(Ordering::Relaxed) || link.is_member.load(Ordering::Relaxed) {
         return Ok(());
@@ -134,8 +134,8 @@ pub(super) async fn update(link: &Link) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives a stream's configuration the subjects of `wanted`, and its bounds if they are tighter.
-/// Returns the names of the changed settings.
+/// Sets the subjects of a stream's configuration to those of `wanted`, and each bound to that of
+/// `wanted` if that is tighter. Returns the names of the changed settings.
 ///
 /// It removes republishing: nats-server (2.15.2) panics when it republishes a message with a header
 /// block shorter than its first line.
@@ -169,13 +169,14 @@ pub(super) enum Grants {
     Current,
     /// Access to the streams' extent, as in versions that also permitted unlimited reads.
     Older,
-    /// Membership of the streams' account: the server executes commands of its members, past every
-    /// permission.
+    /// The engine belongs to the account of the streams. A server executes JetStream commands
+    /// within this account without regard to permissions.
     Shared,
 }
 
-/// Returns the rights of this engine. An archive is in the account of the streams. An older
-/// configuration had a subject of its own for the extent of the records in a separate account.
+/// Returns the rights of this engine. An archive is in the account of the streams. In an older
+/// configuration, members have a separate account, with a special subject to read the extent of the
+/// stream of records.
 pub(super) async fn grants(link: &Link) -> Result<Grants, Error> {
     ensure(link).await?;
     if link.is_member.load(Ordering::Relaxed) {
@@ -189,9 +190,9 @@ pub(super) async fn grants(link: &Link) -> Result<Grants, Error> {
     }
 }
 
-/// Makes later reads include all records that the stream has now. For a member, an archive ensures
-/// that. An archive of an older version does not, but servers of that age permit this engine to
-/// read the extent.
+/// Makes later reads include all records that the stream has now. A member does nothing here,
+/// because the archive ensures this for its requests. An archive of an older version does not
+/// ensure it, but servers with an older configuration permit the engine to read the extent.
 pub(super) async fn note_end(link: &Link) -> Result<(), Error> {
     ensure(link).await?;
     if link.is_member.load(Ordering::Relaxed) {
@@ -203,7 +204,7 @@ pub(super) async fn note_end(link: &Link) -> Result<(), Error> {
             link.acknowledge(extent.state.last_seq);
             Ok(())
         }
-        // This engine has become a member's.
+        // The engine had the rights of an archive and now has those of a member.
         Err(Trouble::Denied(_)) => Ok(()),
         Err(trouble) => Err(trouble.into()),
     }
@@ -273,12 +274,13 @@ fn records(link: &Link) -> serde_json::Value {
 fn entries(link: &Link) -> serde_json::Value {
     json!({
         "name": ENTRIES,
-        // Not `$KV.barograph_dir.*`: the import permissions of routes deny every key, and would
-        // deny that subscription, too (deploy/nats/n1.conf).
+        // Not `$KV.barograph_dir.*`: the import permissions of routes deny every key, so they would
+        // also deny a subscription to that subject (deploy/nats/n1.conf).
         "subjects": [ENTRIES_SUBJECT],
         "retention": "limits",
         "storage": "file",
-        // If other messages fill the bucket, renewals push them out.
+        // If foreign messages fill the bucket, renewals still succeed: the oldest messages are
+        // removed.
         "discard": "old",
         "num_replicas": link.config.replicas,
         "max_msgs_per_subject": 1,
@@ -290,7 +292,8 @@ fn entries(link: &Link) -> serde_json::Value {
         "duplicate_window": nanoseconds(NO_DUPLICATE_WINDOW),
         "allow_direct": true,
         "allow_msg_ttl": true,
-        // Markers of expiry would need roll-ups, with which any station could empty the bucket.
+        // No markers of expiry: they need roll-ups, and with roll-ups any station could empty the
+        // bucket.
         "allow_rollup_hdrs": false,
         "deny_delete": true,
         "deny_purge": true,
@@ -336,12 +339,14 @@ pub(super) const ENTRY_BYTES_MAX: usize = 2 << 10;
 /// or an identifier of a registration.
 const HEADERS_BYTES_MAX: usize = 1 << 10;
 
-/// Shortest window that a server accepts. It keeps each message identifier in memory for so long,
-/// and an entry has none.
+/// Duplicate window of the bucket: the shortest that a server accepts. A server keeps message
+/// identifiers in memory for this time, and entries have no identifiers.
 const NO_DUPLICATE_WINDOW: Duration = Duration::from_millis(100);
 
-/// Shorter than the shortest lease, and longer than a response takes.
+/// Longest wait for the creation time of the bucket: shorter than the shortest lease, and longer
+/// than a response takes.
 const BUCKET_WAIT: Duration = Duration::from_millis(500);
 
-/// Default of the server. A longer window costs it memory; the archive detects later repetitions.
+/// Duplicate window of the stream of records: the server's default. A longer window would cost the
+/// server memory; the archive detects later repetitions.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);

@@ -26,7 +26,7 @@ pub fn token(name: &str) -> String {
     token
 }
 
-/// Name of a token; `None` if no name has it.
+/// Returns the name with this token; `None` if there is no such name.
 pub(super) fn name(token: &str) -> Option<HostId> {
     let mut bytes = Vec::with_capacity(token.len());
     let mut rest = token.as_bytes();
@@ -41,7 +41,8 @@ pub(super) fn name(token: &str) -> Option<HostId> {
         }
     }
     let name = Name::new(std::str::from_utf8(&bytes).ok()?).ok()?;
-    // One name has one token. Otherwise a permission for one spelling would not cover another.
+    // Accept only the canonical token of a name. Otherwise a name would have several tokens, and a
+    // permission for one would not cover the others.
     (self::token(name.as_str()) == token).then_some(name)
 }
 
@@ -62,7 +63,8 @@ pub(super) fn kept(origin: &HostId) -> String {
 /// Prefix of the subjects of records.
 pub(super) const RECORDS: &str = "barograph.m";
 
-/// Prefix of the subjects to which the servers' configuration maps them (`deploy/nats/shared.txt`).
+/// Prefix of the subjects to which the servers' configuration maps the subjects of records
+/// (`deploy/nats/shared.txt`).
 pub(super) const KEPT: &str = "barograph.r";
 
 /// Prefix of the keys of registrations, as in any bucket of that name.

@@ -27,9 +27,9 @@ pub(super) struct Stored {
 #[derive(Debug, Default)]
 pub(super) struct Stretch {
     pub(super) messages: Vec<Stored>,
-    /// Ranges of sequence numbers with messages that the server sent and that did not arrive. A
-    /// route between servers drops a trace-only message (`Nats-Trace-Only`), also in the response
-    /// to a read.
+    /// Ranges of sequence numbers that contain messages which the server sent and this engine did
+    /// not receive. A route between servers drops a trace-only message (`Nats-Trace-Only`), also in
+    /// the response to a read.
     pub(super) lost: Vec<(u64, u64)>,
     /// Number of further matching messages in the stream.
     pub(super) pending: u64,
@@ -105,8 +105,8 @@ async fn read(link: &Link, stream: &str, filter: &str, first: u64, count: usize)
         let Ok(Some(answer)) = answer else {
             return Err(Trouble::NoAnswer(format!("{request}: no whole answer in time")));
         };
-        // Each message has the number of the one that was sent before it, and the end that of the
-        // last one.
+        // Each message has a header with the number of the message sent before it; the end mark has
+        // the number of the last message.
         let previous = number(answer.headers.as_ref(), LAST_SEQUENCE).filter(|previous| before < *previous);
         let lost = previous.map(|previous| (first.max(before + 1), previous));
         match status(&answer) {
@@ -169,11 +169,11 @@ impl Stored {
 
     /// Returns whether the message was published to its subject, and not sent there as a response.
     ///
-    /// The server lets each station write only below its own token. But it also sends responses to
-    /// any subject that a request names, past every permission. So a stored message may be a
-    /// response with content that the requester chose. Its headers show this: a stored response has
-    /// the headers that the server adds twice, or none at all. So a reader must also require a
-    /// header that only a publisher writes.
+    /// The server lets each station write only below its own token. But the server also sends
+    /// responses to any subject that a request names, and checks no permission for that. So a
+    /// stored message may be a response with content that the requester chose. The headers show a
+    /// stored response: it has the server's headers twice, or it has no headers at all. So a reader
+    /// must also require a header that only a publisher writes.
     pub(super) fn is_publication(&self) -> bool {
         [SUBJECT, SEQUENCE].into_iter().all(|name| self.headers.get_all(name).count() == 1)
     }
@@ -231,7 +231,7 @@ pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
 
 const END_OF_BATCH: u16 = 204;
 
-/// Bytes of one read: a few thousand ordinary records, and a moment on any network.
+/// Bytes of one read: a few thousand ordinary records, which arrive quickly on any network.
 const STRETCH_BYTES: usize = 1 << 20;
 
 #[cfg(test)]
@@ -256,10 +256,10 @@ mod tests {
         assert_eq!(both, (vec![1, 2, 3, 4, 5, 6], vec![], 0));
         let run = of(stretch(&[1, 2, 3, 4, 6], &[(5, 5)], 0), stretch(&[1, 6], &[(2, 5)], 0));
         assert_eq!(run, (vec![1, 2, 3, 4, 6], vec![(5, 5)], 0));
-        // A key that is written constantly has another newest number at each read.
+        // If a key is written constantly, its newest number differs from read to read.
         assert_eq!(of(stretch(&[], &[(8, 8)], 0), stretch(&[], &[(8, 9)], 0)), (vec![], vec![(8, 8)], 0));
         assert_eq!(of(stretch(&[], &[(8, 8)], 0), stretch(&[], &[], 0)), (vec![], vec![], 0));
-        // Messages that were stored meanwhile are left to the next range.
+        // Messages that were stored between the two reads are read with the next range.
         assert_eq!(
             of(stretch(&[1], &[(2, 2)], 0), stretch(&[1, 3], &[(2, 2)], 0)),
             (vec![1], vec![(2, 2)], 1)

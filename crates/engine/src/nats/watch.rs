@@ -3,9 +3,10 @@
 //! If the server sent each change to every station, a station of a large mesh would do little else
 //! than wake up: with the usual lease, a hundred stations renew thirty times a second.
 //!
-//! A key has only its newest message. So a station that overwrites its own renewal between two
-//! polls, with something that is no registration, hides that renewal. It is lost when its lease
-//! ends, and is up again with the next renewal that is read. No other station may write there.
+//! A key has only its newest message. So a station hides its own renewal if it overwrites the
+//! renewal between two polls with a message that is not a registration. That station is lost when
+//! its lease ends, and is up again at the next renewal that is read. No other station may write to
+//! this key.
 //!
 //! The stream does not show that a key expired. So the watch reads the key of a station that is not
 //! renewed in time.
@@ -56,12 +57,12 @@ struct Watcher {
     /// When the bucket was created; `None` if no server has reported it. A recreated bucket counts
     /// from 1 again.
     bucket: Option<String>,
-    /// When that was last checked.
+    /// When the creation time of the bucket was last checked.
     checked: Instant,
-    /// When the last poll began. Messages found now were stored since.
+    /// When the last poll began. Messages that the next poll finds were stored after this time.
     looked: Instant,
     synced: bool,
-    /// Stations with a newest entry that was lost when it was last read.
+    /// Stations with a newest entry that did not arrive at the last read.
     unanswered: BTreeSet<HostId>,
     /// When an immediate renewal of this station's registration was last requested.
     proof_asked: Option<Instant>,
@@ -135,7 +136,8 @@ impl Watcher {
     /// Checks whether the bucket was recreated, if the last check is older than `every`.
     async fn check(&mut self, every: Duration) -> Result<(), Trouble> {
         if self.checked.elapsed() < every || self.link.is_failing() {
-            // While writes fail, perhaps no server can report the bucket, and none recreates it.
+            // While writes fail, perhaps no server can report the creation time of the bucket, and
+            // no server recreates it.
             return Ok(());
         }
         let bucket = streams::bucket(&self.link).await;
@@ -168,7 +170,7 @@ impl Watcher {
                 break;
             }
         }
-        // Numbers only grow, unless the bucket was recreated.
+        // Set the position even if it is lower: numbers start again if the bucket was recreated.
         self.place = place;
         now.keep_renewals(&self.members);
         now.keep_missing(&self.members, &named, Instant::now());
@@ -186,8 +188,8 @@ impl Watcher {
         Ok(true)
     }
 
-    /// If a key has no registration, keeps the station as it was: the station overwrites the key,
-    /// or its lease ends.
+    /// If a key has a message that is not a registration, keeps the state of its station: either
+    /// the station overwrites the message, or its lease ends.
     fn keep_under(&mut self, stored: &Stored, now: &mut Members) {
         if Registered::read(stored).is_none()
             && let Some(host) = directory::host(stored)
@@ -232,8 +234,8 @@ impl Watcher {
                     {
                         return found.map(|stored| (host, stored, true));
                     }
-                    // A key has one message. `stretch` reports a lost message at once; `last` waits
-                    // for it.
+                    // A key has one message, so read it with `stretch`, which reports a lost
+                    // message at once; `last` would wait until the deadline.
                     let found = walk::stretch(&link, ENTRIES, &key, 1, 1).await?;
                     Ok((host, found.messages.into_iter().next(), found.lost.is_empty()))
                 }
@@ -257,8 +259,8 @@ impl Watcher {
                     self.members.note(&stored, self.renewal())
                 }
                 Some(stored) if self.members.is_older(&host, &stored) => {
-                    // The message is from a server that is behind, or from a recreated bucket, in
-                    // which no station is known to be gone.
+                    // The message is from a server that is behind, or from a recreated bucket. In a
+                    // recreated bucket a missing entry does not show that the station is gone.
                     let is_over = self.members.is_over(&host, now);
                     self.check(if is_over { Duration::ZERO } else { CHECK_EVERY }).await?;
                     self.lose(&host, now)
@@ -281,14 +283,14 @@ impl Watcher {
     /// Requests an immediate renewal of this station's registration, which shows whether others
     /// could have renewed.
     fn ask_for_proof(&mut self) {
-        // Failed writes are retried anyway.
+        // No request is needed while writes fail, because they are retried anyway.
         if !self.link.is_failing() && self.proof_asked.is_none_or(|asked| PROOF_PAUSE <= asked.elapsed()) {
             self.proof_asked = Some(Instant::now());
             self.link.renew_now.notify_one();
         }
     }
 
-    /// Time of storage of a message that is found now.
+    /// Storage time of a message that the current poll found.
     fn renewal(&self) -> Renewal {
         Renewal::found(self.looked, Instant::now())
     }
@@ -308,8 +310,8 @@ impl Watcher {
     }
 }
 
-/// Events buffered for a slow reader. A slower one makes the watch read the directory again in the
-/// end.
+/// Events buffered for a slow reader. If the buffer stays full, the watch waits, and may have to
+/// read the whole directory again.
 const BUFFER: usize = 1024;
 
 /// Wait for a response before the message counts as lost: several round trips around the Earth (0.3
@@ -319,16 +321,16 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 /// Entries of one read.
 const STRETCH: usize = 512;
 
-/// Interval of polls. A renewal is known only to lie between two polls, so the end of a lease is
-/// known so much later. A directory may be late by a second; the other half of it is for round
-/// trips.
+/// Interval of polls. Only the two polls around a renewal are known, so the end of a lease is known
+/// up to one interval late. [`Engine::register`](crate::Engine::register) allows a delay of one
+/// second; the other half second is for round trips.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Reads of keys at a time: for a site of a thousand stations, four round trips.
 const ASKED_AT_ONCE: usize = 256;
 
-/// Shortest time between two immediate renewals. Leases of messages that one poll found end
-/// together.
+/// Shortest time between two immediate renewals. The leases of all messages that one poll found end
+/// at the same time, so one renewal serves for all.
 const PROOF_PAUSE: Duration = Duration::from_millis(100);
 
 /// Interval of checks of the bucket, long enough for ten thousand watches.

@@ -1,9 +1,9 @@
-//! Whether the directory takes writes, and so whether a missing renewal of a peer is a loss;
-//! without clock and connection.
+//! Detects whether the directory accepts writes, and so whether a missing renewal of a peer is a
+//! loss. Pure: uses no clock and no connection.
 //!
 //! A server answers reads without a quorum, or with a full disk, while no station can renew its
-//! lease. So a lease that ended is a loss only if the directory accepted a write of this station
-//! after that. After an outage, every other station first gets the time to renew.
+//! lease. So the end of a lease is a loss only if the directory accepted a write of this station
+//! after that end. After an outage, every other station first gets the time to renew.
 
 use std::time::Duration;
 
@@ -16,8 +16,7 @@ pub(super) struct Writes {
     /// Registrations of this engine that are renewed. Without one, the writes of other stations
     /// count.
     registrations: usize,
-    /// The longest time from when the directory takes writes again until every live station has
-    /// renewed.
+    /// Longest time that live stations need to renew after the directory accepts writes again.
     return_max: Duration,
 }
 
@@ -54,17 +53,18 @@ pub(super) enum Silence {
 impl Writes {
     /// `deadline` is the longest wait for one response of a server.
     pub(super) fn new(deadline: Duration) -> Self {
-        // A renewal that hangs when the directory accepts writes again ends within one deadline,
-        // and the next one within another.
+        // When the directory accepts writes again, a pending renewal ends within one deadline, and
+        // the next renewal within a second one.
         Self { state: State::Unknown, registrations: 0, return_max: 2 * deadline }
     }
 
-    /// Records that an own registration of `ttl` was stored. Its write began at `began`.
+    /// Records that a registration of this engine with the lease `ttl` was stored. Its write began
+    /// at `began`.
     pub(super) fn stored(&mut self, began: Instant, ttl: Duration) {
         self.taken(began, ttl);
     }
 
-    /// Records that an own registration was not stored. Its write began at `began`.
+    /// Records that a registration of this engine was not stored. Its write began at `began`.
     pub(super) fn failed(&mut self, began: Instant, why: String) {
         let since = match self.state {
             State::Failing { since, .. } => since,
@@ -83,8 +83,8 @@ impl Writes {
         self.registrations -= 1;
     }
 
-    /// Records that a registration of another station, of `ttl`, was stored at `at` or later.
-    /// Returns whether it counts.
+    /// Records that a registration of another station, with the lease `ttl`, was stored at `at` or
+    /// later. Returns whether it is used: only while this engine has no registration.
     pub(super) fn seen(&mut self, at: Instant, ttl: Duration) -> bool {
         if 0 < self.registrations {
             return false;
@@ -110,7 +110,8 @@ impl Writes {
         matches!(self.state, State::Taken { last, .. } if last + ttl / 2 < now)
     }
 
-    /// Returns since when writes fail, and the newest error; `None` if they do not fail.
+    /// Returns the start of the first failed write, and the newest error; `None` if they do not
+    /// fail.
     pub(super) fn failing(&self) -> Option<(Instant, &str)> {
         match &self.state {
             State::Failing { since, why } => Some((*since, why)),
@@ -121,8 +122,8 @@ impl Writes {
     fn taken(&mut self, began: Instant, ttl: Duration) {
         self.state = match self.state {
             State::Unknown => State::Taken { since: None, last: began },
-            // A registration is renewed after a third of its lease. A longer pause may hide an
-            // outage.
+            // A registration is renewed after a third of its lease. A pause longer than that may
+            // hide an outage.
             State::Taken { since, last } if began <= last + 2 * ttl / 3 => {
                 State::Taken { since, last: last.max(began) }
             }

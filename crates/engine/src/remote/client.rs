@@ -58,15 +58,16 @@ impl Client {
         self.deadline
     }
 
-    /// Appends lines. A lost request is repeated, which stores nothing twice. Returns the time for
-    /// which the station wants no further append.
+    /// Appends lines. A lost request is repeated, which stores nothing twice. Returns the wait that
+    /// the station requires before the next append.
     pub(super) async fn append(&self, body: Bytes) -> Result<Duration, Error> {
         let seconds = u32::try_from(body.len() / BYTES_PER_S).expect("a body has some megabytes");
         let until = Instant::now() + self.deadline + seconds * Duration::from_secs(1);
         let content_type = "application/x-ndjson";
         let ask = Ask { method: Method::POST, path: "records", content_type, body, ..Ask::default() };
         let answer = self.ask(&ask, until).await.map_err(Trouble::of_append)?;
-        // The head shows that the records are stored, whatever follows.
+        // The head of the response confirms that the records are stored, so an unreadable body is
+        // ignored.
         let EngineAppended { wait_s, .. } = answer.json(until).await.unwrap_or_default();
         Ok(Duration::try_from_secs_f64(wait_s).unwrap_or_default().min(PACE_MAX))
     }
@@ -75,11 +76,12 @@ impl Client {
     /// if the station has just closed a kept connection: every request of this protocol may be
     /// repeated.
     ///
-    /// The head of the response has arrived by `until`.
+    /// Waits for the head of the response until `until`, at the latest.
     pub(super) async fn ask(&self, ask: &Ask<'_>, until: Instant) -> Result<Answer, Trouble> {
         match self.ask_once(ask, until).await {
             Err(Trouble::Lost(why)) if Instant::now() < until => match self.ask_once(ask, until).await {
-                // The first request may have arrived.
+                // If only the second attempt failed to connect, the station may still have received
+                // the first request.
                 Err(Trouble::Unreached(_)) => Err(Trouble::Lost(why)),
                 second => second,
             },
@@ -203,8 +205,8 @@ impl Trouble {
     }
 }
 
-/// Error of a response without a known kind: it is from a proxy before the engine, or from another
-/// server.
+/// Error of a response without a known kind: the response is from a proxy in front of the station,
+/// or from a different server.
 fn unexplained(status: StatusCode, other: fn(String) -> Error) -> Error {
     let why = format!("the answer is {status}");
     match status {
@@ -213,7 +215,7 @@ fn unexplained(status: StatusCode, other: fn(String) -> Error) -> Error {
         }
         // A request that is too large for a proxy can be sent in parts.
         StatusCode::PAYLOAD_TOO_LARGE => Error::Invalid(why),
-        // A misconfigured proxy means nothing for the records.
+        // The cause is probably a misconfigured proxy, so the records are not refused.
         _ if status.is_client_error() => Error::Unavailable(why),
         _ => other(why),
     }
@@ -237,16 +239,18 @@ pub(super) fn escaped(text: &str) -> String {
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-/// A host that does not accept a connection within this time is unreachable.
+/// A host that does not accept a connection within this time counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Kept connections. A station sends one request after the other, except for its lease.
+/// Number of idle connections that are kept. A station sends one request after the other; only the
+/// requests of its lease are concurrent.
 const IDLE_CONNECTIONS: usize = 2;
 
 /// Wait after a 429 without `Retry-After`.
 const PACE: Duration = Duration::from_secs(5);
 
-/// Longest wait that a station can impose. Its budgets refill a batch within a minute.
+/// Longest wait that a station can impose. The budgets of a station refill enough for a batch
+/// within a minute.
 const PACE_MAX: Duration = Duration::from_mins(5);
 
 /// Slowest connection on which an append still succeeds.

@@ -11,7 +11,8 @@ use super::client::{Client, Trouble};
 use crate::Error;
 use crate::wire::EVENT_BYTES_MAX;
 
-/// An item of a stream, with the memory of its line until it is read.
+/// An item of a stream, and the permit for the bytes of its line, which are released when the item
+/// is read.
 pub(super) type Item<T> = (Result<T, Error>, Option<OwnedSemaphorePermit>);
 
 /// Request of a stream, and the parser of its lines.
@@ -24,8 +25,7 @@ pub(super) struct Follower<T> {
 }
 
 impl<T> Follower<T> {
-    /// Forwards items until the connection is lost or reports an error that ends it. Returns that
-    /// error.
+    /// Forwards items until the connection is lost or an error ends the stream. Returns the error.
     pub(super) async fn run(
         self,
         client: &Client,
@@ -75,11 +75,12 @@ impl Drop for Opening {
     }
 }
 
-/// Three empty lines of the other station (one every 2 s), and a second for the network.
+/// Longest time without bytes on a live connection: the other station sends an empty line every 2
+/// s, so three lines and one second for the network.
 const SILENCE_MAX: Duration = Duration::from_secs(7);
 
-/// Most items of a stream that wait for their reader. Then the connection waits, and then the
-/// station.
+/// Largest number of items of a stream that wait for their reader. If it is reached, the connection
+/// is not read, and then the station stops sending.
 pub(super) const ITEMS: usize = 64;
 
 /// Most bytes of waiting lines, two of the longest. So a host cannot fill 64 streams with 64 such

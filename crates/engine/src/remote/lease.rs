@@ -15,7 +15,7 @@ use super::client::{Client, Trouble, escaped};
 use super::link::Link;
 use crate::{Error, Lease, LeaseState};
 
-/// The newest registration of this engine. An older one never registers again.
+/// The newest registration of this engine. An older registration never registers again.
 #[derive(Clone, Default)]
 pub(super) struct Newest {
     given: Arc<AtomicU64>,
@@ -44,7 +44,7 @@ pub(super) struct RemoteLease {
     _link: Arc<Link>,
 }
 
-/// Marks a lease as lapsed when its renewal ends, also after a panic.
+/// Marks a valid lease as lapsed when its renewing task ends, also after a panic.
 struct Lapsing(Arc<Mutex<LeaseState>>);
 
 impl Drop for Lapsing {
@@ -101,7 +101,7 @@ impl Holder {
     }
 
     async fn renew_until(mut self, mut ended: oneshot::Receiver<()>) {
-        // A third: two renewals may fail before the lease expires.
+        // Renew after a third of the lease, so that two renewals may fail before the lease expires.
         let period = self.ttl / 3;
         let mut wait = period;
         let mut renewed = Instant::now();

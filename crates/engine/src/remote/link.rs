@@ -10,12 +10,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{Error, TaskStatus};
 
-/// The engine and all that it returned hold this; tasks that run here do not.
+/// The thread and the runtime of one engine. The engine, its leases and its streams share this
+/// value; tasks on the runtime do not, so that they cannot keep it alive.
 pub(super) struct Link {
     handle: Handle,
     /// Dropping it stops the thread.
     stop: Option<oneshot::Sender<()>>,
-    /// Requests that must be sent before the thread ends hold clones of it.
+    /// Each request that must be sent before the thread ends has a clone of this sender.
     leaving: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     /// Status of the thread.
@@ -35,11 +36,12 @@ impl Link {
         let ours = Arc::clone(&task);
         let work = move || {
             runtime.block_on(ours.watch(async {
-                // Nothing is ever sent. The receivers end with their senders.
+                // No message is ever sent on these channels: a receiver returns when its senders
+                // are dropped.
                 let _ = stopped.await;
                 let _ = tokio::time::timeout(LEAVE_LIMIT, left.recv()).await;
             }));
-            // Resolving a name may take long.
+            // Do not wait for blocking work, because the resolution of a name may take long.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("remote".into()).spawn(work).map_err(unavailable)?;
@@ -76,7 +78,7 @@ impl Drop for Link {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != thread::current().id()
         {
-            // The panic hook has reported a panic of the thread.
+            // If the thread panicked, the panic hook has reported it already.
             let _ = thread.join();
         }
     }

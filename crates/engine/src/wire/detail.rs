@@ -19,8 +19,7 @@ pub fn is_sound_detail(detail: &str) -> bool {
     is_object && depth(detail) <= DETAIL_DEPTH_MAX && serde_json::from_str::<Value>(detail).is_ok()
 }
 
-/// Most brackets and braces of a JSON text that are open at once. For any other text, the number
-/// has no meaning.
+/// Greatest depth of nesting of a JSON text. The result has no meaning for a text that is not JSON.
 fn depth(text: &str) -> usize {
     let (mut open, mut most, mut in_string, mut escaped) = (0_usize, 0, false, false);
     for byte in text.bytes() {

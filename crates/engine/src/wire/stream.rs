@@ -14,8 +14,8 @@ pub const PLACED_BYTES_MAX: usize = RECORD_BYTES_MAX + 100;
 /// Longest line of a watch, in bytes.
 pub const EVENT_BYTES_MAX: usize = ENTRY_BYTES_MAX;
 
-/// Request header, with its value, of a caller that reads `{"removed": host}` in a watch. Other
-/// callers get `{"down": host}` instead.
+/// Name and value of a request header: the caller can read the event `{"removed": host}` in a
+/// watch. Other callers get `{"down": host}` instead.
 pub const EVENTS: (&str, &str) = ("barograph-events", "removed");
 
 /// Longest text of an error, in bytes: a sentence that may contain a name longer than permitted.
@@ -54,7 +54,7 @@ pub fn error_text(error: &Error) -> String {
     let (kind, sentence) = match error {
         Error::Unknown(why) => ("unknown", why.clone()),
         Error::Denied(why) => ("denied", why.clone()),
-        // `Retry-After` has the wait (docs/spec/engine.md §6).
+        // The wait is in the header `Retry-After`, not here (docs/spec/engine.md §6).
         Error::Unavailable(why) | Error::Throttled { why, .. } => ("unavailable", why.clone()),
         Error::Corrupt(why) => ("corrupt", why.clone()),
         Error::TooOld(why) => ("too_old", why.clone()),
@@ -76,7 +76,7 @@ pub fn error_text(error: &Error) -> String {
 #[must_use]
 pub fn read_error(text: &[u8]) -> Option<Error> {
     let json: ErrorJson<'_> = read("error", text, ERROR_BYTES_MAX).ok()?;
-    // The text is from a peer, and goes to logs and terminals.
+    // Clean the text, because it is from a peer and is written to logs and terminals.
     let why: String = json.error.chars().take(SENTENCE_CHARS_MAX).filter(|c| !c.is_control()).collect();
     Some(match &*json.kind {
         "unknown" => Error::Unknown(why),
@@ -131,7 +131,7 @@ pub fn next_text(next: Option<Cursor>) -> String {
     text(&NextJson { next: next.map(|cursor| cursor.0) })
 }
 
-/// Reads the last line of a page; `None` if it is another line.
+/// Reads the last line of a page; `None` if the line is not the last one.
 #[must_use]
 pub fn read_next(line: &[u8]) -> Option<Option<Cursor>> {
     // `next` must be present; a record has no such key.
@@ -246,7 +246,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any pieces give the same lines.
+        /// The lines do not depend on how the bytes are split.
         #[test]
         fn lines_do_not_depend_on_pieces(
             text in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200),
@@ -270,7 +270,7 @@ mod tests {
             let _ = (read_event(&bytes), read_placed(&bytes), read_next(&bytes), read_error(&bytes));
         }
 
-        /// Texts similar to lines.
+        /// Random texts that resemble the lines of a stream.
         #[test]
         fn near_lines_hold(
             head in r#"(\{"up":|\{"down":|\{"removed":|"synced|\{"cursor":[0-9]{1,20},"record":|\{"next":|\{"error":)"#,

@@ -1,4 +1,4 @@
-//! Records that other stations forward: stored or not, none leaves a gap.
+//! Records that other stations forward: each counts as seen, stored or not, so that no gap remains.
 
 use std::time::{Duration, SystemTime};
 
@@ -90,7 +90,8 @@ async fn a_station_passes_over_numbers_of_its_own_sequence() {
 
     let nobody = Record::passing_over(&name("nobody"), 2, 3);
     assert_eq!((nobody.passes_over(), nobody.is_own()), (Some((2, 3)), false));
-    // A record of the station's own is an ordinary record, whatever its detail.
+    // A record of the station's own is an ordinary record, even if its detail looks like that of a
+    // marker.
     let own = Record { detail: nobody.detail.clone(), ..record(3) };
     assert_eq!(own.passes_over(), None);
     for detail in ["{\"passes_over_from\":0}", "{\"passes_over_from\":4}", "{\"passes_over_from\":x}", ""] {
@@ -121,7 +122,7 @@ async fn gaps_without_end_are_refused_one_by_one() {
     assert_eq!(engine.next_seq(&name("north")).await, Ok(2 * 10_001 + 1), "10 000 gaps and no more");
 }
 
-/// Records of `origin`, each of a series of its own.
+/// Records of `origin`, each in a different series.
 fn series_each(origin: &str, seqs: std::ops::RangeInclusive<u64>) -> Vec<Record> {
     let of = |seq: u64| Record {
         origin: name(origin),
@@ -137,7 +138,7 @@ async fn series_without_end_of_one_member_leave_room_for_the_others() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     engine.absorb(&series_each("south", 1..=10_000)).await.unwrap();
-    // An eighth of a hundred thousand.
+    // The member `south` may have 12 500 series, an eighth of the default limit.
     assert_eq!(engine.absorb(&series_each("south", 10_001..=13_000)).await, Ok(absorbed(2500, 0, 500)));
     assert_eq!(engine.watermark(&name("south")).await, Ok(13_000));
     assert_eq!(engine.absorb(&series_each("east", 1..=20)).await, Ok(absorbed(20, 0, 0)));
@@ -169,7 +170,7 @@ async fn what_the_bound_of_series_costs_members_is_counted_by_cause() {
         assert_eq!(engine.absorb(&beyond).await, Ok(absorbed(0, 0, 2)));
         let expected = NotKept { series: share, member_series: 2, ..NotKept::default() };
         assert_eq!(engine.statistics().not_kept, expected, "of {series_max}");
-        // The rest is left to the station itself.
+        // The remaining series are reserved for the station itself.
         engine.append(&series_each("here", 1..=1)).await.unwrap();
     }
 }

@@ -1,12 +1,13 @@
-//! Numbers near the end of a sequence: no single record uses up a name, and an archive in which one
-//! did continues.
+//! Numbers near the end of a sequence: no single record uses up the sequence of a station, and an
+//! archive with a used-up sequence works again.
 
 use barograph_engine::{Engine as _, Error, Record};
 use rusqlite::Connection;
 
 use crate::{name, open, record, records, stored_seqs};
 
-/// The number that a stolen token could use; five numbers are left above it.
+/// A number near the end of a sequence, which the holder of a stolen token could write; five
+/// numbers are left above it.
 const BURNT: u64 = Record::SEQ_MAX - 5;
 
 fn at(seq: u64) -> Record {
@@ -28,7 +29,7 @@ async fn one_record_does_not_use_up_a_sequence() {
     assert_eq!(engine.next_seq(&north).await, Ok(11));
     assert_eq!(engine.watermark(&north).await, Ok(10));
 
-    // The furthest jump leaves as many numbers again.
+    // The largest permitted jump leaves half of all numbers unused.
     let jump = Record::SEQ_JUMP_MAX;
     assert_eq!(engine.absorb(&[at(jump)]).await.unwrap().stored, 1);
     assert_eq!(engine.next_seq(&north).await, Ok(jump + 1));
@@ -43,7 +44,7 @@ async fn one_record_does_not_use_up_a_sequence() {
 async fn a_sequence_that_an_earlier_version_let_be_used_up_goes_on() {
     let burn = |sql: &'static str| move |archive: &Connection| archive.execute_batch(sql).unwrap();
     let alone = burn("INSERT INTO held SELECT id, 9007199254740987, 9007199254740992 FROM origin");
-    // A marker that skipped all numbers below, or a station that excluded them.
+    // All numbers below count as seen too: a marker skipped them, or the station excluded them.
     let together = burn("UPDATE held SET last = 9007199254740992");
     let ways: [&dyn Fn(&Connection); 2] = [&alone, &together];
     for way in ways {

@@ -48,8 +48,8 @@ async fn nothing_acknowledged_is_lost_by_kill_9() {
     assert!(KILLS * BATCH < acknowledged.len() as u64, "the child hardly got to work");
 }
 
-/// Runs the child until it acknowledged `wanted` batches and `pause` more passed. Returns the
-/// acknowledged sequence numbers.
+/// Runs the child until it has acknowledged `wanted` batches and the time `pause` has passed after
+/// that. Returns the acknowledged sequence numbers.
 fn append_until_killed(directory: &Path, wanted: u64, pause: Duration) -> Vec<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "crash::child_appends_until_it_is_killed", "--nocapture"])
@@ -64,7 +64,7 @@ fn append_until_killed(directory: &Path, wanted: u64, pause: Duration) -> Vec<u6
     let mut batches = 0;
     let mut note = |line: Vec<u8>| {
         let line = String::from_utf8(line).unwrap();
-        // A line that the kill cut short lacks its end mark.
+        // Ignore a line without its end mark: the kill cut it short.
         if let Some(first) = line.strip_prefix("acknowledged ").and_then(|rest| rest.strip_suffix(" .")) {
             let first = first.parse::<u64>().unwrap();
             acknowledged.extend(first..first + BATCH);
@@ -98,8 +98,9 @@ fn append_until_killed(directory: &Path, wanted: u64, pause: Duration) -> Vec<u6
     acknowledged
 }
 
-/// Not a test by itself, but the child of the test above. Four tasks append and overtake each
-/// other. They begin with records that may be missing, like a station with a spool.
+/// The child process of the test above, not a test by itself. Four tasks append concurrently and
+/// overtake each other. The tasks begin by repeating records that may be missing, like a station
+/// with a spool.
 #[tokio::test]
 async fn child_appends_until_it_is_killed() {
     let Some(directory) = std::env::var_os(ARCHIVE) else { return };
@@ -110,7 +111,7 @@ async fn child_appends_until_it_is_killed() {
     let tasks = (0..4).map(|task| {
         let engine = Arc::clone(&engine);
         tokio::spawn(async move {
-            // An end, in case the parent does not kill it.
+            // End after a limited time, in case the parent does not kill this process.
             for batch in 0..10_000 {
                 let first = start + (4 * batch + task) * BATCH;
                 engine.append(&records(first..=first + BATCH - 1)).await.unwrap();

@@ -79,7 +79,7 @@ async fn damage_found_while_reading_is_an_error_and_no_panic() {
     assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
 }
 
-/// Counters that went back give a record the position of another.
+/// If the stored counters are too low, a new record gets the position of an existing one.
 #[tokio::test]
 async fn keys_that_contradict_each_other_are_damage() {
     let directory = tempfile::tempdir().unwrap();
@@ -127,7 +127,8 @@ async fn a_log_cut_or_damaged_anywhere_leaves_the_commits_before() {
     assert!(seen.contains(&(BATCHES * EACH)) && 4 < seen.len(), "the cuts all fell alike: {seen:?}");
 }
 
-/// Files of an archive after its station was killed: one has the schema, the log has all records.
+/// Files of an archive after its station was killed: the database file has only the schema, and the
+/// log has all records.
 async fn crashed(batches: u64, each: u64) -> (tempfile::TempDir, PathBuf, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()));

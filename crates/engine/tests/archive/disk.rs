@@ -92,7 +92,7 @@ async fn a_full_disk_refuses_whole_batches_and_recovers() {
     assert_eq!(stored_seqs(&engine).await, (1..=50 * (acknowledged + 1)).collect::<Vec<_>>());
 }
 
-/// An older archive, too, needs space for the index of its log.
+/// An existing archive also needs space for the index of its log.
 #[test]
 fn a_full_disk_at_the_start_says_what_to_free() {
     let directory = tempfile::tempdir().unwrap();

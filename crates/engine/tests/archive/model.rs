@@ -1,4 +1,4 @@
-//! Any order of appends, restarts and retention leaves the same records as a set.
+//! Any order of appends, restarts and retention leaves the same records as a model, which is a set.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -72,7 +72,7 @@ async fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let keeps_few = Config { keep, ..config(directory.path()) };
                 let removed = Local::open(keeps_few).unwrap().sweep().await.unwrap();
                 let before = kept.len();
-                // A record is as many seconds old as its number is below the highest.
+                // The age of a record, in seconds, is the highest number minus its own number.
                 let newest = kept.iter().map(|(_, seq)| *seq).max().unwrap_or(0);
                 kept.retain(|(_, seq)| newest <= seq + KEPT_S);
                 prop_assert_eq!(removed, (before - kept.len()) as u64);

@@ -32,7 +32,8 @@ async fn what_was_acknowledged_survives_a_power_failure_and_what_was_not_synced_
             let from = first + 20 * batch + 1;
             engine.append(&records(from..=from + 19)).await.unwrap();
         }
-        // A control file that was not synced.
+        // A file that is not synced: if it survives, the disk did not lose power and the test shows
+        // nothing.
         let control = path.join(format!("control{round}"));
         fs::File::create(&control).unwrap().write_all(b"not synced").unwrap();
         disk.fail().unwrap();
@@ -64,7 +65,7 @@ async fn a_disk_that_does_not_answer_is_not_reported_as_damage() {
         assert!(sentence.contains("does not answer"), "append {attempt}: {sentence}");
         assert!(sentence.contains("restart") && !sentence.contains("backup"), "append {attempt}: {sentence}");
         assert_eq!(engine.statistics().last_error, Some(refused));
-        // Pages in memory can still be read.
+        // Pages that are in memory can still be read while the disk returns errors.
         let read = engine.history(&record(1).series, &Range::newest(1000)).await;
         assert!(!matches!(read, Err(Error::Corrupt(_))), "read {attempt}: {read:?}");
     }

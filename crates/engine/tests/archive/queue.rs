@@ -13,7 +13,7 @@ async fn a_trickle_shares_its_commits() {
     let directory = tempfile::tempdir().unwrap();
     let commit_interval = Duration::from_secs(2);
     let engine = Local::open(Config { commit_interval, ..config(directory.path()) }).unwrap();
-    // The interval is over at the first append, which is committed at once.
+    // No commit came before, so the first append does not wait for the commit interval.
     engine.append(&[record(1)]).await.unwrap();
     assert_eq!(engine.statistics().commits, 1);
     let batches: Vec<_> = (2..=20).map(|seq| [record(seq)]).collect();
@@ -115,7 +115,7 @@ async fn many_origins_that_count_wrongly_are_refused() {
         let origin = name(&format!("origin{origin}"));
         (1..=count).map(|i| Record { origin: origin.clone(), ..record(2 * i) }).collect()
     };
-    // Each stays within the limits of one origin.
+    // Each of these origins has no more gaps than one origin may have.
     for origin in 0..11 {
         engine.append(&odd(origin, 10_000)).await.unwrap();
     }

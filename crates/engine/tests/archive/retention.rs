@@ -39,8 +39,8 @@ async fn old_records_go_and_the_watermark_stays() {
     assert_eq!(stored_seqs(&engine).await, [1, 3]);
     assert_eq!((engine.statistics().records, engine.statistics().series), (2, 1));
 
-    // The third record of the page was removed, and with it the position at which the next page
-    // begins.
+    // The third record of the page was removed, so the cursor of the next page refers to a removed
+    // record.
     let next = Range { after: oldest.next, ..Range::newest(3) };
     let gone = engine.history(&series("aged"), &next).await;
     assert!(matches!(gone, Err(Error::TooOld(_))), "{gone:?}");
@@ -82,7 +82,7 @@ async fn a_clock_far_ahead_of_the_records_removes_none() {
     let keeps_all = Local::open(config(directory.path())).unwrap();
     keeps_all.append(&old).await.unwrap();
     drop(keeps_all);
-    // As if the clock were 980 days ahead of all records, and labelled new ones.
+    // The clock seems to be 980 days ahead of all records, and new records get its labels.
     let keep = Duration::from_secs(10 * 86_400);
     let engine = Local::open(Config { keep, ..config(directory.path()) }).unwrap();
     assert_eq!(engine.sweep().await, Ok(2), "what is old by the labels themselves");
@@ -129,8 +129,8 @@ async fn a_full_archive_loses_of_those_who_take_too_much() {
     const LIMIT: u64 = 1 << 20;
     let directory = tempfile::tempdir().unwrap();
     let engine = Local::open(config(directory.path())).unwrap();
-    // Records of the station and of a member, then a flood of another with some of the station's in
-    // between.
+    // Records of the station and of a member, then very many records of a different member, mixed
+    // with a few of the station.
     for origin in ["host", "south"] {
         engine.absorb(&(1..=1000).map(|seq| of(origin, seq)).collect::<Vec<_>>()).await.unwrap();
     }
@@ -185,7 +185,7 @@ async fn a_full_archive_loses_of_those_whose_records_are_long() {
     }
 }
 
-/// The names of a series count with their bytes in the file, and go with its last record.
+/// The names of a series count with their bytes in the file, and are removed with its last record.
 #[tokio::test]
 async fn a_full_archive_loses_of_those_whose_series_have_long_names() {
     const KEPT: u64 = 6000;
@@ -222,7 +222,7 @@ async fn a_full_archive_loses_of_those_whose_series_have_long_names() {
     assert_eq!(engine.statistics().series, series, "a series goes with its last record");
 }
 
-/// A record between removed ones counts only as one in the estimate.
+/// The estimate counts a record as one, even if all records around it were removed.
 #[tokio::test]
 async fn a_full_archive_loses_nothing_of_those_who_are_thinly_spread() {
     const ONE_IN: u64 = 15;
@@ -236,7 +236,7 @@ async fn a_full_archive_loses_nothing_of_those_who_are_thinly_spread() {
         });
         engine.absorb(&records.collect::<Vec<_>>()).await.unwrap();
     }
-    // The thin origin has a quarter of the limit: half of an even share.
+    // The origin `thin` uses a quarter of the limit, which is half of an even share.
     let limit = engine.statistics().bytes / 4;
     drop(engine);
     let engine = Local::open(Config { keep_bytes: limit, ..config(directory.path()) }).unwrap();
@@ -248,7 +248,8 @@ async fn a_full_archive_loses_nothing_of_those_who_are_thinly_spread() {
     assert!(6000 < left.len() as u64 - thin, "{} left", left.len());
 }
 
-/// No caller requests retention here, and the first run ends before the archive is too large.
+/// An archive above its limit starts retention before the next minute. The test does not request
+/// retention, and the first run ends before the archive is too large.
 #[tokio::test]
 async fn an_archive_that_outgrows_its_limit_does_not_wait_for_the_minute() {
     const LIMIT: u64 = 1 << 20;
@@ -261,7 +262,7 @@ async fn an_archive_that_outgrows_its_limit_does_not_wait_for_the_minute() {
     while appended < 40_000 || appended == engine.statistics().records {
         engine.append(&records(appended + 1..=appended + 1000)).await.unwrap();
         appended += 1000;
-        // The next run that does not depend on the size is due in a minute.
+        // The deadline is before the next regular run, which starts after a minute.
         assert!(std::time::Instant::now() < deadline, "{appended} appended, and none removed");
     }
 }

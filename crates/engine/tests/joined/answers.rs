@@ -54,7 +54,8 @@ async fn the_newest_of_all_come_from_both_archives_once() {
     let of_north = Selector { source: Some(name("north")), ..Selector::default() };
     assert_eq!(station.joined.latest(&of_north, None, 100).await.unwrap().items.len(), 7);
 
-    // Without the mesh: the station's records, and an error for the rest.
+    // While the mesh is unreachable, a caller gets the station's records, then an error for the
+    // others.
     mesh.go_away(Duration::from_secs(600));
     for limit in [1, 7, 100] {
         let (found, error) = latest(&station.joined, limit).await;
@@ -189,8 +190,8 @@ async fn numbers_that_another_used_are_given_up_and_what_waited_is_counted() {
     let error = statistics.last_error.unwrap().to_string();
     assert!(error.contains("another station writes as north") && error.contains("up to 50"), "{error}");
 
-    // A caller that kept the next number gets an error and must read it again. Stored records can
-    // be repeated as before.
+    // A caller that kept the next number gets an error and must read it again. Records that are
+    // already stored can still be appended again.
     let refused = station.append(&[again(31)]).await;
     assert!(matches!(&refused, Err(Error::Invalid(what)) if what.contains("again")), "{refused:?}");
     station.append(&[again(30)]).await.unwrap();
@@ -214,7 +215,7 @@ async fn a_cloned_station_finds_out_while_it_runs() {
     station.append(&records(1..=20)).await.unwrap();
     station.drained().await;
     assert_eq!(station.joined.statistics().last_error, None);
-    // The other station is ahead.
+    // A second writer with the same name has used numbers up to 5000.
     absorbed(&mesh, records(21..=5000)).await;
     station.until(|joined| joined.statistics().last_error.is_some()).await;
     assert!(matches!(station.append(&[record(21)]).await, Err(Error::Invalid(_))));
@@ -255,7 +256,8 @@ async fn a_station_whose_name_was_burnt_by_an_earlier_version_goes_on() {
     station.drained().await;
     station.append(&records(21..=30)).await.unwrap();
     station.stop().await;
-    // It excluded the numbers that the mesh reported, and used the five that were left.
+    // State that an earlier version left: the station excluded the numbers that the mesh reported,
+    // and used the last five.
     let path = directory.path().join("archive.db");
     let burnt = rusqlite::Connection::open(path).unwrap();
     burnt
@@ -266,7 +268,7 @@ async fn a_station_whose_name_was_burnt_by_an_earlier_version_goes_on() {
         )
         .unwrap();
     drop(burnt);
-    // The five that the mesh never got have the next numbers.
+    // The five records that the mesh never received get the next numbers, 26 to 30.
     let station = Station::start(quick(), directory.path(), &mesh).await;
     assert_eq!(next_seq(&station).await, Ok(31));
     station.append(&records(31..=40)).await.unwrap();
@@ -295,7 +297,8 @@ async fn nothing_that_a_mesh_confirmed_under_a_burnt_number_is_there_twice() {
         )
         .unwrap();
     drop(burnt);
-    // It has the first two of the five, as this version stores them.
+    // The station recorded that the mesh confirmed the first two of these five records. The archive
+    // that the mesh has now holds records 1 to 25.
     let there = mesh::new(kept.path());
     absorbed(&there, records(1..=25)).await;
     let station = Station::start(quick(), directory.path(), &there).await;
@@ -323,8 +326,8 @@ async fn a_station_that_joins_late_brings_what_it_stored_under_burnt_numbers() {
     assert_eq!(station.joined.statistics().spooled, 0);
 }
 
-/// Rows of an archive under numbers that it does not count, as a build between two versions made
-/// them.
+/// Rows of the spool with numbers that the archive does not count as used; a build between two
+/// versions wrote such rows.
 #[tokio::test(start_paused = true)]
 async fn no_number_above_the_bound_waits_for_ever() {
     let ([directory, _archive], mesh, station) = fresh().await;

@@ -39,7 +39,7 @@ async fn a_mesh_that_sets_a_pace_is_followed_steadily_and_is_no_fault() {
     let [station, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
     let began = Instant::now();
-    // Its rate limit is used up for 20 s.
+    // The mesh accepts no record for 20 s, because its rate limit is used up.
     *mesh.pace.lock().unwrap() = Some((200.0, began + Duration::from_secs(20)));
     let station = Station::start(quick(), station.path(), &mesh).await;
     station.append(&records(1..=10_000)).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_mesh_that_only_ever_asks_to_wait_is_reported() {
         Err(Error::Throttled { why: "too many records".into(), wait: Duration::from_secs(60) })
     });
     let station = Station::start(quick(), station.path(), &mesh).await;
-    // A few records wait at any time.
+    // In normal operation a few records wait for their confirmation.
     station.append(&records(1..=10)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(!station.joined.statistics().is_paced);
@@ -117,7 +117,7 @@ async fn a_mesh_that_lost_its_archive_gets_again_what_is_kept() {
     station.append(&records(1..=300)).await.unwrap();
     station.drained().await;
     *mesh.archive.lock().unwrap() = mesh::new(second.path()).local();
-    // An idle station detects it within half a minute.
+    // An idle station detects the empty archive of the mesh within half a minute.
     tokio::time::sleep(Duration::from_secs(31)).await;
     station
         .until(|joined| joined.statistics().spooled == 0 && joined.statistics().watermark == Some(300))
@@ -133,7 +133,7 @@ async fn what_a_mesh_lost_is_sent_again_once_although_much_else_waits() {
     let station = Station::start(config.clone(), directory.path(), &mesh).await;
     station.append(&records(1..=5000)).await.unwrap();
     station.drained().await;
-    // It returns with an empty archive, while the spool is more than half full.
+    // The mesh returns with an empty archive, while the spool is more than half full.
     mesh.go_away(Duration::from_secs(600));
     *mesh.archive.lock().unwrap() = mesh::new(second.path()).local();
     station.append(&records(5001..=10_000)).await.unwrap();
@@ -150,7 +150,7 @@ async fn what_a_mesh_lost_is_sent_again_once_although_much_else_waits() {
     assert_eq!(*mesh.appended.lock().unwrap(), 11_000, "nothing was sent twice");
     assert_eq!(station.joined.statistics().passed_over, 0);
 
-    // Killed in between, it continues.
+    // A station that is killed while it sends again continues after its restart.
     let third = tempfile::tempdir().unwrap();
     *mesh.archive.lock().unwrap() = mesh::new(third.path()).local();
     station.until(|joined| joined.statistics().watermark.is_some_and(|w| w < 11_000)).await;
@@ -257,7 +257,7 @@ async fn numbers_without_a_record_of_its_own_are_passed_over() {
     assert_eq!(stored(&mesh.local()).await, [1, 4, 7]);
     assert_eq!(station.joined.statistics().spooled, 0);
 
-    // The next process knows at once that the number gets no record.
+    // After a restart, the station treats the missing number at once as one without a record.
     station.append(&[record(10)]).await.unwrap();
     station.stop().await;
     let station = Station::start(quick(), directory.path(), &mesh).await;

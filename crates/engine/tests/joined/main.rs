@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::mesh::{Mesh, open, really};
 
-/// Record of `north` with this number, from which all its values follow.
+/// Record of `north` with the number `seq`. All its values are derived from `seq`.
 fn record(seq: u64) -> Record {
     barograph_testkit::record("north", &format!("target{}", seq % 7), seq)
 }
@@ -72,7 +72,7 @@ impl Station {
         while !done(&self.joined) {
             assert!(began.elapsed() < LIMIT, "still {:?}", self.joined.statistics());
             tokio::time::sleep(Duration::from_millis(200)).await;
-            // A moment of real time, in which a paused clock stands still.
+            // Waits briefly in real time; a paused clock does not advance meanwhile.
             tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(1))).await.unwrap();
         }
     }

@@ -45,7 +45,7 @@ pub(crate) struct Failing {
     pub(crate) judge: fn(&Record) -> Result<(), Error>,
     /// Records of appends that reached the engine. Repetitions count again.
     pub(crate) appended: Mutex<u64>,
-    /// Watermark and next number that it reports, whatever it has.
+    /// Number that it reports as watermark and as next number, instead of the real ones.
     pub(crate) number: Mutex<Option<u64>>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn config(directory: &Path) -> Config {
     Config { commit_interval: Duration::ZERO, keep: Duration::MAX, ..Config::new(directory) }
 }
 
-/// Runs work with an archive in real time, while a paused clock stands still.
+/// Runs work with an archive in real time, while a paused clock does not advance.
 pub(crate) async fn really<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     static REAL: LazyLock<Runtime> =
         LazyLock::new(|| Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());

@@ -30,7 +30,7 @@ async fn a_full_spool_acknowledges_no_more_until_the_mesh_is_back() {
     station.append(&records(1..=100)).await.unwrap();
     let statistics = station.joined.statistics();
     assert_eq!((statistics.spooled, statistics.is_full, statistics.turned_away), (100, true, 3));
-    // It is as full after a restart, while the mesh is still away.
+    // The spool is as full after a restart, while the mesh is still unreachable.
     station.stop().await;
     let station = Station::start(config, directory.path(), &mesh).await;
     assert_eq!(station.joined.statistics().spooled, 100);
@@ -58,8 +58,8 @@ async fn retention_removes_nothing_that_waits() {
     station.append(&records(5001..=15_000)).await.unwrap();
     station.stop().await;
 
-    // Space for a page, and time for a quarter of an hour of records: only records that the mesh
-    // has are removed.
+    // Limits of one page of space and of a quarter of an hour: even then, retention removes only
+    // records that the mesh has.
     for (keep_bytes, keep) in [(4096, Duration::MAX), (1 << 30, Duration::from_secs(900))] {
         let station = Station::over(quick(), local(keep_bytes, keep), &mesh).await;
         station.joined.local().sweep().await.unwrap();
@@ -99,7 +99,8 @@ async fn a_station_that_joins_late_brings_its_newest_records() {
     assert_eq!(stored(&mesh.local()).await, (901..=1150).collect::<Vec<_>>());
     station.stop().await;
 
-    // Under another name it is another station, and records of the first one stay where they are.
+    // With a different name this is a different station, and the records of the first name are not
+    // forwarded.
     let renamed = JoinedConfig { host: name("renamed"), ..quick() };
     let station = Station::start(renamed, directory.path(), &mesh).await;
     assert_eq!(station.joined.statistics().spooled, 0);
@@ -113,7 +114,7 @@ async fn a_restart_while_much_is_sent_again_takes_no_room_and_leaves_nothing_out
     let station = Station::start(config.clone(), directory.path(), &mesh).await;
     station.append(&records(1..=600)).await.unwrap();
     station.drained().await;
-    // It has lost its archive, and accepts nothing for a while.
+    // The mesh has lost its archive, and accepts no records for an hour.
     *mesh.archive.lock().unwrap() = mesh::new(second.path()).local();
     *mesh.pace.lock().unwrap() = Some((1e6, tokio::time::Instant::now() + Duration::from_secs(3600)));
     station.until(|joined| joined.statistics().spooled == 600).await;

@@ -45,7 +45,8 @@ async fn the_records_of_the_archives_own_station_are_in_the_stream() {
     assert!(seqs.into_iter().eq(1..=40));
 }
 
-/// The station processes what its archive reads, and is not ready for that from the start.
+/// An archiver that is prepared reads nothing before `begin`: the station processes the records
+/// that its archive reads, and is not ready for them at first.
 #[tokio::test]
 async fn an_archive_reads_nothing_before_it_begins() {
     let directory = tempfile::tempdir().unwrap();
@@ -107,8 +108,8 @@ async fn a_stream_made_anew_is_noticed() {
     while next(&mut events).await != Event::Up(entry("south")) {}
 }
 
-/// An archive reports no number that is too small before it has read what the stream had at the
-/// start.
+/// Until an archive has read all that the stream had at the start, it reports no sequence number,
+/// because the number could be too small.
 #[tokio::test]
 async fn an_archive_that_catches_up_gives_no_number() {
     let directory = tempfile::tempdir().unwrap();

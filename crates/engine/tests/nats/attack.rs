@@ -30,8 +30,8 @@ pub(crate) enum Accounts {
 pub(crate) struct Mesh {
     pub(crate) archive: Arc<Nats>,
     pub(crate) archiver: Archiver,
-    /// Renewed all the time: a station without a registration learns from other registrations that
-    /// leases could be renewed.
+    /// A registration that is renewed during the whole test. Stations without a registration of
+    /// their own detect from it that leases could be renewed.
     pub(crate) _lease: Box<dyn Lease>,
     pub(crate) _local: Arc<Local>,
     pub(crate) _directory: tempfile::TempDir,
@@ -61,8 +61,8 @@ impl Mesh {
 
         let attacker = Attacker::new(&server.url, options).await;
         assert_eq!(self.north.shares_account().await, Ok(accounts == Accounts::One));
-        // One inbox of a station does not reveal its next, so a member cannot answer there in an
-        // archive's place.
+        // One inbox of a station does not show the name of the next one, so a member cannot send
+        // responses there as if it were an archive.
         let [one, other] =
             [(); 2].map(|()| attacker.client.new_inbox().rsplit('.').next().unwrap().to_owned());
         assert_ne!(one[..8], other[..8]);
@@ -105,8 +105,8 @@ impl Mesh {
                 let silence = tokio::time::timeout(Duration::from_millis(100), events.next()).await;
                 assert!(silence.is_err(), "{silence:?}");
             }
-            // There, renewals of the victim can be hidden between two polls: it may be down until
-            // the next one that is read.
+            // With one account, the attacker can hide renewals of the victim between two polls. The
+            // victim may then be down until its next renewal that is read.
             Accounts::One => {
                 let own = format!("$KV.barograph_dir.{}", token(SOUTH));
                 let question = json!({ "last_by_subj": own }).to_string();
@@ -141,9 +141,9 @@ impl Mesh {
         reflection::attack(attacker, server, &self.north).await;
     }
 
-    /// A message that may be a response of the servers is not a request. If a server publishes a
-    /// stored text of a station to a request's subject, it may be a request in the name of another
-    /// station. Servers add their headers to it, or remove all.
+    /// A message that may be a response of the servers is not a request. A server may publish text
+    /// that a station stored to the subject of a request; that text could be a request in the name
+    /// of a different station. In such a message servers add their headers or remove all headers.
     async fn answers_are_no_questions(&self, attacker: &Attacker) {
         let north = token(NORTH);
         let mut answers = attacker.client.subscribe(format!("barograph.b.{north}.answers.*")).await.unwrap();
@@ -165,7 +165,7 @@ impl Mesh {
     /// Requests for positions beyond the stream's end do not keep the archive from answering
     /// others.
     async fn questions_beyond_the_end(&self, attacker: &Attacker) {
-        // If each held up the archive, these would take several deadlines.
+        // If each of these requests blocked the archive, the loop would take several deadlines.
         let asked = attacker.questions("watermark", 200, json!({ "origin": SOUTH, "after_place": u64::MAX }));
         let began = Instant::now();
         let victims = async {
@@ -210,8 +210,8 @@ impl Mesh {
             let request = "$JS.API.DIRECT.GET.KV_barograph_dir";
             attacker.client.publish_with_reply(request, victims.clone(), question.into()).await.unwrap();
         }
-        // The stream has the attacker's own messages, and the responses where they reach it. The
-        // archive stores none of them.
+        // The stream has the attacker's own messages, and, where they reach the stream, the
+        // responses. The archive stores none of them.
         let expected = before + if accounts == Accounts::Apart { 2 } else { 4 };
         eventually("the archive's judgement", async || {
             (expected <= self.archiver.statistics().discarded).then_some(())
@@ -240,8 +240,8 @@ impl Mesh {
         assert_eq!(found, [], "a record under another's identity");
     }
 
-    /// Forges entries of the victim, in responses of the server to its key; and leases without an
-    /// end.
+    /// Forges entries of the victim, in responses of the server to its key; also forges
+    /// registrations with leases that never end.
     async fn forged_entries(&self, attacker: &Attacker, events: &mut BoxStream<Event>, accounts: Accounts) {
         let forged = Entry { addresses: vec!["192.0.2.66:6".parse().unwrap()], ..entry(SOUTH) };
         let own = format!("$KV.barograph_dir.{}", token(NORTH));
@@ -268,7 +268,8 @@ impl Mesh {
             attacker.ask(own.clone(), Some(headers), text.clone()).await;
             for no_hdr in [false, true] {
                 get(&own, Some(&victims), no_hdr).await;
-                // Where it reaches the directory, it is stored, as any station can read ...
+                // With one account the forged entry reaches the directory and is stored: any
+                // station can read it.
                 if accounts == Accounts::One {
                     eventually("the bounce", async || {
                         let found = get(&victims, None, false).await.unwrap();
@@ -276,7 +277,7 @@ impl Mesh {
                     })
                     .await;
                 }
-                // ... and the victim overwrites it. Later readers get the victim's entry.
+                // The victim overwrites the forged entry. Later readers get the victim's entry.
                 eventually("the victim's renewal", async || {
                     let found = get(&victims, None, false).await.unwrap();
                     (found.payload == wire::entry_text(&entry(SOUTH)).as_bytes()).then_some(())
@@ -286,7 +287,7 @@ impl Mesh {
             }
         }
         self.endless_leases(attacker).await;
-        // The watch that ran all the time reported none of it.
+        // A watch that ran during the whole attack reported no forged entry.
         let silence = tokio::time::timeout(Duration::from_millis(100), events.next()).await;
         assert!(silence.is_err(), "{silence:?}");
     }
@@ -363,7 +364,7 @@ impl Attacker {
         Self { client, said: said.into() }
     }
 
-    /// Checks that the server denies this.
+    /// Checks that the server denies a publication or a subscription to `subject`.
     async fn cannot(&self, what: &str, subject: &str) {
         if what == "Publish" {
             self.client.publish(subject.to_owned(), "{}".into()).await.unwrap();

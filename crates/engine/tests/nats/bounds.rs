@@ -57,7 +57,7 @@ async fn is_bounded(server: &Server) {
     }
 }
 
-/// Messages that are much longer than their records do not take the archive a commit for each
+/// Messages that are much longer than their records do not make the archive commit once for each
 /// mebibyte.
 #[tokio::test]
 async fn padded_records_do_not_hold_up_those_of_others() {
@@ -131,8 +131,8 @@ async fn dear_questions_of_one_member_hold_up_nobody_else() {
 }
 
 /// With the shipped files, a server keeps nothing for the reply subjects of one member's requests,
-/// so others get their responses. Reply subjects with a wildcard would stay for good, and be
-/// searched for each response.
+/// so others get their responses. Otherwise reply subjects with a wildcard would be kept for ever
+/// and searched for each response.
 #[tokio::test]
 async fn reply_subjects_of_one_member_hold_up_nobody_else() {
     const FLOOD: usize = 40_000;
@@ -196,7 +196,7 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
         attacker.said_any("maximum subscriptions").await.then_some(())
     })
     .await;
-    // Neither a long request to an archive nor any other long message.
+    // The server accepts neither a long request to an archive nor any other long message.
     let inbox = format!("_INBOX_{}.x", token(NORTH));
     let (question, long) = (format!("barograph.a.{}.watermark", token(NORTH)), "x".repeat(21_000));
     let attacker = Attacker::new(&server.url, deployed::certificate_options(directory.path(), NORTH)).await;
@@ -206,7 +206,7 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
         attacker.said_any("maximum payload").await.then_some(())
     })
     .await;
-    // Nor an unlimited number of connections.
+    // The server does not accept an unlimited number of connections of one member.
     let mut connected = Vec::new();
     while let Ok(client) = deployed::certificate_options(directory.path(), NORTH).connect(&server.url).await {
         connected.push(client);
@@ -254,7 +254,7 @@ async fn accounts_bound_what_servers_keep_for_a_member() {
     assert_eq!((&template["subs"], &template["payload"]), (&20.into(), &20480.into()));
 }
 
-/// Only options that every documented version accepts, from 2.12 on.
+/// The shipped configurations use only options that every documented version accepts, from 2.12 on.
 #[test]
 fn every_shipped_server_has_its_bounds() {
     for file in ["single.conf", "n1.conf", "n2.conf", "n3.conf"] {

@@ -55,7 +55,8 @@ async fn what_a_cluster_acknowledged_survives_its_servers() {
         if victims.len() == 1 {
             past(seen + 300).await;
         } else {
-            // Without a majority, no append may be acknowledged. The servers return after a moment.
+            // Without a majority, no append may be acknowledged. The servers start again after a
+            // short time.
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         for victim in victims {
@@ -159,7 +160,8 @@ async fn the_shipped_configurations_are_a_cluster() {
         assert!(lease.is_ok(), "{:?}", lease.err());
     }
 
-    // Only servers may connect to the routes: no station, and no holder of a server's other key.
+    // Only servers may connect to the routes: the routes refuse the certificates of stations and a
+    // server's certificate for clients.
     let refusals =
         || server::log_of(&directory.path().join("n1")).matches("TLS route handshake error").count();
     let mut expected = refusals();
@@ -172,7 +174,7 @@ async fn the_shipped_configurations_are_a_cluster() {
                 directory.path().join(format!("tls/{holder}.pem")),
                 directory.path().join(format!("tls/{holder}.key")),
             );
-        // A client with a server's route certificate also fails, only later.
+        // A client with a server's route certificate also fails, but only after the TLS handshake.
         options.connect(format!("{address}:{}", ports[0][1])).await.unwrap_err();
         expected += usize::from(is_refused);
         eventually("the refusal", async || (expected <= refusals()).then_some(())).await;
@@ -224,9 +226,9 @@ async fn no_question_is_asked_in_anothers_name() {
     assert!(first.subject.ends_with(".2"), "an answer to what was not asked: {first:?}");
 }
 
-/// A header block without its last line requests a trace only after a server has appended to it.
-/// The next server then publishes the trace past the station's permissions, but not where routes
-/// import nothing.
+/// A header block without its last line requests a trace only after a server has appended headers
+/// to it. The next server then publishes the trace without regard to the station's permissions,
+/// unless its routes import nothing.
 #[tokio::test]
 async fn no_trace_is_an_entry_of_another_station() {
     let directory = tempfile::tempdir().unwrap();
@@ -278,7 +280,7 @@ async fn no_trace_is_an_entry_of_another_station() {
             }
         }
     }
-    // The servers process these after those.
+    // The servers process these messages after the messages of the attack.
     let north = Nats::new(config(NORTH)).unwrap();
     server::canary(&north, NORTH, 1).await;
     let refused = said("Publish Violation");
@@ -290,8 +292,8 @@ async fn no_trace_is_an_entry_of_another_station() {
     assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
 }
 
-/// Servers drop a stored trace-only message whenever one reads it from another. Other messages are
-/// read all the same, and a station that dies is lost.
+/// Servers drop a stored trace-only message whenever one reads it from another. All other messages
+/// are still read, and a station that dies is still reported as lost.
 #[tokio::test]
 async fn messages_that_do_not_come_through_hold_up_no_reader() {
     let directory = tempfile::tempdir().unwrap();
@@ -338,7 +340,7 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
         }
     };
     attack();
-    // More in a row than one read returns (1000).
+    // More consecutive messages than one read returns (1000).
     let burst = record_of_north.repeat(1200);
     for server in &servers {
         Member::new(server, Some(directory.path())).send(burst.as_bytes()).expect("the server takes it");
@@ -346,7 +348,7 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
     for (_, archiver, ..) in &archives {
         eventually("the burst", async || (1200 <= archiver.statistics().discarded).then_some(())).await;
     }
-    // Every archive gets the records after those.
+    // Every archive gets the records that follow the dropped messages.
     for seq in 1..=20 {
         south.append(&[record(SOUTH, "x", seq)]).await.unwrap();
         attack();
@@ -415,7 +417,7 @@ pub(crate) fn member(directory: &Path, address: &str, ports: &[[u16; 2]; 3], ind
     member_with(directory, address, ports, index, [""; 2])
 }
 
-/// The same, with permissions of routes and accounts.
+/// Like the function above, with permissions for routes, and with accounts.
 fn member_with(
     directory: &Path,
     address: &str,
@@ -444,7 +446,8 @@ pub(crate) fn free_ports(address: &str) -> [[u16; 2]; 3] {
     listeners.map(|two| two.map(|listener| listener.local_addr().unwrap().port()))
 }
 
-/// An address of this host for a test. Outgoing connections of others take none of its ports.
+/// An address of this host for a test. Outgoing connections of other programs do not use ports of
+/// this address.
 pub(crate) fn own_address(test: u8) -> String {
     let id = std::process::id();
     if cfg!(target_os = "linux") {

@@ -15,7 +15,7 @@ use crate::deployed::{self, ARCHIVE, NORTH, SOUTH};
 use crate::server::{self, LIMIT, Server};
 use crate::values::{entry, eventually, name, next, record};
 
-/// Longest delay of an ordinary record after all of it.
+/// Longest delay of an ordinary record that is sent after all malformed messages.
 const BOUND: Duration = Duration::from_secs(5);
 
 /// A mesh of an older version, where stations share the account of the streams. nats-server
@@ -113,7 +113,7 @@ async fn no_header_of_a_member_stops_the_others() {
     })
     .await;
     while next(&mut events).await != Event::Up(entry(SOUTH)) {}
-    // Later readers read all of it.
+    // Readers that start later read all these messages, too.
     let later = nats(SOUTH);
     let mut all = archive.subscribe(&Selector::default(), From::Oldest);
     for seq in [1, 2] {

@@ -12,7 +12,8 @@ use crate::server::{self, Server};
 use crate::values::{entry, eventually, name, next, record};
 
 /// While a server is away, calls return `Unavailable` at once, and a refused record is not sent
-/// later. When it returns, it is found, and subscriptions and watches continue by themselves.
+/// later. When the server returns, the client reconnects, and subscriptions and watches continue
+/// without a new call.
 #[tokio::test]
 async fn a_server_that_returns_is_found_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -49,7 +50,8 @@ async fn a_server_that_returns_is_found_again() {
     nats.append(&[record("north", "south", 4)]).await.unwrap();
     assert_eq!(next(&mut records).await.1.seq, 4);
     assert_eq!(nats.watermark(&name("north")).await, Ok(4));
-    // The directory was stored. A station that left meanwhile is gone when its lease ends.
+    // The server kept the directory on disk. If a station left during the outage, its entry
+    // disappears when its lease ends.
     let other = nats.register(&entry("west"), Duration::from_secs(1)).await.unwrap();
     assert_eq!(next(&mut events).await, Event::Up(entry("west")));
     assert_eq!(archiver.statistics().discarded, 0);

@@ -42,8 +42,8 @@ async fn no_forgery_is_believed_where_all_share_an_account() {
     mesh.is_attacked_by(&server, certificate_options(directory.path(), NORTH), Accounts::One).await;
 }
 
-/// An attack that has no effect if stations have accounts of their own deletes a stream if they do
-/// not.
+/// The attack of `reflection` deletes a stream if all stations share one account. It has no effect
+/// if each station has its own account.
 #[tokio::test]
 async fn reflection_reaches_the_streams_where_all_share_an_account() {
     let directory = tempfile::tempdir().unwrap();
@@ -72,8 +72,8 @@ async fn a_mesh_on_certificates_moves_apart() {
     assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
     eventually("a renewal", async || (lease.state() == LeaseState::Held).then_some(())).await;
 
-    // A further station needs at most two reloads: a server opens the imports of a new account at
-    // the second.
+    // A further station needs at most two reloads: a server activates the imports of a new account
+    // only at the second reload.
     certificates(directory.path(), &["station", "west"]);
     let reloads = || server::log_of(directory.path()).matches("Reloaded server configuration").count();
     for count in [1, 2] {
@@ -91,8 +91,8 @@ async fn a_mesh_on_certificates_moves_apart() {
     server::canary(&mesh.south, SOUTH, 4).await;
 }
 
-/// The same from lists where all stations have one account, and requests to archives are requests
-/// to a service.
+/// Like the test above, but the older list has one account for all stations, and requests to
+/// archives are requests to a service.
 #[tokio::test]
 async fn a_mesh_whose_stations_have_one_account_moves() {
     let directory = tempfile::tempdir().unwrap();

@@ -22,7 +22,8 @@ async fn nobody_is_lost_while_two_of_three_servers_are_away() {
     let start = |index: usize| member(directory.path(), address, &ports, index);
     let mut servers: Vec<Option<Server>> = (0..3).map(|index| Some(start(index))).collect();
     let station = |host: &str| {
-        // To the server that stays: clients of the others would have to reconnect first.
+        // Connect to the server that is not killed: clients of the other servers would have to
+        // reconnect first.
         let config = server::config(&format!("{address}:{}", ports[0][0]), host);
         Nats::new(NatsConfig { replicas: 3, deadline: DEADLINE, ..config }).unwrap()
     };
@@ -69,8 +70,8 @@ async fn nobody_is_lost_while_two_of_three_servers_are_away() {
     }
 }
 
-/// A server's disk is full for three leases, then the server starts again empty: no station is
-/// lost.
+/// A server's disk is full for three leases, then the server starts again with an empty disk: no
+/// station is lost.
 #[tokio::test]
 async fn nobody_is_lost_by_a_full_disk() {
     let directory = tempfile::tempdir().unwrap();
@@ -93,10 +94,11 @@ async fn nobody_is_lost_by_a_full_disk() {
     eventually("the first failure", async || stations[0].read_only()).await;
     let told = told_within(&mut events, 3 * LEASE).await;
     assert!(told.is_empty(), "lost by a full disk: {told:?}");
-    // With 2.15.2 it is still read-only; with 2.12.15 the directory sometimes takes writes again.
+    // With nats-server 2.15.2 the directory still takes no writes; with 2.12.15 it sometimes takes
+    // writes again.
     let read_only = stations[0].read_only();
     println!("for {:?}: {:?}", read_only.as_ref().map(|it| it.since.elapsed()), read_only.map(|it| it.why));
-    // The small disk ends with the process.
+    // The small disk disappears when its server process ends.
     server.kill();
     let _server = Server::start_on(directory.path(), &address).unwrap();
     let is_held = || leases.iter().all(|lease| lease.state() == LeaseState::Held);

@@ -1,5 +1,5 @@
 //! A station that makes the server send responses with chosen content to the server's own subjects:
-//! past every permission, a response is published as the server itself.
+//! a server publishes a response in its own name, and checks no permission.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -35,8 +35,8 @@ impl Inventory {
                     "created": stream["created"],
                     "config": stream["config"],
                     "consumers": stream["state"]["consumer_count"],
-                    // In the directory each key has only its newest entry, so its first number
-                    // changes.
+                    // In the directory each key has only its newest entry, so the first number of
+                    // that stream changes without an attack.
                     "first": if is_records { first.clone() } else { Value::Null },
                     "deleted": if is_records { stream["state"]["num_deleted"].clone() } else { Value::Null },
                 }));
@@ -46,7 +46,7 @@ impl Inventory {
         Self(found)
     }
 
-    /// Names of its accounts, as the header of a request needs them.
+    /// Names of the server's accounts, in the form that the header of a request needs.
     fn accounts(&self) -> BTreeSet<String> {
         self.0.iter().filter_map(|stream| stream["account"].as_str().map(str::to_owned)).collect()
     }
@@ -135,7 +135,7 @@ pub(crate) async fn control(attacker: &Attacker, server: &Server) {
 }
 
 /// Makes the server respond to each of these subjects with content that the attacker stored before.
-/// Calls `check` with whether it was stored.
+/// Calls `check` for each subject, with whether the content was stored.
 async fn reflect(
     attacker: &Attacker,
     before: &Inventory,
@@ -151,7 +151,8 @@ async fn reflect(
             for headers in before.accounts().iter().flat_map(|account| forged(account, target)) {
                 let content = content.to_string();
                 if headers.get("Nats-Trace-Dest").is_some() {
-                    // The server drops this without a reply if its sender may not publish.
+                    // The server drops this request without a reply if the sender may not publish
+                    // to the reply subject.
                     attacker.client.publish_with_headers(key.clone(), headers, content.into()).await.unwrap();
                 } else {
                     let stored = attacker.client.request_with_headers(key.clone(), headers, content.into());

@@ -1,5 +1,5 @@
-//! A member with reply subjects that match those of others: after a response, a server forgets all
-//! matching ones of the account.
+//! A member with reply subjects that match those of others: after a response, a server deletes all
+//! reply subjects of the account that match.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -75,7 +75,8 @@ async fn attack(
     let mut answered = 0;
     for reply in [">".to_owned(), format!("{inboxes}.>")] {
         for subject in ["barograph.r", "$KV.barograph_dir"] {
-            // The victim's requests are in the queue after some of these and before others.
+            // The attacker writes before and after the victim's requests, so that these are in the
+            // middle of the queue.
             write_with_reply(&attacker, subject, &reply).await;
             let asked = (0..BATCH).map(|_| victim.request(format!("{subject}.{}", token(SOUTH)), "".into()));
             let (answers, ()) = futures_util::future::join(

@@ -56,7 +56,7 @@ fn certificates_of_one_kind_leave_the_others_alone() {
     let why = refused(directory.path(), &["certificates", "station", NORTH]);
     assert!(why.contains("certificates authority"), "{why}");
     certificates(directory.path(), &["authority"]);
-    // The same command again renews.
+    // A repeated command renews the certificate.
     for _ in 0..2 {
         certificates(directory.path(), &["server", "n1", "localhost", "127.0.0.1", "::1"]);
         certificates(directory.path(), &["station", NORTH]);

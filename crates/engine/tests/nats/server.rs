@@ -23,9 +23,9 @@ pub(crate) fn archive(nats: &Arc<Nats>, directory: &Path) -> (Archiver, Arc<Loca
     (Archiver::start(nats, Arc::clone(&local), directory).expect("an archiver"), local)
 }
 
-/// Waits until a record of `origin` is acknowledged and read back. Only that shows that all parts
-/// work (<https://github.com/nats-io/nats-server/issues/8519>: servers may report health and store
-/// nothing).
+/// Waits until a record of `origin` is acknowledged and read back. Only a stored record shows that
+/// all parts work (<https://github.com/nats-io/nats-server/issues/8519>: servers may report health
+/// and store nothing).
 pub(crate) async fn canary(engine: &dyn Engine, origin: &str, seq: u64) {
     let record = values::record(origin, "canary", seq);
     let until = Instant::now() + LIMIT;

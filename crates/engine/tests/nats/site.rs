@@ -10,7 +10,8 @@ use crate::proxy::Proxy;
 use crate::server::{self, Server};
 use crate::values::{entry, name, next};
 
-/// Each station is down within its lease and a second, and none before its lease can have ended.
+/// Each station is down within its lease and a second, and no station is down before its lease can
+/// have ended.
 #[tokio::test]
 async fn a_site_that_goes_is_down_within_a_lease_and_a_second() {
     let directory = tempfile::tempdir().unwrap();
@@ -18,7 +19,8 @@ async fn a_site_that_goes_is_down_within_a_lease_and_a_second() {
     // A request and its response take 100 ms.
     let far = Proxy::long(server.address(), Duration::from_millis(50)).await;
     let watcher = Nats::new(server::config(&far.address.to_string(), "far")).unwrap();
-    // Only a station that renews can detect that others could.
+    // The watcher needs a registration: only a station that renews can detect that other stations
+    // could have renewed.
     let own = Entry { groups: vec![name("far")], ..entry("far") };
     let own = watcher.register(&own, Duration::from_secs(30)).await.unwrap();
     let mut events = watcher.watch(&name("local"));

@@ -30,7 +30,8 @@ struct Mesh {
     _archiver: Archiver,
     _local: Arc<Local>,
     holder: Arc<Holder>,
-    /// Lease of the watcher: only a station that renews can detect that others could.
+    /// Lease of the watcher: only a station that renews can detect that other stations could have
+    /// renewed.
     _own: Box<dyn Lease>,
     _server: Server,
 }

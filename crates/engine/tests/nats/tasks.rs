@@ -30,7 +30,7 @@ async fn the_death_of_each_task_is_reported() {
         ["archive_answerer", "archive_reader", "lease_renewal", "nats"],
         "a task that no test kills"
     );
-    // The task of the connection, on which all others run, is last.
+    // Kill the task of the connection last, because all other tasks run on it.
     tasks.sort_by_key(|task| task.name() == "nats");
     for task in tasks {
         assert_eq!((task.is_up(), task.panics()), (true, 0), "{}", task.name());

@@ -7,8 +7,8 @@ use barograph_engine::{Engine, Nats, Range, Record, labelled_unix_ns};
 use crate::server::{self, Server};
 use crate::values::{eventually, name, record};
 
-/// The year 2100, and a number with five left above it: the archive labels the first with its
-/// arrival, and does not store the second.
+/// A label in the year 2100, and a sequence number with only five numbers above it: the archive
+/// replaces the label by the time of arrival, and does not store the record with that number.
 #[tokio::test]
 async fn a_wrong_clock_and_a_burnt_number_change_nothing_for_what_follows() {
     const YEAR_2100_NS: i64 = 4_102_444_800_000_000_000;

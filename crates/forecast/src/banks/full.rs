@@ -19,7 +19,7 @@ pub(crate) const FULL: usize = 16;
 /// Gains of the smoothers: the first three are methods, the last is a feature of the regressions.
 const GAINS: [f64; 4] = [0.05, 0.20, 0.50, 0.02];
 
-/// Sixteen methods, eight of them of NWS.
+/// Sixteen methods, of which eight are methods of NWS.
 #[derive(Clone, Debug)]
 pub(crate) struct Full {
     predictions: [f64; FULL],
@@ -163,6 +163,7 @@ impl Full {
     }
 }
 
-// `docs/spec/full.md`, method 11, and the scale: it is known well enough after four values.
+// `docs/spec/full.md`, method 11, and the scale. The step scale is accurate enough after four
+// values.
 const DIFFERENCES_STEP: f64 = 0.05;
 const STEPS_FROM: u64 = 4;

@@ -22,10 +22,10 @@ pub(crate) trait Bank<const M: usize> {
     /// values.
     const WINDOWS: &'static [usize];
 
-    /// Past errors that the two-level rule needs.
+    /// Type that stores or recomputes the past errors that the two-level rule needs.
     type History: History<M>;
 
-    /// Creates a bank without values; its predictions have no meaning yet.
+    /// Creates a bank without values; its predictions are not valid before the first value.
     fn new() -> Self;
 
     /// Each method's prediction of the next value; valid after the first value.

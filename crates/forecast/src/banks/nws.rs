@@ -117,9 +117,10 @@ const RING: usize = LAGS[LAGS.len() - 1];
 
 /// Past errors; only those of the windowed methods are stored.
 ///
-/// The ten recursive methods are cheaper to run again. For each lag, a copy of them follows the
-/// series that many values behind. It does the same operations in the same order, so its errors are
-/// equal to the bit. This keeps a series within 15 KB.
+/// The ten recursive methods are cheaper to run again. For each lag, a copy of these methods
+/// processes each value that many values later. The copy does the same operations in the same
+/// order, so its errors are equal to the bit. With this design the state of a series is at most 15
+/// KB.
 #[derive(Clone, Debug)]
 pub(crate) struct NwsHistory {
     values: [f64; 128],

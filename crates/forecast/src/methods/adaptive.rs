@@ -1,9 +1,9 @@
 //! Medians and means over a window that adapts its length to the data.
 //!
-//! On each value, the statistic of the window is compared with those of a window one step shorter
-//! and one step longer. The window changes to the best of them; on a tie it stays. NWS 2.x
-//! `median.c` intends this, but compares with windows of fixed size. This module implements the
-//! intent, as in the adaptive window of the 1998 article.
+//! For each value, the error of the window is compared with the errors of the windows one step
+//! shorter and one step longer. The method continues with the window of the least error; on a tie,
+//! the window does not change. NWS 2.x `median.c` intends this, but compares with windows of fixed
+//! size. This module implements the intent, as in the adaptive window of the 1998 article.
 
 use super::window::Aged;
 use crate::banks::Recent;
@@ -17,9 +17,10 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// The best of three windows on a value: `window`, and those one step shorter and longer.
-    /// `error` is the error of `window`, `error_of` gives that of any window. `window` stays while
-    /// fewer values than the longer window are `held`.
+    /// Returns the window with the least error on a value, among `window` and the windows one step
+    /// shorter and longer. `error` is the error of `window`, and `error_of` returns the error of
+    /// any window. Returns `window` while fewer values are stored (`held`) than the longer window
+    /// needs.
     fn best(self, window: usize, held: usize, error: f64, error_of: impl Fn(usize) -> f64) -> usize {
         let held = held.min(self.most);
         if held < (window + self.step).min(self.most) {

@@ -20,7 +20,7 @@ impl StepScale {
         }
     }
 
-    /// The scale, or 1 while the series does not move, so that it can be a divisor.
+    /// The scale, or 1 while all values are equal, so that the result can be a divisor.
     pub(crate) fn get(&self) -> f64 {
         if self.mean < SCALE_LEAST { 1.0 } else { self.mean }
     }
@@ -34,7 +34,7 @@ const SCALE_CAP: f64 = 5.0;
 const SCALE_LEAST: f64 = 1e-300;
 
 /// Recursive least squares with two features (Haykin, Adaptive Filter Theory §10.3), in units of
-/// the step scale. Forgetting stops while the data carry no information.
+/// the step scale. Old data keep their weight while new data contain no information.
 #[derive(Clone, Debug)]
 pub(crate) struct TwoFeatureRegression {
     weights: [f64; 2],

@@ -37,8 +37,8 @@ impl Cascade {
         self.scale.learn(self.residual);
     }
 
-    /// Updates both parts with the last value; `step` is the step to it, in units of the step
-    /// scale.
+    /// Updates both parts with the last value; `step` is the difference from the value before it,
+    /// in units of the step scale.
     pub(crate) fn learn(&mut self, step: f64) {
         self.base.learn(step);
         self.filter.learn(self.residual / self.unit);

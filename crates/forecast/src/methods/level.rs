@@ -1,4 +1,5 @@
-//! Methods for series that stay at a level, then jump to another.
+//! Methods for series that stay at one level for some time, and then change to a different level at
+//! once.
 
 /// The mean since the last level shift, which a two-sided CUSUM detects (Page 1954).
 #[derive(Clone, Debug)]
@@ -89,7 +90,7 @@ impl Plateaus {
         for count in &mut self.counts {
             *count *= COUNT_FADE;
         }
-        // The centre just moved, so another may be nearer now.
+        // The centre has just changed, so a different centre may be nearest now.
         self.centers[self.nearest(median3).0]
     }
 

@@ -2,8 +2,8 @@
 
 use crate::banks::Recent;
 
-/// The last `N` values, sorted. The caller keeps the order of arrival and passes the value that
-/// leaves.
+/// The last `N` values, sorted. The caller stores the order of arrival, and passes the value to
+/// remove.
 ///
 /// Equal values are in order of arrival, so the first of them is the oldest.
 #[derive(Clone, Debug)]
@@ -47,8 +47,9 @@ impl<const N: usize> Sorted<N> {
 
     /// The mean without `trim` values at each end. 0 while empty.
     ///
-    /// The sum starts with the least value. If methods have equal values, the rounding of the sum
-    /// decides ties between them, so its order is part of the definition.
+    /// The sum starts with the least value. If methods have equal errors except for rounding, the
+    /// rounding of the sum decides which is selected. So the order of summation is part of the
+    /// definition.
     pub(crate) fn trimmed_mean(&self, trim: usize) -> f64 {
         let kept = &self.as_slice()[trim..self.len.max(2 * trim) - trim];
         if kept.is_empty() { 0.0 } else { kept.iter().sum::<f64>() / kept.len() as f64 }
@@ -131,7 +132,8 @@ impl Aged {
     pub(crate) fn median_of_last(&self, length: usize) -> f64 {
         let length = length.clamp(1, self.sorted.len.max(1));
         let bound = ONES * length as u64;
-        // Number of young values that come before the (lower) middle one.
+        // Number of young values before the middle one, or before the lower of two middle ones, in
+        // ascending order.
         let mut left = (length as u64 - 1) / 2;
         for word in 0..WORDS {
             let young = self.young(word, bound);
@@ -218,7 +220,7 @@ impl<const N: usize> Extremes<N> {
     }
 
     /// Bounds for a forecast of the next value: the range, widened by a quarter on both sides, but
-    /// not below 0 while no value was.
+    /// not below 0 if no value so far was below 0.
     pub(crate) fn widened(&self) -> (f64, f64) {
         let quarter = 0.25 * (self.high - self.low);
         let low = self.low - quarter;

@@ -3,12 +3,12 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// The longer of the windows, in values, over which the selectors of NWS 2.x compare methods
+/// The four longest windows, in values, over which the selectors of NWS 2.x compare methods
 /// (`forc.c`: 1, 5, 10, 20, 30, 50, 100). The sum up to the start of such a window is computed by
 /// adding the errors once more, that many values later.
 pub(crate) const LAGS: [usize; 4] = [20, 30, 50, 100];
 
-/// Keeps errors for as long as the longest lag.
+/// Stores or recomputes the errors of the last values, up to the longest lag.
 pub(crate) trait History<const M: usize> {
     fn new() -> Self;
 
@@ -18,8 +18,9 @@ pub(crate) trait History<const M: usize> {
     /// Heap memory in bytes.
     fn heap_bytes(&self) -> usize;
 
-    /// Returns the errors on value `number`. For each lag, the caller passes 2, 3, 4, … in this
-    /// order, each while the newest recorded value is less than `LAGS[lag]` after it.
+    /// Returns the errors on value `number`. For each lag, the caller must pass the numbers 2, 3,
+    /// 4, … in this order. For each call, the newest recorded value must be less than `LAGS[lag]`
+    /// values after `number`.
     fn errors_of(&mut self, number: u64, lag: usize) -> [f64; M];
 }
 

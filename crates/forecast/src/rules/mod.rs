@@ -41,7 +41,8 @@ pub(crate) trait Choose<const M: usize> {
 
 /// Index of the least score, the first one of equal scores. NaN is never the least.
 pub(crate) fn least<const M: usize>(scores: &[f64; M]) -> usize {
-    // Two lanes, so that one instruction compares both; then the first score that is as low.
+    // Two lanes, so that one instruction makes two comparisons. Then find the first score that
+    // equals the minimum.
     let mut lanes = [f64::INFINITY; 2];
     for pair in scores.chunks(2) {
         for (lane, score) in lanes.iter_mut().zip(pair) {

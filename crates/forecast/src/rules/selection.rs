@@ -5,7 +5,8 @@ use super::{Choice, Choose, History, LAGS};
 use crate::banks::Bank;
 use core::marker::PhantomData;
 
-/// Sums of squared and of absolute errors in their order of arrival, for each of `N` forecasters.
+/// Sums of squared and of absolute errors for each of `N` forecasters, added in their order of
+/// arrival.
 ///
 /// The two are stored side by side, so that one instruction works on both and no comparison is
 /// across its lanes.
@@ -24,7 +25,7 @@ impl<const N: usize> Sums<N> {
     /// Indices of the least error since `past`, by squared and by absolute error; the first one of
     /// equal errors.
     ///
-    /// All are scored equally often, so sums compare as means would.
+    /// All forecasters are scored equally often, so the least sum belongs to the least mean.
     fn least_since(&self, past: &Self) -> [u8; 2] {
         const { assert!(N.is_multiple_of(UNROLLED) && N <= 256) }
         let mut least = Least { sums: [f64::INFINITY; 2], places: [0.0; 2] };
@@ -53,11 +54,12 @@ struct Least {
 }
 
 impl Least {
-    /// Compares with the sums at index `place`. Branch-free: the winner is unpredictable.
+    /// Compares the least sums so far with `sums`, which have index `place`. Branch-free: the
+    /// winner is unpredictable.
     #[inline(always)]
     fn meet(&mut self, place: f64, sums: [f64; 2]) {
         for (loss, sum) in sums.into_iter().enumerate() {
-            // Indices ascend, so the greater one is the later one.
+            // Indices ascend from call to call, so the greater index is the later one.
             let better = if sum < self.sums[loss] { place } else { 0.0 };
             self.places[loss] = if self.places[loss] < better { better } else { self.places[loss] };
             self.sums[loss] = if sum < self.sums[loss] { sum } else { self.sums[loss] };
@@ -65,7 +67,8 @@ impl Least {
     }
 }
 
-/// Converts a small whole number to an integer: after adding 2^52 it is in the lowest bits.
+/// Converts a small whole number to an integer: after 2^52 is added, the lowest bits contain the
+/// integer.
 fn place_of(place: f64) -> u8 {
     (place + 4_503_599_627_370_496.0).to_bits() as u8
 }
@@ -136,8 +139,8 @@ impl<const M: usize> Choose<M> for Flat<M> {
 /// [`LAGS`].
 const SELECTORS: usize = 2 * WINDOWS;
 const WINDOWS: usize = 1 + RECENT.len() + LAGS.len();
-/// Windows, in values, for which the sums at their start are kept. Nothing is added again, but each
-/// value of the longest window takes 16 bytes for each method.
+/// Windows, in values, for which the sums at their start are kept. The errors of these windows need
+/// not be added a second time. But each value of the longest window needs 16 bytes for each method.
 const RECENT: [usize; 3] = [1, 5, 10];
 const LONGEST_RECENT: usize = RECENT[RECENT.len() - 1];
 /// The windows of NWS 2.x, in values; 0 is the whole series.
@@ -151,10 +154,12 @@ pub(crate) struct TwoLevel<B: Bank<M>, const M: usize> {
     total: Sums<M>,
     /// `total` as it was after each of the last values.
     recent: [Sums<M>; LONGEST_RECENT],
-    /// `total` as it was one lag ago; each value adds the errors of that time.
+    /// `total` as it was one lag ago. With each new value, the errors of the value one lag ago are
+    /// added.
     lagged: [Sums<M>; LAGS.len()],
     history: B::History,
-    /// For window `w`: index `w` by squared error, `WINDOWS + w` by absolute error.
+    /// Selectors. For window `w`, index `w` selects by squared error, and index `WINDOWS + w` by
+    /// absolute error.
     selectors: Selectors<SELECTORS>,
     chosen: [u8; 2],
     bank: PhantomData<B>,

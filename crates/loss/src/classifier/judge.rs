@@ -10,55 +10,59 @@ use crate::{Cause, Classifier, Diagnosis, Found, Gap, Metrics, Shape, Verdict};
 /// Smallest share of the losses of each cause in a hybrid window.
 const SHARE_MIN: f64 = 0.05;
 
-/// Probability that each part of a window needs for a split: in a window of one cause, the longest
-/// runs may resemble the other cause.
+/// Smallest probability of the cause of each part of a window for a split. In a window with one
+/// cause, the longest runs may resemble the other cause, so the probability must be high.
 const SPLIT_SURE: f64 = 0.99;
 
 /// Smallest ratio between the lengths of long and short runs for a split. In windows of a queue,
-/// neighbouring lengths differ by up to 2.5 times. In one hybrid window in twenty, those of host
-/// and network differ by less than 3.6 times.
+/// neighbouring lengths differ by up to 2.5 times. In one hybrid window in twenty, the lengths of
+/// the host's runs and of the network's runs differ by less than 3.6 times.
 const SPLIT_RATIO: f64 = 3.0;
 
-/// Smallest probability for the host of a claimed part of a window that is the network's. The long
-/// runs of a hybrid window need it also with delay and marks.
+/// Smallest probability for the host of a claimed part, if the other evidence on the window names
+/// the network. The long runs of a hybrid window also need this probability when delay and marks
+/// are used.
 const PART_MIN: f64 = 0.5;
 
-/// Limit of the probability for the host if nothing but the pattern points to it: undecided.
+/// Upper limit of the probability for the host if only the pattern names the host: the result is
+/// then undecided.
 const UNSURE_MAX: f64 = 0.5;
 
 /// One-way delay before the losses from which a queue counts as their cause, however long the runs,
-/// s. In the open signatures it is at most 3.7 ms for losses of the host (at loss rates up to
-/// 0.05), and 4 ms or more for two in five windows of queues.
+/// s. In the open signatures this delay is at most 3.7 ms for losses of the host (at loss rates up
+/// to 0.05). It is 4 ms or more in two of five windows with losses of a queue.
 const CLEAR_DELAY_S: f64 = 4e-3;
 
-/// Length from which runs resemble a stall, in packets as the mean over losses. True claims with
-/// five runs or more have at least 17. Queues have at most 11, except for incast. The long part of
-/// a hybrid window must be longer, too, because a queue also makes a few short runs beside its
-/// single drops.
+/// Length from which runs resemble a stall, in packets as the mean over losses. It is at least 17
+/// in true claims with five runs or more, and at most 11 in losses of queues, except for incast.
+/// The long runs of a hybrid window must also reach this length, because a queue makes a few short
+/// runs beside its single drops.
 const STALL_BURST: f64 = 14.0;
 
-/// Smallest probability by the pattern for a believed claim of such runs. True claims in the open
-/// signatures have at least 0.013, by a model that has not seen their run, and half of the false
-/// claims of incast have less.
+/// A claim of runs longer than [`STALL_BURST`] is believed if the pattern gives the host at least
+/// this probability. For true claims in the open signatures it is at least 0.013, with a model that
+/// was not fitted on their run. For half of the false claims of incast it is less than 0.013.
 const STALL_MIN: f64 = 0.002;
 
-/// Runs of losses longer than this many packets, and than this many bursts, resemble an outage.
+/// Runs of losses resemble an outage if they are longer than this many packets and longer than this
+/// many bursts.
 ///
 /// The shortest outage of the open signatures lost 256 packets, 3 ms at their rate. Twenty bursts
 /// alone would be 20 packets for a sender that sends singly, and a quarter of the host's windows of
-/// 20 000 packets have a longer run. With both limits, 4 % of them stay in doubt, and 8 % of those
-/// of 100 000.
+/// 20 000 packets have a longer run. With both limits, 4 % of these windows have such a run, and 8
+/// % of the windows of 100 000 packets.
 const OUTAGE_RUN: u32 = 250;
 const OUTAGE_BURSTS: u32 = 20;
 
 /// Assumed burst of a sender that does not report it.
 const BURST_PRESUMED: u32 = 16;
 
-/// Smallest share of the losses in such runs: other packets may be lost during an outage, too.
+/// In an outage, at least this share of the losses is in such runs. Other packets of the window may
+/// be lost, too.
 const OUTAGE_SHARE: f64 = 0.95;
 
-/// A policer has at least this many runs, this share of runs of one packet, and a spacing this much
-/// more even than random losses, which have 1.
+/// Pattern of a policer: the smallest number of runs, the smallest share of runs of one packet, and
+/// the largest variation of the spacing between runs. Random losses have a variation of 1.
 const POLICER_GAPS: u32 = 16;
 const POLICER_ISOLATED: f64 = 0.9;
 const POLICER_VARIATION: f64 = 0.5;
@@ -86,8 +90,8 @@ impl Judged {
 }
 
 impl Classifier {
-    /// Judges gaps by pattern, delay and marks. `metrics` are those of the gaps, of which there is
-    /// at least one.
+    /// Judges gaps by pattern, delay and marks. `metrics` are the metrics of these gaps. There must
+    /// be at least one gap.
     pub(crate) fn judge<I: Iterator<Item = Gap>>(
         &self,
         gaps: impl Fn() -> I,
@@ -95,8 +99,9 @@ impl Classifier {
         known: Known,
     ) -> Judged {
         let shape = shape(gaps(), metrics, known);
-        // A stall and an outage look the same, and either may begin over a queue. If the delay is
-        // not known, doubt would affect a twentieth of the host's windows.
+        // A stall and an outage have the same pattern, and both may begin while there is a queue.
+        // If the delay is not known, this check would make a twentieth of the host's windows
+        // inconclusive, so it is left out.
         let is_outage = shape == Some(Shape::Outage) && known.delay_s.is_some();
         if is_outage || metrics.lost == metrics.packets {
             return Judged::alike(0.5, shape);
@@ -119,15 +124,15 @@ impl Classifier {
     }
 
     /// Whether the host may have dropped the packets that it claims, given all other evidence on
-    /// them and on their window.
+    /// these packets and on their window.
     ///
-    /// - A claim of a part, if the other evidence names the network: only if these runs alone are
-    ///   more likely the host's.
+    /// - A claim of some of the losses, if the other evidence names the network: only if the host
+    ///   more likely lost the claimed runs, judged alone.
     /// - A claim of all losses in one run without a queue: always, because the pattern of one run
     ///   has too little information. This includes a single packet, which a host of the open
     ///   signatures lost.
     /// - A claim of all losses in runs as long as stalls: unless the pattern clearly contradicts
-    ///   it. Delay and marks do not count, because a host may stall over a queue.
+    ///   it. Delay and marks are not used, because a host may stall while there is a queue.
     /// - Otherwise: unless the evidence names the network.
     pub(crate) fn may_be_the_hosts(&self, claimed: (&Metrics, Known), window: (&Metrics, Known)) -> bool {
         let (runs, known) = claimed;
@@ -149,15 +154,16 @@ impl Classifier {
     }
 
     /// Splits a window into long runs of the host and short runs of the network, if the pattern
-    /// clearly shows both and each has its share. Delay and marks are those of both parts, so they
-    /// are used only as evidence against the host.
+    /// clearly shows both causes and each cause has a sufficient share of the losses. Delay and
+    /// marks were measured over both kinds of runs, so they are used only as evidence against the
+    /// host.
     fn split<I: Iterator<Item = Gap>>(
         &self,
         gaps: impl Fn() -> I,
         metrics: &Metrics,
         known: Known,
     ) -> Option<Judged> {
-        // Runs as similar as these have no long part.
+        // If the lengths of the runs are similar, there are no long runs to separate.
         if f64::from(metrics.longest_burst) < 2.0 * metrics.mean_burst || !metrics.may_be_apart(SPLIT_RATIO) {
             return None;
         }
@@ -255,7 +261,8 @@ impl Tally {
     pub(crate) fn diagnosis(self, shape: Option<Shape>, found: Found) -> Diagnosis {
         let lost = self.host + self.network + self.unknown;
         let p_cpu = if lost == 0 { 0.5 } else { self.expected / f64::from(lost) };
-        // As a quotient, because rounding would make 7 of 140 less than 5 %.
+        // Compare the quotient, not the product: with a product, rounding would make 7 of 140 less
+        // than 5 %.
         let has_share = |part: u32| part > 0 && f64::from(part) / f64::from(lost) >= SHARE_MIN;
         let verdict = match cause(p_cpu) {
             Cause::Host => Verdict::Cpu,

@@ -4,10 +4,11 @@
 use crate::Gap;
 use crate::metrics::Sums;
 
-/// Each octave has 2^3 classes, which separate runs that differ in length by an eighth or more.
+/// Each octave of lengths has 2^3 classes, so runs that differ in length by an eighth or more are
+/// in different classes.
 const FINE_BITS: u32 = 3;
 
-/// Classes up to the longest possible run, 2^24.
+/// Number of classes, for runs of up to 2^24 packets, the longest possible.
 const CLASSES: usize = (24 + 1) << FINE_BITS;
 
 /// A class of similar run lengths.
@@ -51,7 +52,8 @@ impl Lengths {
         widest
     }
 
-    /// Losses in runs of at least `length`, which must be the shortest of its class.
+    /// Number of losses in runs of at least `length` packets. `length` must be the shortest length
+    /// of its class.
     pub(crate) fn lost_from(&self, length: u32) -> u32 {
         self.classes[class_of(length)..].iter().map(|class| class.lost).sum()
     }
@@ -69,8 +71,8 @@ impl Lengths {
     }
 }
 
-/// Selector of the longest runs: all longer than `above`, and of those from `from` to `above`, as
-/// many as have `missing` losses.
+/// Selector of the longest runs: all longer than `above`, and enough runs of `from` to `above`
+/// packets to have `missing` losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Longest {
     above: u32,
@@ -92,7 +94,7 @@ impl Longest {
     }
 }
 
-/// Selects some of a window's gaps with their evidence. The packets of the others count as
+/// Selects some of a window's gaps with their evidence. The packets of the other gaps count as
 /// received.
 pub(crate) fn some<E>(
     gaps: impl Iterator<Item = (Gap, E)>,
@@ -109,8 +111,8 @@ pub(crate) fn some<E>(
     })
 }
 
-/// Sums over the runs shorter than `from`, and over the others. In each, the packets of the other
-/// runs count as received.
+/// Returns the sums over the runs shorter than `from`, and the sums over all other runs. In the
+/// sums of one group, the packets of the other group count as received.
 pub(crate) fn parts(gaps: impl Iterator<Item = Gap>, from: u32) -> [Sums; 2] {
     let (mut sums, mut received) = ([Sums::default(); 2], [0; 2]);
     for gap in gaps {

@@ -38,7 +38,8 @@ impl Parts {
         for (_, known) in gaps {
             if let Some(delay) = delay_of(known.delay_s) {
                 parts.has_delays = true;
-                // At least half the largest delay: a queue that drops packets is full.
+                // The limit is at least half the largest delay, because a queue that drops packets
+                // is full.
                 parts.delayed_s = parts.delayed_s.max(delay / 2.0);
             }
             parts.has_marks |= known.is_marked.is_some();

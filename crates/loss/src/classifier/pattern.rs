@@ -27,7 +27,8 @@ pub(crate) const FEATURES: [&str; 13] = [
     "delay",
 ];
 
-/// Number of features that are always known. Two need the burst, and one needs the delay.
+/// Number of features that are always known. Two further features need the burst, and one needs the
+/// delay.
 const ALWAYS: usize = 10;
 
 /// Added to a delay before its logarithm is taken: noise of clocks and interrupts, µs.
@@ -51,11 +52,11 @@ pub(crate) struct Known {
 /// Model of the probability that the host lost the packets. For each combination of known evidence
 /// it is a logistic model with three causes: the host, a full queue, and a network without a queue.
 ///
-/// The two kinds of network have little in common. A queue delays before it drops, and drops in
-/// bunches; a faulty link, a policer or a filter does neither.
+/// The two network causes have different patterns. A queue delays packets before it drops some, and
+/// it drops several close to each other. A faulty link, a policer or a filter does neither.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pattern {
-    /// Range of the lengths of windows that were fitted, in packets.
+    /// Range of the lengths of the windows that the model was fitted on, in packets.
     pub(crate) packets: Lengths,
     /// Models by [`Known::index`].
     pub(crate) odds: [Odds; 4],
@@ -69,7 +70,8 @@ pub(crate) struct Lengths {
     pub(crate) high: u32,
 }
 
-/// Log-odds against the host: of a queue, and of a network without a queue.
+/// Log-odds of the two network causes against the host: a full queue, and a network without a
+/// queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Against {
@@ -127,8 +129,8 @@ pub(crate) fn features(metrics: &Metrics, known: Known) -> [f64; FEATURES.len()]
     // With fewer than two spacings the variation is not known; random losses have 1.
     let variation = if metrics.gaps > 2 { metrics.spacing_variation } else { 1.0 };
     let longest = f64::from(metrics.longest_burst.max(1));
-    // Only runs longer than a burst are measured in bursts, because shorter ones give no more
-    // information with the burst than without.
+    // Only runs longer than a burst are measured in bursts, because the burst adds no information
+    // to shorter runs.
     let in_bursts = |run: f64| known.burst.map_or(0.0, |burst| (run / f64::from(burst.max(1))).max(1.0).ln());
     [
         metrics.weighted_burst.ln(),
@@ -219,15 +221,15 @@ impl Odds {
     }
 }
 
-/// Log-odds that congestion marks add to a queue, ln(460/18). A mark shows that a queue stood in
-/// the window (RFC 3168 §5). Among the windows of 20 000 packets of the open signatures, a queue
-/// stood in 18 of the 460 with losses of the host only, and in all with losses of a queue. This is
-/// measured by delays, because none has marks.
+/// Log-odds that congestion marks add to a queue, ln(460/18). A mark shows that there was a queue
+/// in the window (RFC 3168 §5). Among the windows of 20 000 packets of the open signatures, there
+/// was a queue in 18 of the 460 windows with losses of the host only, and in all windows with
+/// losses of a queue. Delays show these queues, because no window has marks.
 const MARKED: f64 = 3.241;
 
 /// Limit of the probability for the host in a window with marks. A router marks a packet that it
 /// would otherwise have dropped (RFC 3168 §5), and a sender must slow down for a mark as for a loss
-/// (§6.1.2). A verdict against the host means that it need not.
+/// (§6.1.2). With the verdict that the host lost the packets, a sender would not slow down.
 const MARKED_MAX: f64 = 0.5;
 
 const FORMAT: &str = "barograph-loss-default";

@@ -13,14 +13,14 @@ pub(super) fn fit_exponential(points: &[(f64, f64)]) -> Result<Curve, &'static s
 }
 
 /// Fits a exp(b x) + c exp(d x), with the standard deviation of y around it. The first term
-/// describes high x. The second fades within a part of the points. Points without room for it get
-/// the first term only.
+/// describes high x. The second term decreases to almost 0 within the range of the points. If the
+/// points do not determine the second term, the result has the first term only.
 pub(super) fn fit_exponentials(points: &[(f64, f64)]) -> Result<Curve, &'static str> {
     let mut points = points.to_vec();
     points.sort_by(|one, other| one.0.total_cmp(&other.0));
     let (a, b) = log_line(&points[points.len() / 2..]);
-    // Starting points for the bend: after 1, 2, 3 and 6 twelfths of the points. By curve stripping,
-    // the second term is fitted to the residuals of the first.
+    // Initial values for the decay of the second term: after 1, 2, 3 and 6 twelfths of the points.
+    // The second term is fitted to the residuals of the first term (curve stripping).
     let starts = [1, 2, 3, 6].map(|part| {
         let d = -1.0 / points[points.len() * part / 12].0.max(f64::MIN_POSITIVE);
         let (mut product, mut squares) = (0.0, 0.0);
@@ -49,8 +49,8 @@ fn fit_from(
         let constant = |index: usize| found.constants.get(index).copied().unwrap_or_default();
         let sd = (2.0 * half / free as f64).sqrt();
         let curve = Curve { a: constant(0), b: constant(1), c: constant(2), d: constant(3), sd };
-        // In a flat valley, for example if one exponential fits the points, the steps continue, and
-        // any end is equally good.
+        // If the objective is flat near its minimum, for example because one exponential fits the
+        // points, the steps do not converge. Any point of this flat region is equally good.
         let is_valley = matches!(
             report.termination,
             TerminationReason::LostPatience | TerminationReason::NoImprovementPossible(_)
@@ -81,7 +81,7 @@ fn log_line(points: &[(f64, f64)]) -> (f64, f64) {
     (libm::exp(mean_y - slope * mean_x), slope)
 }
 
-/// Factors and exponents in turn, and the points to fit.
+/// Parameters, alternately a factor and an exponent, and the points to fit.
 struct Exponentials<'a> {
     points: &'a [(f64, f64)],
     constants: DVector<f64>,
@@ -149,8 +149,8 @@ mod tests {
     fn curves_are_found_again() {
         let close =
             |one: f64, other: f64| assert!((one - other).abs() <= 1e-3 * other.abs(), "{one} for {other}");
-        // Constants like those of real losses at 10 000 to 100 000 packets; one curve falls, one
-        // bends early.
+        // Constants like those of real losses at 10 000 to 100 000 packets; one curve falls, and
+        // one has its bend at low loss rates.
         for (a, b, c, d) in [
             (0.469, 5.48, -0.262, -304.0),
             (0.603, 1.59, -0.557, -461.0),

@@ -23,7 +23,7 @@ pub(super) struct Example {
 /// Ridge penalty on the standardised weights, chosen by the log-loss of runs that were left out.
 const RIDGE: f64 = 1.3e-4;
 
-/// Most steps; Newton's method needs about ten.
+/// Maximum number of steps; Newton's method needs about ten.
 const STEPS_MAX: usize = 60;
 
 /// Smallest improvement of the mean log-loss that changes a reported probability.

@@ -64,7 +64,7 @@ fn weights(count: usize) -> Vec<f64> {
 fn significance(w: f64, count: usize) -> f64 {
     let n = count as f64;
     if count == 3 {
-        // Exact: W is at least 0.75.
+        // For three values, the formula is exact, and W is at least 0.75.
         let p = 6.0 / std::f64::consts::PI * (libm::asin(w.sqrt()) - libm::asin(0.75f64.sqrt()));
         return p.clamp(0.0, 1.0);
     }
@@ -86,7 +86,7 @@ fn significance(w: f64, count: usize) -> f64 {
     normal_below(-(score - mean) / sd)
 }
 
-/// Value of a polynomial at `x`. The coefficients begin with that of the highest power.
+/// Value of a polynomial at `x`. The first coefficient is that of the highest power.
 fn polynomial(factors: &[f64], x: f64) -> f64 {
     factors.iter().fold(0.0, |sum, factor| sum * x + factor)
 }

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Labelled;
 
-/// Sorts the windows. Sums of the same numbers in another order differ in their last digits, and a
-/// model should not depend on the order of files.
+/// Sorts the windows. The order of the numbers changes the last digits of a sum, and a model should
+/// not depend on the order of the files.
 pub(super) fn in_order<'a>(windows: impl IntoIterator<Item = &'a Labelled>) -> Vec<&'a Labelled> {
     let mut windows: Vec<_> = windows.into_iter().collect();
     windows.sort_by(|one, other| compare(one, other));
     windows
 }
 
-/// Compares windows by everything that is fitted.
+/// Compares windows by all values that the fit uses.
 fn compare(one: &Labelled, other: &Labelled) -> Ordering {
     let names = |window: &Labelled| (window.metrics.packets, window.cause, window.metrics.lost);
     let known =
@@ -32,11 +32,11 @@ fn compare(one: &Labelled, other: &Labelled) -> Ordering {
         })
 }
 
-/// Assigns each run to one of `parts`. Runs come with their kinds, and those of a kind are dealt in
-/// turn, so that each part has some of every kind. They are dealt in the order of their names
-/// unless `arrange` changes it.
+/// Assigns each run to one of `parts`. Each run has a kind. The runs of each kind are assigned to
+/// the parts one after another, so that each part has runs of every kind. The runs are assigned in
+/// the order of their names, unless `arrange` changes this order.
 ///
-/// A run of two kinds is dealt with the first kind. Zero parts count as one.
+/// A run of two kinds counts as a run of the first kind. If `parts` is 0, it counts as 1.
 ///
 /// ```
 /// use barograph_loss::deal_runs;

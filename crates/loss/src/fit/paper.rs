@@ -14,7 +14,7 @@ use crate::{Cause, Metrics, PaperClassifier, PaperModel};
 /// Windows of both causes, and those with a loss rate outside 0.00008 to 0.05, are ignored. A model
 /// needs 10 windows of each cause at a loss rate of 0.0005 or above. Below that rate, a model uses
 /// success proportions if each cause has a window there and one cause has 3 or more; a cause with
-/// fewer gets the standard deviation of the other.
+/// fewer windows gets the standard deviation of the other cause.
 ///
 /// The order of the windows does not matter.
 ///
@@ -55,7 +55,8 @@ pub fn fit_paper(windows: &[Labelled]) -> Result<PaperFit, FitError> {
 pub struct PaperFit {
     /// Classifier with a model for each fitted length.
     pub classifier: PaperClassifier,
-    /// Other lengths, from short to long. The classifier uses the nearest model for them.
+    /// Lengths without a model, from short to long. For these lengths, the classifier uses the
+    /// model with the nearest length.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -96,8 +97,8 @@ fn fit_without_outliers(mut pairs: Vec<(f64, f64)>, fit: Fit) -> Result<Curve, &
     if pairs.len() == all || pairs.len() < CURVE_WINDOWS_MIN { Ok(first) } else { fit(&pairs) }
 }
 
-/// Outliers stay: nearly all proportions of a cause may be equal, and then the rest would have no
-/// spread.
+/// Outliers are not removed here. Almost all proportions of a cause may be equal, and without
+/// outliers the standard deviation would be 0.
 fn low_model(windows: &[&Labelled]) -> Option<LowModel> {
     let normal = |cause| {
         let proportions = of(windows, cause, true).map(|metrics| metrics.success_proportion);
@@ -162,10 +163,11 @@ pub(super) fn is_outlier(curve: &Curve, (rate, complexity): (f64, f64)) -> bool 
 
 /// Kinds of contention that the paper fitted its models on, generated (§3.1.4) or observed (§7.1):
 /// random losses, streams, bursts and TCP; the process generator and a share of the CPU. The
-/// shipped model is fitted on these.
+/// shipped model of [`PaperClassifier`] is fitted on these kinds.
 pub const PAPER_KINDS: [&str; 6] = ["random", "poisson", "onoff", "tcp", "gen", "quota"];
 
-/// Fewest windows for four constants and a standard deviation that is accurate to a third.
+/// Fewest windows from which a curve is fitted: four constants, and a standard deviation with an
+/// error of at most a third.
 const CURVE_WINDOWS_MIN: usize = 10;
 
 /// [`LOSS_RATE_LOW`] to [`LOSS_RATE_MAX`], for messages.
@@ -175,7 +177,8 @@ const CURVE_RATES: &str = " at loss rates of 0.0005 to 0.05";
 /// by chance.
 const SPREAD_WINDOWS_MIN: usize = 3;
 
-/// The usual three standard deviations: one value in 370 of a normal distribution is farther.
+/// Largest distance from the curve, in standard deviations. In a normal distribution, one value in
+/// 370 is farther away.
 const OUTLIER_SDS: f64 = 3.0;
 
 /// Smallest standard deviation, that of rounding to one word: log2(35/34)/17 = 0.0025 for the 34
@@ -220,7 +223,8 @@ mod tests {
         all.push(window(Cause::Host, 5001, 0.9, 0.5));
         all.push(window(Cause::Host, 1000, f64::NAN, 0.5));
         assert_eq!(fit_paper(&all).unwrap().classifier, fitted);
-        // An outlier is not in the curve or its deviation, but is counted among the windows.
+        // An outlier does not change the curve or its standard deviation, but it is counted as a
+        // window.
         all.push(window(Cause::Host, 1000, 0.9, 0.5));
         let with_outlier = fit_paper(&all).unwrap().classifier;
         assert_eq!(

@@ -9,15 +9,16 @@ use crate::classifier::is_like_an_outage;
 use crate::classifier::pattern::{Known, Lengths, Odds, Pattern, features};
 use crate::{Cause, Classifier, Gap, Metrics, Signature, WORD_MAX};
 
-/// Fewest windows of a cause. Fewer come from one or two runs, which do not represent others.
+/// Fewest windows of a cause. A smaller number would come from one or two runs, which do not
+/// represent other runs.
 const WINDOWS_MIN: usize = 20;
 
 /// Parts that windows are divided into, so that the model also learns shorter windows.
 const PIECES: [u32; 3] = [1, 2, 5];
 
 /// Fits the default classifier's model on windows of one cause. It ignores windows of both causes,
-/// and outages, which look like losses of the host. A burst or a delay that too few windows have
-/// gets no weight. The order of the windows does not matter.
+/// and outages, which look like losses of the host. If too few windows have a burst or a delay, the
+/// features that need it get no weight. The order of the windows does not matter.
 ///
 /// # Errors
 /// [`FitError::TooFew`] if one of the causes has too few windows.
@@ -29,7 +30,8 @@ pub fn fit(windows: &[Labelled]) -> Result<Classifier, FitError> {
         odds[index] = match examples(&pieces, burst, delay) {
             Ok(examples) => fit_odds(&examples, burst, delay),
             Err(error) if index == 0 => return Err(error),
-            // Use the model without the delay, or else without the burst.
+            // If too few windows have a delay, use the model without it. Otherwise use the model
+            // without burst and delay.
             Err(_) if delay => odds[index - 2],
             Err(_) => odds[0],
         };
@@ -49,7 +51,8 @@ struct Piece<'a> {
     metrics: Metrics,
 }
 
-/// Whether the window has one cause that its pattern can show.
+/// Whether the fit uses the window: it has one cause, and it is not an outage of the network, which
+/// has the same pattern as losses of the host.
 fn is_usable(window: &Labelled) -> bool {
     let known = Known::of(&window.evidence);
     let is_outage = window.cause == Cause::Network

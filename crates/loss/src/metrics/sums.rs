@@ -2,7 +2,7 @@
 
 use crate::{Gap, Metrics, Signature};
 
-/// Number of run lengths that have a bit of their own; the last bit also stands for all longer
+/// Number of bits for run lengths, one for each length. The last bit also represents all longer
 /// runs.
 pub(crate) const LENGTHS: u32 = u64::BITS;
 
@@ -23,7 +23,8 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Sums of a whole signature. Each byte of it costs one table lookup, however many runs it has.
+    /// Sums of a whole signature. Each byte of the signature needs one table lookup, for any number
+    /// of runs in the byte.
     pub(crate) fn of(signature: &Signature) -> Self {
         let mut runs = Runs::default();
         let full = signature.packets() / u64::BITS;
@@ -143,8 +144,8 @@ impl Runs {
         self.lengths |= lost << (self.length.clamp(1, u64::from(LENGTHS)) - 1);
     }
 
-    /// Sums of a window with `lost` and `received` packets, `before` of them received before the
-    /// first gap.
+    /// Sums of a window with `lost` and `received` packets, of which `before` packets were received
+    /// before the first gap.
     fn sums(mut self, lost: u32, received: u64, before: u64) -> Sums {
         let after = if self.is_lost == 0 { self.length } else { 0 };
         if self.is_lost == 1 {
@@ -168,17 +169,18 @@ impl Runs {
     }
 }
 
-/// Effect of eight packets on the runs, if the packet before was received or lost.
+/// Effect of eight packets on the runs, for one fate of the packet before them.
 #[derive(Clone, Copy)]
 struct Byte {
-    /// Number of first packets with the same fate as the packet before; 8 = all.
+    /// Number of packets at the beginning of the byte with the same fate as the packet before the
+    /// byte; 8 = all.
     head: u8,
     /// Length of the last run, which may continue.
     tail: u8,
     /// One bit for each length of the runs of losses between head and tail.
     lengths: u8,
-    /// Sums over the runs between, in lanes of 16 bits, which the eight bytes of a block cannot
-    /// overflow.
+    /// Sums over the runs between head and tail, in lanes of 16 bits. The sums of the eight bytes
+    /// of a block cannot overflow a lane.
     inside: u64,
 }
 

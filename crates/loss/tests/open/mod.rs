@@ -48,7 +48,8 @@ impl Window {
         classifier.diagnose(&self.labelled.signature, &self.labelled.metrics, evidence)
     }
 
-    /// Whether the window counts: its loss rate is in the range.
+    /// Whether the loss rate of the window is in the range of the classifier. Other windows are
+    /// ignored.
     pub(crate) fn is_in_range(&self) -> bool {
         PaperClassifier::LOSS_RATES.contains(&self.labelled.signature.loss_rate())
     }
@@ -57,7 +58,8 @@ impl Window {
         self.labelled.kind == "outage"
     }
 
-    /// 0 = an even run, used to choose thresholds; 1 = an odd run.
+    /// Half of the runs that this run belongs to: 0 = even run numbers, used to choose thresholds;
+    /// 1 = odd run numbers.
     pub(crate) fn half(&self) -> usize {
         self.labelled.run[1..].parse::<usize>().unwrap() % 2
     }
@@ -92,7 +94,8 @@ pub(crate) fn windows_in(folder: &Path, lengths: &[u32]) -> Vec<Window> {
 pub(crate) struct Counts(Vec<(u32, u32, u32)>);
 
 impl Counts {
-    /// Evidence on each gap of a window. A gap over a border counts as the socket's on both sides.
+    /// Evidence on each gap of a window. If a gap extends over the border of two windows, its drops
+    /// count in both windows.
     pub(crate) fn of_window(&self, window: &Window) -> Vec<GapEvidence> {
         let packets = window.labelled.signature.packets();
         let (from, to) = (window.index * packets, (window.index + 1) * packets);
@@ -162,15 +165,15 @@ fn read(path: PathBuf, length: u32) -> Vec<Window> {
         .collect()
 }
 
-/// Calls `make` for each window, with a model fitted without the part of the runs that has the
-/// window's run.
+/// Calls `make` for each window, with a model fitted on the runs outside the fold of the window's
+/// run.
 pub(crate) fn cross_validated<T>(
     windows: &[Window],
     folds: usize,
     make: impl Fn(&Classifier, &Window) -> T,
 ) -> Vec<T> {
-    // All runs count as one kind and are dealt in the order of their names, which `lab signatures`
-    // has randomised.
+    // All runs count as one kind and are assigned in the order of their names. `lab signatures`
+    // chooses the names at random.
     let runs = deal_runs(windows.iter().map(|window| ("", window.labelled.run.as_str())), folds, |_| ());
     let fit_without = |fold: usize| {
         let others = windows.iter().filter(|window| runs[window.labelled.run.as_str()] != fold);

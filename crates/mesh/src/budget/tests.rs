@@ -37,7 +37,8 @@ fn the_wait_is_exact() {
         let reservation = budget.reserve(seconds(at), Role::Source, "b", cost(5.0, 0)).unwrap();
         budget.settle(seconds(at + 5), reservation, cost(5.0, 0));
     }
-    // Six tests are 30 s, above three quarters of 36 s, until the first is an hour old.
+    // Six tests cost 30 s, more than three quarters of 36 s. So the next test must wait until the
+    // first one is an hour old.
     assert_eq!(budget.reserve(seconds(400), Role::Source, "b", cost(5.0, 0)), Err(seconds(3605 - 400)));
     assert!(budget.reserve(seconds(3605), Role::Source, "b", cost(5.0, 0)).is_ok());
 }
@@ -49,7 +50,7 @@ fn no_peer_eats_what_all_may_ask_for() {
     budget.settle(seconds(5), reservation, cost(5.0, 0));
     assert_eq!(budget.reserve(seconds(5), Role::Target, "greedy", cost(5.0, 0)), Err(seconds(3600)));
     assert!(budget.reserve(seconds(5), Role::Target, "other", cost(5.0, 0)).is_ok());
-    // With one peer only, the half is its own.
+    // If the mesh has only one peer, that peer may use the whole half.
     let mut budget = Budget::new(BudgetConfig::default()).unwrap();
     budget.set_peers(1);
     for at in [0, 10, 20, 30] {
@@ -75,7 +76,7 @@ fn a_restart_gives_no_budget() {
     let spent = after.spent(seconds(0));
     assert_eq!((spent.target, spent.tests), (cost(10.0, 14), 3));
     assert_eq!(spent.source, config.test_cap(), "nobody knows what it cost");
-    // The second test ended 95 s before.
+    // The second test ended 95 s before the restart.
     assert_eq!(after.reserve(seconds(0), Role::Target, "d", cost(5.0, 0)), Err(seconds(3505)));
     assert_eq!(after.spent(seconds(3504)).tests, 2);
     assert_eq!(after.spent(seconds(3600)).tests, 0, "no longer than an hour");
@@ -153,7 +154,7 @@ proptest! {
             let start = now;
             if let Ok(reservation) = budget.reserve(now, role, &attempt.peer.to_string(), attempt.expected) {
                 now += seconds(attempt.runs_s);
-                // A time that runs back counts as the last one seen.
+                // A time before the latest time seen counts as the latest time seen.
                 let told = now.saturating_sub(seconds(attempt.wait_s));
                 budget.settle(told, reservation, attempt.actual);
                 tests.push((start, told.max(start), attempt));

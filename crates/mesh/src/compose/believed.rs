@@ -14,11 +14,13 @@ pub(super) struct Believed {
 }
 
 impl Believed {
-    /// Weighs pairs by their ends, each with a class and an error.
+    /// Returns the weights of measured pairs. `ends` has the two hosts of each pair, and `errors`
+    /// has its class and its error.
     ///
-    /// `None` if fewer than [`Model::PAIRS_MIN`] are believed, or if one host would have nearly
-    /// half of the weight and so decide alone. If it would decide alone within a class, the errors
-    /// of all pairs set the range of that class.
+    /// `None` if fewer than [`Model::PAIRS_MIN`] are believed, or if the pairs of one host would
+    /// have nearly half of the weight, so that this host could determine the result alone. If one
+    /// host could do that within a class, the range of this class is computed from the errors of
+    /// all pairs.
     pub(super) fn of<H: Ord + Copy>(
         ends: &[[H; 2]],
         errors: &[(usize, f64)],
@@ -50,14 +52,15 @@ impl Believed {
         (Model::PAIRS_MIN <= count).then_some(Self { weights, count })
     }
 
-    /// The believed ones of `lessons`, each with its weight.
+    /// Returns the believed pairs of `lessons`, each with its weight.
     pub(super) fn of_all<'a, T>(&'a self, lessons: &'a [T]) -> impl Iterator<Item = (&'a T, f64)> {
         lessons.iter().zip(self.weights.iter().copied()).filter(|(_, weight)| 0.0 < *weight)
     }
 }
 
-/// Weights that give no host more than another, whatever the number of its pairs: a liar is one end
-/// of each pair that it reports. `None` if one host would have more than 0.45 of the weight.
+/// Weights of pairs, such that the pairs of one host together have at most the weight of one pair.
+/// A host that lies is an end of each pair that it reports, so more pairs do not give it more
+/// weight. `None` if one host would have more than 0.45 of the weight.
 fn weights<H: Ord + Copy>(ends: &[[H; 2]]) -> Option<Vec<f64>> {
     let mut pairs_of: BTreeMap<H, u32> = BTreeMap::new();
     for end in ends.iter().flatten() {
@@ -72,9 +75,10 @@ fn weights<H: Ord + Copy>(ends: &[[H; 2]]) -> Option<Vec<f64>> {
 
 /// Range of errors that are believed, around the weighted median.
 ///
-/// It reaches five standard deviations to each side, estimated from the median distance. A side
-/// with a longer tail uses its own median distance, up to `skew` times that of both sides. The
-/// reach is never less than `least`.
+/// The range extends five standard deviations to each side of the median. The standard deviation is
+/// estimated from the median distance to the median. A side with a longer tail uses its own median
+/// distance, up to `skew` times the median distance of both sides. Each side extends by at least
+/// `least`.
 fn range(errors: &[f64], weights: &[f64], least: f64, skew: f64) -> RangeInclusive<f64> {
     let centre = median(errors, weights);
     let distance = |is_of_side: &dyn Fn(f64) -> bool| {
@@ -88,8 +92,8 @@ fn range(errors: &[f64], weights: &[f64], least: f64, skew: f64) -> RangeInclusi
     centre - reach(distance(&|error| error <= centre))..=centre + reach(distance(&|error| centre <= error))
 }
 
-/// Reach within which an error is always believed: that of the guess without pairs. It shrinks with
-/// the root of the number of pairs.
+/// Errors up to this limit are always believed. The limit is the half-width of the guess without
+/// pairs; it decreases with the square root of the number of pairs.
 fn guessed(count: usize) -> f64 {
     let share = Model::PAIRS_MIN as f64 / count.max(Model::PAIRS_MIN) as f64;
     share.sqrt() * NORMAL_95 * GUESSED_DEVIATION
@@ -108,18 +112,19 @@ pub(super) fn median(values: &[f64], weights: &[f64]) -> f64 {
     at.or(sorted.last()).map_or(0.0, |(value, _)| *value)
 }
 
-/// Least sum of weights. One host then has at most 0.45 of the weight, so that medians are among
-/// the values of the others.
+/// Smallest allowed sum of weights. It ensures that one host has at most 0.45 of the weight, so
+/// that a median is always between the values of other hosts.
 const HOSTS_MIN: f64 = 1.0 / 0.45;
 
-/// With a normal distribution, one value in two million is further out; with skewed ones more are.
-/// With four deviations, intervals of rates would cover less than 85 %
-/// (`composed_estimates_cover_as_they_say_and_find_the_best`); with more than five, a lie may widen
-/// them more.
+/// Largest believed distance from the median, in standard deviations. In a normal distribution, one
+/// value in two million is farther away; in a skewed distribution, more are. With four deviations,
+/// the intervals of rates would cover less than 85 %
+/// (`composed_estimates_cover_as_they_say_and_find_the_best`). With more than five, a host that
+/// lies could make the intervals wider.
 const DEVIATIONS: f64 = 5.0;
 
-/// How much longer one tail of the errors of rates may be. A host that is slower than its
-/// representative is slower by a little; one that is faster is faster by a lot.
+/// Largest length of one tail of the errors of rates, relative to both tails together. A host that
+/// is slower than its representative is slower by a little; one that is faster is faster by a lot.
 const SKEW: f64 = 2.0;
 
 /// Standard deviation of a normal distribution divided by its median distance from the centre: 1 /

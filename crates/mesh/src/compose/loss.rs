@@ -1,8 +1,9 @@
 //! Composition of losses: −ln (1 − share) adds, as survivals of independent losses multiply.
 //!
 //! Most losses are 0, so the logarithms of other compositions cannot be used. The correction is
-//! learned from sums. The share that the next probe loses is beta-binomial: its spread comes from
-//! the few datagrams of a probe, and from how little the datagrams so far reveal about the path.
+//! learned from sums. The share that the next probe loses has a beta-binomial distribution. Its
+//! variance has two causes: a probe has few datagrams, and the loss probability of the path is
+//! known only from the datagrams so far.
 
 use super::believed::Believed;
 use super::{Composition, Estimate, Lesson, Model, NORMAL_95, Path, student_95};
@@ -44,7 +45,7 @@ pub(super) fn learnt<'a, H: Ord + Copy>(lessons: impl Iterator<Item = Lesson<'a,
     let squares = mean(&|(sum, measured)| (measured.depth - model.centre(sum.depth)).powi(2));
     let explained = mean(&|(sum, measured)| sum.variance * model.factor().powi(2) + measured.variance);
     let scales = mean(&|(sum, _)| model.centre(sum.depth).max(least).powi(2));
-    // As for other quantities, with the variance of the mean itself.
+    // Include the variance of the mean itself, as for other quantities.
     let left = (squares - explained).max(0.0) + squares / n;
     Some(Model { variance: if 0.0 < scales { left / scales } else { 0.0 }, least, ..model })
 }
@@ -77,11 +78,13 @@ impl Model {
 struct Sum {
     /// Sum of −ln (1 − share) over the forecasts of the legs.
     depth: f64,
-    /// The same sum for the means expected after the datagrams seen; above 0 even if none was lost.
+    /// The same sum over the posterior means of the legs, given the datagrams so far; above 0 even
+    /// if no datagram was lost.
     expected: f64,
     /// Variance of `expected`, due to the small number of datagrams.
     variance: f64,
-    /// Variance of the legs' intervals beyond that: losses that come in bursts.
+    /// Variance of the legs' intervals in excess of `variance`. Its cause is that losses come in
+    /// bursts.
     bursts: f64,
 }
 
@@ -128,7 +131,7 @@ impl Belief {
         let mut chance: f64 = (0..n).map(f64::from).map(|i| (b + i) / (a + b + i)).product();
         let (mut below, mut lost) = (chance, 0);
         while below < level && lost < n {
-            // The probability of one loss more, from that of `lost`.
+            // Compute the probability of `lost + 1` losses from the probability of `lost` losses.
             let (k, left) = (f64::from(lost), f64::from(n - lost));
             chance *= left / (k + 1.0) * (a + k) / (b + left - 1.0);
             below += chance;
@@ -146,15 +149,16 @@ fn share(depth: f64) -> f64 {
     1.0 - (-depth).exp()
 }
 
-/// A path beyond this share carries nothing, and its logarithm would be infinite.
+/// Largest share used. A path with a higher loss is useless, and at a share of 1 the logarithm
+/// would be infinite.
 const SHARE_MAX: f64 = 0.999;
 
-/// Added to both sums of the ratio, as one datagram lost in one probe: a few losses by chance, or
-/// none, are no factor.
+/// Added to both sums of the ratio: the share of one lost datagram in one probe. So the ratio stays
+/// near 1 if there are no losses, or only a few by chance.
 const ONE_LOST: f64 = 1.0 / Composition::LOSS_DATAGRAMS as f64;
 
-/// Probes that a forecast remembers: the longest window of the battery (docs/spec/full.md, method
-/// 8).
+/// Number of probes that influence a forecast: the longest window of the battery
+/// (docs/spec/full.md, method 8).
 const MEMORY: u64 = 51;
 
 /// Largest sum of the two parameters of the beta distribution, in datagrams; a larger sum changes

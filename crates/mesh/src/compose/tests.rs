@@ -40,7 +40,7 @@ fn round_trips_add_and_the_lowest_rate_counts_most() {
     assert!((rtt.value - 0.023).abs() < 1e-12 && rtt.is_positive());
     let goodput = Model::guessed(Composition::Goodput).estimate(&legs).unwrap();
     assert!((0.001 / 3_f64.sqrt()..0.001).contains(&goodput.value), "{goodput:?}");
-    // Nothing was learned: a factor of two is within the interval.
+    // Without measured pairs, the interval includes a factor of two either way.
     assert!(goodput.contains(0.0018) && goodput.contains(0.0005));
 }
 
@@ -51,7 +51,7 @@ fn a_lossless_path_may_still_lose_and_the_less_was_seen_the_more() {
     let composed = |probes| model.estimate(&[lossy(0.0, probes); 3]).unwrap();
     assert_eq!([1, 2, 5, 30].map(upper), [0.2, 0.1, 0.1, 0.0]);
     assert_eq!([1, 2, 5, 30].map(|probes| composed(probes).upper), [0.5, 0.3, 0.2, 0.0]);
-    // The forecast is still that nothing is lost. A wider interval of the forecaster is kept.
+    // The forecast is still a loss of 0. If the forecaster's own interval is wider, it is used.
     assert_eq!((composed(1).value, composed(1).lower, lossy(0.0, 1).forecast.value), (0.0, 0.0, 0.0));
     let bursts = Path::of_losses(0.1, Some((0.0, 0.9)), 0.0, 1000).unwrap();
     assert_eq!(bursts.forecast.upper, 0.9);
@@ -62,13 +62,14 @@ fn a_lossless_path_may_still_lose_and_the_less_was_seen_the_more() {
 
 #[test]
 fn the_next_probe_is_spread_as_trials_of_the_same_belief_are() {
-    // Three probes lost one datagram: the loss probability is drawn from Beta (1½, 29½), then a
-    // probe of ten datagrams.
+    // Three probes lost one datagram in total. So draw the loss probability from Beta (1½, 29½),
+    // then the losses of a probe of ten datagrams.
     let mut chance = Chance::new(3, "trials");
     let mut counts = [0_u32; 11];
     let trials = 200_000;
     let mut normals = || normal(&mut chance).powi(2) / 2.0;
-    // Sums of n squares of normal numbers, halved, are gamma n / 2; their share of two is beta.
+    // Half the sum of n squares of normal numbers has a gamma distribution with shape n / 2. For
+    // two such numbers a and b, a / (a + b) has a beta distribution.
     let shares: Vec<f64> = (0..trials)
         .map(|_| {
             let (a, b): (f64, f64) = ((0..3).map(|_| normals()).sum(), (0..59).map(|_| normals()).sum());
@@ -109,19 +110,20 @@ fn losses_learn_a_factor_from_sums_and_what_is_to_be_added() {
     let twice = [lossy(0.1, 50), lossy(0.2, 50), lossy(0.1, 50)];
     let estimate = learnt(&twice, [0.1875; 2]).estimate(&twice).unwrap();
     assert!((estimate.value - 0.1875).abs() < 0.01, "{estimate:?}");
-    // A mesh without losses teaches no factor, and its estimates stay 0.
+    // In a mesh without losses, the model learns a factor of 1, and the estimates stay 0.
     let quiet = [lossy(0.0, 50); 3];
     let model = learnt(&quiet, [0.0; 2]);
     assert!((model.estimate(&twice).unwrap().value - 0.352).abs() < 1e-9);
     assert_eq!(model.estimate(&quiet).unwrap().value, 0.0);
-    // Losses that the legs do not have are added. Scatter beyond that of datagrams widens the
-    // interval.
+    // If the measured pairs lose packets and their legs do not, the difference is added. If the
+    // measured losses vary more than the few datagrams explain, the interval becomes wider.
     let steady = learnt(&quiet, [0.05; 2]).estimate(&quiet).unwrap();
     assert!((steady.value - 0.05).abs() < 0.002 && steady.upper == 0.2, "{steady:?}");
     let [steady, uneven] =
         [[0.2, 0.2], [0.0, 0.4]].map(|measured| learnt(&quiet, measured).estimate(&quiet).unwrap());
     assert!((steady.value - 0.2).abs() < 0.002 && (uneven.value - 0.2).abs() < 0.03, "{steady:?} {uneven:?}");
-    // Ten datagrams at 0.2, and ten that are lost at 0 or at 0.4 (binomial).
+    // Upper ends by the binomial distribution of ten datagrams: with a loss probability of 0.2, and
+    // with 0 or 0.4 at random.
     assert!(steady.upper == 0.4 && 0.6 <= uneven.upper, "{steady:?} {uneven:?}");
 }
 
@@ -159,12 +161,12 @@ struct Host {
 
 const SITES: usize = 6;
 const HOSTS: usize = 5;
-/// One in this many pairs across sites is tested on demand, and teaches.
+/// One in this many pairs across sites is tested on demand and used to fit the model.
 const TAUGHT: usize = 10;
 /// A step through the pairs across sites that selects all hosts about equally often.
 const EVENLY: usize = 11;
-/// Probes of ten datagrams behind a loss forecast: from almost none to more than a battery
-/// remembers.
+/// Range of the number of probes of ten datagrams that a loss forecast is based on: from almost
+/// none to more than the longest window of a battery.
 const PROBES: [u32; 2] = [2, 200];
 /// Scatter of measurements around their mean, as a logarithm.
 const NOISE: f64 = 0.1;
@@ -251,7 +253,8 @@ impl Sites {
             .collect()
     }
 
-    /// All pairs within sites and one in `one_in` of those across, as if tested on demand.
+    /// All pairs within sites, and one in `one_in` of the pairs across sites, as if these were
+    /// tested on demand.
     fn taught(&mut self, what: Composition, one_in: usize) -> Vec<Taught> {
         let mut known = self.pairs(true);
         known.extend(self.pairs(false).into_iter().step_by(one_in));
@@ -280,15 +283,17 @@ fn normal(chance: &mut Chance) -> f64 {
 struct Score {
     estimates: usize,
     covered: usize,
-    /// Sums of the intervals' widths, and for losses of the widths if the truth were known.
+    /// Sum of the widths of the intervals. `least_width`, for losses only: the same sum for
+    /// intervals computed from the true loss probability.
     width: f64,
     least_width: f64,
-    /// Sum of ln (estimate / truth). For losses, many of which are almost 0, the sums of both.
+    /// Sum of ln (estimate / truth). Many losses are almost 0, so for losses the sums of the
+    /// estimates and of the true values are used instead.
     bias: f64,
     estimated: f64,
     true_sum: f64,
-    /// Sources with a best host that is better than the next by 2 % or more, and the sources left
-    /// out because theirs is not.
+    /// Number of sources for which the best host is better than the second by 2 % or more. `alike`:
+    /// number of the other sources, which are not scored.
     choices: usize,
     alike: usize,
     best: usize,
@@ -309,7 +314,7 @@ fn score(seeds: std::ops::Range<u64>, what: Composition) -> Score {
     for seed in seeds {
         let mut sites = Sites::new(seed);
         let model = model(what, &sites.taught(what, TAUGHT));
-        // Every tenth pair was taught.
+        // Exclude every tenth pair, because the model was fitted on it.
         let unseen = sites.pairs(false).into_iter().enumerate().filter(|(i, _)| i % TAUGHT != 0);
         for (_, (a, b)) in unseen {
             let legs = sites.legs(a, b, what);
@@ -366,8 +371,8 @@ fn composed_estimates_cover_as_they_say_and_find_the_best() {
         let found = score.best as f64 / score.choices as f64;
         let [width, least] = [score.width, score.least_width].map(|sum| sum / score.estimates as f64);
         let (bias, covers) = match composition {
-            // Losses are counted in tenths: no interval of whole steps has 90 %, and most have
-            // more. So the width is bounded instead.
+            // Losses are multiples of a tenth, so the coverage of an interval is rarely 90 % and
+            // usually more. Therefore another check bounds the width.
             Composition::Loss => (score.estimated / score.true_sum, 0.9..=1.0),
             Composition::Rtt | Composition::Goodput => {
                 ((score.bias / score.estimates as f64).exp(), 0.85..=0.95)

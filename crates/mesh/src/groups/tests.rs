@@ -71,7 +71,7 @@ fn sites_are_found_and_stay_under_noise() {
                 right += usize::from(of[a] == of[b] && proposed[a] == proposed[b]);
             }
         }
-        // The same sites by other forecasts, 5 % off.
+        // Propose sites again from forecasts that differ by up to 5 %.
         let mut chance = Chance::new(seed, "later");
         let mut later = rtt.clone();
         later.iter_mut().flatten().for_each(|s| *s *= 0.95 + 0.1 * chance.uniform());
@@ -108,7 +108,7 @@ fn what_is_unknown_or_absurd_joins_nobody() {
         assert_eq!(proposals.len(), 3);
         assert!(proposals.iter().all(|one| one.within_s.is_none() && one.next.is_none()));
     }
-    // One direction is enough, and a host without forecasts stands alone.
+    // A forecast in one direction is enough. A host without forecasts is a site of its own.
     let proposals = propose_sites(3, |a, b| ((a, b) == (0, 1)).then_some(1e-4));
     assert_eq!(proposals.iter().map(|one| one.hosts.clone()).collect::<Vec<_>>(), [vec![0, 1], vec![2]]);
 }

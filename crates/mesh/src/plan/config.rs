@@ -8,7 +8,8 @@ use crate::budget::{BudgetConfig, BudgetError, Cost, HOUR};
 /// Configuration of a station's bulk tests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanConfig {
-    /// Time between two turns for a bulk test, 1 s to a day: Gloperf's n (§3), 5 minutes in both.
+    /// Time between two turns for a bulk test, from 1 s to a day. It is n in Gloperf §3. The
+    /// default is 5 minutes, as in Gloperf.
     pub every: Duration,
     /// How the plan chooses the peer of a turn.
     pub policy: Policy,
@@ -35,10 +36,10 @@ impl PlanConfig {
         Self { policy: Policy::Paper, budget: BudgetConfig::paper(), ..Self::default() }
     }
 
-    /// Checks that the plan makes sense.
+    /// Checks that each value of the plan is valid.
     ///
     /// # Errors
-    /// [`BudgetError`] names the value that does not.
+    /// [`BudgetError`] names the value that is not.
     pub fn check(&self) -> Result<(), BudgetError> {
         if !(EVERY_MIN..=EVERY_MAX).contains(&self.every) {
             return Err(BudgetError::Every(self.every));
@@ -46,8 +47,8 @@ impl PlanConfig {
         self.budget.check()
     }
 
-    /// The longest time from the start of one turn to the next, if each test costs this much. For a
-    /// host in one group.
+    /// The longest time from the start of one turn to the next, if each test costs this much. This
+    /// holds for a host in one group.
     pub fn turn_max(&self, each: Cost) -> Duration {
         self.turn_max_in(each, 1)
     }
@@ -62,8 +63,8 @@ impl PlanConfig {
         }
     }
 
-    /// Time until a cost is earned. The tests that a station starts get half of the budget, less a
-    /// reserve for chance.
+    /// Time after which the budget covers a test of this cost. The tests that a station starts get
+    /// half of the budget minus a reserve, because peers ask at random times.
     pub(crate) fn pace(&self, cost: Cost) -> Duration {
         self.pace_by_time(cost).max(self.pace_by_bytes(cost))
     }
@@ -96,8 +97,8 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Turns among which each peer has at least one, while none refuses: the promise of
-    /// [`Planner`](super::Planner).
+    /// Number of consecutive turns in which each peer has at least one turn while no peer refuses.
+    /// [`Planner`](super::Planner) promises it.
     pub(crate) fn turns_max(self, peers: u32) -> u32 {
         match self {
             Self::Paper => peers.saturating_mul(2).saturating_sub(1),
@@ -111,19 +112,20 @@ pub(super) fn bounded_seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, YEAR_S))
 }
 
-/// A test and its hand-over take at least this long.
+/// Shortest interval between turns: a test and the transfer of its result take about this long.
 const EVERY_MIN: Duration = Duration::from_secs(1);
 
-/// Gloperf §4 measures the error that a period of up to a day causes, and no longer period.
+/// Longest interval between turns: Gloperf §4 measures the error for periods of up to a day.
 const EVERY_MAX: Duration = Duration::from_secs(86_400);
 
 /// Seconds in a year: longer than any plan.
 const YEAR_S: f64 = 365.0 * 86_400.0;
 
-/// Share of half the budget that a station uses for tests that it starts. Peers ask it for as much,
-/// at random times; if it used all, many would come when the budget is spent.
+/// Share of half the budget that a station uses for tests that it starts. Peers ask this station
+/// for as many tests, at random times. If the station used the whole half, many peers would ask
+/// while the budget is spent.
 const USED: f64 = 0.7;
 
-/// Turns per peer in the bound: half until a pair is overdue, half to serve all overdue pairs
-/// beside new ones.
+/// Number of turns for each peer in the bound of the revisit time. Within half of them a pair
+/// becomes overdue; within the other half all overdue pairs are tested, alternating with new pairs.
 const BOUND_CYCLES: u32 = 4;

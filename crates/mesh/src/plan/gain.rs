@@ -8,12 +8,12 @@
 //! around a known level, does not count, however large: no test reduces it.
 //!
 //! Each test shows gᵢ by comparing two forecasts with the new value: the one before the last test,
-//! and the one after it. The difference of their errors is what the last test was worth, so it is
-//! the error that the turns before the last test had added. Such differences are few and scatter.
-//! So gᵢ is pulled towards the value that follows from the pair's own error, if a test gained the
-//! same share of it as in the mean of all pairs (docs/spec/plan.md §3).
+//! and the one after it. The difference of their errors is the gain of the last test. It is the
+//! error that the turns before the last test had added. These differences are few and vary much. So
+//! gᵢ is shifted towards an expected value: the pair's own error times the share of the error that
+//! a test gains in the mean of all pairs (docs/spec/plan.md §3).
 
-/// What the tests of one pair showed; older tests fade.
+/// Results of the tests of one pair; the weight of older tests decreases.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     tests: u64,
@@ -29,7 +29,7 @@ pub(super) struct Record {
     /// Number of tests with a forecast, and the sum of their errors, each 1 at most.
     forecasts: f64,
     error: f64,
-    /// Sum of the gaps between tests (turns), and of what those tests gained, −1 to 1 each.
+    /// Sum of the turns between tests. `gain`: sum of the gains of these tests, each from −1 to 1.
     turns: f64,
     gain: f64,
 }
@@ -48,8 +48,8 @@ impl Record {
         let before = std::mem::replace(&mut self.before, forecast);
         let gap = std::mem::replace(&mut self.gap, self.last.map(|last| turn.saturating_sub(last)));
         self.last = Some(turn);
-        // Above 0, so that shares are numbers. They are 1 at most, so that their difference is a
-        // number.
+        // A level of 0 would make the shares NaN. Each share is limited to 1, so that the
+        // difference of two shares is finite.
         let Some(forecast) = forecast.filter(|_| 0.0 < self.level) else { return };
         let error = |forecast: f64| ((forecast - rate).abs() / self.level).min(1.0);
         for sum in [&mut self.forecasts, &mut self.error, &mut self.turns, &mut self.gain] {
@@ -77,9 +77,9 @@ impl Record {
 pub(super) struct Pool {
     /// Mean error of a forecast, as a share of the rate.
     error: f64,
-    /// Share of its error that a test takes from a pair.
+    /// Mean share by which a test reduces the error of a pair.
     part: f64,
-    /// Turns between two tests of a pair if all were tested in turn.
+    /// Number of turns between two tests of a pair if all pairs were tested equally often.
     cycle: f64,
 }
 
@@ -100,8 +100,8 @@ impl Pool {
         }
     }
 
-    /// √ of the error that a turn without a test adds to a pair. A pair without a forecast has the
-    /// mean error.
+    /// Square root of the error that each turn without a test adds to the forecast of a pair. A
+    /// pair without a forecast has the mean error.
     pub(super) fn root(&self, record: &Record) -> f64 {
         let error = if 0.0 < record.forecasts { record.error / record.forecasts } else { self.error };
         let expected = self.part * error;
@@ -110,7 +110,7 @@ impl Pool {
     }
 }
 
-/// The level is that of about the last hundred tests.
+/// The mean rate of a pair is over about the last hundred tests.
 const LEVEL_TESTS: u64 = 100;
 
 /// Factor by which the weight of earlier tests shrinks at each new test: all tests together count
@@ -118,13 +118,14 @@ const LEVEL_TESTS: u64 = 100;
 const KEPT: f64 = 0.95;
 
 /// The estimate from all pairs counts as this many tests of one pair. On the second halves of the
-/// traces of `lab plan`, 8, 16 and 32 were within 1 % of each other, and 16 never worse than the
-/// list.
+/// traces of `lab plan`, the errors with 8, 16 and 32 differed by less than 1 %, and 16 was never
+/// worse than the list of the paper's plan.
 const PRIOR_TESTS: f64 = 16.0;
 
-/// Least share of the expected gain of a pair, because differences below 0 are chance. A twentieth
-/// and three tenths gave results as good.
+/// Smallest allowed gain of a pair, as a share of its expected gain, because measured gains below 0
+/// are due to chance. The values 0.05 and 0.3 gave equally good results.
 const GAIN_MIN: f64 = 0.2;
 
-/// Least share of error that a test gains. Where tests seem to gain nothing, errors alone decide.
+/// Smallest allowed value of the mean share by which a test reduces the error. If tests seem to
+/// gain nothing, the order depends on the errors alone.
 const PART_MIN: f64 = 0.02;

@@ -52,8 +52,8 @@ impl Pair {
     }
 
     /// How much the pair needs its next turn; `age` is at least 1. A pair that failed twice comes
-    /// after all others, by age alone: a dead peer has no good forecast either, and its tests cost
-    /// most.
+    /// after all others, by age alone, because a dead peer also has a bad forecast and its tests
+    /// cost most.
     pub(super) fn need(&self, pool: &Pool, age: u64) -> f64 {
         if 1 < self.failures { -1.0 / age as f64 } else { pool.root(&self.record) * age as f64 }
     }

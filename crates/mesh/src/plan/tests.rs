@@ -122,8 +122,8 @@ fn a_turn_is_skipped_after_four_refusals_and_absurd_waits_are_cut() {
     }
     assert_eq!(planner.next(now), None);
     assert_eq!(planner.statistics().skipped, 1);
-    // The back-off is a quarter of an hour at most, and half as much again with jitter: all are
-    // back.
+    // The back-off is at most a quarter of an hour, and at most 1.5 times as long with jitter. So
+    // every peer can be tested again.
     let mut met = BTreeMap::new();
     while planner.next_at() < now + seconds(6 * 1375) {
         met.insert(turn(&mut planner, Some(Cost::default())).1.peer, ());
@@ -178,7 +178,7 @@ fn a_hundred_stations_started_at_once_spread_themselves() {
         .collect();
     let at_once = |at: Duration| firsts.iter().filter(|(t, _)| at <= *t && *t < at + seconds(5)).count();
     let most = firsts.iter().map(|(at, _)| at_once(*at)).max().unwrap();
-    // 100 turns in 300 s are a mean of 1.7 in 5 s.
+    // 100 turns in 300 s are 1.7 turns in 5 s on average.
     assert!(most <= 8, "{most} turns within 5 s");
     let mut targets = BTreeMap::new();
     firsts.iter().for_each(|(_, peer)| *targets.entry(peer).or_insert(0) += 1);
@@ -304,7 +304,8 @@ proptest! {
     ) {
         let mut planner = planner(PlanConfig { seed, ..PlanConfig::default() }, &names(n));
         (0..n).for_each(|_| { turn(&mut planner, None); });
-        // A new peer in each turn: one leaves, and returns under another name.
+        // There is a new peer in each turn, because one peer leaves and returns under a different
+        // name.
         let mut came: BTreeMap<String, usize> = BTreeMap::new();
         let mut last: BTreeMap<String, usize> = names(n).into_iter().map(|name| (name, 0)).collect();
         let peers = n + more;

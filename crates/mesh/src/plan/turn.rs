@@ -10,7 +10,7 @@ pub enum Length {
     /// The test may stop once its rate has settled.
     Settled,
     /// The test runs in full: for a pair without a forecast, and for one test in twenty at random,
-    /// which keeps the stopping rule honest.
+    /// which checks whether the stopping rule is accurate.
     Full,
 }
 

@@ -25,12 +25,12 @@ fn a_site_is_called_what_most_of_it_say_else_as_its_first_host() {
     let mut hosts = stands(&["a1", "a2", "a3", "b1", "b2"]);
     let rtt = line(&[0.0, 0.1, 0.2, 20.0, 20.1]);
     assert_eq!(called(&sites_of(&hosts, &rtt)), [("a1", vec![0, 1, 2]), ("b1", vec![3, 4])]);
-    // A host of the other site that reports the same name has to yield.
+    // Two sites want the name `north`. The site with more hosts that report it gets the name.
     for (host, site) in [(1, "north"), (2, "north"), (0, "a1"), (3, "north")] {
         hosts[host].site = Some(site.into());
     }
     assert_eq!(called(&sites_of(&hosts, &rtt)), [("north", vec![0, 1, 2]), ("b1", vec![3, 4])]);
-    // A name that is taken is not used.
+    // A name that another site already has is not used.
     hosts[3].site = None;
     hosts[0].site = Some("b1".into());
     hosts[1].site = Some("b1".into());
@@ -40,7 +40,7 @@ fn a_site_is_called_what_most_of_it_say_else_as_its_first_host() {
 #[test]
 fn errors_say_what_is_too_close_to_call() {
     let hosts = stands(&["a", "b", "c", "d"]);
-    // c is 3.4 ms from a, more than three times the 0.6 ms from a to b, but not by their intervals.
+    // c is far enough from a and b by the forecasts, but not by the ends of their intervals.
     let places = [0.0, 0.5, 3.4, 50.0];
     let wide = |a: usize, b: usize| {
         let value = line(&places)(a, b)?.value;
@@ -90,7 +90,7 @@ fn what_was_not_measured_is_said_to_be_unknown_and_nothing_is_proposed_on_it() {
         assert_eq!((reason(&sites[0]).as_str(), sites[0].representative), (told, None), "{state:?}");
         assert!((0..3).all(|own| position(own, &hosts, &sites).is_none()), "{state:?}");
     }
-    // A member sees only its own pairs, and must find its site by them.
+    // A member sees only its own pairs, and must find its site from them.
     let sites = sites(RoundTrip::Unseen);
     assert!(reason(&sites[0]).contains("unknown: b–c"));
     assert_eq!(sites[0].representative, Some(0));
@@ -109,7 +109,7 @@ fn a_newcomer_that_not_all_measure_yet_does_not_unseat_a_representative() {
     };
     let sites = sites_of(&hosts, rtt(RoundTrip::Unmeasured));
     assert_eq!(sites[0].representative, Some(0));
-    // A newcomer represents the site until it is in it.
+    // A host that joins the site represents it first.
     assert_eq!(position(2, &hosts, &sites), Some(Position { site: "a".into(), represents: true }));
     assert_eq!(sites_of(&hosts, rtt(RoundTrip::Failed))[0].representative, None);
 }
@@ -135,7 +135,7 @@ struct Mesh {
     places: Vec<f64>,
     is_up: Vec<bool>,
     patience: Vec<Patience>,
-    /// Error of what each end sees, as a share, either way.
+    /// Noise of the forecasts of each host, as a share, either way.
     noise: f64,
     now: Duration,
     changes: usize,
@@ -220,8 +220,8 @@ fn stations_settle_by_themselves_and_then_stay() {
             (settled.map(String::from).to_vec(), changes),
             "seed {seed}"
         );
-        // The representative leaves: another host represents the site, and one of both yields after
-        // its return.
+        // When the representative leaves, another host represents the site. When the first
+        // representative returns, one of the two stops representing the site.
         mesh.is_up[0] = false;
         mesh.pass(60);
         assert_eq!(mesh.shown()[1..], ["h00*", "h00", "h03*", "h03", "-*"], "seed {seed}");

@@ -10,7 +10,7 @@ fn gate() -> TestAdmission {
     TestAdmission::new(TestAdmissionConfig::default()).unwrap()
 }
 
-/// Half a second and one megabyte.
+/// Cost of a small test: half a second and one megabyte.
 fn small() -> Cost {
     Cost { duration: Duration::from_millis(500), bytes: 1_000_000 }
 }
@@ -56,7 +56,7 @@ fn a_grant_never_used_lapses_and_costs_its_holder() {
     assert_eq!(gate.begin(seconds(3), grant.token, "idler"), Err(TokenError::Unknown(grant.token)));
     assert_eq!(gate.spent(seconds(3)).target.duration, seconds(3));
     gate.ask(seconds(3), "idler", true, small()).unwrap();
-    // Twice 3 s are above an eighth of 36 s.
+    // Two unused grants cost 3 s each, together more than an eighth of 36 s.
     let refusal = gate.ask(seconds(6), "idler", true, small()).unwrap_err();
     assert_eq!(refusal, Refusal::Spent { retry_after: seconds(3597) });
     assert!(refusal.to_string().contains("budget"), "{refusal}");
@@ -79,7 +79,7 @@ fn what_the_host_did_not_start_costs_nothing() {
     let grant = gate.start(seconds(0), "b", small()).unwrap();
     gate.give_back(seconds(2), grant.token);
     assert_eq!(gate.spent(seconds(3)), Spent::default());
-    // Giving back twice, or an unknown token, has no effect.
+    // A second return of a token has no effect, and the return of an unknown token has none either.
     gate.give_back(seconds(3), grant.token);
     gate.give_back(seconds(3), 0);
 }
@@ -172,7 +172,7 @@ fn a_peer_that_asks_and_gives_back_at_once_shuts_out_nobody_but_itself() {
     let other = gate.ask(now, "other", true, settled).expect("its part is its own");
     gate.give_back(now, other.token);
     assert!(gate.start(now, "anyone", settled).is_ok(), "its own tests go on");
-    // Even all peers together leave this host its own tests.
+    // Even if all peers together ask for tests, this host can still start its own.
     let mut gate = TestAdmission::new(TestAdmissionConfig::default()).unwrap();
     for i in 0..100_000_u64 {
         if let Ok(grant) = gate.ask(now, &format!("peer{}", i % 100), true, settled) {

@@ -78,7 +78,7 @@ fn index(name: &str) -> usize {
     name[1..].parse().unwrap()
 }
 
-/// One way: half of a round-trip time of 50 ms.
+/// One-way delay of a message: half of a round-trip time of 50 ms.
 const DELAY: Duration = Duration::from_millis(25);
 /// Longest wait for a response.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -180,7 +180,7 @@ impl Mesh {
     }
 
     fn uniform(&mut self) -> f64 {
-        // Steele, Lea, Flood 2014 (SplitMix64).
+        // Mixes bits as in SplitMix64 (Steele, Lea, Flood 2014).
         self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.chance;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,7 +1,7 @@
 //! Bytes of a transfer: pseudo-random, so that no device on the path compresses them.
 
-/// Bytes of one write or read. One system call for each 128 KiB costs little compared with copying
-/// them, and the block fits into a second-level cache.
+/// Bytes of one write or read. A system call costs little compared with copying 128 KiB, and a
+/// block of this size fits into a second-level cache.
 pub(super) const BLOCK_BYTES: usize = 128 * 1024;
 
 /// One block of 128 KiB of pseudo-random bytes, the same in every call; transfers repeat it.

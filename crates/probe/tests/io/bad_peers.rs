@@ -10,9 +10,9 @@ use barograph_probe::{Direction, Experiment, wire};
 
 use crate::common::{LONG, Server, context, pour, read_request, reset, swallow, upgrade};
 
-/// Short, because most of these tests wait for it.
+/// Deadline of each experiment. It is short, because most of these tests wait until it.
 const DEADLINE: Duration = Duration::from_millis(400);
-/// Time after its deadline in which an experiment must end on a busy machine.
+/// Time after the deadline within which an experiment must end, even on a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 
 const SESSIONS: [Experiment; 5] = [
@@ -248,7 +248,8 @@ fn fails(name: &str, target: &barograph_probe::Target, experiment: Experiment, f
     assert!(took < DEADLINE + SLACK, "{experiment:?} with a peer that {name} took {took:?}");
     for reading in readings {
         match reading.result {
-            // The first byte of an endless head did arrive.
+            // A peer that sends an endless head does send a first byte, so this quantity may have a
+            // value.
             Ok(_) if reading.quantity == Quantity::FIRST_BYTE => {}
             Ok(measured) => panic!("{experiment:?} with a peer that {name} gave {measured:?}"),
             Err(error) => {

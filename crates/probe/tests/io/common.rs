@@ -13,7 +13,7 @@ use barograph_probe::{Measured, ProbeError, Reading, Target};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Longer than any passing test takes on a slow machine.
+/// Time limit of a test: longer than any passing test takes on a slow machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) fn context(deadline: Duration) -> Context {

@@ -53,7 +53,8 @@ impl Drop for Playing {
 
 struct Agrees(Mutex<Plays>);
 
-/// Serves its callers until they are withdrawn.
+/// A consent that lets the sessions of `peer` continue until the flag is set, as if `peer` were
+/// then removed from the mesh.
 struct Withdraws(AtomicBool);
 
 impl Consent for Withdraws {

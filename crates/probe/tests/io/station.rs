@@ -55,7 +55,8 @@ fn asked(load: u64, behave: impl Fn(&mut TcpStream, &AtomicBool) + Send + 'stati
         let mut request = [0; wire::REQUEST_BYTES];
         stream.read_exact(&mut request).unwrap();
         stream.write_all(&Reply::Ready { nonce: load }.encode()).unwrap();
-        // On a busy machine, a late client is not a closed connection.
+        // Use a long timeout: on a busy machine the client may be late, and `behave` must not take
+        // this for a closed connection.
         stream.set_read_timeout(Some(LONG)).unwrap();
         behave(&mut stream, stop);
     })
@@ -137,7 +138,8 @@ fn goodput_is_corrected_by_the_forecast_and_keeps_the_raw_rate() {
         let without = only(run_one(&target(listener.address()), experiment, &context(LONG))).unwrap();
         assert_eq!(without.raw.map(f64::to_bits), Some(without.value.to_bits()));
 
-        // A correct forecast, and one made while the path was busy.
+        // A forecast below the least round-trip time, and a forecast far above it, as if made while
+        // the path was busy.
         for forecast_s in [1e-6, 1.0] {
             let context = Context { rtt_forecast_s: Some(forecast_s), ..context(LONG) };
             let with = only(run_one(&target(listener.address()), experiment, &context)).unwrap();
@@ -160,7 +162,8 @@ fn every_byte_arrives_whatever_is_written_and_read_at_once() {
     let bytes = 200_001;
     for block_bytes in [0, 1, 512, 32 * 1024, usize::MAX] {
         let listener = listener_with(Limits { receive_block_bytes: block_bytes, ..Limits::default() });
-        // One byte for each system call is slow, and a few bytes show as much as many.
+        // Send few bytes if each system call moves only one byte, because a longer transfer would
+        // be slow and test nothing more.
         let bytes = if block_bytes < 2 { 501 } else { bytes };
         let context = Context { write_bytes: block_bytes, ..context(LONG) };
         let experiment = Experiment::Goodput { direction: Direction::Up, bytes };
@@ -203,7 +206,7 @@ fn datagrams_return() {
     let readings = run_one(&target(listener.address()), Experiment::Loss { n: 10 }, &context(LONG));
     let loss = readings[0].result.as_ref().unwrap();
     let rtt = readings[1].result.as_ref().unwrap();
-    // On a machine without free memory, loopback may drop datagrams, but it never invents any.
+    // On a machine without free memory, loopback may drop datagrams, but it never adds datagrams.
     assert!(loss.n == 10 && loss.value <= 0.5, "{loss:?}");
     assert_eq!(f64::from(rtt.n), (10.0 * (1.0 - loss.value)).round());
     assert!(0.0 < rtt.value && rtt.value < 0.1, "{rtt:?}");
@@ -460,8 +463,8 @@ fn a_transfer_that_trickles_gives_its_place_up() {
             assert!(began.elapsed() < LONG / 2, "it still has its place");
             ended = match direction {
                 Direction::Up => slow.write_all(&[0]).is_err(),
-                // Bytes in buffers are read too; single bytes would take too long on a busy
-                // machine.
+                // Read up to 1024 bytes at once. The bytes in the buffers must be read too, and
+                // reading them one by one would take too long on a busy machine.
                 Direction::Down => !matches!(slow.read(&mut [0; 1024]), Ok(1..)),
             };
         }

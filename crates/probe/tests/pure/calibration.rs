@@ -81,8 +81,8 @@ proptest! {
     }
 
     /// On a path that varies by at most 2 %, a rate that falls by half or rises by half is detected
-    /// by the next test, which runs to full length. So does the test after it, and then the path is
-    /// calibrated again.
+    /// by the next test, so that this test runs to full length. The test after it also runs to full
+    /// length, and then the path is calibrated again.
     #[test]
     fn on_a_quiet_path_a_change_by_half_is_noticed_by_the_next_test(seed: u64, rises: bool, quiet in 0.0..0.02f64) {
         let mut path = Path::new(seed, quiet, quiet);
@@ -140,8 +140,8 @@ proptest! {
     }
 }
 
-/// Variation hides a change: share of changes by half that the next test detects, for each
-/// deviation.
+/// On a path that varies more, the next test detects a change by half less often. For each
+/// deviation, the share of detected changes must lie in a given range.
 #[test]
 fn a_change_by_half_is_noticed_less_the_more_a_path_scatters() {
     for (scatter, least, most) in [(0.03, 0.99, 1.0), (0.1, 0.73, 0.83), (0.2, 0.38, 0.48), (0.3, 0.2, 0.29)]
@@ -248,8 +248,8 @@ impl Loop {
     }
 }
 
-/// Returns what a station records for a test with the steady rate `partial` until it may end early,
-/// and the rate `full` in its full length.
+/// Returns the rate that a station records for a test. The rate is `partial` while the test may end
+/// early, and `full` over the full length.
 fn recorded(
     calibration: &mut Calibration,
     battery: &Battery,
@@ -307,5 +307,6 @@ fn a_path_is_tested_at_full_length_until_it_is_known_and_where_no_checkpoint_is_
     assert_eq!((blind.expected(), wild.expected()), (None, None));
 }
 
-/// Interval of audits in the station's planner.
+/// Number of tests from one audit to the next. The station's planner draws audits at random, on
+/// average one in this number of tests.
 const AUDIT_EVERY: u32 = 20;

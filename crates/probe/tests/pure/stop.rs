@@ -92,8 +92,8 @@ proptest! {
         prop_assert_eq!(unguarded(&stream(0.02, FULL_S, stalling)), None);
     }
 
-    /// For any stream: an estimate outside the interval does not stop it, and after one it runs to
-    /// full length.
+    /// In any stream, an estimate outside the interval does not stop the stream, and the stream
+    /// then runs to full length.
     #[test]
     fn the_guard_holds(
         rates in prop::collection::vec(0.0..1e9f64, 1..40),
@@ -190,7 +190,8 @@ fn what_still_grows_has_not_settled_however_much_may_vary() {
     let growing = slow_start(1e12, 0.1);
     assert_eq!(watch(&stream(0.1, 1.5, &growing), Some(early)).0, None);
     assert!(watch(&stream(0.1, 1.5, slow_start(1e8, 0.1)), Some(early)).0.is_some());
-    // After each round of growth one round without growth: never two in a row.
+    // The rate grows in every second round, so there are never two consecutive rounds without
+    // growth.
     let in_steps = |time_s: f64| 1e7 * 1.6f64.powf((time_s / 0.2).floor());
     assert_eq!(watch(&stream(0.1, 1.5, in_steps), Some(early)).0, None);
 }
@@ -229,7 +230,7 @@ fn a_flow_that_has_not_yielded_is_corrected_for() {
     assert!(within(0.01, reason.rate_bit_s, full) && at_s < 0.5, "{reason:?} of {full} at {at_s}");
 }
 
-/// The rates that a rule records of a stream that it may not end.
+/// The rates that a rule records at the checkpoints of a stream that the rule may not end.
 fn partials(samples: &[Sample]) -> Partials {
     let mut rule = Rule::new(None);
     assert!(samples.iter().all(|sample| rule.push(sample) == Decision::Continue) && !rule.surprised());
@@ -267,7 +268,7 @@ fn a_calibrated_path_is_not_believed_when_it_is_another() {
         assert!(changed.iter().all(|sample| rule.push(sample) == Decision::Continue), "{share}");
         assert!(rule.surprised(), "{share}");
     }
-    // An interval of the forecast that excludes the rate is enough to go on.
+    // If the forecast's interval does not contain the rate, this alone makes the stream continue.
     let guard = Some(Guard { lower_bit_s: 2e8, upper_bit_s: 3e8 });
     assert!(stops(&as_ever, Early { guard, ..early }).is_none());
 }

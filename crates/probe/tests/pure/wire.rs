@@ -76,7 +76,7 @@ fn what_is_not_defined_is_refused() {
     assert!(Reply::decode(&changed(&full, 15, 1)).is_err(), "only busy and spent say when to ask again");
 }
 
-/// Inputs that a fuzzer found, and one of each frame.
+/// Replays the stored corpus: inputs that a fuzzer found, and one frame of each kind.
 #[test]
 fn the_kept_corpus_holds() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/wire");

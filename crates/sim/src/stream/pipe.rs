@@ -41,8 +41,8 @@ impl Pipe {
         state.wake();
     }
 
-    /// Ends the stream for the writer. Pieces in flight still arrive if `late` is true; otherwise
-    /// they are dropped.
+    /// Closes the writer's end of the stream. Pieces in flight still arrive if `late` is true;
+    /// otherwise they are dropped.
     pub(super) fn close(&self, late: bool) {
         let now = Instant::now();
         let mut state = self.state();
@@ -76,7 +76,8 @@ impl State {
         }
     }
 
-    /// Reads what has arrived by `now`. The error is the time of the next event, if one is known.
+    /// Reads what has arrived by `now`. If there is nothing to read yet, the error is the time of
+    /// the next event, or `None` if no event is known.
     fn read(&mut self, now: Instant, buffer: &mut ReadBuf<'_>) -> Result<io::Result<()>, Option<Instant>> {
         if let Some((at, bytes)) = self.pieces.front_mut().filter(|(at, _)| *at <= now)
             && self.reset.is_none_or(|reset| *at <= reset)

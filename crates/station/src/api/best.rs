@@ -42,7 +42,8 @@ pub(super) async fn best(
     let (places, models) = shared.snapshot.mesh().await;
     let (asked, from) = (Arc::new(asked), Arc::new(from));
     let made = async |places: &Arc<Places>| {
-        // Too many words: the question is refused soon, so it needs no turn.
+        // A question with too many names in `to` is refused quickly, so it needs no permit for a
+        // heavy read.
         let is_large = asked.to.matches(',').count() < HOSTS_MAX && HOSTS_FEW < most_hosts(places, &asked.to);
         let (station, places, models) = (Arc::clone(&shared), Arc::clone(places), Arc::clone(&models));
         let (asked, from) = (Arc::clone(&asked), Arc::clone(&from));
@@ -53,7 +54,8 @@ pub(super) async fn best(
         }
     };
     let mut answer = made(&places).await;
-    // Read the directory between two turns, because it may respond slowly.
+    // Read the directory while this request has no permit for a heavy read, because the directory
+    // may respond slowly.
     if answer.as_ref().is_err_and(Refusal::is_not_found)
         && let Some(newer) = shared.snapshot.newer(&places).await
     {
@@ -103,7 +105,8 @@ fn knows(shared: &Shared, places: &Places, from: &Name) -> Result<(), Refusal> {
     }
 }
 
-/// The station that has the measurements of others; `None` if it is this one.
+/// URL or description of the station that has the measurements of other stations; `None` if this
+/// station has them.
 fn elsewhere(shared: &Shared) -> Option<&str> {
     match &shared.mesh_state.kind {
         Kind::Local | Kind::Nats { archive: true } => None,
@@ -112,7 +115,7 @@ fn elsewhere(shared: &Shared) -> Option<&str> {
     }
 }
 
-/// The hosts in `to`, and the members of its groups except `from`, each once.
+/// The hosts in `to`, and the members of the groups in `to` except `from`; each host once.
 fn hosts(shared: &Shared, places: &Places, from: &Name, to: &str) -> Result<Vec<Name>, Refusal> {
     let mut hosts = Vec::new();
     if HOSTS_MAX <= to.matches(',').count() {
@@ -162,7 +165,8 @@ fn lost(shared: &Shared, places: &Places, hosts: &[Name]) -> BTreeSet<Name> {
     hosts.iter().filter(is_lost).cloned().collect()
 }
 
-/// Whether `from` has measured a target outside the mesh.
+/// Whether this station has a series of the round-trip time or the goodput from `from` to `to`.
+/// `to` may be outside the mesh.
 fn is_measured(shared: &Shared, from: &Name, to: &Name) -> bool {
     let bank = lock(&shared.bank);
     [Quantity::RTT, Quantity::GOODPUT].into_iter().any(|quantity| {
@@ -235,8 +239,8 @@ const COMPOSED: &str = "composed";
 /// A petabyte: 100 days at 1 Gbit/s, and exact in an `f64`.
 const BYTES_MAX: u64 = 1_000_000_000_000_000;
 
-/// This many hosts are ranked in well under a millisecond. A larger question waits for a turn, like
-/// other large reads.
+/// This many hosts are ranked in well under a millisecond. A larger question waits for a permit,
+/// like other heavy reads.
 const HOSTS_FEW: usize = 16;
-/// Most hosts in one question: as many as a station measures.
+/// Maximum number of hosts in one question: as many as a station measures.
 const HOSTS_MAX: usize = crate::mesh::PEERS_MAX;

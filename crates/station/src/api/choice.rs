@@ -10,7 +10,8 @@ use super::{Refusal, Shared};
 use crate::forecast::best::Places;
 use crate::mesh::snapshot::RENEWED;
 
-/// A selector, and the hosts of a group that must contain the source or the target.
+/// Filter for series: a selector, and optionally the hosts of a group. The source or the target
+/// must be one of these hosts.
 pub(super) struct Choice {
     pub(super) selector: Selector,
     hosts: Option<BTreeSet<Name>>,

@@ -153,7 +153,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// One header or all of them hold any text. An accepted key has the required form.
+        /// Test: one header or all headers have any text. An accepted key has the required form.
         #[test]
         fn any_handshake_is_judged(
             at in 0_usize..5,

@@ -225,15 +225,16 @@ async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Resul
 }
 
 /// Checks that an open invitation does not take a name in use here: a target of this station, the
-/// source of an application or a page, or an end of a series that is shown. The member could write
-/// in addition to those, and its removal would delete the series to it. A removed station may take
-/// its name again.
+/// source of an application or a page, or an end of a series that is shown. Otherwise the member
+/// could add its own values to these series, and its removal would delete the series with it as
+/// target. A removed station may take its name again.
 async fn unclaimed(shared: &Shared, member: &Member, name: &Name) -> Result<(), Refused> {
     let Some(served) = &shared.served else { return Ok(()) };
     served.members.check_free(name)?;
     // A claim costs as much as a registration, even if it is then refused.
     member.allowance.take_registration(Instant::now()).inspect_err(|_| has_to_wait(shared))?;
-    // Targets are HOST:PORT or URLs, and pages `web:NAME`; stations have no such names.
+    // Names of targets are HOST:PORT or URLs, and names of pages are `web:NAME`; stations have no
+    // such names.
     let is_ours =
         shared.targets.overrides_mesh(name.as_str()).is_some() || name.as_str().contains([':', '/']);
     if !is_ours && is_new(shared, served, name).await? {
@@ -247,9 +248,10 @@ fn in_use(shared: &Shared, name: &Name) -> Refused {
     Error::Denied(why).into()
 }
 
-/// Whether the station shows no series of this name, and its archive has no record of it as origin.
-/// Measurements of members do not count: otherwise any member could block a name for a station with
-/// one record. The series of removed stations are not shown, and their names are free again.
+/// Whether the station shows no series of this name, and its archive has no record with this
+/// origin. Measurements of members do not count: otherwise any member could block a name for a
+/// station with one record. The series of removed stations are not shown, and their names are free
+/// again.
 async fn is_new(shared: &Shared, served: &Served, name: &Name) -> Result<bool, Error> {
     let members = served.members.names();
     let (is_shown, was_removed, is_full) = {

@@ -24,8 +24,8 @@ pub(super) async fn measurements(
     body: Body,
 ) -> Result<Response, Refusal> {
     let feed: Measurements = json_body(&headers, body).await?;
-    // As a whole, even if the caller leaves: its names are held until the values are stored, or
-    // storing them has taken too long.
+    // Store all values in a task of their own, even if the caller disconnects: the names stay
+    // claimed until the values are stored, or storing them has taken too long.
     let storing = tokio::spawn(async move { store(&shared, feed).await });
     storing.await.map_err(|error| Refusal::ended(&error))?
 }
@@ -163,7 +163,8 @@ fn identity(origin: Option<&Name>, seq: Option<u64>) -> Result<Option<(Name, u64
     }
 }
 
-/// Checks that a value can be forecast from, and is possible for its quantity.
+/// Checks that a forecast can be made from a value, and that the value is possible for its
+/// quantity.
 pub(super) fn check_value(quantity: &Quantity, value: f64) -> Result<(), Refusal> {
     if !value.is_finite() || Battery::VALUE_MAX < value.abs() {
         let most = Battery::VALUE_MAX;
@@ -189,7 +190,7 @@ fn time(time_s: Option<f64>, now: i64) -> Result<i64, Refusal> {
 
 /// Largest body: a thousand records of 250 bytes.
 const BODY_BYTES_MAX: usize = 256 * 1024;
-/// Most records of one request; they are committed together.
+/// Maximum number of records of one request; they are committed together.
 const RECORDS_MAX: usize = 1000;
 /// Longest time for a body; a longer one is a slow attack or a broken client.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -73,8 +73,8 @@ pub(super) async fn guard(
                 request.extensions_mut().insert(caller);
             }
             if is_made(&request) {
-                // The response may wait long for its turn; meanwhile the connection has no request
-                // in progress.
+                // The response may wait long for its permit. During this wait the connection counts
+                // as idle, so that it can be closed for another one.
                 drop(under_way);
                 let response = bounded(&shared, &peer, &open, next.run(request).await).await;
                 under_way = open.request();
@@ -119,9 +119,10 @@ pub(super) async fn guard(
         consent.give(headers);
     }
     if is_probe {
-        // A refusal, too, shows that a station is at this address.
+        // Also send this header with a refusal, to show that a station is at this address.
         headers.insert(header::UPGRADE, HeaderValue::from_static(wire::UPGRADE));
-        // And its name: the address may belong to another host in another network.
+        // Also send the name of the station: in a different network, a different host may have this
+        // address.
         if let Ok(name) = HeaderValue::from_str(&signed::name_text(&shared.host)) {
             headers.insert(signed::NAME_HEADER, name);
         }
@@ -148,7 +149,7 @@ async fn bounded(shared: &Shared, peer: &Peer, open: &Arc<Open>, response: Respo
     if body.size_hint().exact().is_none_or(|bytes| bytes <= PIECE_BYTES as u64) {
         return Response::from_parts(parts, body);
     }
-    // A text is one frame.
+    // The body of a text response is one frame.
     let Some(Ok(Ok(text))) = body.frame().await.map(|frame| frame.map(Frame::into_data)) else {
         return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "an answer without a body").into_response();
     };
@@ -207,7 +208,7 @@ fn credential(request: &Request<Body>) -> Option<Credential> {
     Some(match scheme {
         _ if engine::is_below(request.uri().path()) => Credential::Invitation,
         scheme if scheme.eq_ignore_ascii_case(signed::SCHEME) => {
-            // A peer without a challenge sends the scheme alone to get one.
+            // A peer that needs a challenge sends the scheme without a credential.
             let (_, shown) = given.split_once(' ')?;
             (!shown.trim().is_empty()).then_some(Credential::Signature)?
         }
@@ -314,7 +315,7 @@ fn is_guess(error: SignatureError) -> bool {
     }
 }
 
-/// Whether the `Origin` of a request is a page that is neither the station's own nor in `allowed`.
+/// Whether the `Origin` of a request is neither that of the station's own page nor in `allowed`.
 /// Programs send no `Origin`.
 ///
 /// Over TLS only an `https` page is the station's own: an attacker on the path can forge a page

@@ -19,10 +19,11 @@ use crate::limits::heavy::{Common, From, Kept, TURN_WITHIN, Turn, visit};
 use crate::limits::unread::Reader;
 use crate::sync::lock;
 
-/// The text of a response: the shared text `what`, or one of this caller's own.
+/// Returns the text of a response: the shared text if `what` names one, otherwise a text made for
+/// this caller only.
 ///
-/// Making the text continues if the caller leaves; otherwise the caller would get a further turn by
-/// leaving.
+/// Making the text continues if the caller leaves; otherwise a caller could get a further permit by
+/// disconnecting.
 pub(super) async fn text<F>(
     shared: &Arc<Shared>,
     peer: &Peer,
@@ -41,8 +42,8 @@ where
                     Err(place) => Ok(Shown::New(place, turn(shared, peer, from, true).await?)),
                 }
             };
-            // The request that makes the text may wait for an archive; others wait at most as long
-            // as for a turn.
+            // The request that makes the text may wait for an archive; the other requests wait for
+            // the text at most as long as for a permit.
             let kept = timeout(TURN_WITHIN, kept_or_turn).await.map_err(|_| shared.too_much_unread())?;
             let (mut place, turn) = match kept? {
                 Shown::Kept(text) => return Ok(text),
@@ -73,11 +74,12 @@ where
 /// State of a shared response, for a caller.
 enum Shown {
     Kept(Bytes),
-    /// The lock for a new text, and the turn to make it.
+    /// The lock of the shared text, and the permit to make a new one.
     New(OwnedMutexGuard<Option<Kept>>, Turn),
 }
 
-/// Waits for the turn to make a response, for its caller or for all callers.
+/// Waits for the permit to make a response: with the limits of this caller, or without them if the
+/// response is for all callers.
 async fn turn(shared: &Shared, peer: &Peer, from: From, is_for_all: bool) -> Result<Turn, Refusal> {
     let reader = shared.reader(peer);
     if !shared.unread.has_room(&reader) {
@@ -88,7 +90,8 @@ async fn turn(shared: &Shared, peer: &Peer, from: From, is_for_all: bool) -> Res
 }
 
 impl Shared {
-    /// Counts and returns the refusal of a read without room or turn.
+    /// Counts and returns the refusal of a read that found no room in memory or got no permit in
+    /// time.
     pub(super) fn too_much_unread(&self) -> Refusal {
         self.health.refused(Limit::UnreadAnswers, 1);
         Refusal::new(

@@ -76,7 +76,8 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
             Some(Standing::Lost) => {}
             // Repeat the removal, for stations that were away for a long time.
             None if shared.mesh_state.removed.contains(&name) => {}
-            // Lost before this station was started.
+            // The station was lost before this station was started; this station still has its
+            // series.
             None if 0 < lock(&shared.bank).count_of(&name) => {}
             None => return Err(refusal(MembersError::Unknown(asked.name))),
             Some(_) => {
@@ -90,7 +91,7 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
         shared.engine.remove(&name).await?;
         return Ok(json(StatusCode::OK, &Removed { removed }));
     }
-    // For an unused invitation, withdraw it; there is no station to remove.
+    // Withdraw the invitation. If it was not used, there is no station to remove.
     let (name, is_used) = with_served(&shared, move |served| {
         let member = served.members.remove(&asked.name)?;
         Ok((member.name(), member.is_used()))
@@ -100,7 +101,8 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
         shared.proved.with(|proved| proved.forget(name));
     }
     if let Some(name) = name.filter(|_| is_used) {
-        // In a task, so that it completes even if the caller leaves.
+        // Remove the station in a task, so that the removal completes even if the caller
+        // disconnects.
         let shared = Arc::clone(&shared);
         let removing = tokio::spawn(async move {
             let Some(served) = &shared.served else { return Ok(()) };

@@ -259,7 +259,7 @@ pub(super) fn kept_level(level: Option<f64>) -> Result<usize, Refusal> {
         .ok_or_else(|| Refusal::bad(format!("`level`: expected one of {LEVELS:?}, found {level}")))
 }
 
-/// Makes one series; all three parts are required.
+/// Identifies one series by its source, target and quantity; all three are required.
 fn one(source: Option<&str>, target: Option<&str>, quantity: Option<&str>) -> Result<Series, Refusal> {
     let selector = selector(source, target, quantity)?;
     match (selector.source, selector.target, selector.quantity) {

@@ -78,7 +78,7 @@ pub(super) async fn add(
 
 pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let asked: RemoveQuery = query(&uri)?;
-    // Use the spelling of its series, whatever spelling was given.
+    // Convert the given address to its canonical spelling, which names the target in its series.
     let spelling =
         barograph_probe::Target::parse(&asked.target).map_or(asked.target, |target| target.to_string());
     let (list, name) = (shared, spelling.clone());

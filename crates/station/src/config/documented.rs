@@ -26,7 +26,7 @@ fn the_documented_file_equals_the_defaults() {
         config.apply_file(Path::new("b.toml"), text, &mut Noted::default()).map(|()| config)
     };
     assert_eq!(read(&text).unwrap(), Config::default());
-    // With all examples active: each is a value that its key accepts.
+    // Activate all examples: each key must accept its example.
     let all: String =
         text.lines().map(|line| line.strip_prefix(EXAMPLE).unwrap_or(line).to_string() + "\n").collect();
     let config = read(&all).unwrap();

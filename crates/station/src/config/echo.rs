@@ -23,20 +23,22 @@ settings! {
         /// for all. Pages of the station itself always may. Pages of other sites may never make
         /// changes or use /v1/probe.
         origins: Vec<String> = Vec::new() => "echo.origins", words(origins), AtOnce;
-        /// Most sessions at once; a page has two. One address of another host gets a quarter, and
-        /// all other hosts together leave an eighth to this host. For 200 clients behind one
-        /// address with two sessions each, set 2048, and allow as many open files (ulimit -n).
+        /// Maximum number of sessions at once; a page has two. One address of another host gets a
+        /// quarter, and all other hosts together leave an eighth to this host. For 200 clients
+        /// behind one address with two sessions each, set 2048, and allow as many open files
+        /// (ulimit -n).
         sessions_max: usize = 256 => "echo.sessions_max", integer(1..=65_536), AtStart;
-        /// Most transfers at once; further transfers wait for up to 2 s. One address of another
-        /// host gets an eighth, one network (/24, /48) a half, and all other hosts together leave
-        /// an eighth to this host. With more at once, transfers would measure each other.
+        /// Maximum number of transfers at once; further transfers wait for up to 2 s. One address
+        /// of another host gets an eighth, one network (/24, /48) a half, and all other hosts
+        /// together leave an eighth to this host. With more at once, transfers would measure each
+        /// other.
         transfers_max: usize = 16 => "echo.transfers_max", integer(1..=1024), AtStart;
-        /// Most bytes an hour of all callers on other hosts; an eighth of it may be used at once.
-        /// 10 GiB an hour are 24 Mbit/s. A page that moves 64 KiB in each direction every second
-        /// needs half a GiB an hour.
+        /// Maximum number of bytes per hour for all callers on other hosts; an eighth of this
+        /// number may be used at once. 10 GiB an hour are 24 Mbit/s. A page that moves 64 KiB in
+        /// each direction every second needs half a GiB an hour.
         bytes_per_hour: u64 = 10 << 30 => "echo.bytes_per_hour", integer(1 << 20..=1 << 50), AtStart;
-        /// The same for one address (for IPv6, one /64). Behind a reverse proxy all callers are one
-        /// address: raise this to bytes_per_hour.
+        /// The same limit for one address of another host (for IPv6, one /64). Behind a reverse
+        /// proxy all callers are one address: raise this to bytes_per_hour.
         peer_bytes_per_hour: u64 = 1 << 30 => "echo.peer_bytes_per_hour", integer(1 << 20..=1 << 50), AtStart;
         /// Whether to keep measurements that pages report, as series of `web:NAME`. The station
         /// stores a random name made by the page, the quantity, the value and the time, for as long
@@ -44,14 +46,15 @@ settings! {
         /// reports only if its reader has agreed. Any caller that may open a session may report any
         /// value, so these series cannot be trusted.
         keep: bool = false => "echo.keep", flag(), AtOnce;
-        /// Most names in use at once, each with up to five series. One address of another host gets
-        /// a quarter. A name that is idle for an hour makes room for another; its records stay. New
-        /// series are kept only while half of limits.series_max is free.
+        /// Maximum number of names in use at once, each with up to five series. One address of
+        /// another host gets a quarter. A name that is idle for an hour makes room for another; its
+        /// records stay. New series are kept only while half of limits.series_max is free.
         keep_sources_max: usize = 64 => "echo.keep_sources_max", integer(1..=65_536), AtStart;
-        /// Most reports an hour; the default is twenty pages with five quantities every 10 s. One
-        /// address of another host gets a quarter, and an eighth of that at once. Reports are
-        /// records of this station: once archive.keep_bytes is reached, they take room from its own
-        /// measurements (62 bytes each; at this rate 1 GiB in 20 days).
+        /// Maximum number of reports per hour; the default is twenty pages with five quantities
+        /// every 10 s. One address of another host gets a quarter, and an eighth of that at once.
+        /// Reports are records of this station. When the archive has reached archive.keep_bytes,
+        /// reports take space from the station's own measurements. A report takes 62 bytes; the
+        /// default rate fills 1 GiB in 20 days.
         keep_reports_per_hour: u64 = 36_000 => "echo.keep_reports_per_hour", integer(32..=1 << 30), AtStart;
     }
 }

@@ -115,7 +115,8 @@ pub(super) fn path() -> Kind<PathBuf> {
 /// Name of a station or site.
 pub(super) fn name() -> Kind<Name> {
     let read = |value: &Value<'_>| {
-        // The file's spelling, with quotes that the shell did not remove; it would parse as a name.
+        // The text has quotes, as in the file, because the shell did not remove them. Without this
+        // check it would be accepted as a name.
         if matches!(value, Value::Raw(text) if text.starts_with('"')) {
             return Err(value.unlike("a name without quotes"));
         }

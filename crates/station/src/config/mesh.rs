@@ -69,8 +69,8 @@ settings! {
             "mesh.site", name().checked(|site| local_group(site).map(drop)), AtStart;
         /// What to do with the site that the station's forecasts of round-trip times suggest
         /// (`barograph sites` shows it). `"propose"`: nothing until an operator accepts it.
-        /// `"auto"`: if no site is set or accepted, take the proposed site after it was the same
-        /// for sites_hold_s. Until then the station represents itself in `global`.
+        /// `"auto"`: if no site is set or accepted, take the proposed site when the same site has
+        /// been proposed for sites_hold_s. Until then the station represents itself in `global`.
         sites_auto: bool = false => "mesh.sites", choice(&[("propose", false), ("auto", true)]), AtStart;
         /// Time (s) for which the same site must be proposed before it is taken.
         sites_hold: Duration = Duration::from_secs(600) => "mesh.sites_hold_s", seconds(1.0..=DAY_S), AtStart;
@@ -81,15 +81,16 @@ settings! {
         /// Addresses at which other stations reach this one, up to 16. `[]` = the addresses of its
         /// interfaces.
         advertise: Vec<SocketAddr> = Vec::new() => "mesh.advertise", words(addresses), AtStart;
-        /// Time (s) after its last renewal for which other stations consider this one up. The
-        /// station renews every third of it.
+        /// Length (s) of the lease: for this time after the last renewal, other stations consider
+        /// this station up. The station renews the lease after every third of this time.
         lease: Duration = Duration::from_secs(10) => "mesh.lease_s", seconds(1.0..=300.0), AtStart;
-        /// Most latency experiments (rtt, loss) with peers in a second, for all peers together and
-        /// on average. With more than five peers, each is measured less often than every
+        /// Maximum number of latency experiments (rtt, loss) per second, on average and for all
+        /// peers together. With more than five peers, each is measured less often than every
         /// probe.period_s, so that the cost of a station stays the same.
         latency_per_s: f64 = 1.0 => "mesh.latency_per_s", number(0.01..=1000.0), AtStart;
-        /// Most records on disk that wait for the mesh. If so many wait, further records are not
-        /// acknowledged. As many again may wait if the mesh lost records that it had.
+        /// Maximum number of records on disk that wait for the mesh. When this number is reached,
+        /// further records are not acknowledged. Twice as many may wait if the mesh lost records
+        /// that it had stored.
         spool_records_max: u64 = 1_000_000 =>
             "mesh.spool_records_max", integer(1000..=1_000_000_000), AtStart;
         /// Program to run when a peer joined, was lost, returned or was removed, and its arguments,
@@ -108,8 +109,8 @@ settings! {
         /// start. Default: 0.01, with bulk_paper 0.05.
         bulk_share: Option<f64> = None =>
             "mesh.bulk_share", maybe(number(0.0001..=1.0)), AtStart, example 0.01;
-        /// Budget of bytes an hour of these tests. One test may use half of it. Default: 1.25 GB,
-        /// with bulk_paper 22.5 GB.
+        /// Budget of bytes per hour for these tests. One test may use half of the budget. Default:
+        /// 1.25 GB, with bulk_paper 22.5 GB.
         bulk_bytes_per_hour: Option<u64> = None =>
             "mesh.bulk_bytes_per_hour", maybe(integer(BULK_BYTES_MIN..=BULK_BYTES_MAX)), AtStart, example 1250000000;
         /// Length (s) of a full test. The first test of a path takes at most 2 s.
@@ -131,8 +132,8 @@ settings! {
         /// both ends. The first test of a path is always our own, and so is a test at a rate that
         /// would take more than bulk_bytes_per_hour allows. WARNING: iperf3 does not authenticate
         /// callers. During a granted test the port is open to every host that reaches this
-        /// station's address. Such a host can take the place of the test, and make this station
-        /// send (SECURITY.md).
+        /// station's address. Such a host can run a test of its own instead of the granted one, and
+        /// make this station send data (SECURITY.md).
         bulk_with: BulkWith = BulkWith::Own =>
             "mesh.bulk_with", choice(&[("own", BulkWith::Own), ("iperf3", BulkWith::Iperf3)]), AtStart;
         /// Port of the iperf3 server. 0 = the system chooses one for each test.
@@ -175,8 +176,8 @@ impl MeshConfig {
         groups
     }
 
-    /// Shortest period at which each of `peers` may be measured by `experiments`, so that all of
-    /// them together stay below [`MeshConfig::latency_per_s`].
+    /// Shortest period at which a station with `peers` peers may run `experiments` experiments with
+    /// each peer, so that all experiments together do not exceed [`MeshConfig::latency_per_s`].
     pub(crate) fn latency_period(&self, peers: usize, experiments: usize) -> Duration {
         Duration::from_secs_f64(peers as f64 * experiments as f64 / self.latency_per_s)
     }
@@ -298,7 +299,8 @@ fn addresses(words: Vec<String>) -> Result<Vec<SocketAddr>, String> {
     }
     let address = |word: &String| -> Result<SocketAddr, String> {
         let parsed = word.parse::<SocketAddr>().or_else(|_| {
-            // Without a port, use the default; with a forwarded port the number may differ.
+            // An address without a port gets the default port. An address with a port may have a
+            // different number, because the port may be forwarded.
             word.parse().map(|ip| SocketAddr::new(ip, super::PORT))
         });
         let parsed = parsed.map_err(|_| {
@@ -334,13 +336,14 @@ fn webhook(text: String) -> Result<String, String> {
     }
 }
 
-/// Three less than the directory accepts: for the group of the site, `global`, and the group of
-/// stations without a site.
+/// Maximum number of configured groups: three fewer than an entry may have, because the station may
+/// add the group of its site, `global`, and the group of stations without a site.
 const GROUPS_MAX: usize = barograph_engine::Entry::GROUPS_MAX - 3;
 const ADDRESSES_MAX: usize = barograph_engine::Entry::ADDRESSES_MAX;
-/// Half of it limits a test, and with less than 2 MB no test gets beyond slow start.
+/// Smallest budget of bytes per hour. A test may use half of it, and a test with less than 2 MB
+/// does not get beyond slow start.
 pub(crate) const BULK_BYTES_MIN: u64 = 4_000_000;
-/// A day at 100 Gbit/s: a limit against typing errors.
+/// Largest budget of bytes per hour: about a day at 100 Gbit/s. This limit detects typing errors.
 const BULK_BYTES_MAX: u64 = 1_000_000_000_000_000;
 
 #[cfg(test)]

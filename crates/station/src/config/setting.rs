@@ -24,7 +24,7 @@ pub(super) struct Documentation {
 }
 
 impl<C> Setting<C> {
-    /// Name of its table; empty for keys outside of tables.
+    /// Name of the key's table; empty for keys outside of tables.
     pub(super) fn section(&self) -> &'static str {
         self.key.split_once('.').map_or("", |(section, _)| section)
     }
@@ -35,7 +35,7 @@ impl<C> Setting<C> {
         self.key.split_once('.').map_or(self.key, |(_, name)| name)
     }
 
-    /// Name of its environment variable.
+    /// Name of the environment variable of the key.
     pub(super) fn variable(&self) -> String {
         format!("{PREFIX}{}", self.key.replace('.', "_").to_ascii_uppercase())
     }
@@ -67,7 +67,8 @@ pub(super) fn set<C>(
 
 /// The known key most similar to `key`, if it is similar enough.
 fn nearest(key: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
-    // The distance is quadratic in the length, and longer keys are not needed.
+    // Compare only the first 64 characters: computing the distance takes quadratic time, and no
+    // known key is longer.
     let key: String = key.chars().take(64).collect();
     let by_distance = known.map(|candidate| (strsim::levenshtein(&key, candidate), candidate));
     by_distance.min().filter(|(distance, _)| *distance <= usize::max(1, key.len() / 4)).map(|(_, key)| key)

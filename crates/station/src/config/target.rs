@@ -30,7 +30,7 @@ settings! {
     }
 }
 
-/// Makes a target of the table at `place`.
+/// Makes a target from a `[[target]]` table. `place` is the file and line of the table, for errors.
 pub(super) fn target(place: &str, entries: &[Entry<'_>]) -> Result<Target, ConfigError> {
     let mut table = TargetTable::default();
     for entry in entries {

@@ -20,12 +20,12 @@ settings! {
         send: Vec<PathBuf> = Vec::new() => "transfer.send", words(directories), AtOnce;
         /// Directories into which files may be received, including all below them; `[]` = none.
         receive: Vec<PathBuf> = Vec::new() => "transfer.receive", words(directories), AtOnce;
-        /// Most bytes that one transfer may write, counted in blocks of 4 KiB: those of the data,
-        /// and at least one for each file, directory and link, of which there may be 2^20. Default:
-        /// no limit.
+        /// Maximum number of bytes that one transfer may write, counted in blocks of 4 KiB: those
+        /// of the data, and at least one for each file, directory and link, of which there may be
+        /// 2^20. Default: no limit.
         bytes_max: u64 = u64::MAX =>
             "transfer.bytes_max", integer(1..=1 << 62), AtOnce, example 1000000000000;
-        /// Most transfers at once, including those that wait for their sender.
+        /// Maximum number of transfers at once, including those that wait for their sender.
         transfers_max: usize = 8 => "transfer.transfers_max", integer(1..=1024), AtOnce;
         /// TCP and UDP ports for incoming transfers, to open in a firewall. Default: the system
         /// chooses.

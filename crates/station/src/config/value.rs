@@ -53,7 +53,8 @@ impl Value<'_> {
             Self::Toml(DeValue::Array(items)) => {
                 items.iter().map(|item| Value::Toml(item.get_ref()).text()).collect()
             }
-            // The file's spelling: without this check, `["a"]` would be a word.
+            // The text is a list in the syntax of the file. Without this check, `["a"]` would be
+            // read as one word.
             Self::Raw(text) if text.starts_with('[') => {
                 Err(self.unlike("words separated by commas, such as a,b"))
             }

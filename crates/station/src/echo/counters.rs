@@ -40,7 +40,7 @@ impl Counters {
     }
 }
 
-/// How many of [`REASONS`], the first ones, are limits.
+/// Number of [`REASONS`] that are limits; they come first in the list.
 const LIMITS: usize = 3;
 
 const REASONS: [&str; 5] = ["busy", "too_large", "spent", "not_served", "malformed"];

@@ -12,8 +12,9 @@ use super::counters::Counters;
 
 /// A stream with an allowance of bytes that its peer may send.
 ///
-/// The WebSocket library itself answers pings, joins fragments and skips empty ones. Each of them
-/// has bytes on the wire, so the allowance limits what all of that can cost.
+/// The WebSocket library answers pings, joins fragments and skips empty fragments without any call
+/// from the session. Each ping and fragment has bytes on the wire, so the allowance limits the cost
+/// of this work.
 #[derive(Debug)]
 pub(super) struct Metered<S> {
     inner: S,
@@ -32,8 +33,8 @@ impl<S> Metered<S> {
         &self.inner
     }
 
-    /// Allows `bytes` more. Of an unused allowance only [`SLACK_BYTES`] are kept, so that requests
-    /// cannot be accumulated.
+    /// Allows the peer to send `bytes` more. An unused allowance is first cut to [`SLACK_BYTES`],
+    /// so that a peer cannot accumulate allowances.
     pub(super) fn allow(&mut self, bytes: u64) {
         self.allowance = self.allowance.min(SLACK_BYTES).saturating_add(bytes);
     }
@@ -49,8 +50,8 @@ impl<S> Metered<S> {
             return false;
         }
         self.run = 0;
-        // `yield_now` instead of a wake-up: the runtime then polls for I/O before it resumes this
-        // task. Otherwise it would do so only every 61 turns.
+        // Use `yield_now` and not a wake-up: the runtime then polls for I/O before it resumes this
+        // task. After a wake-up the runtime polls for I/O only once in 61 task polls.
         pin!(tokio::task::yield_now()).poll(context).is_pending()
     }
 }
@@ -101,10 +102,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 }
 
-/// Bytes that a peer may send beyond its requests: pings, headers of frames, reports. As empty
-/// messages they are some ten thousand, a millisecond of work. Opening a session is charged for
-/// them.
+/// Bytes that a peer may send beyond its requests: pings, headers of frames, reports. These bytes
+/// can be some ten thousand empty messages, which take a millisecond of work. The charge for
+/// opening a session includes these bytes.
 pub(super) const SLACK_BYTES: u64 = 64 * 1024;
-/// Bytes after which a stream yields: a message of the largest size. At 1 GB/s others wait less
-/// than 0.1 ms for it.
+/// Bytes after which a stream yields: a message of the largest size. At 1 GB/s, other sessions wait
+/// less than 0.1 ms until this stream yields.
 const RUN_BYTES: usize = 64 * 1024;

@@ -11,8 +11,8 @@ use crate::sync::lock;
 use barograph_limits::callers::{Callers, holder, network};
 
 /// The transfer slots of a station. One address gets at most an eighth, one network (/24, /48) a
-/// half. All callers from elsewhere together leave an eighth to this host, which only the total
-/// limits.
+/// half. All callers on other hosts together leave an eighth to callers on this host, which are
+/// limited only by the total number.
 #[derive(Debug)]
 pub(super) struct Places {
     all: Arc<Semaphore>,
@@ -26,8 +26,8 @@ pub(super) struct Places {
 /// A transfer slot; released when dropped.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Permits of its address, its network, and all callers from elsewhere; `None` for callers on
-    /// this host.
+    /// Permits for the caller's address, its network, and all callers on other hosts; `None` if the
+    /// caller is on this host.
     _elsewhere: Option<[OwnedSemaphorePermit; 3]>,
     _all: OwnedSemaphorePermit,
 }
@@ -79,12 +79,12 @@ impl Places {
     }
 }
 
-/// How long a transfer waits for its slot: long enough for pages that measure every second to get
-/// one each. Clients expect this wait (docs/spec/echo.md §2).
+/// How long a transfer waits for its slot: long enough that each page gets a slot if it measures
+/// every second. Clients expect this wait (docs/spec/echo.md §2).
 const WAIT: Duration = Duration::from_secs(2);
 /// Divisor of the slots for the share of one address. By default the share is two slots, for a
-/// page's two sessions. Seven hostile addresses of two networks could fill the slots for callers
-/// from elsewhere; an eighth is kept for this host.
+/// page's two sessions. Seven hostile addresses in two networks could take all slots for callers on
+/// other hosts; an eighth of the slots is reserved for this host.
 pub(crate) const SHARE: usize = 8;
 
 #[cfg(test)]

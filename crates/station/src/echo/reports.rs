@@ -146,9 +146,9 @@ impl PageReports {
         self.crowded_out.load(Ordering::Relaxed)
     }
 
-    /// Whether the bank has room for the series of a report. Names of pages come and go and add
-    /// series, so half of all series stay for measurements of hosts. Series of pages also give way
-    /// to those that are reserved for stations.
+    /// Whether the bank has room for the series of a report. New names of pages add series all the
+    /// time, so half of all series are kept for measurements of hosts. Series of pages are also
+    /// removed if stations need the series that are reserved for them.
     fn bank_has_room_for(&self, series: &Series) -> bool {
         let bank = lock(&self.bank);
         bank.series_max() / 2 < bank.room() || bank.account(series).is_some()
@@ -213,12 +213,13 @@ const QUANTITIES: [&str; 5] = ["rtt", "rtt_nagle", "rtt_loaded", "goodput", "goo
 /// Prefix of the names of pages. No open invitation accepts such a name, so a report of a page is
 /// never taken for a measurement of a member.
 const PREFIX: &str = "web:";
-/// Most bytes of a page's name. A random name of 128 bits in hexadecimal is half as long.
+/// Maximum number of bytes of a page's name. A random name of 128 bits in hexadecimal is half as
+/// long.
 const NAME_BYTES_MAX: usize = 64;
-/// Most bytes of a report; the longest one is shorter.
+/// Maximum number of bytes of a report; the longest one is shorter.
 const TEXT_BYTES_MAX: usize = 256;
 /// Shortest time between two reports of a quantity. A page measures once a second at most; half of
-/// that allows for its timer.
+/// this period allows for inaccurate timers of pages.
 const PERIOD_MIN: Duration = Duration::from_millis(500);
 /// Divisor for the share of one address from elsewhere: a quarter of the names and of the reports
 /// an hour, as of the sessions.

@@ -181,7 +181,8 @@ impl<S: Socket> Session<'_, S> {
                 self.send(Message::binary(Reply::Ready { nonce: 0 }.encode().to_vec())).await?;
                 self.experiment(request, leave).await
             }
-            // A declined request adds no allowance, so a peer that sends only such requests is cut.
+            // A declined request adds no allowance, so the session of a peer that sends only such
+            // requests is closed.
             Err(declined) => self.decline(declined).await,
         }
     }
@@ -237,7 +238,7 @@ impl<S: Socket> Session<'_, S> {
                     .await
                     .map_err(|_| End::Cut(CloseCode::Policy, "the transfer took too long"))??;
                 // Release the slot first: the client may begin its next transfer as soon as it has
-                // read this.
+                // read the result.
                 drop(leave);
                 self.send(Message::binary(done.encode().to_vec())).await
             }
@@ -390,9 +391,9 @@ impl From<Error> for End {
     }
 }
 
-/// Most bytes that the client sends for a request. A frame header has up to 14 bytes (RFC 6455
-/// §5.2), so an exchange of 2 bytes takes 16. In transfers with messages of 512 bytes, headers add
-/// less than 1/32.
+/// Maximum number of bytes that the client sends for a request. A frame header has up to 14 bytes
+/// (RFC 6455 §5.2), so an exchange of 2 bytes takes 16. In transfers with messages of 512 bytes,
+/// headers add less than 1/32.
 fn arriving_bytes(request: Request) -> u64 {
     match request {
         Request::Rtt { n } | Request::RttNagle { n } => 16 * u64::from(n),
@@ -416,17 +417,19 @@ fn websocket() -> WebSocketConfig {
 
 /// The transfer had more bytes than requested.
 const TOO_MUCH: End = End::Cut(CloseCode::Protocol, "more bytes than the request says");
-/// Longest message in either direction. It is large enough that a message costs little beside its
-/// bytes, and 256 sessions together hold about 30 MB at most.
+/// Longest message in either direction. It is large enough that the cost of a message is small
+/// compared with the cost of its bytes, and 256 sessions together hold about 30 MB at most.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Read buffer of each session; a message of the largest size takes four reads.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-/// Most exchanges of one request: a second at 1 ms each, the period of a page's requests.
+/// Maximum number of exchanges of one request: a second at 1 ms each, the period of a page's
+/// requests.
 const COUNT_MAX: u32 = 1000;
 /// Charge for an exchange. Its few packets are 300 bytes on the wire, and cost as much to handle as
 /// three full ones.
 const EXCHANGE_COST_BYTES: u64 = 1024;
-/// Allowance for a request that is served, beside its experiment: itself, pongs, a few reports.
+/// Allowance (bytes) for each request that is served, in addition to the bytes of its experiment:
+/// for the request itself, pongs, and a few reports.
 const REQUEST_ALLOWANCE: u64 = 1024;
 /// Allowance for a report that is kept, in bytes on the wire; the number of kept reports is
 /// limited.
@@ -438,12 +441,12 @@ const LOADS_BYTES: u64 = 256 * 1024;
 /// Longest time to send a message, enough even at 56 kbit/s.
 const TAKE_MAX: Duration = Duration::from_secs(10);
 /// Silence after which a peer is sent a ping. During an experiment, silence of this length ends the
-/// session. It is longer than the longest common retransmission pauses together.
+/// session. It is longer than the sum of the usual pauses between retransmissions.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Time without requests after which a session ends: twice the longest period of a page (5 min).
 const UNASKED_MAX: Duration = Duration::from_mins(10);
-/// Longest time for closing, and most bytes read meanwhile: the rest of what was in flight, within
-/// what opening a session was charged.
+/// Longest time for closing, and maximum number of bytes read in this time: the data that was still
+/// in flight, at most as many bytes as opening a session was charged.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = SLACK_BYTES;
 
@@ -606,7 +609,7 @@ mod tests {
         pair.ask(transfer(Direction::Down)).await;
         pair.page.send(Message::binary(vec![0, 0])).await.unwrap();
         let responder = Arc::clone(&pair.responder);
-        // Ten seconds for the message, one for closing.
+        // The session waits ten seconds for the message and one second for closing.
         assert_eq!(pair.over().await, 11);
         assert!(!responder.bulk_running() && responder.bulk_begun() == 0, "it has moved little");
     }
@@ -620,7 +623,7 @@ mod tests {
             pair.page.send(Message::binary(vec![0])).await.unwrap();
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
-        // Limit of a transfer: five seconds, and a mebibyte at 1 Mbit/s.
+        // The time limit of a transfer: five seconds, plus the time for a mebibyte at 1 Mbit/s.
         assert_eq!(pair.closed().await, (13, Some(CloseCode::Policy)));
     }
 
@@ -632,7 +635,7 @@ mod tests {
         let mut loaded = Vec::new();
         for at in (MESSAGE_BYTES_MAX..=bytes).step_by(MESSAGE_BYTES_MAX) {
             pair.page.send(Message::binary(vec![0; MESSAGE_BYTES_MAX])).await.unwrap();
-            // The clock moves only after the session has read all of it.
+            // The clock moves only after the session has read the whole message.
             tokio::time::sleep(Duration::from_millis(1)).await;
             if pair.responder.bulk_running() {
                 loaded.push(at / 1024);
@@ -667,7 +670,8 @@ mod tests {
             assert!(pair.page.next().await.unwrap().unwrap().is_binary(), "it is served all the same");
         }
         // An eighth of the hour's marked time may be used at once, and the last transfer that began
-        // before runs to its end. The clock of the accounts is not the simulated one.
+        // before this time was used up runs to its end. The accounts do not use the simulated
+        // clock.
         let marked_s = marked_s / 2;
         assert!((45..=53).contains(&marked_s), "{marked_s} s");
     }
@@ -680,7 +684,7 @@ mod tests {
         pair.ask(Request::Goodput { direction: Direction::Up, bytes: 3 }).await;
         assert_eq!(pair.closed().await, (5, Some(CloseCode::Policy)));
         let caller = Caller { ip: [192, 0, 2, 1].into(), is_local: false };
-        // Of the million bytes in the account, five seconds at 1 Mbit/s are charged.
+        // The account has a million bytes; five seconds at 1 Mbit/s are charged.
         assert!(!echo.pay(caller, 1_000_000 - 600_000));
         assert!(echo.pay(caller, 1_000_000 - 700_000));
     }

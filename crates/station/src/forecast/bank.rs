@@ -19,15 +19,17 @@ use shares::Shares;
 /// Levels of the intervals that each point has; the API offers these levels for history.
 pub const LEVELS: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
 
-/// Most points of a series; at a period of 10 s the last hour and a half, the width of the page.
+/// Maximum number of points of a series; at a period of 10 s these points cover the last hour and a
+/// half, which the page shows.
 pub const POINTS_MAX: usize = 512;
 
-/// A member may have one in this many of all series; a quarter is enough for hundreds of peers.
+/// Divisor of the number of all series for the share of one member; a quarter is enough for
+/// hundreds of peers.
 pub(crate) const MEMBER_SHARE: usize = 4;
 
-/// Nanoseconds after the removal of a station. A later label shows that the station is back, or is
-/// measured without the mesh. A label may be ahead of its arrival, and a record may take as long
-/// again to arrive.
+/// Time (ns) after the removal of a station. A label later than this time shows that the station is
+/// back, or is measured without the mesh. A label may be ahead of its arrival, and a record may
+/// take as long again to arrive.
 const RETURNED_AFTER_NS: i64 = 2 * Record::LABEL_AHEAD_MAX.as_nanos() as i64;
 
 /// One measurement of a series, as the station handles it.
@@ -92,9 +94,9 @@ impl Bank {
 
     /// Adds a measurement: keeps the forecast that was issued for it, then learns its value.
     ///
-    /// A failure becomes a point and is never learnt: it is not a number (invariant 4). The order
-    /// of arrival counts, whatever the time labels are: the wall clock of a station may be set
-    /// back.
+    /// A failure becomes a point and is never learnt: it is not a number (invariant 4).
+    /// Measurements are used in the order of their arrival and not of their time labels, because
+    /// the wall clock of a station may be set back.
     pub fn observe(&mut self, measured: &Measured) -> Observed {
         self.take(measured, None)
     }
@@ -137,9 +139,9 @@ impl Bank {
     }
 
     /// Removes all series from and to a station that was removed from the mesh at `at_unix_ns`.
-    /// Learns none of them until [`Bank::include`], or until a value arrives that was measured more
-    /// than two minutes later: by the station, which is back, or by a host that measures it without
-    /// a mesh.
+    /// Refuses values of these series until [`Bank::include`], or until a value arrives that was
+    /// measured more than two minutes after the removal. The source of this value is the station,
+    /// which is back, or a host that measures the station without a mesh.
     pub fn exclude(&mut self, station: &Name, at_unix_ns: i64) {
         self.excluded.insert(station.clone(), at_unix_ns);
         self.accounts.retain(|series, _| series.source != *station && series.target != *station);
@@ -184,8 +186,8 @@ impl Bank {
         self.shares.reserve(reserved);
     }
 
-    /// Whether a further series of a member is within its share: its reservation, and beyond that a
-    /// quarter of all series, while the room reserved for other sources stays free.
+    /// Whether a further series of a member is within its share: its reservation, and in addition a
+    /// quarter of all series if the room reserved for other sources stays free.
     pub fn has_share_for(&mut self, member: &Name) -> bool {
         self.note_guest(member);
         let count = self.count_of(member);
@@ -225,7 +227,7 @@ impl Bank {
         self.shares.reserved_for(source)
     }
 
-    /// Number of reserved series that are free if each source has `taken` so many.
+    /// Number of reserved series that are free; `taken` returns the number of series of a source.
     pub fn unused(&self, taken: impl Fn(&Name) -> Option<usize>) -> usize {
         self.shares.unused(taken)
     }
@@ -278,7 +280,7 @@ impl Bank {
         self.shares.count_of(source)
     }
 
-    /// Most series that the bank accepts.
+    /// Maximum number of series that the bank accepts.
     #[must_use]
     pub fn series_max(&self) -> usize {
         self.series_max

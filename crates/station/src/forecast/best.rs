@@ -2,8 +2,8 @@
 //! (docs/spec/best.md).
 //!
 //! Pure: [`Knowledge`] provides the forecasts of pairs, [`Places`] the members. Each candidate
-//! needs three look-ups, and those of the legs if its path is composed; a leg is looked up once for
-//! all candidates.
+//! needs three look-ups. If its path is composed, its legs are looked up, too; each leg is looked
+//! up once for all candidates.
 
 mod models;
 mod pairs;
@@ -35,12 +35,14 @@ pub(crate) enum Sight {
 pub(crate) struct Age {
     /// Seconds; `None` if the label is ahead of now and the age unknown.
     pub(crate) age_s: Option<f64>,
-    /// How far the label was ahead of its arrival, or is ahead of now (s); `None` if it is not.
+    /// How far the label was ahead of its arrival, or is ahead of now (s); `None` if the label is
+    /// not ahead.
     pub(crate) ahead_s: Option<f64>,
 }
 
 impl Age {
-    /// Age of a value that counts as of `time_unix_ns` and was labelled `ahead_s` after that.
+    /// Age at `now_unix_ns` of a value with the effective time `time_unix_ns`. The original label
+    /// of the value was `ahead_s` later than its arrival.
     pub(crate) fn at(now_unix_ns: i64, time_unix_ns: i64, ahead_s: Option<f64>) -> Self {
         let age_s = now_unix_ns.saturating_sub(time_unix_ns) as f64 / 1e9;
         if age_s < -SAME_S {
@@ -97,7 +99,8 @@ pub(crate) struct Answer {
 pub(crate) struct Found {
     pub(crate) host: Name,
     pub(crate) time_s: Estimate,
-    /// Too close to the first host to call; true for the first host itself.
+    /// Whether the time is too close to that of the first host to rank the two hosts; true for the
+    /// first host itself.
     pub(crate) is_close: bool,
     pub(crate) rtt: Part,
     /// `None` if unknown and the bytes fit the initial window.
@@ -118,7 +121,7 @@ pub(crate) struct Part {
 pub(crate) enum Basis {
     /// The pair's own series, with the age of its newest value.
     Measured(Age),
-    /// The paths between these hosts, both ends included.
+    /// Composed from the paths between consecutive hosts of this list, both ends included.
     Composed { via: Vec<Name> },
 }
 

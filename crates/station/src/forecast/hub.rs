@@ -1,4 +1,5 @@
-//! Live points, from the recorder to all subscribers; a slow subscriber learns how many it missed.
+//! Live points, from the recorder to all subscribers; a slow subscriber receives the number of
+//! points that it missed.
 
 use std::sync::Arc;
 

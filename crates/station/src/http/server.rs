@@ -38,7 +38,7 @@ pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
     allow_descriptors();
     for _ in 0..PORT_TRIES {
         let tcp = match StdListener::bind(listen) {
-            // The kernel has no IPv6: listen on all IPv4 addresses instead.
+            // If the kernel has no IPv6, listen on all IPv4 addresses instead.
             Err(error) if listen.is_ipv6() && listen.ip().is_unspecified() && has_no_v6(&error) => {
                 tracing::info!("this host has no IPv6; listening on 0.0.0.0:{}", listen.port());
                 return bind(SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, listen.port())));
@@ -46,7 +46,8 @@ pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
             bound => bound?,
         };
         let address = tcp.local_addr()?;
-        // If the queue is full during a burst of connections, clients retry a second later.
+        // Use a long queue of connections to accept: if it is full during a burst, clients retry
+        // only a second later.
         if let Ok(backlog) = Backlog::new(BACKLOG) {
             let _ = nix::sys::socket::listen(&tcp, backlog);
         }
@@ -73,13 +74,13 @@ fn allow_descriptors() {
     }
 }
 
-/// Most file descriptors of this process; `None` if the system does not report it.
+/// Maximum number of file descriptors of this process; `None` if the system does not report it.
 pub(crate) fn descriptors_max() -> Option<usize> {
     getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(now, _)| usize::try_from(now).unwrap_or(usize::MAX))
 }
 
-/// Most connections to admit: the configured number, or fewer if there are not enough file
-/// descriptors.
+/// Maximum number of connections to admit: the configured number, or fewer if there are not enough
+/// file descriptors.
 pub(crate) fn connections_max(config: &Config) -> usize {
     let wanted = config.connections_max;
     let Some(descriptors) = descriptors_max() else { return wanted };
@@ -93,7 +94,8 @@ pub(crate) fn connections_max(config: &Config) -> usize {
     max
 }
 
-/// Connections for which descriptors remain, after `others` and those that a station always needs.
+/// Number of connections for which descriptors remain, after `others` descriptors and those that a
+/// station always needs.
 fn affordable(descriptors: usize, others: usize) -> usize {
     // With very few descriptors, some connections must still be possible.
     let at_least = usize::max(1, descriptors / 4);
@@ -324,17 +326,17 @@ const HEADERS_MAX: usize = 64;
 const USER_TIMEOUT_MS: u32 = 30_000;
 /// Longest wait for running responses when the station stops.
 const LINGER: Duration = Duration::from_secs(1);
-/// Most refusals with a response at the same time, and the longest time of each.
+/// Maximum number of refusals with a response at the same time, and the longest time of each.
 const REFUSALS_MAX: usize = 64;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Wait after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Descriptors for the archive, listeners, refusals with a response, probe sessions of others, and
-/// connections of a member to its mesh.
+/// Number of file descriptors that are reserved for the archive, listeners, refusals with a
+/// response, probe sessions of others, and connections of a member to its mesh.
 const DESCRIPTORS_KEPT: usize = 64 + REFUSALS_MAX + 64;
-/// Connections that wait to be accepted; the system may allow fewer.
+/// Maximum number of connections that wait to be accepted; the system may allow fewer.
 const BACKLOG: i32 = 1024;
-/// Most tries to find a number that is free for TCP and UDP.
+/// Maximum number of tries to find a number that is free for TCP and UDP.
 const PORT_TRIES: usize = 16;
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(crate) struct Allowance {
     registrations: Mutex<Bucket>,
 }
 
-/// A share in use; dropping it returns it.
+/// A permit taken from the budget of a member; released when dropped.
 pub(crate) type Share = OwnedSemaphorePermit;
 
 impl Allowance {
@@ -43,8 +43,8 @@ impl Allowance {
     }
 
     /// Charges a body of so many bytes. Refuses it while the budget of records is overdrawn. The
-    /// records of a body are charged later, because their number is known only after reading, and a
-    /// body that was read is not refused.
+    /// records of a body are charged later, because their number is known only after the body was
+    /// read, and such a body is not refused any more.
     pub(crate) fn take_body(&self, bytes: usize, now: Instant) -> Result<(), Error> {
         let wait = lock(&self.records).wait(0, self.since(now));
         if !wait.is_zero() {
@@ -83,13 +83,14 @@ impl Allowance {
         now.saturating_duration_since(self.began)
     }
 
-    /// Takes a stream, or returns why not. The functions below are alike.
+    /// Takes a permit for a stream. The error is the reason, as a sentence. The functions below
+    /// work in the same way.
     pub(crate) fn stream(&self) -> Result<Share, String> {
         let share = Arc::clone(&self.streams).try_acquire_owned();
         share.map_err(|_| format!("a member has at most {STREAMS_MAX} streams open"))
     }
 
-    /// Takes a subscription, in addition to its stream.
+    /// Takes a permit for a subscription, which also needs a permit for its stream.
     pub(crate) fn subscription(&self) -> Result<Share, String> {
         let share = Arc::clone(&self.subscriptions).try_acquire_owned();
         share.map_err(|_| format!("a member has at most {SUBSCRIPTIONS_MAX} subscriptions open"))
@@ -110,28 +111,32 @@ fn budget(burst: u64, per_s: u64) -> Mutex<Bucket> {
     Mutex::new(Bucket::new(Rate::per_s(per_s), Duration::from_secs(burst / per_s)))
 }
 
-/// A stream for each group that an entry may name, and one for each subscription. Each is a
-/// connection and takes some tens of KiB. All share what waits in the directory's channel.
+/// Maximum number of open streams of one member: one for each group that an entry may have, and one
+/// for each subscription. Each stream is a connection and takes some tens of KiB. All streams share
+/// the events in the channel of the directory.
 pub(crate) const STREAMS_MAX: usize = barograph_engine::Entry::GROUPS_MAX + SUBSCRIPTIONS_MAX;
 
-/// Each subscription may read the whole archive. A station needs none for itself, and a program one
-/// for each selector.
+/// Maximum number of open subscriptions of one member. Each subscription may read the whole
+/// archive. A station needs no subscription for itself; a program needs one for each selector.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = 16;
 
-/// For a lease, an append, and a few reads; a page of history may take 40 MB while it is sent.
+/// Maximum number of requests of one member at the same time: for a lease, an append, and a few
+/// reads. A page of history may take 40 MB while it is sent.
 pub(crate) const REQUESTS_MAX: usize = 8;
 
-/// A station with a hundred peers makes some tens of records a second. A whole spool of the default
-/// size (`limits.spool_records_max`) may arrive at once.
+/// Rate and burst of the records of one member. A station with a hundred peers makes some tens of
+/// records a second. A whole spool of the default size (`limits.spool_records_max`) may arrive at
+/// once.
 pub(crate) const RECORDS_PER_S: u64 = 200;
 pub(crate) const RECORDS_BURST: u64 = 100_000;
 
-/// A record with all details takes about 1 KiB; most have none.
+/// Rate and burst of the bytes that one member appends. A record with all details takes about 1
+/// KiB; most records have no details.
 pub(crate) const BYTES_PER_S: u64 = 256 * 1024;
 pub(crate) const BYTES_BURST: u64 = 64 * 1024 * 1024;
 
-/// Each registration wakes all subscribers of the directory; a station registers when its entry
-/// changes.
+/// Rate and burst of the registrations of one member. Each registration wakes all subscribers of
+/// the directory; a station registers when its entry changes.
 pub(crate) const REGISTRATIONS_PER_S: u64 = 1;
 pub(crate) const REGISTRATIONS_BURST: u64 = 20;
 
@@ -158,7 +163,7 @@ mod tests {
             allowance.take_body(1000, now).unwrap();
             allowance.take_records(10_000, now);
         }
-        // 10 000 more than the burst.
+        // The member has appended 10 000 records more than the burst.
         let refused = allowance.take_body(1000, now);
         let wait = Duration::from_secs(50);
         assert!(

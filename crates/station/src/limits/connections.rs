@@ -32,11 +32,11 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     admission: Admission,
-    /// Tells each one to end.
+    /// For each connection: the signal to end.
     ends: HashMap<Id, Arc<Notify>>,
 }
 
-/// A connection or a slot; dropping it closes it.
+/// A connection or a slot; closed when dropped.
 #[derive(Debug)]
 pub(crate) struct Open {
     all: Connections,
@@ -92,7 +92,7 @@ impl Connections {
     }
 
     /// Closes a connection without a request in progress, to free the resources of a connection;
-    /// returns whether there was one.
+    /// returns whether it closed one.
     pub(crate) fn shed_one(&self) -> bool {
         let mut state = lock(&self.0.state);
         let now = self.now();
@@ -105,7 +105,7 @@ impl Connections {
         end.is_some()
     }
 
-    /// Most connections that may be open.
+    /// Maximum number of connections that may be open.
     pub(crate) fn max(&self) -> usize {
         lock(&self.0.state).admission.max()
     }
@@ -137,8 +137,8 @@ impl Open {
         self.end.notified().await;
     }
 
-    /// Takes a slot for what this connection serves. If the slot is shed, the whole connection
-    /// closes: a caller that reads nothing would not notice anything else.
+    /// Takes a slot for what this connection serves. If the slot is taken away to make room, the
+    /// whole connection closes: a caller that does not read would not notice the end of a response.
     ///
     /// # Errors
     /// The limit that refused it.
@@ -146,7 +146,7 @@ impl Open {
         seats.accept_ending(self.ip, is_here, Arc::clone(&self.end))
     }
 
-    /// Returns when no head of a request has arrived in time.
+    /// Returns if no head of a request has arrived in time; otherwise never returns.
     pub(crate) async fn says_nothing(&self) {
         tokio::time::sleep(self.head_within).await;
         if self.has_asked.load(Ordering::Relaxed) {
@@ -257,7 +257,7 @@ impl HttpBody for Answer {
 }
 
 /// A connection's stream that reports progress when the system accepts bytes: a response may wait
-/// there long after its request has ended.
+/// in this stream long after its request has ended.
 pub(crate) struct Progress<S> {
     stream: S,
     open: Arc<Open>,

@@ -1,4 +1,5 @@
-//! Costly reads: made outside the HTTP thread, few at a time, with the bank locked for short times.
+//! Limits of costly reads. Their responses are made outside the HTTP thread, a few at a time, and
+//! the bank is locked only for short times.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,21 +23,23 @@ pub(crate) struct HeavyReads {
     kept: [Arc<KeptText>; KEPT],
 }
 
-/// Turns for one kind of read.
+/// Permits for one kind of read.
 #[derive(Debug)]
 struct Turns {
     all: Arc<Semaphore>,
-    /// Callers from other hosts: leaves one turn to this host and to shared texts …
+    /// Permits for callers on other hosts: one fewer than all permits, which is left to this host
+    /// and to shared texts.
     elsewhere: Arc<Semaphore>,
-    /// … and strangers: leaves one more turn to proved callers.
+    /// Permits for strangers: one fewer than for all callers on other hosts, which is left to
+    /// proved callers.
     strangers: Arc<Semaphore>,
-    /// One turn at a time for each address of another host, for the strangers of each network and
-    /// for the proved callers of each network. Only those with a read.
+    /// One permit for each address of another host, for the strangers of each network, and for the
+    /// proved callers of each network. Contains only those that have a read or wait for one.
     callers: Mutex<HashMap<Callers, Arc<Semaphore>>>,
 }
 
-/// Source of a heavy read. The archive may be that of a mesh, and not respond; reads of the bank do
-/// not wait for it.
+/// Source of a heavy read. The archive may be that of a mesh and may not respond, so reads of the
+/// bank do not wait for reads of the archive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum From {
     Bank,
@@ -78,8 +81,8 @@ impl HeavyReads {
         Self { bank: Turns::new(), archive: Turns::new(), kept: std::array::from_fn(|_| Arc::default()) }
     }
 
-    /// Waits for the turn of a caller. Texts for all callers use [`Reader::Here`]. Returns `None`
-    /// after [`TURN_WITHIN`].
+    /// Waits until a caller gets a permit. Texts for all callers use [`Reader::Here`]. Returns
+    /// `None` after [`TURN_WITHIN`].
     pub(crate) async fn turn(&self, from: From, reader: Reader) -> Option<Turn> {
         let turns = match from {
             From::Bank => &self.bank,
@@ -126,12 +129,12 @@ impl Turns {
         Self { all, elsewhere, strangers, callers: Mutex::default() }
     }
 
-    /// Semaphores that a caller acquires before its turn, in this order.
+    /// Semaphores that a caller acquires, in this order, before it gets a permit.
     fn of(&self, reader: &Reader) -> Vec<Arc<Semaphore>> {
         let elsewhere = || Arc::clone(&self.elsewhere);
         // An address has one position in the queue of its network, however many connections it has.
-        // So have all addresses that one station proved. Each host of an IPv6 /64 counts by itself;
-        // otherwise a stranger in the same LAN would delay a member.
+        // All addresses that one station proved also have one position together. Each host of an
+        // IPv6 /64 counts separately; otherwise a stranger in the same LAN would delay a member.
         let address = |ip: IpAddr| self.one(Callers::Address(ip.to_canonical()));
         let network = |ip: IpAddr| network(holder(ip));
         match reader {
@@ -187,16 +190,17 @@ pub(crate) fn visit(bank: &Mutex<Bank>, series: &[Series], mut each: impl FnMut(
 }
 
 const KEPT: usize = Common::Latest as usize + 1;
-/// Heavy reads of each kind at a time, besides the HTTP thread and measuring.
+/// Number of heavy reads of each kind that may run at the same time, in addition to the HTTP thread
+/// and to measuring.
 pub(crate) const AT_ONCE: usize = 3;
-/// Longest wait for a turn; clients have given up by then.
+/// Longest wait for a permit; after this time clients have given up.
 pub(crate) const TURN_WITHIN: Duration = Duration::from_secs(10);
 /// Time for which a large text is used again; shorter than any scrape interval.
 const KEPT_FOR: Duration = Duration::from_secs(1);
-/// Least size of a text that is used again, some hundred series: a smaller one is made in about a
-/// millisecond.
+/// Minimum size of a text that is used again, which is that of some hundred series: a smaller one
+/// is made in about a millisecond.
 const KEPT_BYTES_MIN: usize = 256 * 1024;
-/// Accounts for each lock of the bank; each takes some microseconds.
+/// Number of accounts to read under one lock of the bank; each account takes some microseconds.
 const HELD_FOR: usize = 64;
 /// Pause between two locks of the bank; several times the time to wake a thread.
 const PAUSE: Duration = Duration::from_micros(100);

@@ -1,7 +1,7 @@
 //! Limits for responses that their callers have not read yet: bytes in memory, and reading speed.
 //!
 //! A response larger than [`PIECE_BYTES`] is passed to the connection piece by piece as the caller
-//! reads. So only its text waits in memory, and is counted here.
+//! reads. So only the text of such a response waits in memory, and this module counts its bytes.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ pub(crate) struct UnreadAnswers(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     all: Texts,
-    /// Parts of `all`: callers on this host, proved callers, strangers.
+    /// Parts of `all`: texts of callers on this host, of proved callers, and of strangers.
     here: Texts,
     proved: Texts,
     strangers: Texts,
@@ -69,8 +69,8 @@ impl UnreadAnswers {
     }
 
     /// Takes the bytes of a response from the budget. The last response may exceed its share;
-    /// otherwise a response larger than a share could never be read. It does not reduce other
-    /// shares.
+    /// otherwise a response larger than a share could never be read. The excess does not reduce
+    /// other shares.
     pub(crate) fn hold(&self, reader: Reader, text: &Bytes) -> Option<Held> {
         let mut state = lock(&self.0);
         if !state.has_room(Some(text), &reader) {
@@ -84,7 +84,7 @@ impl UnreadAnswers {
         Some(Held { unread: self.clone(), reader, text: text.clone() })
     }
 
-    /// Number of bytes that wait.
+    /// Number of bytes of responses that wait for their callers.
     pub(crate) fn bytes(&self) -> usize {
         lock(&self.0).all.bytes
     }
@@ -190,8 +190,8 @@ impl HttpBody for Pieces {
         if self.sent == end {
             return Poll::Ready(None);
         }
-        // Copied: a slice would keep the whole text in memory while its last piece waits in the
-        // connection.
+        // Copy the piece: a slice would keep the whole text in memory while the last piece waits in
+        // the connection.
         let piece = Bytes::copy_from_slice(&self.text[self.sent..end]);
         self.sent = end;
         self.open.must_read_until(Some(self.began + transfer_max(end as u64)));
@@ -216,18 +216,19 @@ impl Drop for Pieces {
 /// Bytes that a connection holds of a response besides its text. A smaller response is not counted,
 /// so that errors and `/healthz` are always sent.
 pub(crate) const PIECE_BYTES: usize = 64 * 1024;
-/// `/metrics` of the default maximum of 40 000 series is about 67 MB: one network that reads it
-/// slowly leaves room for another.
+/// Maximum number of bytes of unread responses. `/metrics` of 40 000 series, the default maximum,
+/// is about 67 MB: one network that reads it slowly leaves room for a second one.
 pub(crate) const BYTES_MAX: usize = 128 << 20;
 /// Share of one network (/24, /48), and of all addresses that one station proved: a quarter, as for
 /// connections.
 pub(crate) const SHARE_MAX: usize = BYTES_MAX / 4;
-/// An eighth is reserved for this host, as for connections; it may also use what others leave.
+/// Bytes reserved for callers on this host: an eighth, as for connections. These callers may also
+/// use the bytes that others leave.
 const HERE_MAX: usize = BYTES_MAX / 8;
-/// Strangers get half, whatever others use. Proved callers, including members, get what strangers
-/// and this host's eighth leave.
+/// Share of strangers: half of the bytes, however much others use. Proved callers, including
+/// members, get the bytes that strangers and the reserve of this host leave.
 pub(crate) const STRANGERS_MAX: usize = BYTES_MAX / 2;
-/// The rest of the budget is reserved for proved callers.
+/// Bytes reserved for proved callers: the rest of the budget.
 const PROVED_MAX: usize = BYTES_MAX - HERE_MAX - STRANGERS_MAX;
 
 #[cfg(test)]
@@ -303,8 +304,8 @@ mod tests {
         let unread = UnreadAnswers::default();
         let strangers = unread.hold(stranger(1), &huge()).unwrap();
         assert!(unread.hold(stranger(2), &small()).is_none());
-        // For proved callers, strangers count at most as their half. For strangers, proved callers
-        // do not count.
+        // Strangers reduce the room of proved callers by at most half of the budget. Proved callers
+        // do not reduce the room of strangers.
         let members = unread.hold(proved(3), &huge()).unwrap();
         assert!(unread.hold(proved(4), &small()).is_none());
         drop(strangers);

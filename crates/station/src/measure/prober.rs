@@ -66,13 +66,13 @@ struct Finished {
     mistaken: bool,
 }
 
-/// A job of the timetable.
+/// What the timetable schedules: a sensor reading, an experiment, or a new detection of a target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Job {
     Cpu,
     Memory,
     Detect(Name),
-    /// Detects again what a server is; it may be a station by now.
+    /// Detects the kind of a server again: a station may run there by now.
     DetectAgain(Name),
     Probe(Name, Kind),
 }
@@ -182,8 +182,8 @@ impl State {
         for (job, period) in jobs {
             let name = format!("{} {job:?}", self.parts.host);
             let patient = match &job {
-                // Spread over a whole period: many peers at once would cause a burst here and at
-                // each new station.
+                // Spread the first experiments over a whole period: many peers at once would cause
+                // a burst at this station and at each new station.
                 Job::Probe(name, kind) => {
                     let is_slowed = self.config.probe_period < period;
                     kind.is_bulk() || (is_slowed && self.is_peer(name))
@@ -350,7 +350,7 @@ struct Worker {
     parts: Parts,
     context: Context,
     bytes: u64,
-    /// Time from when the job was due until it began.
+    /// Time from the due time of the job to its start.
     waited: Duration,
     target: Target,
 }
@@ -387,8 +387,9 @@ impl Worker {
     /// Measures `connect` of a target of undetected kind, and infers the kind from it.
     ///
     /// A server that never answers a GET is still a server. A host that refuses the connection is
-    /// up, but its kind is known only when a program listens on the port. Until then each period
-    /// detects again, and the quantities that need the program are recorded as failed.
+    /// up, but its kind is known only when a program listens on the port. Until then the station
+    /// detects the kind again in each period, and records the quantities that need the program as
+    /// failed.
     fn connect(&self) -> Option<Peer> {
         let Measurement { answered, refused, .. } = self.measure(Kind::Connect);
         if !refused {
@@ -472,7 +473,7 @@ impl Worker {
         // Half of the deadline is left for opening the session and for the last responses.
         let every = EVERY.min(context.deadline / (2 * n));
         let paced = paced(&self.target.address, n, every, context);
-        // This host stopped the test, so missing responses say nothing about the peer.
+        // If this host stopped the test, the peer is not the cause of missing responses.
         let missed = if stopped(&paced.result) { 0 } else { paced.missed };
         let late = delay(self.waited, paced.opened_after, &paced.answered_s);
         let answered_s = since_due(&paced.answered_s, every, late);
@@ -544,7 +545,8 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// Length of the first interval of `cpu_available`: the page shows a value after 1 s instead of
 /// after a period of 10 s.
 const FIRST_CPU_INTERVAL: Duration = Duration::from_secs(1);
-/// Enough for a TLS handshake. Pages of the stack that are not touched take no memory.
+/// Stack size of a worker thread: enough for a TLS handshake. Pages of the stack that are not
+/// touched take no memory.
 const STACK_BYTES: usize = 1 << 20;
 
 #[cfg(test)]

@@ -77,8 +77,8 @@ const FLAGS: u32 = 0x0001 | 0x0002;
 /// Port of DNS over TCP (RFC 7766): a resolver must accept connections there.
 const DNS_PORT: u16 = 53;
 
-/// Most resolvers to measure. resolv.conf allows three (MAXNS), but programs use the first while it
-/// answers.
+/// Maximum number of resolvers to measure. resolv.conf allows three (MAXNS), but programs use the
+/// first while it answers.
 const RESOLVERS_MAX: usize = 1;
 
 #[cfg(test)]

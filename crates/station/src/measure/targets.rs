@@ -12,7 +12,7 @@ use crate::state::write_whole;
 use crate::sync::lock;
 use crate::target::{Provenance, Target};
 
-/// All targets, with a callback for changes.
+/// List of all targets, with a callback for changes.
 pub(crate) struct Targets {
     file: PathBuf,
     lists: Mutex<Lists>,
@@ -181,7 +181,7 @@ impl From<&Target> for Kept {
 }
 
 const FILE: &str = "targets.json";
-/// Most added targets: more than one station can measure without skipping.
+/// Maximum number of added targets: more than one station can measure without skipping.
 const ADDED_MAX: usize = 1000;
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use crate::config::unusable;
 
 /// Splits the addresses of a peer: those that can be tried from here, and the others with a reason.
 ///
-/// A loopback address belongs to the peer's own host. It is used only by a station that has
-/// loopback addresses alone, and thus peers on its own host only.
+/// A loopback address belongs to the peer's own host. Only a station with no other addresses than
+/// loopback uses it; such a station has peers on its own host only.
 pub(super) fn vetted(
     given: &[SocketAddr],
     own: &[SocketAddr],
@@ -35,8 +35,8 @@ pub(super) fn vetted(
 
 /// Addresses that a station registers if it listens on `listen`, on a host with `interfaces`.
 ///
-/// Loopback is registered only if there is nothing else: other stations on this host can then still
-/// find it.
+/// A loopback address is registered only if there is no other address, so that other stations on
+/// this host can still find the station.
 pub(super) fn own(listen: SocketAddr, interfaces: &[IpAddr]) -> Vec<SocketAddr> {
     if !listen.ip().is_unspecified() {
         return vec![listen];

@@ -3,7 +3,7 @@
 //!
 //! A test needs three permissions: this host's only [`Place`] for bulk transfers; its
 //! [`TestAdmission`] (budget and token); and the peer's consent in the probe session, which needs
-//! the place and the admission of the peer.
+//! the [`Place`] and the [`TestAdmission`] of the peer.
 
 mod consent;
 mod iperf3;
@@ -110,10 +110,10 @@ pub(crate) enum Verdict {
 pub(crate) struct Figures {
     pub(crate) counts: [[u64; 3]; 2],
     pub(crate) spent: Spent,
-    /// Turns in which each peer that the plan tried refused.
+    /// Number of turns in which every peer that the plan tried refused the test.
     pub(crate) skipped: u64,
-    /// Turns postponed because this host could not start a test: its place or budget was not free,
-    /// or iperf3 was missing.
+    /// Turns postponed because this host could not start a test: its slot was taken, its budget was
+    /// used up, or iperf3 was missing.
     pub(crate) deferred: u64,
     pub(crate) next_turn_s: Option<f64>,
 }
@@ -275,12 +275,13 @@ impl Bulk {
                 Cost { duration: Duration::from_secs_f64(streamed.elapsed_s.max(0.0)), bytes: streamed.bytes }
             }
             Err(_) => match sent.load(Ordering::Relaxed) {
-                // Declined, or never started: no cost.
+                // A test that was declined or never started costs nothing.
                 0 => Cost::default(),
                 bytes => Cost { duration: began.elapsed(), bytes },
             },
         };
-        // The admission has already counted a test that was not over in time.
+        // The admission has already counted a test that did not end in time, so an error is ignored
+        // here.
         let _ = lock(&self.gate).end(self.now(), grant, cost);
         self.keep();
         let (row, verdict) = self.judged(peer, shape, row, cost, result);
@@ -318,7 +319,8 @@ impl Bulk {
         }
     }
 
-    /// Runs the test as Barograph's own stream. If the peer permits less, requests that.
+    /// Runs the test as Barograph's own stream. If the peer permits only a smaller test, requests
+    /// the smaller test.
     fn stream(
         &self,
         peer: &Name,
@@ -343,8 +345,8 @@ impl Bulk {
             if limit == 0 || tries.next().is_none() {
                 return result;
             }
-            // `limit` is in bytes or in milliseconds. A peer checks bytes first, and any limit of
-            // bytes is above STREAM_MS_MAX.
+            // `limit` is in bytes or in milliseconds. A peer checks bytes first, and every limit in
+            // bytes is above STREAM_MS_MAX, so the two can be distinguished.
             if limit <= u64::from(STREAM_MS_MAX) {
                 plan.seconds = plan.seconds.min(limit as f64 / 1000.0);
             } else {
@@ -368,10 +370,10 @@ fn seed() -> u64 {
 }
 
 /// Time that a session needs in addition to the test: for two connections, the request, and the
-/// last acknowledgement. Less than the 5 s by which [`TestAdmission`] lets a test exceed its
+/// last acknowledgement. It is less than the 5 s by which [`TestAdmission`] lets a test exceed its
 /// length.
 const AROUND: Duration = Duration::from_secs(4);
 /// Time before a retry while another bulk transfer runs on this host; such transfers take seconds.
 const PLACE_AGAIN: Duration = Duration::from_secs(5);
-/// Most repetitions of a request: a peer may permit fewer bytes, and less time.
+/// Maximum number of repetitions of a request: a peer may permit fewer bytes, and less time.
 const LOWERED_MAX: u32 = 2;

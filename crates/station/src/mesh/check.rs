@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::forecast::bank::Measured;
 
-/// The peer answers at none of its addresses.
+/// Error: the peer answers at none of its addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Silence {
-    /// Failure at its first address.
+    /// Failure at the first address of the peer.
     pub(super) failure: Failure,
     /// Duration of the check, in seconds.
     pub(super) after_s: f64,
@@ -27,7 +27,7 @@ pub(crate) struct Silence {
 }
 
 impl Silence {
-    /// Result of a check that panicked.
+    /// The error for a check that panicked.
     pub(super) fn defect() -> Self {
         let why = "it could not be looked for: internal error, see the log".into();
         Self { failure: Failure::Unreachable, after_s: 0.0, why }
@@ -110,7 +110,7 @@ async fn ask(host: &Name, address: SocketAddr) -> Result<(), Trouble> {
     let name = named.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(signed::NAME_HEADER));
     match name.and_then(|(_, value)| signed::read_name(value.trim())) {
         Some(name) if name == *host => Ok(()),
-        // Another station answered, so the peer was not reached.
+        // A different station answered, so the peer was not reached.
         Some(name) => {
             Err(Trouble { failure: Failure::Unreachable, why: format!("the station there is `{name}`") })
         }

@@ -1,5 +1,5 @@
-//! Connection to the directory: the own entry under a lease, and a watch of each group. Both retry
-//! after failures, with a growing pause.
+//! Connection to the directory: keeps the station's entry registered under a lease, and watches
+//! each group. Both tasks retry after failures, with growing pauses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -119,7 +119,8 @@ pub(super) async fn stay_registered(
     }
 }
 
-/// What to do if the directory rejects this station: retrying alone does not help.
+/// Advice for the operator, as a sentence, if the directory rejects this station: retrying alone
+/// does not help.
 fn what_to_do(kind: &Kind, error: &Error) -> String {
     match kind {
         Kind::Remote(url) => format!(
@@ -131,13 +132,15 @@ fn what_to_do(kind: &Kind, error: &Error) -> String {
 }
 
 /// Time for which a peer may be missing from snapshots before it is lost, for a station with this
-/// lease: until all stations have registered again, and one second for a late lease.
+/// lease: the time until all stations have registered again or the lease has ended, whichever is
+/// longer, plus one second.
 pub(super) fn grace(lease: Duration) -> Duration {
     lease.max(RETURN_MAX) + Duration::from_secs(1)
 }
 
 /// Waits until the station must register again: its entry has changed, or the directory has lost
-/// it. While another station has the name, waits on: the two would displace each other for ever.
+/// it. While another station has the name, continues to wait, because the two stations would
+/// displace each other for ever.
 async fn until_news(
     card: &Card,
     registered: &Entry,
@@ -267,19 +270,20 @@ fn shown(entry: &Entry) -> String {
     if addresses.is_empty() { "no address".into() } else { addresses.join(", ") }
 }
 
-/// First and longest pause after a failure. A directory that was restarted is found within the
-/// first pauses; one that is away for long does not get requests of thousands of stations at once.
+/// First and longest pause after a failure. The first pauses are short, so that stations soon find
+/// a directory that was restarted. Later pauses are long, so that a directory that was away for
+/// long does not get requests of thousands of stations at once.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// Longest request to an engine that has no deadline of its own.
+/// Longest time for a request to an engine. An engine may have no deadline of its own.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Time in which all stations have registered again after a restart of the directory: the longest
-/// pause, a quarter of it by chance, and some seconds for the two requests. A station detects the
-/// restart when its watch ends, and registers when the next watch works.
+/// pause, up to a quarter more by random variation, and some seconds for the two requests. A
+/// station detects the restart when its watch ends, and registers when the next watch works.
 const RETURN_MAX: Duration = Duration::from_secs(30);
 /// Time between two checks of the lease, which cost nothing.
 const LOOK_AT_LEASE: Duration = Duration::from_secs(1);
-/// Registrations that may still appear in events of the directory.
+/// Number of newest registrations to remember: events of the directory may still contain them.
 const GIVEN: usize = 2;
 /// Time between two checks of this host's addresses, which DHCP and tunnels change.
 const LOOK_EVERY: Duration = Duration::from_secs(30);

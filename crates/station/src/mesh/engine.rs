@@ -86,8 +86,8 @@ pub enum Kind {
     },
 }
 
-/// State of the spool: records in the station's archive that the mesh has not acknowledged.
-/// Counters are since the start.
+/// State of the spool: records in the station's archive that the mesh has not acknowledged. The
+/// counters begin at the start of the station.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spool {
     /// Records that wait for the mesh.

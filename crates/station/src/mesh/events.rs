@@ -81,11 +81,12 @@ impl Events {
     }
 }
 
-/// Most events kept, and most events by which a watcher may lag behind. An event has some kilobytes
-/// at most in practice.
+/// Maximum number of events to keep, and of events by which a watcher may lag behind. An event has
+/// some kilobytes at most in practice.
 const KEPT: usize = 1000;
 
-/// Most events kept of one host, so that a host that comes and goes all the time hides no others.
+/// Maximum number of events kept of one host, so that a host that comes and goes all the time hides
+/// no others.
 const KEPT_OF_HOST: usize = 20;
 
 #[cfg(test)]

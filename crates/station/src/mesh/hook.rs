@@ -179,7 +179,7 @@ impl Poster {
     }
 
     /// Posts an event, in at most `limit` including name resolution and response. Any status except
-    /// 2xx is a failure, a redirect too. The body of the response is ignored.
+    /// 2xx is a failure, including a redirect. The body of the response is ignored.
     fn post(&self, url: &str, event: &PeerEvent, limit: Duration) -> Result<(), String> {
         let target = Target::parse(url).map_err(|error| error.to_string())?;
         let client = BlockingClient::new(ClientConfig {
@@ -213,8 +213,8 @@ const RUN_LIMIT: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Longest attempt to post, from name resolution to response.
 const POST_LIMIT: Duration = Duration::from_secs(10);
-/// Most attempts, and the pause after the first. They outlast a restart of the receiver, not an
-/// outage.
+/// Maximum number of attempts, and the pause after the first one. The attempts outlast a restart of
+/// the receiver, but not an outage.
 const POSTS_MAX: u32 = 3;
 const POST_AGAIN: Duration = Duration::from_secs(1);
 /// Longest head of a response: the smallest limit that the client accepts.
@@ -280,8 +280,8 @@ mod tests {
         assert!(run("  ", &event(), RUN_LIMIT).is_err());
     }
 
-    /// Server that sends one of `answers` to each request. Its thread returns the requests, and
-    /// closes no connection before that.
+    /// Server that sends one of `answers` to each request. The thread of the server returns the
+    /// requests when it ends, and closes no connection before its end.
     fn serve(answers: &'static [&str]) -> (String, std::thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/hook?key=1", listener.local_addr().unwrap());

@@ -1,5 +1,5 @@
-//! File of the peers of the last run: a station that starts while the directory is away measures
-//! them.
+//! File of the peers of the last run: a station that starts while the directory is unreachable
+//! measures these peers.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -17,12 +17,12 @@ pub(crate) struct Latencies(Mutex<BTreeMap<Name, Of>>);
 
 #[derive(Debug, Default)]
 struct Of {
-    /// Idle and loaded; each is `None` until something was measured.
+    /// The idle and the loaded distribution; each is `None` before the first measurement.
     tallies: [Option<Box<Tally>>; 2],
-    /// Time up to which due exchanges are counted. `None` = none is due: it is no peer, or was not
-    /// yet measured or checked.
+    /// Time up to which due exchanges are counted. `None` = no exchange is due: the station is not
+    /// a peer, or was not measured or checked yet.
     counted_to: Option<Instant>,
-    /// When it stopped being a peer.
+    /// Time at which the station stopped being a peer.
     gone_at: Option<Instant>,
 }
 
@@ -69,8 +69,8 @@ impl Latencies {
         });
     }
 
-    /// Counts exchanges as missed while a peer was checked and not measured: those of one latency
-    /// test for each `period` since the last count.
+    /// Counts missed exchanges for the time in which a peer was checked and not measured: for each
+    /// `period` since the last count, the exchanges of one latency test.
     pub(crate) fn unmeasured(&self, peer: &Name, is_loaded: bool, period: Duration, now: Instant) {
         self.change(peer, |of| {
             let from = *of.counted_to.get_or_insert(now);
@@ -85,8 +85,8 @@ impl Latencies {
         });
     }
 
-    /// Sets the peers from `now` on. Of other stations nothing is due, and their figures are
-    /// forgotten after [`KEPT`].
+    /// Sets the peers from `now` on. No exchanges are due with other stations, and their figures
+    /// are dropped after [`KEPT`].
     pub(crate) fn set_peers(&self, peers: &BTreeSet<Name>, now: Instant) {
         let mut all = lock(&self.0);
         for (name, of) in all.iter_mut() {
@@ -109,7 +109,8 @@ impl Latencies {
         let mut all = lock(&self.0);
         if !all.contains_key(peer) && PEERS_MAX <= all.len() {
             let gone = all.iter().filter_map(|(name, of)| Some((of.gone_at?, name.clone()))).min();
-            // A mesh has no more peers, so one of these has left, or will be reported as gone.
+            // A mesh has at most [`PEERS_MAX`] peers, so one of these stations has left the mesh.
+            // If its departure was not reported yet, drop the new measurement.
             let Some((_, name)) = gone else { return };
             all.remove(&name);
         }
@@ -193,9 +194,9 @@ fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
-/// Delay of a latency test beyond what is allowed: `waited` is its wait for another experiment with
-/// the peer, `opened_after` the time to open its session. The allowance depends on the fastest
-/// answer.
+/// Delay of a latency test beyond what is allowed: `waited` is the time that the test waited for a
+/// different experiment with the peer. `opened_after` is the time to open the session of the test.
+/// The allowed time depends on the fastest answer.
 pub(crate) fn delay(waited: Duration, opened_after: Duration, answered_s: &[f64]) -> Duration {
     let fastest_s = answered_s.iter().copied().fold(f64::INFINITY, f64::min);
     let round = Duration::try_from_secs_f64(fastest_s).unwrap_or_default();
@@ -211,14 +212,14 @@ pub(crate) const BOUNDS_S: [f64; 16] =
     [1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
 /// How long the figures of a departed peer are shown, to help to find out why it left.
 const KEPT: Duration = Duration::from_hours(1);
-/// Time that opening a session may take, beside [`OPENING_ROUNDS`], without counting as a delay:
-/// the time to retransmit a first segment that was lost (RFC 6298 §2).
+/// Time that opening a session may take, in addition to [`OPENING_ROUNDS`], without counting as a
+/// delay: the time to retransmit a first segment that was lost (RFC 6298 §2).
 const OPENING: Duration = Duration::from_secs(1);
 /// Round trips to open a session: two connections, the refusal with its challenge, the Upgrade, and
 /// the request.
 const OPENING_ROUNDS: u32 = 5;
 /// Time that a test may wait for another experiment with the same peer without counting as a delay:
-/// its datagrams take 1.2 s and the time to open a session.
+/// the datagrams of that experiment take 1.2 s plus the time to open a session.
 const TURN: Duration = Duration::from_secs(3);
 /// Interval between two exchanges of one measurement, the same as for datagrams (docs/spec/probe.md
 /// §2.4).

@@ -174,7 +174,8 @@ impl Members {
     /// series is reserved. Blocks for the disk.
     ///
     /// # Errors
-    /// [`MembersError`]; its next registration is then checked for room like this one.
+    /// [`MembersError`]; the next registration of the member is then checked for room like this
+    /// one.
     pub(crate) fn registered(&self, member: &Member, groups: &[Name]) -> Result<(), MembersError> {
         let _turn = lock(&self.turn);
         if member.is_removed() {
@@ -253,8 +254,8 @@ impl Members {
         if *name == self.host {
             return Err(MembersError::Own(name.clone()));
         }
-        // The id of an open invitation is not free either: removing one of the two could remove the
-        // other.
+        // A name that is the id of an open invitation is not free either: a removal by this name
+        // could remove the wrong one of the two.
         if list.values().any(|member| member.is_called(name.as_str())) {
             return Err(MembersError::Taken(name.clone()));
         }
@@ -299,7 +300,7 @@ impl Member {
         }
     }
 
-    /// Whether it has this name, or is an open invitation with this id.
+    /// Whether the member has this name, or is an open invitation with this id.
     fn is_called(&self, name_or_id: &str) -> bool {
         match self.name() {
             Some(name) => name.as_str() == name_or_id,
@@ -312,12 +313,13 @@ impl Member {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// Whether a registration of it was ever accepted.
+    /// Whether a registration of the member was ever accepted.
     pub(crate) fn has_registered(&self) -> bool {
         self.has_registered.load(Ordering::Relaxed)
     }
 
-    /// Groups of its newest registration; `None` = there was none, or they are not known.
+    /// Groups of the member's newest registration; `None` = there was no registration, or its
+    /// groups are not known.
     pub(crate) fn groups(&self) -> Option<Vec<Name>> {
         lock(&self.groups).clone()
     }
@@ -384,8 +386,8 @@ const STILL_INVITED: &str = "members withdrawn since are invited again after a r
 /// The file's name in the state directory.
 pub(crate) const FILE: &str = "members";
 
-/// Most members, including open invitations. Each may hold a registration, streams and series; more
-/// would overload one station.
+/// Maximum number of members, including open invitations. Each may hold a registration, streams and
+/// series; more would overload one station.
 pub(crate) const MEMBERS_MAX: usize = 1000;
 
 /// Bytes of an id: enough to distinguish a thousand.

@@ -76,7 +76,7 @@ pub(crate) struct Directory {
     /// If the directory rejects this station's invitation: what to do, as a sentence.
     pub(super) denied: Option<String>,
     pub(super) is_registered: bool,
-    /// Groups that are watched; `unwatched` is why another one is not.
+    /// Groups that are watched. `unwatched` is the reason why some other group is not watched.
     pub(super) watching: BTreeSet<Name>,
     pub(super) unwatched: Option<String>,
     /// Groups that should be watched.
@@ -91,7 +91,7 @@ pub(crate) struct Directory {
     pub(super) given: Vec<Vec<SocketAddr>>,
     /// Conflict with another station under this one's name, from the watch of the directory.
     pub(super) conflict: Option<String>,
-    /// The same, from the lease of this station.
+    /// Conflict with another station under this one's name, from the lease of this station.
     pub(super) displaced: Option<String>,
     /// Whether no station is registered under this one's name.
     pub(super) is_vacant: bool,
@@ -140,8 +140,8 @@ impl Directory {
         self.given.last().map_or(&[], Vec::as_slice)
     }
 
-    /// If `entry`, under this station's name, belongs to another station by its key or addresses:
-    /// what to do, as a sentence.
+    /// Returns advice for the operator, as a sentence, if `entry` has this station's name, but its
+    /// key or addresses show that it belongs to another station.
     pub(super) fn conflict_with(&self, entry: &Entry, key: [u8; 32]) -> Option<String> {
         let has_other_key = entry.key != Some(key);
         // The first registration of this run replaces an entry of an earlier run.
@@ -294,7 +294,7 @@ impl MeshState {
     }
 
     /// Whether the session that a station opened at `since` may continue: the station is known, and
-    /// was not removed meanwhile. Another one may have its name by now.
+    /// was not removed meanwhile. After a removal, a different station may have the name.
     pub(super) fn still_knows(&self, host: &Name, since: Instant) -> bool {
         self.knows(host) && !lock(&self.removals).ended(host, since)
     }
@@ -355,7 +355,7 @@ impl MeshState {
         let directory = self.directory();
         let read_only = directory.read_only.as_ref().filter(|_| directory.denied.is_none());
         if let Some(read_only) = read_only {
-            // No registration ends because of an outage shorter than a lease.
+            // Report only outages longer than a lease: a shorter one ends no registration.
             let since = Some(read_only.since.elapsed()).filter(|since| self.lease <= *since);
             reasons.extend(since.map(|since| {
                 format!(
@@ -395,7 +395,8 @@ fn now_s_of_events() -> Duration {
 /// Why a station that was registered is not connected, if no other reason is known.
 const LAPSED: &str =
     "this station's registration ran out, or the directory has forgotten it; it is tried again";
-/// Effect of a directory that takes no writes, and what to do.
+/// Text for `/healthz`: the effect of a directory that takes no writes, and advice for the
+/// operator.
 const READ_ONLY: &str = "peers are measured as before, none is lost, and none can join; start the NATS servers that \
                          are down, or make room on a server's disk and restart that server";
 /// Time without connection after which `/healthz` reports it. A restart of the station that others

@@ -34,25 +34,25 @@ pub(crate) struct Peer {
     pub(crate) standing: Standing,
     /// Time of the last change of `standing`, in seconds since 1970-01-01 UTC.
     pub(crate) since_s: f64,
-    /// Its addresses that can be tried.
+    /// Addresses of the station that can be tried.
     pub(super) usable: Vec<SocketAddr>,
-    /// Its other addresses, each with a reason.
+    /// The other addresses of the station, each with the reason why it cannot be tried.
     pub(crate) dropped: Vec<(SocketAddr, &'static str)>,
     /// The address that answered last.
     pub(crate) in_use: Option<SocketAddr>,
-    /// Why it cannot be measured although it is up, as a sentence.
+    /// Why the peer cannot be measured although its lease is valid, as a sentence.
     pub(crate) trouble: Option<String>,
-    /// When it was lost, on the monotonic clock.
+    /// When the peer was lost, on the monotonic clock.
     lost: Option<Instant>,
-    /// Whether a check of its addresses has ended.
+    /// Whether a check of the addresses has ended.
     checked: bool,
     /// Experiments in a row without an answer.
     failures: u32,
-    /// Whether a peer event was published for it.
+    /// Whether a peer event was published for the station.
     announced: bool,
 }
 
-/// State of a station of the directory, for this station.
+/// Whether a station of the directory is a peer of this station, and whether it is up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// A peer with a valid lease.
@@ -76,7 +76,7 @@ impl Standing {
 impl Peers {
     /// Applies the newest entry of a station; returns the change to publish, if any.
     ///
-    /// `is_news` = false for entries of an earlier run, for which no change is published.
+    /// For entries of an earlier run, `is_news` is false and no change is published.
     pub(super) fn up(&mut self, own: &Own, entry: Entry, now_s: f64, is_news: bool) -> Option<PeerChange> {
         let card = |host, version, groups| Card { host, version, groups };
         let fits =
@@ -172,8 +172,8 @@ impl Peers {
     }
 
     /// Public key of a station that may request probes at `now`: a peer that is up, or that was
-    /// lost at most `lease` ago and may only have lost the directory. `None` = it is no such
-    /// station; `Some(None)` = it has no key.
+    /// lost at most `lease` ago and may only have lost the directory. `None` = the station may not
+    /// request probes; `Some(None)` = the station has no key.
     pub(crate) fn key(&self, host: &Name, now: Instant, lease: Duration) -> Option<Option<[u8; 32]>> {
         let peer = self.all.get(host)?;
         let is_late = || peer.lost.is_some_and(|lost| now.saturating_duration_since(lost) <= lease);
@@ -192,7 +192,8 @@ impl Peers {
         peer.failures == FAILURES_MAX
     }
 
-    /// Peers with addresses to check: they were never checked, or the one in use fails.
+    /// Peers with addresses to check: their addresses were never checked, or the address in use
+    /// fails.
     pub(super) fn to_check(&self) -> BTreeSet<Name> {
         let wants = |peer: &&Peer| {
             let doubtful = !peer.checked || FAILURES_MAX <= peer.failures;
@@ -204,7 +205,7 @@ impl Peers {
     /// Addresses to try, in this order.
     pub(super) fn to_try(&self, host: &Name) -> Vec<SocketAddr> {
         let Some(peer) = self.all.get(host) else { return Vec::new() };
-        // The one that answered before goes first.
+        // The address that answered before is tried first.
         let rest = peer.usable.iter().copied().filter(|address| Some(*address) != peer.in_use);
         peer.in_use.into_iter().chain(rest).collect()
     }
@@ -218,7 +219,7 @@ impl Peers {
     ) -> bool {
         let Some(peer) = self.all.get_mut(host) else { return false };
         if tried.len() != peer.usable.len() || !tried.iter().all(|address| peer.usable.contains(address)) {
-            // Its addresses have changed since, and the new ones need a check.
+            // The addresses of the peer changed during the check, and the new ones need a check.
             return false;
         }
         let before = peer.target();
@@ -367,7 +368,8 @@ mod tests {
         assert_eq!(peers.to_check(), [b.clone()].into(), "and looked for again");
         assert!(peers.checked(&b, &both, Ok(first)));
         assert_eq!(peers.get(&b).unwrap().target(), Some(first));
-        // Its addresses change; the one in use stays in use if it is still registered.
+        // The addresses of the peer change. The address in use stays in use if it is still
+        // registered.
         assert_eq!(peers.up(&own(), entry("b", &["192.0.2.2:1", "192.0.2.3:1"]), 2.0, true), None);
         assert_eq!(peers.get(&b).unwrap().in_use, Some(first));
         peers.up(&own(), entry("b", &["192.0.2.3:1"]), 2.0, true);

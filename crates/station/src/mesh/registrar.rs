@@ -55,7 +55,7 @@ pub(crate) struct Parts {
     pub(crate) health: Arc<Health>,
     pub(crate) files: StateFiles,
     pub(crate) mesh_state: Arc<MeshState>,
-    /// Evaluates the station's site all the time.
+    /// Periodically evaluates the site of the station.
     pub(crate) sites: Arc<Sites>,
     /// Called with the peers to measure, at every change.
     pub(crate) measure: Box<dyn Fn(Vec<Target>) + Send + Sync>,
@@ -148,7 +148,7 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
             news = told.recv() => {
                 let Some(news) = news else { break };
                 state.take(news);
-                // Handle queued events before the next turn of the loop.
+                // Handle queued events before the next iteration of the loop.
                 for _ in 0..TOLD {
                     let Ok(news) = told.try_recv() else { break };
                     state.take(news);
@@ -225,7 +225,8 @@ impl State {
         let keep = self.kept.filter(|_| self.unkept).map(|kept| kept + KEEP_EVERY);
         let retry = self.parts.files.are_pending().then(|| self.retried.unwrap_or(self.began) + KEEP_EVERY);
         let soonest = self.rests.next_due().into_iter().chain(roster).chain(keep).chain(retry).min();
-        // While the directory takes no writes, the grace of missing peers does not begin.
+        // While the directory takes no writes, the grace period of missing peers does not begin, so
+        // check often whether it takes writes again.
         let is_read_only = roster.is_some() && self.parts.mesh_state.read_only().is_some();
         let idle = Instant::now() + if is_read_only { LOOK_EVERY } else { IDLE };
         soonest.map_or(idle, |due| due.min(idle))
@@ -258,8 +259,9 @@ impl State {
         }
     }
 
-    /// Applies a change of the station's groups. A group that it left counts as an empty snapshot:
-    /// its peers become lost after the grace, unless they are in one of the new groups.
+    /// Applies a change of the station's groups. A group that the station left is handled like an
+    /// empty snapshot: the peers in this group become lost after the grace period, unless they are
+    /// in one of the new groups.
     fn regroup(&mut self) {
         let groups = self.parts.mesh_state.standing().groups;
         let left: Vec<Name> =
@@ -279,7 +281,7 @@ impl State {
 
     fn take(&mut self, (group, told): (Name, Told)) {
         if !self.own.groups.contains(&group) {
-            // From a watch that has just been aborted.
+            // This message is from a watch that has just been aborted.
             return;
         }
         let now = self.began.elapsed();
@@ -302,7 +304,7 @@ impl State {
             Told::Event(Event::Removed(host)) => {
                 let change = self.roster.removed(&group, &host);
                 if change.is_none() && self.roster.description(&host).is_none() {
-                    // It is unknown here, but the archive may hold its records.
+                    // The station is unknown here, but the archive may contain its records.
                     self.exclude(&host);
                 }
                 change
@@ -334,7 +336,8 @@ impl State {
         }
     }
 
-    /// Handles an entry under this station's name: its own, or that of another station.
+    /// Handles an entry under this station's name: the entry of this station, or that of a
+    /// different one.
     fn seen_self(&mut self, entry: &Entry) {
         let directory = self.parts.mesh_state.directory();
         let conflict = directory.conflict_with(entry, self.card.key);
@@ -383,7 +386,7 @@ impl State {
             }
         };
         self.rests.wake(&host, Instant::now());
-        // The roster drops the peers that were lost longest to make room.
+        // To make room, the roster drops the peers that have been lost for the longest time.
         let roster = &self.roster;
         self.parts.mesh_state.peers().retain(|known| roster.description(known).is_some());
         if let Some(what) = told {
@@ -401,7 +404,8 @@ impl State {
     /// Forgets a peer that was removed from the mesh.
     fn remove(&mut self, host: &Name, now_s: f64) {
         let entry = self.parts.mesh_state.peers().remove(host);
-        // Stop measuring it before its series are dropped, and write `peers.json` without it now.
+        // Stop measuring the peer before its series are dropped, and write `peers.json` without the
+        // peer now.
         (self.targets_changed, self.kept) = (false, None);
         self.measure();
         self.exclude(host);
@@ -423,7 +427,7 @@ impl State {
     }
 
     /// If a name has another key, ends the sessions of the old one and logs it once a minute for
-    /// each name: the station was set up again, or another one has its name.
+    /// each name: the station was set up again, or a different station has its name.
     fn on_new_key(&mut self, entry: &Entry) {
         let (known, now) = (
             self.parts.mesh_state.peers().get(&entry.host).map(|peer| peer.entry.key),
@@ -498,12 +502,12 @@ impl State {
     }
 }
 
-/// Quantities that are measured of each peer.
+/// Quantities that are measured with each peer.
 const QUANTITIES: [&str; 2] = ["rtt", "loss"];
-/// Most events of the directory handled in one turn, so that a snapshot of a large mesh needs few
-/// turns.
+/// Maximum number of events of the directory that are handled in one iteration of the loop, so that
+/// a snapshot of a large mesh needs few iterations.
 const TOLD: usize = 1024;
-/// Longest time between two turns of the loop.
+/// Longest time between two iterations of the loop.
 const IDLE: Duration = Duration::from_secs(60);
 /// Time between two checks whether the directory takes writes again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -59,8 +59,8 @@ impl Rests {
         begun
     }
 
-    /// Time of the next check. `None` if no peer is in a pause, or if the maximum of checks is
-    /// running: then a check must end first.
+    /// Time of the next check. `None` if no peer is in a pause, or if the maximum number of checks
+    /// is running, because a check must end before the next one starts.
     pub(super) fn next_due(&self) -> Option<Instant> {
         if CHECKS_MAX <= self.running {
             return None;
@@ -81,9 +81,9 @@ impl Rests {
         rest.until = if rest.news { now } else { now + pause };
     }
 
-    /// Schedules a check at once because the peer changed; during a check, for its end. Has no
-    /// effect within [`WAKE_EVERY`] after the last such check. The next pause is as long as without
-    /// the change.
+    /// Schedules an immediate check, because the peer changed. If a check is running, schedules the
+    /// new check for the end of the running one. Has no effect within [`WAKE_EVERY`] after the last
+    /// such check. The next pause is as long as without the change.
     pub(super) fn wake(&mut self, host: &Name, now: Instant) {
         let Some(rest) = self.all.get_mut(host) else { return };
         let may_wake = rest.woken.is_none_or(|woken| WAKE_EVERY <= now.saturating_duration_since(woken));
@@ -111,16 +111,17 @@ pub(super) fn chance() -> f64 {
     (RandomState::new().hash_one(0_u8) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Most checks that run at once.
+/// Maximum number of checks that run at once.
 const CHECKS_MAX: usize = 16;
 /// First and longest pause before a silent peer is checked again.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Pause after a check that found the peer: the usual time between two of its measurements.
+/// Pause after a check that found the peer: the usual time between two measurements of the peer.
 const PAUSE_FOUND: Duration = Duration::from_secs(10);
 /// Shortest time between two checks that are caused by changes of one peer. An entry may name
 /// addresses of hosts outside the mesh, and every station tries them, so changing the entry must
-/// not cause tries at will. A station moves once at most in this time, which is some leases.
+/// not cause tries at will. This time is several leases; a station changes its addresses at most
+/// once in it.
 const WAKE_EVERY: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -129,7 +130,8 @@ mod tests {
     use super::*;
 
     /// Simulates the station's loop for ten minutes in which `peers` are silent and each check
-    /// takes `look`. Returns the turns of the loop, and the checks of each peer.
+    /// takes the time `look`. Returns the number of iterations of the loop, and the checks of each
+    /// peer.
     fn turns(peers: usize, look: Duration) -> (usize, BTreeMap<Name, usize>) {
         let doubtful: BTreeSet<Name> = (0..peers).map(|i| Name::new(&format!("p{i}")).unwrap()).collect();
         let (mut rests, start) = (Rests::default(), Instant::now());

@@ -1,5 +1,5 @@
-//! Sites of the mesh by the forecasts of this station, and the site of this station: configured,
-//! accepted or taken automatically (docs/spec/mesh.md, "Sites").
+//! Sites of the mesh, computed from the forecasts of this station, and the site of this station:
+//! configured, accepted or taken automatically (docs/spec/mesh.md, "Sites").
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -43,9 +43,9 @@ impl View {
     /// Computes the sites of a mesh.
     ///
     /// The round-trip time of a pair is the longer of the forecasts of its two ends. A forecast of
-    /// one end alone counts only if that end is this station, so that no station gets near others
-    /// by its own claim. A pair with a failed direction counts as failed. A pair is `Unseen` if
-    /// neither end is this station and no measurement of either end arrives here.
+    /// one end alone counts only if that end is this station, so that no station can get into a
+    /// site by false values of its own. A pair with a failed direction counts as failed. A pair is
+    /// `Unseen` if neither end is this station and no measurement of either end arrives here.
     fn new(
         own: &Name,
         places: &Places,
@@ -77,7 +77,7 @@ impl View {
             both => both,
         };
         let known: Vec<RoundTrip> = (0..n * n).map(|at| pair(at / n, at % n)).collect();
-        // `rtt` holds the lock of the bank.
+        // Release the lock of the bank, which `rtt` holds.
         drop(rtt);
         let is_unknown = |host: &usize| {
             let of_host = &known[host * n..][..n];
@@ -161,8 +161,8 @@ impl Sites {
         {
             return Arc::clone(view);
         }
-        // Reading the directory is costly. But the shorter a proposal has to last, the more often
-        // it is evaluated, with newer data.
+        // Reading the directory is costly. But if a proposal has to last only for a short time, it
+        // is evaluated more often, and needs newer data.
         let age = (self.config.sites_hold / LOOKS).clamp(VIEW_AGE, snapshot::RENEWED);
         let places = self.snapshot.places(age).await;
         let (own, standing, bank) = (self.host.clone(), self.mesh_state.standing(), Arc::clone(&self.bank));
@@ -329,8 +329,8 @@ fn stand(host: &Name, groups: &[Name]) -> Stand {
 
 /// Longest age of a view. Sites do not change within seconds, and computing them is costly.
 const VIEW_AGE: Duration = Duration::from_secs(1);
-/// Longest time between two evaluations of the station's site; and the fewest evaluations within
-/// the time that a proposal has to last.
+/// Longest time between two evaluations of the station's site; and the minimum number of
+/// evaluations within the time that a proposal has to last.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 const LOOKS: u32 = 4;
 

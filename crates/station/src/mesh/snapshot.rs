@@ -2,7 +2,7 @@
 //! used.
 //!
 //! A request waits only if nothing is cached: after the start, and after an hour without requests.
-//! Otherwise it is answered from the last refresh. Which peers were lost since is read from
+//! Otherwise it is answered from the last refresh. Peers that were lost since then are read from
 //! [`MeshState::peers`], which is in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,9 +95,10 @@ impl MeshSnapshot {
         lock(&self.parts.kept).places = None;
     }
 
-    /// Newer membership, for a request that missed a host in `places`, which may have joined since.
-    /// `None` if membership was read for a missing host less than [`RENEWED`] ago: any caller may
-    /// request a host that does not exist, and the directory must return all groups each time.
+    /// Returns newer membership, for a request with a host that is not in `places`. This host may
+    /// have joined since. `None` if membership was read for a missing host less than [`RENEWED`]
+    /// ago: any caller may request a host that does not exist, and the directory must return all
+    /// groups each time.
     pub(crate) async fn newer(&self, places: &Arc<Places>) -> Option<Arc<Places>> {
         let _one = self.parts.looking.lock().await;
         {
@@ -183,7 +184,7 @@ impl Parts {
             members.insert(peer.entry.host.clone(), Place { groups: peer.entry.groups.clone(), is_lost });
         }
         members.insert(host.clone(), Place { groups: groups.clone(), is_lost: false });
-        // Members of the own groups are known already.
+        // The members of this station's own groups are known already.
         let mut asked: BTreeSet<Name> = groups.iter().cloned().collect();
         let mut named = Named::default();
         members.values().for_each(|place| named.note(&place.groups));
@@ -206,7 +207,8 @@ impl Parts {
         members
     }
 
-    /// Current members of a group; empty if the directory does not respond.
+    /// Current members of a group, each with its groups. If the directory fails during the
+    /// snapshot, returns the members that it has sent so far.
     async fn snapshot(&self, group: &Name) -> Vec<(Name, Vec<Name>)> {
         let mut events = self.engine.watch(group);
         let mut found = Vec::new();
@@ -220,8 +222,8 @@ impl Parts {
     }
 }
 
-/// Groups of the members, with their weights. A member has one vote, which its groups share, so
-/// that a member of many groups displaces none that others are in.
+/// Groups of the members, with their weights. Each member adds a total weight of 1, divided equally
+/// among its groups, so that a member of many groups cannot displace the groups of others.
 #[derive(Default)]
 struct Named(BTreeMap<Name, f64>);
 
@@ -232,7 +234,7 @@ impl Named {
         }
     }
 
-    /// Puts a group before all groups of members.
+    /// Gives a group the largest weight, so that it comes before all groups of members.
     fn first(&mut self, group: Name) {
         self.0.insert(group, f64::INFINITY);
     }
@@ -266,14 +268,16 @@ const UNASKED: Duration = Duration::from_secs(60);
 /// return every group.
 const IDLE: Duration = Duration::from_hours(1);
 /// Pause between look-ups in the bank while learning, so that neither requests nor measurements
-/// queue behind it.
+/// have to wait for the lock of the bank.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
-/// Entries of a snapshot after which other tasks may run: some tens of microseconds.
+/// Number of entries of a snapshot after which other tasks may run. Handling them takes some tens
+/// of microseconds.
 const YIELDED: usize = 64;
-/// Longest time for the snapshots of all groups together, by which a directory that is away delays
-/// the first request.
+/// Longest time for the snapshots of all groups together, which is the longest delay of the first
+/// request if the directory is unreachable.
 const SNAPSHOTS: Duration = Duration::from_secs(1);
-/// Most groups, including the own ones, and most hosts: ten times what a station measures.
+/// Maximum number of groups, including the station's own groups, and of hosts: ten times as many as
+/// a station measures.
 const GROUPS_MAX: usize = 256;
 const HOSTS_MAX: usize = 10_000;
 

@@ -54,7 +54,8 @@ impl Waiting {
     }
 }
 
-/// Most events. With one for each host, more hosts than the largest mesh measured has.
+/// Maximum number of queued events. The queue has one event for each host, so it has room for more
+/// hosts than the largest measured mesh has.
 const EVENTS_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -54,7 +54,8 @@ struct Match {
 }
 
 impl<'a> Range<'a> {
-    /// `None` for an empty range, or a quality that is not a number from 0 to 1.
+    /// Parses one item of the header. `None` if the range is empty, or the quality is not a number
+    /// from 0 to 1.
     fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let media = parts.next().filter(|media| !media.is_empty())?;
@@ -113,13 +114,14 @@ impl Text {
         Self { format, text: String::with_capacity(capacity) }
     }
 
-    /// Begins a family. `family` has no suffix of its samples (`_total`, `_info`, `_bucket`); the
-    /// unit may be empty.
+    /// Begins a family. `family` is the name without the suffix of its samples (`_total`, `_info`,
+    /// `_bucket`); the unit may be empty.
     pub(super) fn head(&mut self, family: &str, kind: Kind, unit: &str, help: &str) {
         // Writing to a String cannot fail.
         let _ = match self.format {
             Format::Prometheus => {
-                // The family of a counter or info has the name of its samples.
+                // In the Prometheus format, the family name of a counter or an info includes the
+                // suffix of its samples.
                 let (suffix, kind) = match kind {
                     Kind::Counter => ("_total", "counter"),
                     Kind::Info => ("_info", "gauge"),
@@ -199,7 +201,7 @@ mod tests {
             "text/plain;q=0.5,application/openmetrics-text;q=0.501",
             "text/*;q=0.9,application/openmetrics-text",
             "application/openmetrics-text;q=0.5,text/plain;q=0.1,*/*",
-            // As Prometheus 2 and 3 write it.
+            // An `Accept` header as Prometheus 2 and 3 send it.
             "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
              text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
             "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\

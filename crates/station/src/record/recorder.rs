@@ -89,8 +89,8 @@ struct Recorder {
     singly: usize,
     /// Next sequence number of this station; `None` until the archive has returned it.
     next_seq: Option<u64>,
-    /// The archive may have given up numbers since, because another station used them: read the
-    /// next number again before assigning one.
+    /// Whether to read the next sequence number again before assigning one: the archive may have
+    /// skipped numbers since, because a different station used them.
     asks_again: bool,
     /// Highest sequence number seen of each other origin.
     highest: HashMap<Name, u64>,
@@ -349,9 +349,9 @@ impl Recorder {
         }
     }
 
-    /// Clears the numbers of a refused entry, once: the archive may have given them up since the
-    /// station read the next number. It would not refuse records that it has already stored under
-    /// these numbers.
+    /// Clears the numbers of a refused entry, once: the archive may have skipped these numbers
+    /// since the station read the next number. The records are not stored yet, because the archive
+    /// does not refuse records that it has stored under these numbers.
     fn renumber(&mut self, entry: &mut Entry) -> bool {
         let host = &self.parts.host;
         let is_ours = !entry.is_forwarded && self.next_seq.is_some();
@@ -365,7 +365,7 @@ impl Recorder {
         true
     }
 
-    /// Answers the callers of entries of which the archive refused a record.
+    /// Sends the error to the callers of entries with a record that the archive refused.
     fn turn_away(&mut self, entries: &mut Vec<Entry>, refused: &[usize]) {
         for &at in refused.iter().rev() {
             let entry = entries.remove(at);
@@ -396,8 +396,8 @@ impl Recorder {
             for record in &entry.records {
                 let is_new = self.is_new(record) || entry.is_new;
                 if is_new && (!entry.is_forwarded || self.has_share_for(record)) {
-                    // The sequence of another origin is the order of its measurements, whatever its
-                    // clock shows.
+                    // Records of other origins are in the order of their sequence numbers, whatever
+                    // the clocks of these origins show.
                     let is_numbered_here = record.origin == self.parts.host;
                     self.learn(&measured(record), is_numbered_here.then(now_unix_ns));
                 }
@@ -497,5 +497,6 @@ const DELAY_MIN: Duration = Duration::from_millis(200);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 /// Shortest time between log lines about refused records, which often come in large numbers.
 const LOG_EVERY: Duration = Duration::from_mins(1);
-/// Most other origins with a known highest sequence number; each takes about 300 bytes.
+/// Maximum number of other origins with a known highest sequence number; each takes about 300
+/// bytes.
 const ORIGINS_MAX: usize = 10_000;

@@ -60,9 +60,10 @@ impl From<Record> for Point {
 
 /// Puts the points of a series into the order in which they were learnt.
 ///
-/// The sequence of another origin is the order of its measurements, whatever its clock showed.
-/// Records that `host` numbered are ordered by their labels. But a label ahead of now counts as the
-/// label of the record before it: the clock was set back since.
+/// Records of an origin other than `host` keep the order of their sequence numbers, whatever the
+/// clock of the origin showed. Records that `host` numbered are ordered by their labels. But a
+/// label ahead of now is replaced by the label of the record before it, because the clock was set
+/// back since.
 fn arranged(mut points: Vec<Point>, host: &Name, now_unix_ns: i64) -> Vec<Point> {
     points.sort_by(|a, b| (&a.origin, a.seq).cmp(&(&b.origin, b.seq)));
     let mut times = Vec::with_capacity(points.len());
@@ -70,7 +71,7 @@ fn arranged(mut points: Vec<Point>, host: &Name, now_unix_ns: i64) -> Vec<Point>
         let first = times.len();
         times.extend(of_origin.iter().map(|point| point.time_unix_ns));
         if of_origin[0].origin != *host {
-            // At most the label of any later record.
+            // Lower each label to the smallest label of all later records.
             let mut least = i64::MAX;
             for time in times[first..].iter_mut().rev() {
                 least = least.min(*time);
@@ -90,8 +91,8 @@ fn arranged(mut points: Vec<Point>, host: &Name, now_unix_ns: i64) -> Vec<Point>
 }
 
 /// Selects the series that fit into the bank: first the station's own and those reserved for
-/// members. As while it appends, a member gets no more than its share. Also returns how many found
-/// no room, without those beyond a share.
+/// members. As for new records, a member gets no more series than its share. Also returns how many
+/// series found no room; series beyond a share do not count.
 async fn all_series(
     engine: &dyn Engine,
     bank: &Bank,
@@ -177,14 +178,14 @@ async fn newest_of(
     Ok(points)
 }
 
-/// Most records to replay of one series: more than a day of values every 10 s.
+/// Maximum number of records to replay for one series: more than a day of values every 10 s.
 const RECORDS_OF_SERIES: usize = 10_000;
-/// Most records to replay in total, shared by the series, so that a start takes seconds, not
-/// minutes…
+/// Maximum number of records to replay in total, shared by the series, so that a start takes
+/// seconds, not minutes.
 const RECORDS_MAX: usize = 1_000_000;
-/// …but at least as many of each series as the page shows.
+/// Minimum number of records to replay for each series: as many as the page shows.
 const RECORDS_MIN: usize = 512;
-/// Records read at once.
+/// Number of records to read at once.
 const PAGE: usize = 1000;
 
 #[cfg(test)]
@@ -223,7 +224,7 @@ mod tests {
         let jumped = [("here", 1, 10), ("here", 2, 20), ("here", 3, 900), ("here", 4, 901), ("here", 5, 30)];
         let seqs: Vec<u64> = order(&jumped, 40).into_iter().map(|(_, seq)| seq).collect();
         assert_eq!(seqs, [1, 2, 3, 4, 5]);
-        // A record handed in late is ordered by its label.
+        // A record that was handed in late is put in order by its label.
         let late = [("here", 1, 10), ("here", 2, 30), ("here", 3, 20), ("x", 1, 25)];
         let expected = [("here", 1), ("here", 3), ("x", 1), ("here", 2)];
         assert_eq!(order(&late, 40), expected.map(|(origin, seq)| (origin.to_string(), seq)));

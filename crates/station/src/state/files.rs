@@ -62,7 +62,7 @@ impl StateFiles {
         self.try_to_write(name, bytes, Put::Replace, effect);
     }
 
-    /// Writes a file as a whole, or not at all and also not later. Blocks for the disk.
+    /// Writes a file as a whole. If that fails, the file is not written later. Blocks for the disk.
     ///
     /// # Errors
     /// The error of the system; the file is unchanged.

@@ -1,4 +1,4 @@
-//! Creates the parts of a station, each from others.
+//! Creates the parts of a station. Most parts need other parts, which are created first.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{SocketAddr, UdpSocket};
@@ -108,7 +108,8 @@ impl Opened {
             archive.restore_removed(&hosts);
         }
         let standing = Standing::at_start(&config.mesh, &config.state);
-        // Before history is replayed, so that series of absent members are reserved, too.
+        // Reserve series before history is replayed, so that there is also room for those of absent
+        // members.
         let others = match &served {
             Some(served) => served.groups(),
             None if engines.archiver.is_some() => mesh::groups_known(&config.state),
@@ -398,8 +399,8 @@ pub(super) fn with_tokens(config: &Config) -> Result<Vec<Target>, StartError> {
     config.targets.iter().map(with_token).collect()
 }
 
-/// Target for the station's own responder, named after the host: its port may change, its series
-/// should not. `None` with TLS, because the certificate may not match the address.
+/// Target for the station's own responder, named after the host: the port may change, but the
+/// series should stay the same. `None` with TLS, because the certificate may not match the address.
 fn own_responder(host: &Name, address: SocketAddr, speaks_tls: bool) -> Option<Target> {
     if speaks_tls {
         return None;

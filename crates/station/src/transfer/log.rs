@@ -35,8 +35,9 @@ impl Log {
         }
     }
 
-    /// Changes the row of a transfer that is complete, even if it was cancelled while only the
-    /// files' names were missing: that was too late.
+    /// Changes the row of a transfer that is complete, even if it was cancelled. Such a
+    /// cancellation came too late: all data was received, and only the files' final names were
+    /// missing.
     pub(crate) fn finish(&mut self, id: &str, change: impl FnOnce(&mut Transfer)) {
         if let Some(row) = self.rows.iter_mut().rev().find(|row| row.id == id) {
             change(row);
@@ -58,7 +59,7 @@ impl Log {
     }
 }
 
-/// Most rows, as many as in the log of bulk tests.
+/// Maximum number of rows, as many as in the log of bulk tests.
 const ROWS_MAX: usize = 100;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Detects whether a transfer moves bytes: only then it needs the host's place for bulk transfers.
-//! Pure.
+//! Detects whether a transfer moves bytes: only while bytes move, it needs the host's slot for bulk
+//! transfers. Pure.
 
 use std::time::{Duration, Instant};
 

@@ -325,7 +325,7 @@ fn a_station_says_whether_the_caller_is_on_its_host() {
     };
     assert_eq!(answer(Ipv4Addr::LOCALHOST.into(), &[]), true);
     assert_eq!(answer(Ipv4Addr::LOCALHOST.into(), &[("X-Forwarded-For", "192.0.2.1")]), false, "a proxy");
-    // The source address of a route to another host; nothing is sent.
+    // The address of this host that a route to another host would use; nothing is sent.
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     match socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr()) {
         Ok(own) => assert_eq!(answer(own.ip(), &[]), true, "{own}"),

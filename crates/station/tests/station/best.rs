@@ -56,7 +56,7 @@ fn measured_hosts_are_ranked_for_the_bytes_asked() {
     let ends = ["lower", "forecast", "upper"].map(|key| first[key].as_f64().unwrap());
     assert!(8.0 < ends[1] && ends[1] < 8.4 && ends[0] < ends[1] && ends[1] < ends[2], "{first}");
     assert_eq!((&first["basis"], &first["goodput"]["basis"]), (&json!("measured"), &json!("measured")));
-    // From another source with measurements at this station.
+    // Request with a different source: this station also has measurements of `far`.
     let far = ask(&station, "from=far&to=near&bytes=1000").json();
     assert!((far["hosts"][0]["rtt"]["forecast"].as_f64().unwrap() - 0.2).abs() < 0.01, "{far}");
 }
@@ -102,8 +102,8 @@ fn what_cannot_be_asked_is_refused_with_its_name() {
     station.stop(LIMIT);
 }
 
-/// An entry with these groups and without an address, which would be measured: a failed round trip
-/// would be added to the given values.
+/// An entry with these groups and without an address. The station would measure an address, and add
+/// a failed round trip to the given values.
 fn entry(host: &str, groups: &[&str]) -> Entry {
     Entry {
         addresses: Vec::new(),
@@ -155,7 +155,8 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
     let reason = answer["unknown"][0]["reason"].as_str().unwrap();
     assert_eq!(answer["unknown"][0]["host"], "y");
     assert!(reason.contains("none is known from rb to y"), "{reason}");
-    // With `group`: the selected series with their source or target in the group.
+    // With `group`, only those selected series are listed that have their source or target in the
+    // group.
     let pairs = |query: &str| {
         let lists = ["series", "latest", "forecast"].map(|path| {
             let answer = get(station.address(), &format!("/v1/{path}?quantity=rtt&{query}")).json();
@@ -190,7 +191,7 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
         "{}",
         site.error()
     );
-    // Finds a station that registered since the last request.
+    // The response includes a station that registered after the last request.
     let late = register(&entry("late", &["local:b"]));
     until(station.address(), "/v1/best?to=late&bytes=1", |answer| answer.status == 200);
     station.stop(LIMIT);
@@ -236,8 +237,8 @@ fn a_host_that_is_lost_is_told_as_gone_at_once() {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let station = Station::serve(config, Arc::clone(&archive) as _).unwrap();
-    // Before the peer is measured: values older than the newest of a series are stored, and not
-    // learnt.
+    // Store the values before the peer is measured: values older than the newest of a series are
+    // stored, and not learnt.
     feed(&station, &[("here", "peer", 0.001, 1e7)]);
     let lease = runtime.block_on(archive.register(&entry, Duration::from_secs(60))).unwrap();
     let state_is = |state: &str| {

@@ -1,7 +1,7 @@
 //! Many idle connections from many addresses: a well-behaved page and member are still served.
 //!
-//! The station is in one network namespace, all callers are in another: these limits do not apply
-//! to callers on the station's own host.
+//! The station is in one network namespace and all callers are in a different one, because these
+//! limits do not apply to callers on the station's own host.
 
 mod seats;
 
@@ -24,7 +24,7 @@ use crate::{quiet, serve};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Attack {
-    /// No attack, for comparison.
+    /// No attack; the results are for comparison.
     None,
     /// Connections without a request.
     Idle,
@@ -304,7 +304,7 @@ fn a_crowd_that_says_nothing_keeps_neither_pages_nor_members_out() {
 /// File descriptors for 10 000 connections in one process with the station.
 const DESCRIPTORS: u64 = 12_000;
 
-/// Writes `lab/results/crowds.md`, which has the command.
+/// Writes `lab/results/crowds.md`, which contains the command to run this test.
 #[test]
 #[ignore = "writes what depends on the computer"]
 fn table_of_attacks() {

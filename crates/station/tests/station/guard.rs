@@ -117,7 +117,7 @@ fn heads_streams_and_connections_are_bounded() {
     let events = Events::open(address, "/v1/stream");
     let second = crate::http::until(address, "/v1/stream", |answer| answer.status == 503);
     assert!(second.error().contains("streams_max"));
-    // Two more idle connections take the last places; one of them is closed for the next caller.
+    // Two more idle connections take the last slots; one of them is closed for the next caller.
     let silent = [connect(address), connect(address)];
     assert_eq!(get(address, "/v1/station").status, 200);
     drop((events, silent));
@@ -155,7 +155,7 @@ fn a_read_that_waits_gives_its_connection_to_a_newcomer() {
     let mut waiting = connect(address);
     waiting.set_read_timeout(Some(crate::LIMIT)).unwrap();
     waiting.write_all(b"GET /v1/latest?source=elsewhere HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    // Once this is answered, the other request has arrived, too.
+    // When this request is answered, the other one has arrived, too.
     let events = Events::open(address, "/v1/stream");
     assert_eq!(get(address, "/v1/station").status, 200);
     assert!(matches!(waiting.read(&mut [0; 16]), Ok(0) | Err(_)), "it was closed for the newcomer");
@@ -233,7 +233,7 @@ fn wrong_credentials_are_counted_and_slow_nobody_who_has_the_right_one() {
         assert_eq!(with("/v1/targets?target=a:1", "wrong"), 401);
         assert_eq!(with("/v1/engine/next_seq?origin=a", "wrong"), 401);
     }
-    // 100, 200, 400 and 800 ms, less what the elapsed time forgives.
+    // The delays are 100, 200, 400 and 800 ms, reduced by the time that has elapsed.
     assert!(std::time::Duration::from_secs(1) <= began.elapsed(), "{:?}", began.elapsed());
     let metrics = crate::http::get(address, "/metrics").body;
     for kind in ["token", "invitation"] {

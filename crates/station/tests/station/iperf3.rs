@@ -14,7 +14,8 @@ use crate::http::{get, post, until};
 use crate::mesh::{block_on, directory, entry, joined};
 use crate::{LIMIT, serve};
 
-/// The server waits for the client at a pipe; the file `how` decides what both report.
+/// Script for the server and the client. The server waits on a pipe for the client. The file `how`
+/// selects what both report.
 const STAND_IN: &str = r#"here="${0%/*}"
 how=$(cat "$here/how" 2>/dev/null)
 echo "$@" >> "$here/log"
@@ -59,7 +60,7 @@ fn with(state: &Path, host: &str, with: BulkWith) -> barograph_station::Config {
     let mut config = config(&state.join(host), host);
     config.mesh.bulk_with = with;
     config.mesh.bulk_share = Some(0.5);
-    // Large enough for own streams over loopback, which take turns meanwhile.
+    // Large enough for the streams of Barograph over loopback, which also run during the test.
     config.mesh.bulk_bytes_per_hour = Some(200_000_000_000);
     config
 }

@@ -226,8 +226,8 @@ fn a_transfer_too_many_is_counted() {
     assert_eq!(transfers["refused"], 1);
 }
 
-/// A mesh too large for the station that keeps it is reported to a station that joins, and not to
-/// members.
+/// If the mesh becomes too large for the station that keeps it, a station that joins is refused,
+/// and members are not.
 #[test]
 fn a_member_whose_series_find_no_room_is_refused_at_joining() {
     let state = tempfile::tempdir().unwrap();

@@ -40,7 +40,7 @@ fn the_host_and_its_own_responder_are_measured_and_streamed_with_forecasts() {
 #[test]
 fn a_target_that_hangs_delays_no_other() {
     let state = tempfile::tempdir().unwrap();
-    // It accepts connections in its backlog and never responds.
+    // This target accepts connections in its backlog and never responds.
     let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
     let listening = TcpListener::bind("127.0.0.1:0").unwrap();
     let hanging_name = format!("http://{}/x", hanging.local_addr().unwrap());
@@ -274,7 +274,7 @@ fn a_station_on_a_concrete_address_measures_itself_and_takes_targets_from_its_ho
     station.stop(crate::LIMIT);
 }
 
-/// An address of this host that other hosts reach, from the choice of a route; nothing is sent.
+/// An address of this host that other hosts can reach, found by selecting a route; nothing is sent.
 fn own_address() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;

@@ -182,8 +182,8 @@ fn a_member_is_served_while_strangers_ask_for_all_metrics() {
             .collect();
         over.store(true, Ordering::Relaxed);
         times.sort_unstable();
-        // If each request made its own text on the thread that serves all, three requests behind
-        // those of a hundred strangers would take three hundred times as long.
+        // If each request made its own text on the thread that serves all callers, three requests
+        // would wait for those of a hundred strangers and take three hundred times as long.
         assert!(times[4] < 30 * alone, "{:?}, one text takes {alone:?}", times[4]);
     });
     assert!(STRANGERS <= answers.into_inner());

@@ -35,7 +35,7 @@ use barograph_station::{Config, Station, open_archive};
 use barograph_testkit::{LIMIT, http, name};
 use tempfile::TempDir;
 
-/// A configuration that measures only the host, and that seldom.
+/// A configuration that measures only the host, and rarely.
 fn quiet(state: &Path) -> Config {
     Config {
         listen: "127.0.0.1:0".parse().unwrap(),

@@ -232,7 +232,7 @@ fn bad_neighbours_are_shown_with_a_reason_and_not_measured() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
-    // It accepts connections in its backlog and never sends anything.
+    // This address accepts connections in its backlog and never sends anything.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = silent.local_addr().unwrap().to_string();
     let entries = [

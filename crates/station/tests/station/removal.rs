@@ -77,7 +77,7 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     }
     let measured = "/v1/series?source=gone&target=head&quantity=rtt";
     until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
-    // It has the others as peers, and is away when one of them is removed.
+    // Station `away` has the others as peers, and is stopped when one of them is removed.
     away.stop(LIMIT);
     let mut events = Events::open(c.address(), "/v1/peers/events");
     let removed = send(head.address(), "DELETE", "/v1/members?name=gone", &[], "");
@@ -92,7 +92,7 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     assert_eq!(told.unwrap().0, "removed");
     has_history(c.address(), "c", "gone");
     has_history(head.address(), "gone", "head");
-    // It is refused, however often it tries.
+    // Station `gone` is refused, however often it tries to register.
     let refused = until(gone.address(), "/v1/mesh", |answer| {
         answer.json()["directory"]["error"].as_str().is_some_and(|why| why.contains("withdrawn"))
     });
@@ -148,7 +148,8 @@ fn a_station_that_is_admitted_again_at_another_site_is_shown_again() {
     assert_eq!(send(head.address(), "DELETE", "/v1/members?name=gone", &[], "").status, 200);
     until_forgotten(head.address(), "gone");
     gone.stop(LIMIT);
-    // The host shares no group with it any more, so no watch shows that it is back.
+    // The host of the mesh shares no group with `gone` any more, so no watch shows that `gone` is
+    // back.
     gone_config.mesh.site = Name::new("lyon").unwrap();
     gone_config.mesh.join_token = Some(Secret::new(invite(head.address(), Some("gone"))));
     let gone = up(gone_config.clone());

@@ -173,7 +173,7 @@ fn stations_that_accept_in_turn_go_on_measuring_each_other() {
         until_groups(station, &["local:a", "global"]);
     }
     assert_measure_each_other([&a, &b], [&["local:a", "global"]; 2]);
-    // A station that accepts again leaves the site to the other.
+    // A station that accepts a second time no longer represents the site; the other station does.
     is_proposed(&b, false);
     accept(&b);
     assert_measure_each_other([&a, &b], [&["local:a", "global"], &["local:a"]]);
@@ -192,7 +192,7 @@ fn what_somebody_accepted_stays_under_auto_and_the_rest_is_its_own() {
     let entries: Vec<_> = ["near", "other"]
         .map(|host| block_on(directory.register(&entry(host, &[]), Duration::from_secs(60))).unwrap())
         .into();
-    // So long that an operator can accept first.
+    // This time is so long that an operator can accept the site first.
     let hold = Duration::from_secs(3600);
     let station = quick(state.path(), "here", &directory, |mesh| {
         (mesh.sites_auto, mesh.sites_hold) = (true, hold);
@@ -249,7 +249,7 @@ fn stations_of_one_host_settle_at_one_site_with_one_representative() {
     let stations = ["a", "b", "c"].map(start);
     let now = || stations.each_ref().map(|station| get(station.address(), "/v1/sites").json());
     until(stations[0].address(), "/v1/sites", |_| {
-        // Each of them has only its own measurements, and the others' groups.
+        // Each station has only its own measurements, and the groups of the other stations.
         let is_there = |answer: &Value| answer["now"]["site"] == "a" && answer["pending"].is_null();
         let represent =
             |answers: &[Value]| answers.iter().filter(|one| one["now"]["represents"] == true).count();

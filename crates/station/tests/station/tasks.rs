@@ -21,7 +21,7 @@ enum Then {
     Up,
 }
 
-/// Makes a killed task reach its next turn.
+/// Makes a killed task run again, so that it ends.
 type Trigger = fn(&Pair, &str);
 
 /// A station that serves its engine, and one that has joined it.
@@ -32,7 +32,8 @@ struct Pair {
 
 fn by_itself(_: &Pair, _: &str) {}
 
-/// Adds another peer to the directory: the member looks for it, and calls the hooks.
+/// Adds another peer to the directory: the member checks the addresses of this peer, and calls the
+/// hooks.
 fn new_peer(pair: &Pair, task: &str) {
     let name = format!("new-{}", task.replace('_', "-"));
     let token = invite(pair.host.address(), Some(&name));
@@ -47,7 +48,8 @@ fn question(pair: &Pair, _: &str) {
     assert_ne!(answer.status, 400, "{}", answer.body);
 }
 
-/// All tasks of a station that has joined a mesh, in an order in which none needs a dead one.
+/// All tasks of a station that has joined a mesh, in an order in which no task needs one that was
+/// killed before it.
 const MEMBER: &[(&str, Then, Trigger)] = &[
     ("http", Then::Up, by_itself),
     ("registration", Then::Up, by_itself),
@@ -68,7 +70,7 @@ const MEMBER: &[(&str, Then, Trigger)] = &[
     ("recorder", Then::Down, by_itself),
 ];
 
-/// Tasks that only the station has that serves the mesh.
+/// Tasks that only run at the station that serves the mesh.
 const HOST: &[(&str, Then, Trigger)] = &[("member_leases", Then::Up, by_itself)];
 
 fn config(state: &Path, host: &str) -> Config {

@@ -12,7 +12,8 @@ pub fn kolmogorov_smirnov(a: &[f64], b: &[f64]) -> Option<f64> {
     }
     let (a, b) = (sorted(a), sorted(b));
     let (mut i, mut j) = (0, 0);
-    // A whole number over the product of the sizes, so that equal functions are exactly 0 apart.
+    // The distance multiplied by both sizes. It is a whole number, so the distance of equal
+    // functions is exactly 0.
     let mut most: u128 = 0;
     while i < a.len() && j < b.len() {
         let at = a[i].min(b[j]);
@@ -65,13 +66,13 @@ mod tests {
 
     #[test]
     fn the_critical_value_is_the_table_s() {
-        // 1.358 · √(2/n), as tables have it.
+        // Published tables give 1.358 · √(2/n).
         assert!((critical_value(1000, 1000).unwrap() - 0.060_74).abs() < 1e-4);
         assert_eq!(critical_value(0, 5), None);
     }
 
     fn sample() -> impl Strategy<Value = Vec<f64>> {
-        // Few distinct values, so that ties are common.
+        // The values have few distinct numbers, so that equal values are common.
         prop::collection::vec((-20..20i32).prop_map(f64::from), 1..40)
     }
 

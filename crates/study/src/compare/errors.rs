@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// Returns measured − forecast for every value but the first, which has no forecast.
 ///
-/// The forecast is the one under absolute loss, issued before the value was seen.
+/// Each forecast is the one with the least absolute error, made before its value was read.
 ///
 /// # Errors
 /// [`NotFinite`] for a value that no battery accepts.
@@ -28,11 +28,11 @@ pub fn forecast_errors(values: impl Iterator<Item = f64>, config: &Config) -> Re
 pub struct Histogram {
     /// The width of a bin, in the unit of the values.
     pub width: f64,
-    /// Number of errors in each bin, including its lower edge.
+    /// Number of errors in each bin; an error on the lower edge of a bin belongs to it.
     pub counts: Vec<u64>,
     /// Number of errors below the first bin.
     pub below: u64,
-    /// Number of errors above the last bin, including its upper edge.
+    /// Number of errors above the last bin or on its upper edge.
     pub above: u64,
 }
 
@@ -40,7 +40,7 @@ impl Histogram {
     /// Counts errors; `span` is the range of the measured values, in their unit.
     #[must_use]
     pub fn of(errors: &[f64], span: f64) -> Self {
-        // Forecasts of a constant series have no error, so that any width is right.
+        // All forecasts of a constant series have the error 0, so the width does not matter.
         let span = if 0.0 < span { span } else { 1.0 };
         let mut histogram = Self { width: span / BINS as f64, counts: vec![0; BINS], below: 0, above: 0 };
         for error in errors {
@@ -95,7 +95,7 @@ mod tests {
     fn the_first_value_has_no_forecast_and_constants_no_error() {
         assert_eq!(forecast_errors([5.0; 4].into_iter(), &config()).unwrap(), [0.0; 3]);
         assert!(forecast_errors([5.0].into_iter(), &config()).unwrap().is_empty());
-        // After one value there is nothing to forecast but that value.
+        // After a single value, the only possible forecast is that value.
         assert_eq!(forecast_errors([5.0, 7.0].into_iter(), &config()).unwrap(), [2.0]);
         assert!(forecast_errors([f64::NAN].into_iter(), &config()).is_err());
     }

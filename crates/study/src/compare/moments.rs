@@ -19,7 +19,8 @@ impl Moments {
     pub fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
         let count = values.clone().count();
         let mean = values.clone().sum::<f64>() / count.max(1) as f64;
-        // In a second pass, because Σx² − n·mean² loses all digits if the deviations are small.
+        // Computed in a second pass, because Σx² − n·mean² loses all digits if the deviations are
+        // small.
         let squares: f64 = values.map(|value| (value - mean).powi(2)).sum();
         Self { count, mean, variance: (1 < count).then(|| squares / (count - 1) as f64) }
     }

@@ -21,9 +21,9 @@ impl Pairing {
     /// Pairs two series of times, in seconds; times must not decrease.
     ///
     /// "Two values taken nearest in time form a pair" (JavaNws §4.2): first the two nearest of all,
-    /// then the two nearest of the rest, each value once. No value lies between the two of a pair,
-    /// so pairs follow each other in time, and one lost value does not shift all later pairs. Of
-    /// equal distances the earlier comes first. Takes O(n log n).
+    /// then the two nearest of the rest, each value once. No value lies between the two values of a
+    /// pair. So pairs follow each other in time, and one missing value does not shift all later
+    /// pairs. If two distances are equal, the earlier pair is formed first. Takes O(n log n).
     #[must_use]
     pub fn of(a_s: &[f64], b_s: &[f64]) -> Self {
         let order = merged(a_s, b_s);
@@ -56,7 +56,7 @@ impl Pairing {
     }
 }
 
-/// A value's position in the common order of time.
+/// A value in the common order of time: its time, its series, and its index in that series.
 struct Place {
     time_s: f64,
     of_b: bool,
@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn turns_in_both_orders_are_paired_turn_by_turn() {
-        // A B, B A, A B: the two values of a turn are 1 s apart, turns 3 s.
+        // The values come in the order A B, B A, A B. The two values of each pair are 1 s apart,
+        // and 3 s lie between two pairs.
         let pairing = Pairing::of(&[0.0, 5.0, 8.0], &[1.0, 4.0, 9.0]);
         assert_eq!(pairing.pairs, [(0, 0), (1, 1), (2, 2)]);
         assert_eq!((pairing.left_a, pairing.left_b, pairing.distance_max_s), (0, 0, 1.0));
@@ -115,7 +116,7 @@ mod tests {
     }
 
     fn times() -> impl Strategy<Value = Vec<f64>> {
-        // Distinct times, because the order of equal ones would decide.
+        // All times are distinct, because for equal times the result would depend on their order.
         prop::collection::btree_set(0..100_000u32, 0..60)
             .prop_map(|set| set.into_iter().map(|t| f64::from(t) / 7.0).collect())
     }
@@ -128,7 +129,8 @@ mod tests {
             prop_assert_eq!((pairs.len() + left_a, pairs.len() + left_b), (a.len(), b.len()));
             prop_assert_eq!(pairs.is_empty(), a.is_empty() || b.is_empty());
             prop_assert!(distance_median_s <= distance_max_s);
-            // Two neighbours of different series without a partner would be a pair.
+            // Two neighbours from different series cannot both be without a partner, because they
+            // would form a pair.
             let mut left: Vec<(f64, bool, bool)> = Vec::new();
             for (times, of_b) in [(&a, false), (&b, true)] {
                 let is_paired = |i: usize| pairs.iter().any(|pair| i == if of_b { pair.1 } else { pair.0 });

@@ -108,7 +108,7 @@ impl Row<'_> {
         Ok(())
     }
 
-    /// Both sides have the same axis of values.
+    /// Draws the values of one side over time. Both sides have the same axis of values.
     fn series(&self, area: &Area<'_>, side: &Side, colour: RGBColor) -> Result<(), String> {
         let size = self.study.a.median.abs().max(self.study.b.median.abs());
         let (exponent, unit) = match self.unit {
@@ -128,7 +128,8 @@ impl Row<'_> {
         recorder(side).draw(area, &labels, (a.0.min(b.0), a.1.max(b.1)), colour)
     }
 
-    /// Both sides have the same axes; empty bins at the ends are left out.
+    /// Draws the histogram of one side's errors. Both sides have the same axes, and empty bins at
+    /// both ends are left out.
     fn histogram(&self, area: &Area<'_>, side: &Side, colour: RGBColor) -> Result<(), String> {
         let both = [&self.study.a.histogram, &self.study.b.histogram];
         let filled = |bin: &usize| both.iter().any(|histogram| histogram.counts[*bin] != 0);
@@ -154,7 +155,7 @@ impl Row<'_> {
         chart.draw_series(bars).map_err(failed).map(drop)
     }
 
-    /// Draws the middle of the distributions: the outermost hundredth at each end would compress
+    /// Draws the distributions without the outermost hundredth at each end, which would compress
     /// the rest to a vertical line.
     fn distributions(&self, area: &Area<'_>) -> Result<(), String> {
         let sides = [(&self.study.a, MEASURED, 3), (&self.study.b, FORECAST, 1)];
@@ -203,7 +204,8 @@ impl Row<'_> {
     }
 }
 
-/// The corners of a distribution function, at most as many as can be seen.
+/// The corners of a distribution function. If there are more than a drawing can show, only every
+/// nth value has corners.
 fn steps(sorted: &[f64]) -> Vec<(f64, f64)> {
     let n = sorted.len();
     let every = n.div_ceil(POINTS_MAX).max(1);
@@ -254,7 +256,7 @@ fn prefixed(unit: &str, size: f64) -> (i32, String) {
         Some((exponent, name)) => (*exponent, (*name).to_owned()),
         None if size == 0.0 || (0.1..1e5).contains(&size) => (0, unit),
         None => {
-            // A power of a thousand, as prefixes of units are.
+            // Choose a power of a thousand, because prefixes of units are such powers.
             let exponent = ((size.log10() / 3.0).floor() as i32 * 3).clamp(-300, 300);
             (exponent, format!("1e{exponent} {unit}").trim_end().to_owned())
         }
@@ -277,7 +279,8 @@ const WIDTH: u32 = 1200;
 const ROW_HEIGHT: u32 = 360;
 const HEAD: i32 = 34;
 
-/// More corners than pixels show nothing more.
+/// Maximum number of corners of a distribution function. More corners than pixels would show no
+/// more detail.
 const POINTS_MAX: usize = 2000;
 
 /// Share of the errors at each end that is not drawn.

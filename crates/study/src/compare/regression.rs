@@ -26,7 +26,7 @@ impl Better {
 /// below 1 always means that B reports worse: "higher round trip times and lower bandwidth values"
 /// (JavaNws §4.2).
 ///
-/// `None` if all values that it would be divided by are 0.
+/// `None` if the series that the coefficient divides by has only zeros.
 #[must_use]
 pub fn coefficient(pairs: impl Iterator<Item = (f64, f64)>, better: Better) -> Option<f64> {
     let (mut products, mut squares) = (0.0, 0.0);
@@ -46,7 +46,7 @@ pub fn coefficient(pairs: impl Iterator<Item = (f64, f64)>, better: Better) -> O
 
 /// The least value that is an outlier, given the median of its series: "occasional values that
 /// deviated by two or three orders of magnitude" (JavaNws §4.2). `None` if the median is not
-/// positive, because it is then no measure.
+/// positive, because no factor of such a median is meaningful.
 #[must_use]
 pub fn outlier_from(median: f64) -> Option<f64> {
     (0.0 < median).then_some(OUTLIER_FACTOR * median)

@@ -36,7 +36,7 @@ pub struct Study {
     pub distance_critical: Option<f64>,
 }
 
-/// One of the two series, with the results that need no other.
+/// One of the two series, with the results that depend on this series alone.
 #[derive(Clone, Debug)]
 pub struct Side {
     /// Its values, with their times.
@@ -51,7 +51,7 @@ pub struct Side {
     pub histogram: Histogram,
 }
 
-/// A pair with a value of 100 times the median of its series or more.
+/// A pair in which at least one value is 100 times the median of its series, or more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Outlier {
     /// When the first series' value was taken, in seconds.
@@ -76,7 +76,8 @@ pub struct Outlier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
-    /// TCP retransmitted in every measurement of the pair that is an outlier.
+    /// The network: TCP retransmitted segments in each of the pair's measurements that is an
+    /// outlier.
     Network,
     /// The kernel's counters are not known, or show no retransmission.
     Unexplained,
@@ -132,7 +133,8 @@ impl Study {
     }
 }
 
-/// Longest time within a pair, in median periods; after that the network may have changed.
+/// Longest time between the two values of a pair, in median periods. In a longer time the network
+/// may change.
 const PERIODS_MAX: f64 = 3.0;
 
 impl Side {

@@ -59,7 +59,7 @@ fn identifier(text: &str) -> Option<String> {
     Quantity::new(text).ok().map(|quantity| quantity.as_str().to_owned())
 }
 
-/// The columns of a line, and which of them are time and value.
+/// The names of the columns, and the indices of the columns for time and value.
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
     names: Vec<String>,
@@ -110,7 +110,8 @@ impl Columns {
 /// Whether smaller values of a quantity are better, by its name; `None` = the name is not known.
 #[must_use]
 pub fn smaller_is_better(quantity: &str) -> Option<bool> {
-    // Whole names, because `rtt_forecast_s` beside a measurement is not a measured quantity.
+    // Compare whole names, because for example `rtt_forecast_s` is a detail of a measurement, not a
+    // measured quantity.
     match quantity.strip_suffix("_loaded").unwrap_or(quantity) {
         "rtt" | "rtt_tls" | "rtt_nagle" | "rtt_udp" | "connect" | "first_byte" | "response_time" => {
             Some(true)
@@ -127,7 +128,8 @@ const RETRANS: [&str; 2] = ["retrans", "total_retrans"];
 /// other programs, of stations and of pages.
 const PLACES: [&str; 6] = ["", "/tcp_info", "/info", "/detail", "/detail/tcp_info", "/detail/tcp"];
 
-/// Most columns of a header: more than any record has, and a bound on the cost of a header.
+/// Maximum number of columns of a header. No record has as many, and the limit bounds the cost of a
+/// header.
 const COLUMNS_MAX: usize = 64;
 
 #[cfg(test)]

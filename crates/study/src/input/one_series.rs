@@ -2,7 +2,8 @@
 
 use super::{Detail, InputError, excerpt};
 
-/// Quantity, source and target of the lines so far. A line that names none belongs to any series.
+/// Quantity, source and target of the lines so far. A line that names none of them may belong to
+/// any series.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OneSeries {
     wanted: Option<String>,
@@ -42,13 +43,14 @@ impl OneSeries {
         Ok(true)
     }
 
-    /// The error of a series without any line of the wanted quantity; `None` if none was wanted.
+    /// The error for a series that has no line of the wanted quantity; `None` if the caller wanted
+    /// no specific quantity.
     pub(super) fn absent(&self) -> Option<InputError> {
         self.wanted.clone().map(|quantity| InputError::Absent { quantity })
     }
 }
 
-/// Keeps the first name; returns both names if the next one differs.
+/// Stores the first name in `known`; if `named` is a different name, returns both names.
 fn differs(known: &mut Option<String>, named: &Option<String>) -> Option<(String, String)> {
     match (&*known, named) {
         (Some(before), Some(next)) if before != next => Some((before.clone(), next.clone())),

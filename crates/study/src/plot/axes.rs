@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::Column;
 use crate::units::short;
 
-/// The axis of values. The drawing library needs numbers of ordinary size, and a range wider than
-/// their rounding errors, so other values are scaled.
+/// The axis of values. Values that are too large or too small for the drawing library are scaled.
+/// The range is wider than rounding errors, as the drawing library requires.
 pub(super) struct Ruler {
     /// Values are divided by ten to this power.
     exponent: i32,
@@ -82,7 +82,8 @@ impl Clock {
     }
 
     pub(super) fn range(&self) -> Range<f64> {
-        // One point, or all at one time, still needs an axis.
+        // If there is only one point, or all points have the same time, the range must still not be
+        // empty.
         if 0.0 < self.last { 0.0..self.last } else { -0.5..0.5 }
     }
 }
@@ -93,8 +94,8 @@ fn magnitude(number: f64) -> i32 {
     (number.log10().floor() as i32).clamp(-300, 300)
 }
 
-/// The label of `number` on a linear axis of this range. Plotters adds up steps, so its zero can be
-/// off by a rounding error; it is labelled 0.
+/// The label of `number` on a linear axis of this range. The library Plotters adds up steps, so its
+/// number for zero may have a rounding error; such a number gets the label 0.
 pub(crate) fn tick(number: f64, range: &Range<f64>) -> String {
     let has_zero = range.start <= 0.0 && 0.0 <= range.end;
     let is_rounding = number.abs() < (range.end - range.start) * ROUNDING;

@@ -91,7 +91,8 @@ impl Grid {
     }
 }
 
-/// The median of the positive times between neighbouring values, in seconds; `None` if none is.
+/// The median of the positive times between neighbouring values, in seconds; `None` if no such time
+/// is positive.
 fn median_step_s(samples: &[Sample]) -> Option<f64> {
     let mut steps: Vec<f64> = samples.windows(2).map(|two| two[1].time_s - two[0].time_s).collect();
     steps.retain(|step| 0.0 < *step && step.is_finite());
@@ -109,7 +110,7 @@ pub enum GridError {
         time_s: f64,
         value: f64,
     },
-    /// Nothing to compare a forecast with.
+    /// The series has fewer than two values, so no forecast can be compared with a value.
     #[error("it has {count} values; expected at least 2")]
     Short { count: usize },
     /// All values have the same time.
@@ -137,16 +138,18 @@ pub enum GridError {
     },
 }
 
-/// Share of a value's distance from its slot by which the grid moves. Jitter of a scheduler moves
-/// single values. An eighth, as in RFC 6298 §2.3, averages over about eight of them, and still
-/// follows a drift at once.
+/// Share of a value's distance from its slot by which the grid moves. A scheduler's jitter shifts
+/// single values. An eighth, as in RFC 6298 §2.3, averages over about eight values, and still
+/// follows a drift without delay.
 const FOLLOWING: f64 = 0.125;
 
-/// Most slots of a grid: a value a second for four months. A longer series is hardly of one path.
+/// Maximum number of slots of a grid: one value a second for about four months. In a longer time, a
+/// path usually changes.
 const SLOTS_MAX: usize = 10_000_000;
 
-/// Most slots for each value. A station that measures in bursts leaves some tens of blanks. A clock
-/// that jumps by years leaves so many that scoring every offset would take minutes for no result.
+/// Maximum number of slots divided by the number of values. A station that measures in bursts
+/// causes some tens of blanks for each value. A clock that jumps by years causes so many blanks
+/// that scoring every offset would take minutes without a result.
 const BLANKS_MAX: usize = 1000;
 
 #[cfg(test)]
@@ -185,7 +188,7 @@ mod tests {
         assert_eq!(of(&[(0.0, 1.0), (5.0, -2.0)]), GridError::Negative { time_s: 5.0, value: -2.0 });
         let long = of(&[(0.0, 1.0), (1.0, 2.0), (2.0, 2.0), (1e300, 3.0)]);
         assert_eq!(long, GridError::Long { time_s: 1e300, base_s: 1.0 });
-        // A clock that was corrected by two months.
+        // The times of a clock that was corrected by about two months.
         let mut jumped: Vec<(f64, f64)> = (0..100).map(|i| (f64::from(i), 1.0)).collect();
         jumped.extend((0..100).map(|i| (5e6 + f64::from(i), 1.0)));
         let sparse = of(&jumped);

@@ -55,7 +55,8 @@ fn against_period(area: &Area<'_>, study: &Study, series: usize) -> Result<(), S
     let high = bytes.iter().map(|(_, bytes)| *bytes).fold(0.0, f64::max);
     // Without goodput the axis on the right stays empty.
     let right = if 0.0 < high { high / 1e4..high * 2.0 } else { 1.0..10.0 };
-    // People do not think of periods in powers of ten.
+    // The axis marks the periods that people use, such as minutes and hours, instead of powers of
+    // ten.
     let ticks: Vec<f64> = TICKS_S.into_iter().filter(|s| (ends.0 / 1.2..ends.1 * 1.2).contains(s)).collect();
     let mut chart = ChartBuilder::on(&body)
         .margin(14)
@@ -192,7 +193,7 @@ const HEAD: i32 = 34;
 const TICKS_S: [f64; 12] =
     [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0, 43_200.0, 86_400.0, 604_800.0, 2_592_000.0];
 
-/// Most series that are drawn; the numbers of all are printed.
+/// Maximum number of series that are drawn. The command prints the numbers of all series.
 const PANELS_MAX: usize = 12;
 
 /// Colours of Okabe and Ito (2008) for the predictors in their order; `BYTES` is for the cost.

@@ -38,9 +38,9 @@ impl Predictor {
 
     /// The errors on every `every`-th slot from `offset` on; `None` if no forecast was scored.
     ///
-    /// A forecast is for the next slot of the subsample. It is discarded if that slot is blank, so
-    /// that no error belongs to a longer period than it is counted for. All predictors are scored
-    /// on the same values: those with a value in the slot before. The battery is scored on what it
+    /// A forecast is for the next slot of the subsample. The forecast is discarded if that slot is
+    /// blank, so that every error belongs to a single period. All predictors are scored on the same
+    /// values: those that directly follow a slot with a value. The battery is scored on what it
     /// optimises: its median forecast by absolute error, its mean forecast by squared error.
     #[must_use]
     pub fn errors(self, grid: &Grid, every: usize, offset: usize, seed: u64) -> Option<Errors> {
@@ -56,7 +56,7 @@ impl Predictor {
         offset: usize,
         seed: u64,
     ) -> Option<Errors> {
-        // Most offsets of a series with gaps have no value, and need no predictor.
+        // In a series with gaps, many offsets have no value and so need no predictor.
         let mut state = None;
         let (mut absolute, mut squared, mut scored) = (0.0, 0.0, 0_usize);
         let mut is_issued = false;
@@ -109,7 +109,8 @@ impl State {
         }
     }
 
-    /// The forecasts for the slot with index `place`, under absolute and under squared loss.
+    /// The forecasts for the slot with index `place`: the one for least absolute error, and the one
+    /// for least squared error.
     fn forecast(&self, place: usize) -> Option<(f64, f64)> {
         match self {
             Self::Mean { mean, .. } => mean.map(|mean| (mean, mean)),
@@ -126,7 +127,7 @@ impl State {
 
     fn learn(&mut self, value: f64) {
         match self {
-            // Weight 1 gives the value itself, to the last bit.
+            // With weight 1, the result is exactly the new value.
             Self::Mean { weight, mean } => {
                 *mean = Some(mean.map_or(value, |mean| (1.0 - *weight) * mean + *weight * value));
             }
@@ -173,7 +174,7 @@ mod tests {
         let grid = grid(&[10.0, 14.0, 12.0, 20.0, 8.0].map(Some));
         let plain = Predictor::Last.errors(&grid, 1, 0, 0).unwrap();
         assert_eq!(plain, Errors { offset: 0, scored: 4, mae: 6.5, mse: 57.0 });
-        // Every second: 10, 12, 8 and 14, 20.
+        // The subsamples with every second value are 10, 12, 8 and 14, 20.
         let even = Predictor::Last.errors(&grid, 2, 0, 0).unwrap();
         assert_eq!(even, Errors { offset: 0, scored: 2, mae: 3.0, mse: 10.0 });
         let odd = Predictor::Last.errors(&grid, 2, 1, 0).unwrap();
@@ -191,8 +192,8 @@ mod tests {
         assert!(near(errors.mse, (16.0 + 0.36 + 8.39 * 8.39) / 3.0), "{errors:?}");
     }
 
-    /// 10, –, 14, 12: only 12 follows a measurement. The average learned 14, but was not scored on
-    /// it.
+    /// 10, –, 14, 12: only 12 follows a measurement. The average is updated with 14, but no
+    /// forecast of 14 is scored.
     #[test]
     fn forecasts_lapse_at_a_blank() {
         let grid = grid(&[Some(10.0), None, Some(14.0), Some(12.0)]);

@@ -7,7 +7,7 @@ use super::grid::{Grid, GridError};
 use super::study::Measured;
 use crate::input::{Detail, Format, InputError, Sample, SeriesReader};
 
-/// What the user says of a file, beside its lines.
+/// A file to read: its name, and what the user gave on the command line about its series.
 #[derive(Clone, Debug, Default)]
 pub struct Source<'a> {
     /// The file's name, without folders.

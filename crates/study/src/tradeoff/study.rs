@@ -162,7 +162,7 @@ impl Study {
         periods
     }
 
-    /// Those of `periods_s` that are too long for a series, in seconds.
+    /// The periods in `periods_s` that are too long for a series, in seconds.
     #[must_use]
     pub fn too_long_s(&self, series: usize, periods_s: &[f64]) -> Vec<f64> {
         let scored = self.periods(series);
@@ -203,7 +203,7 @@ mod tests {
         Study::of(vec![measured], periods_s, 1, &|| {})
     }
 
-    /// Both subsamples of 10, 14, 12, 20, 8: MAE 3 and 6, MSE 10 and 36.
+    /// The two subsamples of 10, 14, 12, 20, 8 have MAE 3 and 6, and MSE 10 and 36.
     #[test]
     fn all_offsets_count_alike() {
         let study = study(measured(300.0, [10.0, 14.0, 12.0, 20.0, 8.0].map(Some).to_vec()), &[600.0]);

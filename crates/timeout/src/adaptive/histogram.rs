@@ -21,7 +21,7 @@ pub(super) struct Counts {
     pub(super) censored: [f32; BINS],
 }
 
-/// Counts of one link. Each response reduces the weight of all earlier counts a little.
+/// Counts of one link. Each response slightly reduces the weight of all earlier counts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Histogram {
     counts: Counts,
@@ -62,7 +62,8 @@ impl Histogram {
         counts
     }
 
-    /// Factor for stored counts, and the stored counts.
+    /// Returns the counts as they are stored, and the factor that converts them to units of the
+    /// current weight.
     pub(super) fn stored(&self) -> (f64, &Counts) {
         (1.0 / f64::from(self.weight), &self.counts)
     }
@@ -84,7 +85,8 @@ pub(super) fn octaves(bin: usize) -> f64 {
 /// responses are rare, and their share changes slowly.
 const FADE: f32 = 1.002;
 
-/// Far below the range where an `f32` loses a count of 1.
+/// Largest weight before all counts are divided by it. It is far below the range in which an `f32`
+/// cannot represent one more observation.
 const WEIGHT_MAX: f32 = 1e6;
 
 /// Distribution assumed before there are responses: 97 % lognormal with a deviation of 0.3 around
@@ -136,7 +138,7 @@ mod tests {
         }
         let counts = histogram.counts();
         assert!(counts.censored[3] < 1e-6, "{}", counts.censored[3]);
-        // 501 is the sum of 1.002^-n over all n.
+        // The expected count is 501, the sum of 1.002^-n over all n ≥ 0.
         assert!((counts.answered[20] - 501.0).abs() < 2.0, "{}", counts.answered[20]);
     }
 }

@@ -49,8 +49,9 @@ impl Host {
         change(&cells[bin], |count| count + 1.0);
     }
 
-    /// Counts one piece of evidence on retries. With `retried`, it is a retry that was quick or
-    /// not; otherwise a message after a slow one that was quick or not, which cost no retry.
+    /// Counts one piece of evidence on retries. `helped` states whether an attempt was quick. With
+    /// `retried`, this attempt was a retry. Otherwise it belonged to the message after a slow
+    /// message, so the evidence did not need a retry.
     pub(super) fn witness(&self, helped: bool, retried: bool) {
         let cells = if retried { &self.0.retried } else { &self.0.passive };
         change(&cells[usize::from(!helped)], |count| count + 1.0);
@@ -82,7 +83,8 @@ impl Host {
     }
 }
 
-/// Numbers of quick and of slow retries; and of quick and slow messages after a slow message.
+/// Number of quick and of slow retries (`retried`), and of quick and of slow messages after a slow
+/// message (`passive`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
     pub(super) retried: (f64, f64),
@@ -91,8 +93,8 @@ pub(super) struct Evidence {
 
 impl Evidence {
     /// Estimated share of retries that are quick, from 0 to 1: the mean of a beta distribution that
-    /// starts uniform (Laplace's rule of succession). Evidence that cost no retry has half the
-    /// weight, and in total the weight of at most four retries.
+    /// starts uniform (Laplace's rule of succession). Messages after a slow message have half the
+    /// weight of a retry, and all of them together have at most the weight of four retries.
     pub(super) fn quick(&self) -> f64 {
         let (quick, slow) = self.passive;
         let weight =
@@ -102,7 +104,7 @@ impl Evidence {
     }
 }
 
-/// Counts as the bits of an `f32`.
+/// Counts of a host. Each is stored as the bits of an `f32`.
 #[derive(Debug)]
 struct Pool {
     answered: [AtomicU32; BINS],
@@ -134,16 +136,16 @@ fn halve(cells: &[AtomicU32]) {
     cells.iter().for_each(|cell| change(cell, |count| 0.5 * count));
 }
 
-/// Number of observations of all links after which the counts are halved. With a handful of links,
-/// the memory is as long as that of a single link.
+/// Number of observations of all links after which the counts are halved. With a few links, counts
+/// fade about as fast as those of a single link.
 const COUNTS_MAX: f64 = 2000.0;
 
-/// Number of pieces of evidence after which they are halved: the nature of a path changes within
-/// days, not within minutes.
+/// Number of retries and other messages counted as evidence, after which these counts are halved.
+/// Whether retries help on a path changes within days, not within minutes.
 const EVIDENCE_MAX: f64 = 400.0;
 
-/// The message after a slow one comes later than a retry would. So it has half the weight of a
-/// retry, and all of them together at most that of four retries.
+/// The message after a slow one comes later than a retry would. So such a message has half the
+/// weight of a retry, and all such messages together have at most the weight of four retries.
 const PASSIVE_WEIGHT: f64 = 0.5;
 const PASSIVE_MAX: f64 = 4.0;
 

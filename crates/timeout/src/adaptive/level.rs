@@ -15,12 +15,12 @@ use barograph_forecast::{Battery, Objective};
 pub(super) struct Level {
     /// Common part of both states, log2.
     level: f64,
-    /// Rest of each state, log2: of the latency, and of the cost per byte.
+    /// Latency and cost per byte, each as log2 relative to `level`.
     parts: [f64; 2],
     /// 2 to the power of `parts`.
     powers: [f64; 2],
-    /// Cache for the last size, because most links have messages of one size: the size, log2 of its
-    /// latency and cost together, and the share of the cost.
+    /// Cache for the last size, because most links have messages of one size: the size, log2 of the
+    /// sum of its latency and its cost, and the share of the cost in this sum.
     usual: (u64, f64, f64),
     /// Covariance of the states, in units of the variance of a response: latency, both, cost.
     covariance: [f64; 3],
@@ -28,7 +28,7 @@ pub(super) struct Level {
     surprised: i8,
     /// Source of the level.
     pub(super) ground: Ground,
-    /// If present, it forecasts the level instead of the mean.
+    /// If present, this battery forecasts the level instead of the mean.
     battery: Option<Box<Battery>>,
 }
 
@@ -60,7 +60,7 @@ impl Level {
     pub(super) fn save(&self) -> [f64; 6] {
         let [latency, cost] = self.parts;
         let [a, b, c] = self.covariance;
-        // A battery's forecast is saved, not its memory.
+        // If there is a battery, only its forecast is saved, not its state.
         [self.base(), latency, cost, a, b, c]
     }
 
@@ -90,12 +90,13 @@ impl Level {
 
     /// log2 of the expected response time in seconds.
     pub(super) fn forecast(&self, bytes: u64) -> f64 {
-        // A forecast made elsewhere is of no particular size.
+        // A forecast made elsewhere does not depend on a size.
         let sized = if self.ground == Ground::Told { 0.0 } else { self.sized(bytes).0 };
         self.base() + sized
     }
 
-    /// Learns that `bytes` took 2^`y` seconds, where 2^`forecast` seconds were expected.
+    /// Learns that a message of `bytes` took 2^`y` seconds, while 2^`forecast` seconds were
+    /// expected.
     pub(super) fn learn(&mut self, bytes: u64, y: f64, forecast: f64) {
         if self.ground == Ground::Answers {
             self.follow(bytes, y - forecast);
@@ -117,8 +118,8 @@ impl Level {
         self.place(bytes);
         let (_, sized, share) = self.usual;
         self.level = told.map_or(y, |told| 0.5 * (told + y)) - sized;
-        // The sum of both parts is known now. How it divides is not: what one part gains the other
-        // loses.
+        // The sum of latency and cost is known now, but not the share of each. So their errors are
+        // negatively correlated.
         let (latency, cost) = (-share, 1.0 - share);
         self.covariance = [
             LEVEL_VARIANCE + SPLIT_VARIANCE * latency * latency,
@@ -141,8 +142,8 @@ impl Level {
         let most = SURPRISE_MAX * libm::sqrt(expected);
         let side = if surprise.abs() < most { 0 } else { surprise.signum() as i8 };
         let surprise = surprise.clamp(-most, most);
-        // Two surprises in a row that were clipped on the same side, although the forecast was
-        // certain: the level has moved.
+        // If two consecutive surprises were clipped on the same side although the forecast was
+        // certain, the level has changed.
         let jumped = side != 0 && side == self.surprised && expected < SURE;
         self.surprised = side;
         let drift = LEVEL_DRIFT + if jumped { LEVEL_JUMP } else { 0.0 };
@@ -174,7 +175,8 @@ impl Level {
         self.usual = (bytes, sized, share);
     }
 
-    /// What the size adds to the level in octaves, and the share of the cost of its bytes.
+    /// Returns the octaves that the size adds to the level, and the share of the cost of its bytes
+    /// in the time.
     fn sized(&self, bytes: u64) -> (f64, f64) {
         if bytes == self.usual.0 { (self.usual.1, self.usual.2) } else { self.size(bytes) }
     }
@@ -220,8 +222,8 @@ const LEVEL_JUMP: f64 = 0.3;
 /// Variance of the level after one response.
 const LEVEL_VARIANCE: f64 = 0.5;
 
-/// Before other sizes were seen, 64 kB (the paper's message) are assumed to cost as much time as
-/// the latency, give or take three octaves.
+/// Before other sizes were seen, 64 kB (the paper's message) are assumed to take as much time as
+/// the latency, with a standard deviation of three octaves.
 const REFERENCE_OCTAVES: f64 = 16.0;
 const SPLIT_VARIANCE: f64 = 9.0;
 
@@ -231,7 +233,8 @@ const SPLIT_DRIFT: f64 = 1e-4;
 /// Smallest change of the parts that matters, in octaves.
 const SPLIT_LEAST: f64 = 1e-4;
 
-/// Upper limit of a variance: for what cannot be observed it would grow without bound.
+/// Upper limit of a variance. Without the limit, the variance of a state that is not observed would
+/// grow for ever.
 const VARIANCE_MAX: f64 = 2.0 * SPLIT_VARIANCE;
 
 /// Limit of each part, in octaves from the level. No real latency or cost per byte comes near it.

@@ -5,17 +5,18 @@ use super::histogram::{BINS, Counts, ONE, STEP, octaves};
 /// The best timeouts, each as log2 of its ratio to the forecast.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Optimum {
-    /// Of a first attempt, within the proven budget.
+    /// Timeout of a first attempt, within the proven budget.
     pub(super) first: f64,
-    /// Of a first attempt, within the full budget.
+    /// Timeout of a first attempt, within the full budget.
     pub(super) explore: f64,
-    /// Of the first and the second retry.
+    /// Timeouts of the first and of the second retry.
     pub(super) retries: [f64; 2],
-    /// So long that only missing responses exceed it.
+    /// Timeout that is so long that only missing responses exceed it.
     pub(super) backstop: f64,
     /// Whether `first` is expected to gain time.
     pub(super) pays: bool,
-    /// Share of attempts that take longer than `first`, and than `explore`.
+    /// Share of attempts that take longer than `first`. `exceed_explore`: share of attempts that
+    /// take longer than `explore`.
     pub(super) exceed: f64,
     pub(super) exceed_explore: f64,
 }
@@ -25,8 +26,9 @@ pub(super) struct Optimum {
 pub(super) struct Retries {
     /// Time to connect again ÷ forecast.
     pub(super) connect: f64,
-    /// Probability that a retry is a fresh draw. Otherwise it meets the same slowness and takes as
-    /// long as the attempt before it would have taken.
+    /// Probability that the time of a retry is independent of the attempt before it. Otherwise the
+    /// retry is affected by the same slowness and takes as long as the attempt before it would have
+    /// taken.
     pub(super) help: f64,
     /// Largest share of attempts that may be cut off.
     pub(super) exceed_max: f64,
@@ -35,7 +37,8 @@ pub(super) struct Retries {
 }
 
 impl Optimum {
-    /// Before there are responses: eight times a forecast made elsewhere.
+    /// Timeouts before there are responses. The first is eight times the forecast, which was made
+    /// elsewhere.
     pub(super) const START: Self = Self {
         first: 3.0,
         explore: 3.0,
@@ -61,8 +64,9 @@ impl Optimum {
     /// Computes the best timeouts for attempts that ended as in `counts`, which must not be empty.
     pub(super) fn of(counts: &[[f64; BINS]; 2], retries: Retries) -> Self {
         let curve = Curve::of(counts);
-        // Where retries are known to help, a long wait costs more than its mean: a program waits
-        // for the slowest of its messages. So the square of the time counts, too.
+        // If retries are known to help, the square of the time also counts as a cost. A program
+        // often waits for the slowest of its messages, so long times cost more than their share of
+        // the mean.
         let sure = ((retries.help - SURE_FROM) / SURE_OVER).clamp(0.0, 1.0);
         let scores = curve.scores(&retries, TAIL_FIRST * sure);
         let first = curve.least(&scores, retries.exceed_max, TAIL_FIRST * sure);
@@ -88,9 +92,9 @@ struct Curve {
     edge: [f64; BINS + 1],
     /// S: share of attempts that take longer.
     survival: [f64; BINS + 1],
-    /// ∫ S dt: mean of the time of attempts cut off there.
+    /// ∫ S dt: mean time of attempts that are cut off at this edge.
     area: [f64; BINS + 1],
-    /// ∫ 2 t S dt: mean of the square of that time.
+    /// ∫ 2 t S dt: mean square of the time of attempts that are cut off at this edge.
     area2: [f64; BINS + 1],
     /// Backstop, in octaves above the forecast.
     backstop: f64,
@@ -127,7 +131,7 @@ impl Curve {
                 rare = Some(bin + 1);
             }
         }
-        // Twice the time that one attempt in a thousand exceeds.
+        // The backstop is twice the time that one attempt in a thousand exceeds, within limits.
         let rare = rare.map_or(BACKSTOP_MAX, |bin| octaves(bin) + 1.0);
         curve.backstop = rare.clamp(BACKSTOP_MIN, BACKSTOP_MAX);
         curve
@@ -146,7 +150,7 @@ impl Curve {
     }
 
     /// Time of attempts that are cut off at the start of `bin` and repeated until a response
-    /// arrives, if each is a fresh draw: E = (∫ S dt + c·S) ÷ F, and its second moment.
+    /// arrives, if the attempts are independent: E = (∫ S dt + c·S) ÷ F, and its second moment.
     fn renewed(&self, bin: usize, connect: f64) -> Moments {
         let survival = self.survival[bin];
         let spent = self.edge[bin] + connect;
@@ -161,7 +165,7 @@ impl Curve {
         self.area2[bin] - self.survival[bin] * self.edge[bin] * self.edge[bin]
     }
 
-    /// Cost of a timeout at the start of each bin; infinite where a timeout makes no sense.
+    /// Cost of a timeout at the start of each bin; infinite if a timeout at this bin is not useful.
     fn scores(&self, retries: &Retries, tail: f64) -> [f64; BINS] {
         let mut scores = [f64::INFINITY; BINS];
         for (bin, score) in scores.iter_mut().enumerate().skip(ONE + 1) {
@@ -207,8 +211,8 @@ impl Curve {
         least.1
     }
 
-    /// Timeouts of two retries after a timeout at the start of `bin`. They use what earlier retries
-    /// have shown: after a slow retry, it is more likely that the slowness lasts.
+    /// Timeouts of two retries after a timeout at the start of `bin`. They depend on the retries
+    /// before: after a slow retry, it is more likely that the slowness lasts.
     fn ladder(&self, bin: usize, retries: &Retries, tail: f64) -> [f64; 2] {
         let fresh = self.renewed(bin, retries.connect);
         let (mut from, mut help) = (bin, retries.help);
@@ -222,8 +226,8 @@ impl Curve {
                 let spent = self.edge[to] + retries.connect;
                 let if_fresh =
                     cut((self.area[to], self.answered2(to)), self.survival[to], spent, retries, fresh);
-                // The same slowness: no response before `from`, and from there on the tail of the
-                // distribution.
+                // If the retry is affected by the same slowness, no response arrives before `from`,
+                // and its time has the tail of the distribution after `from`.
                 let same = self.survival[to] / known;
                 let area = self.edge[from] + (self.area[to] - self.area[from]) / known;
                 let area2 = self.edge[from] * self.edge[from] + (self.area2[to] - self.area2[from]) / known;
@@ -245,7 +249,8 @@ impl Curve {
 }
 
 /// Moments of an attempt that has the moments `before` up to its timeout, reaches the timeout with
-/// probability `exceed` after `spent` time including the new connection, and then takes `after`.
+/// probability `exceed`, after the time `spent`, which includes the new connection, and then needs
+/// a further time with the moments `after`.
 fn cut(before: Moments, exceed: f64, spent: f64, retries: &Retries, after: Moments) -> Moments {
     let mean = before.0 + exceed * (retries.connect + after.0);
     let mean2 = before.1 + exceed * (spent * spent + 2.0 * spent * after.0 + after.1);
@@ -292,11 +297,12 @@ const CUTS_MOST: f64 = 0.6;
 /// The prior has the weight of four responses.
 const PRIOR_WEIGHT: f64 = 4.0;
 
-/// The square of the time counts from this probability of help on, and fully this much later.
+/// The square of the time counts if the probability that a retry helps is above the first number.
+/// It has full weight if the probability is higher by the second number or more.
 const SURE_FROM: f64 = 0.75;
 const SURE_OVER: f64 = 0.15;
 
-/// Weight of the square of a time relative to the time, in units of the forecast: small for the
-/// decision whether to cut off at all, 1 for the timeouts of retries.
+/// Weight of the square of a time relative to the time, both in units of the forecast. It is small
+/// for the timeout of the first attempt, and 1 for the timeouts of retries.
 const TAIL_FIRST: f64 = 0.3;
 const TAIL_RETRY: f64 = 1.0;

@@ -1,4 +1,5 @@
-//! Waits after failures: each is twice as long, within limits, with jitter from a seed.
+//! Waits after failures. Each wait is twice as long as the one before, within limits, with jitter
+//! from a seed.
 
 use std::time::Duration;
 

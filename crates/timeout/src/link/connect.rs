@@ -16,7 +16,8 @@ pub trait Connect: Send + Sync {
     /// Stream of a connection: ordered bytes in both directions.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send;
 
-    /// Connects once. Dropping the future cancels that. The caller bounds the time.
+    /// Connects once. If the future is dropped, the connection attempt is cancelled. The caller
+    /// limits the time.
     fn connect(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
@@ -58,8 +59,9 @@ where
 /// Connects to `host:port` over TCP, with TCP_NODELAY, and with SO_KEEPALIVE at the system's
 /// defaults.
 ///
-/// All addresses of the host are tried in turn. The next connection begins with the address that
-/// worked, or after the address that was abandoned.
+/// All addresses of the host are tried one after another. The next connection first tries the
+/// address that was successful, or, if connecting was abandoned, the address after the abandoned
+/// one.
 #[derive(Debug)]
 pub struct Tcp {
     target: String,
@@ -104,7 +106,8 @@ impl Accept for TcpListener {
     async fn accept(&self) -> io::Result<TcpStream> {
         loop {
             let (stream, _) = TcpListener::accept(self).await?;
-            // If the peer has gone already, the listener is not at fault: accept the next one.
+            // This error means that the peer has already closed the connection. The listener works,
+            // so accept the next connection.
             if prepare(&stream).is_ok() {
                 return Ok(stream);
             }
@@ -122,5 +125,5 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_keepalive(true)
 }
 
-/// Most addresses of a name that are tried.
+/// Maximum number of addresses of a host name that are tried.
 const ADDRESSES_MAX: usize = 16;

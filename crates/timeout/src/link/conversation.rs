@@ -38,7 +38,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
             Welcome::Ready { message_bytes_max } => Ok(Self { stream, message_bytes_max }),
             Welcome::Full => Err(TryError::Full),
             Welcome::Stopping => Err(TryError::Stopping),
-            // The frame has this version, but its status denies that.
+            // The frame has this version, but its status is that the version is not supported.
             Welcome::OtherVersion => Err(WireError::Version(VERSION).into()),
         }
     }

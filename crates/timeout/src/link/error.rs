@@ -18,12 +18,12 @@ pub enum SendError {
         /// Length that is allowed, in bytes.
         max: u32,
     },
-    /// The peer has another version of the protocol. The message was not sent.
+    /// The peer has a different version of the protocol. The message was not sent.
     #[error("the peer speaks version {theirs} of the link protocol, this is version {VERSION}")]
     Version { theirs: u8 },
     /// No attempt was acknowledged, or no connection could be set up within `unreachable_max`. The
-    /// message may have been handled nevertheless. A copy that is still on its way will not be
-    /// handled once a later message was.
+    /// message may have been handled nevertheless. A copy that is still on the network will not be
+    /// handled after a later message was handled.
     #[error("no acknowledgement in {attempts} tries, {timeouts} of them timed out; the last: {last}")]
     Unacknowledged {
         /// Attempts made; 0 if no connection was ever set up.
@@ -35,7 +35,7 @@ pub enum SendError {
         last: TryError,
     },
     /// The receiver has handled a later message of this sender, so it will not handle this one: the
-    /// sender's identity is used twice, or its identifiers began too low.
+    /// sender's identity is used twice, or the identifiers of its messages began too low.
     #[error("message {id} comes after a later one of the same sender")]
     Stale { id: u64 },
     /// All identifiers of 64 bits are used.

@@ -4,8 +4,9 @@ use std::vec::Vec;
 
 use super::wire::{Acknowledgement, Assembler, CHUNK_BYTES, HEADER_BYTES, Header, Hello, Welcome};
 
-/// Decodes `data` as every frame, and as a stream of messages in pieces of any size. What decodes
-/// must encode to the same bytes, and no memory is allocated for bytes that have not arrived.
+/// Decodes `data` as every frame, and as a stream of messages in pieces of any size. A decoded
+/// frame or message must encode to the same bytes, and no memory must be allocated for bytes that
+/// have not arrived.
 ///
 /// # Panics
 /// If an assertion fails, which is a defect.
@@ -57,5 +58,5 @@ fn assemble(stream: &[u8], piece: usize) -> Vec<u8> {
     again
 }
 
-/// So large that inputs can exceed it, and that it exceeds one chunk.
+/// Largest message: smaller than some inputs, and larger than one chunk.
 const MESSAGE_MAX: u32 = 64 * 1024;

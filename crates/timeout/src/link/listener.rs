@@ -21,16 +21,16 @@ use super::room::Room;
 use super::serve::{Shared, part, serve};
 use super::wire::{HEADER_BYTES, SenderId, Welcome};
 
-/// Limits of a [`Listener`]. Each limits what peers can make it store.
+/// Limits of a [`Listener`]. They bound the memory and the time that peers can use.
 #[derive(Clone, Debug)]
 pub struct ListenConfig {
-    /// Most connections at a time; more are declined.
+    /// Maximum number of connections at a time; further connections are declined.
     pub connections_max: usize,
     /// Length of the longest message, in bytes. It must fit into `buffered_bytes_max`, too.
     pub message_bytes_max: u32,
-    /// Most bytes of the messages of all connections together, from the first byte of a message
-    /// until the handler has returned. A connection that would need more is closed, and its sender
-    /// tries again.
+    /// Maximum number of bytes of the messages of all connections together, from the first byte of
+    /// a message until the handler has returned. A connection that would need more is closed, and
+    /// its sender tries again.
     pub buffered_bytes_max: usize,
     /// Maximum number of senders for which the last message is remembered, so that no message is
     /// handled twice. The sender that has been idle longest is forgotten first; a connected sender
@@ -53,7 +53,7 @@ impl Default for ListenConfig {
         Self {
             connections_max: 1024,
             message_bytes_max: 64 * 1024 * 1024,
-            // Four of the longest messages, or 256 kB for each connection.
+            // Memory for four of the longest messages, or for 256 kB on each connection.
             buffered_bytes_max: 4 * (64 * 1024 * 1024 + HEADER_BYTES),
             // About 200 bytes each: 13 MB in total.
             senders_max: 65_536,
@@ -101,7 +101,7 @@ pub struct ListenCounters {
     pub stale: u64,
     /// Connections closed because the sender broke the protocol.
     pub protocol_errors: u64,
-    /// Errors of accepting connections, for example for lack of file descriptors.
+    /// Errors in accepting connections, for example because there are no free file descriptors.
     pub accept_errors: u64,
 }
 
@@ -155,7 +155,8 @@ impl<A: Accept> Listener<A> {
     /// Creates a listener for the connections that `accept` returns.
     #[must_use]
     pub fn new(accept: A, mut config: ListenConfig) -> Self {
-        // A message that could never be buffered is better refused at once than again and again.
+        // Limit the length of messages to the buffer, so that a sender of a longer message gets an
+        // error at once and does not try again and again.
         let room = u32::try_from(config.buffered_bytes_max.saturating_sub(HEADER_BYTES)).unwrap_or(u32::MAX);
         config.message_bytes_max = config.message_bytes_max.min(room);
         Self {
@@ -167,8 +168,9 @@ impl<A: Accept> Listener<A> {
         }
     }
 
-    /// Serves until `shutdown` is ready. Then no further message is begun, running handlers have
-    /// [`ListenConfig::grace`] to end, and messages that they accept are still acknowledged.
+    /// Serves until `shutdown` is ready. Then the listener begins no further message, running
+    /// handlers have [`ListenConfig::grace`] to end, and messages that they accept are still
+    /// acknowledged.
     ///
     /// `handler` is called once for each message: for one message of a sender at a time, in the
     /// order of their identifiers. `Ok` accepts the message, which is then acknowledged. `Err` or a
@@ -215,7 +217,7 @@ impl<A: Accept> Listener<A> {
                 },
             }
         }
-        // Dropping the senders signals each connection to stop.
+        // When these channel senders are dropped, each connection is notified to stop.
         drop(stops);
         let all = async {
             while let Some(ended) = tasks.join_next_with_id().await {
@@ -281,7 +283,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Most replies to declined connections at a time. Each takes at most a second.
+/// Maximum number of replies to declined connections at a time. Each reply takes at most a second.
 const PARTING_MAX: usize = 64;
 
 /// Pause after other errors of accepting. A lack of file descriptors or memory lasts for a while,

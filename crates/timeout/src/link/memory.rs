@@ -20,8 +20,8 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// Records that a connection of this sender sent hello. The receiver that is returned is ready,
-    /// with an error, when another connection does.
+    /// Records that a connection of this sender sent hello. The returned receiver completes with an
+    /// error when a newer connection of this sender sends hello.
     pub(super) fn arrive(&self) -> oneshot::Receiver<()> {
         let (newest, overtaken) = oneshot::channel();
         *lock(&self.newest) = Some(newest);
@@ -38,8 +38,8 @@ impl Sender {
 }
 
 /// Senders and their last identifiers. A sender has one message in progress at a time, so the last
-/// identifier suffices: an equal one is a duplicate, and a smaller one belongs to a message that
-/// its sender has abandoned.
+/// identifier suffices: an equal identifier is that of a duplicate, and a smaller identifier is
+/// that of a message that its sender has abandoned.
 #[derive(Debug)]
 pub(super) struct Memory {
     senders_max: usize,

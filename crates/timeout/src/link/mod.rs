@@ -3,7 +3,7 @@
 //!
 //! This is the messaging of Allen, Wolski and Plank (2002, §3). The receiving application
 //! acknowledges each message. If the acknowledgement does not arrive within the timeout that the
-//! link's estimator gives, the sender closes the connection, opens another and sends the message
+//! link's estimator gives, the sender closes the connection, opens a new one and sends the message
 //! again. Messages have identifiers, so a message that arrives twice is handled once.
 //! `docs/spec/link.md` specifies the wire format and the guarantees.
 //!

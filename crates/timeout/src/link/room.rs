@@ -17,7 +17,7 @@ impl Room {
     }
 }
 
-/// Bytes reserved for one message, until it is dropped.
+/// Bytes reserved for one message. They are released when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Held<'a> {
     room: &'a Room,
@@ -25,8 +25,9 @@ pub(super) struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Reserves `bytes` more; returns `false` if they are not available. It never waits:
-    /// connections that each hold a part and wait for the rest would wait for each other.
+    /// Reserves `bytes` more; returns `false` if they are not available. The function never waits.
+    /// If connections that have reserved some of their bytes waited for more, they could wait for
+    /// each other for ever.
     #[must_use]
     pub(super) fn more(&mut self, bytes: usize) -> bool {
         // Only this number is shared, and it orders no other memory.

@@ -26,8 +26,8 @@ pub struct LinkConfig {
     /// starts again with each attempt. The last set-up may exceed it by up to 3 s, and the first by
     /// the time of its own timer.
     pub unreachable_max: Duration,
-    /// Shortest wait after an attempt or a set-up that failed. There is no wait after one that
-    /// timed out. Between set-ups the wait is at least 10 ms.
+    /// Shortest wait after an attempt or a set-up that failed. There is no wait after an attempt or
+    /// a set-up that timed out. Between set-ups the wait is at least 10 ms.
     pub backoff_min: Duration,
     /// Longest wait after an attempt or a set-up that failed.
     pub backoff_max: Duration,
@@ -46,14 +46,14 @@ impl Default for LinkConfig {
         Self {
             // The paper's limit for resends (Allen, Wolski, Plank 2002, §4).
             tries: 5,
-            // Ample for messages. Larger data should be divided into messages, each with its
-            // acknowledgement.
+            // Enough for messages. Larger data should be divided into several messages, each with
+            // its own acknowledgement.
             message_bytes_max: 64 * 1024 * 1024,
-            // A receiver that restarts is mostly back within seconds. One that shuts down has ended
-            // after its grace period of the same length.
+            // A receiver that restarts is usually available again within seconds. A receiver that
+            // shuts down has ended after its grace period, which is as long as this limit.
             unreachable_max: Duration::from_secs(30),
-            // First soon, then rarely: waits of 50, 100, 200 ms and so on make at least nine
-            // set-ups in the first 15 s.
+            // The first retries are frequent, later ones are rare. With waits of 50, 100, 200 ms
+            // and so on, there are at least nine set-ups in the first 15 s.
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(5),
             sender: None,
@@ -100,7 +100,7 @@ pub struct LinkCounters {
     /// Attempts that failed without a timeout.
     pub failures: u64,
     /// Number of times that the peer broke the protocol: it sent bytes between messages,
-    /// acknowledged another message, or sent an invalid frame.
+    /// acknowledged a different message, or sent an invalid frame.
     pub protocol_errors: u64,
     /// Messages that were acknowledged as duplicates: an earlier copy had arrived and was handled,
     /// so a longer timeout might have avoided the retry. False timeouts cannot be counted, because
@@ -115,8 +115,8 @@ pub struct LinkCounters {
 /// Sends messages to one target. The receiver handles each message once (`docs/spec/link.md`).
 ///
 /// One message is in progress at a time: [`Link::send`] borrows the link until the receiver has
-/// accepted the message, which is the back-pressure. The clock is tokio's, with timers accurate to
-/// 1 ms.
+/// accepted the message, so a slow receiver slows the caller down (back-pressure). The clock is
+/// tokio's, with timers accurate to 1 ms.
 pub struct Link<C: Connect, E: Timeout> {
     connector: C,
     config: LinkConfig,
@@ -322,8 +322,8 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         self.last = Some(decision);
         let trial = Trial::begin(&mut self.estimator, attempt);
         match timeout(decision.timeout, conversation.exchange(run.header, run.message)).await {
-            // The retry gained nothing: the response to the first copy would have arrived now as
-            // well.
+            // The retry was not faster than the first attempt, because the response to the first
+            // copy would have arrived at this time, too.
             Ok(Ok(Verdict::Waited)) if 0 < attempt.number => {
                 let took = trial.end(Ended::Superseded);
                 let first = Attempt { number: 0, elapsed: Duration::ZERO, ..attempt };
@@ -350,7 +350,8 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         let (began, max) = (Instant::now(), self.config.unreachable_max);
         let mut failed = 0;
         loop {
-            // The first set-up has the full time of its own timer.
+            // The first set-up may use the full time of the set-up timer, even if this exceeds
+            // `unreachable_max`.
             let left = if failed == 0 { Duration::MAX } else { max.saturating_sub(began.elapsed()) };
             let error = match self.conversation(left.max(SET_UP_FLOOR)).await {
                 Err(error) if !error.is_protocol() => error,

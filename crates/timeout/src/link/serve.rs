@@ -40,8 +40,8 @@ enum Closed {
     Rejected,
 }
 
-/// Serves one connection until it is closed, and counts the reason. `stopping` is ready when the
-/// listener shuts down. Each connection has its own, because connections that share one share a
+/// Serves one connection until it is closed, and counts the reason. `stopping` completes when the
+/// listener shuts down. Each connection has its own channel, because a shared channel would need a
 /// lock.
 pub(super) async fn serve<S, H, R, E>(stream: S, shared: Arc<Shared<H>>, stopping: oneshot::Receiver<()>)
 where
@@ -63,7 +63,7 @@ where
 struct Service<'a, S, H> {
     stream: S,
     shared: &'a Shared<H>,
-    /// Must not be polled again after it was ready.
+    /// This receiver must not be polled again after it has completed.
     stopping: oneshot::Receiver<()>,
 }
 
@@ -87,7 +87,7 @@ where
             Ok(never) => match never {},
         };
         known.leave();
-        // A sender that disconnects was active until now.
+        // Mark the sender as used now, because it was active until it disconnected.
         self.shared.memory.of(sender);
         closed
     }
@@ -141,7 +141,8 @@ where
         let mut chunk = Vec::new();
         loop {
             let room = assembler.room();
-            // Between messages, a connection holds the bytes of a header and not of a chunk.
+            // Between messages, the buffer of a connection has only the size of a header, not of a
+            // chunk.
             if chunk.len() < room {
                 chunk.resize(room, 0);
             }
@@ -155,12 +156,13 @@ where
                 read = read => read,
                 _ = &mut newer.overtaken, if !newer.known => {
                     newer.known = true;
-                    // The sender has abandoned this message: a whole copy arrives on the newer
-                    // connection.
+                    // The sender has abandoned this incomplete message, and sends a whole copy on
+                    // the newer connection.
                     if assembler.is_amid() {
                         return Err(Closed::Ended);
                     }
-                    // A whole copy may still arrive here. If nothing arrives soon, nothing will.
+                    // A whole copy may still arrive on this connection, so wait for it, but only
+                    // for the shorter `stall_max`.
                     continue;
                 }
             };
@@ -178,8 +180,8 @@ where
     }
 
     /// Handles a message unless it was handled before. A copy waits for the outcome of the copy
-    /// before it, but not longer than its sender does; otherwise an impatient sender would fill all
-    /// connections with copies.
+    /// before it, but only while its sender waits. Otherwise a sender with short timeouts would
+    /// fill all connections with copies.
     async fn judge(&mut self, message: Message, last: &Mutex<u64>) -> Result<Verdict, Closed> {
         let id = message.id;
         let mut byte = [0];
@@ -213,8 +215,8 @@ where
         }
     }
 
-    /// Writes a frame. The frames of the receiver are short: a peer that does not accept one soon
-    /// reads nothing.
+    /// Writes a frame. The frames of the receiver are short, so a peer that does not accept one in
+    /// time does not read at all.
     async fn write(&mut self, frame: &[u8]) -> io::Result<()> {
         let written = async {
             self.stream.write_all(frame).await?;
@@ -227,7 +229,7 @@ where
 /// Whether the sender has sent hello on a newer connection, so that it has abandoned what arrives
 /// on this one.
 struct Newer {
-    /// Must not be polled again after it was ready.
+    /// This receiver must not be polled again after it has completed.
     overtaken: oneshot::Receiver<()>,
     known: bool,
 }
@@ -255,7 +257,8 @@ pub(super) async fn part<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, fram
 /// the frame, one round trip later.
 const PART_MAX: Duration = Duration::from_secs(1);
 
-/// A hello arrives in one read or two; more is not a hello.
+/// Maximum number of reads: a hello arrives in one or two reads, so data in more reads are not a
+/// hello.
 const PART_READS_MAX: usize = 8;
 
 /// A type without values: the loop ends only with an error.

@@ -1,4 +1,4 @@
-//! An attempt while it runs. However it ends, also if it is dropped, the estimator records it once.
+//! A running attempt. The estimator records its end exactly once, even if the attempt is dropped.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use crate::{Attempt, Ended, Timeout};
 
-/// Records [`Ended::Superseded`] if it is dropped before it has ended otherwise.
+/// A running attempt and its estimator. If it is dropped before [`Trial::end`] was called, it
+/// records [`Ended::Superseded`].
 pub(super) struct Trial<'a, E: Timeout> {
     estimator: &'a mut E,
     attempt: Attempt,
@@ -19,7 +20,8 @@ impl<'a, E: Timeout> Trial<'a, E> {
         Self { estimator, attempt, began: Instant::now(), ended: false }
     }
 
-    /// Records how the attempt ended, with `how` of its time, and returns that time.
+    /// Records the end of the attempt, which `how` makes from the time of the attempt. Returns this
+    /// time.
     pub(super) fn end(mut self, how: fn(Duration) -> Ended) -> Duration {
         let took = self.began.elapsed();
         self.ended = true;

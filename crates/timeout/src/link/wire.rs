@@ -22,8 +22,8 @@ pub const WELCOME_BYTES: usize = 16;
 pub const HEADER_BYTES: usize = 16;
 /// Size of an [`Acknowledgement`], in bytes.
 pub const ACKNOWLEDGEMENT_BYTES: usize = 16;
-/// Most bytes of a message that are read at a time: memory that a peer can make the receiver
-/// allocate without sending anything.
+/// Maximum number of bytes of a message that are read at a time. A peer can make the receiver
+/// allocate this much memory without sending the bytes.
 pub const CHUNK_BYTES: usize = 16 * 1024;
 
 const MESSAGE_MARK: u8 = 0xC1;
@@ -43,7 +43,7 @@ impl SenderId {
     }
 }
 
-/// Draws from the system's random number generator, if it is a file.
+/// Draws 16 bytes from `/dev/urandom`; `None` if the system does not have this file.
 fn drawn() -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom").ok()?.read_exact(&mut bytes).ok()?;
@@ -133,7 +133,7 @@ pub enum WireError {
     /// The peer does not use this protocol.
     #[error("the first bytes are {0:02x?}, which is not the link protocol")]
     Magic([u8; 4]),
-    /// The peer has another version of the protocol.
+    /// The peer has a different version of the protocol.
     #[error("version {0} of the link protocol is not version {VERSION}")]
     Version(u8),
     /// The frame has a mark or status that is not defined.
@@ -271,8 +271,8 @@ impl Acknowledgement {
     }
 }
 
-/// Assembles messages from pieces of any size. It holds little more than has arrived, whatever
-/// length a header announced.
+/// Assembles messages from pieces of any size. Its memory is little more than the bytes that have
+/// arrived, even if a header announces a longer message.
 #[derive(Debug)]
 pub struct Assembler {
     max: u32,
@@ -288,8 +288,8 @@ impl Assembler {
         Self { max, head: [0; HEADER_BYTES], head_have: 0, body: None }
     }
 
-    /// Number of bytes to read next: at least 1, at most [`CHUNK_BYTES`], and none beyond this
-    /// message.
+    /// Number of bytes to read next: at least 1, at most [`CHUNK_BYTES`], and not more than this
+    /// message still needs.
     #[must_use]
     pub fn room(&self) -> usize {
         match &self.body {

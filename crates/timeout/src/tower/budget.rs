@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Budget {
     /// Copies that each call earns, 0 to 1. Values outside count as the nearer limit, NaN as 0.
     pub share: f64,
-    /// Copies that may be sent at once. The budget starts with this many, and never holds more.
+    /// Number of copies that may be sent at once. The budget starts with this number, and never has
+    /// more.
     pub burst: u32,
 }
 

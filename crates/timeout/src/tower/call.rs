@@ -23,10 +23,10 @@ pin_project! {
     where
         S: Service<Req>,
     {
-        // The first attempt, or its latest retry.
+        // Future of the first attempt, or of its latest retry.
         #[pin]
         first: Option<S::Future>,
-        // The hedge beside it.
+        // Future of the hedge, which runs beside the first attempt.
         #[pin]
         copy: Option<S::Future>,
         // Created when the call has to wait; most calls to a nearby service do not wait.
@@ -35,7 +35,7 @@ pin_project! {
         flight: Flight,
         again: Option<Again<S, K, Req>>,
         getting_ready: bool,
-        // Result that is not a response, kept while the other attempt runs.
+        // Result of one attempt that is not a response, stored while the other attempt runs.
         held: Option<Result<S::Response, S::Error>>,
         classify: C,
     }
@@ -175,7 +175,8 @@ where
         Poll::Ready(Step::Changed)
     }
 
-    /// Returns a copy to the budget if it waits for the service and will not be sent.
+    /// Returns the cost of a copy to the budget, if the copy still waits for the service and will
+    /// not be sent.
     fn refund(&mut self) {
         if let Some(again) = self.again
             && core::mem::take(self.getting_ready)

@@ -45,7 +45,8 @@ impl Elapsed {
     #[must_use]
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         let mut next = Some(error);
-        // A longer chain of sources, or a cyclic one, is a defect elsewhere.
+        // Limit the search, because an error from a different crate may have a cyclic chain of
+        // sources.
         for _ in 0..DEPTH {
             let error = next?;
             if let Some(found) = error.downcast_ref::<Self>() {
@@ -82,5 +83,5 @@ impl fmt::Display for Elapsed {
 
 impl Error for Elapsed {}
 
-/// Most sources that are searched. Clients nest errors three or four deep.
+/// Maximum number of sources that are searched. Clients nest errors three or four deep.
 const DEPTH: usize = 32;

@@ -22,7 +22,7 @@ pub(super) struct Flight {
     deadline: Option<Instant>,
     /// The first attempt, or its latest retry.
     first: Option<Running>,
-    /// The hedge beside it.
+    /// The hedge, which runs beside the first attempt.
     copy: Option<Running>,
     /// Decision for the newest attempt.
     decision: Decision,
@@ -163,8 +163,8 @@ impl Flight {
         };
         self.end(which, now, Ended::Answered);
         if let (Which::First, Some(running), Some(passed)) = (which, running, self.passed) {
-            // Only beside a hedge does a first attempt continue. Here it was overdue, and yet the
-            // faster one.
+            // An overdue first attempt continues only if a hedge runs beside it. Here its response
+            // arrived before that of the hedge.
             let observed = running.attempt.number == 0;
             if observed || now - running.since > passed {
                 self.target.count_false(observed);

@@ -21,7 +21,7 @@ pub struct AdaptiveTimeoutLayer<K, Req, C = Successes> {
     classify: C,
 }
 
-/// Function of the caller about a request.
+/// Function from the caller that computes a value from a request.
 type Rule<Req, T> = Arc<dyn Fn(&Req) -> T + Send + Sync>;
 
 /// Settings of a layer, and its targets.
@@ -62,8 +62,8 @@ impl<K: Clone + Eq + Hash, Req> AdaptiveTimeoutLayer<K, Req> {
         Self::sharing(&Targets::default(), key)
     }
 
-    /// Creates a layer that shares `targets` with other layers, or uses targets with other
-    /// settings.
+    /// Creates a layer over existing `targets`: to share them with other layers, or to use targets
+    /// with settings of the caller.
     pub fn sharing<F>(targets: &Targets<K>, key: F) -> Self
     where
         F: Fn(&Req) -> K + Send + Sync + 'static,
@@ -174,9 +174,9 @@ impl<Req> Resend<Req> {
         }
     }
 
-    /// Number of attempts given to the estimator for a request that may not be sent again. With
-    /// retries it is cut off early, too, and the caller can make the second attempt. With hedges no
-    /// call is cut off early.
+    /// Number of attempts given to the estimator for a request that may not be sent again. If the
+    /// layer retries, such a request is cut off early, too, and the caller can make the second
+    /// attempt. With hedges no call is cut off early.
     pub(super) fn tries_alone(&self) -> u32 {
         match self.how {
             How::Retry { .. } => PLAIN_TRIES,

@@ -38,8 +38,8 @@ impl<K> TargetMetrics<K> {
     ///
     /// With hedging it is observed: the response of the overdue attempt arrived before that of the
     /// hedge. With retries it is estimated from their response times ([`Counts::false_estimated`]).
-    /// For calls that fail with their first timeout it stays 0, because nothing shows whether that
-    /// was false.
+    /// For calls that fail with their first timeout it stays 0, because there is no later response
+    /// that shows whether the timeout was false.
     #[must_use]
     pub fn false_timeout_share(&self) -> Option<f64> {
         let Counts { false_observed, false_estimated, attempts, .. } = self.counts;

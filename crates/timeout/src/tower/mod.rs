@@ -34,18 +34,18 @@
 //! - With neither [`retry`] nor [`hedge`], it fails early with [`Elapsed`], as the first of two
 //!   attempts, so that the caller may try again.
 //! - With [`retry`], a request that may be sent again is cancelled (its future is dropped) and sent
-//!   again; the last attempt runs to the limit. Another request fails with [`Elapsed`], as early as
-//!   with neither.
+//!   again; the last attempt runs to the limit. A request that may not be sent again fails with
+//!   [`Elapsed`], as early as with neither.
 //! - With [`hedge`], a copy of a request that may be sent again is sent beside it; the first
-//!   response wins, and the other call is dropped. The only attempt of another request runs to the
-//!   limit.
+//!   response wins, and the other call is dropped. A request that may not be sent again has only
+//!   one attempt, which runs to the limit.
 //!
 //! The limit is [`Config::limit`](crate::Config::limit), two hours unless set. A caller that needs
-//! an end sooner sets a [`deadline`]. One [`Budget`] bounds all copies, retries and hedges
-//! together. An overdue call that finds it empty is not cut off: it continues as its last attempt.
-//! A copy that is never sent, because the service does not become ready for it, is returned to the
-//! budget. Errors of the service are passed through and never cause a retry (`tower::retry`,
-//! outside this layer, does that).
+//! a result sooner sets a [`deadline`]. One [`Budget`] bounds all copies, retries and hedges
+//! together. If the budget is empty, an overdue call is not cut off. Its attempt continues as the
+//! last one. A copy that is never sent, because the service does not become ready for it, is
+//! returned to the budget. Errors of the service are passed through and never cause a retry
+//! (`tower::retry`, outside this layer, does that).
 //!
 //! # What is timed
 //!
@@ -72,8 +72,8 @@
 //! which many stacks make for each request, and calls that may be copied, count references to
 //! shared state. The estimators also share what a [`Host`](crate::Host) holds.
 //!
-//! The number of targets is bounded ([`Settings::max_targets`]). If there is no room, the eighth of
-//! the targets that was idle longest is forgotten.
+//! The number of targets is bounded ([`Settings::max_targets`]). If this number is reached, the
+//! eighth of the targets that were idle longest is forgotten.
 //!
 //! [`retry`]: AdaptiveTimeoutLayer::retry
 //! [`hedge`]: AdaptiveTimeoutLayer::hedge

@@ -65,7 +65,8 @@ where
         let Some(copy) = copy.filter(|_| tries > 1) else {
             return Call::new(self.inner.call(request), flight, None, self.classify.clone());
         };
-        // The service that is ready must make this call; its clone is not ready yet.
+        // Call the service that is ready, and keep its clone, which is not ready yet, for later
+        // calls.
         let clone = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, clone);
         let first = ready.call(request);

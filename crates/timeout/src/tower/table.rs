@@ -1,8 +1,8 @@
 //! Table of targets by key: read without a lock, written under one.
 //!
-//! A [`Table`] only grows, by setting cells that were empty. So readers need no lock and write
-//! nothing that other readers read. To grow beyond its buckets or to forget targets, it is
-//! replaced.
+//! Targets are only added to a [`Table`], by setting empty cells. So readers need no lock, and they
+//! do not write to memory that other readers use. When there are too many targets for the buckets,
+//! or targets must be forgotten, a new table replaces the old one.
 
 use core::hash::{BuildHasher, Hash};
 use std::boxed::Box;
@@ -126,7 +126,8 @@ impl<K: Clone + Eq> Table<K> {
     }
 
     /// Returns a table without the eighth of the targets that was idle longest, and the number
-    /// removed. An eighth, so that many keys used only once do not each cost a new table.
+    /// removed. It removes an eighth, not one target. Otherwise each new key would need a new
+    /// table.
     fn without_idlest(&self) -> (Self, usize) {
         let mut used: Vec<_> = self.entries().map(|entry| (entry.target.used(), entry)).collect();
         used.sort_by_key(|(used, _)| *used);
@@ -148,7 +149,8 @@ impl<K: Clone + Eq> Table<K> {
         Err(cell)
     }
 
-    /// Only under the directory's lock, or before the table is shared.
+    /// Adds a target. The caller must have the directory's lock, or must not have shared the table
+    /// yet.
     fn insert(&self, hash: u64, key: K, target: Arc<Target>) {
         if let Err(cell) = self.find(hash, &key) {
             let entry = Box::new(Entry { hash, key, target, next: OnceLock::new() });
@@ -209,7 +211,7 @@ mod tests {
         let directory = Directory::new(80);
         let began = Instant::now();
         for n in 0..80_u32 {
-            // The greater the key, the longer it has been idle.
+            // A target with a greater key has been idle longer.
             let used = began - Duration::from_secs(n.into());
             directory.find(n, || Target::new(Adaptive::default(), used));
         }

@@ -19,8 +19,8 @@ pub struct Counts {
     pub answered: u64,
     /// Attempts cut off by their timeout.
     pub timed_out: u64,
-    /// Attempts dropped for another reason: the response to another copy arrived first, the caller
-    /// dropped the call, or its deadline passed.
+    /// Attempts dropped for a different reason: the response to a different copy arrived first, the
+    /// caller dropped the call, or its deadline passed.
     pub superseded: u64,
     /// Attempts that failed with an error.
     pub failed: u64,
@@ -82,7 +82,8 @@ impl Target {
             Kind::Retry => state.counts.retries += 1,
             Kind::Hedge => state.counts.hedges += 1,
         }
-        // Only whole copies, so that most calls do not access the counter that all targets share.
+        // Return only earnings of whole copies, so that most calls do not access the counter that
+        // all targets share.
         state.earned += earns;
         let whole = state.earned / COPY * COPY;
         state.earned -= whole;
@@ -149,6 +150,6 @@ impl Target {
 }
 
 /// Shortest timeout: two ticks of tokio's timer, which has slots of 1 ms. A shorter timeout fires
-/// at the end of its slot, and calls that the same turn of the runtime wakes up seem overdue, so
-/// most such timeouts would be false.
+/// at the end of its slot, and calls that the runtime wakes at the same time would seem overdue. So
+/// most timeouts of this length would be false.
 const LEAST: Duration = Duration::from_millis(2);

@@ -21,7 +21,8 @@ pub struct Settings {
     pub estimator: Config,
     /// State that the targets share; other links of the same host may be given it, too.
     pub host: Host,
-    /// Most targets at a time, at least 1. Beyond that, those idle longest are forgotten.
+    /// Maximum number of targets at a time, at least 1. If there are more, the targets that were
+    /// idle longest are forgotten.
     pub max_targets: usize,
     /// Budget of copies of requests.
     pub budget: Budget,
@@ -74,8 +75,8 @@ impl<K: Clone + Eq + Hash> Targets<K> {
         self.len() == 0
     }
 
-    /// Returns a snapshot. Targets are locked one after another, so their counters may differ by
-    /// the calls in between.
+    /// Returns a snapshot. Targets are locked one after another, so calls between the first and the
+    /// last lock are included for some targets only.
     #[must_use]
     pub fn metrics(&self) -> Metrics<K> {
         let targets = self.0.directory.all().into_iter().map(|(key, target)| {
@@ -159,5 +160,5 @@ impl<K> fmt::Debug for Targets<K> {
     }
 }
 
-/// Default number of targets of one process: at most 4 KB each, 40 MB.
+/// Default of [`Settings::max_targets`]. A target takes at most 4 KB, so all take at most 40 MB.
 const MAX_TARGETS: usize = 10_000;

@@ -1,4 +1,5 @@
-//! A path that loses, resets and delays: with any seed, every message is handled once, in order.
+//! A path that loses and delays data and resets connections. With any seed, every message is
+//! handled once, in order.
 
 use std::time::Duration;
 

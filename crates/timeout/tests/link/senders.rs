@@ -78,8 +78,8 @@ async fn announces_a_giant_length() {
     assert_eq!(serving.stop().await, []);
 }
 
-/// Five hundred senders announce 64 MiB each, for which there is room once, and send one byte. That
-/// takes no memory from honest senders.
+/// Five hundred senders announce 64 MiB each, for which there is room once, and send one byte. This
+/// does not reserve memory that other senders need.
 #[tokio::test(start_paused = true)]
 async fn announce_much_and_send_nothing() {
     let config = ListenConfig { buffered_bytes_max: (64 << 20) + 16, ..ListenConfig::default() };

@@ -88,7 +88,8 @@ async fn nobody_listens() {
     assert!(matches!(nameless, SendError::Unacknowledged { last: TryError::Connect(_), .. }), "{nameless:?}");
 }
 
-/// The peer can read what a receiver sends before it closes, although it has not read the hello.
+/// A peer can read the frame of a receiver that then closes the connection, even if the receiver
+/// has not read the hello before.
 #[tokio::test]
 async fn a_receiver_that_is_full_is_heard() {
     let config = ListenConfig { connections_max: 0, ..ListenConfig::default() };
@@ -99,7 +100,7 @@ async fn a_receiver_that_is_full_is_heard() {
         let mut stream = TcpStream::connect(&target).await.unwrap();
         let hello = Hello { sender: SenderId([1; 16]) };
         stream.write_all(&hello.encode()).await.unwrap();
-        // By then, a connection closed with the hello unread would have been reset.
+        // After this pause, a connection that was closed with an unread hello would be reset.
         tokio::time::sleep(Duration::from_millis(2)).await;
         let mut said = Vec::new();
         timeout(LONG, stream.read_to_end(&mut said)).await.unwrap().unwrap();
@@ -130,7 +131,8 @@ async fn many_links_at_once() {
     assert_eq!(serving.stop().await.len(), 1000);
 }
 
-/// Cuts the first attempt off early, and lets the others run, however busy the machine is.
+/// Cuts the first attempt off early. The timeout of all other attempts is so long that they succeed
+/// even on a busy machine.
 struct FirstCut;
 
 impl Timeout for FirstCut {
@@ -151,7 +153,8 @@ async fn a_stall_over_tcp_is_cut_off_and_the_message_arrives() {
     let middle = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let target = middle.local_addr().unwrap().to_string();
     let relay = tokio::spawn(async move {
-        // The first connection passes hello and welcome, and then nothing.
+        // The relay passes on the hello and the welcome of the first connection, and nothing after
+        // them.
         let (mut first, _) = middle.accept().await.unwrap();
         let mut onward = TcpStream::connect(serving_at).await.unwrap();
         let (mut hello, mut welcome) = ([0; 24], [0; 16]);

@@ -1,4 +1,5 @@
-//! Which attempts are cut off, which messages are sent again, and that each is handled once.
+//! Tests which attempts are cut off, which messages are sent again, and that each message is
+//! handled once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -194,8 +195,8 @@ async fn a_refused_connection_is_tried_again_with_a_growing_wait() {
     );
     // The last wait, of at most 5 s, would have exceeded the limit.
     assert!((25 * SECOND..=30 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
-    // Waits are half to all of 50, 100, 200 ms and so on up to 5 s: seven waits take at most 6.35
-    // s, then follow five to ten.
+    // Each wait is between half and all of 50, 100, 200 ms and so on, up to 5 s. The first seven
+    // waits take at most 6.35 s, and five to ten longer waits follow.
     let counters = link.counters();
     assert!((11..=18).contains(&counters.unreachable), "{counters:?}");
     assert_eq!((counters.attempts, counters.failures), (0, 0));
@@ -216,7 +217,7 @@ async fn a_receiver_that_is_away_for_a_while_loses_nothing() {
     }
 }
 
-/// Even if all waits are 0, the sender pauses between set-ups, and it gives up at some time.
+/// Even if all waits are 0, the sender pauses between set-ups, and it gives up in the end.
 #[tokio::test(start_paused = true)]
 async fn no_backoff_does_not_spin() {
     for (unreachable_max, set_ups) in [(SECOND, 100), (Duration::ZERO, 1)] {

@@ -1,4 +1,4 @@
-//! Senseless settings and services do no harm.
+//! Tests of the layer with invalid settings and with faulty services.
 
 use std::time::Duration;
 

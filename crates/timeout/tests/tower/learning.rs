@@ -1,4 +1,4 @@
-//! What the layer learns, and how it acts on calls without retry and hedge.
+//! Tests of what the layer learns, and of how it treats calls without retry and hedge.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ async fn a_dropped_call_is_superseded() {
         server.next(STUCK, Ok(0));
         timeout(Duration::from_millis(1), call(&mut client, SAFE)).await.unwrap_err();
     }
-    // A call that was never polled.
+    // Drop the future of a call before it was polled.
     drop(client.ready().await.unwrap().call(SAFE));
     assert_eq!((counts(&targets).superseded, counts(&targets).timed_out), (2001, 0));
     assert_eq!(server.under_way(), 0);

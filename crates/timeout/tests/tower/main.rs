@@ -22,13 +22,13 @@ const USUAL: Duration = Duration::from_millis(20);
 /// Longer than any timeout learned from usual responses, and shorter than the limit of a last
 /// attempt.
 const STUCK: Duration = Duration::from_secs(3600);
-/// Upper limit of any timeout learned from usual responses, 1000 times as long.
+/// Upper limit of any timeout learned from usual responses: 1000 times the usual response time.
 const LEARNED: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Request {
     to: &'static str,
-    /// Whether it may be sent twice.
+    /// Whether the request may be sent twice.
     twice: bool,
 }
 
@@ -52,7 +52,7 @@ impl Server {
         self
     }
 
-    /// Removes the responses that are left.
+    /// Removes the remaining scripted responses.
     pub(crate) fn forget(&self) {
         self.script.lock().unwrap().clear();
     }

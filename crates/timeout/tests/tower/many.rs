@@ -28,7 +28,7 @@ fn ten_thousand_targets_from_several_threads_lose_nothing() {
     }
 }
 
-/// Calls every target in every round; each thread starts with another target.
+/// Calls every target in every round; each thread starts with a different target.
 fn call_all(targets: &Targets<u32>, thread: u32) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let layer = AdaptiveTimeoutLayer::sharing(targets, |key: &u32| *key);

@@ -1,4 +1,4 @@
-//! Waiting for a service to become ready is not part of an attempt, and errors of that wait are
+//! Waiting for a service to become ready is not part of an attempt, and errors during this wait are
 //! returned.
 
 use std::pin::Pin;

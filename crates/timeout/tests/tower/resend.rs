@@ -1,4 +1,4 @@
-//! Retries and hedges: for which requests, how often, within which budget.
+//! Tests of retries and hedges: which requests are sent again, how often, and within which budget.
 
 use std::time::Duration;
 

@@ -28,7 +28,8 @@ use super::{
     system,
 };
 
-/// Identifies a transfer, also across sessions. A sender that knows it can resume the transfer.
+/// Identifies a transfer, also across sessions. A sender that has this identifier can resume the
+/// transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferId(pub [u8; 16]);
 
@@ -43,11 +44,11 @@ impl TransferId {
 /// Limits and options of a receiver's directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DestinationConfig {
-    /// Most bytes of data. It also limits the blocks of 4 KiB that the data and all names take,
-    /// rounded up to whole blocks.
+    /// Maximum number of bytes of data. This limit also applies to the blocks of 4 KiB that the
+    /// data and all names take, rounded up to whole blocks.
     pub bytes_max: u64,
-    /// Most files, directories and links. Directories that have no entry of their own but lead to
-    /// one are counted.
+    /// Maximum number of files, directories and links together. Directories that have no entry of
+    /// their own but lead to one are counted.
     pub entries_max: u64,
     /// Whether existing files and links are replaced.
     pub replace: bool,
@@ -55,7 +56,7 @@ pub struct DestinationConfig {
     pub allocate: bool,
     /// Whether symbolic links are accepted. No accepted link leads out of the directory.
     pub links: bool,
-    /// Most files kept open, at least 1.
+    /// Maximum number of files kept open; at least 1.
     pub files_open: usize,
     /// Whether the directory's path was resolved before: it is absolute and without links, so a
     /// link found in it now is an error.
@@ -84,8 +85,8 @@ impl Default for DestinationConfig {
 /// to. Nothing else changes before [`finish`](Self::finish). Each group of a file is hashed when it
 /// is complete, from memory or the page cache.
 ///
-/// If it is dropped or killed at any time, it resumes at its last [`sync`](Self::sync) when it is
-/// opened again.
+/// If the value is dropped or the process is killed, the transfer resumes from the last
+/// [`sync`](Self::sync) when the destination is opened again.
 #[derive(Debug)]
 pub struct Destination {
     pub(super) jail: Jail,
@@ -148,7 +149,7 @@ impl Destination {
         }
         match flock(&partial, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Err(FileError::Busy(path)),
-            // A file system without locks belongs to one host, or must not be shared.
+            // A file system without locks must be used by one host only.
             Err(error) if system::has_no_locks(error) => {}
             other => other.map_err(io("locked"))?,
         }
@@ -209,10 +210,9 @@ impl Destination {
         &self.manifest
     }
 
-    /// Writes a range of the object to its files. Parts that were written before are not written
-    /// again: they were hashed, or will be.
-    /// Errors: of the system, of which [`FileError::Full`] may be retried; a range beyond the
-    /// object.
+    /// Writes a range of the object to its files. Bytes that were written before are not written
+    /// again, because their hash may be computed already. Errors: of the system
+    /// ([`FileError::Full`] may be retried); a range beyond the object.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
         self.check_failed()?;
         let end = offset.saturating_add(bytes.len() as u64);
@@ -240,8 +240,7 @@ impl Destination {
         Ok(())
     }
 
-    /// Removes all that was received, unless it is verified and files were about to get their
-    /// names.
+    /// Removes all received data, unless the files were verified and have begun to get their names.
     pub fn discard(mut self) -> Result<(), FileError> {
         if self.placing.is_some() {
             return Ok(());
@@ -258,8 +257,9 @@ impl Destination {
 
     pub(super) fn remove_partial(self) -> Result<(), FileError> {
         let Self { jail, partial, path, name, open, journal, _lock: lock, .. } = self;
-        // NFS keeps a removed file that is open under another name, and with it the directory. The
-        // lock goes last: until then no other host uses the directory.
+        // Close the files first: NFS keeps an open file under another name after its removal, so
+        // the directory could not be removed. Release the lock last: until then no other host uses
+        // the directory.
         drop((open, journal));
         for name in [journal::NEXT_NAME, journal::NAME, LOCK_NAME] {
             match unlinkat(&partial, name, AtFlags::empty()) {
@@ -269,8 +269,8 @@ impl Destination {
         }
         drop(lock);
         match unlinkat(jail.root(), &name, AtFlags::REMOVEDIR).and_then(|()| system::sync(jail.root())) {
-            // Another host started anew in the directory, or an NFS server still keeps a name: what
-            // was received is gone in both cases.
+            // A different host started to use the directory again, or an NFS server still keeps a
+            // name. The received data is removed in both cases.
             Ok(()) | Err(Errno::NOTEMPTY) => Ok(()),
             Err(error) => Err(FileError::io(&path, "removed", error)),
         }
@@ -286,7 +286,8 @@ impl Destination {
         let mut is_new = false;
         let file = self.open.get_or(entry, || {
             let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            // While files get their names, a file that is missing here has its name already.
+            // While files get their names, a file that is missing in the partial directory has its
+            // final name already.
             flags.set(OFlags::CREATE, !is_placing);
             let (name, mode) = (partial_name(entry), Mode::from_raw_mode(0o600));
             let opened = openat(partial, &name, flags, mode).or_else(|error| match error {
@@ -337,8 +338,8 @@ impl Destination {
     }
 }
 
-/// Whether an existing directory is of an unfinished transfer: it has a journal, or nothing but the
-/// files that exist before the journal.
+/// Whether an existing directory belongs to an unfinished transfer: it contains a journal, or only
+/// the files that are created before the journal.
 fn is_ours(partial: &OwnedFd) -> Result<bool, Errno> {
     match statat(partial, journal::NAME, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => return Ok(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile),
@@ -359,9 +360,9 @@ fn is_ours(partial: &OwnedFd) -> Result<bool, Errno> {
 /// Locks a partial directory against other hosts that share the storage; `None` if the file system
 /// has no such locks.
 ///
-/// The lock of the directory itself holds on this host only: NFS does not send locks of directories
-/// to its server, but those of files that are open for writing (flock(2), NOTES; nfs_flock in
-/// Linux).
+/// The lock of the directory itself holds on this host only: an NFS client does not send locks of
+/// directories to the server, but it does send locks of files that are open for writing (flock(2),
+/// NOTES; nfs_flock in Linux).
 fn lock(partial: &OwnedFd, path: &Path) -> Result<Option<OwnedFd>, FileError> {
     let io = |error: Errno| FileError::io(path.join(LOCK_NAME), "locked", error);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

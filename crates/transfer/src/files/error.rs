@@ -71,7 +71,7 @@ pub enum FileError {
     /// The manifest has a symbolic link, and links are not accepted.
     #[error("{0:?} is a symbolic link, and links are not taken here")]
     Link(PathBuf),
-    /// A file exists already, and is not to be replaced.
+    /// A file exists already, and the configuration does not allow its replacement.
     #[error("{0:?} exists already and is not replaced")]
     Exists(PathBuf),
     /// A component of a path is a link, or not a directory.
@@ -86,7 +86,7 @@ pub enum FileError {
     )]
     Alike(PathBuf),
     /// The directory of an unfinished transfer belongs to another user, can be written by others,
-    /// or contains something else.
+    /// or contains other files.
     #[error(
         "{0:?} belongs to another user, others may write to it, or it is no unfinished transfer; remove it, or receive elsewhere"
     )]
@@ -109,7 +109,7 @@ pub enum FileError {
         "what {0:?} holds could not be made durable before; start the transfer again, it goes on where it was"
     )]
     Failed(PathBuf),
-    /// The caller requested a stop before all was read.
+    /// The caller requested a stop before all bytes were read.
     #[error("it was stopped before all was read")]
     Stopped,
     /// The number of digests differs from the number of files.

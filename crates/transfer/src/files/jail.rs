@@ -1,4 +1,4 @@
-//! A directory that no path leads out of.
+//! A directory in which all opened paths stay.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
@@ -12,9 +12,9 @@ use super::system::{self, PASSED, is_no_directory};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Opens paths component by component, each below the descriptor of the previous one, and none
-/// through a link. This works on every kernel and under every system call filter, and against links
-/// that appear during the walk.
+/// Opens paths component by component, each below the descriptor of the previous one, and never
+/// follows a link. This works on every kernel and with every system call filter, even if links
+/// appear during the walk.
 #[derive(Debug)]
 pub(super) struct Jail {
     root: OwnedFd,
@@ -29,7 +29,7 @@ pub(super) struct Jail {
 
 impl Jail {
     /// Opens the directory at `path`. Links in `path` are followed, because the user chose it; if
-    /// it `is_resolved`, a link is an error.
+    /// `is_resolved` is set, a link in the path is an error.
     pub(super) fn open(path: &Path, is_resolved: bool) -> Result<Self, FileError> {
         let io = |error| FileError::io(path, "opened", error);
         let root = if is_resolved {
@@ -103,7 +103,7 @@ impl Jail {
             let opened = openat(below, name, PASSED, Mode::empty());
             let opened = match opened {
                 Err(Errno::NOENT) if made => {
-                    // The user's umask decides the permissions.
+                    // Request all permissions: the user's umask removes some of them.
                     match mkdirat(below, name, Mode::from_raw_mode(0o777)) {
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(error) => return Err(FileError::io(self.shown(path), "made", error)),

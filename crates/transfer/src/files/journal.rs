@@ -18,19 +18,20 @@ pub(super) const NAME: &str = "journal";
 /// File name of the next version, until it is complete.
 pub(super) const NEXT_NAME: &str = "journal.new";
 
-/// Bytes of growth. The journal is rewritten when it has more than twice its length after the last
-/// rewrite, plus this: rarely, and for a small part of all that is written.
+/// Minimum growth in bytes before the journal is rewritten. A rewrite is due when the journal is
+/// longer than twice its length after the last rewrite plus this. So rewrites are rare and write
+/// few bytes in total.
 const GROWTH_BYTES: u64 = 1 << 20;
 
-/// Most bytes that are read of a journal. With a million files and 2^17 ranges a journal has 50 MB
-/// after a rewrite, and twice that before.
+/// Maximum number of bytes that are read from a journal. With a million files and 2^17 ranges a
+/// journal has 50 MB after a rewrite, and 100 MB before the next one.
 const BYTES_MAX: u64 = 1 << 30;
 
 /// An append-only file that records which ranges of the object are durable.
 ///
-/// [`append`](Self::append) returns when its records are on the disk. What they describe must be
-/// durable before the call. After a crash at any moment the journal has whole records only: part of
-/// what was durable, and all of it up to the last call that returned.
+/// [`append`](Self::append) returns when its records are on the disk. The data that the records
+/// describe must be durable before the call. After a crash only whole records are read. They
+/// include all records of calls that returned, and possibly some of the interrupted call.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -90,7 +91,7 @@ impl Journal {
         for record in records {
             last = record.put(&mut out, &last);
         }
-        // Remove what a torn or failed write left.
+        // Remove the bytes of an incomplete write.
         self.file.set_len(self.bytes).map_err(|error| FileError::io(&self.shown, "written", error))?;
         self.file
             .write_all_at(&out, self.bytes)
@@ -120,7 +121,7 @@ impl Journal {
     }
 }
 
-/// Writes a journal beside the existing one, and renames it into its place.
+/// Writes a new journal beside the existing one, and replaces that one by a rename.
 fn begin(
     directory: &OwnedFd,
     shown: &Path,

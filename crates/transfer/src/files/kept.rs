@@ -10,14 +10,14 @@ use crate::proto::wire::varint;
 /// First bytes of a journal; the last of them is the version.
 const MAGIC: [u8; 4] = *b"BGJ\x01";
 
-/// Bytes of a check: a torn record passes once in 2^64.
+/// Bytes of a checksum. A torn record has the right checksum once in 2^64 cases.
 const CHECK_BYTES: usize = 8;
 
-/// Most ranges or nodes of a record: 50 KB, so that a torn record costs little.
+/// Maximum number of ranges or nodes in a record: 50 KB, so that a torn record costs little.
 pub(super) const ITEMS_MAX: usize = 1024;
 
-/// Most bytes of a record's body. The longest list is that of directories to create: a million of 4
-/// bytes each.
+/// Maximum size of a record's body, in bytes. The longest list is the directories to create: a
+/// million entries of 4 bytes each.
 const BODY_BYTES_MAX: usize = 1 << 23;
 
 const HELD: u8 = 1;
@@ -41,8 +41,8 @@ pub enum Record {
     Held(Vec<Range<u64>>),
     /// Subtrees; all their bytes were durable before.
     Nodes(Vec<Node>),
-    /// All files are complete and verified, and get their names now. These entries are directories
-    /// to create.
+    /// Marks that all files are complete and verified, and that they now get their names. The list
+    /// has the entries of directories to create.
     Placing(Vec<u64>),
 }
 
@@ -55,8 +55,8 @@ pub struct Kept {
     pub placing: Option<Vec<u64>>,
 }
 
-/// Check of the last record. The check of the next record depends on it, so remains of an older
-/// journal do not match.
+/// Checksum of a record. The checksum of the next record depends on this one, so old records after
+/// the end of a rewritten journal do not match.
 pub type Check = [u8; CHECK_BYTES];
 
 impl Kept {
@@ -93,7 +93,7 @@ impl Kept {
         Some((kept, bytes.len() - rest.len(), last))
     }
 
-    /// The fewest records with the same contents.
+    /// The shortest list of records with the same contents.
     pub fn records(&self) -> Vec<Record> {
         let ranges: Vec<Range<u64>> = self.held.iter().cloned().collect();
         let mut records: Vec<Record> =
@@ -105,7 +105,8 @@ impl Kept {
 }
 
 impl Record {
-    /// Appends the record after the one with the check `last`; returns its own check.
+    /// Appends this record after the record with the checksum `last`; returns the checksum of this
+    /// record.
     pub fn put(&self, out: &mut Vec<u8>, last: &Check) -> Check {
         let start = out.len();
         out.extend([match self {
@@ -139,8 +140,8 @@ impl Record {
     }
 }
 
-/// Reads the next record; returns it, its check and the rest. `None` if it is not whole or not
-/// valid.
+/// Reads the next record; returns the record, its checksum and the bytes after it. `None` if the
+/// record is incomplete or not valid.
 fn take_record<'a>(bytes: &'a [u8], last: &Check, object_bytes: u64) -> Option<(Record, Check, &'a [u8])> {
     let ([kind, length @ ..], rest) = bytes.split_first_chunk::<5>()?;
     let length = u32::from_be_bytes(*length) as usize;

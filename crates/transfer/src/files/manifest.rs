@@ -15,15 +15,15 @@ use thiserror::Error;
 use super::path::{PathError, check_path, shown};
 use crate::proto::wire::{NUMBER_MAX, WireError};
 
-/// Most entries of a manifest. A receiver needs about 150 bytes for each beside its path: 150 MiB.
-/// A larger tree is better packed into an archive first.
+/// Maximum number of entries in a manifest. A receiver needs about 150 bytes for each entry in
+/// addition to the path: 150 MiB. For a larger tree, send an archive of it.
 pub(super) const ENTRIES_MAX: usize = 1 << 20;
 
-/// Most extents of data of all sparse files, 24 bytes each. A file that would exceed this is sent
-/// with its holes as zeros.
+/// Maximum number of data extents in all sparse files together, 24 bytes each. The holes of a file
+/// that would exceed this are sent as zeros.
 pub(super) const EXTENTS_MAX: usize = 1 << 20;
 
-/// Most bytes of an encoded manifest: more than a hundred for each entry.
+/// Maximum size of an encoded manifest, in bytes: 128 for each of [`ENTRIES_MAX`] entries.
 pub(super) const ENCODED_BYTES_MAX: usize = 1 << 27;
 
 /// Time of last modification (POSIX.1-2017 §4.16): seconds and nanoseconds after the start of 1970.
@@ -216,8 +216,8 @@ impl Manifest {
         start(entry)..start(entry.saturating_add(1))
     }
 
-    /// Splits a range of the object by files and extents, in order. What is beyond the object is
-    /// left out.
+    /// Splits a range of the object by files and extents, in order. Bytes beyond the object are
+    /// ignored.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> {
         let end = range.end.min(self.bytes);
         let mut at = range.start;
@@ -233,7 +233,7 @@ impl Manifest {
 
     /// The first piece of a range that is within the object.
     fn piece(&self, range: Range<u64>) -> Option<Piece> {
-        // All entries that begin at the same offset, but the last, are empty.
+        // If several entries begin at the same offset, all of them except the last are empty.
         let entry = self.starts.partition_point(|start| *start <= range.start).checked_sub(1)?;
         let of = self.range(entry);
         let within = range.start - of.start;

@@ -10,13 +10,14 @@ use thiserror::Error;
 /// accepted.
 pub const RESERVED_PREFIX: &str = ".barograph-partial-";
 
-/// Most bytes of a path: Linux's PATH_MAX is 4096 with the NUL at its end.
+/// Maximum size of a path, in bytes: Linux's PATH_MAX is 4096, including the NUL at the end.
 pub(super) const PATH_BYTES_MAX: usize = 4095;
 
-/// Most bytes of a component: NAME_MAX of all common file systems.
+/// Maximum size of a component, in bytes: NAME_MAX of all common file systems.
 pub(super) const NAME_BYTES_MAX: usize = 255;
 
-/// Most components of a path. Each costs a system call, and a manifest may have a million paths.
+/// Maximum number of components in a path. Each component costs a system call, and a manifest may
+/// have a million paths.
 pub(super) const DEPTH_MAX: usize = 256;
 
 /// Why a path may not be sent.
@@ -85,10 +86,10 @@ pub fn check_path(path: &[u8]) -> Result<(), PathError> {
 
 /// Checks that a link at `path` to `target` stays within the directory in which `path` begins.
 ///
-/// `..` is allowed at the start of the target only. After a name it would apply to what the name
-/// leads to. If that is a link too, two links that are harmless alone lead out together (`a/l` →
-/// `..`, `m` → `a/l/../../etc`).
-/// Errors: [`PathError::Outside`] if the link may lead out, others if the target is not valid.
+/// `..` is allowed at the start of the target only. `..` after a name would apply to the target of
+/// that name. If the name is a link too, two links that are harmless alone can lead out together
+/// (`a/l` → `..`, `m` → `a/l/../../etc`). Errors: [`PathError::Outside`] if the link may lead out,
+/// others if the target is not valid.
 pub fn check_target(path: &[u8], target: &[u8]) -> Result<(), PathError> {
     if PATH_BYTES_MAX < target.len() {
         return Err(PathError::TooLong(shown(target.get(..64).unwrap_or(target))));

@@ -22,10 +22,10 @@ impl Destination {
     /// them durable, and only then gives them their names. Links come last.
     ///
     /// Existing files are replaced only if the configuration allows it, also if they appeared in
-    /// the meantime. Existing directories keep their permissions and times. If it fails or is
-    /// killed, it continues when the destination is opened and finished again.
-    /// Errors: [`FileError::Incomplete`]; [`FileError::Digest`], and that file is received again;
-    /// an error of the system.
+    /// the meantime. Existing directories keep their permissions and times. If the call fails or
+    /// the process is killed, the work continues when the destination is opened again and `finish`
+    /// is called again. Errors: [`FileError::Incomplete`]; [`FileError::Digest`] if a file differs,
+    /// which is then received again; an error of the system.
     pub fn finish(self, digests: &[[u8; 32]]) -> Result<(), FileError> {
         self.give_names(digests, &AtomicBool::new(false))?.forget()
     }
@@ -44,7 +44,7 @@ impl Destination {
         if files != digests.len() {
             return Err(FileError::Digests(digests.len(), files));
         }
-        // Otherwise all files were verified before the first one got its name.
+        // If some files have their names already, all files were verified in an earlier session.
         if self.placing.is_none() {
             self.verify(digests, stop)?;
             self.prepare()?;
@@ -162,7 +162,7 @@ impl Destination {
         let mut placed = HashSet::new();
         for (index, entry) in files.chain(links) {
             self.rename(index, entry, &mut placed)?;
-            // Also directories of files that got their names before a crash.
+            // Also sync the directories of files that got their names before a crash.
             let mut above = &entry.path[..];
             while let Some(slash) = above.iter().rposition(|byte| *byte == b'/') {
                 above = &above[..slash];
@@ -178,7 +178,8 @@ impl Destination {
                 self.sync_directory(path)?;
             }
         }
-        // Deepest first: without write permission on a directory, nothing below it can change.
+        // Change the deepest directories first: nothing can change below a directory without write
+        // permission.
         for (index, entry) in entries.iter().enumerate().rev() {
             if made.contains(&(index as u64)) && entry.kind == Kind::Directory {
                 self.change_directory(entry, is_few)?;
@@ -215,8 +216,8 @@ impl Destination {
             })
     }
 
-    /// Creates a writable directory; it gets its permissions when its contents are complete. If it
-    /// `is_own`, this transfer created it, perhaps before a crash.
+    /// Creates a writable directory; it gets its permissions when its contents are complete. If
+    /// `is_own` is set, this transfer created the directory, perhaps before a crash.
     fn make_directory(&mut self, entry: &Entry, is_own: bool) -> Result<(), FileError> {
         let path = self.jail.shown(&entry.path);
         let Some((parent, name)) = self.jail.parent(&entry.path, true)? else { return Ok(()) };
@@ -249,7 +250,8 @@ impl Destination {
             Err(error) => return Err(FileError::io(path, "read", error)),
         };
         let renamed = match system::rename_unless_there((partial, &from), (parent, name)) {
-            // Not every file system can do this. A hard link never replaces an existing name.
+            // Not every file system can rename without replacing. A hard link never replaces an
+            // existing name.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                 linkat(partial, &from, parent, name, AtFlags::empty())
                     .and_then(|()| unlinkat(partial, &from, AtFlags::empty()))
@@ -260,7 +262,8 @@ impl Destination {
             Err(Errno::EXIST) => match statat(parent, name, nofollow).map(|stat| system::inode(&stat)) {
                 // A crash came after the second name was added and before the first was removed.
                 Ok(there) if there == inode => unlinkat(partial, &from, AtFlags::empty()),
-                // Another entry of this transfer has this name, on a file system that ignores case.
+                // A different entry of this transfer has this name, on a file system that ignores
+                // case.
                 Ok(there) if placed.contains(&there) => return Err(FileError::Alike(path)),
                 _ if self.config.replace => renameat(partial, &from, parent, name),
                 _ => Err(Errno::EXIST),
@@ -278,19 +281,19 @@ impl Destination {
     }
 }
 
-/// All files have their names, and the journal records it.
+/// A transfer of which all files have their names, as the journal records.
 #[derive(Debug)]
 pub struct Placed(Destination);
 
 impl Placed {
-    /// Removes the journal, when both ends know that the transfer is done.
-    /// Errors: of the system; the files have their names all the same.
+    /// Removes the journal, when both ends know that the transfer is done. Errors: of the system;
+    /// the files keep their names.
     pub fn forget(self) -> Result<(), FileError> {
         self.0.remove_partial()
     }
 }
 
-/// Whether it is the file that got this name, by size and time.
+/// Whether the file with this name is the entry's file, judged by size and time.
 fn is_same(stat: &Stat, entry: &Entry) -> bool {
     let Kind::File { size, .. } = &entry.kind else { return false };
     let (seconds, nanos) = system::modified(stat);

@@ -13,8 +13,7 @@ use rustix::io::Errno;
 use super::jail::Jail;
 use super::{DestinationConfig, Entry, FileError, Kind, Manifest};
 
-/// All entries of a manifest, found under their names with the sizes of the manifest. Nothing is
-/// ever written.
+/// A manifest of which all entries exist already, with the same sizes. This type never writes.
 #[derive(Debug)]
 pub struct Present {
     jail: Jail,
@@ -23,9 +22,9 @@ pub struct Present {
 
 impl Present {
     /// Finds all entries below the directory `root`: files by size, links by target. Permissions
-    /// and times may differ. `None` if an entry is missing or differs.
-    /// Errors: a path through a link or to another file system; an error of the system;
-    /// [`FileError::Stopped`] once `stop` is set.
+    /// and times are not compared. `None` if an entry is missing or differs. Errors: a path through
+    /// a link or to another file system; an error of the system; [`FileError::Stopped`] once `stop`
+    /// is set.
     pub fn find(
         root: &Path,
         manifest: Manifest,
@@ -91,8 +90,7 @@ fn is_there(jail: &mut Jail, entry: &Entry) -> Result<bool, FileError> {
     })
 }
 
-/// Opens the file of an entry; `None` if it is gone or may not be read, so that its contents are
-/// unknown.
+/// Opens the file of an entry; `None` if the file is missing or may not be read.
 fn open(jail: &mut Jail, entry: &Entry) -> Result<Option<File>, FileError> {
     let path = jail.shown(&entry.path);
     let Some((parent, name)) = jail.parent(&entry.path, false)? else { return Ok(None) };
@@ -104,7 +102,7 @@ fn open(jail: &mut Jail, entry: &Entry) -> Result<Option<File>, FileError> {
     }
 }
 
-/// Whether a file has the size, the data and the holes of an entry, by the BLAKE3 of its data and
+/// Whether a file has the contents of an entry: the same size, the same BLAKE3 of the data, and
 /// zeros in the holes. `false` also once `stop` is set.
 fn holds(
     file: &File,
@@ -136,8 +134,8 @@ fn holds(
     Ok(is_same && hasher.finalize().as_bytes() == digest)
 }
 
-/// Whether all bytes of a range are zeros. The file's own holes are not read: a few bytes of a
-/// manifest can claim a hole that a disk takes days to read.
+/// Whether all bytes of a range are zeros. The file's own holes are not read: a manifest of a few
+/// bytes can claim a hole that would take days to read.
 fn is_zeros(file: &File, range: Range<u64>, buffer: &mut [u8], stop: &AtomicBool) -> std::io::Result<bool> {
     let mut at = range.start;
     while at < range.end {
@@ -150,8 +148,8 @@ fn is_zeros(file: &File, range: Range<u64>, buffer: &mut [u8], stop: &AtomicBool
     Ok(true)
 }
 
-/// The first data of a file in a range, up to the next hole. Empty, at the end of the range, if
-/// there are none; the whole range if the file system does not report holes.
+/// The first data of a file in a range, up to the next hole. An empty range at the end if there is
+/// no data; the whole range if the file system does not report holes.
 fn next_data(file: &File, range: Range<u64>) -> Result<Range<u64>, Errno> {
     let start = match seek(file, SeekFrom::Data(range.start)) {
         Ok(start) => start.clamp(range.start, range.end),
@@ -164,7 +162,8 @@ fn next_data(file: &File, range: Range<u64>) -> Result<Range<u64>, Errno> {
     }
     match seek(file, SeekFrom::Hole(start)) {
         Ok(end) if start < end => Ok(start..end.min(range.end)),
-        // The file changed since, or the file system contradicts itself: read the rest.
+        // The file changed meanwhile, or the file system contradicts itself: treat the rest as
+        // data.
         Ok(_) | Err(Errno::NXIO) => Ok(start..range.end),
         Err(error) => Err(error),
     }

@@ -1,6 +1,7 @@
 //! A cache that drops the value that was used least recently.
 
-/// At most `room` values by key.
+/// Cache of at most `room` values by key; a full cache drops the value that was used least
+/// recently.
 ///
 /// A search begins at the most recent value: most requests are for the same key as the last one.
 #[derive(Debug)]
@@ -25,7 +26,8 @@ impl<K: PartialEq, V> Recent<K, V> {
             Some(_) => {}
             None => drop(self.put(key, make()?)),
         }
-        // The value was pushed, or was the last already.
+        // The value of `key` is the last one: it was just added or moved there, or was there
+        // already.
         let (_, value) = self.kept.last_mut().expect("one is kept");
         Ok(value)
     }

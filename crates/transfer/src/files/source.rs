@@ -16,14 +16,15 @@ use super::walk::{State, open_unfollowed, walk};
 use super::{Entry, FileError, GROUP_BYTES, Kind, Manifest, Notice, Tree, WalkConfig};
 use remembered::Remembered;
 
-/// Groups kept after they were read, 16 MiB: the packets after the first are copied from memory.
+/// Number of groups kept in memory after they were read: 16 MiB. One read of a group serves all of
+/// its packets.
 const BLOCKS_KEPT: usize = 64;
 
-/// Most files kept open, well below Linux's usual limit of 1024 for a process.
+/// Maximum number of files kept open, well below Linux's usual limit of 1024 for a process.
 const FILES_OPEN: usize = 64;
 
-/// A file is hashed again each time its status changes but its size and time of modification do not
-/// (a rename, a link, permissions, or a time that was set back). After this many times it counts as
+/// Maximum number of times that a file is hashed again because only its status changed (by a
+/// rename, a link, permissions, or a time that was set back). After that the file counts as
 /// changed, so that hashing ends.
 const TOUCHES_MAX: u8 = 8;
 
@@ -32,7 +33,7 @@ const TOUCHES_MAX: u8 = 8;
 /// Bytes are hashed when they are read for the first time. Whenever a part of a file is read, the
 /// file is compared with its state at the walk: if size, time of modification or inode differ, the
 /// error names the file. If only the time of its status differs, the file's hashes are discarded,
-/// so that [`digest`](Self::digest) is of its present contents.
+/// so that [`digest`](Self::digest) is computed from its present contents.
 #[derive(Debug)]
 pub struct Source {
     manifest: Manifest,
@@ -55,8 +56,8 @@ struct Place {
 }
 
 impl Source {
-    /// Finds all that is below `paths`, and returns notices of what is left out.
-    /// Errors: a path that cannot be read or sent.
+    /// Finds all files below `paths`, and returns a notice for each path that is not sent. Errors:
+    /// a path that cannot be read or sent.
     pub fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Self, Vec<Notice>), FileError> {
         let (found, notices) = walk(paths, config)?;
         let mut by_path: HashMap<Vec<u8>, Place> = HashMap::new();
@@ -100,7 +101,7 @@ impl Source {
             let of = self.manifest.range(entry);
             let group = (at - of.start) / GROUP_BYTES;
             let whole = self.group(entry, group);
-            // Up to the end of the group, which may be beyond the extent.
+            // Ends at the end of the group, which may be beyond the extent.
             let part = at..end.min(whole.end);
             let (into, after) = std::mem::take(&mut rest).split_at_mut((part.end - at) as usize);
             let within = (at - whole.start) as usize;
@@ -144,15 +145,15 @@ impl Source {
     }
 
     /// BLAKE3 of a file's data without its holes (for a file without holes, what `b3sum` prints); 0
-    /// for an entry that is not a file. What was not read yet is read now: all that the receiver
-    /// had before and that was not [remembered](Self::remember).
-    /// Errors: a file that cannot be read or has changed.
+    /// for an entry that is not a file. Bytes that were not read yet are read now: the receiver had
+    /// them before, and their hashes were not [remembered](Self::remember). Errors: a file that
+    /// cannot be read or has changed.
     pub fn digest(&mut self, entry: usize) -> Result<[u8; 32], FileError> {
         if !matches!(self.manifest.entries().get(entry), Some(Entry { kind: Kind::File { .. }, .. })) {
             return Ok([0; 32]);
         }
         loop {
-            // A file that stayed open may have been replaced.
+            // Check the file by its path: a file that is kept open may have been replaced.
             if let Some(Place { path, .. }) = self.places.get(entry) {
                 let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
                     .map_err(|error| FileError::io(path, "found", error))?;
@@ -164,7 +165,7 @@ impl Source {
             let tree = self.tree(entry);
             if let Some(root) = tree.root() {
                 self.digests.insert(entry, root);
-                // Remembered hashes may have to be rewritten from the tree.
+                // Keep the tree if hashes are remembered: a rewrite of their journal reads it.
                 if self.remembered.is_none() {
                     self.trees.remove(&entry);
                 }
@@ -207,7 +208,7 @@ impl Source {
     /// Reads a group and hashes it.
     fn fetch_and_hash(&mut self, entry: usize, group: u64, out: &mut [u8]) -> Result<(), FileError> {
         let whole = self.group(entry, group);
-        // Again if the file's status changed meanwhile, at most `TOUCHES_MAX` times.
+        // Read again if the file's status changed meanwhile, at most `TOUCHES_MAX` times.
         while !self.fetch(entry, whole.clone(), out)? {}
         let value = self.tree(entry).insert_bytes(group, out);
         if let Some(remembered) = &mut self.remembered {
@@ -230,7 +231,7 @@ impl Source {
         })?;
         let mut is_steady = true;
         if let Some(before) = before {
-            // Nothing is read from a FIFO that replaced the file.
+            // Do not read from a FIFO that replaced the file.
             is_steady = compare(path, *state, before)?;
         }
         for piece in self.manifest.pieces(part.clone()) {

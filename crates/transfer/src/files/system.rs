@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Stat, chmodat, fstat, statat};
 use rustix::fs::{CWD, openat};
 use rustix::io::Errno;
 
-/// Flags to open a directory on a path. Linux does not require read permission for it.
+/// Flags to open a directory on a path. On Linux they require no read permission.
 pub(super) const PASSED: OFlags = {
     #[cfg(target_os = "linux")]
     let how = OFlags::PATH;
@@ -51,8 +51,8 @@ pub(super) fn sync(file: impl AsFd) -> Result<(), Errno> {
     rustix::fs::fsync(file)
 }
 
-/// Most files that are synced one by one. More files are synced together with their whole file
-/// system, where the system can do that (syncfs(2) of Linux).
+/// Maximum number of files that are synced one by one. More files are synced together with their
+/// whole file system, where the system can do that (syncfs(2) of Linux).
 pub(super) const SYNCED_ALONE_MAX: usize = if cfg!(target_os = "linux") { 32 } else { usize::MAX };
 
 /// Makes a whole file system durable.
@@ -85,8 +85,8 @@ pub(super) fn read_from_start_to_end(file: impl AsFd) {
     let _ = file;
 }
 
-/// Allocates space for a part of a file that has its final length already. `NOTSUP` if the file
-/// system or the system cannot: macOS allocates only after a file's end.
+/// Allocates space for a part of a file that has its final length already. Errors: `NOTSUP` if the
+/// file system or the operating system cannot do this; macOS can allocate only beyond a file's end.
 pub(super) fn allocate(file: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {
     #[cfg(target_os = "linux")]
     return rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), offset, length);
@@ -112,7 +112,7 @@ pub(super) fn rename_unless_there(
     }
 }
 
-/// Whether an opened directory lost its name, or another one has it.
+/// Whether the name of an opened directory was removed, or belongs to a different directory.
 pub(super) fn is_gone(directory: &OwnedFd, above: impl AsFd, name: &str) -> Result<bool, Errno> {
     let own = fstat(directory)?;
     match statat(above, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -122,22 +122,24 @@ pub(super) fn is_gone(directory: &OwnedFd, above: impl AsFd, name: &str) -> Resu
     }
 }
 
-/// Checks that it is a directory. If it `is_own`, gives its owner all permissions.
+/// Checks that `name` in `above` is a directory. If `is_own` is set, gives the owner all
+/// permissions on it.
 #[cfg(target_os = "linux")]
 pub(super) fn let_in(above: BorrowedFd<'_>, name: &[u8], is_own: bool) -> Result<(), Errno> {
     use std::os::fd::AsRawFd;
     let there = openat(above, name, PASSED, Mode::empty())?;
     let mode = fstat(&there)?.st_mode & 0o7777;
     if is_own && mode & 0o700 != 0o700 {
-        // By its descriptor, so that no link can come between; fchmod(2) refuses descriptors that
-        // are opened with O_PATH.
+        // Change the mode through the descriptor, so that a link cannot replace the directory
+        // first. Use its path in /proc, because fchmod(2) refuses descriptors opened with O_PATH.
         let by_descriptor = format!("/proc/self/fd/{}", there.as_raw_fd());
         chmodat(CWD, by_descriptor, Mode::from_raw_mode(mode | 0o700), AtFlags::empty())?;
     }
     Ok(())
 }
 
-/// As on Linux. A link that came between would get the permissions itself, not its target.
+/// Same as on Linux. If a link replaces the directory meanwhile, the link gets the permissions, not
+/// its target.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn let_in(above: BorrowedFd<'_>, name: &[u8], is_own: bool) -> Result<(), Errno> {
     let there = statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;

@@ -46,8 +46,8 @@ fn destination(root: &Path, manifest: &Manifest) -> Result<Destination, FileErro
     )
 }
 
-/// Sends what is missing of the first `packets` packets of 1000 bytes, in an order that depends on
-/// `seed`.
+/// Sends the missing ones among the first `packets` packets of 1000 bytes, in an order that depends
+/// on `seed`.
 fn send(source: &mut Source, destination: &mut Destination, seed: u64, packets: usize) {
     let bytes = source.manifest().bytes();
     let mut starts: Vec<u64> = (0..bytes.div_ceil(1000)).map(|packet| packet * 1000).collect();
@@ -72,7 +72,7 @@ fn make(root: &Path, name: &str, bytes: usize) -> PathBuf {
     path
 }
 
-/// Whether nothing of an unfinished transfer is left.
+/// Whether no directory of an unfinished transfer is left.
 fn is_clean(root: &TempDir) -> bool {
     fs::read_dir(root.path())
         .unwrap()

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use blake3::Hasher;
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 
-/// Bytes that are hashed at once: a subtree of 256 chunks. That is wide enough for any SIMD, and
-/// small enough to be in the processor's cache when it is read back.
+/// Bytes that are hashed at once: a subtree of 256 chunks. A group has enough chunks for any SIMD
+/// width, and is small enough to stay in the processor's cache until it is read back.
 pub const GROUP_BYTES: u64 = 256 << 10;
 
 /// The BLAKE3 tree of one file, built from groups of [`GROUP_BYTES`] in any order (its shape:
 /// BLAKE3 §2.1 and §5.1).
 ///
-/// Neighbours are merged as soon as both are there, so memory is in proportion to the holes, not to
-/// the file.
+/// Neighbours are merged as soon as both are added, so memory is proportional to the number of
+/// holes, not to the size of the file.
 ///
 /// ```
 /// use barograph_transfer::testkit::files::{GROUP_BYTES, Tree};

@@ -26,14 +26,14 @@ pub struct WalkConfig {
     /// Whether symbolic links are sent as links; otherwise they are left out with a notice. Links
     /// that the user named are followed.
     pub links: bool,
-    /// What is done with devices, FIFOs and sockets.
+    /// How devices, FIFOs and sockets are handled.
     pub special: Special,
     /// Whether the paths were resolved before: they are absolute and without links, so a link found
     /// in one now is an error.
     pub is_resolved: bool,
 }
 
-/// Handling of what is neither file, directory nor link.
+/// Handling of an entry that is not a file, a directory or a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Special {
     /// It is left out, with a notice.
@@ -43,7 +43,7 @@ pub enum Special {
     Refuse,
 }
 
-/// Something that was left out.
+/// An entry that was left out, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
@@ -110,8 +110,7 @@ impl Open {
     }
 }
 
-/// Finds all that is to be sent. At the receiver, a path of `paths` has the name of its last
-/// component.
+/// Finds all entries to send. At the receiver, each of `paths` has the name of its last component.
 ///
 /// The directories above the current path are open (`path::DEPTH_MAX` at most).
 pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>, Vec<Notice>), FileError> {
@@ -148,7 +147,8 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
             notices.push(Notice::Unfinished(one.at));
             continue;
         }
-        // Before the walk descends: a path that is too long is refused here, not at its end.
+        // Check the path before the walk descends, so that a path that is too long is refused at
+        // once, not after the walk.
         check_path(&one.path)?;
         let kind = match kind {
             FileType::Directory => {
@@ -156,7 +156,7 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
                 Kind::Directory
             }
             FileType::RegularFile => {
-                // An unreadable file is reported now, not after hours.
+                // Report an unreadable file now, not hours later when it is sent.
                 accessat(one.above(), &one.leaf, Access::READ_OK, AtFlags::empty())
                     .map_err(|error| FileError::io(at, "read", error))?;
                 let found = extents_of(&one, &stat, EXTENTS_MAX - extents)?;
@@ -243,7 +243,7 @@ fn extents_of(one: &Open, stat: &Stat, most: usize) -> Result<Option<Vec<Range<u
     while at < size {
         let start = match seek(&file, SeekFrom::Data(at)) {
             Ok(start) => start.min(size),
-            // Only a hole is left, up to the end.
+            // The rest of the file is a hole.
             Err(Errno::NXIO) => size,
             // The file system does not report holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),

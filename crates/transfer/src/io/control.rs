@@ -1,5 +1,5 @@
-//! The control connection, on which both ends agree, over TLS 1.3 (`docs/spec/transfer.md`, its
-//! second part): messages and their bytes.
+//! The control connection, over TLS 1.3, on which both ends agree on a transfer: its messages and
+//! their encoding (`docs/spec/transfer.md`, second part).
 //!
 //! ```text
 //! sender                              receiver
@@ -49,12 +49,13 @@ pub enum Message {
     Welcome {
         /// Name and version of the program, for people.
         software: String,
-        /// Most bytes of a manifest that the receiver reads.
+        /// Maximum size of a manifest that the receiver reads, in bytes.
         manifest_bytes_max: u64,
     },
     /// What the sender wants to send.
     Offer {
-        /// The same for the same files, so that a transfer can resume.
+        /// Identifier of the transfer. It is the same for the same files, so that a transfer can
+        /// resume.
         id: [u8; 16],
         /// The encoded manifest (see [`Manifest`](crate::files::Manifest)).
         manifest: Vec<u8>,
@@ -91,9 +92,9 @@ pub enum Message {
 pub enum Reason {
     /// The other end is not the expected one.
     NotAllowed,
-    /// Another version of the protocol, or another protocol.
+    /// The other end uses a different version of the protocol, or a different protocol.
     Protocol,
-    /// Too large, too many, or links.
+    /// The object is too large, there are too many entries, or links are not accepted.
     Quota,
     /// A file exists already.
     Exists,

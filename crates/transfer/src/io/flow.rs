@@ -45,7 +45,7 @@ pub trait Sink: Send {
     }
 }
 
-/// Why a flow ended early.
+/// Reason why a flow ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
@@ -55,7 +55,7 @@ pub enum FlowError {
     /// The other end breaks the protocol.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// No datagram arrived for this long; with the UDP port.
+    /// No datagram arrived for this time. The second field is the UDP port.
     #[error("no answer for {0:?}: does a firewall let UDP through to port {1}?")]
     Silent(Duration, u16),
     #[error(transparent)]
@@ -64,7 +64,7 @@ pub enum FlowError {
     Socket(#[from] std::io::Error),
 }
 
-/// State of a running flow for other threads, and their means to stop it.
+/// Shared state of a running flow: other threads read its progress here, and can stop it.
 #[derive(Debug, Default)]
 pub struct Watch {
     /// Set by other threads: the flow ends with [`FlowError::Stopped`] within 100 ms. A receiver
@@ -96,9 +96,9 @@ pub struct FlowProgress {
     pub rtt: Option<Duration>,
     /// What limits the sender at present.
     pub limit: Option<Limit>,
-    /// Bytes a second of the object that the receiver can read, if that is the limit.
+    /// Bytes of the object a second that the receiver can read, if its reading limits the rate.
     pub drain_bytes_s: u64,
-    /// CPU time of the loop's thread, with that of the loss classifier.
+    /// CPU time of the loop's thread, including the loss classifier.
     pub cpu: Duration,
     /// CPU time of the loss classifier in that thread.
     pub cpu_classifier: Duration,
@@ -108,8 +108,8 @@ pub struct FlowProgress {
     /// The same for the thread that reads and hashes what is sent; 0 if there is none, or if the
     /// kernel does not count.
     pub busy_reader: Duration,
-    /// Time for which the loop waited for that thread, because it could have sent bytes that were
-    /// not read yet.
+    /// Time for which the loop waited for the reading thread: it could have sent bytes, but they
+    /// were not read yet.
     pub lacked: Duration,
     /// Datagrams that did not open, or did not belong to the transfer.
     pub refused_datagrams: u64,

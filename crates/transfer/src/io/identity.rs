@@ -100,7 +100,7 @@ pub enum IdentityError {
     /// The other end has another certificate.
     #[error("the other end has the certificate {found}, and none that is trusted")]
     Untrusted { found: Fingerprint },
-    /// Others may read or write the file of a key; with its mode.
+    /// Other users may read or write the key file. The field has the file's mode.
     #[error("others may read or write {0} (mode {1:04o}), and it holds a private key: chmod 600 it")]
     Readable(String, u32),
     #[error("TLS cannot use it: {0}")]
@@ -166,7 +166,7 @@ impl Identity {
                 let (certificate, key) = make()?;
                 let pem = certificate.pem() + &key.serialize_pem();
                 match create(path, pem.as_bytes()) {
-                    // Another process was quicker: both use the same file.
+                    // A different process created the file first: both use that file.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                     made => made.map_err(file)?,
                 }
@@ -205,7 +205,8 @@ impl Identity {
 
 fn make() -> Result<(rcgen::Certificate, rcgen::KeyPair), rcgen::Error> {
     let key = rcgen::KeyPair::generate()?;
-    // Nothing about the machine: peers without a token see it.
+    // The certificate contains nothing about the machine, because peers without a token can read
+    // it.
     let mut params = rcgen::CertificateParams::new(vec!["barograph.invalid".to_owned()])?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(rcgen::DnType::CommonName, "barograph");

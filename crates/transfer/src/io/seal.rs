@@ -41,8 +41,8 @@ impl Suite {
         }
     }
 
-    /// Its algorithm, its name in keys, and how many datagrams may fail to open (RFC 9001 §6.6: the
-    /// integrity limit).
+    /// The suite's algorithm, its name for key derivation, and the number of datagrams that may
+    /// fail to open (RFC 9001 §6.6: the integrity limit).
     fn parts(self) -> Option<(&'static ring::aead::Algorithm, &'static [u8], u64)> {
         match self {
             Self::Clear => None,
@@ -147,9 +147,9 @@ impl Opener {
     /// sealed.
     ///
     /// Keys are made, and kept, only for the epoch of the highest number that opened and for its
-    /// two neighbours. So forged numbers in headers cost at most two keys for each epoch that is
-    /// reached. If a sender skips two epochs, 2^24 packets of which none arrived, nothing that it
-    /// sends opens any more.
+    /// two neighbours. So forged numbers in headers cause at most two key derivations for each
+    /// epoch. If no packet of a whole epoch arrives (2^23 consecutive packets), no later packet of
+    /// that sender opens.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Option<(Header, &'a mut [u8])> {
         let (header, _) = Header::decode(datagram).ok()?;
         let (head, body) = datagram.split_at_mut_checked(HEADER_BYTES)?;

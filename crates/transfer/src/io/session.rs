@@ -3,8 +3,9 @@
 //! Each end has one thread that always reads the control connection, and others for the flow and
 //! the files. So neither a slow disk nor a slow peer delays a message.
 //!
-//! An interrupted transfer resumes when it is started again, at either end. The sender identifies
-//! it by what it sends; the receiver keeps it under that identifier and the sender's certificate.
+//! An interrupted transfer resumes when either end is started again. The sender computes the
+//! transfer's identifier from the files. The receiver stores the partial files by this identifier
+//! and the sender's certificate.
 
 mod contended;
 mod disk;
@@ -39,10 +40,10 @@ pub struct SendConfig {
     pub walk: WalkConfig,
     /// Receiver of the transfer.
     pub to: To,
-    /// Other receivers with the same directory, on storage that they share with the first. The rest
-    /// is sent to the next of all these receivers if one cannot be reached, dies, is stopped, or
-    /// its host loses packets for ten seconds. All are authenticated in the same way, by receiver
-    /// addresses or otherwise.
+    /// Other receivers with the same directory, on storage that they share with the first. If a
+    /// receiver cannot be reached, dies or is stopped, or if its host loses packets for ten
+    /// seconds, the rest is sent to the next receiver. All are authenticated in the same way, by
+    /// receiver addresses or otherwise.
     pub others: Vec<To>,
     /// Certificate for receivers that request one.
     pub identity: Option<Identity>,
@@ -54,10 +55,10 @@ pub struct SendConfig {
     pub classify_losses: bool,
     /// Whether datagrams are sent without a seal, if the receiver agrees.
     pub clear: bool,
-    /// Most bytes of an IP packet; otherwise what the route accepts, up to 9000.
+    /// Maximum size of an IP packet, in bytes; `None` means what the route accepts, up to 9000.
     pub mtu: Option<usize>,
-    /// A directory of the sender's own, for hashes while a transfer is unfinished, so that the next
-    /// try reads no file twice.
+    /// Directory in which the sender keeps hashes of an unfinished transfer, so that the next try
+    /// need not read those files again.
     pub memory: Option<PathBuf>,
     /// Whether to use the sockets that all systems have ([`Socket::bind_portable`]).
     #[doc(hidden)]
@@ -110,7 +111,7 @@ impl To {
     }
 }
 
-/// Something that happens during a transfer.
+/// An event during a transfer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -129,15 +130,15 @@ pub enum Event {
         files: u64,
         /// Length of the object, in bytes.
         bytes: u64,
-        /// Bytes of it that the receiver has from earlier sessions.
+        /// Bytes of the object that the receiver has from earlier sessions.
         held_bytes: u64,
     },
     /// Progress of the flow, about ten times a second.
     Progress(FlowProgress),
-    /// The rest is sent to another of the [receivers](SendConfig::others), with a new connection
-    /// and a new start.
+    /// The rest is sent to a different one of the [receivers](SendConfig::others), over a new
+    /// connection and with new events from the start.
     Elsewhere {
-        /// Why it ended with the receiver before.
+        /// Why the session with the previous receiver ended.
         why: SessionError,
         /// Host of the next receiver.
         host: String,
@@ -152,13 +153,13 @@ pub enum Event {
 /// Result of a finished transfer.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The other end; of several receivers, the last.
+    /// Address of the other end; the last one if there were several receivers.
     pub peer: SocketAddr,
     /// Number of files in the transfer.
     pub files: u64,
     /// Length of the object, in bytes.
     pub bytes: u64,
-    /// Bytes of it that the receiver had before.
+    /// Bytes of the object that the receiver had before.
     pub held_bytes: u64,
     /// Time from the first datagram to the last acknowledgement, without the time between two
     /// receivers.
@@ -174,10 +175,11 @@ pub struct Summary {
 /// thread.
 ///
 /// # Errors
-/// The reason why it ended early. The receiver keeps what it received, and the same call resumes.
+/// The reason why the transfer ended early. The receiver keeps what it received, and the same call
+/// resumes.
 ///
-/// `stop` ends it with [`FlowError::Stopped`](super::flow::FlowError::Stopped), within a second
-/// unless a disk is busy for longer.
+/// `stop` ends the call with [`FlowError::Stopped`](super::flow::FlowError::Stopped), within a
+/// second unless a disk is busy for longer.
 pub fn send(
     config: SendConfig,
     stop: &AtomicBool,
@@ -198,8 +200,8 @@ fn headers_bytes(peer: SocketAddr) -> u32 {
     if peer.ip().to_canonical().is_ipv4() { 28 } else { 48 }
 }
 
-/// 8 MiB hold what arrives at 10 Gbit/s while a thread is not scheduled for 6 ms; systems usually
-/// give less.
+/// Options of all sockets of a session. The buffer of 8 MiB is enough for 6 ms at 10 Gbit/s, in
+/// which a thread may not be scheduled; systems usually give less.
 const SOCKET: SocketConfig = SocketConfig { buffer_bytes: 8 << 20, trains: true, ecn: true };
 
 fn bind(at: SocketAddr, config: SocketConfig, portable: bool) -> io::Result<Socket> {

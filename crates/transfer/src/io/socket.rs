@@ -63,9 +63,10 @@ pub struct SocketConfig {
 /// What the socket can do on this system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// Most datagrams of a train; 1 if they are sent one by one.
+    /// Maximum number of datagrams in a train; 1 if they are sent one by one.
     pub train_max: usize,
-    /// Most bytes of a train that is not cut. Longer trains are cut, so only a planner needs this.
+    /// Maximum size of a train that is sent in one call, in bytes. [`Socket::send`] cuts longer
+    /// trains, so callers need this only to choose lengths.
     pub train_bytes_max: usize,
     /// Whether trains are received as trains.
     pub receives_trains: bool,
@@ -79,7 +80,7 @@ pub struct Abilities {
     pub receive_buffer_bytes: usize,
 }
 
-/// Counters of what passed without an error.
+/// Counters of temporary errors and of dropped datagrams, which are not returned as errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Errors that pass, in both directions.
@@ -106,7 +107,7 @@ pub struct Socket {
     way: Way,
 }
 
-/// The system calls with which it sends and receives.
+/// The kind of system calls with which a socket sends and receives.
 #[derive(Debug)]
 enum Way {
     #[cfg(target_os = "linux")]
@@ -129,10 +130,9 @@ impl Socket {
         Self::bind_portable(at, config)
     }
 
-    /// Like [`Self::bind`], with the calls that all Unix systems have, and systems other than Linux
-    /// have no others: drops are not counted, and the path's limit for datagrams is not known
-    /// before they are tried.
-    /// Errors: those of [`Self::bind`].
+    /// Like [`Self::bind`], but uses only the calls that all Unix systems have; [`Self::bind`] does
+    /// the same on systems other than Linux. Drops are not counted, and the path's limit for
+    /// datagrams is not known before datagrams are sent. Errors: those of [`Self::bind`].
     pub fn bind_portable(at: SocketAddr, config: SocketConfig) -> io::Result<Self> {
         let (inner, portable, abilities) = portable::Portable::bind(at, config)?;
         Ok(Self::new(inner, at, abilities, Way::Portable(portable)))
@@ -163,31 +163,30 @@ impl Socket {
         Ok(())
     }
 
-    /// Address that it is bound to.
+    /// Local address to which the socket is bound.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let address = self.inner.local_addr()?.as_socket();
         address.ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
     }
 
-    /// Address that it is connected to.
+    /// Peer's address if the socket is connected.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.peer
     }
 
-    /// What it can do on this system. This may become less while it sends: see
+    /// Abilities of the socket on this system. They may decrease while the socket sends: see
     /// [`Abilities::train_max`].
     pub fn abilities(&self) -> Abilities {
         self.abilities
     }
 
-    /// Counters of what passed so far.
+    /// Counters of temporary errors and of dropped datagrams so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Most bytes of a datagram (UDP's payload) that the route to the peer accepts, as far as the
-    /// system knows.
-    /// Errors: `NotConnected` unless it is connected.
+    /// Maximum size of a datagram (UDP's payload), in bytes, that the route to the peer accepts, as
+    /// far as the system knows. Errors: `NotConnected` unless it is connected.
     pub fn datagram_bytes_max(&self) -> io::Result<usize> {
         let peer = self.peer.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
         match &self.way {
@@ -200,11 +199,10 @@ impl Socket {
     /// Sends as many trains as there is room for; returns how many. `to` is `None` for a connected
     /// socket. Trains may have any length: those that are too long for the kernel are cut.
     ///
-    /// If the room ends within a train, this train does not count. If the next call begins with the
-    /// same train, it continues where it ended.
-    /// Errors: `WouldBlock` if there is no room for any; [`is_too_large`] if the datagrams of the
-    /// first train are. If the path refuses trains, their datagrams are sent one by one from then
-    /// on.
+    /// If only a part of a train is sent, that train is not counted. If the next call begins with
+    /// the same train, the rest of the train is sent. Errors: `WouldBlock` if there is no room for
+    /// any train; an error for which [`is_too_large`] is true if the datagrams of the first train
+    /// are too long. If the path refuses trains, their datagrams are sent one by one from then on.
     pub fn send(&mut self, trains: &[Train<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
         let (inner, abilities, counts) = (&self.inner, &mut self.abilities, &mut self.counts);
         match &self.way {
@@ -242,9 +240,10 @@ impl Socket {
         }
     }
 
-    /// Waits until there is something to receive, or with `also_room` room to send, or until
-    /// `for_at_most` has passed (resolution: microseconds). It may return early, and does after a
-    /// day. Off Linux an arrival does not end a wait of less than a millisecond.
+    /// Waits until a datagram can be received, or (if `also_room` is set) sent, or until
+    /// `for_at_most` has passed (resolution: microseconds). The call may return early, and returns
+    /// after a day at the latest. On systems other than Linux, an arrival does not end a wait of
+    /// less than a millisecond.
     pub fn wait(&self, also_room: bool, for_at_most: Duration) -> io::Result<()> {
         let room = if also_room { PollFlags::POLLOUT } else { PollFlags::empty() };
         let mut polled = [PollFd::new(self.inner.as_fd(), PollFlags::POLLIN | room)];
@@ -281,7 +280,7 @@ pub fn is_too_large(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EMSGSIZE as i32)
 }
 
-/// Whether an error is of the path or of an earlier datagram, and so passes.
+/// Whether an error concerns the path or an earlier datagram, so that it is temporary.
 fn passes(error: Errno) -> bool {
     matches!(
         error,

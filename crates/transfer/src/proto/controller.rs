@@ -52,7 +52,7 @@ pub trait Controller: Debug + Send {
     }
 }
 
-/// What the sender learned from one feedback.
+/// Measurements and counts from one feedback.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FeedbackSample<'a> {
     pub rtt: Rtt,

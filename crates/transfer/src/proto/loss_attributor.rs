@@ -1,4 +1,4 @@
-//! Loss classification beside a transfer: which losses were the network's.
+//! Loss classification beside a transfer: which losses the network caused.
 
 mod window;
 
@@ -13,15 +13,15 @@ use crate::proto::wire::Evidence;
 /// Classifies losses by cause.
 ///
 /// Packets are counted by index: the number of packets sent before. If the receiver has a drop
-/// counter, a loss is classified at once: as the network's if the counter did not rise over it, and
-/// as the host's if it rose and the receiver is believed. Other losses wait half to one round trip,
-/// until a pattern is visible, and are judged in the window of the last
+/// counter, a loss is classified at once: as a network loss if the counter did not rise over the
+/// gap, and as a host loss if it rose and the receiver's claims are trusted. Other losses wait half
+/// to one round trip, until a pattern is visible, and are judged in the window of the last
 /// [`LossAttributor::WINDOW_PACKETS`] packets. Packets that arrive by then are not reported as
 /// lost.
 ///
-/// Judging a window takes 4 to 40 µs, depending on the number of runs. It happens once a round
-/// trip, or once a window if a round trip has more packets than that, and never without losses.
-/// Nothing is allocated once the window has had its largest number of runs.
+/// Judging a window takes 4 to 40 µs, depending on the number of runs. A window is judged once a
+/// round trip, or more often if a round trip has more packets than a window, and never without
+/// losses. Nothing is allocated once the window has had its largest number of runs.
 #[derive(Clone, Debug)]
 pub struct LossAttributor {
     classifier: Classifier,
@@ -94,8 +94,8 @@ impl LossAttributor {
         }
     }
 
-    /// Adds a run of packets that was declared lost. Packets before it are settled, and it is not
-    /// below any earlier run.
+    /// Adds a run of packets that was declared lost. All packets before the run must be settled,
+    /// and runs must be added in ascending order.
     ///
     /// Causes that are known now are appended to `attributed`.
     pub fn lose(
@@ -105,7 +105,7 @@ impl LossAttributor {
         attributed: &mut Vec<AttributedLoss>,
     ) {
         if self.waits_from.is_some_and(|index| index + Self::WINDOW_PACKETS < missing.index) {
-            // Otherwise it would leave the window without a cause.
+            // Judge now: otherwise the waiting loss would leave the window without a cause.
             self.look(context, missing.index, attributed);
         }
         self.window.trim(missing.index.saturating_sub(Self::WINDOW_PACKETS), attributed);

@@ -62,8 +62,8 @@ impl Pacer {
         self.is_open
     }
 
-    /// Takes the bytes of a sent packet from the bucket. A packet that did not wait for its turn,
-    /// such as a probe, borrows from the next.
+    /// Takes the bytes of a sent packet from the bucket. A packet that was sent without waiting,
+    /// such as a probe, delays the next packet.
     pub(crate) fn spend(&mut self, bytes: u64) {
         if self.rate < f64::INFINITY {
             self.tokens = (self.tokens - bytes as f64).max(-self.burst());
@@ -78,9 +78,9 @@ impl Pacer {
         Duration::from_nanos(self.at_ns.saturating_add((wait_s * 1e9).ceil() as u64))
     }
 
-    /// Most packets in one burst, if the window does not limit.
+    /// Maximum number of packets in one burst, if the window does not limit the burst.
     pub(crate) fn burst_packets(&self) -> u32 {
-        // Without a limit of the rate: the segments of one system call.
+        // With an infinite rate, a burst has as many bytes as one system call accepts.
         let bytes = if self.rate < f64::INFINITY { self.burst() } else { SEGMENTS_BYTES };
         ((bytes / self.packet).ceil() as u32).max(1)
     }
@@ -110,14 +110,15 @@ impl Pacer {
     }
 }
 
-/// Half a burst. A burst of 0.25 ms is short beside any queue that is measured in milliseconds.
+/// Duration of a quantum, half of the longest burst. A burst of 0.25 ms is short beside any queue
+/// that is measured in milliseconds.
 const QUANTUM_S: f64 = 0.125e-3;
-/// Bytes that UDP_SEGMENT accepts in one call. Above 4 Gbit/s a quantum is this.
+/// Bytes that UDP_SEGMENT accepts in one call. Above 4 Gbit/s a quantum has this size.
 const SEGMENTS_BYTES: f64 = 65_536.0;
 /// Longest time between packets (s), so that a stopped sender notices when the path works again.
 /// RFC 5348 §4.3 allows 64 s (t_mbi), for a protocol that does not end.
 pub(crate) const INTERVAL_MAX_S: f64 = 4.0;
-/// Times are whole nanoseconds, so that tokens are rounded.
+/// Tolerance of comparisons of tokens, which are rounded because times are whole nanoseconds.
 const TOLERANCE_BYTES: f64 = 1e-3;
 
 #[cfg(test)]

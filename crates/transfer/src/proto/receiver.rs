@@ -25,7 +25,7 @@ use schedule::Schedule;
 /// Configuration of a [`Receiver`].
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverConfig {
-    /// Most bytes of a feedback datagram, without header and seal. Less than
+    /// Maximum size of a feedback datagram in bytes, without header and seal. Less than
     /// [`Feedback::BYTES_MIN`] counts as that.
     pub feedback_bytes_max: usize,
 }
@@ -128,7 +128,7 @@ pub struct Receiver {
     round: Option<Round>,
 }
 
-/// What a packet shows of the gap before or after it.
+/// Evidence that a packet provides about the gap before or after it.
 #[derive(Clone, Copy, Debug)]
 struct GapContext {
     drops: Option<u32>,
@@ -196,8 +196,8 @@ impl Receiver {
         let was_complete = self.held.is_complete();
         let fresh = self.take(number, place, arrival);
         let opens_gap = fresh.is_ok() && place == Place::Ahead;
-        // This includes packets refused for lack of room: the sender must learn what came, to raise
-        // the floor.
+        // Also report packets that were refused for lack of memory: the sender needs the report to
+        // raise the floor.
         self.schedule.on_packet(at, opens_gap);
         let fresh = fresh?;
         if !was_complete && self.held.is_complete() {

@@ -22,13 +22,12 @@ impl Default for Rtt {
 }
 
 impl Rtt {
-    /// Adds a sample: `elapsed` from sending to feedback, of which the peer claims to have held the
-    /// feedback for `held`.
+    /// Adds a sample: `elapsed` from sending to feedback, during which the peer, by its own claim,
+    /// waited for `held` before it sent the feedback.
     ///
     /// `held` is subtracted only if the result is not below the least round-trip time (RFC 9002
-    /// §5.3). The least one is taken of unadjusted samples, so a peer cannot make the path shorter
-    /// than it is. At most a round trip or 5 ms is subtracted, so a peer cannot hide a longer
-    /// queue.
+    /// §5.3). The least round-trip time is computed from unadjusted samples, so false claims cannot
+    /// lower it. At most a round trip or 5 ms is subtracted, so a peer cannot hide a longer queue.
     pub fn add(&mut self, elapsed: Duration, held: Duration) {
         let Some(_) = self.latest else {
             // RFC 9002 §5.3: the first sample sets all fields. It is not adjusted: there is no

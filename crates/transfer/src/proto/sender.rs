@@ -38,8 +38,8 @@ pub struct SenderConfig {
     pub payload_bytes: u32,
     /// Bytes that headers, seal, UDP and IP add to a packet.
     pub overhead_bytes: u32,
-    /// Seed of the packet numbers that are skipped. A receiver that acknowledges one of them lies,
-    /// so the seed must stay secret.
+    /// Seed of the packet numbers that are skipped. An acknowledgement of a skipped number proves a
+    /// false report, so the seed must stay secret.
     pub seed: u64,
     /// Whether losses are classified; if not, all count as network losses.
     pub classify_losses: bool,
@@ -137,8 +137,8 @@ struct Untold {
 }
 
 impl Sender {
-    /// Most packets that are kept, 80 bytes each: those in flight, and later ones that were
-    /// acknowledged or recently declared lost.
+    /// Maximum number of packets that are kept, 80 bytes each: those in flight, and later ones that
+    /// were acknowledged or recently declared lost.
     pub const PACKETS_MAX: usize = PACKETS_MAX;
 
     /// Creates a sender of an object of `object_bytes`, of which the receiver has `held` already.
@@ -273,7 +273,7 @@ impl Sender {
             return self.probe(now);
         }
         if !self.object.has_some() || self.book.is_full() {
-            // The path could carry more than there is to send, or than fits this memory.
+            // Nothing is left to send, or the memory is full: the path is not the limit.
             self.hold_back();
             return None;
         }
@@ -474,7 +474,7 @@ impl Sender {
         Packet { number, sent_us: micros(now), range, note: self.note(now) }
     }
 
-    /// The note of this packet, if one is due: at least twice a round trip.
+    /// The note of this packet, if one is due: a note is sent about twice in each round trip.
     fn note(&mut self, now: Duration) -> Option<Note> {
         self.timers.is_note_due(now, &self.rtt).then(|| {
             self.timers.noted(now);

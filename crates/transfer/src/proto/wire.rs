@@ -69,8 +69,8 @@ pub enum WireError {
     /// An integer takes more bytes than it needs.
     #[error("{0} is not written in its shortest form")]
     NotShortest(&'static str),
-    /// A run without received packets is not the first, or one without missing packets is not the
-    /// last.
+    /// A run other than the first has no received packets, or a run other than the last has no
+    /// missing packets.
     #[error("run {0} is empty")]
     EmptyRun(usize),
 }
@@ -143,7 +143,7 @@ pub struct DataHead {
     pub sent_us: u32,
     /// Offset of its bytes in the object.
     pub offset: u64,
-    /// Sent from time to time, at least once a round trip.
+    /// The sender's note; some packets have one, at least one in each round trip.
     pub note: Option<Note>,
 }
 

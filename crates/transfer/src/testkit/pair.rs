@@ -129,7 +129,7 @@ pub struct Flow<T> {
 pub struct Flight<T> {
     /// Configuration and both ends.
     pub flow: Flow<T>,
-    /// When the sender learned that all bytes came.
+    /// When the sender received the acknowledgement of the last bytes.
     pub done: Option<Duration>,
     /// The breach of the protocol that ended it.
     pub violation: Option<Violation>,

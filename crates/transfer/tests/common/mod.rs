@@ -128,8 +128,8 @@ pub struct Counter {
     due: Option<Duration>,
     pending: Vec<Feedback>,
     pub runs_max: usize,
-    /// What it claims of every gap: whether the host dropped packets. With `None` it reports what
-    /// it knows.
+    /// The claim that it makes about every gap: whether the host dropped packets. With `None` it
+    /// reports the true evidence.
     pub claims: Option<bool>,
 }
 

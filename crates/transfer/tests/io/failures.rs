@@ -204,7 +204,8 @@ fn feedback_that_the_way_back_does_not_take_is_sent_shorter() {
     let mut to = None;
     let (_outflow, mut inflow) = World::new(1 << 20, &sink).ends(|address| *to.insert(address));
     let to = to.unwrap();
-    // Longer than any path accepts, and with as many gaps as fill it.
+    // Allow feedback that is longer than any path accepts, and send so many gaps that feedback
+    // reaches this length.
     let config = ReceiverConfig { feedback_bytes_max: 200_000 };
     inflow.receiver = Receiver::new(config, 1 << 20, rangemap::RangeSet::new()).unwrap();
     let (came, watch) = receive(inflow);

@@ -13,7 +13,7 @@ fn forged(secret: &[u8; 32], transfer: u32, kind: Kind, number: u64) -> Vec<u8> 
     forged_at(0, secret, transfer, kind, number)
 }
 
-/// The same at an offset of the object.
+/// A data packet with wrong bytes at `offset` of the object.
 fn forged_at(offset: u64, secret: &[u8; 32], transfer: u32, kind: Kind, number: u64) -> Vec<u8> {
     let mut sealer = Sealer::new(Suite::fastest(), secret);
     let mut datagram = Header { kind, transfer, number }.encode().to_vec();

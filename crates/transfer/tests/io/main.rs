@@ -75,7 +75,7 @@ fn an_empty_object_is_there_at_once() {
 fn the_last_bytes_of_the_longest_object_arrive() {
     let sink = Checked::default();
     let bytes = (1 << 62) - 1;
-    // There are holes before them, too.
+    // There are holes before the last bytes, too.
     let held = [0..bytes - 3_000_000, bytes - 2_000_000..bytes - 1_500_000, bytes - 700..bytes - 1];
     let world = World { held: held.into_iter().collect(), ..World::new(bytes, &sink) };
     arrives(world, &sink, None);

@@ -165,7 +165,7 @@ pub(crate) struct Harm {
     pub(crate) doubled: f64,
     pub(crate) flipped: f64,
     pub(crate) cut: f64,
-    /// Most bytes of a datagram: longer ones are dropped silently. 0 means no limit.
+    /// Maximum size of a datagram, in bytes: longer ones are dropped silently. 0 means no limit.
     pub(crate) longest: usize,
 }
 
@@ -186,7 +186,7 @@ impl Relay {
         Self { address, stop, thread: Some(thread) }
     }
 
-    /// Ends it; returns how many datagrams were changed or doubled.
+    /// Ends the relay; returns how many datagrams were changed or doubled.
     pub(crate) fn end(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()

@@ -1,8 +1,8 @@
 //! Figures that the controller reaches, with their bounds.
 //!
 //! Constants were chosen on seeds 1 to 5 and checked on 11 to 13. What a flow may keep in a
-//! standing queue was chosen on seeds 11 to 15 and 41 to 45 of the lab's paths. The seeds here are
-//! others.
+//! standing queue was chosen on seeds 11 to 15 and 41 to 45 of the lab's paths. The tests use
+//! different seeds.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) fn random_loss(seed: u64) -> Vec<Figure> {
                 0.85,
             ));
             if rtt == 20 && loss == 0.0 {
-                // What a probe leaves in the queue is its own, so it is no reason to yield.
+                // A queue that comes from this sender's own probe is no reason to yield.
                 let least = (2..=58).map(|half| f64::from(half) / 2.0);
                 let least = least.map(|from| run.share(&path, 0, from, from + 0.5)).fold(1.0, f64::min);
                 figures.push(at_least(
@@ -158,8 +158,8 @@ pub(crate) fn changes(seed: u64) -> Vec<Figure> {
         let path = Path { changes, ..Path::new(100, rtt, seed) };
         let run = Run::new(&path).ours(0.0).go(45.0);
         let rtts = |seconds: f64| seconds * 1000.0 / rtt as f64;
-        // The queue of the higher rate is gone when it stays below a quarter of the new product,
-        // which a probe leaves, for half a second.
+        // The queue from the higher rate counts as drained when the queue stays below a quarter of
+        // the new product for half a second; a probe leaves as much.
         let limit = path.product_bytes() / 8.0;
         let calm = (0..1400)
             .find(|&at| run.backlog[1500 + at..1550 + at].iter().all(|&bytes| (bytes as f64) < limit));
@@ -228,8 +228,8 @@ pub(crate) fn nuisances(seed: u64) -> Vec<Figure> {
             share,
             0.85,
         ));
-        // Packets keep their order, so a delay that varies by 5 ms lies 15 ms above the least. At
-        // 20 ms that looks like a queue.
+        // Packets keep their order, so a delay that varies by 5 ms lies 15 ms above the least. At a
+        // round trip of 20 ms the controller treats this delay as a queue.
         for (jitter_ms, least) in [(1, 0.85), (5, if rtt == 20 { 0.5 } else { 0.85 })] {
             let jitter = Jitter::Normal { deviation: Duration::from_millis(jitter_ms) };
             let jittery = Path { jitter, loss: 0.01, ..path.clone() };

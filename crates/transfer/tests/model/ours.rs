@@ -10,7 +10,7 @@ use barograph_transfer::testkit::controller::model::Model;
 
 pub(crate) const PACKET: u32 = 1500;
 
-/// Packets after a gap at which it counts as lost.
+/// Number of packets after a gap from which the gap counts as lost.
 const REORDER: u64 = 3;
 
 #[derive(Clone, Copy)]
@@ -194,7 +194,7 @@ impl Ours {
             packet_bytes: PACKET,
         };
         self.controller.on_feedback(now, &seen);
-        // A new rate applies from the last burst on.
+        // Schedule the next burst at most one interval of the new rate from now.
         let gap = f64::from(self.burst_packets * PACKET) / self.controller.rate_bytes_s();
         self.next_send = self.next_send.min(now + Duration::from_secs_f64(gap.min(60.0)));
     }

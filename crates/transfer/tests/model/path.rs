@@ -119,7 +119,8 @@ impl Bottleneck {
         let queue = self.path.spec().queue;
         self.path.rate_bps = rate_bps;
         self.link = Link::new(LinkSpec { queue, ..self.path.spec() }).unwrap();
-        // What waited keeps waiting: an idle link takes a packet of any size.
+        // Put the waiting bytes into the new link as one packet: an idle link accepts a packet of
+        // any size.
         if waiting > 0 {
             let _ = self.link.carry(now, waiting as usize);
         }

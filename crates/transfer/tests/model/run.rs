@@ -124,7 +124,7 @@ impl Run {
                 }
             }
             Event::Send(flow) => {
-                // Feedback may have changed the time.
+                // Feedback may have changed the time of the next send: ignore an outdated event.
                 if self.due[flow] == Some(now) {
                     self.due[flow] = None;
                     self.send(now, flow);

@@ -158,7 +158,7 @@ fn a_sender_that_vanishes_or_falls_silent_is_not_waited_for() {
     assert!(matches!(&ended, Err(SessionError::Lost(ControlError::Late { .. }))), "{ended:?}");
 }
 
-/// Takes hours to read, as data or as a hole.
+/// Size of a sparse file that takes hours to read, as data or as a hole.
 const SPARSE_BYTES: u64 = 4 << 40;
 
 /// A receiver that compares the file that it has, which is one hole, with a file of these extents;
@@ -169,7 +169,7 @@ fn comparing(
     let into = tempdir().unwrap();
     fs::File::create(into.path().join("file")).unwrap().set_len(SPARSE_BYTES).unwrap();
     let (verifying, verifies) = mpsc::channel();
-    // Not joined if the test fails: it may read for hours.
+    // Do not join the host's thread if the test fails: the thread may read for hours.
     let served = ManuallyDrop::new(Served::watched(config(into.path()), false, move |event| {
         if matches!(event, Event::Verifying) {
             verifying.send(()).unwrap();

@@ -81,7 +81,7 @@ impl Served {
         self.ends.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// Waits for its end, after one transfer (`once`) or after [`Served::stop`].
+    /// Waits for the host's end, after one transfer (`once`) or after [`Served::stop`].
     pub(crate) fn join(mut self) {
         let thread = self.thread.take().unwrap();
         thread.join().unwrap().unwrap();

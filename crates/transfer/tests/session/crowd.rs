@@ -35,7 +35,7 @@ fn the_same_transfer_twice_at_once_is_busy_and_so_is_one_too_many() {
         let (begun, begins) = channel();
         let (stop, to) = (std::sync::atomic::AtomicBool::new(false), served.to());
         std::thread::scope(|scope| {
-            // At 100 kB/s it lasts until it is stopped.
+            // At 100 kB/s the transfer runs until it is stopped.
             let slowly =
                 SendConfig { controller: Kind::Fixed, rate_bytes_s: Some(1e5), ..to_send(&path, to.clone()) };
             scope.spawn(|| {

@@ -98,7 +98,8 @@ fn what_another_would_refuse_as_well_ends_it() {
     assert_eq!(fs::read(into.path().join("file")).unwrap(), b"old");
 }
 
-/// Like another host, which does not see a lock of the directory: it sees that of the file in it.
+/// Simulates a different host, which does not see the lock of the directory, but sees the lock of
+/// the file in it.
 #[test]
 fn the_lock_of_a_file_alone_keeps_others_out() {
     use rustix::fs::{FlockOperation, flock};

@@ -246,7 +246,7 @@ fn buffers_are_told_as_they_are() {
     let (small, _) = bound(loopbacks()[0], SocketConfig { buffer_bytes: 10_000, ..CONFIG });
     let (large, _) = bound(loopbacks()[0], SocketConfig { buffer_bytes: 100_000, ..CONFIG });
     assert_eq!([small, large].map(|socket| socket.abilities().receive_buffer_bytes), [20_000, 200_000]);
-    // More than any system gives: it is bound all the same.
+    // The buffer is larger than any system gives, but binding succeeds.
     let (huge, _) = bound(loopbacks()[0], SocketConfig { buffer_bytes: usize::MAX, ..CONFIG });
     assert!(huge.abilities().receive_buffer_bytes >= 200_000);
 }

@@ -79,7 +79,8 @@ fn marks_of_ipv4_are_seen_by_both_families() {
     assert_eq!(arrived(&mut to, 6)[0].is_marked, Some(true));
 }
 
-/// ECT(0) in both families and from IPv6 to IPv4, and none if it is off.
+/// Tests that packets carry ECT(0) in both families and from IPv6 to IPv4, and no mark if ECN is
+/// off.
 #[test]
 fn packets_can_be_marked() {
     let v4: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();

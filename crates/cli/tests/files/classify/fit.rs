@@ -103,7 +103,7 @@ fn what_nothing_can_be_learned_from_is_named() {
     }
 }
 
-/// The script makes the shipped models from the open signatures.
+/// The script makes from the open signatures exactly the models that are shipped.
 #[test]
 fn the_shipped_models_are_made_by_the_script() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -129,7 +129,7 @@ fn the_shipped_models_are_made_by_the_script() {
 fn the_order_of_files_changes_no_digit() {
     let folder = tempfile::tempdir().unwrap();
     let all = labelled(false);
-    // Every ninth window of three.
+    // Three files, each with every ninth window, from a different first window.
     let files: Vec<String> = (0..3)
         .map(|part| {
             let path = folder.path().join(format!("part{part}"));
@@ -155,12 +155,12 @@ fn the_order_of_files_changes_no_digit() {
 fn kinds_and_lengths_are_chosen_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    // A fifth of them is enough, and quick.
+    // A fifth of the windows is enough, and makes the test quick.
     let made: String = labelled(false).lines().step_by(5).map(|line| format!("{line}\n")).collect();
     let random = made.replace("kind=made", "kind=random");
     fs::write(path("random"), &random).unwrap();
     fs::write(path("both"), made.replace("run=r", "run=m") + &random).unwrap();
-    // A length with too few windows.
+    // This file has too few windows of its length to fit a model.
     let long = |cause: &str| format!("9000,90\tcause={cause}\tkind=random\trun=l{cause}\n");
     fs::write(path("long"), format!("# window 20000\n{}{}", long("cpu"), long("network"))).unwrap();
     let fit = |arguments: &[&str]| {
@@ -208,7 +208,7 @@ fn a_model_that_is_there_stays_until_the_new_one_is_whole() {
             error.contains("too few windows with losses of the ") && error.contains(" are needed"),
             "{error}"
         );
-        // Plain words, no names from the code.
+        // The message must not contain names from the code.
         assert!(!["Host", "FitError", "Cause", "{", "::"].iter().any(|name| error.contains(name)), "{error}");
     }
     assert_eq!(fs::read_to_string(path("model")).unwrap(), "before");
@@ -221,7 +221,7 @@ fn a_model_that_is_there_stays_until_the_new_one_is_whole() {
     assert_eq!(a_folder.status.code(), Some(1), "{}", text(&a_folder.stderr));
     assert!(fit(&path("model")).status.success());
     assert!(fs::read_to_string(path("model")).unwrap().starts_with("# The default classifier"));
-    // A device is written to, not replaced.
+    // If the output is a device, the command writes to the device and does not replace it.
     assert!(fit("/dev/null").status.success());
     assert!(!fs::metadata("/dev/null").unwrap().is_file());
     let mut left: Vec<_> =
@@ -237,7 +237,8 @@ fn no_window_counts_twice() {
     fs::write(path("table"), labelled(true)).unwrap();
     fs::write(path("lines"), labelled(false)).unwrap();
     let rows: Vec<_> = labelled(true).lines().map(str::to_owned).collect();
-    // The second row of the table; the same window number in another run, and in another length.
+    // `again` repeats the second window of the table. `elsewhere` and `longer` have the same window
+    // number in a different run and for a different length.
     let again = format!("{}\n{}\n", rows[1], rows[3]);
     fs::write(path("again"), format!("# window 2000\n{again}")).unwrap();
     fs::write(path("elsewhere"), format!("# window 2000\n{}", again.replace("\tr1\t", "\telse\t"))).unwrap();

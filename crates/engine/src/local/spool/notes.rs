@@ -6,7 +6,7 @@ use super::super::store::Index;
 use super::Spool;
 
 /// Adds rows for the host's own records with positions above `cursor` and numbers in (`above`,
-/// `until`], the newest `room` of them. Returns how many were added.
+/// `until`], at most the `room` newest ones. Returns how many were added.
 pub(super) fn fill(
     transaction: &Transaction<'_>,
     spool: &mut Spool,
@@ -38,7 +38,8 @@ pub(super) fn save_again(transaction: &Transaction<'_>, spool: &Spool) -> rusqli
     transaction.execute("INSERT INTO spool_again VALUES (?1)", [until]).map(drop)
 }
 
-/// Sets the start of the spool to the first of its rows.
+/// Sets the recorded watermark to the number below the first row of the spool, or to the highest
+/// number if there is no row, and stores `spool` in the index.
 pub(super) fn restart(
     transaction: &Transaction<'_>,
     index: &mut Index,
@@ -56,9 +57,10 @@ pub(super) fn restart(
     Ok(())
 }
 
-/// Created when a station joins a mesh, so that the archive's format stays the same for all
-/// versions. A version without this feature can read and write the archive; the next start adds
-/// rows for what it stored.
+/// Statements that create the tables of the spool. They run when a station joins a mesh, so that
+/// the archive's format stays the same for all versions. A version without this feature can read
+/// and write the archive; the next start of a version with it adds rows for the records that were
+/// stored meanwhile.
 pub(super) const TABLES: &str = "
 -- One row: whose records are forwarded, up to where the mesh misses nothing, and the place up to
 -- which `spool` is complete.

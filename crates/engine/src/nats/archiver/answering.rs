@@ -60,8 +60,8 @@ async fn take(shared: &Arc<Shared>, message: Message) {
     if !question::is_asked(message.headers.as_ref(), is_older) {
         return;
     }
-    // A JetStream acknowledgement that was published to this subject does not parse. It does not
-    // count against the requester in the subject.
+    // A JetStream acknowledgement that was published to this subject does not parse. Such a message
+    // does not count towards the limits of the station that the subject names.
     let Ok(asked) = Asked::read(&message) else { return };
     let is_heard = if asked.asker.is_empty() { is_older } else { shared.askers.is_heard(&asked.asker) };
     let Some(reply) = reply(&message, &asked, is_older).filter(|_| is_heard) else { return };
@@ -75,10 +75,10 @@ async fn take(shared: &Arc<Shared>, message: Message) {
 
 /// Returns the subject of the response; `None` if the request must not be answered.
 ///
-/// A requester chooses only the last two tokens, because the servers execute what an archive
-/// publishes to JetStream's interface. Two reply subjects of older configurations are safe: one
-/// that the server chose (`_R_.`, which it refuses from clients), and an inbox if stations share
-/// the archive's account.
+/// A requester may choose only the last two tokens of the subject: the servers execute all that an
+/// archive publishes to JetStream's interface, so a free choice would be dangerous. Two reply
+/// subjects of older configurations are safe: one that the server chose (`_R_.`, which it refuses
+/// from clients), and an inbox if stations share the archive's account.
 fn reply(message: &Message, asked: &Asked, is_older: bool) -> Option<async_nats::Subject> {
     let is_of_server = |reply: &str| reply.starts_with("_R_.") || is_older && reply.starts_with("_INBOX_");
     if let Some(reply) = message.reply.clone().filter(|reply| is_of_server(reply)) {
@@ -103,7 +103,8 @@ async fn look_up(shared: Arc<Shared>, asked: Asked, slot: Slot, reply: async_nat
 
 /// A request with its sender and time of arrival.
 struct Asked {
-    /// Token of the requesting station; empty for an older version, which does not name itself.
+    /// Token of the requesting station; empty for a station of an older version, because its
+    /// requests do not name it.
     asker: String,
     kind: String,
     question: Question,
@@ -132,14 +133,15 @@ impl Asked {
 async fn send(shared: &Shared, reply: async_nats::Subject, answer: Result<bytes::Bytes, Error>) {
     let answer = answer.unwrap_or_else(|error| json(&shared.answer().with_error(error)));
     shared.answered.fetch_add(1, Ordering::Relaxed);
-    // A requester without a response repeats its request.
+    // Ignore an error: a requester that gets no response repeats its request.
     let _ = shared.link.client.publish(reply, answer).await;
 }
 
 /// Waits until the archive has read the records that the request needs, or until the stream is
 /// known to end before them.
 async fn wait(shared: &Shared, asked: &Asked) -> Readiness {
-    // The reader counts these receivers: each is a request that waits.
+    // Each receiver stands for one waiting request; the task that reads the stream counts the
+    // receivers.
     let mut progress = shared.progress.subscribe();
     shared.wanted.notify_one();
     let ready = progress.wait_for(|now| asked.readiness(now) != Readiness::Behind);
@@ -161,7 +163,7 @@ async fn find(shared: &Shared, asked: &Asked, readiness: Readiness) -> Result<by
         Readiness::BeyondEnd(end) => {
             let place = question.after_place;
             let error = format!("the stream ends at {end}, before the place {place}");
-            // Without a stream in the request, its position may be one in another stream.
+            // If the request names no stream, its position may belong to a different stream.
             let answer = AnswerJson { other_stream: question.stream.is_none(), ..shared.answer() };
             return Ok(json(&answer.with_error(Error::Unavailable(error))));
         }
@@ -204,8 +206,8 @@ async fn page(shared: &Shared, kind: &str, question: &Question) -> Result<bytes:
         if answer.len() <= bytes_max || page.items.len() <= 1 {
             return Ok(answer);
         }
-        // Fewer records, in proportion and a little less. The requester sends a further request for
-        // the rest.
+        // Reduce the number of records in proportion to the excess, and a little more. The
+        // requester sends a further request for the rest.
         limit = (page.items.len() * bytes_max / answer.len() * 9 / 10).max(1);
     }
 }

@@ -62,8 +62,8 @@ async fn follow(
     let mut kept = place.seq;
     loop {
         let pending = step(shared, place, complaints).await?;
-        // One write of the file costs as much as many records. Records after the written position
-        // are read again.
+        // Writing the file costs as much as storing many records, so the file is written less
+        // often. Records after the written position are read again.
         if kept < place.seq && WRITE_EVERY <= written.elapsed() {
             place.write(&shared.file);
             (written, kept) = (Instant::now(), place.seq);
@@ -90,15 +90,18 @@ async fn follow(
     }
 }
 
-/// Moves the position back to the newest message that is still in the stream as it was read. A
-/// server that lost messages which it had not synced reuses their numbers for other messages.
+/// Moves the position back to the newest message that was read and is still in the stream
+/// unchanged. If a server lost messages that were not synced, it reuses their numbers for different
+/// messages.
 async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) -> Result<(), Trouble> {
-    // Age or size removed every message up to the position. The remaining ones are unread.
+    // The limits of age or size removed every message up to the position. The remaining ones are
+    // unread.
     if place.seq < state.first_seq && place.seq <= state.last_seq {
         return Ok(());
     }
     for (index, (seq, stored_at)) in place.been_at().into_iter().enumerate() {
-        // Unknown: the message does not arrive, or this replica is behind.
+        // If the comparison has no result, the message does not arrive or this replica is behind.
+        // Then decide by the last number of the stream.
         let is_there = is_as_read(shared, seq, &stored_at).await?.unwrap_or(seq <= state.last_seq);
         if is_there {
             if 0 < index {
@@ -135,20 +138,21 @@ async fn update_streams(shared: &Shared) {
     }
 }
 
-/// Reads when the bucket was created, for members that request it.
+/// Reads the creation time of the bucket, which members request from an archive.
 async fn look_at_the_bucket(shared: &Shared) {
     if let Some(created) = streams::bucket(&shared.link).await {
         *shared.bucket.lock().unwrap_or_else(PoisonError::into_inner) = Some(created);
     }
 }
 
-/// Checks with the leader that the stream is still that of `place`, and reads where it ends. A
-/// different stream does not have the expected records.
+/// Checks with the leader that the stream is still that of `place`, and records the end of the
+/// stream. A different stream does not have the expected records.
 async fn look_at_the_stream(shared: &Shared, place: &Place) -> Result<(), String> {
     let asked = Instant::now();
     let extent = match streams::extent(&shared.link, RECORDS).await {
         Ok(extent) => extent,
-        // The servers' queue for such requests may be full. Records are read in another way.
+        // The servers' queue for such requests may be full. Ignore that: reading records does not
+        // use this queue.
         Err(Trouble::NoAnswer(why)) => {
             tracing::debug!(%why, "the stream is not looked at");
             return Ok(());
@@ -160,7 +164,7 @@ async fn look_at_the_stream(shared: &Shared, place: &Place) -> Result<(), String
         return Err(LOST.into());
     }
     if state.last_seq < place.seq {
-        // A leader that has much to do may be behind the replica that this archive read.
+        // A busy leader may be behind the replica from which this archive read.
         let newest = place.newest.as_ref().filter(|(newest, _)| *newest == place.seq);
         let is_there = match newest {
             Some((seq, stored_at)) => is_as_read(shared, *seq, stored_at).await.unwrap_or_default(),
@@ -170,8 +174,8 @@ async fn look_at_the_stream(shared: &Shared, place: &Place) -> Result<(), String
     }
     let leader = Some(LeaderEnd { seq: state.last_seq, asked });
     shared.progress.send_modify(|progress| progress.leader = leader);
-    // The stream is empty, so requests up to its end can be answered. The position stays: with a
-    // failed disk a server also reports an empty stream, and has the messages again after a
+    // The stream is empty, so requests up to its end can be answered. The position stays: a server
+    // with a failed disk also reports an empty stream, and finds the messages again after a
     // restart.
     if state.last_seq < state.first_seq {
         shared.progress.send_modify(|progress| progress.seq = state.last_seq);
@@ -193,12 +197,12 @@ struct ReadAhead {
     pending: u64,
 }
 
-/// Reads several ranges of messages for one commit. A range ends after a number of bytes, and a
-/// record may be much longer as a message than in the archive. With one commit for each range, a
-/// few such records would delay the records of all stations.
+/// Reads several ranges of messages for one commit. A range ends after a fixed number of bytes, and
+/// a record may take far more bytes as a message than in the archive. With one commit for each
+/// range, a few such records would delay the records of all stations.
 ///
-/// It reads the message at the position again, and compares it with the one that was read before.
-/// If that message did not arrive before, there is nothing to compare.
+/// First it reads the message at the position again and compares it with the one that was read
+/// before. It does not compare if that message did not arrive before.
 async fn read_ahead(
     shared: &Shared,
     place: &Place,
@@ -269,7 +273,8 @@ async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -
         statistics.consumed += count;
         statistics.discarded += discarded;
         // All messages in the stream are read, so a gap in their numbers shows messages that have
-        // left it. Those that left before this archive was created do not count.
+        // left it. Messages that left the stream before this archive read its first one are not
+        // counted.
         if place.seq != 0 {
             statistics.missed += last.saturating_sub(place.seq).saturating_sub(count);
         }
@@ -299,12 +304,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Time after which a recreated stream is detected.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// The same time while requests wait, one of which may need a position that the stream does not
-/// have.
+/// Time after which a recreated stream is detected while requests wait. One of these may need a
+/// position that the stream does not have.
 const END_EVERY: Duration = Duration::from_millis(100);
 
-/// Interval of attempts to change the streams. Servers that refuse may permit it later.
+/// Interval of attempts to change the streams. Servers that refuse a change may permit it later.
 const UPDATE_EVERY: Duration = Duration::from_mins(1);
 
-/// Interval of writes of the position. It need not be exact, and fewer writes spare the disk.
+/// Interval of writes of the position. The stored position need not be exact, and fewer writes
+/// reduce the load of the disk.
 const WRITE_EVERY: Duration = Duration::from_secs(1);

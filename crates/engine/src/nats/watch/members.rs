@@ -1,5 +1,5 @@
-//! Members of a group, as far as they were read, and when to read which key again; without clock
-//! and connection.
+//! Members of a group that were read so far, and the times at which their keys must be read again.
+//! Pure: uses no clock and no connection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -34,7 +34,8 @@ struct Member {
     ask_at: Instant,
 }
 
-/// Identifies a message of the bucket. A recreated bucket counts from 1 again, at other times.
+/// Identifies a message of the bucket. A recreated bucket counts from 1 again, so the storage time
+/// is also compared.
 #[derive(Clone, PartialEq, Eq)]
 struct MessageId {
     place: u64,
@@ -48,22 +49,24 @@ impl MessageId {
     }
 }
 
-/// When a registration was stored.
+/// When a registration was stored, as far as the watch can tell.
 #[derive(Clone, Copy)]
 pub(super) enum Renewal {
-    /// Since the poll that did not find it, so at most [`LOOK_EVERY`] later.
+    /// It was stored after this poll, which did not find it, and before the next poll,
+    /// [`LOOK_EVERY`] later.
     Since(Instant),
-    /// Unknown: it was there when the bucket was read.
+    /// The storage time is unknown: the registration was stored before this read of the bucket.
     Before(Instant),
-    /// It was missing when the bucket was read again. Its station has one more lease to return.
+    /// The registration was missing at this read of the whole bucket. Its station gets the time of
+    /// one more lease to register again.
     Missing(Instant),
 }
 
 impl Renewal {
     /// Renewal that is found at `now` and was missing at the poll that began at `looked`.
     ///
-    /// If that poll is long ago, because this station was suspended or its servers were slow, its
-    /// time shows little, and a station without a renewal meanwhile is not gone.
+    /// If that poll is long ago, because this station was suspended or its servers were slow, the
+    /// time of storage is treated as unknown, so that the lease is counted from `now`.
     pub(super) fn found(looked: Instant, now: Instant) -> Self {
         if now <= looked + LATE_AFTER { Self::Since(looked) } else { Self::Before(now) }
     }
@@ -85,7 +88,7 @@ impl Member {
         (time + self.ttl / 3 + 2 * LOOK_EVERY + RENEWAL_SLACK).min(self.over_at())
     }
 
-    /// Whether the end of the lease shows, at `now`, that the host is lost.
+    /// What the end of the lease means at `now`: whether the host is lost.
     fn silence(&self, writes: &Writes, now: Instant) -> Silence {
         writes.silence(self.over_at(), self.ttl, now)
     }
@@ -143,7 +146,7 @@ impl Members {
         true
     }
 
-    /// Events that turn this group into `now`.
+    /// Returns the events that report the difference between this group and `now`.
     pub(super) fn become_these(&self, now: &Self) -> VecDeque<Event> {
         let is_gone = |host: &&HostId| !now.known.contains_key(*host) && !now.removed.contains(*host);
         let gone = self.known.keys().filter(is_gone);
@@ -159,19 +162,19 @@ impl Members {
         events
     }
 
-    /// Events for stations that were removed since, when the group turns into `now`.
+    /// Events for the stations that are removed in `now` and were not removed in `self`.
     pub(super) fn removed_since(&self, now: &Self) -> Vec<Event> {
         now.removed.difference(&self.removed).cloned().map(Event::Removed).collect()
     }
 
     /// Keeps members of `before` that are neither in `self`, which was read again from the bucket,
-    /// nor in `named`, the stations with other content of their key. The servers dropped the
-    /// entries of these members meanwhile.
+    /// nor in `named`, the stations that have a registration, a deletion or a removal in the
+    /// bucket. The servers dropped the entries of these members meanwhile.
     pub(super) fn keep_missing(&mut self, before: &Self, named: &BTreeSet<HostId>, now: Instant) {
         for (host, member) in &before.known {
             if !self.known.contains_key(host) && !named.contains(host) {
                 let mut member = member.clone();
-                // A member that was missing before got its lease to return then.
+                // A member that was already missing at an earlier read gets no further time.
                 if !matches!(member.renewed, Renewal::Missing(_)) {
                     member.renewed = Renewal::Missing(now);
                 }
@@ -209,8 +212,9 @@ impl Members {
         self.known.values().map(|member| member.ask_at).min()
     }
 
-    /// Returns the members with keys to be read, earliest end of lease first. If the end of a lease
-    /// is no loss yet, its key is not read, because the next poll finds a renewal.
+    /// Returns the members with keys to be read, earliest end of lease first. If the end of a
+    /// member's lease does not yet mean a loss, the member's key is not read, because the next poll
+    /// finds a renewal.
     pub(super) fn overdue(&mut self, now: Instant, writes: &Writes) -> Overdue {
         let (mut hosts, mut needs_proof) = (Vec::new(), false);
         for (host, member) in &mut self.known {
@@ -218,8 +222,8 @@ impl Members {
             let silence = if over_at <= now { member.silence(writes, now) } else { Silence::Loss };
             match silence {
                 Silence::Loss if member.ask_at <= now || over_at <= now => {
-                    // Stations with short leases are late long before one with a long lease renews
-                    // by itself.
+                    // This station may have a long lease and renew rarely, so it must renew early
+                    // to prove a loss of a station with a short lease.
                     needs_proof |= writes.is_stale(member.ttl, now);
                     hosts.push((over_at, host.clone()));
                 }
@@ -236,7 +240,7 @@ impl Members {
     }
 
     /// Schedules the next read of the key of a member that is still there: at the end of its lease,
-    /// and earlier only if that time is not known.
+    /// or earlier if the storage time of its registration is not known.
     pub(super) fn ask_later(&mut self, host: &HostId, now: Instant) -> Option<Event> {
         if let Some(member) = self.known.get_mut(host) {
             member.ask_at = match member.renewed {
@@ -282,11 +286,12 @@ impl Members {
     }
 }
 
-/// Actions for members that are late.
+/// What the watch must do about members with a late renewal.
 pub(super) struct Overdue {
     /// Members with keys to be read.
     pub(super) hosts: Vec<HostId>,
-    /// Whether a write of this station must show what a missing renewal means.
+    /// Whether this station must write, to find out whether missing renewals mean a loss or an
+    /// outage of the directory.
     pub(super) needs_proof: bool,
 }
 
@@ -294,7 +299,8 @@ pub(super) struct Overdue {
 /// poll reads it.
 const RENEWAL_SLACK: Duration = Duration::from_millis(200);
 
-/// One poll, and the time to the next one.
+/// Longest time between two polls at which a renewal's storage time still counts as known: the
+/// interval, and as much for a slow poll.
 const LATE_AFTER: Duration = LOOK_EVERY.saturating_mul(2);
 
 #[cfg(test)]
@@ -395,7 +401,8 @@ mod tests {
         now.dropped(&host, read_at + second);
         assert!(!now.is_lost(&host, read_at + 3 * second, &writes));
         assert!(now.is_lost(&host, read_at + 4 * second, &writes));
-        // The key of a station that left, or is in other groups now, shows that.
+        // A station that left or changed its groups has a message in the bucket, so it does not
+        // count as missing.
         let mut now = Members::new(&group);
         now.keep_missing(&before, &BTreeSet::from([host.clone()]), read_at);
         assert_eq!(before.become_these(&now), [Event::Down(host)]);

@@ -6,9 +6,9 @@ use libm::{log, sqrt};
 /// The gradient of the loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Gradient {
-    /// Of squared error: the error itself.
+    /// Gradient of the squared error: the error itself.
     Error,
-    /// The sign of the error, for absolute error.
+    /// Gradient of the absolute error: the sign of the error.
     Sign,
 }
 
@@ -57,7 +57,8 @@ impl<const M: usize> Aggregation<M> {
         (self.combined + added * predictions[0]) / (1.0 + added)
     }
 
-    /// Learns `value`, number `number` of the series from 0, for the predictions combined last.
+    /// Updates the regrets with `value` and the predictions combined last. `number` is the index of
+    /// the value in the series, from 0.
     pub(crate) fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64) {
         let error = self.combined - value;
         let bound = if BURN_IN < number && 0.0 < self.scale { self.clip * self.scale } else { f64::INFINITY };
@@ -115,7 +116,8 @@ impl<const M: usize> Aggregation<M> {
         for i in 0..M {
             self.weights[i] = eta[i] * exp_of_negative(exponents[i] - most);
         }
-        // Not in the loop above, because a sum in order would prevent its vectorisation.
+        // The sum is not computed in the loop above, because a sum in fixed order would prevent the
+        // vectorisation of the loop.
         let sum: f64 = self.weights.iter().sum();
         for weight in &mut self.weights {
             *weight /= sum;
@@ -123,7 +125,7 @@ impl<const M: usize> Aggregation<M> {
     }
 }
 
-/// The greatest value, found in four lanes; no value may be NaN.
+/// The greatest value, found in four lanes; the values must not be NaN.
 fn greatest<const M: usize>(values: &[f64; M]) -> f64 {
     let mut lanes = [f64::NEG_INFINITY; 4];
     for values in values.chunks(4) {
@@ -146,7 +148,7 @@ fn lesser(a: f64, b: f64) -> f64 {
 /// e^x for x ≤ 0, with a relative error below 1e-13; 0 from −700 down. It consists of sums and
 /// products, so the compiler vectorises it and every target gives the same bits.
 fn exp_of_negative(x: f64) -> f64 {
-    // Adding 1.5·2^52 rounds to an integer, which is then in the low bits.
+    // Adding 1.5·2^52 rounds to an integer, and the integer is then in the low bits.
     const ROUND: f64 = 6_755_399_441_055_744.0;
     const LOG2_E: f64 = core::f64::consts::LOG2_E;
     // ln 2 in two parts, the first exact in 32 bits (Cody & Waite 1980).

@@ -19,8 +19,8 @@ pub(crate) struct Blend<const M: usize> {
     absolute: [Aggregation<M>; 2],
     quick: Power<M>,
     steady: Power<M>,
-    /// Forecasts under absolute error of the four rules: both of `absolute`, `quick` and `steady`;
-    /// `combiner` has their weights.
+    /// Forecasts under absolute error of the four rules: the two rules of `absolute`, then `quick`
+    /// and `steady`. `combiner` has the weights of the four rules.
     rules: [f64; 4],
     combiner: Power<4>,
     /// Factor of the first method's weight in forecasts; 1 after the start.
@@ -29,8 +29,8 @@ pub(crate) struct Blend<const M: usize> {
 }
 
 impl<const M: usize> Blend<M> {
-    /// Creates a blend that favours the first method, Last Value, while its weights are hardly
-    /// known.
+    /// Creates a blend that favours the first method, Last Value, while the weights are based on
+    /// few values.
     pub(crate) fn starting_at_first() -> Self {
         Self { starts_at_first: true, ..Self::new() }
     }
@@ -118,7 +118,7 @@ impl<const M: usize> Blend<M> {
     }
 }
 
-/// A blend's forecast, with the method of the largest weight.
+/// Returns the forecast of a blend, with the method that has the largest weight.
 fn blended<const M: usize>(value: f64, weights: &[f64; M]) -> Choice {
     let method = most(weights);
     Choice { value, method, weight: Some(weights[method % M] / weights.iter().sum::<f64>()) }
@@ -160,9 +160,9 @@ fn sorted_by_value<const N: usize>(values: &[f64; N]) -> [u8; N] {
 // `docs/spec/full.md`, the rule: losses clipped at 10 scales; half-lives of 20 and 500 values,
 // 2^(−1/20) and 2^(−1/500).
 const CLIP: f64 = 10.0;
-/// Bound of regrets of squared error, in scales. They are summed as fourth powers of the error and
-/// never forgotten, so one extreme outlier would make all weights equal for good. 50 scales leave
-/// the tails of real series unchanged.
+/// Bound of regrets of squared error, in scales. The sums contain fourth powers of the error and
+/// never decrease, so one extreme outlier would make all weights equal for ever. A bound of 50
+/// scales does not change the tails of real series.
 const SQUARED_CLIP: f64 = 50.0;
 // `docs/spec/full.md`, start: weights learned from a few values are mostly chance. Over the first
 // ten values, the last value was better than the blend by an eighth.

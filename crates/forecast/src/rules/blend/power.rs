@@ -1,4 +1,5 @@
-//! Weights of methods: a high power of the least loss of all divided by the method's own.
+//! Weights of methods. Each is a high power of the ratio of the least loss of all methods to the
+//! loss of the method.
 
 /// Weights `(least loss / loss)^q` over discounted sums of losses.
 #[derive(Clone, Debug)]
@@ -20,7 +21,7 @@ impl<const N: usize> Power<N> {
             *sum = self.fade * *sum + loss;
             least = if *sum < least { *sum } else { least };
         }
-        // Beside a method without any error, all others get a weight of practically 0.
+        // If one method has no error at all, all other methods get a weight of almost 0.
         let least = least.max(f64::MIN_POSITIVE);
         for (weight, sum) in self.weights.iter_mut().zip(&self.losses) {
             let mut ratio = least / sum.max(f64::MIN_POSITIVE);

@@ -31,8 +31,8 @@ fn one_host_that_lies_hardly_moves_what_is_estimated_for_others() {
                 let lied = of(&taught);
                 let moved = (lied.value / honest.value).ln().abs() / width(honest);
                 let wider = width(lied) / width(honest);
-                // Absurd values are left out. Values just within the bounds may widen the interval,
-                // and leave the estimate within it.
+                // Pairs with absurd values are ignored. A lie just within the believed range may
+                // make the interval wider, but the estimate stays within the honest interval.
                 let bounds = if (1e-3..1e3).contains(&lie) { (0.5, 2.5) } else { (0.3, 1.5) };
                 assert!(
                     moved < bounds.0 && wider < bounds.1,

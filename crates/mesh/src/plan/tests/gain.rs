@@ -59,7 +59,7 @@ fn of_two_pairs_one_may_have_two_turns_in_a_row() {
 #[test]
 fn what_a_test_was_worth_counts_for_the_turns_before_it_and_failures_do_not_shorten_them() {
     let mut planner = planner(PlanConfig::default(), &names(1));
-    // The tests of turns 1, 4 and 6 find 1, 2 and 2; a forecast is the last rate.
+    // The tests of turns 1, 4 and 6 measure 1e8, 2e8 and 2e8 bit/s. Each forecast is the last rate.
     for (turn, rate) in [(1, Some(1e8)), (2, None), (3, None), (4, Some(2e8)), (5, None), (6, Some(2e8))] {
         let now = planner.next_at().max(Duration::from_secs(turn * 10_000));
         match rate {
@@ -70,8 +70,8 @@ fn what_a_test_was_worth_counts_for_the_turns_before_it_and_failures_do_not_shor
             None => planner.failed(now, "host0", Cost::default()),
         }
     }
-    // The test of turn 4 saved that of turn 6 an error of 1e8, of a mean of 5/3 e8. It came 3 turns
-    // after the test before it.
+    // Because of the test in turn 4, the error in turn 6 is 0 instead of 1e8, which is 0.6 of the
+    // mean rate of 5/3 e8. The test before turn 4 was 3 turns earlier.
     let gained = planner.pairs["host0"].record.gained();
     assert!((gained.0 - 0.6).abs() < 1e-9 && gained.1 == 3.0, "{gained:?}");
 }

@@ -21,8 +21,8 @@ impl Mesh {
         self.greedy.and_then(|greedy| self.taken.get(&greedy)).copied().unwrap_or_default()
     }
 
-    /// Checks that in no hour a host takes part in tests that cost more than its budget and one
-    /// test. Returns the largest share of its budget of time that a host used in an hour.
+    /// Checks that the tests of a host in any hour cost at most its budget plus one test. Returns
+    /// the largest share of its budget of time that a host used in an hour.
     pub(crate) fn assert_budgets_hold(&self) -> f64 {
         let mut busiest = Duration::ZERO;
         let BudgetConfig { bytes_per_hour, .. } = self.config.budget;
@@ -50,8 +50,8 @@ impl Mesh {
         busiest.as_secs_f64() / limit.duration.as_secs_f64()
     }
 
-    /// The bound that stations promise; with sites, that of stations which do not represent their
-    /// site.
+    /// The bound that stations promise; with sites, the bound of stations that do not represent
+    /// their site.
     pub(crate) fn bound(&self) -> Duration {
         self.bound_of(1)
     }
@@ -61,12 +61,12 @@ impl Mesh {
         self.stations[station].planner.revisit_bound()
     }
 
-    /// The report, with gaps of stations that have as many peers as station 1.
+    /// The report. Its gaps are those of stations with as many peers as station 1.
     pub(crate) fn report(&self) -> Report {
         self.report_like(1)
     }
 
-    /// The report, with gaps of stations that have as many peers as `like`.
+    /// The report. Its gaps are those of stations with as many peers as station `like`.
     pub(crate) fn report_like(&self, like: usize) -> Report {
         let mut report = Report {
             tests: 0.0,

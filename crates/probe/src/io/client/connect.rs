@@ -47,7 +47,7 @@ impl Session {
 
 /// A server's response to the Upgrade.
 pub(super) enum Answer {
-    /// A station with an open session; over TLS with a token for a plain connection.
+    /// A station with an open session and, over TLS, a token for a plain connection.
     Upgraded(Session, Option<String>),
     /// A station over TLS that only gives a token.
     Token(SocketAddr, String),
@@ -304,8 +304,8 @@ pub(super) fn connect_any(addresses: &[SocketAddr], clock: &Clock) -> Result<Dia
     Ok(Dialled { tcp, address })
 }
 
-/// Tries the addresses in turn, each with an equal share of the remaining time. Returns the first
-/// that accepts the connection, or else the first that refuses it.
+/// Tries the addresses one after the other, each with an equal share of the remaining time. Returns
+/// the first that accepts the connection, or else the first that refuses it.
 ///
 /// # Errors
 /// If no address responds.

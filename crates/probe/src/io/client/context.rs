@@ -14,8 +14,8 @@ pub struct Context {
     /// Maximum time of each experiment, from resolving the name to its last byte.
     pub deadline: Duration,
     /// API token, sent as `Authorization: Bearer …`, but only to a target that has first refused
-    /// like a station, with 401 or 403. Any server can imitate that, so the token must be meant for
-    /// this target.
+    /// like a station, with 401 or 403. Any server can refuse in this way and so receive the token.
+    /// So set only a token that is meant for this target.
     pub token: Option<String>,
     /// Signs the challenge of a station that has this host's public key; preferred to the token.
     pub sign: Option<Arc<dyn Sign>>,
@@ -40,8 +40,9 @@ pub struct Context {
 
 /// Signs the challenges of stations for this host (docs/spec/mesh.md §2).
 pub trait Sign: Send + Sync {
-    /// Credentials for `challenge` and a request of `method` to `path`. `None` declines: the signer
-    /// is for another station, and this one might forward that station's challenge.
+    /// Credentials for `challenge` and a request of `method` to `path`. `None` if the challenge
+    /// names a station that the signer is not for, because the target may have forwarded a
+    /// challenge of that station.
     fn answer(&self, challenge: &Challenge, method: &str, path: &str) -> Option<Credentials>;
 }
 

@@ -62,15 +62,14 @@ fn volley(target: &Target, n: u32, context: &Context, clock: &Clock) -> Result<V
     Ok(samples)
 }
 
-/// Interval between `n` datagrams if `left` is the time until the deadline. The error is the time
-/// that they need.
+/// Interval between `n` datagrams if `left` is the time until the deadline. If the interval would
+/// be too short, the error is the minimum time that the datagrams need.
 fn pace(n: u32, left: Duration) -> Result<Duration, Duration> {
     let pace = PACE.min(room(left) / n.max(1));
     if PACE_MIN <= pace { Ok(pace) } else { Err(PACE_MIN * n) }
 }
 
-/// Time for sending: the rest after the wait for the last datagram, at most the allowed silence of
-/// a session.
+/// Time for sending: `left` without the wait for the last datagram, and at most [`VOLLEY_MAX`].
 fn room(left: Duration) -> Duration {
     (left - PATIENCE.min(left / 2)).min(VOLLEY_MAX)
 }
@@ -79,7 +78,7 @@ fn room(left: Duration) -> Duration {
 struct Volley {
     socket: UdpSocket,
     nonce: u64,
-    /// For each datagram, when it was sent, and its round-trip time after it came back.
+    /// For each datagram, the time at which it was sent and, if it came back, its round-trip time.
     flights: Vec<(Instant, Option<Duration>)>,
     /// Whether the host reported that no program listens on the port.
     refused: bool,
@@ -181,7 +180,8 @@ impl Volley {
 /// Interval between datagrams: long enough that one burst of loss does not hit them all, short
 /// enough that ten take a fifth of a second.
 const PACE: Duration = Duration::from_millis(20);
-/// At a shorter interval the datagrams would measure their own queue.
+/// Minimum interval between datagrams. At a shorter interval, the datagrams would form a queue and
+/// measure the delay of that queue.
 const PACE_MIN: Duration = Duration::from_millis(1);
 /// Maximum time for sending. A responder ends a session after 10 s of silence, and the grant with
 /// it; the wait for the last datagram is silent too.

@@ -100,8 +100,8 @@ pub fn detect(target: &Target, context: &Context) -> Result<Peer, ProbeError> {
     }
 }
 
-/// A station answers an Upgrade within one or two round trips (four with TLS), so a longer wait for
-/// a silent listener has no use.
+/// Maximum wait for the answer to an Upgrade. A station answers within one or two round trips (four
+/// with TLS), so a longer wait for a silent listener has no use.
 const DETECT: Duration = Duration::from_secs(3);
 
 /// Runs all experiments of `plan` with `target`, one after the other, each on its own connection.

@@ -128,8 +128,8 @@ fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock, counter: &AtomicU64) 
             break Ended::Bytes;
         }
         // Like a blocking writer, continue only when the kernel reports space, which is when a
-        // third of a full buffer is free. Writing after every small release of space moves a fifth
-        // more where the buffer is the limit.
+        // third of a full buffer is free. A program that writes after every small release of space
+        // would send a fifth more if the buffer is the limit.
         if is_full {
             is_full = !can_write(tcp, meter.due_s.min(length_s) - now_s);
             continue;
@@ -186,7 +186,7 @@ impl Meter {
         Some(sample)
     }
 
-    /// Rate in bytes per second since the beginning, or over the latest round trip if that is
+    /// Rate in bytes per second since the beginning, or over the latest round trip if that rate is
     /// larger: in slow start it is several times larger.
     fn byte_s(&self, now: &Sample) -> f64 {
         let samples = self.samples.as_slice();
@@ -208,13 +208,15 @@ fn can_write(tcp: &TcpStream, seconds: f64) -> bool {
 }
 
 /// Limits the unsent bytes in this host's send buffer (`TCP_NOTSENT_LOWAT`, Linux 3.12). After the
-/// end of the stream all of them still have to be sent; after an early stop they would be most of
-/// the bytes. Bytes in flight, and so the size of the buffers, are not limited.
+/// end of the stream, all unsent bytes still have to be sent. After an early stop, they would
+/// otherwise be most of the bytes of the stream. Bytes in flight, and so the size of the buffers,
+/// are not limited.
 #[cfg(target_os = "linux")]
 fn keep_unsent_short(tcp: &TcpStream, byte_s: f64) {
     // `as` saturates, at 1.7 Tbit/s.
     let bytes = (byte_s * UNSENT_S).max(UNSENT_BYTES_MIN) as u32;
-    // Without this limit only the tail is longer; the results stay correct.
+    // Ignore errors: without this limit, the system needs longer to send the unsent bytes at the
+    // end, but the results are correct.
     let _ = socket2::SockRef::from(tcp).set_tcp_notsent_lowat(bytes);
 }
 
@@ -231,12 +233,13 @@ fn choose(_tcp: &TcpStream, _name: &str) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Four samples in the shortest round; the system call for each costs nothing compared with the
-/// writes.
+/// Interval between samples, in seconds: four samples in the shortest round. The system call for
+/// each sample takes far less time than the writes.
 const SAMPLE_S: f64 = 0.005;
-/// On a busy machine the thread may pause for 20 ms before the path runs dry, because the kernel
-/// requests more data when half is left. A sender that runs dry is slower, and BBR ignores its
+/// Unsent data that the send buffer may hold, in seconds at the current rate. The kernel requests
+/// more data when half is left, so on a busy machine the thread may pause for 20 ms before the
+/// kernel has no data to send. Without data the stream is slower, and BBR ignores the
 /// application-limited samples and stays in start-up.
 const UNSENT_S: f64 = 0.04;
-/// The size of one write.
+/// Minimum limit of unsent bytes: the size of one write.
 const UNSENT_BYTES_MIN: f64 = payload::BLOCK_BYTES as f64;

@@ -105,7 +105,8 @@ struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Smooth enough for a progress display, and cheap compared with the transfer.
+    /// Minimum time between two reports: short enough for a smooth progress display, and long
+    /// enough that reports cost little compared with the transfer.
     const EVERY: Duration = Duration::from_millis(100);
 
     fn new(experiment: Experiment, bytes_total: u64, context: &'a Context) -> Self {

@@ -18,10 +18,10 @@ use crate::{ProbeError, Target};
 /// of the target's addresses that accepts a connection, or else the first that refuses one.
 ///
 /// A refusal counts as a sample and sets [`Measured::refused`]. SYN-ACK and RST take the same path,
-/// and the kernel sends either without a program; they differ only by some microseconds of work in
-/// the far kernel. A firewall that refuses on behalf of a host may be nearer than the host. Then
-/// opening or closing the port moves the level of the series; forecasts follow that as any other
-/// change, and `refused` explains it.
+/// and the kernel sends either without a program; they differ only by the time of the far kernel's
+/// work, some microseconds. A firewall that refuses on behalf of a host may be nearer than the
+/// host. Then opening or closing the port moves the level of the series; forecasts follow that as
+/// any other change, and `refused` explains it.
 pub(super) fn handshakes(target: &Target, n: u32, clock: &Clock) -> Result<Measured, ProbeError> {
     let first = answer_of_any(&resolve(target, clock)?, clock)?;
     let tcp_info = first.open.as_ref().and_then(|tcp| kernel::tcp_info(tcp, first.after_s));

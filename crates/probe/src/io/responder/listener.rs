@@ -67,8 +67,8 @@ impl Drop for Listener {
     }
 }
 
-/// Binds TCP and UDP to one port. The port that the system chose for TCP may be in use for UDP, so
-/// it tries again.
+/// Binds TCP and UDP to the same port. If the port that the system chose for TCP is in use for UDP,
+/// the function tries again with a different port.
 fn bind(address: SocketAddr) -> io::Result<(TcpListener, UdpSocket)> {
     const ATTEMPTS: u32 = 16;
     let mut attempt = 1;

@@ -31,7 +31,7 @@ pub use limits::Limits;
 pub use listener::Listener;
 pub use shared::BulkElsewhere;
 
-/// The loop that serves datagrams. It calls its argument in each turn.
+/// The loop that serves datagrams. It calls its argument once in each iteration.
 pub type DatagramLoop = Box<dyn FnOnce(&dyn Fn()) + Send>;
 
 /// Answers probe sessions, each on a thread of its own, and datagrams on one more thread.

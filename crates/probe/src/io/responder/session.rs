@@ -156,8 +156,8 @@ fn echo(
     Ok(())
 }
 
-/// Answers after both bytes have arrived. Acknowledgements wait for that answer, as the kernel lets
-/// them after it has classified a connection as interactive.
+/// Answers after both bytes have arrived. The kernel delays its acknowledgements until that answer,
+/// as it does for a connection that it has classified as interactive.
 fn echo_late(
     connection: &mut Connection,
     n: u32,
@@ -189,8 +189,8 @@ fn end_if_withdrawn(made: u32, checked: &mut Instant, still_serves: impl Fn() ->
     Err(io::Error::new(io::ErrorKind::PermissionDenied, "the caller was removed from the mesh"))
 }
 
-/// Linux enters this mode by itself after each acknowledgement that had to be sent alone (tcp(7),
-/// `TCP_QUICKACK`).
+/// Makes the kernel delay acknowledgements. Linux itself enters this mode after each
+/// acknowledgement that it had to send without data (tcp(7), `TCP_QUICKACK`).
 #[cfg(target_os = "linux")]
 fn delay_acknowledgements(connection: &Connection) -> io::Result<()> {
     socket2::SockRef::from(connection.tcp()).set_tcp_quickack(false)
@@ -282,11 +282,11 @@ fn send(connection: &mut Connection, bytes: u64, hurry: &Hurry) -> io::Result<()
     Ok(())
 }
 
-/// Exchanges between two checks that the caller is still a member: some milliseconds, and few
-/// locks.
+/// Number of exchanges between two checks of whether the caller is still a member. They take some
+/// milliseconds, and the checks take few locks.
 const CHECK_EVERY: u32 = 32;
 
-/// The same for slow exchanges, and for datagrams that were granted before.
+/// Maximum time between two such checks, for slow exchanges and for granted datagrams.
 const CHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// Minimum speed of a peer. A slow peer would block the single slot for transfers, or one of the

@@ -136,7 +136,8 @@ impl<'a> TransferSlot<'a> {
 }
 
 /// Guard for a transfer that another part of this host serves
-/// ([`bulk_elsewhere`](crate::io::Responder::bulk_elsewhere)); dropping it ends the count.
+/// ([`bulk_elsewhere`](crate::io::Responder::bulk_elsewhere)); when the guard is dropped, the
+/// transfer no longer counts.
 #[derive(Debug)]
 pub struct BulkElsewhere(Arc<Shared>);
 

@@ -83,7 +83,8 @@ impl WorkerPool {
     }
 }
 
-/// Buffers, TLS records included, are on the heap, so the stack stays small.
+/// Stack size of a thread in bytes. It is small, because buffers, including those of TLS records,
+/// are on the heap.
 const STACK_BYTES: usize = 256 * 1024;
 /// Maximum number of idle threads. More sessions than this at once are rare; then new threads
 /// start.
@@ -106,7 +107,8 @@ mod tests {
             pool.run(move || sender.send(thread::current().id()).unwrap()).unwrap();
             threads.insert(ran.recv().unwrap());
         }
-        // A job reports shortly before its thread becomes idle.
+        // A job sends its report shortly before its thread becomes idle, so the next job may start
+        // a new thread. But some jobs must reuse a thread.
         assert!(threads.len() < 100, "{threads:?}");
         assert!(lock(&pool.0).as_ref().unwrap().idle.len() <= KEPT_MAX);
         pool.stop();

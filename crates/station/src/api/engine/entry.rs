@@ -61,22 +61,23 @@ pub(super) async fn register(
         .register(shared.engine.as_ref(), &entry, ttl, || has_room_for(&shared, &member, &entry))
         .await?;
     if member.is_removed() {
-        // Removed in between: the removal found no lease yet. Another member may hold the name by
-        // now.
+        // The member was removed during the registration, so the removal found no lease. A
+        // different member may have the name by now.
         let _ = served.leases.leave(&entry.host, &registration);
         let is_held = || served.members.has(&entry.host);
         served.leases.remove(shared.engine.as_ref(), &entry.host, is_held).await?;
         return Err(Error::Denied("the invitation was withdrawn".into()).into());
     }
-    // The directory watch covers only this station's own groups, so include the host here. No await
-    // in between, so this reverts no removal.
+    // The directory watch covers only this station's own groups, so include the host here. There is
+    // no await since the check above, so this call reverts no removal.
     lock(&shared.bank).include(&entry.host);
     if member.groups().as_ref() != Some(&entry.groups) {
         let was_admitted = member.has_registered();
         let kept = change(&shared, move |members| members.registered(&member, &entry.groups)).await;
         match kept {
             Err(refused) if !was_admitted => return Err(refused),
-            // A full disk must not exclude a member that was admitted before.
+            // If the disk is full, a member that was admitted before must still be able to
+            // register.
             Err(_) => tracing::warn!("the groups of a member could not be written"),
             Ok(_) => {}
         }
@@ -148,7 +149,8 @@ fn about<T>(
     act(&served.leases, &name, &asked.registration).map_err(missing)
 }
 
-/// Shortest lease (s); with a shorter one a lost packet would be a lost station.
+/// Shortest lease (s); with a shorter lease, the loss of one packet would make a station count as
+/// lost.
 const TTL_S_MIN: f64 = 1.0;
-/// Longest lease (s); a longer one would not show that the station is up.
+/// Longest lease (s); with a longer lease, an entry would not show that the station is up.
 const TTL_S_MAX: f64 = 300.0;

@@ -12,12 +12,12 @@ use tokio::time::Instant;
 use crate::state;
 use crate::sync::lock;
 
-/// The registrations of all members, one for each.
+/// The registrations of members: one for each registered name.
 #[derive(Clone)]
 pub(crate) struct Leases {
     held: Arc<Mutex<HashMap<Name, Held>>>,
-    /// Held during a registration, so that two of one name reach the engine and this table in the
-    /// same order.
+    /// Lock held during a registration, so that two registrations of one name reach the engine and
+    /// this table in the same order.
     turn: Arc<tokio::sync::Mutex<()>>,
     /// Status of the tasks that remove expired leases.
     task: Arc<TaskStatus>,
@@ -91,7 +91,7 @@ impl Leases {
         lock(&self.held).iter().map(|(host, held)| (host.clone(), held.groups.clone())).collect()
     }
 
-    /// Renews the lease for its whole time, which is returned.
+    /// Renews the lease for its full duration, and returns this duration.
     pub(super) fn renew(&self, name: &Name, registration: &str) -> Result<Duration, Missing> {
         let mut held = lock(&self.held);
         let held = held.get_mut(name).ok_or(Missing::Unregistered)?;
@@ -102,7 +102,7 @@ impl Leases {
         Ok(held.ttl)
     }
 
-    /// Removes the entry at once.
+    /// Ends the registration, and removes the entry from the directory at once.
     pub(in crate::api) fn leave(&self, name: &Name, registration: &str) -> Result<(), Missing> {
         let mut held = lock(&self.held);
         match held.get(name) {
@@ -116,7 +116,7 @@ impl Leases {
     }
 
     /// Ends the registration of the name and removes the station from the mesh, unless `is_held`
-    /// returns that another member holds the name by now.
+    /// returns true because a different member has the name by now.
     pub(in crate::api) async fn remove(
         &self,
         engine: &dyn Engine,
@@ -138,7 +138,7 @@ impl Leases {
     }
 
     /// Removes one registration when its lease ends. If this station was suspended during the
-    /// lease, renews it for its whole time.
+    /// lease, renews the lease for its full duration.
     async fn sweep(self, name: Name, registration: String) {
         loop {
             let (deadline, ttl) = match lock(&self.held).get(&name) {
@@ -154,7 +154,8 @@ impl Leases {
             let tick = deadline.min(Instant::now() + part);
             tokio::time::sleep_until(tick).await;
             if tick + part < Instant::now() {
-                // A station that this one could not receive from is not lost.
+                // This station was suspended and could not receive renewals, so the member does not
+                // count as lost.
                 let _ = self.renew(&name, &registration);
             }
         }
@@ -167,8 +168,8 @@ fn remove(held: &mut HashMap<Name, Held>, name: &Name) {
     }
 }
 
-/// Checks of a lease during its time. Members renew every third of it; a suspension of that length
-/// covers at least one check and is detected.
+/// Number of checks during one lease. Members renew after every third of the lease; a suspension of
+/// this length covers at least one check and is detected.
 const TICKS: u32 = 6;
 
 /// 128 random bits, so that no station can renew the registration of another.

@@ -107,7 +107,8 @@ pub(super) async fn next_seq(
     Ok(done(&EngineNextSeq { next_seq }))
 }
 
-/// A page as lines; the request holds its share until all lines are sent.
+/// Response with the records of a page, one on each line. It holds the request's share of the
+/// member's budget until all lines are sent.
 fn sent(page: Page<Record>, request: Share) -> Response {
     let last = wire::next_text(page.next);
     let lines = page.items.into_iter().map(|record| wire::record_text(&record)).chain([last]);

@@ -148,5 +148,5 @@ impl<T: Send + 'static> Outlet<T> {
 /// Period of empty lines: several within a lease, so that a dead connection is detected early.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// Most bytes of lines to collect, about one socket write.
+/// Maximum number of bytes of lines to collect, about one socket write.
 const PIECE_BYTES: usize = 16 << 10;

@@ -6,7 +6,7 @@ use barograph_forecast::{Battery, Config, Forecast, Interval, Objective, Outcome
 use super::ring::{Methods, Ring};
 use super::{LEVELS, Measured};
 
-/// The forecast that was issued before its value was seen.
+/// A forecast that was issued before the forecast value was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Issued {
     /// Forecast for least absolute error, in the series' unit.
@@ -33,7 +33,7 @@ pub struct Point {
 /// The forecasts of a series' next value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Next {
-    /// Time label of the newest value that they are made from.
+    /// Time label of the newest value from which the forecasts are made.
     pub time_unix_ns: i64,
     /// For least squared error; aims at the mean.
     pub mean: Forecast,
@@ -75,8 +75,9 @@ impl Account {
         let usual = self.battery.forecast(Objective::Absolute).map(|median| median.value);
         let issued = self.issue(measured.time_unix_ns);
         match measured.outcome {
-            // A value outside the range of a battery cannot be forecast from. A value that its
-            // quantity cannot have comes from a faulty or hostile station. Both are refused.
+            // A battery cannot make forecasts from a value outside its range. A value that is
+            // impossible for its quantity comes from a faulty or hostile station. Both values are
+            // refused.
             Outcome::Value(value) => {
                 let (least, most) = bounds(&measured.series.quantity);
                 if !(least..=most).contains(&value)
@@ -132,7 +133,7 @@ impl Account {
         })
     }
 
-    /// As [`Account::next`], for a value at `time_unix_ns`; they differ after a gap.
+    /// As [`Account::next`], for a value at `time_unix_ns`; the two forecasts differ after a gap.
     #[must_use]
     pub fn next_at(&self, time_unix_ns: i64) -> Option<Next> {
         let time_s = seconds(time_unix_ns);
@@ -144,8 +145,8 @@ impl Account {
     }
 
     /// The calibrated interval for the next value at `level`, limited to possible values: a time is
-    /// not negative, a share at most 1. No value lies in the part that is cut off, so the level
-    /// stays true.
+    /// not negative, a share at most 1. No value lies in the part that is cut off, so the
+    /// probability of the interval is still `level`.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<(f64, f64)> {
         cut(self.battery.interval(level), &self.last.series.quantity)
@@ -215,7 +216,7 @@ impl Account {
         self.outside
     }
 
-    /// Number of values learnt, including those replayed at the start.
+    /// Number of values that the battery has learnt, including those replayed at the start.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.battery.forecast(Objective::Absolute).map_or(0, |forecast| forecast.count)
@@ -239,7 +240,7 @@ pub(super) fn cut(interval: Option<Interval>, quantity: &Quantity) -> Option<(f6
     interval.map(|interval| (interval.lower.clamp(least, most), interval.upper.clamp(least, most)))
 }
 
-/// Least and greatest possible value of a quantity; an application's own quantity has no limits.
+/// Minimum and maximum possible value of a quantity; an application's own quantity has no limits.
 pub(crate) fn bounds(quantity: &Quantity) -> (f64, f64) {
     match crate::unit(quantity) {
         "ratio" => (0.0, 1.0),

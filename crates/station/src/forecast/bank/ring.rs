@@ -1,8 +1,9 @@
 //! The newest points of a series, in 26 bytes each.
 //!
-//! The five intervals of a point would take three quarters of its memory. They follow from the
-//! calibration before the oldest point and from the forecasts and values since, so they are
-//! computed when they are read, equal to the bit to those issued.
+//! The five intervals of a point would take three quarters of its memory. So the intervals are not
+//! stored. They are computed when they are read, from the calibration before the oldest point and
+//! from the forecasts and values since then. The computed intervals are identical to the issued
+//! ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,12 +26,13 @@ pub(super) struct Ring {
     methods: Methods,
 }
 
-/// A point in memory. Alignment of two bytes, because eight would add six bytes of padding.
+/// A point in memory. It is aligned to two bytes, because an alignment of eight bytes would add six
+/// bytes of padding.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(2))]
 struct Kept {
     time_unix_ns: i64,
-    /// The value; of a failure, its `after_s`.
+    /// The value, or the `after_s` of a failure.
     number: f64,
     /// Forecast for a value without a gap; the forecast after a gap is computed from it.
     usual: f64,
@@ -136,7 +138,8 @@ impl Kept {
         Outcome::Failed { failure: Failure::ALL[usize::from(self.kind - 1)], after_s: self.number }
     }
 
-    /// Repeats what the battery's calibration learnt from this point; nothing from a failure.
+    /// Updates `calibration` with this point, as the battery updated its own. A failure changes
+    /// nothing.
     fn teach(&self, calibration: &mut Calibration) {
         if self.is_value() {
             calibration.learn(self.usual(), self.number, Some(seconds(self.time_unix_ns)));
@@ -156,7 +159,8 @@ const REFUSED: u8 = u8::MAX;
 /// Method of a point without a forecast; no method has this index.
 const UNISSUED: u8 = u8::MAX;
 
-/// Most gaps for the mean period: enough to average out jitter, few enough to follow a change.
+/// Maximum number of gaps from which the mean period is computed: enough to average out jitter, few
+/// enough to follow a change.
 const GAPS: usize = 8;
 
 #[cfg(test)]

@@ -25,12 +25,12 @@ impl Shares {
         sources.for_each(|source| self.add(source));
     }
 
-    /// Counts one series of `source` less.
+    /// Decreases the number of series of `source` by one.
     pub(super) fn take_one(&mut self, source: &Name) {
         match self.count_of(source) {
             0 | 1 => {
                 self.counts.remove(source);
-                // The next series of the source marks it again.
+                // The source is marked again when it adds a series.
                 self.guests.remove(source);
             }
             count => drop(self.counts.insert(source.clone(), count - 1)),
@@ -61,7 +61,7 @@ impl Shares {
         self.reserved.get(source).copied().unwrap_or(0)
     }
 
-    /// Number of reserved series that are free if each source has `taken` so many.
+    /// Number of reserved series that are free; `taken` returns the number of series of a source.
     pub(super) fn unused(&self, taken: impl Fn(&Name) -> Option<usize>) -> usize {
         let unused =
             |(source, reserved): (&Name, &usize)| reserved.saturating_sub(taken(source).unwrap_or(0));

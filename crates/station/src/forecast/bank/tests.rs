@@ -2,7 +2,7 @@
 use super::*;
 use barograph_forecast::{Failure, Name, Quantity};
 
-/// Later than every label of these tests.
+/// Time of arrival, later than every label of these tests.
 const NOW: i64 = 1_000_000_000_000_000;
 
 fn measured(target: &str, second: i64, outcome: Outcome) -> Measured {
@@ -295,7 +295,7 @@ fn resident_memory_of_full_series_is_printed() {
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
     };
-    // A bank that is kept leaves no memory to the next one.
+    // Keep each bank, so that the next one cannot reuse its memory.
     let mut kept = Vec::new();
     for series in [300, 10_000] {
         let before = resident();

@@ -22,7 +22,7 @@ impl Models {
         let step = coprime_step(pairs);
         let looked = pairs.min(LOOKED_MAX);
         let chosen = (0..looked).map(|i| {
-            // Visits pairs in an order that repeats none.
+            // Visits pairs in an order in which no pair occurs twice.
             let at = (i as u128 * step as u128 % pairs as u128) as usize;
             let (a, b) = (at / (hosts.len() - 1), at % (hosts.len() - 1));
             (hosts[a], hosts[b + usize::from(a <= b)])
@@ -86,9 +86,10 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Most pairs to learn a model from: enough to know its mean and scatter to a few percent.
+/// Maximum number of pairs to learn a model from: enough to know its mean and scatter to a few
+/// percent.
 const PAIRS_MAX: usize = 1000;
 
-/// Most pairs to look up, about all of 100 hosts: takes a few seconds at most, pauses included, and
-/// not during a request.
+/// Maximum number of pairs to look up: about all pairs of 100 hosts. The look-ups take a few
+/// seconds at most, pauses included, and do not run during a request.
 const LOOKED_MAX: usize = 10_000;

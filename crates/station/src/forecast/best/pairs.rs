@@ -12,9 +12,9 @@ use super::{Age, Knowledge, Sight};
 use crate::forecast::bank::{Account, Bank};
 use crate::sync::lock;
 
-/// Access to the bank, which is locked for [`HELD`] look-ups at a time. With a lock for each
-/// look-up, each would wait for a learning battery; with one lock for all, learning would wait for
-/// a large question.
+/// Access to the bank, which is locked for [`HELD`] look-ups at a time. If each look-up locked the
+/// bank, each one would wait for a battery that learns. If one lock covered all look-ups, batteries
+/// would wait for a large question.
 pub(crate) struct Pairs<'a> {
     bank: &'a Mutex<Bank>,
     now_unix_ns: i64,
@@ -31,9 +31,9 @@ impl<'a> Pairs<'a> {
 }
 
 impl Knowledge for Pairs<'_> {
-    /// Forecast of the pair's own series; otherwise from measurements of the other end: both ends
-    /// share a round trip and its loss, and what `to` receives from `from` is the `goodput_down` of
-    /// `to`.
+    /// Forecast of the pair's own series; otherwise from measurements of the other end: the round
+    /// trip and the loss are the same from both ends, and the goodput from `from` to `to` is the
+    /// `goodput_down` that `to` measures.
     fn sight(&self, from: &Name, to: &Name, what: Composition) -> Sight {
         let (own, others) = match what {
             Composition::Rtt => (Quantity::RTT, Quantity::RTT),
@@ -98,7 +98,8 @@ impl Pairs<'_> {
         self.account(&series, |account| sight(account, what, self.now_unix_ns)).unwrap_or(Sight::Nothing)
     }
 
-    /// Reads an account. `look` must not read another one: the bank is locked.
+    /// Applies `look` to an account. `look` must not read a second account, because the bank is
+    /// locked.
     fn account<T>(&self, series: &Series, look: impl FnOnce(&Account) -> T) -> Option<T> {
         let mut held = self.held.borrow_mut();
         if held.as_ref().is_some_and(|(_, looked)| HELD <= *looked) {
@@ -118,8 +119,8 @@ impl Pairs<'_> {
 /// Forecast of a series for its path, if its newest value is fresh.
 fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
     let Some(next) = account.next_at(now_unix_ns) else { return Sight::Nothing };
-    // A label ahead of now, as after a clock was set back, counts as long as one equally far
-    // behind.
+    // A label can be ahead of now after a clock was set back. Such a value stays fresh as long as
+    // one with a label equally far in the past.
     let age = Age::at(now_unix_ns, next.time_unix_ns, account.value_ahead_s());
     if freshness_s(account.period_s(), what) < age.distance_s() {
         return Sight::Stale(age);
@@ -146,7 +147,8 @@ fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
             };
             match interval {
                 Some(_) => Some(known(forecast)),
-                // Too few errors for an interval: guess one, as wide as that of composed paths.
+                // Too few errors for an interval: use an estimated interval, as wide as that of a
+                // composed path.
                 None => Model::guessed(what).estimate(&[known(forecast)]).map(known),
             }
         }
@@ -166,19 +168,19 @@ fn freshness_s(period_s: Option<f64>, what: Composition) -> f64 {
     period_s.map_or(least_s, |period_s| least_s.max(PERIODS * period_s)).min(OLDEST_S)
 }
 
-/// Least lower end of an interval, as a share of the forecast.
+/// Minimum of the lower end of an interval, as a share of the forecast.
 const LEAST: f64 = 1e-3;
 
-/// Look-ups for each lock of the bank, some tens of microseconds; a question about ten hosts takes
-/// two or three locks.
+/// Number of look-ups under one lock of the bank, which take some tens of microseconds; a question
+/// about ten hosts takes two or three locks.
 const HELD: usize = 64;
 
 /// Number of periods after which a forecast without new measurements is stale.
 const PERIODS: f64 = 6.0;
 
 /// Values of this age are always fresh (s): a minute for round trips and losses, which is enough to
-/// notice a host that does not respond; an hour for goodput, which increases the error of a
-/// forecast by about a tenth (Gloperf §4.2).
+/// notice a host that does not respond; an hour for goodput; an age of an hour increases the error
+/// of its forecast by about a tenth (Gloperf §4.2).
 const RTT_S: f64 = 60.0;
 const GOODPUT_S: f64 = 3600.0;
 

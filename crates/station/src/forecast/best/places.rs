@@ -19,8 +19,8 @@ pub(crate) struct Places {
     members: BTreeMap<Name, Place>,
     /// Hosts of each group, by name.
     groups: BTreeMap<Name, Vec<Name>>,
-    /// For each site, its members of `global` that are not lost, the first by name: no more are
-    /// needed.
+    /// For each site, its members that are in `global` and not lost: only the first
+    /// [`REPRESENTATIVES_MAX`] by name.
     representatives: BTreeMap<Name, Vec<Name>>,
 }
 
@@ -66,9 +66,9 @@ impl Places {
         self.groups.get(group).into_iter().flatten()
     }
 
-    /// The hosts from one to the other, both ends included, with at least one between: through the
-    /// representatives of their sites ([`route`]), or through the representative of a site that
-    /// both are in.
+    /// Returns the hosts on the path from `from` to `to`, both ends included, with at least one
+    /// host between them. The path goes through the representatives of their sites ([`route`]), or
+    /// through the representative of a site of both hosts.
     pub(crate) fn via(&self, from: &Name, to: &Name) -> Option<Vec<Name>> {
         let (here, there) = (self.groups(from), self.groups(to));
         let others = there.iter().filter(|group| !here.contains(group));
@@ -84,13 +84,13 @@ impl Places {
         if way.len() == 2 {
             let is_shared = |group: &&Name| group.as_str().starts_with(LOCAL) && there.contains(group);
             let of_site = self.representatives.get(here.iter().find(is_shared)?)?;
-            // If one of the two represents the site, no other host does.
+            // If one of the two hosts represents the site, there is no other host between them.
             if [here, there].iter().any(|groups| is_global(groups)) {
                 return None;
             }
             way.insert(1, of_site.first()?.as_str());
         }
-        // All texts came from names.
+        // This conversion does not fail: all texts come from names.
         way.into_iter().map(|host| Name::new(host).ok()).collect()
     }
 }
@@ -99,5 +99,6 @@ fn is_global(groups: &[Name]) -> bool {
     groups.iter().any(|group| group.as_str() == GLOBAL)
 }
 
-/// Most representatives of a site to keep: one represents it, and either end may be another.
+/// Maximum number of representatives of a site to keep: one represents it, and either end may be
+/// another.
 const REPRESENTATIVES_MAX: usize = 3;

@@ -116,7 +116,7 @@ fn a_pair_never_measured_is_composed_by_way_of_representatives_and_wider() {
     let loss = answer.ranked[0].loss.as_ref().unwrap();
     assert_eq!(loss.basis, Basis::Composed { via: ["h", "ra", "rb", "x"].map(name).into() });
     assert!((loss.estimate.value - 0.118).abs() < 1e-9 && loss.estimate.contains(0.2), "{loss:?}");
-    // Both hosts are in one site: through its representative.
+    // Both hosts are in one site, so the path goes through the representative of the site.
     book.pair("ra", "g", 1.0, 900.0);
     let answer = ask(&["g"], 100_000_000, &two_sites(), &book);
     assert_eq!(answer.ranked[0].rtt.basis, Basis::Composed { via: ["h", "ra", "g"].map(name).into() });
@@ -213,8 +213,9 @@ fn a_question_costs_a_few_look_ups_for_each_host() {
     let to: Vec<&str> = hosts.iter().map(String::as_str).collect();
     let answer = ask(&to, 1_000_000, &places(&all), &book);
     assert_eq!(answer.ranked.len(), 500);
-    // Round trip and goodput: for each host its own and its last leg, and once the two legs that
-    // all share. Loss, which is unknown: for each host its own, and once the first leg.
+    // For round trip and goodput: two look-ups for each host (its own pair and its last leg), and
+    // two for the legs that all hosts share. For loss, which is unknown: one look-up for each host,
+    // and one for the first leg.
     assert_eq!(book.asked.get(), 2 * (2 * 500 + 2) + 500 + 1);
 }
 
@@ -248,17 +249,19 @@ fn a_bank_knows_a_path_from_either_end_while_it_is_new() {
         let value = loss.forecast.value;
         assert!(0.0 < value && value < 0.1, "the mean: a median would be 0: {loss:?}");
     }
-    // What x receives from h is a rate from h to x, and says nothing about the other direction.
+    // The rate at which x receives from h is a goodput from h to x. It gives no information about
+    // the other direction.
     assert!(
         matches!(at(100).sight(&h, &x, Composition::Goodput), Sight::Fresh(rate, _) if rate.forecast.is_positive())
     );
     assert_eq!(at(100).sight(&x, &h, Composition::Goodput), Sight::Nothing);
-    // Six periods of ten seconds; for goodput at least an hour.
+    // A round trip stays fresh for six periods of ten seconds, a goodput for at least an hour.
     assert!(matches!(at(150).sight(&h, &x, Composition::Rtt), Sight::Fresh(..)));
     assert_eq!(at(151).sight(&h, &x, Composition::Rtt), Sight::Stale(aged(61.0)));
     assert!(matches!(at(3690).sight(&h, &x, Composition::Goodput), Sight::Fresh(..)));
     assert_eq!(at(3691).sight(&h, &x, Composition::Goodput), Sight::Stale(aged(3601.0)));
-    // A label ahead of now counts as long as one equally far behind.
+    // A value with a label ahead of now stays fresh as long as one with a label equally far in the
+    // past.
     let ahead = |seconds: f64| Age { age_s: None, ahead_s: Some(seconds) };
     assert!(matches!(at(40).sight(&h, &x, Composition::Rtt), Sight::Fresh(_, age) if age == ahead(50.0)));
     assert_eq!(

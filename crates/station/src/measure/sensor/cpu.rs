@@ -19,7 +19,7 @@
 pub struct CpuTimes {
     /// User time and low-priority user time; both contain the time of virtual guests.
     pub user: u64,
-    /// Kernel time, interrupts included.
+    /// Kernel time, including the time of interrupts.
     pub system: u64,
     /// Idle time, including waits for devices: a processor that waits can run another process.
     pub idle: u64,

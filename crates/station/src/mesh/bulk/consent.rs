@@ -32,8 +32,8 @@ impl Consent for TestConsent {
             if matches!(wish.request, Request::Iperf3 { .. }) {
                 return Err(Declined::NotServed);
             }
-            // A caller on this host or with the owner's token: no budget applies, and no test runs
-            // meanwhile.
+            // For a caller on this host or with the owner's token, no budget applies. No test
+            // between stations runs during its transfer.
             let held = self.0.place.take(Use::Guest).ok_or_else(|| self.0.busy())?;
             return Ok(Agreement::new(Duration::MAX, move |_| drop(held)));
         };
@@ -93,7 +93,8 @@ impl TestConsent {
         let id = lock(&bulk.log).add(row.clone());
         let bulk = Arc::clone(bulk);
         Ok(Agreement::new(GRACE, move |Settled { duration, bytes, failed }| {
-            // The admission has already counted a test that was not over in time.
+            // The admission has already counted a test that did not end in time, so an error is
+            // ignored here.
             let _ = lock(&bulk.gate).end(bulk.now(), token, Cost { duration, bytes });
             bulk.keep();
             drop(held);
@@ -141,6 +142,6 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-/// How late a test may end, and how long its peer may be silent: less than the 5 s after which the
-/// admission counts it as over.
+/// How late a test may end, and how long its peer may be silent. This is less than the 5 s after
+/// which the admission counts the test as ended.
 const GRACE: Duration = Duration::from_secs(4);

@@ -35,9 +35,9 @@ pub(super) struct Test {
 impl Test {
     /// Creates a test of at most `length`; `None` if it would be shorter than a second.
     ///
-    /// iperf3 ends by time or by bytes, not by whichever comes first. So the test ends by time and
-    /// has a bit rate limit. It is so short that the limit is at least twice the forecast, as for
-    /// Barograph's own streams.
+    /// An iperf3 test ends after a time or after a number of bytes, but cannot have both limits. So
+    /// the test ends after a time and has a bit rate limit. The test is so short that this limit is
+    /// at least twice the forecast, as for Barograph's own streams.
     pub(super) fn new(length: Duration, bytes_max: u64, forecast_bit_s: f64) -> Option<Self> {
         let at_twice_s = bytes_max as f64 * 8.0 / (2.0 * forecast_bit_s);
         let is_known = 0.0 < forecast_bit_s && at_twice_s.is_finite();
@@ -46,8 +46,8 @@ impl Test {
         fits.then_some(Self { seconds: seconds as u32, bytes_max, forecast_bit_s })
     }
 
-    /// The same test within the `limit` of a peer: in bytes, or in milliseconds if it is at most
-    /// [`STREAM_MS_MAX`].
+    /// The same test within the `limit` of a peer. A `limit` of at most [`STREAM_MS_MAX`] is in
+    /// milliseconds, a larger one in bytes.
     pub(super) fn lowered(self, limit: u64) -> Option<Self> {
         let length = Duration::from_secs(self.seconds.into());
         let (length, bytes_max) = if u64::from(STREAM_MS_MAX) < limit {
@@ -69,7 +69,7 @@ impl Test {
     }
 
     /// Runs the client against the iperf3 server at `at`, for at most `within`. Once the test has
-    /// started, `sent` holds the most bytes that it can cost.
+    /// started, `sent` is the maximum number of bytes that the test can cost.
     pub(super) fn send(
         self,
         at: SocketAddr,
@@ -106,8 +106,8 @@ impl Test {
                     return Ok(Streamed { elapsed_s: began.elapsed().as_secs_f64(), ..streamed });
                 }
                 Err((Failure::Refused, _)) if began.elapsed() < STARTING => {
-                    // The peer has started its server, which does not listen yet. A test that did
-                    // not start costs nothing.
+                    // The server of the peer may be started and not listen yet, so retry. A test
+                    // that did not start costs nothing.
                     sent.store(0, Ordering::Relaxed);
                     std::thread::park_timeout(AGAIN);
                 }
@@ -193,8 +193,8 @@ impl Program for Server {
 fn fake(script: &str) -> (tempfile::TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let program = directory.path().join(NAME);
-    // Another process writes the file. If this one did, a process that another test has just forked
-    // could still have it open, and running it would fail.
+    // A separate process writes the file. If this process wrote it, a process that a parallel test
+    // has just forked could still have the file open, and running the file would fail.
     let mut writer = std::process::Command::new("sh");
     writer.args(["-c", r#"printf '#!/bin/sh\n%s\n' "$2" > "$1" && chmod 755 "$1""#, "sh"]);
     let written = writer.arg(&program).arg(script).status();

@@ -15,7 +15,8 @@ pub(super) struct Kept {
     files: StateFiles,
 }
 
-/// A test that counts until a wall-clock time: no other clock runs while the station does not.
+/// A test that counts until a wall-clock time: only the wall clock continues while the station is
+/// stopped.
 #[derive(Serialize, Deserialize)]
 struct Line {
     until_s: f64,
@@ -38,8 +39,8 @@ impl Kept {
         });
         if !past.is_empty() {
             gate.remember(Duration::ZERO, past);
-            // Write the times by the current clock: a time too far in its future then counts for
-            // one hour from now, and not for an hour from each start.
+            // Write the times again, relative to the current clock. A time that is too far in the
+            // future then counts for one hour from now, and not for one hour from each start.
             kept.write(&gate.past(Duration::ZERO));
         }
         kept
@@ -90,8 +91,8 @@ fn past(line: Line, now_s: f64) -> Result<Past, String> {
 const FILE: &str = "budget.json";
 /// The window of the budget (docs/spec/plan.md §1).
 const HOUR: Duration = Duration::from_hours(1);
-/// Longest file that is read: 1440 tests, the most that a budget's log holds, with the longest
-/// names.
+/// Longest file that is read: 1440 tests with the longest names; the log of a budget has no more
+/// tests.
 const BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

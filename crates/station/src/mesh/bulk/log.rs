@@ -21,7 +21,7 @@ pub(crate) struct Log {
     /// Rows with their ids, oldest first.
     rows: VecDeque<(u64, Test)>,
     ids: u64,
-    /// By role (source, target) and state (done, failed, refused).
+    /// Number of tests, by role (source, target) and state (done, failed, refused).
     pub(crate) counts: [[u64; 3]; 2],
 }
 
@@ -72,7 +72,7 @@ impl Log {
 pub(crate) const ROLES: [&str; 2] = ["source", "target"];
 /// States that are counted, as shown.
 pub(crate) const STATES: [&str; 3] = ["done", "failed", "refused"];
-/// Most rows: half a day of a busy station.
+/// Maximum number of rows: half a day of a busy station.
 const ROWS_MAX: usize = 100;
 
 #[cfg(test)]

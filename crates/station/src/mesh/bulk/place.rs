@@ -1,5 +1,5 @@
-//! The host's only place for bulk transfers, shared by tests of the mesh, the prober, and transfers
-//! for callers.
+//! The host's single slot for bulk transfers, shared by tests of the mesh, the prober, and
+//! transfers for callers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,19 +21,19 @@ struct Taken {
     guests: u32,
 }
 
-/// Purpose for which the place is taken.
+/// Purpose for which the slot is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// A test with a peer, as source or target; runs alone.
     Test,
-    /// The prober's own transfer, with a target of the owner.
+    /// A transfer of the prober, to or from a target that the owner added.
     Own,
     /// A transfer that the responder serves to a caller on this host or with the owner's token,
     /// which may be this host's prober; or a transfer of files.
     Guest,
 }
 
-/// The place, while it is taken; released when dropped.
+/// Permission to use the slot; releases the slot when dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     place: Arc<Place>,
@@ -41,7 +41,7 @@ pub(crate) struct Held {
 }
 
 impl Place {
-    /// Takes the place if it is free for this purpose.
+    /// Takes the slot if it is free for this purpose.
     pub(crate) fn take(self: &Arc<Self>, what: Use) -> Option<Held> {
         let mut taken = lock(&self.taken);
         let is_free = match what {

@@ -1,4 +1,4 @@
-//! Length, limits and expected cost of a test, and what its result teaches. Pure.
+//! Length, limits and expected cost of a test, and the state of a path after the result. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use barograph_probe::stream::{Early, Ended, StreamPlan, Streamed};
 /// State of a path before a test.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Path {
-    /// Forecast of its goodput (bit/s); `None` = it was never measured.
+    /// Forecast of the path's goodput (bit/s); `None` = the goodput was never measured.
     pub(super) forecast_bit_s: Option<f64>,
     /// 90 % prediction interval of its goodput.
     pub(super) guard: Option<Guard>,
     pub(super) calibration: Calibration,
     /// Duration of the last test that ended early.
     pub(super) settled_in: Option<Duration>,
-    /// Whether its last test reached iperf3's bit rate limit. The forecast is then far too low, so
-    /// the next test is Barograph's own stream.
+    /// Whether the last test of the path reached iperf3's bit rate limit. The forecast is then far
+    /// too low, so the next test is Barograph's own stream.
     pub(super) outgrew_tool: bool,
-    /// Time since the start at which [`prune`] last found its peer in the mesh.
+    /// Time (since the start) at which [`prune`] last found the peer of the path in the mesh.
     pub(super) seen: Duration,
 }
 
@@ -30,14 +30,13 @@ pub(super) struct Path {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shape {
     pub(super) length: Duration,
-    /// Most bytes to send. The target reserves as many.
+    /// Maximum number of bytes to send. The target reserves as many bytes.
     pub(super) bytes_max: u64,
     pub(super) expected: Cost,
     pub(super) early: Option<Early>,
-    /// Whether it runs for its full length although it could end early.
+    /// Whether the test runs for its full length although it could end early.
     pub(super) is_audit: bool,
-    /// Whether it runs for the full length of a test, so that its result calibrates early
-    /// estimates.
+    /// Whether the test has the full length, so that its result calibrates early estimates.
     pub(super) calibrates: bool,
 }
 
@@ -54,7 +53,7 @@ impl Path {
         Some(Early { guard: Some(guard), expected: Some(expected), ..Early::default() })
     }
 
-    /// Parameters of a scheduled test, one that the station starts in its turn.
+    /// Parameters of a scheduled test, which the station starts in its own turn.
     pub(super) fn scheduled(&self, length: Length, early_stop: bool, budget: &BudgetConfig) -> Shape {
         if self.forecast_bit_s.is_none() {
             return first(budget);
@@ -69,7 +68,8 @@ impl Path {
         self.of(budget.test_max, expected, early, is_full && could.is_some(), budget)
     }
 
-    /// Parameters of a requested test: of this length, or otherwise like a scheduled test.
+    /// Parameters of a requested test, with the given length; without a length, those of a
+    /// scheduled test.
     pub(super) fn on_demand(
         &self,
         length: Option<Duration>,
@@ -85,7 +85,7 @@ impl Path {
         }
     }
 
-    /// Learns from the result of a test.
+    /// Updates the calibration with the result of a test.
     pub(super) fn learn(&mut self, shape: &Shape, streamed: &Streamed) {
         let is_whole = match streamed.ended {
             Ended::Early(reason) => {
@@ -168,18 +168,20 @@ const FIRST: Duration = Duration::from_secs(2);
 /// Divisor of an hour's bytes for the first test: at most 50 MB of 1.25 GB, which take 4 s at 100
 /// Mbit/s and 0.4 s at 1 Gbit/s.
 const FIRST_PART: u64 = 25;
-/// Fewest bytes of a test; the smallest budget has two such tests. They take 0.2 s at 80 Mbit/s. Of
-/// much fewer bytes, most would fill buffers on the path and not show its rate.
+/// Minimum number of bytes of a test; the smallest budget permits two such tests. At 80 Mbit/s such
+/// a test takes 0.2 s. In a much smaller test, most bytes would fill buffers on the path, so the
+/// result would not show the rate of the path.
 const BYTES_LEAST: u64 = crate::config::BULK_BYTES_MIN / 2;
 /// Byte limit of a test, as a multiple of the forecast: a path may be twice as fast as forecast
 /// before the limit ends the test.
 const ROOM: u64 = 2;
-/// Checkpoint from which a test that its byte limit ended counts as full: half a second after slow
-/// start, in rounds of 20 ms. Shorter tests are what calibration evaluates.
+/// A test that ended at its byte limit counts as full if it reached this checkpoint: half a second
+/// after slow start, in rounds of 20 ms. A shorter test does not calibrate, because calibration
+/// evaluates tests of such lengths.
 const WHOLE_ROUNDS: u32 = 24;
 /// How long the path to a departed peer is kept, the same as in the plan.
 const DEPARTED_FOR: Duration = Duration::from_secs(86_400);
-/// Most paths to departed peers, as many as in the plan; they take about 2 MB.
+/// Maximum number of paths to departed peers, as many as in the plan; they take about 2 MB.
 const DEPARTED_MAX: usize = 10_000;
 
 #[cfg(test)]

@@ -54,8 +54,8 @@ impl Tester {
 struct Plan {
     bulk: Arc<Bulk>,
     planner: Planner,
-    /// For each peer of this run without a value: how often it may still bring the next turn
-    /// forward. Otherwise 0.
+    /// For each peer: how often it may still bring the next turn forward. The number is 0 for a
+    /// peer with a result in this run.
     new: BTreeMap<Name, u32>,
     /// Whether the next turn was brought forward already.
     hastened: bool,
@@ -104,7 +104,7 @@ impl Plan {
         }
     }
 
-    /// Tests one peer, the one that the plan selects for this turn.
+    /// Tests the peer that the plan selects for this turn.
     fn turn(&mut self, peers: &BTreeMap<Name, Target>, now: Duration) {
         self.hastened = false;
         for peer in peers.keys() {
@@ -114,7 +114,7 @@ impl Plan {
         }
         let Some(next) = self.planner.next(now) else { return };
         let known = Name::new(&next.peer).ok().and_then(|name| peers.get_key_value(&name));
-        // The planner has no other peers than these.
+        // This never returns here: the planner selects only from these peers.
         let Some((peer, target)) = known else { return };
         let shape = self.bulk.path(peer).scheduled(next.length, self.bulk.early_stop, &self.bulk.plan.budget);
         let verdict = self.bulk.test(peer, target, &shape, false);
@@ -146,8 +146,8 @@ impl Plan {
     }
 }
 
-/// Part of the spread of first tests, from 0 to 1, chosen by the station's name, the turn and the
-/// seed.
+/// Delay of a first test, as a fraction (0 to 1) of the time over which first tests are spread. It
+/// depends on the station's name, the turn and the seed.
 fn phase(host: &str, turn: u64, seed: u64) -> f64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
@@ -159,7 +159,8 @@ fn phase(host: &str, turn: u64, seed: u64) -> f64 {
 /// Time between two checks for new peers.
 const LOOK: Duration = Duration::from_secs(1);
 /// The first tests of a mesh are spread over this time for each peer, and over one interval at
-/// most. Each takes 2 s at either end, so that while all peers are new a fifth of the time is used.
+/// most. Each test takes 2 s at both ends, so while all peers are new, tests use a fifth of the
+/// time.
 const SPREAD: Duration = Duration::from_secs(20);
 /// Delay of the first test of a new peer: half a lease. By then the peer has this station's entry,
 /// and a check has found its address.

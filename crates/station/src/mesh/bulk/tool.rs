@@ -14,9 +14,9 @@ use super::{Bulk, LOWERED_MAX, iperf3, iperf3_usable};
 use crate::config::BulkWith;
 
 impl Bulk {
-    /// Parameters of the test for iperf3. `None` = Barograph's own stream runs it: if it is
-    /// configured, if there is no forecast that could limit the bytes of iperf3, or if the test
-    /// would be too short.
+    /// Parameters of the test for iperf3. `None` = Barograph's own stream runs the test: because it
+    /// is configured, because there is no forecast to limit the bytes of iperf3, or because the
+    /// test would be too short.
     pub(super) fn iperf3(&self, peer: &Name, shape: &Shape) -> Result<Option<iperf3::Test>, NoTool> {
         if self.with == BulkWith::Own {
             return Ok(None);
@@ -30,8 +30,8 @@ impl Bulk {
         Ok(forecast.and_then(|rate| iperf3::Test::new(shape.length, shape.bytes_max, rate)))
     }
 
-    /// Runs the test with iperf3. If the peer permits less, requests that. `None` = what the peer
-    /// permits is too short for iperf3.
+    /// Runs the test with iperf3. If the peer permits only a smaller test, requests the smaller
+    /// test. `None` = the permitted test is too short for iperf3.
     pub(super) fn send_iperf3(
         &self,
         peer: &Name,
@@ -58,7 +58,7 @@ impl Bulk {
 
 /// Why iperf3 cannot run a test.
 pub(super) enum NoTool {
-    /// It cannot be used on this host, for this reason.
+    /// iperf3 cannot be used on this host, for this reason.
     Here(String),
     /// The peer does not serve iperf3.
     There,

@@ -95,9 +95,9 @@ const LIFETIME: Duration = Duration::from_secs(30);
 /// other 40 bits count milliseconds, enough for 34 years.
 const NUMBER_BITS: u32 = 24;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
-/// Most spent challenges of one station that are remembered. A station signs one request for each
-/// experiment with a peer: at the shortest period (0.1 s) three experiments sign 900 within a
-/// lifetime. A thousand peers at this limit take 8 MB.
+/// Maximum number of spent challenges of one station that are remembered. A station signs one
+/// request for each experiment with a peer: at the shortest period (0.1 s) three experiments sign
+/// 900 within a lifetime. A thousand peers at this limit take 8 MB.
 const SPENT_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use crate::state::{remove, write_whole};
 
 /// The site and groups of a station, and where they come from.
 ///
-/// A station that took a site stays in `local:default` as long as another station is there that
-/// only the stations of that group measure.
+/// A station that took a site also stays in `local:default` as long as this group contains a
+/// different station that only members of `local:default` measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) site: Name,
@@ -101,7 +101,8 @@ impl Standing {
         Self::new(config, config.site.clone(), represents, from)
     }
 
-    /// Standing at a position; `is_unset` = also in `local:default`.
+    /// Standing of a station that takes a position. If `is_unset`, the station is also in
+    /// `local:default`.
     ///
     /// # Errors
     /// Why the name of the site makes no valid group.
@@ -127,7 +128,7 @@ impl Standing {
         Self { site, represents, from, groups }
     }
 
-    /// Whether it is in `local:default`.
+    /// Whether the station is in `local:default`.
     pub(super) fn is_unset(&self) -> bool {
         self.groups.contains(&unset_group())
     }

@@ -34,7 +34,7 @@ fn view(own: &str, known: &[(&str, &str, f64)]) -> View {
 #[test]
 fn a_direction_without_an_answer_leaves_its_pair_unknown() {
     let near = |a, b| [(a, b, 0.1), (b, a, 0.1)];
-    // From b to c there are only timeouts. The view is that of c, which has measured b.
+    // Measurements from b to c only time out. The view is that of c, which has measured b.
     let known = [&near("a", "b")[..], &near("a", "c"), &[("c", "b", 0.1), ("b", "c", 0.0)]].concat();
     let seen = view("c", &known);
     let site = &seen.sites[0];
@@ -44,7 +44,7 @@ fn a_direction_without_an_answer_leaves_its_pair_unknown() {
     assert_eq!((seen.proposed(), seen.asked()), (None, None));
     let all = [near("a", "b"), near("a", "c"), near("b", "c")].concat();
     assert_eq!(view("c", &all).sites[0].representative, Some(0));
-    // This station receives what b and c measure, and neither measured the other.
+    // This station receives what b and c measure, and neither of the two has measured the other.
     let some = [near("a", "b"), near("a", "c")].concat();
     assert_eq!(view("a", &some).sites[0].representative, None);
     // A member receives only its own measurements.
@@ -71,7 +71,7 @@ fn nobody_comes_near_others_by_its_word_alone() {
     let lies = [("z", "a", 0.1), ("z", "b", 0.1), ("z", "c", 0.1)];
     let seen = view("c", &[&honest[..], &lies].concat());
     assert_eq!(sites(&seen), [vec!["a", "b"], vec!["c"], vec!["z"]]);
-    // Nor can z separate others by its claims: only z leaves the site.
+    // Station z cannot separate other stations by false values either: only z leaves the site.
     let lies = [("z", "a", 1e9), ("z", "b", f64::INFINITY), ("z", "c", 1e9)];
     let seen = view("c", &[&honest[..], &lies].concat());
     assert_eq!(sites(&seen)[0], ["a", "b"]);

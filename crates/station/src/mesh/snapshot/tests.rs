@@ -111,7 +111,7 @@ async fn one_tends_it_while_somebody_asks_less_often_in_the_hour_after_and_then_
         let looks = room.looks_asked(100).await;
         assert!((9..=11).contains(&looks), "one every ten seconds: {looks}");
         let models = room.snapshot.mesh().await.1;
-        // Two soon after the last request, then one a minute.
+        // Two snapshots soon after the last request, then one each minute.
         let looks = room.looks_in(10 * MINUTE).await;
         assert!((9..=12).contains(&looks), "{looks}");
         assert!(!Arc::ptr_eq(&room.snapshot.mesh().await.1, &models), "models are learnt anew, too");
@@ -135,7 +135,7 @@ async fn who_only_looks_at_places_renews_them_alone_and_keeps_nothing_awake() {
 #[tokio::test(start_paused = true)]
 async fn whoever_asks_for_ghosts_makes_it_look_once_and_learn_nothing() {
     let room = Room::new();
-    // This request alone would cause a refresh in ten seconds.
+    // This request alone would cause a refresh only after ten seconds.
     let (mut places, models) = room.snapshot.mesh().await;
     for second in 0..9 {
         let newer = room.snapshot.newer(&places).await;

@@ -11,8 +11,9 @@ use crate::forecast::bank::Measured;
 
 /// Digests of the newest [`CONTENTS_MAX`] records that were handed in with an identity.
 ///
-/// The archive stores an identity once and does not report a different content for it. The caller
-/// must not receive the answer that such a record is stored.
+/// The archive stores one record for each identity, and gives no error for a second record with a
+/// different content. These digests detect such a record, so that its caller is not told that it is
+/// stored.
 #[derive(Default)]
 pub(super) struct Contents {
     hasher: RandomState,
@@ -23,7 +24,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// The first identity that already has another content.
+    /// The first identity that was handed in before with a different content.
     pub(super) fn conflict(&self, records: &[Fed]) -> Option<(Name, u64)> {
         let differs = |fed: &&Fed| {
             let key = fed.identity.as_ref().map(|(origin, seq)| self.key(origin, *seq));
@@ -77,5 +78,5 @@ impl Contents {
     }
 }
 
-/// Most records with a digest; they take about 3 MB.
+/// Maximum number of records with a digest; they take about 3 MB.
 const CONTENTS_MAX: usize = 65_536;

@@ -25,7 +25,8 @@ pub(crate) struct Inbox {
 pub(crate) struct Fed {
     pub(crate) measured: Measured,
     pub(crate) identity: Option<(Name, u64)>,
-    /// The caller gave the time. Otherwise it is the time of arrival and no part of the content.
+    /// Whether the caller gave the time. If false, the time is that of the arrival and is not part
+    /// of the content.
     pub(crate) time_given: bool,
 }
 
@@ -80,8 +81,8 @@ impl Inbox {
         }
     }
 
-    /// As [`Inbox::offer`], for measurements that the station can do without: they use at most half
-    /// of the inbox, and a drop is not counted in the station's health. Returns false if dropped.
+    /// As [`Inbox::offer`], for less important measurements: they use at most half of the inbox,
+    /// and a drop is not counted in the station's health. Returns false if dropped.
     pub(crate) fn offer_spare(&self, measured: Measured) -> bool {
         self.sender.max_capacity() / 2 < self.sender.capacity()
             && self.sender.try_send(Message::Own(measured)).is_ok()
@@ -119,13 +120,14 @@ impl Inbox {
         })?;
         match tokio::time::timeout(FEED_TIMEOUT, stored).await {
             Ok(Ok(result)) => result,
-            // The recorder ended with these records in its spool, or with their append running.
+            // The recorder ended while these records were in its spool, or while their append was
+            // running.
             Ok(Err(_)) => Err(FeedError::Unknown),
             Err(_) => Err(FeedError::Unknown),
         }
     }
 
-    /// Tells the recorder to store its records within `limit`, and to end.
+    /// Requests that the recorder store its records within `limit`, and end.
     pub(crate) fn stop(&self, limit: Duration) {
         let mut message = Message::Stop { deadline: Instant::now() + limit };
         // The recorder empties the inbox continuously; if it has ended, the loop ends with
@@ -140,8 +142,8 @@ impl Inbox {
 /// Receiver of the inbox, for the recorder.
 pub(crate) struct Outbox(pub(super) mpsc::Receiver<Message>);
 
-/// Most messages in the inbox. The recorder handles one in microseconds, so this is seconds of
-/// overload.
+/// Maximum number of messages in the inbox. The recorder handles one in microseconds, so this is
+/// seconds of overload.
 const INBOX_MESSAGES: usize = 4096;
 /// Longest wait for the answer; then the caller is told that the result is unknown.
 const FEED_TIMEOUT: Duration = Duration::from_secs(10);

@@ -13,14 +13,17 @@ use super::inbox::FeedError;
 pub(super) struct Entry {
     /// Own records have sequence number 0 until their append begins.
     pub(super) records: Vec<Record>,
-    /// `None` for the station's own measurements: already learnt, no caller waits.
+    /// `None` for the station's own measurements: they are learnt already, and no caller waits for
+    /// the result.
     pub(super) answer: Option<oneshot::Sender<Result<usize, FeedError>>>,
-    /// Forwarded by a member of the mesh: the archive accepts each record by itself.
+    /// Whether a member of the mesh forwarded the records. The archive then accepts or refuses each
+    /// record separately.
     pub(super) is_forwarded: bool,
-    /// The archive refused the original sequence numbers of the records, and the station has
-    /// cleared these numbers to request new ones.
+    /// Whether the archive refused the original sequence numbers of the records, and the station
+    /// has cleared these numbers to request new ones.
     pub(super) is_renumbered: bool,
-    /// The archive had none of these records before, whatever their numbers.
+    /// Whether the archive had none of these records before. If so, they are learnt, whatever their
+    /// sequence numbers are.
     pub(super) is_new: bool,
 }
 
@@ -39,7 +42,8 @@ pub(super) struct Appended {
     pub(super) next_seq: Option<u64>,
     /// See `asks_again` of the recorder.
     pub(super) asks_again: bool,
-    /// Indices of the entries of which the archive accepted no further origin or gap.
+    /// Indices of the entries with a record that the archive refused, because it accepts no further
+    /// origin or gap, or because the number is too far above the others.
     pub(super) refused: Vec<usize>,
     /// Other origins for which the highest stored sequence number is read before the append.
     pub(super) origins: Vec<(Name, Option<u64>)>,
@@ -47,8 +51,8 @@ pub(super) struct Appended {
 }
 
 /// Takes the oldest entries of the same kind as the first, and leaves the entries of the other kind
-/// in order. If each run of one kind were an append of its own, each change of kind would cost the
-/// wait of a commit.
+/// in order. Entries of the two kinds often alternate; if each change of kind began a new append,
+/// each change would cost the wait for a commit.
 pub(super) fn take_batch(spool: &mut VecDeque<Entry>, singly: bool) -> Vec<Entry> {
     let (mut entries, mut others) = (Vec::<Entry>::new(), Vec::new());
     let mut count = 0;
@@ -70,7 +74,7 @@ pub(super) fn take_batch(spool: &mut VecDeque<Entry>, singly: bool) -> Vec<Entry
     entries
 }
 
-/// Whether the entries of an append are forwarded: all are, or none is.
+/// Whether the entries of an append are forwarded: either all entries are forwarded, or none is.
 pub(super) fn entries_are_forwarded(entries: &[Entry]) -> bool {
     entries.first().is_some_and(|entry| entry.is_forwarded)
 }
@@ -78,7 +82,7 @@ pub(super) fn entries_are_forwarded(entries: &[Entry]) -> bool {
 /// Appends members' records to the archive, which accepts or refuses each record by itself.
 pub(super) async fn absorb(engine: &dyn Engine, archive: &Local, append: &mut Appended) -> Result<(), Error> {
     ask_highest(engine, append).await?;
-    // One commit for all, and an answer for each.
+    // Append all entries at once, so that one commit stores them; each entry has its own result.
     let absorbed = append.entries.iter().map(|entry| archive.absorb(&entry.records));
     let absorbed = within_limit(futures_util::future::try_join_all(absorbed)).await?;
     for (entry, absorbed) in append.entries.iter_mut().zip(&absorbed) {
@@ -127,7 +131,7 @@ async fn within_limit<T>(future: impl Future<Output = Result<T, Error>>) -> Resu
     }
 }
 
-/// Most records in one append; keeps a commit well below a second.
+/// Maximum number of records in one append; keeps a commit well below a second.
 const BATCH_RECORDS: usize = 2000;
 /// Longest wait for the archive, after which it counts as not working; longer than its own
 /// deadline.
@@ -172,7 +176,7 @@ mod tests {
         assert_eq!(numbers(&spool), [1, 2, 3, 4]);
         assert_eq!(numbers(&take_batch(&mut spool, false)), [1, 3]);
         assert_eq!(numbers(&take_batch(&mut spool, false)), [2, 4]);
-        // One by one. An entry larger than a batch is taken alone.
+        // Take entries one by one. An entry larger than a batch is taken alone.
         let mut spool: VecDeque<Entry> = all().collect();
         assert_eq!(numbers(&take_batch(&mut spool, true)), [0]);
         assert_eq!(numbers(&take_batch(&mut VecDeque::from([entry(7, 3000, false)]), false)), [7]);

@@ -81,7 +81,7 @@ fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
         let lease = block_on(directory.register(&bad, Duration::from_secs(60))).unwrap();
         until_peers(&a, name);
         let (answer, took) = test_when_free(&a, name);
-        // The requested 0.2 s, and 4 s around them.
+        // The test takes the requested 0.2 s, and up to 4 s before and after it.
         assert!(took < Duration::from_secs(6), "{name}: {took:?}");
         let made = answer.json();
         assert_eq!((answer.status, made["state"].as_str()), (200, Some("failed")), "{name}: {made}");
@@ -89,7 +89,7 @@ fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
         assert!(why.starts_with("timed_out: "), "{name}: {why}");
         let path = format!("/v1/latest?source=a&target={name}&quantity=goodput");
         until(a.address(), &path, |answer| answer.json()["latest"][0]["error"] == "timed_out");
-        // The place for bulk transfers and the test gate are free again at once.
+        // The slot for bulk transfers and the test gate are free again at once.
         let (next, _) = test_when_free(&a, "good");
         assert_eq!((next.status, next.json()["state"].as_str()), (200, Some("done")), "{}", next.body);
         drop(lease);
@@ -103,7 +103,8 @@ fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
     a.stop(LIMIT);
 }
 
-/// Makes a test, and returns its duration. Repeats it while first tests of paths are in the way.
+/// Makes a test, and returns its duration. Repeats the request while a different test, such as the
+/// first test of a path, runs.
 fn test_when_free(station: &Station, to: &str) -> (Answer, Duration) {
     let waiting = Instant::now();
     loop {
@@ -124,7 +125,7 @@ fn bytes(shown: &Value, role: &str, peer: &str) -> u64 {
     with.filter_map(|test| test["bytes"].as_u64()).sum()
 }
 
-/// A peer's key without a station.
+/// The key pair of a peer, to sign requests without running a station.
 struct Key(Ed25519KeyPair);
 
 impl Sign for Key {
@@ -170,12 +171,12 @@ fn a_peer_that_asks_for_endless_tests_gets_its_part_and_leaves_others_theirs() {
                 assert!(1000 < retry_ms, "{retry_ms} ms");
                 refused += 1;
             }
-            // The previous test is not settled yet.
+            // The target has not finished the previous test yet.
             Err((Some(Declined::BusyFor { .. } | Declined::Full), _)) => {}
             Err((_, error)) => panic!("{error:?}"),
         }
     }
-    // At most an even share of what peers may use, plus less than one test.
+    // The peer gets at most an equal share of the budget for peers, plus less than one test.
     assert!((ONE..HOUR / 2 + ONE).contains(&got), "{got} bytes");
     let shown = get(a.address(), "/v1/tests").json();
     assert_eq!(bytes(&shown, "target", "greedy"), got, "{shown}");

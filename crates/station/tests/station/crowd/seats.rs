@@ -121,7 +121,7 @@ impl Seat {
         let wanted: &[u8] = match self {
             Self::Stream => b"event: point",
             Self::Session => {
-                // A ping under the mask 0 (RFC 6455 §5.2), and its pong.
+                // A ping, masked with zeros (RFC 6455 §5.2), and the pong that answers it.
                 stream.write_all(&[0x89, 0x80, 0, 0, 0, 0]).unwrap();
                 &[0x8a, 0]
             }
@@ -138,8 +138,8 @@ impl Seat {
     }
 }
 
-/// The crowd takes all slots that it gets. Then a page and a member come, and the crowd tries
-/// again.
+/// The crowd takes as many slots as it gets. Then a page and a member take a slot each, and the
+/// crowd tries again.
 fn a_crowd_keeps_nobody_out(seat: Seat, crowd: Caller) {
     let Some(stage) = Stage::set() else { return };
     let honest = stage.network.a.run(|| {

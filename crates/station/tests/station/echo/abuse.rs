@@ -37,7 +37,8 @@ fn still_serves(address: SocketAddr) {
 fn connections(address: SocketAddr, wanted: usize) -> Vec<TcpStream> {
     let limit = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let _ = setrlimit(Resource::RLIMIT_NOFILE, limit.1, limit.1);
-    // Both ends, and a quarter for all other files, including those of other tests.
+    // Each connection needs two descriptors, one for each end. A quarter of all descriptors is left
+    // for other files, including those of other tests.
     let possible = usize::try_from(limit.1 / 8 * 3).unwrap_or(usize::MAX);
     let count = wanted.min(possible);
     if count < wanted {
@@ -52,7 +53,7 @@ fn connections(address: SocketAddr, wanted: usize) -> Vec<TcpStream> {
 #[test]
 fn a_thousand_connections_get_one_address_its_share() {
     let state = tempfile::tempdir().unwrap();
-    // One address gets a quarter of them.
+    // One address gets a quarter of these connections.
     let station = public(state.path(), |config| config.connections_max = 8000);
     let address = station.address();
     let waiting = connections(address, 1000);
@@ -70,7 +71,7 @@ fn a_thousand_connections_get_one_address_its_share() {
     station.stop(crate::LIMIT);
 }
 
-/// Measures as a page until `attack` is over; returns the number of measurements and of failures.
+/// Measures like a page until `attack` returns; returns the number of measurements and of failures.
 fn measured_during(address: SocketAddr, attack: impl FnOnce()) -> (usize, usize) {
     let (is_over, measured, failed) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -211,8 +212,8 @@ fn slow_and_silent_sessions_hold_nobody_up() {
     let station = public(state.path(), |_| {});
     let address = station.address();
     let transfer = |direction| Request::Goodput { direction, bytes: 16 << 20 };
-    // One address has two places. One is held by a page that reads nothing, one by a page that
-    // writes nothing.
+    // One address gets two transfer slots. A page that reads nothing holds one slot; a page that
+    // writes nothing holds the other.
     let mut slow_reader = Page::open(address);
     slow_reader.ask(transfer(Direction::Down)).unwrap();
     slow_reader.send(&[0, 0]);
@@ -294,7 +295,7 @@ fn places_filled_from_elsewhere_leave_some_to_this_host() {
 #[test]
 fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
     let state = tempfile::tempdir().unwrap();
-    // An eighth of it at once: 32 MiB.
+    // An eighth of this budget may be used at once: 32 MiB.
     let station = public(state.path(), |config| config.echo.peer_bytes_per_hour = 256 << 20);
     let address = station.address();
     let mut page = Page::open(address);
@@ -307,7 +308,7 @@ fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
         assert!(moved <= 64 << 20, "it goes on");
     };
     assert_eq!(declined, Declined::Spent);
-    // Opening the session took a part of it.
+    // Opening the session used a part of the burst.
     assert!(28 << 20 <= moved, "the burst is granted: {moved}");
     assert_eq!(Page::open(address).up(4 << 20), Err(Declined::Spent), "another session is no other address");
     still_serves(address);
@@ -322,7 +323,7 @@ fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
 #[test]
 fn opening_sessions_one_after_the_other_is_stopped_by_what_it_costs() {
     let state = tempfile::tempdir().unwrap();
-    // An eighth of it at once: sixteen sessions.
+    // An eighth of this budget may be used at once: enough for sixteen sessions.
     let station = public(state.path(), |config| config.echo.peer_bytes_per_hour = 8 << 20);
     let address = station.address();
     // A request without a handshake is free.

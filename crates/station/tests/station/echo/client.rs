@@ -52,7 +52,7 @@ impl Page {
         Self::over(connect_from(address, own), address, None)
     }
 
-    /// Opens a session from another address of this host, with a header as of a proxy.
+    /// Opens a session from another address of this host, with a header that proxies add.
     pub(crate) fn open_forwarded(address: SocketAddr, own: Ipv4Addr) -> Self {
         let mut request = handshake(address, None);
         request.headers_mut().insert("x-forwarded-for", HeaderValue::from_static("192.0.2.1"));

@@ -87,7 +87,8 @@ fn an_exchange_with_nagle_waits_for_a_delayed_acknowledgement() {
     let mut impeded = Vec::new();
     page.ask(Request::RttNagle { n: 9 }).unwrap();
     for _ in 0..9 {
-        // Do what the kernel does on its own for a connection that it classifies as interactive.
+        // Delay acknowledgements, as the kernel does for a connection that it classifies as
+        // interactive.
         socket2::SockRef::from(page.socket.get_ref()).set_tcp_quickack(false).unwrap();
         impeded.push(exchange(&mut page, 2));
     }

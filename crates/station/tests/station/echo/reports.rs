@@ -44,8 +44,8 @@ fn reports_have_bounds_and_a_bad_one_ends_nothing() {
         report(&mut page, source, "goodput", 1e6);
         page.rtt(1).unwrap();
     }
-    // Too early, with a quantity that pages do not measure, with an impossible value, and not JSON
-    // at all.
+    // These reports are dropped: one that is too early, one with a quantity that pages do not
+    // measure, one with an impossible value, and a text that is not JSON.
     for _ in 0..3 {
         report(&mut page, "a", "rtt", 0.1);
     }

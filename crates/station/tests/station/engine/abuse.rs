@@ -33,7 +33,7 @@ fn open_stream(address: SocketAddr, bearer: &str, path: &str) -> BufReader<TcpSt
     lines
 }
 
-/// Reads all until the end.
+/// Reads the stream until it ends.
 pub(super) fn rest(stream: &mut BufReader<TcpStream>) -> String {
     let mut rest = String::new();
     let _ = stream.read_to_string(&mut rest);
@@ -117,7 +117,7 @@ fn a_batch_is_bounded_and_stored_as_a_whole_or_not_at_all() {
         )
     };
     assert_eq!(crate::http::raw(address, head((16 << 20) + 1).as_bytes()).status, 413);
-    // Send half of it, and then nothing more.
+    // Send half of the body, and then nothing more.
     let body = lines(&[record("b", "b", 1), record("b", "b", 2)]);
     let mut half = connect(address);
     half.write_all(head(body.len()).as_bytes()).unwrap();
@@ -157,7 +157,8 @@ fn a_member_that_has_sent_its_burst_is_told_when_to_go_on() {
         "{again} of {wait_s}"
     );
 
-    // A member's engine returns it as such, and does not try again earlier.
+    // The engine of a member returns this refusal as an error, and does not try again before the
+    // given time.
     let config = RemoteConfig::new(format!("http://{address}/"), Name::new("b").unwrap());
     let remote = Remote::new(RemoteConfig { token: Some(token.clone()), ..config }).unwrap();
     let batch = [wire::read_record(record("b", "b", 1).to_string().as_bytes()).unwrap()];
@@ -181,7 +182,7 @@ fn ten_thousand_registrations_are_refused_politely_and_others_go_on() {
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    // One persistent connection, as fast as possible.
+    // Send requests on one persistent connection, as fast as possible.
     let stream = connect(address);
     let mut writer = stream.try_clone().unwrap();
     let sender = std::thread::spawn(move || {
@@ -220,7 +221,7 @@ fn a_slow_watcher_holds_up_nobody_and_streams_are_counted() {
     let address = station.address();
     let (slow, writer) = (invite(address, None), invite(address, Some("b")));
     let bearer = format!("Bearer {slow}");
-    // They are not read any more.
+    // Open streams that the client does not read any more.
     let held: Vec<_> = (0..80).map(|_| open_watch(address, &bearer, "local:lab")).collect();
     let more = ask(address, &slow, "GET", "watch?group=local:lab", "");
     assert_eq!((more.status, kind(&more).as_str()), (429, "unavailable"), "{}", more.body);
@@ -229,7 +230,8 @@ fn a_slow_watcher_holds_up_nobody_and_streams_are_counted() {
     let answer = ask(address, &writer, "POST", "records", &lines(&[record("b", "b", 1)]));
     assert_eq!(answer.status, 200, "{}", answer.body);
     drop(held);
-    // Their shares return when the station has noticed.
+    // The permits of these streams are free again when the station has detected that they are
+    // closed.
     let path = "/v1/members";
     until(address, path, |_| {
         let mut stream = connect(address);
@@ -326,7 +328,8 @@ fn values_that_a_quantity_cannot_have_are_refused_and_shown_nowhere() {
         ("loss", json!(7.0), "loss is 0 to 1, found 7"),
         ("loss", json!(null), "has either a value, or an error"),
     ] {
-        // Together with a valid record: all or none is stored.
+        // Send the bad record together with a valid one: the station stores all records of a
+        // request or none.
         let batch = [of(41, "rtt", json!(0.02)), of(42, quantity, value.clone())];
         let refused = ask(address, &token, "POST", "records", &lines(&batch));
         assert_eq!((refused.status, kind(&refused).as_str()), (400, "invalid"), "{value}: {}", refused.body);
@@ -372,13 +375,14 @@ fn one_record_does_not_burn_a_name() {
         assert!(refused.error().contains("above its highest, 5"), "{}", refused.body);
     }
     let fed = json!({ "origin": "b", "records": [{ "quantity": "rtt", "value": 1, "seq": far }] });
-    // Nor does a record handed in under the name of a member.
+    // A record that an application hands in under the name of a member does not change the number
+    // either.
     assert_eq!(crate::http::post(address, "/v1/measurements", &fed.to_string()).status, 409);
     assert_eq!(next(), before, "the name goes on where it was");
     assert_eq!(append(6..=8).status, 200);
     let count = || get(address, "/v1/series?source=b&target=south").json()["series"][0]["count"].clone();
     assert_eq!(count(), 8);
-    // The highest number that a station may reach; then it continues above.
+    // Send the highest number that a station may jump to; then the station continues above it.
     assert_eq!(ask(address, &token, "POST", "records", &lines(&[at(1 << 52)])).status, 200);
     assert_eq!(append((1 << 52) + 1..=(1 << 52) + 3).status, 200);
     assert_eq!(count(), 12);

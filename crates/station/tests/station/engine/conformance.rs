@@ -54,7 +54,7 @@ impl Mesh {
 }
 
 fn remote(station: SocketAddr, through: SocketAddr, host: &str) -> Remote {
-    // Invite by name: others may have measured it before it writes.
+    // Invite the station by its name, because other stations may have measured it before it writes.
     let token = Some(invite(station, Some(host)));
     let config = RemoteConfig::new(format!("http://{through}/"), name(host));
     Remote::new(RemoteConfig { token, ..config }).unwrap()
@@ -112,7 +112,8 @@ impl Fixture for RemoteFixture {
         assert_eq!(removed.status, 200, "{}", removed.body);
     }
 
-    /// Its token is refused for ever; the next writer of that name has another invitation.
+    /// The token of a removed station is refused for ever; the next writer with the same name gets
+    /// a new invitation.
     async fn admit(&self, engine: &dyn Engine, host: &HostId) {
         let mesh = Arc::clone(&self.served.lock().unwrap().last().unwrap().mesh);
         assert!(matches!(mesh.writer(host).watermark(host).await, Err(Error::Denied(_))));

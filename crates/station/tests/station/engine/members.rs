@@ -18,12 +18,13 @@ fn a_station_writes_its_own_records_and_its_own_entry_alone() {
         |token: &str, records: &[serde_json::Value]| ask(address, token, "POST", "records", &lines(records));
     assert_eq!(write(&b, &[record("b", "b", 1)]).json(), json!({ "records": 1 }));
 
-    // Another station's entry, under its own token or an invented name.
+    // Member b cannot register under the name of a different station, nor under an invented name.
     for host in ["c", "d", "here"] {
         let refused = register(address, &b, host);
         assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{host}: {}", refused.body);
     }
-    // Another origin, alone or among own records; and the serving station as origin.
+    // Member b cannot write records of a different origin, alone or among its own records, nor of
+    // the serving station.
     for records in [
         vec![record("c", "c", 1)],
         vec![record("here", "here", 1)],
@@ -48,7 +49,7 @@ fn a_station_writes_its_own_records_and_its_own_entry_alone() {
         "all or nothing"
     );
 
-    // Another source under the own name: counted as seen, and not stored.
+    // A record with the member as origin and a different source counts as seen, and is not stored.
     assert_eq!(write(&b, &[record("b", "c", 2)]).status, 200);
     assert_eq!(ask(address, &b, "GET", "watermark?origin=b", "").json(), json!({ "watermark": 2 }));
     let history = ask(address, &b, "GET", "history?source=c&target=south&quantity=rtt", "");
@@ -102,12 +103,12 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
     let beside = json!({ "source": "b", "target": "queue", "quantity": "depth", "value": 1 });
     let refused = post(address, "/v1/measurements", &json!({ "records": [beside] }).to_string());
     assert_eq!(refused.status, 409, "{}", refused.body);
-    // A removed station may come back.
+    // A removed station may register again with a new invitation.
     assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
     until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));
     let again = register(address, &invite(address, None), "b");
     assert_eq!(again.status, 200, "{}", again.body);
-    // Unless an application has taken the name meanwhile.
+    // It may not register again if an application has taken the name meanwhile.
     assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
     until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));
     let taken = post(address, "/v1/measurements", &json!({ "records": [beside] }).to_string());
@@ -116,7 +117,7 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
     assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{}", refused.body);
 }
 
-/// Versions before this one stored such names, so they are read; none is given to a new station.
+/// Earlier versions stored such names, so this version reads them, but gives none to a new station.
 #[test]
 fn no_new_station_has_a_name_that_shows_as_another() {
     let station = serve_new(quiet);

@@ -1,4 +1,4 @@
-//! A relay between a client and a station that can be cut.
+//! A relay between a client and a station, which can be interrupted.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

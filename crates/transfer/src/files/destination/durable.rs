@@ -31,8 +31,8 @@ impl Destination {
         synced?;
         let mut records: Vec<Record> =
             self.fresh.chunks(ITEMS_MAX).map(|some| Record::Held(some.to_vec())).collect();
-        // Nodes follow the ranges: then a torn journal has the ranges of every subtree that it
-        // names.
+        // Append nodes after the ranges, so that a torn journal contains the ranges of each subtree
+        // that it contains.
         records.extend(self.nodes.chunks(ITEMS_MAX).map(|some| Record::Nodes(some.to_vec())));
         self.journal.append(&records)?;
         self.fresh.clear();

@@ -74,8 +74,8 @@ impl Destination {
         Kept { nodes: nodes.collect(), placing: self.placing.clone(), held }
     }
 
-    /// Restores the state of the journal. A file that is not as it was left, for whatever reason,
-    /// is received again.
+    /// Restores the state that the journal recorded. A file that changed since then is received
+    /// again.
     pub(super) fn take_up(&mut self, kept: Kept) -> Result<(), FileError> {
         self.written = self.manifest.within(kept.held);
         self.placing = kept.placing;
@@ -92,8 +92,8 @@ impl Destination {
             if lost.is_empty() {
                 return Ok(());
             }
-            // A file that had its name was removed or changed: it is received again, as if it had
-            // never been here.
+            // A file that already had its final name was removed or changed: receive all of the
+            // file again.
             self.placing = None;
             for entry in lost {
                 let of = self.manifest.range(entry);
@@ -143,7 +143,8 @@ impl Destination {
         Ok(())
     }
 
-    /// Hashes a group if it is complete and not hashed yet, from `at_hand` or from its file.
+    /// Hashes a group if it is complete and not hashed yet, from the bytes `at_hand` or from the
+    /// group's file.
     fn hash_group(&mut self, entry: usize, group: u64, at_hand: Option<&[u8]>) -> Result<(), FileError> {
         let of = self.manifest.range(entry);
         let start = of.start + group * GROUP_BYTES;
@@ -183,7 +184,7 @@ fn covers(set: &RangeSet<u64>, range: &Range<u64>) -> bool {
     set.get(&range.start).is_some_and(|found| range.end <= found.end)
 }
 
-/// Parts of `range` before and after `of`.
+/// The parts of `range` that are before `of` and after `of`.
 fn outside(range: &Range<u64>, of: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
     [range.start..range.end.min(of.start), range.start.max(of.end)..range.end]
         .into_iter()

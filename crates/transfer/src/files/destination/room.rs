@@ -1,4 +1,4 @@
-//! Checks whether a transfer is allowed and fits.
+//! Checks whether the limits allow a transfer, and whether the disk has space for it.
 
 use std::collections::HashSet;
 
@@ -42,7 +42,8 @@ impl Destination {
         Ok(())
     }
 
-    /// Bytes that the file system must still allocate: an earlier session may have allocated all.
+    /// Bytes that the file system must still allocate: an earlier session may have allocated all of
+    /// them already.
     fn needed(&self) -> Result<u64, FileError> {
         let mut needed = 0;
         for (entry, found) in self.manifest.files() {
@@ -60,7 +61,8 @@ impl Destination {
         if !self.config.allocate {
             return Ok(());
         }
-        // fallocate(2) takes all free space before it reports that this is too little.
+        // Check first: fallocate(2) allocates all free space before it reports that the space is
+        // too small.
         let system = fstatvfs(&self.partial).map_err(|error| FileError::io(&self.path, "measured", error))?;
         let (needed, free) = (self.needed()?, system.f_bavail.saturating_mul(system.f_frsize));
         if free < needed {
@@ -105,8 +107,8 @@ pub(super) fn check_allowed(manifest: &Manifest, config: &DestinationConfig) -> 
     Ok(())
 }
 
-/// Names that a manifest creates, and blocks that the names and the data take. A directory that
-/// leads to an entry counts, with or without an entry of its own.
+/// Names that a manifest creates, and blocks that the names and the data take. A directory above an
+/// entry counts, even if the manifest has no entry for the directory.
 fn taken(manifest: &Manifest) -> (u64, u64) {
     let entries = manifest.entries();
     let befores = std::iter::once(&b""[..]).chain(entries.iter().map(|entry| &entry.path[..]));
@@ -129,7 +131,7 @@ fn blocks(entry: &Entry) -> u64 {
     let of_data = match &entry.kind {
         Kind::File { size, extents: None } => size.div_ceil(BLOCK_BYTES),
         Kind::File { extents: Some(extents), .. } => {
-            // Extents ascend: two extents in one block take it once.
+            // Extents ascend, so a block that two extents share is counted once.
             let mut end = 0;
             let each = extents.iter().map(|data| {
                 let first = (data.start / BLOCK_BYTES).max(end);
@@ -147,5 +149,5 @@ fn blocks(entry: &Entry) -> u64 {
 /// block, and data take whole blocks.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Name of the blocks in an error message.
+/// Unit of the limit of blocks, for error messages.
 const BLOCKS: &str = "blocks of 4 KiB (one at least for each file, directory and link)";

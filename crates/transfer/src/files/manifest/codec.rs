@@ -18,21 +18,23 @@ const SPARSE: u8 = 1;
 const DIRECTORY: u8 = 2;
 const LINK: u8 = 3;
 
-/// Most bytes of magic and number of entries.
+/// Maximum size of the magic bytes and the number of entries together, in bytes.
 const HEAD_BYTES_MAX: usize = MAGIC.len() + 8;
 
-/// Most bytes of an entry without its extents: kind, path, mode, time, and size and number of
-/// extents or, longer than both, a link's target.
+/// Maximum size of an entry without its extents, in bytes: kind, path, mode, time and a link's
+/// target. A file has its size and its number of extents instead of a target, which are shorter.
 const ENTRY_BYTES_MAX: usize = 1 + 2 * (2 + PATH_BYTES_MAX) + 2 + 8 + 4;
 
-/// Most bytes of an extent: the hole before it and its length, of 62 bits each.
+/// Maximum size of an extent, in bytes: the length of the hole before it and its own length, 62
+/// bits each.
 const EXTENT_BYTES_MAX: usize = 16;
 
-/// Fewest bytes of an entry: kind, length of the path and one byte of it, mode, time.
+/// Minimum size of an entry, in bytes: kind, length of the path, one byte of the path, mode and
+/// time.
 const ENTRY_BYTES_MIN: usize = 1 + 2 + 1 + 9;
 
 impl Manifest {
-    /// Most bytes of a manifest with `entries` entries.
+    /// Maximum size of a manifest with `entries` entries, in bytes.
     pub fn encoded_bytes_max(entries: u64) -> u64 {
         let extents = (EXTENTS_MAX * EXTENT_BYTES_MAX) as u64;
         let of_entries = entries.saturating_mul(ENTRY_BYTES_MAX as u64);
@@ -60,7 +62,8 @@ impl Manifest {
         if ENTRIES_MAX as u64 <= count.saturating_sub(1) {
             return Err(ManifestError::TooMany(count, "entries", ENTRIES_MAX as u64));
         }
-        // Memory for as many entries as the bytes can hold, not for as many as they claim.
+        // Reserve memory for the entries that the bytes can contain, not for the number that they
+        // claim.
         let mut entries = Vec::with_capacity((count as usize).min(rest.len() / ENTRY_BYTES_MIN + 1));
         let mut extents_all = 0;
         for _ in 0..count {

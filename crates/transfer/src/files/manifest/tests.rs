@@ -168,7 +168,7 @@ fn extents_beyond_the_most_are_refused_before_they_take_memory() {
             let most = EXTENTS_MAX as u64;
             assert_eq!(Manifest::decode(&bytes), Err(ManifestError::TooMany(all as u64, "extents", most)));
         });
-        // 16 bytes for each extent of the limit.
+        // The limit of extents needs 16 MiB, at 16 bytes for each extent.
         assert!(taken.bytes_max <= 17 << 20, "{extents:?}: {} bytes", taken.bytes_max);
     }
     let mut bytes = b"BGM\x01\x02".to_vec();
@@ -192,7 +192,8 @@ fn is_read_and_found(manifest: &Manifest) {
     assert!(bytes.len() <= 43 * entries + 8, "{} bytes", bytes.len());
     let read = Manifest::decode(&bytes).unwrap();
     assert!(read == *manifest);
-    // One search for each file: if a search read all entries, they would read 10^10.
+    // One search for each file: if each search read all of the 10^5 entries, the searches would
+    // read 10^10.
     for at in 0..entries as u64 {
         assert_eq!(read.pieces(at..at + 1).map(|piece| piece.entry as u64).collect::<Vec<_>>(), [at]);
     }

@@ -19,8 +19,8 @@ use super::super::{FileError, Journal, Kept, Kind, Node, Record, TransferId, jou
 use super::Source;
 
 /// Seconds for which a file counts as fresh after its status changed: it may change again without a
-/// new time, because FAT counts in steps of two seconds and other file systems in ticks of the
-/// kernel's clock. Hashes of a fresh file are not kept (as in git's index).
+/// new time, because times on FAT have steps of two seconds, and times on other file systems have
+/// steps of a kernel clock tick. Hashes of a fresh file are not kept (as in git's index).
 const FRESH_S: i64 = 2;
 
 /// The journal of a sender: groups that were read, and their hashes.
@@ -33,7 +33,7 @@ pub(super) struct Remembered {
     journal: Journal,
     /// Nodes that are not in the journal yet.
     nodes: Vec<Node>,
-    /// Entries of which nothing is kept.
+    /// Entries for which no hashes are kept.
     excluded: HashSet<usize>,
 }
 
@@ -71,9 +71,9 @@ impl Source {
     /// size, times of modification and of status).
     ///
     /// The hashes of each 256 MiB are made durable, and the rest when this is dropped. If that
-    /// fails, no more are kept, which costs a second reading. [Forget](Self::forget) them when the
-    /// transfer is done, or when the receiver reports a wrong digest.
-    /// Errors: of the system; [`FileError::Busy`] if another sender keeps them;
+    /// fails, no more hashes are kept, so a restarted sender must read more files again.
+    /// [Forget](Self::forget) them when the transfer is done, or when the receiver reports a wrong
+    /// digest. Errors: of the system; [`FileError::Busy`] if another sender keeps them;
     /// [`FileError::Foreign`]. The source has no kept hashes then.
     pub fn remember(&mut self, directory: &Path, id: TransferId) -> Result<(), FileError> {
         self.remember_older(directory, id, FRESH_S)
@@ -93,7 +93,7 @@ impl Source {
         unlinkat(&remembered.root, &remembered.name, AtFlags::REMOVEDIR).map_err(io)
     }
 
-    /// Like [`remember`](Self::remember), with a file fresh for `fresh_s` seconds.
+    /// Like [`remember`](Self::remember), but a file counts as fresh for `fresh_s` seconds.
     pub(in super::super) fn remember_older(
         &mut self,
         directory: &Path,
@@ -133,7 +133,7 @@ impl Source {
         if system::is_gone(&own, &root, &name).map_err(io("opened"))? {
             return Err(FileError::Busy(shown));
         }
-        // The file system's present time: this module has no clock.
+        // Read the time from the file system, because this module has no clock.
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         futimens(&own, &Timestamps { last_access: now, last_modification: now }).map_err(io("written"))?;
         let now = State::of(&fstat(&own).map_err(io("read"))?).changed.0;
@@ -141,7 +141,7 @@ impl Source {
         let (tie, bytes) = (self.tie(), self.manifest.bytes());
         let open = || Journal::open(own.as_fd(), &shown, id, &tie, bytes);
         let (journal, kept) = match open() {
-            // The journal is of files that changed since: start a new one.
+            // The files changed since the journal was written: start a new journal.
             Err(FileError::Journal(_)) => {
                 unlinkat(&own, journal::NAME, AtFlags::empty()).map_err(io("removed"))?;
                 open()?

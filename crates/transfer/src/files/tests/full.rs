@@ -1,4 +1,4 @@
-//! A disk that becomes full.
+//! Tests with a disk that becomes full.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ fn a_full_disk_is_told_and_the_transfer_goes_on_where_it_was() {
     if let Some(disk) = std::env::var_os(DISK) {
         return on_a_small_disk(Path::new(&disk));
     }
-    // A file system in a namespace of its own works for ordinary users too.
+    // Mounts the file system in a separate namespace, which needs no root.
     let root = tempdir().unwrap();
     let disk = root.path().join("disk");
     fs::create_dir(&disk).unwrap();
@@ -93,7 +93,7 @@ fn on_a_small_disk(disk: &Path) {
     assert!(1 << 18 < at && at < 1 << 20);
     drop(first);
 
-    // The disk is still full, and what was synced is known.
+    // The disk is still full, and the synced ranges are held.
     let mut second = destination(disk, &manifest).unwrap();
     let held: u64 = second.held().iter().map(|range| range.end - range.start).sum();
     assert_eq!(held, at & !0xFFFF, "all that was synced");

@@ -80,7 +80,7 @@ fn what_is_there_stays_unless_it_is_to_be_replaced() {
     let manifest = Manifest::new(vec![file(b"f", 3)]).unwrap();
     let mut destination_before = destination(root.path(), &manifest).unwrap();
     destination_before.write(0, b"new").unwrap();
-    // The file appears in the meantime.
+    // The file appears after the transfer began.
     fs::write(&there, "old").unwrap();
     assert!(matches!(destination_before.finish(&[digest(b"new")]), Err(FileError::Exists(_))));
     assert_eq!(fs::read(&there).unwrap(), b"old");

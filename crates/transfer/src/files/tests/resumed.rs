@@ -211,7 +211,8 @@ fn who_did_not_hear_that_it_is_done_is_told_so_for_as_long_as_it_is_true() {
                 assert_same(from.path(), to.path());
                 assert!(is_clean(&to));
             }
-            // The other files exist, as after any finished transfer.
+            // The other files have their names already, so the transfer is refused like any
+            // finished one.
             Err(FileError::Exists(_)) if what != "nothing" => {}
             other => panic!("{what}: {:?}", other.map(|again| again.missing())),
         }

@@ -187,7 +187,7 @@ proptest! {
         tree.nodes().for_each(|(level, index, value)| assert!(again.insert(level, index, *value)));
         let root = Some(*blake3::hash(&file).as_bytes());
         prop_assert_eq!((tree.root(), again.root()), (root, root));
-        // As few as the binary number of groups has ones, and one for the end of the file.
+        // One node for each 1 bit in the number of groups, and one for the end of the file.
         prop_assert!(tree.nodes().count() <= 7);
     }
 }

@@ -220,7 +220,7 @@ fn partial_files_that_are_gone_or_cut_come_anew() {
     let partial = to.path().join(ID.directory());
     fs::remove_file(partial.join("00000001")).unwrap();
     fs::File::options().write(true).open(partial.join("00000002")).unwrap().set_len(5).unwrap();
-    // Twice: the journal records the loss, too.
+    // Open twice, to show that the journal records the loss too.
     for _ in 0..2 {
         let second = destination(to.path(), &manifest).unwrap();
         assert!(second.held().iter().eq([&(600_000..900_000)]));
@@ -236,7 +236,7 @@ fn a_directory_of_something_else_is_left_alone() {
     let root = tempdir().unwrap();
     let manifest = Manifest::new(vec![file(b"f", 3, 0o644)]).unwrap();
     let partial = root.path().join(ID.directory());
-    // The user gave a directory this name.
+    // A user's own directory has this name.
     let there = make(&partial, "00000000", 10);
     fs::set_permissions(&partial, fs::Permissions::from_mode(0o700)).unwrap();
     assert!(matches!(destination(root.path(), &manifest), Err(FileError::Foreign(_))));

@@ -21,7 +21,8 @@ pub(super) struct Times {
     /// Longest time for TLS, Hello and Welcome, however slowly bytes arrive; and then from Welcome
     /// until an Offer starts to arrive.
     pub entry_max: Duration,
-    /// Longest time for a message from its first byte on, beside its length at [`PACE`].
+    /// Longest time from the first byte of a message to its last, in addition to the time that its
+    /// length takes at [`PACE`].
     pub message_max: Duration,
     /// A Ping is sent after this long without another message.
     pub ping_every: Duration,
@@ -30,8 +31,8 @@ pub(super) struct Times {
 }
 
 impl Default for Times {
-    /// Ten seconds are three retransmissions of TCP (RFC 6298 §2: after 1, 3 and 7 s). The silence
-    /// is five pings and a second.
+    /// Ten seconds for each message allow three retransmissions of TCP (RFC 6298 §2: after 1, 3 and
+    /// 7 s). The longest silence is five ping intervals and one second.
     fn default() -> Self {
         Self {
             entry_max: Duration::from_secs(10),
@@ -42,14 +43,15 @@ impl Default for Times {
     }
 }
 
-/// Least rate of a long message, in bytes a second: 1 Mbit/s, at which the largest manifest takes
+/// Minimum rate of a long message, in bytes a second: 1 Mbit/s, at which the largest manifest takes
 /// 17 minutes.
 const PACE: u32 = 1 << 17;
 
 /// How often a waiting thread checks whether to stop.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Longest single wait: added to a clock, it must stay within the clock's range.
+/// Longest single wait. It is limited because the sum of a time and a wait must not exceed the
+/// range of the clock.
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
 /// Label of the exporter (RFC 5705 §4: this prefix needs no registration).
@@ -70,9 +72,9 @@ pub struct Channel {
     inbox: Vec<u8>,
     /// When the message that is arriving now began.
     coming: Option<Instant>,
-    /// Received messages: no Ping, and of several Durables in a row only the last.
+    /// Received messages, without Ping, and with only the last of consecutive Durable messages.
     came: VecDeque<Message>,
-    /// Since when bytes wait to be sent, and how many were queued since.
+    /// Time since which queued bytes wait to be sent, and the number of bytes queued since then.
     out: Option<(Instant, usize)>,
     began: Instant,
     /// When this end sent Welcome.
@@ -163,10 +165,9 @@ impl Channel {
 
     /// Returns the next message; `None` if none arrived within `within`, or within a day.
     ///
-    /// A Ping is not returned: it only shows that the other end is alive. Of several
-    /// [`Message::Durable`]s in a row only the last is returned.
-    /// Errors: [`ControlError::Refused`] if the other end refuses; a message that is wrong or too
-    /// slow; the end of the connection.
+    /// A Ping is not returned: it only shows that the other end is alive. Only the last of
+    /// consecutive [`Message::Durable`]s is returned. Errors: [`ControlError::Refused`] if the
+    /// other end refuses; a message that is wrong or too slow; the end of the connection.
     pub fn receive(&mut self, within: Duration) -> Result<Option<Message>, ControlError> {
         let until = Instant::now() + within.min(DAY);
         loop {
@@ -187,9 +188,8 @@ impl Channel {
         }
     }
 
-    /// Like [`Channel::receive`], for as long as the protocol allows the other end, or until `stop`
-    /// is set.
-    /// Errors: the same, and [`ControlError::Stopped`] within 0.1 s.
+    /// Like [`Channel::receive`], but waits for as long as the protocol allows, or until `stop` is
+    /// set. Errors: those of [`Channel::receive`], and [`ControlError::Stopped`] within 0.1 s.
     pub fn wait(&mut self, stop: &AtomicBool) -> Result<Message, ControlError> {
         loop {
             if stop.load(Ordering::Relaxed) {
@@ -251,7 +251,7 @@ impl Channel {
 
     /// Sends the reason why the connection ends here, and ends it: see [`Channel::close`].
     pub fn refuse(mut self, reason: Reason, text: &str) {
-        // If this cannot be sent, the other end will see that the connection is gone.
+        // If the reason cannot be sent, the other end only detects that the connection ended.
         let _ = self.send(&Message::Refuse { reason, text: text.into() });
         self.close();
     }
@@ -268,14 +268,16 @@ impl Channel {
         self.pipe.close(until);
     }
 
-    /// Sends and receives once what is possible; waits for it until `until` at most.
+    /// Waits until bytes can be sent or received, at most until `until`; then sends and receives
+    /// once.
     fn turn(&mut self, until: Instant) -> Result<(), ControlError> {
         self.push()?;
         let now = Instant::now();
         let due = self.deadlines().into_iter().flatten().map(|(_, since, limit)| since + limit).min();
         let ping = self.times.ping_every.saturating_sub(now.duration_since(self.spoke)).max(LOOK_EVERY);
         self.pipe.poll(until.min(due.unwrap_or(until)).min(now + ping))?;
-        // Bytes that arrived in time count, however late this is called.
+        // Read before the deadlines are checked: bytes that arrived in time count, even if this is
+        // called late.
         self.pull()?;
         self.push()?;
         self.ping()?;
@@ -315,7 +317,8 @@ impl Channel {
         while let Some((kind, length)) =
             head(self.inbox.get(taken..).unwrap_or_default(), self.manifest_bytes_max)?
         {
-            // Checked before the body: no bytes are kept of a message that must not come.
+            // Check the order before the body arrives, so that no memory is used for a message that
+            // is out of order.
             let from = if self.end == End::Sender { End::Receiver } else { End::Sender };
             let next = self.phase.after(kind, from).ok_or(ControlError::Order(kind))?;
             if self.pipe.tls.alpn_protocol() != Some(ALPN) {
@@ -356,7 +359,7 @@ impl Channel {
         if is_due && may { self.send(&Message::Ping) } else { Ok(()) }
     }
 
-    /// What is awaited, since when, and for how long at most.
+    /// All current deadlines: what is awaited, since when, and for how long at most.
     fn deadlines(&self) -> [Option<(&'static str, Instant, Duration)>; 5] {
         let coming = self.coming.map(|since| {
             let length = head(&self.inbox, MANIFEST_BYTES_MAX).ok().flatten().map_or(0, |(_, length)| length);
@@ -371,7 +374,7 @@ impl Channel {
         [coming, entry, offer, silence, out]
     }
 
-    /// How the connection ended; within a message it was cut off.
+    /// How the connection ended, if it did; an end within a message counts as cut off.
     fn over(&self) -> Option<Over> {
         let is_whole = self.inbox.is_empty();
         self.pipe.over.map(|over| if is_whole { over } else { Over::CutOff })
@@ -384,7 +387,7 @@ fn canonical(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Most reads in a row, of at most 4 KiB to 16 KiB each.
+/// Maximum number of consecutive reads, of 16 KiB each at most.
 const READS_MAX: usize = 64;
 
 /// Time for the other end to read the reason, and to close as well.

@@ -1,4 +1,4 @@
-//! Encoding of messages: length, kind, body; one encoding for each message.
+//! Encoding of messages: length, kind and body. Each message has exactly one encoding.
 
 mod fields;
 
@@ -11,26 +11,26 @@ use self::fields::{
 use super::{Message, Token};
 use crate::proto::wire::{WireError, varint};
 
-/// Version of the control connection, and of all that is negotiated on it.
+/// Version of the control protocol and of everything that is negotiated with it.
 pub const VERSION: u64 = 1;
 
-/// Most bytes of a manifest, whatever the host allows (`docs/spec/transfer.md` §7).
+/// Maximum size of a manifest, in bytes (`docs/spec/transfer.md` §7); a host may allow less.
 pub const MANIFEST_BYTES_MAX: u64 = 1 << 27;
 
 /// Bytes before a body: its length (4) and its kind (1).
 pub(super) const HEAD_BYTES: usize = 5;
 
-/// Most bytes of a program's name and version: enough for any, and little memory for a peer that is
+/// Maximum size of a program's name and version, in bytes. It limits the memory for a peer that is
 /// not authenticated.
 const SOFTWARE_BYTES_MAX: usize = 64;
 
-/// Most bytes of a text: a sentence or two.
+/// Maximum size of a text, in bytes: one or two sentences.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// Most ranges: as many as a receiver keeps (`docs/spec/transfer.md` §5.1).
+/// Maximum number of ranges: as many as a receiver keeps (`docs/spec/transfer.md` §5.1).
 const RANGES_MAX: usize = 1 << 17;
 
-/// Most digests: as many as a manifest has entries (`docs/spec/transfer.md` §7).
+/// Maximum number of digests: as many as a manifest can have entries (`docs/spec/transfer.md` §7).
 const DIGESTS_MAX: usize = 1 << 20;
 
 /// Why bytes are not a message.
@@ -45,7 +45,7 @@ pub enum FrameError {
     Truncated(&'static str),
     #[error("{0} bytes too many")]
     Excess(usize),
-    /// A kind of another version or protocol.
+    /// The kind is unknown: it is of a different version or protocol.
     #[error("messages of kind {0} are unknown")]
     Kind(u8),
     #[error("version {0} of the control connection, where {VERSION} is spoken")]
@@ -96,7 +96,7 @@ impl Kind {
         })
     }
 
-    /// Most bytes of a body of this kind.
+    /// Maximum size of a body of this kind, in bytes.
     fn body_bytes_max(self, manifest_bytes_max: u64) -> u64 {
         match self {
             // Version, flags, token, length of a text, text.

@@ -28,7 +28,7 @@ pub struct Connector {
     pub software: String,
 }
 
-/// A connection on which the receiver sent Welcome.
+/// A connection to a receiver that accepted the sender (it sent Welcome).
 #[derive(Debug)]
 pub struct Connected {
     pub channel: Channel,
@@ -38,7 +38,8 @@ pub struct Connected {
 }
 
 impl Connector {
-    /// A connector to the receiver with this address. No identity is needed there.
+    /// Creates a connector to the receiver with this receiver address. The sender needs no
+    /// certificate, because the address contains a token.
     pub fn to_line(line: &Line, software: &str) -> Self {
         Self {
             trust: Trust::Pinned(vec![line.fingerprint]),
@@ -113,7 +114,7 @@ fn resolve(host: &str, port: u16, stop: &AtomicBool) -> Result<Vec<SocketAddr>, 
     let name = host.to_owned();
     std::thread::Builder::new().name("resolver".into()).spawn(move || {
         let found = (name.as_str(), port).to_socket_addrs().map(|found| found.take(ADDRESSES_MAX).collect());
-        // Fails if the caller no longer waits.
+        // Sending fails if the caller no longer waits, which is no error.
         let _ = answer.send(found);
     })?;
     let until = Instant::now() + Times::default().entry_max;
@@ -160,10 +161,12 @@ fn dial_one(address: SocketAddr, stop: &AtomicBool) -> Result<TcpStream, Control
     Err(failed(std::io::ErrorKind::TimedOut.into()))
 }
 
-/// Most addresses of one name that are tried, so that a long list of dead addresses has an end.
+/// Maximum number of addresses of one name that are tried, which limits the time for a name with
+/// many dead addresses.
 const ADDRESSES_MAX: usize = 4;
 
-/// Longest time for one address: three tries of TCP (RFC 6298 §2: after 1 and 3 s).
+/// Longest time for one address: TCP sends three connection requests (RFC 6298 §2: after 1 and 3
+/// s).
 const DIAL_MAX: Duration = Duration::from_secs(5);
 
 /// How long to retry a host that closes the connection before the handshake is complete: a slot for

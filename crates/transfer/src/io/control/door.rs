@@ -4,15 +4,14 @@ use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most handshakes at once, of a thread and about 100 KiB each.
+/// Maximum number of simultaneous handshakes. Each uses a thread and about 100 KiB.
 pub(super) const WAITING_MAX: usize = 64;
 
-/// Most handshakes of one address, or of one /64 of IPv6 (what one host usually has, RFC 4291
-/// §2.5.4).
+/// Maximum number of simultaneous handshakes from one address, or from one /64 of IPv6 (what one
+/// host usually has, RFC 4291 §2.5.4).
 pub(super) const WAITING_OF_ONE_MAX: usize = 16;
 
-/// Age from which a newer handshake may take the slot of one of its address, or of the oldest of
-/// all: five round trips of 200 ms.
+/// Minimum age of a handshake before a newer one may take its slot: five round trips of 200 ms.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The slots of handshakes at a listener.
@@ -23,7 +22,8 @@ pub(super) struct Places(Mutex<State>);
 struct State {
     waiting: Vec<Waiting>,
     next: u64,
-    /// Slots in use, also by handshakes that were cut off and have not noticed yet.
+    /// Number of slots in use, including those of handshakes that were cut off and have not ended
+    /// yet.
     kept: usize,
 }
 
@@ -36,20 +36,21 @@ struct Waiting {
 }
 
 impl Places {
-    /// Takes a slot for a connection from this address; `None` if there is none. If slots are
-    /// short, an older handshake may be cut off for it:
+    /// Takes a slot for a connection from this address; `None` if no slot is free. An older
+    /// handshake may be cut off to free a slot:
     ///
-    /// - the oldest one of the same address, if that address has its share and the handshake is at
-    ///   least a second old;
+    /// - the oldest one of the same address, if that address has [`WAITING_OF_ONE_MAX`] slots and
+    ///   the handshake is at least a second old;
     /// - the oldest one of the address with the most slots, if all slots are taken and that address
     ///   has at least two more than this one;
-    /// - otherwise the oldest of all, if all slots are taken and it is at least a second old: one
-    ///   host may have thousands of IPv6 networks.
+    /// - otherwise the oldest of all, if all slots are taken and that handshake is at least a
+    ///   second old: one host may have thousands of IPv6 networks.
     pub(super) fn take(self: &Arc<Self>, stream: &TcpStream, from: IpAddr, now: Instant) -> Option<Place> {
         let of = neighbourhood(from);
         let stream = stream.try_clone().ok()?;
         let mut state = self.state();
-        // A handshake that was cut off ends within moments; if not, no other is accepted.
+        // A handshake that was cut off usually ends at once. If too many have not ended, accept no
+        // new one.
         if 2 * WAITING_MAX <= state.kept {
             return None;
         }
@@ -81,9 +82,11 @@ impl State {
         self.waiting.iter().filter(|one| one.of == of).count()
     }
 
-    /// The oldest handshake of the address with the most slots, if those are at least `least`.
+    /// The oldest handshake of the address with the most slots, if that address has at least
+    /// `least` slots.
     fn oldest_of_most(&self, least: usize) -> Option<usize> {
-        // Of equals, the one with the oldest handshake: max_by_key returns the last.
+        // If several addresses have the same count, take the oldest handshake: max_by_key returns
+        // the last maximum, and the order is reversed.
         let places = self.waiting.iter().enumerate().rev().map(|(place, one)| (place, self.count(one.of)));
         places.max_by_key(|(_, count)| *count).filter(|(_, count)| least <= *count).map(|(place, _)| place)
     }
@@ -95,7 +98,7 @@ impl State {
     }
 
     fn send_away(&mut self, place: usize) {
-        // Its thread reads the end of the connection, and frees the slot.
+        // The thread of the handshake then reads the end of the connection, and frees the slot.
         let _ = self.waiting.remove(place).stream.shutdown(Shutdown::Both);
     }
 }
@@ -110,7 +113,8 @@ pub(super) struct Place {
 impl Place {
     /// Frees the slot of a sender that was accepted; `false` if its handshake was cut off before.
     pub(super) fn leave(self) -> bool {
-        // Under the lock, so that it cannot be cut off after this returned.
+        // Remove the handshake under the lock, so that it cannot be cut off after this call
+        // returned.
         let mut state = self.places.state();
         let place = state.waiting.iter().position(|one| one.id == self.id);
         place.map(|place| state.waiting.remove(place)).is_some()
@@ -125,7 +129,7 @@ impl Drop for Place {
     }
 }
 
-/// The addresses that one host can easily have: one, or a /64.
+/// The group of addresses that one host can easily have: a single IPv4 address, or a /64 of IPv6.
 fn neighbourhood(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),
@@ -140,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection that stands for any handshake.
+    /// A connection that the tests use for all handshakes.
     fn stream() -> TcpStream {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         TcpStream::connect(listener.local_addr().unwrap()).unwrap()

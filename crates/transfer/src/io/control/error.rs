@@ -30,7 +30,7 @@ pub enum ControlError {
     /// The other end refused this end's certificate.
     #[error("the other end does not take this end's certificate: {0}")]
     Unwelcome(rustls::Error),
-    /// The other end does not speak this protocol.
+    /// The other end does not use this protocol.
     #[error("the other end does not speak barograph-transfer/1")]
     Alpn,
     /// The other end is not the expected one.

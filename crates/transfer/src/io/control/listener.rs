@@ -30,7 +30,7 @@ pub struct ListenerConfig {
     pub trust: Option<Trust>,
     /// Name and version of the program.
     pub software: String,
-    /// Most bytes of a manifest that is read, 2^27 at most.
+    /// Maximum size of a manifest that the receiver reads, in bytes; at most 2^27.
     pub manifest_bytes_max: u64,
 }
 
@@ -81,8 +81,8 @@ struct Door {
     is_shut: AtomicBool,
 }
 
-/// Delay before a wrong token is refused. With [`WAITING_MAX`] at once, 64 guesses a second are
-/// 2^31 a year, of 2^128.
+/// Delay before a wrong token is refused. With [`WAITING_MAX`] simultaneous handshakes, an attacker
+/// can try 64 tokens a second: 2^31 in a year, out of 2^128.
 const WRONG_DELAY: Duration = Duration::from_secs(1);
 
 impl Listener {
@@ -142,8 +142,8 @@ impl Listener {
     }
 
     /// Returns the next accepted sender; `None` if there was none within `within`, or within a day.
-    /// Connections are accepted only during this call, so call it repeatedly.
-    /// Errors: the socket fails. Nothing that a sender does is an error.
+    /// Connections are accepted only during this call, so call it repeatedly. Errors: the socket
+    /// fails. No action of a sender causes an error.
     pub fn accept(&self, within: Duration) -> Result<Option<Guest>, ControlError> {
         let until = Instant::now() + within.min(DAY);
         loop {
@@ -168,16 +168,17 @@ impl Listener {
             Ok(_) => {}
             Err(error) => return Err(io::Error::from(error).into()),
         }
-        // One byte for each accepted sender; the caller finds all of them.
+        // Empty the pipe, which has one byte for each accepted sender. The caller then receives all
+        // accepted senders.
         let _ = (&self.bell).read(&mut [0; WAITING_MAX]);
         for _ in 0..WAITING_MAX {
             match self.listener.accept() {
                 Ok((stream, from)) => self.admit(stream, from),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // An error of that connection only (accept(2)).
+                // This error affects one connection only (accept(2)).
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(_) => {
-                    // Usually for want of descriptors: it may pass, but not at once.
+                    // Usually the process has no free descriptors: wait before the next try.
                     std::thread::sleep(within.min(LOOK_EVERY));
                     break;
                 }
@@ -214,7 +215,7 @@ impl Door {
             Ok(Some(guest)) => {
                 // Without a listener, the connection is dropped here.
                 if guests.send(guest).is_ok() {
-                    // A full pipe wakes the listener already.
+                    // An error is ignored: if the pipe is full, the listener wakes up anyway.
                     let _ = (&self.bell).write(&[1]);
                 }
             }

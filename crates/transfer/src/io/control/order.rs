@@ -2,7 +2,7 @@
 
 use super::codec::Kind;
 
-/// How far the exchange of messages is.
+/// Phase of the exchange of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Start,
@@ -38,9 +38,9 @@ impl Phase {
             (Self::Moving, Kind::Digests, Sender) => Self::Checking,
             (Self::Checking, Kind::Done, Receiver) => Self::Ended,
             (Self::Moving | Self::Checking, Kind::Durable, Receiver) => self,
-            // A Ping may cross the message that ends the connection.
+            // A Ping may be in flight when the other end sends the last message.
             (_, Kind::Ping, _) if Self::LetIn <= self => self,
-            // A sender without Hello has nothing to refuse.
+            // A sender cannot refuse before it has sent Hello.
             (_, Kind::Refuse, Receiver) => Self::Ended,
             (_, Kind::Refuse, Sender) if Self::Greeted <= self => Self::Ended,
             _ => return None,

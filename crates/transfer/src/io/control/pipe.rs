@@ -48,7 +48,7 @@ impl Pipe {
     pub(super) fn poll(&self, until: Instant) -> Result<(), ControlError> {
         let mut events = PollFlags::POLLIN;
         events.set(PollFlags::POLLOUT, self.has_more());
-        // Rounded up, or the last millisecond would be a busy loop.
+        // Round up to milliseconds: with a timeout of 0, the last millisecond would be a busy loop.
         let wait = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
         let wait = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
         match poll(&mut [PollFd::new(self.stream.as_fd(), events)], wait) {
@@ -69,7 +69,7 @@ impl Pipe {
                 // Until the handshake is complete, TLS buffers up to 64 KiB.
                 self.sent += self.tls.writer().write(rest)?;
                 if self.sent == self.outbox.len() {
-                    // The memory of a manifest is not kept for the rest of the transfer.
+                    // Free the memory: a sent manifest may take many megabytes.
                     self.outbox = vec![];
                     self.sent = 0;
                 }
@@ -82,7 +82,7 @@ impl Pipe {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // What the other end sent before it closed may still be read, and then its end.
+                // Continue: bytes that the other end sent before it closed can still be read.
                 Err(error) if is_gone(&error) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
@@ -107,7 +107,7 @@ impl Pipe {
             Err(error) => return Err(error.into()),
         }
         if let Err(error) = self.tls.process_new_packets() {
-            // The alert with the reason; if it cannot be sent, nothing more can be done.
+            // Send TLS's alert with the reason; ignore a failure to send it.
             let _ = self.tls.write_tls(&mut &self.stream);
             return Err(judged(error));
         }

@@ -12,11 +12,11 @@ use super::busy::{busy, this_thread};
 use super::{FlowError, Origin};
 use crate::proto::Sender;
 
-/// Bytes to be sent, in memory before they are needed.
+/// The bytes to send next, read into memory before the sender needs them.
 ///
 /// A thread fills blocks with what will be sent next. Blocks that were sent stay until their memory
-/// is needed, because most of what is sent again was sent a moment ago. Other bytes are read out of
-/// turn.
+/// is needed, because most of what is sent again was sent a moment ago. Other bytes that are sent
+/// again are read before the next new bytes.
 pub(super) enum Ahead {
     /// The origin never waits: it is read into packets.
     Direct(Box<dyn Origin>),
@@ -47,7 +47,7 @@ impl Ahead {
     }
 
     /// Whether the first `payload` bytes of a range are available. If not, and they were sent
-    /// before, the range is requested out of turn. Bytes from `unsent` on were never sent.
+    /// before, the range is requested as urgent. Bytes from `unsent` on were never sent.
     pub(super) fn has(&mut self, range: &Range<u64>, payload: u64, unsent: u64) -> bool {
         match self {
             Self::Direct(_) => true,
@@ -87,7 +87,7 @@ impl Ahead {
         busy(thread).unwrap_or_default()
     }
 
-    /// Returns the origin, after its thread ended the read that it is at.
+    /// Waits until the thread has ended its current read; returns the origin.
     pub(super) fn end(self) -> Result<Box<dyn Origin>, FlowError> {
         match self {
             Self::Direct(origin) => Ok(origin),
@@ -108,9 +108,10 @@ pub(super) struct Blocks {
     blocks: VecDeque<Block>,
     /// Index of the block that was used last.
     used: usize,
-    /// End of what was requested in turn.
+    /// End of the range of never-sent bytes that was requested so far.
     ordered: u64,
-    /// Number of blocks requested in turn, and ranges requested out of turn.
+    /// Number of requested blocks of never-sent bytes; and requested ranges that are to be sent
+    /// again.
     orders: usize,
     urgent: VecDeque<Range<u64>>,
     made: usize,
@@ -195,8 +196,8 @@ impl Blocks {
         }
     }
 
-    /// Requests bytes that are to be sent again, out of turn. Bytes that were never sent are
-    /// requested in turn.
+    /// Requests, before all other bytes, those bytes of a range that are to be sent again. Bytes
+    /// that were never sent are requested by `order`.
     fn order_now(&mut self, range: &Range<u64>, unsent: u64) {
         let again = range.start..range.end.min(unsent);
         let Some(start) = self.missing(&again) else { return };
@@ -209,7 +210,7 @@ impl Blocks {
         }
     }
 
-    /// A buffer: new, or that of the oldest block that was sent.
+    /// Returns a buffer: a new one, or the buffer of the oldest block that was sent.
     fn buffer(&mut self, unsent: u64) -> Option<Vec<u8>> {
         if self.made < BLOCKS {
             self.made += 1;
@@ -340,8 +341,8 @@ pub(super) fn broken() -> FlowError {
 /// Bytes of a block. Larger reads of a file are hardly faster, and a block that was just filled is
 /// still in a cache of 1 MiB when it is sealed.
 const BLOCK_BYTES: u64 = 256 * 1024;
-/// Blocks ahead of the sender, 8 MiB: 8 ms at 1 GB/s, longer than a solid-state disk takes to
-/// answer.
+/// Number of blocks that are read ahead of the sender, 8 MiB: 8 ms at 1 GB/s, longer than a
+/// solid-state disk takes to answer.
 const AHEAD: usize = 32;
-/// All blocks; as many behind the sender as ahead, for what is sent again.
+/// Total number of blocks. Half of them keep bytes that were sent already, for retransmissions.
 const BLOCKS: usize = 2 * AHEAD;

@@ -30,13 +30,13 @@ impl Behind {
         })
     }
 
-    /// Whether there is memory for what one read of the socket may return.
+    /// Whether there is memory for the datagrams that one read of the socket may return.
     pub(super) fn has_room(&mut self) -> Result<bool, FlowError> {
         match self {
             Self::Direct(_) => Ok(true),
             Self::Threaded(blocks) => {
                 blocks.collect(Duration::ZERO)?;
-                // After the last block there is nothing to keep, only feedback to send.
+                // After the last block no memory is needed: only feedback is left to send.
                 Ok(blocks.give.is_none() || blocks.has_room())
             }
         }
@@ -50,7 +50,7 @@ impl Behind {
         }
     }
 
-    /// Passes gathered bytes to the thread: all of them, or those that have waited long enough.
+    /// Passes gathered bytes to the thread: all of them, or only if they have waited long enough.
     pub(super) fn flush(&mut self, now: Duration, all: bool) -> Result<(), FlowError> {
         match self {
             Self::Direct(direct) => direct.store.sync_if_due(),
@@ -164,7 +164,7 @@ pub(super) struct Blocks {
     back: Receiver<Block>,
     thread: Option<JoinHandle<Result<Box<dyn Sink>, FlowError>>>,
     block: Block,
-    /// When that block was begun; `None` until it is known.
+    /// Time since which `block` has bytes; `None` until it is known.
     since: Option<Duration>,
     /// Empty blocks. The one that was emptied last is used first, because it is still in a cache.
     free: Vec<Block>,
@@ -176,7 +176,7 @@ pub(super) struct Blocks {
 #[derive(Default)]
 struct Block {
     bytes: Vec<u8>,
-    /// Offset in the object, and end of the part in `bytes`.
+    /// For each part of `bytes`: its offset in the object, and its end in `bytes`.
     parts: Vec<(u64, usize)>,
 }
 
@@ -218,8 +218,9 @@ impl Blocks {
         }
     }
 
-    /// Ends a block where one of the object ends, so that bytes that are hashed together are
-    /// usually written together, and not read back.
+    /// Adds bytes. A block that is long enough ends at the next multiple of [`BLOCK_BYTES`] in the
+    /// object, so that bytes that are hashed together are usually written together and need not be
+    /// read back.
     fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
         let to_end = BLOCK_BYTES - (offset % BLOCK_BYTES as u64) as usize;
         let Some((before, after)) = bytes.split_at_checked(to_end) else {
@@ -296,7 +297,7 @@ fn drain(mut store: Store, given: &Receiver<Block>, tell: &Give<Block>) -> Resul
                     at = end;
                 }
                 block.bytes.clear();
-                // The receiver may have ended.
+                // Ignore the error: the receiving thread may have ended.
                 let _ = tell.send(block);
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -310,23 +311,24 @@ fn drain(mut store: Store, given: &Receiver<Block>, tell: &Give<Block>) -> Resul
 
 /// Bytes that a sink gets at once, if they are adjacent.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Least bytes of a block that ends early, at the end of a block of the object: bytes that fill
-/// holes come in small pieces from everywhere.
+/// Minimum number of bytes in a block that ends early, at a multiple of [`BLOCK_BYTES`] in the
+/// object. Without it, small pieces that fill scattered holes would end a block each.
 const GIVEN_MIN: usize = BLOCK_BYTES / 4;
-/// Most parts of a block, so that the offsets of tiny parts do not fill memory: 128 bytes each in a
-/// full block.
+/// Maximum number of parts in a block, so that the offsets of tiny parts do not fill memory. A full
+/// block with this number has parts of 128 bytes.
 const PARTS_MAX: usize = 8192;
-/// Most blocks, 64 MiB: as much as may arrive at 10 Gbit/s in 50 ms, while a disk makes data
-/// durable. Memory is taken only when it is needed.
+/// Maximum number of blocks, 64 MiB: as much as may arrive at 10 Gbit/s in 50 ms, while a disk
+/// makes data durable. Memory is taken only when it is needed.
 const BLOCKS: usize = 64;
 /// Longest time that bytes of a slow flow wait for others.
 const GATHER_FOR: Duration = Duration::from_millis(100);
 /// Longest wait for a disk after a flow failed.
 const ABANDON_FOR: Duration = Duration::from_secs(10);
-/// Longest time between syncs. What is not durable is sent again after a crash: a second of it, the
-/// most that databases and journals lose.
+/// Longest time between syncs. Data that is not durable is sent again after a crash: at most one
+/// second of it, as much as common databases and journals lose.
 const SYNC_EACH: Duration = Duration::from_secs(1);
-/// Most bytes between syncs of a fast flow; a disk of 500 MB/s writes them in half a second.
+/// Maximum number of bytes between syncs of a fast flow; a disk of 500 MB/s writes them in half a
+/// second.
 const SYNC_BYTES: u64 = 256 << 20;
 
 #[cfg(test)]

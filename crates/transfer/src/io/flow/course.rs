@@ -14,7 +14,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::busy::{busy, this_thread};
 use super::{FlowProgress, Watch};
 
-/// The time, whether to continue, and progress for other threads.
+/// Clock of a flow, with its stop flag and the progress that other threads read.
 pub(super) struct Course<'a> {
     watch: &'a Watch,
     began: Instant,
@@ -31,7 +31,7 @@ impl<'a> Course<'a> {
     pub(super) fn new(watch: &'a Watch) -> Self {
         #[cfg(target_os = "linux")]
         let slack_ns = prctl::get_timerslack().ok().and_then(|slack| c_ulong::try_from(slack).ok());
-        // If this fails, bursts are a little late.
+        // Ignore an error: bursts are then a little late.
         #[cfg(target_os = "linux")]
         let _ = prctl::set_timerslack(SLACK_NS);
         let thread = this_thread();
@@ -73,15 +73,15 @@ impl<'a> Course<'a> {
 #[cfg(target_os = "linux")]
 impl Drop for Course<'_> {
     fn drop(&mut self) {
-        // The thread belongs to the caller.
+        // Restore the timer slack, because the thread belongs to the caller.
         let _ = self.slack_ns.map(prctl::set_timerslack);
     }
 }
 
 /// Converts the kernel's arrival times to times of a flow.
 ///
-/// They are wall-clock times, and that clock may be set at any moment. So only their age is used,
-/// and an age of more than a second counts as a second.
+/// The kernel's times are wall-clock times, and the wall clock may be set at any moment. So only
+/// the age of a packet is used, and an age of more than a second counts as a second.
 #[derive(Clone, Copy)]
 pub(super) struct Stamps {
     now: Duration,
@@ -106,16 +106,16 @@ pub(super) fn cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Interval of progress: ten updates a second look smooth to people.
+/// Interval of progress: people see ten updates a second as smooth.
 const SHOW_EACH: Duration = Duration::from_millis(100);
-/// Linux lets timers be 50 µs late to save wake-ups (prctl(2), PR_SET_TIMERSLACK). At 10 Gbit/s
-/// that is a burst, so it is 1 µs here.
+/// Linux lets timers be 50 µs late to save wake-ups (prctl(2), PR_SET_TIMERSLACK). At 10 Gbit/s, 50
+/// µs are as long as a burst, so the slack is 1 µs here.
 #[cfg(target_os = "linux")]
 const SLACK_NS: c_ulong = 1000;
-/// How often a waiting flow checks whether to stop: twice in the 100 ms within which it must.
+/// How often a waiting flow checks whether to stop: twice in 100 ms, the documented limit.
 pub(super) const WAIT_MAX: Duration = Duration::from_millis(50);
-/// Largest age of a packet. A receiver that leaves a packet in the socket's buffer for longer has
-/// stopped, and a larger age is more likely a clock that was set.
+/// Largest age of a packet. A running receiver reads each packet sooner, so a larger age probably
+/// means that the clock was set.
 const AGO_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ struct Receiving {
     /// from another address does not redirect it (RFC 9000 §9.3).
     peer: Option<SocketAddr>,
     highest: Option<u64>,
-    /// When a packet of the sender arrived that was not a copy.
+    /// When the last packet of the sender arrived that was not a copy.
     heard: Duration,
     /// When the last packet arrived, from any source. Arrival times never go back, even if the
     /// clock is set.
@@ -130,7 +130,7 @@ impl Receiving {
             if is_finishing && (due.is_none() || is_stopped) && self.behind.is_finished()? {
                 return Ok(());
             }
-            // After a read there may be more to read.
+            // Read again: more datagrams may wait in the socket.
             if 0 < read {
                 continue;
             }
@@ -149,7 +149,7 @@ impl Receiving {
     /// Reads and processes what arrived; returns the number of bytes.
     fn read(&mut self, course: &Course<'_>, inbox: &mut Inbox) -> Result<usize, FlowError> {
         match self.socket.receive(inbox) {
-            // Only unusable datagrams, or errors that pass.
+            // The read returned only unusable datagrams or temporary errors.
             Ok(0) => return Ok(0),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
@@ -234,14 +234,15 @@ impl Receiving {
         }
     }
 
-    /// Sends feedback. If the socket has no room for it, it is lost, as others are on the path.
+    /// Sends feedback. If the socket has no space for the datagram, it is dropped, like a datagram
+    /// that the network loses.
     fn answer(&mut self, feedback: &Feedback) -> Result<(), FlowError> {
         let Some(to) = self.peer else { return Ok(()) };
         let number = self.number;
         self.number += 1;
         self.out.clear();
         self.out.extend(Header { kind: Kind::Feedback, transfer: self.transfer, number }.encode());
-        // The receiver has limited its length.
+        // The receiver has limited the length of the feedback already.
         feedback.encode(&mut self.out, usize::MAX);
         self.out.resize(self.out.len() + self.sealer.seal_bytes(), 0);
         if !self.sealer.seal(number, &mut self.out) {
@@ -250,8 +251,8 @@ impl Receiving {
         match self.socket.send(&[Train { bytes: &self.out, segment: self.out.len() }], Some(to)) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-            // This one is lost, and the next one is shorter: a socket that is not connected does
-            // not know the limit of the path back.
+            // Drop this datagram and make the next ones shorter. A socket that is not connected
+            // does not report the limit of the return path.
             Err(error) if is_too_large(&error) => {
                 let body = self.out.len().saturating_sub(HEADER_BYTES + self.sealer.seal_bytes());
                 self.receiver.limit_feedback(body / 2);
@@ -271,10 +272,10 @@ impl Receiving {
     }
 }
 
-/// Trains of one read, 256 KiB: what is read is still in a processor's cache when it is opened and
-/// written.
+/// Number of trains in one read, 256 KiB: few enough that the bytes are still in a processor's
+/// cache when they are decrypted and written.
 const INBOX_TRAINS: usize = 4;
-/// Datagrams of one read, where trains are single datagrams.
+/// Number of datagrams in one read, on systems where each train is a single datagram.
 const INBOX_DATAGRAMS: usize = 16;
-/// Longest wait while the last bytes are written, so that their end is noticed soon.
+/// Longest wait while the last bytes are written, so that the end of the writes is detected soon.
 const FINISH_WAIT: Duration = Duration::from_millis(5);

@@ -2,25 +2,27 @@
 
 use std::time::Duration;
 
-/// Decides whether to sleep before the next read of the socket, or to wait for the next datagram.
-/// It sleeps only if the socket's buffer has space for what arrives meanwhile, and the kernel
-/// reports arrival times.
+/// Decides whether to sleep before the next read of the socket, or to wait for the next datagram. A
+/// receiver sleeps only if the socket's buffer has space for the datagrams that arrive meanwhile,
+/// and if the kernel reports arrival times.
 #[derive(Debug)]
 pub(super) struct Naps {
     /// Bytes of the socket's buffer, as the kernel counts them.
     buffer_bytes: usize,
     /// Whether the kernel reports arrival times. Without them, a nap would count as delay.
     has_times: bool,
-    /// Bytes read since the last nap or wait, and the most that they took of the buffer.
+    /// Bytes read since the last nap or wait, and the maximum number of bytes of the buffer that
+    /// they can have used.
     came: usize,
     places: usize,
-    /// Whether the socket was not read because there was no memory for its packets. Then they did
-    /// not wait for a processor.
+    /// Whether the socket was not read because there was no memory for its packets. Then a long
+    /// wait of the packets does not show that processors are short.
     is_held: bool,
-    /// When packets last waited in the socket as long as on a host with other work.
+    /// When packets last waited in the socket for at least [`KEPT`], which shows that the host is
+    /// busy with other work.
     kept: Option<Duration>,
-    /// The present nap on such a host, zero if even the shortest is too long; whether it was taken;
-    /// and when [`Naps::next`] was called last.
+    /// Length of naps on a busy host, zero if even the shortest is too long; whether the last call
+    /// returned a nap; and the time of the last call of [`Naps::next`].
     nap: Duration,
     has_napped: bool,
     looked: Duration,
@@ -52,7 +54,8 @@ impl Naps {
     }
 
     /// Returns how long to sleep when there is nothing more to read, or `None` to wait for the next
-    /// datagram. Without room, what there is cannot be read.
+    /// datagram. If `has_room` is false, the receiver has no memory for packets and does not sleep
+    /// here.
     pub(super) fn next(&mut self, now: Duration, has_room: bool) -> Option<Duration> {
         let (came, places) = (std::mem::take(&mut self.came), std::mem::take(&mut self.places));
         let has_napped = std::mem::take(&mut self.has_napped);
@@ -74,33 +77,35 @@ impl Naps {
             // The buffer may be too small for the shortest nap.
             self.nap = if NAP < self.nap { (self.nap / 2).max(NAP) } else { Duration::ZERO };
         }
-        // Without traffic there is no nap, because naps would never end.
+        // Do not nap without traffic: otherwise naps would continue for ever.
         self.has_napped = 0 < came && !self.nap.is_zero();
         self.has_napped.then_some(self.nap)
     }
 }
 
-/// Bytes since the last nap or wait, from which a nap is taken: what a flow of some Gbit/s sends in
-/// one go. Such a flow sends again after [`NAP`]. To wake for each train would cost microseconds of
-/// the processor that sends, or that receives packets.
+/// Minimum number of bytes since the last nap or wait for a nap: as many as a flow of some Gbit/s
+/// sends in one burst. The next burst of such a flow arrives within about [`NAP`]. Waking the
+/// receiver for each train would cost some microseconds of processor time.
 const NAP_BYTES: usize = 65_536;
-/// A nap delays feedback by at most this, half of the shortest time between feedback. The kernel
-/// reports when packets arrived.
+/// Length of a nap on a host that is not busy. It delays feedback by at most half of the shortest
+/// feedback interval. It does not change measured delays, because the kernel reports arrival times.
 const NAP: Duration = Duration::from_micros(50);
-/// Least buffer for a nap on a fast flow. 100 Gbit/s bring 625 KB in that time, which the kernel
-/// counts twice; and as much again, because a nap may end late.
+/// Minimum buffer for a nap on a fast flow, in bytes. At 100 Gbit/s, 625 KB arrive during [`NAP`],
+/// which the kernel counts twice. The buffer has twice that, because a nap may end late.
 const NAP_BUFFER_BYTES: usize = 4 * 625_000;
-/// A packet waits this long only if its reader is not scheduled for a few time slices of other
-/// processes (Linux: some milliseconds each), or if a quota of processor time is used up. Such a
-/// reader has no time to be woken for each packet.
+/// Minimum wait of a packet in the socket that shows a busy host. A packet waits for so long only
+/// if its reader is not scheduled for a few time slices of other processes (Linux: some
+/// milliseconds each), or has used up its CPU quota. On such a host, waking the reader for each
+/// packet costs too much.
 const KEPT: Duration = Duration::from_millis(10);
 /// How long a host counts as busy: some periods of a quota (0.1 s).
 const KEPT_FOR: Duration = Duration::from_secs(1);
-/// Longest nap: a tenth of [`KEPT`]. It delays feedback by at most this, and by what the host adds.
+/// Longest nap: a tenth of [`KEPT`]. A nap delays feedback by at most this time, plus the
+/// scheduling delay of the host.
 const NAP_MAX: Duration = Duration::from_millis(1);
-/// Least bytes of the buffer that a packet counts for: a page (4096 bytes on most processors),
-/// because some drivers give each packet a page, however short it is. If a packet takes less, naps
-/// are shorter than they could be.
+/// Minimum number of bytes of the buffer that a packet is assumed to use: a page (4096 bytes on
+/// most processors), because some drivers give each packet a page, however short it is. If a packet
+/// takes less, naps are shorter than they could be.
 const PLACE_BYTES: usize = 4096;
 
 #[cfg(test)]
@@ -120,7 +125,8 @@ mod tests {
     }
 
     /// Simulates a flow of packets to a small socket until `until`, with a reader that reads after
-    /// each nap, or with the next packet. Returns the last nap, and how many packets had no space.
+    /// each nap, or when the next packet arrives if there is no nap. Returns the last nap, and the
+    /// number of packets that were dropped for lack of space.
     fn flow(
         naps: &mut Naps,
         bytes: usize,

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use crate::io::socket::{Socket, Train};
 
-/// Trains of sealed datagrams; in a train all have the same length, and the last may be shorter.
-/// The socket splits trains that are too long. All of them are sent, in the order of their numbers.
+/// Trains of sealed datagrams that wait for the socket. All datagrams of a train have the same
+/// length, except that the last may be shorter. The socket splits trains that are too long.
+/// Datagrams are sent in the order of their numbers.
 pub(super) struct Outbox {
     bytes: Vec<u8>,
     trains: Vec<Waiting>,
@@ -47,7 +48,8 @@ impl Outbox {
         self.bytes.get_mut(from..from.checked_add(bytes)?)
     }
 
-    /// Adds a datagram of `bytes`, which was written into that space.
+    /// Adds a datagram of `bytes` bytes, which was written into the space that [`Outbox::room`]
+    /// returned.
     pub(super) fn push(&mut self, bytes: usize) {
         let from = self.len();
         match self.trains.last_mut() {
@@ -95,9 +97,10 @@ impl Outbox {
     }
 }
 
-/// Most bytes of a datagram: UDP's over IPv6 (RFC 8200 §3 without jumbograms).
+/// Maximum size of a datagram, in bytes: the limit of UDP over IPv6 (RFC 8200 §3 without
+/// jumbograms).
 const DATAGRAM_MAX: usize = 65_527;
 /// Bytes of the outbox: two trains of 64 KiB, and one datagram of any length after them.
 const BYTES_MAX: usize = 2 * 65_536 + DATAGRAM_MAX;
-/// Most trains: three of full length, and some of retransmissions with odd lengths.
+/// Maximum number of trains: three of full length, and some for retransmissions of other lengths.
 const TRAINS_MAX: usize = 16;

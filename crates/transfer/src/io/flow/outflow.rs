@@ -163,7 +163,8 @@ impl Sending {
                 Ok(true) => return Ok(lack),
                 Ok(false) => return Ok(Lack::Room),
                 Err(error) if is_too_large(&error) => {
-                    // The kernel knows the path's limit by now; these packets are lost.
+                    // Read the path's limit again, which the kernel has updated; these packets are
+                    // lost.
                     let bytes = self.socket.datagram_bytes_max().unwrap_or(DATAGRAM_BYTES_MIN);
                     self.outbox.skip();
                     self.shrink(bytes);
@@ -173,7 +174,7 @@ impl Sending {
         }
     }
 
-    /// Fills the outbox with what may be sent now.
+    /// Fills the outbox with the packets that may be sent now.
     fn gather(&mut self, now: Duration) -> Result<Lack, FlowError> {
         while self.outbox.has_room() {
             let packet = match self.pending.take() {
@@ -194,7 +195,7 @@ impl Sending {
                 }
             };
             if !self.seal(&packet)? {
-                // A probe with bytes that were sent long ago.
+                // The packet is a probe, and its bytes are no longer in memory: request them.
                 let payload = packet.range.end - packet.range.start;
                 let unsent = self.sender.unsent(0).start;
                 self.ahead.has(&packet.range, payload, unsent);
@@ -253,7 +254,7 @@ impl Sending {
         Ok(())
     }
 
-    /// Shortens datagrams if there was no feedback at all, or none any more: the path may drop
+    /// Shortens datagrams if no feedback ever came, or if feedback stopped: the path may drop
     /// packets of this length silently.
     fn shrink_if_unheard(&mut self, silence: Duration) {
         let patience = if self.sender.stats().acked_bytes == 0 { UNHEARD_FIRST } else { UNHEARD_LATER };
@@ -297,12 +298,14 @@ const INBOX_TRAINS: usize = 16;
 /// Bytes that every path of QUIC accepts (RFC 9000 §14.1), and every path of IPv6, which accepts
 /// packets of 1280 bytes (RFC 8200 §5).
 const DATAGRAM_BYTES_MIN: usize = 1200;
-/// Longer than any round trip on Earth, also by a geostationary satellite.
+/// Time without any first feedback after which datagrams are shortened: longer than any round trip
+/// on Earth, including by geostationary satellite.
 const UNHEARD_FIRST: Duration = Duration::from_secs(1);
-/// Routes that change, and links that come back, take seconds. Only after that the length may be
-/// the cause.
+/// Time after the last feedback before datagrams are shortened. A changed route or a restored link
+/// takes some seconds; a longer silence may be caused by the length of datagrams.
 const UNHEARD_LATER: Duration = Duration::from_secs(8);
-/// Shorter waits are skipped: to sleep and wake takes longer.
+/// Minimum wait: a shorter one is skipped, because sleeping and waking take longer.
 const WAIT_MIN: Duration = Duration::from_micros(5);
-/// Longest wait for a disk. Bytes that it read end the wait at once; feedback may be late by this.
+/// Longest wait for a disk. The wait ends at once when bytes were read. Feedback may be processed
+/// late by this time.
 const READ_WAIT: Duration = Duration::from_micros(200);

@@ -9,11 +9,12 @@ use thiserror::Error;
 
 use super::{Fingerprint, Token};
 
-/// The receiver address: where a receiver is, its certificate, and a token.
+/// The receiver address: host and port of a receiver, the fingerprint of its certificate, and a
+/// token.
 ///
-/// `brg://host:port/` and 64 characters of base64url: 32 bytes of fingerprint, 16 of token. It
-/// permits its holder to send, so it is a secret: its [`Display`](fmt::Display) shows the token,
-/// its [`Debug`] does not.
+/// `brg://host:port/` and 64 characters of base64url: 32 bytes of fingerprint, 16 of token. Any
+/// program that has the address may send, so the address is a secret. [`Display`](fmt::Display)
+/// shows the token, [`Debug`] does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Name or address, without brackets.

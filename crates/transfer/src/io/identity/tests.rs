@@ -14,7 +14,8 @@ fn line(host: &str) -> Line {
 #[test]
 fn a_line_is_written_and_read() {
     let code = "-_v7".repeat(11);
-    // 32 bytes of fb and 16 of ff. The characters between them were computed by hand: fb fb ff.
+    // 32 bytes of fb and 16 of ff. The characters at the boundary were computed by hand from fb fb
+    // ff.
     let shown = line("host.example").to_string();
     let (place, rest) = shown.rsplit_once('/').unwrap();
     assert_eq!((place, rest.len(), &rest[..4]), ("brg://host.example:4433", 64, "-_v7"));
@@ -102,7 +103,7 @@ fn a_fingerprint_is_as_openssl_prints_it() {
     ] {
         assert!(matches!(wrong.parse::<Fingerprint>(), Err(IdentityError::Fingerprint(_))), "{wrong}");
     }
-    // The right number of characters, at the wrong places.
+    // The right number of bytes, but characters that are not valid, or a colon at a wrong position.
     assert!("é".repeat(32).parse::<Fingerprint>().is_err());
     assert!(shown.replacen("BA:7", "BA7:", 1).parse::<Fingerprint>().is_err());
 }

@@ -33,7 +33,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Bytes that cannot be guessed.
+/// Returns random bytes from the operating system, which cannot be guessed.
 pub(in crate::io) fn random<const BYTES: usize>() -> Result<[u8; BYTES], Unspecified> {
     let mut bytes = [0; BYTES];
     SystemRandom::new().fill(&mut bytes)?;

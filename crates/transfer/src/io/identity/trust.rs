@@ -55,7 +55,8 @@ pub(in crate::io) fn client(
     config.alpn_protocols = vec![ALPN.to_vec()];
     // Each connection is verified again, and has keys of its own.
     config.resumption = Resumption::disabled();
-    // A host with one certificate needs no name to choose it.
+    // Send the server name only if the certificate is checked for it; a receiver has one
+    // certificate and needs no name to choose it.
     config.enable_sni = matches!(trust, Trust::Authorities(_));
     Ok(config)
 }
@@ -115,7 +116,8 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, IdentityError> {
 #[error("{0} is not pinned")]
 pub(in crate::io) struct Untrusted(pub Fingerprint);
 
-/// Accepts a peer with the key of a pinned certificate, whatever names and times are in it.
+/// Accepts a peer with the key of a pinned certificate. Names and times in the certificate are
+/// ignored.
 #[derive(Debug)]
 struct Pinned {
     pins: Vec<Fingerprint>,

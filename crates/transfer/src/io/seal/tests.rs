@@ -54,8 +54,8 @@ fn packets_are_sealed_as_the_specification_shows() {
     }
 }
 
-/// Keys and IVs of the specification. The test before does not prove that its packets were sealed
-/// with them.
+/// Keys and IVs of the specification. The previous test does not prove that its packets were sealed
+/// with these.
 #[test]
 fn keys_are_as_the_specification_shows() {
     let shown = [
@@ -113,14 +113,14 @@ fn keys_change_with_the_number_and_those_around_it_are_kept() {
     for suite in SUITES {
         let mut opener = Opener::new(suite, &secret());
         let mut opens = |number| opener.open(&mut sealed(suite, number, b"abc")).is_some();
-        // In order, and some of earlier epochs that come late; also the first of an epoch before
-        // the last of the one before it.
+        // Packets in order, some late packets of the previous epoch, and the first packet of an
+        // epoch before the last packet of the previous epoch.
         for number in
             [0, EPOCH - 1, EPOCH, EPOCH - 2, 2 * EPOCH - 1, 2 * EPOCH, EPOCH, 3 * EPOCH + 7, 2 * EPOCH]
         {
             assert!(opens(number), "{number}");
         }
-        // Older keys are gone, and newer ones are not there yet.
+        // Older keys were dropped, and newer keys were not derived yet.
         for number in [0, EPOCH, 2 * EPOCH - 1, 5 * EPOCH, 1 << 61] {
             assert!(!opens(number), "{number}");
         }
@@ -226,12 +226,12 @@ proptest! {
         other[at] ^= 1 << bit;
         for suite in SUITES {
             let whole = sealed(suite, number, b"abc");
-            // Another direction or transfer has another secret.
+            // A different direction or transfer has a different secret.
             prop_assert!(Opener::new(suite, &other).open(&mut whole.clone()).is_none());
             let foreign = SUITES.into_iter().find(|foreign| *foreign != suite).unwrap();
             prop_assert!(Opener::new(foreign, &secret()).open(&mut whole.clone()).is_none());
-            // It does not open as another packet: the number is in the nonce, and the rest of the
-            // header is authenticated.
+            // A sealed packet does not open as a different packet: the number is in the nonce, and
+            // the rest of the header is authenticated.
             let mut renumbered = whole.clone();
             let header = Header { kind: Kind::Feedback, transfer: 0x0102_0304, number };
             renumbered[..HEADER_BYTES].copy_from_slice(&header.encode());

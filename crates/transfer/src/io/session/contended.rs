@@ -1,5 +1,5 @@
-//! Decides whether a receiver's host loses so many packets, for so long, that another receiver
-//! should get the rest. Pure.
+//! Decides whether to send the rest to a different receiver, because the host of this one loses too
+//! many packets for too long. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::proto::{Limit, Stats};
 
 /// Judges a session, a second at a time.
 ///
-/// Packets that the host lost had passed the network: the network delivered more than the host
-/// reads.
+/// Packets that the host lost had passed the network: so the network delivered more than the host
+/// read.
 #[derive(Debug, Default)]
 pub(super) struct Contended {
     since: Duration,
@@ -26,8 +26,8 @@ struct Second {
 }
 
 impl Contended {
-    /// Adds the progress at `now` (from any origin), with `left_bytes` still to send. If it is time
-    /// to leave the host, returns the share of packets that it loses.
+    /// Adds the progress at `now` (since any epoch), with `left_bytes` still to send. If the sender
+    /// should leave the host, returns the share of packets that the host loses.
     pub(super) fn update(&mut self, now: Duration, seen: &FlowProgress, left_bytes: u64) -> Option<f64> {
         if now.saturating_sub(self.since) < SECOND {
             return None;
@@ -47,29 +47,29 @@ impl Contended {
         let contended = self.seconds.iter().filter(|second| second.is_contended).count();
         let came: u64 = self.seconds.iter().map(|second| second.acked_bytes).sum();
         let lost = self.seconds.iter().map(|second| second.lost_share).sum::<f64>() / LASTING as f64;
-        // If the rest takes no longer than these seconds, a change is not worth it.
+        // If the rest needs at most as long as these seconds, a change of receiver saves nothing.
         (LASTING_MIN <= contended && came < left_bytes && 0.0 < lost).then_some(lost)
     }
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Seconds that are judged. The load generator of the paper has phases of up to 7 s and pauses of
-/// up to 20 s (Dickens §3.1.4): load that ends before a second receiver could start is not a reason
-/// to leave.
+/// Number of seconds that are judged together. The load generator of the paper has phases of up to
+/// 7 s and pauses of up to 20 s (Dickens §3.1.4): load that ends before a second receiver could
+/// start is not a reason to leave.
 const LASTING: usize = 10;
-/// Contended seconds among them. To find the rate of the host, a sender sends more now and then,
-/// and less in between.
+/// Minimum number of contended seconds among [`LASTING`]. Not all must be contended, because a
+/// sender varies its rate to find the host's, and may lose nothing in one second.
 const LASTING_MIN: usize = 9;
-/// Least share of lost packets in a contended second. A receiver that loses one packet in a hundred
-/// reads less than arrives; one that keeps up loses one in thousands.
+/// Minimum share of lost packets in a contended second. A receiver that loses one packet in a
+/// hundred reads less than arrives; a receiver that reads fast enough loses one in thousands.
 const LOST_MIN: f64 = 0.01;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Takes one item a second: packets of 1000 lost by the host and by the network, and whether
-    /// the drain is the limit. Returns the second at which the receiver is left.
+    /// Takes one item a second: of 1000 packets, the numbers that the host and the network lost,
+    /// and whether the drain rate is the limit. Returns the second at which the receiver is left.
     fn left_at(seconds: impl Iterator<Item = (u64, u64, bool)>, left_bytes: u64) -> Option<usize> {
         let (mut judge, mut seen) = (Contended::default(), FlowProgress::default());
         for (number, (host, network, is_drain)) in seconds.enumerate() {

@@ -11,7 +11,7 @@ use rangemap::RangeSet;
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
     source: Arc<Mutex<Option<Source>>>,
-    /// Reads of the flow that are waiting; they go first.
+    /// Number of reads of the flow that wait for the files. Other readers let them go first.
     waiting: Arc<AtomicUsize>,
 }
 
@@ -81,8 +81,8 @@ impl Received {
         }
     }
 
-    /// Verifies all files, unless `stop` is set meanwhile, and gives their names to those without;
-    /// returns `None` if all had their names.
+    /// Verifies all files, unless `stop` is set meanwhile, and gives files their names; returns
+    /// `None` if all files had their names before the transfer.
     pub(super) fn finish(self, digests: &[[u8; 32]], stop: &AtomicBool) -> Result<Option<Placed>, FileError> {
         match self {
             Self::Written(destination) => destination.give_names(digests, stop).map(Some),
@@ -114,7 +114,7 @@ impl Sink for Writing {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
         match self.lock().as_mut().ok_or(FlowError::Stopped)? {
             Received::Written(destination) => Ok(destination.write(offset, bytes)?),
-            // All files exist: bytes that arrive all the same are dropped.
+            // All files exist already, so received bytes are dropped.
             Received::Present(_) => Ok(()),
         }
     }

@@ -24,7 +24,7 @@ pub(super) fn send(
     let manifest = source.manifest().encode();
     let id = outgoing::identifier(&manifest);
     if let Some(memory) = &config.memory {
-        // Without kept hashes, files are read twice, but they can be sent.
+        // Ignore an error: without kept hashes, a resumed transfer reads files twice, but works.
         let _ = source.remember(memory, TransferId(id));
     }
     let all: Vec<&To> = std::iter::once(&config.to).chain(&config.others).collect();
@@ -56,11 +56,12 @@ pub(super) fn send(
         }
     };
     let forgets = matches!(&ended, Ok(_) | Err(SessionError::Refused { reason: Reason::Digest, .. }));
-    // Hashes are on the disk when the source is dropped here.
+    // If they are not forgotten, dropping the source writes the hashes to the disk.
     if let Some(mut source) = source
         && forgets
     {
-        // Hashes that stay do no harm: they are used only if the files are unchanged.
+        // Ignore an error: remaining hashes do no harm: they are used only if the files are
+        // unchanged.
         let _ = source.forget();
     }
     ended

@@ -1,4 +1,4 @@
-//! Errors that end a transfer early, and what the other end receives of them.
+//! Errors that end a transfer early, and what is sent to the other end about them.
 
 use std::io;
 
@@ -25,7 +25,8 @@ pub enum SessionError {
         "the connection to the other end is lost ({0}); what came is kept, start the transfer again to go on"
     )]
     Lost(ControlError),
-    /// The receiver's host does not read what arrives, and another receiver should get the rest.
+    /// The receiver's host reads less than arrives, and the rest should be sent to a different
+    /// receiver.
     #[error(
         "the CPU of the receiver's host was the limit in nine of ten seconds; {:.2} % of the packets were lost there",
         100.0 * lost
@@ -73,8 +74,8 @@ impl SessionError {
         }
     }
 
-    /// Reason and text for the other end; `None` if the other end ended it, or can no longer be
-    /// reached.
+    /// Reason and text of the Refuse to send; `None` if the other end ended the transfer or cannot
+    /// be reached any more.
     pub(super) fn told(&self) -> Option<(Reason, String)> {
         let reason = match self {
             Self::Refused { .. } | Self::Lost(_) => return None,

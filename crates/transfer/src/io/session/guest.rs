@@ -1,4 +1,4 @@
-//! A host's end of one transfer.
+//! The receiving end of one transfer, at a host that serves several.
 
 use std::io;
 use std::net::SocketAddr;
@@ -89,13 +89,13 @@ impl<'a> Visit<'a> {
             (received, files_here) => {
                 let error = received.err().unwrap_or_else(SessionError::broken);
                 let is_changed = matches!(error, SessionError::Refused { reason: Reason::Changed, .. });
-                // A sender that only knows what another one sends could otherwise remove the other
-                // one's bytes.
+                // Do not let one sender discard bytes of a different sender by offering the same
+                // files.
                 let is_own =
                     channel.peer_fingerprint().is_some() || held_bytes < self.watch.seen().held_bytes;
-                // The flow made received bytes durable, unless a file failed; this keeps what can
-                // be kept then. But files that changed are others when they are sent again: their
-                // bytes would stay for ever.
+                // The flow has made received bytes durable, unless a file failed: then sync what is
+                // possible. If files changed at the sender, discard their bytes: the changed files
+                // are a new transfer, so these bytes would never be used or removed.
                 if let Some(Received::Written(mut destination)) = files_here {
                     let _ = if is_changed && (is_own || held_bytes == 0) {
                         destination.discard()
@@ -113,12 +113,14 @@ impl<'a> Visit<'a> {
             let is_over = Arc::clone(&is_over);
             move || Ok(files_here.finish(&digests, &is_over)?)
         })?;
-        // If the sender left meanwhile, it comes again, and the journal records that all is there.
+        // If the connection ended meanwhile, the sender connects again, and the journal records
+        // that the transfer is complete.
         let placed = meanwhile(channel, finishing, self.stop, &is_over)?;
         if self.is_heard(channel)
             && let Some(placed) = placed
         {
-            // A journal that stays does no harm: it is compared with the files before it is used.
+            // Ignore an error: a remaining journal does no harm, because it is compared with the
+            // files before it is used.
             let _ = placed.forget();
         }
         let lasted_all = self.began.elapsed();
@@ -126,8 +128,8 @@ impl<'a> Visit<'a> {
         Ok(Summary { peer, files, bytes, held_bytes, lasted, lasted_all, seen })
     }
 
-    /// Sends Done. Returns whether the sender received it, and therefore ended the connection in
-    /// order. If not, nothing changes here.
+    /// Sends Done. Returns whether the sender received it: then the sender closes the connection in
+    /// order.
     fn is_heard(&self, channel: &mut Channel) -> bool {
         let until = Instant::now() + HEARD_FOR;
         if channel.send(&Message::Done).is_err() {
@@ -232,7 +234,8 @@ impl<'a> Visit<'a> {
         let told = self.attend(channel, &mut work, bytes);
         self.watch.stop.store(true, Ordering::Relaxed);
         if let Some(work) = work {
-            // The flow makes received bytes durable; the reason why it was stopped is known.
+            // Wait until the flow has made received bytes durable. Ignore its error, because the
+            // reason for the end is already in `told`.
             let _ = result(work);
         }
         told
@@ -249,11 +252,11 @@ impl<'a> Visit<'a> {
         let (mut shown, mut said, mut looks) = (Instant::now(), Instant::now(), Looks::default());
         loop {
             check_stop(self.stop)?;
-            // Written bytes are being made durable, or the digests are due.
+            // The end is near if the digests have come or the flow has ended.
             let is_soon = digests.is_some() || work.is_none();
             match channel.receive(looks.every(is_soon)).map_err(SessionError::lost)? {
                 Some(Message::Digests(all)) => {
-                    // The sender has all the feedback that it needs.
+                    // Stop the flow: the sender needs no more feedback.
                     digests = Some(all);
                     self.watch.stop.store(true, Ordering::Relaxed);
                 }
@@ -295,10 +298,10 @@ impl<'a> Visit<'a> {
     }
 }
 
-/// Identifier of a transfer's partial files. A sender with a certificate has identifiers that no
-/// other sender has, and other files have another identifier, whatever identifier the sender gave.
-/// The receiver address is not part of it: a receiver that is started again prints another one, and
-/// the transfer must resume.
+/// Identifier of a transfer's partial files. The identifier depends on the sender's certificate, so
+/// no other sender can use it, and on the manifest, so different files never share it. It does not
+/// depend on the receiver address, because a restarted receiver may have a new address and the
+/// transfer must still resume.
 fn kept_as(peer: Option<Fingerprint>, id: [u8; 16], manifest: &[u8]) -> TransferId {
     let mut hasher = blake3::Hasher::new_derive_key("barograph-transfer 2 partial files");
     hasher.update(&[u8::from(peer.is_some())]).update(peer.as_ref().map_or(&[], |peer| &peer.0[..]));
@@ -335,36 +338,36 @@ fn open(
 }
 
 /// Feedback is not sent as ECN-capable, because no end would respond to its marks
-/// (`docs/spec/transfer.md` §11.2). Marks of data are read all the same.
+/// (`docs/spec/transfer.md` §11.2). Marks of data packets are still read.
 const FEEDBACK_SOCKET: SocketConfig = SocketConfig { ecn: false, ..SOCKET };
 
-/// Most open files of all transfers together: half of Linux's usual limit for a process
-/// (`RLIMIT_NOFILE` of 1024).
+/// Maximum number of open files of all transfers together: half of Linux's usual limit for a
+/// process (`RLIMIT_NOFILE` of 1024).
 const FILES_OPEN_MAX: usize = 512;
 
-/// Most bytes of a datagram that is read: all that UDP carries over IPv6 (RFC 768, RFC 8200 §4.5
-/// without jumbograms).
+/// Maximum size of a datagram that is read, in bytes: the maximum of UDP over IPv6 (RFC 768, RFC
+/// 8200 §4.5 without jumbograms).
 const DATAGRAM_BYTES_MAX: u32 = 65_527;
 
-/// Longest time without data. A sender that is gone is noticed much earlier on the control
-/// connection: this is for one that pings and sends nothing.
+/// Longest time without data. The control connection detects a dead sender much earlier. This limit
+/// is for a sender that sends pings but no data.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 
 /// How long to wait until the sender ends the connection, which it does at once after Done: three
 /// retransmissions of TCP (RFC 6298 §2).
 const HEARD_FOR: Duration = Duration::from_secs(10);
 
-/// Bytes a second that the slowest disks read: a sender hashes what the receiver had before, and
-/// then sends the digests.
+/// Assumed read rate of the slowest disks, in bytes a second. Before a sender sends the digests, it
+/// hashes the bytes that the receiver had before.
 pub(super) const HASHED_BYTES_S: u64 = 10_000_000;
 
 /// How often Durable is sent: as often as data is made durable.
 const DURABLE_EVERY: Duration = Duration::from_secs(1);
 
-/// How long to wait for another session of the same transfer. One of a killed sender ends as soon
-/// as that sender's system closes the connection, and its bytes are durable.
+/// How long to wait for another session of the same transfer. The session of a killed sender ends
+/// when the sender's system has closed the connection and the received bytes are durable.
 const BUSY_FOR: Duration = Duration::from_secs(3);
-/// Interval of tries: a tenth of what people notice.
+/// Time between two tries: too short for people to notice.
 const BUSY_EVERY: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -27,14 +27,14 @@ pub struct HostConfig {
     pub destination: DestinationConfig,
     /// Certificate of the receiver; otherwise one is created.
     pub identity: Option<Identity>,
-    /// Token of the receiver address; otherwise it is random. With the same identity and token, it
-    /// is the same receiver address.
+    /// Token of the receiver address; otherwise it is random. A receiver with the same identity and
+    /// token has the same receiver address.
     pub token: Option<Token>,
     /// Certificates of senders that need no token.
     pub trust: Option<Trust>,
     /// Whether datagrams may be sent without a seal.
     pub clear: bool,
-    /// Most transfers at the same time.
+    /// Maximum number of simultaneous transfers.
     pub transfers_max: usize,
     /// Whether to use the sockets that all systems have
     /// ([`Socket::bind_portable`](crate::io::socket::Socket::bind_portable)).
@@ -43,8 +43,8 @@ pub struct HostConfig {
 }
 
 impl HostConfig {
-    /// Receives all that fits into a directory, from senders with the receiver address, at any port
-    /// of all addresses.
+    /// Configuration that receives all that fits into `directory`, from senders that have the
+    /// receiver address, on any free port of all local addresses.
     pub fn new(directory: PathBuf) -> Self {
         Self {
             at: SocketAddr::from(([0; 16], 0)),
@@ -68,11 +68,11 @@ pub struct Host {
     config: HostConfig,
 }
 
-/// Something that happens at a host.
+/// An event at a host.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum HostEvent {
-    /// An event of a transfer, as a sender sees it.
+    /// An event during a transfer; senders have the same events.
     Transfer(Event),
     /// A transfer succeeded, with its result.
     Done(Summary),
@@ -124,7 +124,7 @@ impl Host {
     /// `on_event` is called from the threads of transfers, each with its own number.
     ///
     /// # Errors
-    /// The host can no longer listen. Running transfers end before.
+    /// The host can no longer listen. Running transfers are ended before this returns.
     pub fn run(
         &self,
         once: bool,
@@ -158,7 +158,8 @@ impl Host {
                 let visit = move || {
                     let on_event = &|event| on_event(number, event);
                     let ended = Visit::new(config, stop, on_event, &guest).run(guest);
-                    // In this order: no other sender is accepted in between.
+                    // Set `is_over` before the count falls, so that no other sender is accepted in
+                    // between.
                     is_over.fetch_or(once && ended.is_ok(), Ordering::SeqCst);
                     under_way.fetch_sub(1, Ordering::SeqCst);
                     on_event(match ended {
@@ -183,8 +184,8 @@ fn turn_away(guest: Guest, transfers_max: usize) {
     }
 }
 
-/// How late a stop is noticed.
+/// Longest time until a stop is detected.
 const ACCEPT_FOR: Duration = Duration::from_millis(100);
 
-/// Most rejections at once; see [`Host::run`].
+/// Maximum number of simultaneous rejections; see [`Host::run`].
 const TURNING_MAX: usize = 16;

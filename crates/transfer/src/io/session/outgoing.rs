@@ -33,11 +33,12 @@ pub(super) struct Errand<'a> {
     pub(super) may_leave: bool,
 }
 
-/// Result of a session, and what it leaves.
+/// Result of a session, with the state that the next session needs.
 pub(super) struct Session {
     pub(super) source: Option<Source>,
     pub(super) seen: FlowProgress,
-    /// Bytes that the receiver had when data began, and how long data was sent.
+    /// Bytes that the receiver had when the sending of data began, and the time for which data was
+    /// sent.
     pub(super) begun: Option<(u64, Duration)>,
     /// Durable bytes, as far as the receiver reported them.
     pub(super) durable_bytes: u64,
@@ -119,7 +120,7 @@ struct Outgoing<'a> {
     began: Instant,
     files: u64,
     bytes: u64,
-    /// Bytes that the receiver had when data began, and when that was.
+    /// Bytes that the receiver had when the sending of data began, and the time of that.
     begun: Option<(u64, Instant)>,
     durable_bytes: u64,
     judge: Option<Contended>,
@@ -161,7 +162,7 @@ impl Outgoing<'_> {
         let flow_over = Arc::new(AtomicBool::new(false));
         let work = self.start(accepted, Arc::clone(&flow_over))?;
         let told = self.attend(work, &flow_over, port);
-        // Whatever ended it, no thread may continue after the return.
+        // Stop all threads: none may continue after this returns.
         self.watch.stop.store(true, Ordering::Relaxed);
         let lasted = told?;
         Ok(Summary {
@@ -340,7 +341,7 @@ impl Outgoing<'_> {
         };
         self.watch.stop.store(true, Ordering::Relaxed);
         if let Some(work) = work {
-            // The flow was stopped, and the reason is known.
+            // Ignore the flow's error: the flow was stopped for a reason that is known already.
             let _ = result(work);
         }
         told.map(|()| lasted.unwrap_or_default())
@@ -374,16 +375,16 @@ fn digests(reading: &Reading, stop: &AtomicBool) -> Result<Vec<[u8; 32]>, Sessio
     Ok(digests)
 }
 
-/// Most bytes of an IP packet: the largest Ethernet frames in common use. The loopback interface
-/// accepts 64 KiB, but then each loss would cost that much.
+/// Maximum size of an IP packet, in bytes: the largest Ethernet frames in common use. The loopback
+/// interface accepts 64 KiB, but then each loss would cost 64 KiB.
 const MTU_MAX: usize = 9000;
 
-/// Longest time without feedback: a disk at the other end may be slow for so long. A receiver that
-/// is gone is noticed much earlier on the control connection.
+/// Longest time without feedback, because a disk at the other end may be slow for so long. The
+/// control connection detects a dead receiver much earlier.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 
-/// Longest time without any feedback while the control connection works: UDP does not get through.
-/// Time for five probes (`docs/spec/transfer.md` §6, 5).
+/// Longest time without any feedback while the control connection works: after that, UDP counts as
+/// blocked. The time is enough for five probes (`docs/spec/transfer.md` §6, 5).
 const UNHEARD_MAX: Duration = Duration::from_secs(15);
 
 /// Longest time for a receiver from Digests to Done: it may read all files with their holes, and
@@ -397,15 +398,15 @@ fn verifying_max(manifest: &Manifest) -> Duration {
     VERIFYING_MAX + reading + ENTRY_NAMED_MAX * manifest.entries().len() as u32
 }
 
-/// A receiver with a busy disk may send nothing but Ping for this long: as long as a receiver waits
-/// for Digests.
+/// Minimum time for verification: a receiver with a busy disk may send only Ping for so long. A
+/// receiver waits equally long for Digests.
 const VERIFYING_MAX: Duration = Duration::from_secs(600);
 
 /// Longest time to make one entry durable and to give it its name: several commits of a slow disk
 /// or of a distant file server.
 const ENTRY_NAMED_MAX: Duration = Duration::from_millis(100);
 
-/// About the time of a read.
+/// Wait of the hashing thread while the flow needs the files: about the time of one read.
 const GIVE_WAY: Duration = Duration::from_micros(200);
 
 #[cfg(test)]

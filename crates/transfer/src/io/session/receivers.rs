@@ -1,4 +1,4 @@
-//! Chooses the next of several receivers of the same storage. Pure.
+//! Chooses the next of several receivers that share the same storage. Pure.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ pub(super) struct Receivers {
     /// For each receiver, whether its host lost too much.
     contended: Vec<bool>,
     at: usize,
-    /// Sessions in a row without progress, since when, and whether one of them found the files
-    /// locked.
+    /// Number of consecutive sessions without progress, the time of the first, and whether any of
+    /// them found the files locked.
     vain: usize,
     since: Option<Duration>,
     is_busy: bool,
-    /// Most bytes that were reported as durable.
+    /// Maximum number of bytes that were reported as durable so far.
     durable_bytes: u64,
 }
 
 /// Why a session ended, as far as it matters for the next receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// The receiver is gone, or refuses: another one may accept.
+    /// The receiver cannot be reached or refuses; a different one may accept.
     Gone,
-    /// Another session has the partial files, and may not know yet that it is over.
+    /// An earlier session still has the partial files locked, perhaps because it has not ended yet.
     Busy,
     /// The receiver's host lost too much.
     Contended,
@@ -71,8 +71,8 @@ impl Receivers {
     }
 
     /// Chooses the receiver after a session that ended with `error` when `durable_bytes` were
-    /// durable. Returns how long to wait before the session at [`at`](Self::at) begins; `None` if
-    /// another session is of no use.
+    /// durable. Returns how long to wait before the session at [`at`](Self::at) begins; `None` if a
+    /// further session would not help.
     pub(super) fn after(
         &mut self,
         now: Duration,
@@ -94,8 +94,8 @@ impl Receivers {
         }
         let is_waited_for = now.saturating_sub(since) < BUSY_MAX;
         if why == Why::Busy && is_waited_for && self.contended.get(self.at) == Some(&false) {
-            // The session before may still be ending. If the other receivers were left because
-            // their hosts lose packets, its lock is awaited here.
+            // The previous session may still be ending. If all other receivers were left because
+            // their hosts lose packets, wait for its lock at this receiver.
             if !self.may_leave() {
                 return Some(BUSY_EVERY);
             }
@@ -241,7 +241,7 @@ mod tests {
         assert!(receivers.may_leave());
         assert_eq!(receivers.after(NOW, &contended(), 0), Some(NOW));
         assert_eq!((receivers.at(), receivers.may_leave()), (1, false), "the other lost too much before");
-        // But a host that loses packets is better than none.
+        // A host that loses packets is still better than no host.
         assert_eq!(receivers.after(NOW, &lost(), 0), Some(NOW));
         assert_eq!((receivers.at(), receivers.may_leave()), (0, true));
         assert!(!Receivers::new(1).may_leave());

@@ -9,11 +9,13 @@ use crate::files::FileError;
 use crate::io::control::{Channel, Message};
 use crate::io::flow::FlowError;
 
-/// How late the end of work in another thread is noticed.
+/// Interval at which to check whether work in a different thread has ended.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// The same at the start and the end of a transfer, because a short transfer has nothing else.
+/// Shorter interval at the start and the end of a transfer, because a short transfer consists only
+/// of these.
 const LOOK_SOON: Duration = Duration::from_millis(1);
-/// How long the shorter interval lasts: of longer work, 10 ms are a tenth at most.
+/// Time for which the shorter interval is used: if work takes longer, an interval of 10 ms adds at
+/// most a tenth.
 const SOON_FOR: Duration = Duration::from_millis(100);
 
 /// Intervals at which to check whether other work has ended.
@@ -23,7 +25,8 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    /// The next interval, shorter for a while if the end `is_soon`.
+    /// The next interval, shorter for [`SOON_FOR`] if `is_soon` is set: the end of the work is
+    /// near.
     pub(super) fn every(&mut self, is_soon: bool) -> Duration {
         if !is_soon {
             self.soon_since = None;
@@ -50,8 +53,9 @@ pub(super) fn result<T>(work: JoinHandle<Result<T, SessionError>>) -> Result<T, 
 /// Waits for work, while pings show the other end that this end is alive. The other end must not
 /// send anything else meanwhile.
 ///
-/// `is_over` is set for the work when the other end is gone, or `stop` is set. Work that cannot be
-/// interrupted then is awaited in any case, and its error precedes that of the connection.
+/// The work must end when `is_over` is set, which happens if the connection ends or `stop` is set.
+/// The call waits for the work in any case. If both the work and the connection fail, the error of
+/// the work is returned.
 pub(super) fn meanwhile<T>(
     channel: &mut Channel,
     work: JoinHandle<Result<T, SessionError>>,

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// Most bytes of a train, or of a datagram without one.
+/// Maximum size of a train, or of a single datagram, in bytes.
 pub(super) fn train_bytes_max(peer: SocketAddr) -> usize {
     match peer.ip().to_canonical() {
         IpAddr::V4(_) => V4_BYTES_MAX,
@@ -31,7 +31,9 @@ pub(super) fn plain(address: SocketAddrV6) -> SocketAddr {
 pub(super) const V4_HEADERS: usize = 20 + 8;
 /// Bytes of the headers of IPv6 (RFC 8200 §3) and of UDP.
 pub(super) const V6_HEADERS: usize = 40 + 8;
-/// Most bytes of a datagram: IPv4's total length has 16 bits and includes the header.
+/// Maximum size of a datagram over IPv4, in bytes: IPv4's total length has 16 bits and includes the
+/// header.
 pub(super) const V4_BYTES_MAX: usize = 65_535 - V4_HEADERS;
-/// Most bytes of a datagram: IPv6's payload length has 16 bits and excludes the header.
+/// Maximum size of a datagram over IPv6, in bytes: IPv6's payload length has 16 bits and excludes
+/// the header.
 pub(super) const V6_BYTES_MAX: usize = 65_535 - 8;

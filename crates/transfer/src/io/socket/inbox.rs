@@ -1,4 +1,4 @@
-//! Receiving: trains as they arrive, each with what the kernel reports of it.
+//! Buffers for received trains, each with the kernel's report about it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -23,14 +23,15 @@ pub struct Received<'a> {
     /// Bytes of each datagram; the last may be shorter. Never 0.
     pub segment: usize,
     pub from: SocketAddr,
-    /// When the kernel received it; a train, after its last packet. This is wall-clock time, which
-    /// can be set.
+    /// When the kernel received the datagram, or the last packet of the train. This is wall-clock
+    /// time, which can be set.
     pub at: Option<SystemTime>,
-    /// Whether it was marked as congested. In a train, all datagrams are marked, or none is.
+    /// Whether the train was marked with congestion: either all of its datagrams are marked, or
+    /// none is.
     pub is_marked: Option<bool>,
     /// Count of datagrams that the socket dropped before this one was queued, wrapping. `Some(0)`
-    /// if the kernel reports nothing because there are none; `None` if it does not count. A train
-    /// that was dropped counts once, however many datagrams it had.
+    /// if the kernel counts drops but reported none; `None` if the kernel does not count drops. A
+    /// train that was dropped counts once, however many datagrams it had.
     pub drops: Option<u32>,
 }
 
@@ -58,7 +59,7 @@ impl Inbox {
         mut fill: impl FnMut(&mut Slot, &mut Counts) -> nix::Result<bool>,
     ) -> io::Result<usize> {
         self.filled = 0;
-        // At most this many calls, whatever they return: a flood of errors ends too.
+        // Limit the number of calls, so that a flood of errors ends too.
         for _ in 0..self.slots.len() {
             let Some(slot) = self.slots.get_mut(self.filled) else { break };
             match fill(slot, counts) {
@@ -67,8 +68,8 @@ impl Inbox {
                 Err(Errno::EAGAIN) if self.filled == 0 => return Err(io::ErrorKind::WouldBlock.into()),
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => {}
-                // By ICMP, for a datagram that was sent: the next one of this length meets the
-                // error as well.
+                // ICMP caused this error, for a datagram that was sent earlier. Sending the next
+                // datagram of this length returns the error too.
                 Err(error) if passes(error) || error == Errno::EMSGSIZE => counts.passing(error),
                 Err(error) => return Err(error.into()),
             }

@@ -35,10 +35,11 @@ impl Outbox {
         mut call: impl FnMut(&Batch<'_>) -> nix::Result<usize>,
     ) -> io::Result<usize> {
         let mut cursor = Cursor { train: 0, offset: self.offset_of(trains) };
-        // Whether this call failed already: errors of earlier datagrams appear only once.
+        // Whether this call failed before. An error of an earlier datagram is returned once only,
+        // so the first one is retried.
         let mut has_failed = false;
         // Whether a train was refused, so that its first datagram is sent alone to find the reason:
-        // that it is a train, or its length.
+        // the path accepts no trains, or no datagrams of this length.
         let mut is_alone = false;
         let ended = loop {
             let batch = Batch::of(trains, cursor, *abilities, is_alone);
@@ -123,7 +124,8 @@ impl Cursor {
     }
 }
 
-/// Identifies a train well enough: sealed datagrams begin with their numbers.
+/// Identifies a train by its lengths and first bytes, which differ because sealed datagrams begin
+/// with their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     bytes: usize,

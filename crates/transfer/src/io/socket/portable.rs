@@ -1,5 +1,5 @@
 //! The calls that are the same on all Unix systems, through quinn-udp: marks in both directions,
-//! and what else the system has.
+//! and the other abilities that the system has.
 //!
 //! The socket is not connected: BSD's sockets then accept no address with a datagram, and quinn-udp
 //! passes one with each. So datagrams from others than the peer are dropped here, and ICMP errors
@@ -57,9 +57,9 @@ impl Portable {
         Ok((socket, Self { state, is_v6: at.is_ipv6(), ecn }, abilities))
     }
 
-    /// Most bytes of a datagram that are tried. The path's limit is not requested from the system,
-    /// so it is that of Ethernet, or what every path accepts if packets may be fragmented on the
-    /// way.
+    /// Maximum size of a datagram that is tried, in bytes. The system is not queried for the path's
+    /// limit. The result is the limit of Ethernet, or, if packets may be fragmented on the way, the
+    /// size that every path accepts.
     pub(super) fn datagram_bytes_max(&self, peer: SocketAddr) -> usize {
         let is_v4 = peer.ip().to_canonical().is_ipv4();
         // Outside Linux, "don't fragment" applies to the socket's own family only.
@@ -93,7 +93,7 @@ impl Portable {
             match self.state.try_send(socket.into(), &transmit) {
                 Ok(()) => sent += 1,
                 Err(error) if sent == 0 => return Err(errno(&error)),
-                // The next call meets this error, too.
+                // Return the number sent: the next call will return this error.
                 Err(_) => break,
             }
         }
@@ -130,7 +130,7 @@ impl Portable {
 }
 
 /// Whether both have the same address and port. The flow and the interface of IPv6 are ignored,
-/// because only one of them may have these.
+/// because only one of the two addresses may contain these.
 fn is_alike(one: SocketAddr, other: SocketAddr) -> bool {
     (one.ip().to_canonical(), one.port()) == (other.ip().to_canonical(), other.port())
 }
@@ -158,5 +158,5 @@ fn ask_for_buffers(socket: &socket2::Socket, bytes: usize) {
 const ETHERNET_BYTES: usize = 1500;
 /// Bytes that every path of QUIC accepts (RFC 9000 §14.1).
 const DATAGRAM_BYTES_SAFE: usize = 1200;
-/// Least buffer that is tried: every system's default is larger.
+/// Minimum buffer size that is tried: every system's default is larger.
 const BUFFER_BYTES_MIN: usize = 4096;

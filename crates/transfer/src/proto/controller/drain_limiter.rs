@@ -27,7 +27,7 @@ pub struct DrainLimiter {
 }
 
 /// Highest delivery rate (bytes a second) of the current tenth of a second and the one before. Over
-/// less time, a host that is about to read again would look like one that hardly reads.
+/// a shorter time, the rate of a host that pauses would be far too low.
 #[derive(Debug, Default)]
 struct Delivered {
     since: Duration,
@@ -117,8 +117,8 @@ impl DrainLimiter {
     }
 
     fn close(&mut self, now: Duration, seen: &FeedbackSample<'_>, round_trip: f64) {
-        // If the receiver reports no drain rate, it drained what was delivered while it lost
-        // packets.
+        // If the receiver reports no drain rate, use the rate that was delivered while the host
+        // lost packets.
         let told = positive(seen.drain_bytes_s as f64);
         let drained =
             told.or_else(|| self.delivered.greatest()).or_else(|| positive(0.5 * self.rate_bytes_s()));
@@ -155,7 +155,7 @@ impl DrainLimiter {
     fn open(&mut self, now: Duration, round_trip: f64) {
         let Some(cap) = &mut self.cap else { return };
         let turn = round_trip.max(STALL_S);
-        // Nothing is known of a longer silence, so it counts as one turn.
+        // A longer silence gives no information, so it counts as one turn.
         let turns = (now.saturating_sub(cap.opened).as_secs_f64() / turn).min(1.0);
         cap.bytes_s *= exp(OPENING * turns);
         cap.opened = now;
@@ -194,8 +194,8 @@ impl Controller for DrainLimiter {
     fn rate_bytes_s(&self) -> f64 {
         let inner = self.inner.rate_bytes_s();
         match &self.cap {
-            // The controller halved its rate for the silence. The cap must not hide that, so it is
-            // halved, too.
+            // The controller halved its rate for the silence. Halve the cap too, so that it does
+            // not hide this.
             Some(cap) => inner.min(self.silence.of(cap.bytes_s, self.packet_bytes)),
             None => inner,
         }
@@ -215,20 +215,19 @@ impl Controller for DrainLimiter {
 /// while the cap opens again.
 const BELOW: f64 = 0.98;
 
-/// Share by which the cap opens in one turn. If the cap exceeds the drain rate by a share e, the
-/// host loss is reported after about two turns, in which 2 e of the rate is wasted. The excess took
-/// e / 0.0025 turns to build up, however large the buffers are. So at most 0.5 % of what is sent is
-/// wasted.
+/// Share by which the cap rises in one turn: a round trip, or [`STALL_S`] if that is longer. If the
+/// cap exceeds the drain rate by a share e, the host loss is reported after about two turns, in
+/// which 2 e of the rate is wasted. The excess took e / 0.0025 turns to build up, however large the
+/// buffers are. So at most 0.5 % of what is sent is wasted.
 const OPENING: f64 = 0.0025;
 
-/// Least length of a turn (s); otherwise a turn is a round trip. A receiver that is not scheduled
-/// sends no feedback, and it waits for a few time slices of other processes (Linux: at least 2.8 ms
-/// each).
+/// Minimum length of a turn (s). A receiver that is not scheduled sends no feedback while it waits
+/// for a few time slices of other processes (Linux: at least 2.8 ms each).
 const STALL_S: f64 = 0.01;
 
-/// The contention is over after this many turns and this many seconds without a host loss. The cap
-/// opens by a factor of 1.9 meanwhile; a compiler or a backup on the host would have filled any
-/// buffer by then.
+/// The contention counts as over after both this many turns and this many seconds without a host
+/// loss. The cap rises by a factor of 1.9 meanwhile; a compiler or a backup on the host would have
+/// filled any buffer by then.
 const QUIET_TURNS: f64 = 256.0;
 const QUIET_S: f64 = 10.0;
 

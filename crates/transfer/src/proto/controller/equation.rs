@@ -28,7 +28,7 @@ pub struct Equation {
     received: Received,
     history: LossHistory,
     settled: u64,
-    /// When the rate was set last.
+    /// Time when the rate was last set.
     raised: Duration,
 }
 

@@ -60,9 +60,9 @@ impl Events {
     /// Adds a run of losses. Calls `say` with each event that its packets belong to, in order, and
     /// with the number of these packets.
     ///
-    /// Packets sent before the newest event began belong to that event: they became known late, and
-    /// no event is inserted for them. Of a run that spans more round trips than a history keeps,
-    /// only the first and the last nine events are reported.
+    /// Packets sent before the newest event began belong to that event: their loss became known
+    /// late, and no earlier event is added for them. If a run spans more round trips than a history
+    /// keeps, only its first and its last nine events are reported.
     pub fn lost(&mut self, run: Run, round_trip: Duration, mut say: impl FnMut(Event, u64)) {
         let round_trip = round_trip.max(Duration::from_nanos(1));
         let mut rest = run;
@@ -96,8 +96,9 @@ pub struct LossHistory {
 impl LossHistory {
     /// Adds a run of losses; returns whether an event began in it.
     ///
-    /// `first_interval` (packets) replaces the interval before the first event, which says nothing
-    /// because the rate was growing. It follows from the rate at that time (RFC 5348 §6.3.1).
+    /// `first_interval` (packets) replaces the interval before the first event, which does not show
+    /// the loss rate because the sending rate was growing. The caller computes `first_interval`
+    /// from the sending rate at that time (RFC 5348 §6.3.1).
     pub fn lost(&mut self, run: Run, round_trip: Duration, first_interval: f64) -> bool {
         let mut before = self.events.newest();
         let mut is_new = false;

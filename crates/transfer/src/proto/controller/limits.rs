@@ -1,4 +1,4 @@
-//! Limits that every controller keeps, whatever the feedback says.
+//! Limits that every controller keeps for any feedback.
 
 use libm::exp2;
 

@@ -8,8 +8,8 @@
 //! - One feedback covers many packets, so the bytes in flight vary by as much; the window allows
 //!   for it.
 //! - A bandwidth probe ends when it gains less than a sender with half of the link would. Losses do
-//!   not end a probe that gains: while the queues of other flows are full, losses say nothing about
-//!   this sender. A sender yields by what it keeps in a standing queue (`probe`).
+//!   not end a probe that gains: while the queues of other flows are full, losses do not prove
+//!   congestion by this sender. A sender yields by what it keeps in a standing queue (`probe`).
 //! - Each time the path is seen empty, draining it is postponed (`path`): bulk data need not pay
 //!   for what is known.
 
@@ -48,8 +48,8 @@ pub struct Model {
     full_pipe: FullPipe,
     path: Path,
     aggregation: Aggregation,
-    /// Most bytes in flight that did not lose too much in the last probes; infinite before the
-    /// first loss.
+    /// Maximum number of bytes in flight without too many losses in the last probes; infinite
+    /// before the first loss.
     inflight_hi: f64,
     /// Limit of bytes in flight after congestion since the last probe; infinite without congestion.
     inflight_lo: f64,

@@ -50,8 +50,8 @@ impl Response {
 }
 
 /// Next window (packets) of the paper (Dickens §2.1), after one of `window` packets: equation 1 if
-/// that was above [`LOW_WINDOW`], else equation 2, which lost its root sign in print. Infinite at a
-/// rate of 0.
+/// `window` was above [`LOW_WINDOW`], else equation 2, which the paper prints without its root
+/// sign. Infinite at a rate of 0.
 pub fn papers(window: f64, rate: f64) -> f64 {
     if LOW_WINDOW < window { highspeed(rate) } else { standard(rate) }
 }
@@ -75,7 +75,7 @@ fn slowness(rate: f64) -> f64 {
 }
 
 /// Inverse of TFRC's equation by bisection of the logarithm, more exact than the 5 % that RFC 5348
-/// §6.3.1 asks for.
+/// §6.3.1 requires.
 fn tfrc_rate(window: f64) -> f64 {
     // Without its second term the equation has this rate. The second term only makes the window
     // smaller, by less than a factor e²⁰ in the rate.

@@ -18,8 +18,9 @@ fn missing(index: u64, packets: u32, evidence: Evidence) -> UnattributedLoss {
     }
 }
 
-/// Loses these runs (index, packets), at a packet a microsecond, and calls `poll` whenever it is
-/// due. Returns packets by cause, and packets taken back.
+/// Declares these runs (index, packets) lost, with one packet sent each microsecond, and calls
+/// `poll` whenever `poll` is due. Returns the lost packets by cause, and the packets with a
+/// withdrawn cause.
 fn lose(attributor: &mut LossAttributor, runs: &[(u64, u32)], evidence: Evidence) -> ([u64; 3], u64) {
     let mut attributed = Vec::new();
     let mut late = Duration::ZERO;
@@ -101,8 +102,8 @@ fn without_a_count_the_pattern_tells() {
 fn a_claim_against_a_clear_pattern_is_taken_back_and_not_believed_again() {
     let lost_all = lost(&single());
     let (told, back) = lose(&mut LossAttributor::default(), &single(), claim(true));
-    // Claims of the first round trip are believed, and then taken back. Losses that wait are
-    // reported once.
+    // The receiver's claims are used in the first round trip, and then withdrawn. Losses that wait
+    // are reported once.
     assert_eq!(told.iter().sum::<u64>() - back, lost_all);
     assert_eq!(told[0], back, "all that was the host's was taken back: {told:?}");
     assert!(0 < back && back * 4 < lost_all, "{back} of {lost_all}");

@@ -12,7 +12,7 @@ use crate::proto::wire::Evidence;
 pub(super) struct Window {
     gaps: VecDeque<Gap>,
     start: u64,
-    /// Buffer of [`Window::judge`], as the next three fields; kept to avoid allocation.
+    /// This and the next three fields are buffers of [`Window::judge`], kept to avoid allocation.
     signature: Signature,
     meter: Meter,
     known: Vec<GapEvidence>,
@@ -64,8 +64,8 @@ impl Window {
     pub(super) fn trim(&mut self, start: u64, attributed: &mut Vec<AttributedLoss>) {
         self.start = self.start.max(start);
         while let Some(gap) = self.gaps.front().filter(|gap| gap.missing.index < start) {
-            // The window begins after a run that it would cut: the classifier was not fitted on
-            // such pieces.
+            // Begin the window after a run that its start would cut, because the classifier was not
+            // fitted on parts of runs.
             self.start = self.start.max(gap.end());
             if gap.told == ReportedCause::Nothing {
                 attributed.push(AttributedLoss {

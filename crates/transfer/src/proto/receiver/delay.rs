@@ -9,7 +9,7 @@ use std::time::Duration;
 /// an error by clock drift, which the window limits.
 #[derive(Debug, Default)]
 pub(super) struct LeastDelay {
-    /// Least delay of each part of the window, as a ring.
+    /// Ring of the least delays, one for each second of the window.
     parts: [Option<u32>; PARTS],
     /// The part that is filled now, and its end.
     part: usize,
@@ -43,7 +43,7 @@ impl LeastDelay {
 
     fn turn(&mut self, at: Duration) {
         let behind = at - self.part_end;
-        // This is also right before the first packet: there is nothing to forget.
+        // This is also correct at the first packet, when all parts are empty.
         let turns = (behind.as_secs() / PART_S).saturating_add(1);
         for _ in 0..turns.min(PARTS as u64) {
             self.part = (self.part + 1) % PARTS;
@@ -51,8 +51,8 @@ impl LeastDelay {
                 *part = None;
             }
         }
-        // Parts stay on a fixed grid. If each began with a packet, a trickle of packets would make
-        // the parts, and the window, longer.
+        // Parts stay on a fixed grid. If each part began at a packet, rare packets would make the
+        // parts, and so the window, longer.
         self.part_end = self.part_end.saturating_add(Duration::from_secs(turns.saturating_mul(PART_S)));
         let less = |a: u32, b: u32| if is_less(b, a) { b } else { a };
         self.least = self.parts.iter().flatten().copied().reduce(less);
@@ -71,10 +71,11 @@ fn is_less(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// The window has ten seconds, as BBR's for the least round trip
-/// (draft-cardwell-iccrg-bbr-congestion-control, MinRTTFilterLen): a path shows its least delay
-/// within it. Undisciplined quartz clocks drift apart by 50 ppm, an error of 0.5 ms at the end of
-/// the window. The ten minutes of RFC 6817 would make it 30 ms, more than the queues to detect.
+/// Number of parts of the window, which covers ten seconds, like BBR's window of the least
+/// round-trip time (draft-cardwell-iccrg-bbr-congestion-control, MinRTTFilterLen): a path shows its
+/// least delay within it. Undisciplined quartz clocks drift apart by 50 ppm, an error of 0.5 ms at
+/// the end of the window. The ten minutes of RFC 6817 would make the error 30 ms, more than the
+/// delay of the queues to detect.
 const PARTS: usize = 10;
 const PART_S: u64 = 1;
 

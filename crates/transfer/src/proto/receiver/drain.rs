@@ -4,9 +4,9 @@ use std::time::Duration;
 
 /// Measures the rate of reading while the socket overflows.
 ///
-/// A packet is dropped when the socket's buffer is full. Between two drops, as much is read as
-/// comes in. So the bytes that came in between them, divided by the time, are the drain rate,
-/// stalls included.
+/// A packet is dropped when the socket's buffer is full. It is full again at the next drop, so as
+/// many bytes were read between two drops as were added. These bytes divided by the time are the
+/// drain rate, stalls included.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     last: Option<(u32, Duration)>,
@@ -57,7 +57,8 @@ impl Drain {
                 self.bytes_s = (overflow.bytes.saturating_mul(1_000_000) / us).max(1);
                 self.measured = Some(at);
             } else if self.measured.is_some() {
-                // The receiver kept up for a while, so the old rate says nothing of this overflow.
+                // The receiver kept up for a while, so the old rate does not apply to this
+                // overflow.
                 (self.bytes_s, self.measured) = (0, None);
             }
         }
@@ -66,8 +67,8 @@ impl Drain {
 }
 
 /// Age at which a rate is forgotten. A socket that did not overflow for this long is read faster,
-/// or filled more slowly, than before: a new drop does not confirm the old rate. It is some times
-/// the longest measurement, so that drops once a second keep their rate.
+/// or filled more slowly, than before: a new drop does not confirm the old rate. The age is several
+/// times the longest measurement, so that the rate is kept if packets are dropped once a second.
 const AGE_MAX: Duration = Duration::from_secs(5);
 
 /// Whether a wrapping counter rose from `before` to `after`.
@@ -75,9 +76,9 @@ pub(super) fn rose(before: u32, after: u32) -> bool {
     0 < after.wrapping_sub(before) as i32
 }
 
-/// Least duration of a measurement from drop to drop: the period of a CPU quota (Linux's
-/// `cpu.max`), and many time slices of a scheduler. Over less time, a stall would look like the
-/// rate.
+/// Minimum duration of a measurement from drop to drop: the period of a CPU quota (Linux's
+/// `cpu.max`), and many time slices of a scheduler. A shorter measurement could consist of one
+/// stall.
 const OVERFLOW_MIN: Duration = Duration::from_millis(100);
 
 /// Longest duration of a measurement. If the time between drops is longer, the receiver does not

@@ -92,7 +92,7 @@ impl Held {
     }
 }
 
-/// Most ranges, 8 MiB. Each lost packet leaves a hole until it is sent again, so this is twice the
-/// number of gaps. Only a packet that would begin one more range is refused, so that holes can be
-/// filled.
+/// Maximum number of ranges, 8 MiB. Each lost packet leaves a hole until it is sent again, so this
+/// is twice the number of gaps. Only a packet that would begin one more range is refused, so that
+/// holes can be filled.
 pub(super) const RANGES_MAX: usize = 1 << 17;

@@ -59,7 +59,8 @@ impl Numbers {
         }
     }
 
-    /// Whether there is room for the gaps that taking `number` at its `place` leaves.
+    /// Whether there is memory for the gaps that remain after `number` is recorded; `place` is its
+    /// position.
     pub(super) fn has_room(&self, number: u64, place: Place) -> bool {
         match place {
             Place::Next => true,
@@ -68,7 +69,8 @@ impl Numbers {
         }
     }
 
-    /// Records that `number` came at its `place`. If that opens a gap, `evidence` is called for it.
+    /// Records that `number` came; `place` is its position. If this opens a gap, `evidence` is
+    /// called for the gap.
     pub(super) fn take(&mut self, number: u64, place: Place, evidence: impl FnOnce() -> Evidence) {
         match place {
             Place::Next => self.next = number + 1,
@@ -149,15 +151,15 @@ impl Numbers {
     }
 }
 
-/// Most gaps, 4 MiB. A path of 28 Gbit/s and 100 ms that loses 10 % of its packets at random has 60
-/// 000 gaps in the two and a half round trips until the floor passes a packet.
+/// Maximum number of gaps, 4 MiB. A path of 28 Gbit/s and 100 ms that loses 10 % of its packets at
+/// random has 60 000 gaps in the two and a half round trips until the floor passes a packet.
 pub(super) const GAPS_MAX: usize = 1 << 16;
 
 /// How far above the highest number a new one may be. After an outage with more packets than this,
-/// no packet could be received any more, so it is what 3 million packets a second are in six
-/// minutes. A gap takes the same room whatever its length.
+/// no packet can be received any more. At 3 million packets a second the limit allows an outage of
+/// six minutes. A gap of any length takes the same memory.
 pub(super) const AHEAD_MAX: u64 = 1 << 30;
 
-/// Most numbers from the floor to the highest, so that each count fits 32 bits. If a sender never
-/// raises the floor, the lowest numbers are forgotten.
+/// Maximum count of numbers from the floor to the highest, so that each count fits 32 bits. If a
+/// sender never raises the floor, the lowest numbers are forgotten.
 pub(super) const SPAN_MAX: u64 = 1 << 31;

@@ -72,20 +72,20 @@ impl Schedule {
         (self.last, self.datagrams, self.packets) = (Some(now), 0, 0);
     }
 
-    /// Counts a packet that was read, with `bytes` of the object.
+    /// Counts a packet that was read, with `bytes` bytes of the object.
     #[inline]
     pub(super) fn earn(&mut self, bytes: u64) {
         self.credit_bytes = self.credit_bytes.saturating_add(bytes).saturating_add(PACKET_BYTES);
     }
 
-    /// Counts a datagram of the round, of so many bytes.
+    /// Counts a datagram of the round, with `bytes` bytes.
     pub(super) fn on_datagram(&mut self, bytes: usize) {
         self.datagrams += 1;
         self.credit_bytes = self.credit_bytes.saturating_sub(bytes as u64);
     }
 }
 
-/// Rounds of feedback in a round trip; RFC 5348 §6.2 asks for one. With four, a loss is reported at
+/// Rounds of feedback in a round trip; RFC 5348 §6.2 requires one. With four, a loss is reported at
 /// most a quarter of a round trip late, and a window that feedback opens grows in four steps.
 const PER_RTT: u32 = 4;
 
@@ -104,22 +104,22 @@ const PACKET_BYTES: u64 = (HEADER_BYTES + DATA_HEAD_BYTES) as u64;
 /// datagrams a second are no load for any path or host.
 const REST_MAX: Duration = Duration::from_millis(1);
 
-/// Least pause. The pause is a round trip if that is less than 1 ms, so that each round trip has a
-/// report. Whatever round trip a sender claims, its receiver sends at most ten thousand datagrams a
-/// second more than one for each 64 packets.
+/// Minimum pause. The pause is a round trip if that is less than 1 ms, so that each round trip has
+/// a report. Whatever round trip a sender claims, its receiver sends at most ten thousand datagrams
+/// a second more than one for each 64 packets.
 const REST_MIN: Duration = Duration::from_micros(100);
 
-/// Assumed round trip before the sender reports its own. A sender without one waits for the first
-/// report, so it gets one a millisecond.
+/// Assumed round trip before the sender reports its own. A sender that has no round-trip time yet
+/// waits for the first report, so reports are sent every millisecond.
 const RTT_UNKNOWN: Duration = Duration::from_millis(1);
 
-/// Longest round trip that is believed; otherwise no report might come for minutes. Above it there
-/// are more than four reports in a round trip.
+/// Longest round trip that is believed; otherwise no report might come for minutes. If the real
+/// round trip is longer, there are more than four reports in it.
 const RTT_MAX: Duration = Duration::from_secs(1);
 
 /// Rounds after the last packet: the first after a round trip (at least 1 ms), each other after
-/// twice the time of the one before. A path that loses a tenth of them loses all six reports of the
-/// last packets once in a million times. After that the sender must send a probe.
+/// twice the time of the one before. If the path loses a tenth of the reports, all six reports of
+/// the last packets are lost once in a million cases. After that the sender must send a probe.
 const REPEATS: u32 = 5;
 
 #[cfg(test)]

@@ -176,8 +176,8 @@ fn word(index: u64) -> usize {
     (index / 64) as usize % WORDS
 }
 
-/// Most packets that are kept, from the first that is not settled on: 30 Gbit/s over 100 ms in
-/// packets of 1472 bytes.
+/// Maximum number of packets that are kept, starting with the first that is not settled: 30 Gbit/s
+/// over 100 ms in packets of 1472 bytes.
 pub(super) const PACKETS_MAX: usize = 1 << 18;
 /// Packets reserved for probes when the memory is full. At most one is sent in 4 s then, so they
 /// last an hour. After that, the oldest packet makes room for each probe.

@@ -1,4 +1,4 @@
-//! Causes of losses, and which losses the controller is called with.
+//! Causes of losses, and the losses that are reported to the controller.
 
 use std::time::Duration;
 

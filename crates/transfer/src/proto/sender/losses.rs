@@ -19,7 +19,8 @@ pub(super) struct Losses {
     /// Highest acknowledged index plus one: now, and before the report that is being processed.
     acked_to: u64,
     acked_to_before: u64,
-    /// The newest report, and those that it continues, covered the packets below this index.
+    /// The newest datagram of a report, with the earlier datagrams of this report, covered the
+    /// packets below this index.
     surveyed: u64,
     /// Whether the newest report, with those that it continues, covers all packets from the first
     /// unsettled one on.
@@ -46,16 +47,16 @@ impl Losses {
     /// Records the acknowledgement of a packet that was declared lost.
     pub(super) fn find(&mut self, index: u64, round: u64) {
         self.spurious_packets += 1;
-        // It was missing in the report before, so it was overtaken by as many packets as had come
-        // then.
+        // The previous report did not include this packet, so all later packets in that report
+        // overtook it.
         self.reorder.grow(self.acked_to_before.saturating_sub(index + 1), round);
     }
 
-    /// Updates up to where it is known which packets are missing.
+    /// Updates the index below which reports show which packets are missing.
     ///
-    /// A report of many gaps takes several datagrams. If one is lost, the packets that it covered
-    /// are not missing. `told` are the indices that this datagram covers; `is_next` if it follows
-    /// the newest one before it.
+    /// A report of many gaps takes several datagrams. If one of these is lost, the packets that it
+    /// covered must not count as missing. `told` are the indices that this datagram covers;
+    /// `is_next` if it follows the newest one before it.
     pub(super) fn survey(&mut self, told: Range<u64>, is_next: bool, book: &Book) {
         let is_first = book.next_open(self.settled..told.start).is_none();
         self.is_whole = is_first || self.is_whole && is_next && told.start <= self.surveyed;
@@ -88,7 +89,7 @@ impl Losses {
 
     fn lost_at(&self, index: u64, book: &Book, rtt: &Rtt) -> Option<Duration> {
         let sent = Duration::from_nanos(book.get(index)?.stamp.sent_ns);
-        // If no report covered the packet, one that does may still be in flight.
+        // If no report has covered the packet, wait longer: such a report may still be in flight.
         let patience = if index < self.surveyed { 1 } else { UNTOLD_PATIENCE };
         Some(sent + self.reorder.time(rtt) * patience)
     }
@@ -197,5 +198,6 @@ fn evidence_before(index: u64, book: &Book) -> Evidence {
 /// Factor on the time until a packet is declared lost that no report covered: the receiver has time
 /// to report twice more.
 const UNTOLD_PATIENCE: u32 = 3;
-/// How many packets back in a gap its evidence is searched; mostly a gap is declared lost at once.
+/// Maximum number of packets before this one, in the same gap, that are searched for the gap's
+/// evidence. A gap is usually declared lost as a whole.
 const EVIDENCE_BACK: u64 = 4096;

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 /// Assigns packet numbers and skips some. The `index` of a packet is the number of packets sent
 /// before it, without skipped numbers.
 ///
-/// A receiver that acknowledges packets that it did not get, so that the sender sends faster, does
-/// not know the skipped numbers. Sooner or later it acknowledges one (Savage et al., TCP congestion
-/// control with a misbehaving receiver, 1999; RFC 9000 §21.4). Skipping one in 2500 costs nothing,
-/// and detects such a receiver within a second at 30 Mbit/s.
+/// A dishonest receiver may acknowledge packets that it did not get, to make the sender faster. The
+/// skipped numbers are secret, so such a receiver soon acknowledges one of them (Savage et al., TCP
+/// congestion control with a misbehaving receiver, 1999; RFC 9000 §21.4). Skipping one in 2500
+/// costs nothing, and detects such a receiver within a second at 30 Mbit/s.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     next: u64,
@@ -56,7 +56,7 @@ impl Numbers {
     }
 
     /// Count of packets with a lower number; too low if `number` is below the skipped numbers that
-    /// are kept. Moves `place` on to `number`.
+    /// are kept. Advances `place` to the position of `number`.
     pub(super) fn index_from(&self, place: &mut Place, number: u64) -> u64 {
         while self.left_out.get(place.0).is_some_and(|left_out| left_out.number < number) {
             place.0 += 1;
@@ -103,7 +103,7 @@ impl Numbers {
     }
 }
 
-/// Position in `left_out`: the first skipped number that is not below a number.
+/// Position in `left_out` of the first skipped number that is not below a given number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place(usize);
 

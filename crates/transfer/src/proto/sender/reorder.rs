@@ -10,8 +10,8 @@ use crate::proto::rtt::GRANULARITY;
 pub(super) struct Reorder {
     /// A packet is lost when one arrived that was sent this many packets later.
     packets: u64,
-    /// Or when one arrived that was sent later, and this many eighths of a round trip passed since
-    /// the packet was sent.
+    /// A packet is also lost when a later one arrived and this many eighths of a round trip have
+    /// passed since the packet was sent.
     eighths: u32,
     /// Round in which `eighths` grew last.
     grown: u64,
@@ -41,8 +41,8 @@ impl Reorder {
     pub(super) fn grow(&mut self, distance: u64, round: u64) {
         self.calm = 0;
         self.packets = self.packets.max(distance.saturating_add(1));
-        // RFC 8985 §6.2 step 4: once a round, up to a round trip more. If the true distance is
-        // larger than is known, doubling finds it.
+        // RFC 8985 §6.2 step 4: widen at most once a round, by at most one round trip in total.
+        // Doubling finds the true distance if it is larger than the measured one.
         if self.grown < round {
             self.grown = round;
             self.eighths = (self.eighths + 1).min(EIGHTHS_MAX);
@@ -61,14 +61,16 @@ impl Reorder {
     }
 }
 
-/// RFC 9002 §6.1.1. On one path, packets of a burst follow each other in order. If a path spreads
-/// bursts over several links, the first late packet widens the margin to what overtook it.
+/// Initial margin in packets (RFC 9002 §6.1.1). On one path, packets of a burst follow each other
+/// in order. If a path spreads bursts over several links, the first late packet widens the margin
+/// to what overtook it.
 const PACKETS: u64 = 3;
 /// 9/8, RFC 9002 §6.1.2.
 const EIGHTHS: u32 = 9;
 /// RFC 8985 §6.2: at most a round trip more.
 const EIGHTHS_MAX: u32 = 16;
-/// Some bursts. Beyond that the time decides, so a wider margin would not be used.
+/// Maximum margin in packets: several bursts. If packets are later than that, the margin in time
+/// decides.
 const PACKETS_MAX: u64 = 4096;
 /// RFC 8985 §6.2: the margin is kept for 16 recoveries.
 const CALM_ROUNDS: u32 = 16;

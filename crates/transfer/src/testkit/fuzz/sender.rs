@@ -10,7 +10,8 @@ use crate::proto::wire::{Echo, Evidence, Feedback, Run, Totals};
 use crate::proto::{Controller, Limit, Sender, SenderConfig};
 
 /// Runs a sender through the steps that `data` encodes, each a byte and its arguments: time passes,
-/// packets are sent, some arrive, and a receiver reports them. One in sixteen steps is a lie.
+/// packets are sent, some arrive, and a receiver reports them. One step in sixteen is a false
+/// report.
 pub fn fuzz_sender(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let mut next = || bytes.next();
@@ -54,7 +55,7 @@ pub fn fuzz_sender(data: &[u8]) {
                 let heard = sender.handle_feedback(now, number, &last);
                 assert!(far.has_lied || heard.is_ok(), "{heard:?} of {last:?}");
             }
-            // The last feedback again, or with an older number.
+            // Deliver the last feedback again, with the same or an older number.
             _ if step < 128 => {
                 let heard = sender.handle_feedback(now, number.saturating_sub(u64::from(step / 64)), &last);
                 assert!(far.has_lied || heard.is_ok(), "{heard:?} of {last:?}");
@@ -120,7 +121,8 @@ struct Sent {
 }
 
 impl Far {
-    /// Lets packets arrive that did not so far: skips some, then takes more, in order or reversed.
+    /// Lets packets arrive that did not so far: skips some, and delivers the following ones in
+    /// order or reversed.
     fn arrive(&mut self, arg: u8) {
         let (pass, take) = (usize::from(arg >> 5), usize::from(arg & 31));
         let waiting = self.sent.keys().filter(|number| self.floor <= **number && !self.came.contains(number));

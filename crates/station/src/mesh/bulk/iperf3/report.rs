@@ -37,7 +37,8 @@ struct TestStart {
     protocol: String,
     num_streams: u32,
     reverse: u32,
-    /// Missing in reports of some versions that support it.
+    /// Not 0 if the test ran in both directions. Some versions support such tests and do not report
+    /// this field.
     bidir: u32,
 }
 
@@ -105,9 +106,9 @@ pub(super) fn streamed(output: &[u8], test: Test) -> Result<Streamed, Wrong> {
     })
 }
 
-/// Reads the server's report: the bytes received, if the test was one TCP stream to this host;
-/// otherwise why it was not, and the bytes to charge. `bytes_max` was agreed; no more than `most`
-/// can have arrived.
+/// Reads the server's report. Returns the bytes received if the test was one TCP stream to this
+/// host; otherwise the reason and the bytes to charge. The ends agreed on `bytes_max`; at most
+/// `most` bytes can have arrived.
 pub(super) fn received(output: &[u8], bytes_max: u64, most: u64) -> Result<u64, NoTest> {
     let report = read(output).map_err(|why| NoTest { bytes: most, why })?;
     let (start, error) = (&report.start, report.error.as_ref().map(|error| short(error)));
@@ -140,7 +141,7 @@ fn read(output: &[u8]) -> Result<Report, String> {
         .map_err(|error| format!("its report is none: {}", short(&error.to_string())))
 }
 
-/// Total bytes of all sums in `of`.
+/// Total number of bytes of all entries with a name that begins with `sum`.
 fn sums(of: &Map<String, Value>) -> u64 {
     let sums = of.iter().filter(|(name, _)| name.starts_with("sum"));
     sums.filter_map(|(_, sum)| sum.get("bytes")?.as_u64()).fold(0, u64::saturating_add)
@@ -171,10 +172,10 @@ pub(super) fn short(text: &str) -> String {
     text.escape_default().take(200).collect()
 }
 
-/// Share of the bit rate limit from which a rate shows the limit, not the path.
+/// Share of the bit rate limit; a rate above it is determined by the limit, not by the path.
 const AT_LIMIT: f64 = 0.95;
-/// Least ratio of the receiver's time to the sender's. They begin and end a round trip and a queue
-/// apart, and a test takes whole seconds.
+/// Minimum ratio of the receiver's time to the sender's. The two times begin and end at most a
+/// round trip and a queueing delay apart, and a test takes at least a second.
 const ALIKE: f64 = 0.9;
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::NAME;
 
-/// Minor version of the installed iperf3. It is detected until a usable one is found, and not again
-/// after that.
+/// Minor version of the installed iperf3. The version is detected at each call until a usable one
+/// is found, and not again after that.
 ///
 /// # Errors
 /// A sentence that describes what is missing.
@@ -74,7 +74,7 @@ impl Running {
         let running = Self { child, output };
         let read = move || {
             let mut text = Vec::new();
-            // Longer output is no report; reading stops, and the pipe closes.
+            // An output longer than this is not a report: reading stops, and the pipe closes.
             let _ = stdout.map(|stdout| stdout.take(REPORT_BYTES_MAX).read_to_end(&mut text));
             let _ = sender.send(text);
         };

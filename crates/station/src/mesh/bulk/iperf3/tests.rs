@@ -11,8 +11,8 @@ fn a_test_has_whole_seconds_and_room_for_twice_the_forecast() {
     assert_eq!(of(five, 125_000_000, 100e6), Some(5));
     assert_eq!(of(five, 625_000_000, 1e9), Some(2));
     assert_eq!(of(five, 625_000_000, 2.5e9), Some(1));
-    // The most that the default budget of an hour permits, on a fast path. Barograph's own streams
-    // end by bytes and can run there.
+    // On a fast path, iperf3 cannot run with the maximum bytes that the default budget permits.
+    // Barograph's own streams can run there, because they end at a number of bytes.
     assert_eq!(of(five, 625_000_000, 10e9), None);
     assert_eq!(of(five, 1_000_000, 1e12), None);
     assert_eq!(of(Duration::from_millis(2900), 125_000_000, 100e6), Some(2));

@@ -7,7 +7,7 @@ use crate::io::control::{Message, Reason};
 use crate::io::seal::Suite;
 use crate::proto::wire::{NUMBER_MAX, varint};
 
-/// Refuses to write what a reader would refuse.
+/// Checks that readers accept a message before it is written.
 pub(super) fn check(message: &Message) -> Result<(), FrameError> {
     match message {
         Message::Offer { suites, datagram_bytes_max, .. } => {
@@ -33,7 +33,7 @@ pub(super) fn checked_port(port: u16) -> Result<u16, FrameError> {
     if port == 0 { Err(FrameError::Value("the port", 0)) } else { Ok(port) }
 }
 
-/// The length of UDP has 16 bits.
+/// Checks the size of the largest datagram: the length field of UDP has 16 bits.
 fn checked_datagram(bytes: u64) -> Result<u32, FrameError> {
     match u32::try_from(bytes) {
         Ok(fit @ 1..=65_535) => Ok(fit),

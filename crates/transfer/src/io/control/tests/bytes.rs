@@ -83,8 +83,8 @@ proptest! {
     fn a_message_that_is_cut_or_goes_on_is_none(message in any_message(), cut in any::<prop::sample::Index>()) {
         let frame = encode(&message).unwrap();
         let (kind, body) = (message.kind(), &frame[HEAD_BYTES..]);
-        // A manifest, a text, digests and ranges extend to the end, so a cut message may be another
-        // one, but not this one.
+        // A manifest, a text, digests and ranges extend to the end, so a cut message may decode as
+        // a different message, but not as this one.
         if !body.is_empty() {
             prop_assert_ne!(decode(kind, &body[..cut.index(body.len())]).ok(), Some(message.clone()));
         }
@@ -135,13 +135,13 @@ fn strangers_make_nobody_hold_much() {
             other => panic!("{other:?}"),
         };
         let kind = head(&[0, 0, 0, 0, code], 0).unwrap().unwrap().0;
-        // The only kinds before a sender is accepted.
+        // Only these kinds may come before a sender is accepted.
         if matches!(kind, Kind::Hello | Kind::Welcome | Kind::Refuse) {
             assert!(bytes_max <= 520, "{kind}: {bytes_max}");
         }
         assert!(bytes_max <= (1 << 27) + 24, "{kind}: {bytes_max}");
     }
-    // A host with a lower limit reads less.
+    // A host with a lower limit refuses shorter manifests.
     assert!(matches!(head(&[0, 1, 0, 0, 3], 65_511), Err(FrameError::TooLong { .. })));
     assert!(matches!(head(&[0, 1, 0, 0, 3], 65_512), Ok(Some((Kind::Offer, 65_536)))));
 }
@@ -150,7 +150,7 @@ fn strangers_make_nobody_hold_much() {
 fn wrong_messages_are_refused_by_name() {
     let told = |kind, body: &[u8]| decode(kind, body).unwrap_err().to_string();
     assert_eq!(told(Kind::Hello, &[2, 0, 0]), "version 2 of the control connection, where 1 is spoken");
-    // Whatever follows in a message of another version.
+    // In a message of a different version, all bytes after the version are ignored.
     assert_eq!(
         told(Kind::Welcome, &[0x45, 0x39, 9, 9, 9]),
         "version 1337 of the control connection, where 1 is spoken"

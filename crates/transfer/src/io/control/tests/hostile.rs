@@ -22,7 +22,7 @@ fn with_nobody_let_in<T: Send>(listener: &Listener, act: impl FnOnce() -> T + Se
     })
 }
 
-/// Serves `listener` until it refused `strange` connections.
+/// Serves `listener` until it has counted `strange` connections as [`Turned::strange`].
 fn await_strange(listener: &Listener, strange: u64) {
     let until = Instant::now() + SOON;
     while listener.turned().strange < strange && Instant::now() < until {
@@ -31,7 +31,8 @@ fn await_strange(listener: &Listener, strange: u64) {
     assert_eq!(listener.turned(), Turned { strange, ..Turned::default() });
 }
 
-/// What the listener replies to a client that sends these bytes and no more, until it closes.
+/// The bytes that the listener sends to a client, which sends only `bytes`, until the listener
+/// closes.
 fn answer(listener: &Listener, bytes: &[u8]) -> Vec<u8> {
     let at = listener.local_addr();
     with_nobody_let_in(listener, || {
@@ -46,7 +47,8 @@ fn answer(listener: &Listener, bytes: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Any TLS client that accepts this receiver's certificate.
+/// A TLS client that accepts this receiver's certificate, with its configuration changed by
+/// `change`.
 fn tls_client(
     listener: &Listener,
     change: impl FnOnce(&mut ClientConfig),
@@ -135,7 +137,8 @@ fn strangers_and_scanners_are_turned_away() {
     let listener = listener();
     for (count, bytes) in [
         &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
-        // Nothing, and a handshake that is cut off within a record and within its header.
+        // No bytes; a handshake that is cut off within a record; one that is cut off within the
+        // record's header.
         b"",
         &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 7, 7],
         &[0x16, 3],
@@ -228,8 +231,8 @@ fn a_crowd_that_never_says_hello_does_not_shut_the_honest_out() {
     let threads_before = threads();
     let mut threads_max = 0;
     let (sender, guest) = std::thread::scope(|scope| {
-        // Each of the thousand stays as long as it can; half send nothing, half the start of a
-        // handshake.
+        // Each of the thousand connections stays open as long as possible; half send nothing, half
+        // the start of a handshake.
         let crowd = scope.spawn(move || {
             let mut streams = vec![];
             for count in 0..1000 {
@@ -246,14 +249,14 @@ fn a_crowd_that_never_says_hello_does_not_shut_the_honest_out() {
         }
         let streams = crowd.join().unwrap();
         assert_eq!(streams.len(), 1000);
-        // From the same address as all the others.
+        // This honest sender has the same address as the thousand connections.
         let both = connect(&listener, &Connector::to_line(&line, "honest"));
         drop(streams);
         both
     });
     let guest = guest.or_else(|| listener.accept(SOON).unwrap());
     assert!(sender.is_ok() && guest.is_some(), "{sender:?}, {:?}", listener.turned());
-    // Handshakes, and threads of other tests.
+    // The process has the threads of the handshakes and of other tests.
     assert!(threads_max < 3 * door::WAITING_MAX, "{threads_max} threads");
 }
 

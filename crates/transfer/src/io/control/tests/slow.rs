@@ -18,7 +18,8 @@ const HASTE: Times = Times {
 fn both_may_say_much_at_once() {
     let (mut sender, mut receiver) =
         hasty_pair(Times { ping_every: Duration::from_millis(1), ..Times::default() });
-    // Not as in a transfer, but more in each direction than the system's buffers hold.
+    // The messages are larger than in a real transfer, so that each direction needs more than the
+    // system's buffers.
     let manifest = vec![9; 20 << 20];
     let digests = Message::Digests(vec![[4; 32]; 1 << 18]);
     let mut held = vec![];
@@ -29,8 +30,8 @@ fn both_may_say_much_at_once() {
             sender.send(&offer(manifest.clone())).unwrap();
             assert_eq!(sender.wait(&GO).unwrap(), accept);
             sender.send(&digests).unwrap();
-            // No message is requested at this end: queued bytes are sent all the same, and what
-            // arrives is kept.
+            // No message is requested at this end: queued bytes are still sent, and messages that
+            // arrive are kept.
             sender.flush(&GO).unwrap();
         });
         assert_eq!(receiver.wait(&GO).unwrap(), offer(manifest.clone()));
@@ -41,7 +42,7 @@ fn both_may_say_much_at_once() {
         receiver.flush(&GO).unwrap();
         assert_eq!(receiver.wait(&GO).unwrap(), digests);
     });
-    // Of the messages that were not requested, only the last is kept.
+    // Only the last of the messages that were not requested is kept.
     let (mut last, mut count) = (0, 0);
     while let Some(Message::Durable(bytes)) = sender.receive(Duration::from_millis(200)).unwrap() {
         assert!(last <= bytes);
@@ -61,8 +62,8 @@ fn two_long_messages_that_cross_do_not_wait_for_each_other() {
     });
     receiver.send(&accept()).unwrap();
     assert_eq!(sender.wait(&GO).unwrap(), accept());
-    // The receiver sends as much in small messages. Both ends only send, and keep what arrives
-    // meanwhile.
+    // The receiver sends a similar amount in small messages. Both ends only send, and keep messages
+    // that arrive meanwhile.
     let many = codec::encode(&Message::Durable(7)).unwrap().repeat(1 << 20);
     let flushed = AtomicUsize::new(0);
     let say = |channel: &mut Channel, bytes: &[u8]| {
@@ -144,7 +145,7 @@ fn who_drips_is_not_waited_for() {
 fn who_does_not_read_is_not_sent_to_for_ever() {
     let (mut sender, receiver) = hasty_pair(Times { silence_max: SOON, ..HASTE });
     sender.send(&offer(vec![1; 30 << 20])).unwrap();
-    // The limit for so many bytes is minutes, so the test ends by the limit of silence.
+    // The limit for so many bytes is minutes, so the limit of silence ends this test.
     sender.set_times(Times { silence_max: HASTE.silence_max, ..HASTE });
     let error = sender.flush(&GO).unwrap_err();
     assert!(matches!(error, ControlError::Late { .. }), "{error}");
@@ -195,7 +196,7 @@ fn a_refusal_is_read_though_it_crosses_a_long_message() {
     let (mut sender, mut receiver) = hasty_pair(Times::default());
     let sending = std::thread::spawn(move || {
         sender.send(&offer(vec![1; 8 << 20])).unwrap();
-        // The refusal may end it early.
+        // The refusal may end `flush` early.
         let _ = sender.flush(&GO);
         sender.wait(&GO).map(|message| message.kind())
     });
@@ -221,7 +222,7 @@ fn who_says_no_for_ever_fills_no_memory() {
         receiver.flush(&GO).unwrap();
         receiver.close();
     });
-    // No message is requested, but they are read all the same.
+    // No message is requested, but `flush` reads the messages that arrive.
     sender.send_raw(&codec::encode(&offer(vec![1; 4 << 20])).unwrap()).unwrap();
     let _ = sender.flush(&GO);
     assert!(sender.kept() <= 1, "{}", sender.kept());
@@ -251,7 +252,7 @@ fn whoever_waits_can_be_stopped() {
     let (sender, guest) = pair();
     let channel = std::sync::Mutex::new(sender.channel);
     let waited = stopped_within(&|stop| channel.lock().unwrap().wait(stop).map(drop));
-    // 0.1 s is promised; the rest is for a busy machine.
+    // The documented limit is 0.1 s; a busy machine may need more.
     assert!(waited < Duration::from_secs(1), "{waited:?}");
     drop(guest);
     // A host that accepts the connection and sends nothing.

@@ -94,7 +94,7 @@ fn a_sender_without_a_token_is_known_by_its_certificate() {
             assert!(matches!(sender, Err(ControlError::Unwelcome(_))), "{sender:?}");
             assert!(guest.is_none());
         }
-        // Neither a certificate nor a token.
+        // The sender has neither a certificate nor a token.
         let (sender, _) = connect(&listener, &by(receiver.clone(), None, None));
         assert!(
             matches!(sender, Err(ControlError::Refused { reason: Reason::NotAllowed, .. })),
@@ -119,7 +119,7 @@ fn a_receiver_names_its_authorities() {
 
 #[test]
 fn a_certificate_without_its_key_is_nothing() {
-    // A certificate with another one's key: TLS does not even start with it.
+    // With the key of a different certificate, the listener does not start.
     let (chain, _) = (Authority::new("a").certificate.pem(), ());
     let key = KeyPair::generate().unwrap().serialize_pem();
     let mixed = Identity::from_pem("test", chain.as_bytes(), key.as_bytes()).unwrap();

@@ -48,7 +48,8 @@ struct Known {
 }
 
 impl Known {
-    /// `None` if bytes are missing, or what splits a train into datagrams.
+    /// Reads the kernel's report; `None` if the datagram was truncated, or if the length that
+    /// splits a train is missing.
     fn of(message: &RecvMsg<'_, '_, SockaddrStorage>, abilities: Abilities) -> Option<Self> {
         if message.flags.contains(MsgFlags::MSG_TRUNC) {
             return None;

@@ -10,8 +10,9 @@ use socket2::{Domain, Protocol, Type};
 use super::super::address::{V4_BYTES_MAX, V4_HEADERS, V6_HEADERS, train_bytes_max};
 use super::super::{Abilities, SocketConfig};
 
-/// Most datagrams into which the kernel cuts one train: UDP_MAX_SEGMENTS of `linux/udp.h`, which is
-/// twice that in newer kernels. At 1,200 bytes, 54 fill the largest packet of IP.
+/// Maximum number of datagrams into which the kernel cuts one train: UDP_MAX_SEGMENTS of
+/// `linux/udp.h`, which is twice that in newer kernels. At 1,200 bytes, 54 fill the largest packet
+/// of IP.
 const TRAIN_MAX: usize = 64;
 
 /// Creates a bound and non-blocking socket.
@@ -42,7 +43,8 @@ pub(in super::super) fn make(at: SocketAddr, config: SocketConfig) -> io::Result
     Ok(socket)
 }
 
-/// Requests what the kernel can report; what it refuses is absent.
+/// Enables the options for the kernel's reports; an option that the kernel refuses is missing in
+/// the result.
 pub(in super::super) fn abilities(
     socket: &socket2::Socket,
     at: SocketAddr,
@@ -64,7 +66,7 @@ pub(in super::super) fn abilities(
     })
 }
 
-/// Most bytes of a datagram to a peer, by the kernel's cache of what paths accept.
+/// Maximum size of a datagram to a peer, in bytes, by the kernel's cache of path limits.
 pub(in super::super) fn datagram_bytes_max(socket: &socket2::Socket, peer: SocketAddr) -> io::Result<usize> {
     let (mtu, headers) = match peer.ip().to_canonical() {
         IpAddr::V4(_) => (options::ip_mtu(socket)?, V4_HEADERS),

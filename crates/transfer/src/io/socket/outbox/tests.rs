@@ -25,7 +25,7 @@ enum Meets {
     Error(Errno),
 }
 
-/// Accepts datagrams as the kernel would, as its script allows.
+/// Accepts datagrams like the kernel, limited by a script.
 struct Kernel {
     script: VecDeque<Meets>,
     takes_trains: bool,
@@ -114,7 +114,7 @@ fn too_large_datagrams_are_an_error_and_trains_stay() {
     let (sent, abilities, _) = send(&trains, &mut kernel);
     assert!(super::super::is_too_large(&sent.unwrap_err()));
     assert_eq!(abilities, ABILITIES);
-    // The train before it is sent first.
+    // If a valid train precedes the long one, that train is sent.
     let (sent, ..) = send(&[trains[1], trains[0]], &mut kernel);
     assert_eq!(
         (sent.unwrap(), &kernel.datagrams[..]),

@@ -1,15 +1,16 @@
-//! Decides whether a lower cap loses more than it saves.
+//! Decides whether a lower cap costs more goodput than the losses that it avoids.
 
 /// Lower limit of the cap.
 ///
-/// A host that always reads slowly loses fewer packets the slower they come, until it loses none:
-/// the cap belongs at that rate. A host that pauses and then reads fast loses what arrives during
-/// the pause and does not fit its buffer, nearly the same share at any rate. There, a lower rate
-/// only moves less data, and each new cap, set to what still comes through, is lower than the last.
+/// If a host always reads slowly, a lower rate means fewer losses, down to none at some rate, which
+/// is the right cap. A host that pauses and then reads fast loses what arrives during the pause and
+/// does not fit its buffer, nearly the same share at any rate. For such a host a lower rate only
+/// moves less data, and each new cap, which is set to the delivered rate, is lower than the
+/// previous one.
 ///
 /// Two observations distinguish these hosts: what a higher rate delivered before, and what a much
 /// higher rate delivers in a trial. If clearly more comes through, the higher rate is kept. Then
-/// the lowest rate is searched that moves as much.
+/// the floor is lowered step by step to the lowest rate that delivers as much.
 #[derive(Debug, Default)]
 pub(super) struct Floor {
     /// Floor in bytes a second; 0 if there is none.
@@ -49,9 +50,9 @@ pub(super) struct Period {
 }
 
 impl Floor {
-    /// Length of a period (s). It has at least ten periods of a CPU quota, so that one of these
-    /// more or less is a tenth; and at least eight round trips, because the first one acknowledges
-    /// what was sent before.
+    /// Length of a period (s). It is at least ten periods of a CPU quota, so that one quota period
+    /// more or less changes the result by a tenth only; and at least eight round trips, because the
+    /// first one acknowledges what was sent before.
     pub(super) fn period_s(round_trip_s: f64) -> f64 {
         (8.0 * round_trip_s).max(10.0 * super::QUOTA_S)
     }
@@ -81,7 +82,8 @@ impl Floor {
         }
         let back = best.offered.min(most);
         if period.goodput < ENOUGH * best.goodput && CLEARLY * period.offered < back {
-            // The host was already a limit at the best rate, and more came through.
+            // The host already limited the best rate, which nevertheless delivered more: try that
+            // rate again.
             return Some(self.try_rate(period, back, false));
         }
         let is_down = self.is_down && 0.0 < self.bytes_s;
@@ -142,18 +144,18 @@ const MORE_EACH: f64 = 0.5;
 /// A lower rate is as good if it keeps this share of the best goodput, for the same reason.
 const ENOUGH: f64 = 0.9;
 
-/// Rates within this factor count as equal: a cap changes by as much within a period.
+/// Rates within this factor count as equal: a cap can change by this factor within one period.
 const CLEARLY: f64 = 1.1;
 
 /// Weight of the newest period in the mean goodput at a rate, which covers about the last four.
 const NEWEST: f64 = 0.25;
 
-/// Periods between a failed trial and the next. With a host that always reads slowly, a trial
-/// wastes twice what the host reads, which is 0.4 % over this time.
+/// Periods between a failed trial and the next. If a host always reads slowly, a trial wastes twice
+/// what the host reads in one period: 0.4 % of what it reads in this many periods.
 const WAIT: u32 = 480;
 
-/// A period that wastes more than [`WASTE`] of its bytes counts as this many: then a trial costs
-/// little.
+/// Number of periods of [`WAIT`] that a period counts for if it wastes more than [`WASTE`] of its
+/// bytes, because then a trial costs little in comparison.
 const HASTE: u32 = 24;
 const WASTE: f64 = 0.02;
 
@@ -171,8 +173,8 @@ mod tests {
         assert_eq!(floor.on_period(period(100.0, 30.0), 1e3), Some(300.0));
         assert_eq!(floor.on_period(period(300.0, 90.0), 1e3), Some(900.0));
         assert_eq!(floor.on_period(period(900.0, 92.0), 1e3), Some(300.0));
-        // 70 % were lost before. Soon a lower rate is tried, which moves as much; the next one does
-        // not.
+        // 70 % were lost before. So a lower rate is tried soon. It delivers as much; the next lower
+        // one does not.
         for _ in 1..WAIT / HASTE {
             assert_eq!(floor.on_period(period(300.0, 90.0), 1e3), None);
         }

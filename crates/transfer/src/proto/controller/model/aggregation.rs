@@ -46,6 +46,6 @@ impl Aggregation {
 /// BBR §2.10: ExtraAckedFilterLen is 10 rounds, here two spans of five.
 const SPAN_ROUNDS: u64 = 5;
 
-/// Least length of a span (s). Ten rounds of a short path end before a receiver with a CPU quota
+/// Minimum length of a span (s). Ten rounds of a short path end before a receiver with a CPU quota
 /// stalls again (Linux's period of `cpu.max`: 0.1 s).
 const SPAN_MIN_S: f64 = 0.25;

@@ -2,14 +2,14 @@
 
 use crate::proto::controller::Delivery;
 
-/// Greatest delivery rate of this probing cycle and the last (BBR §5.5.3), and what congestion left
-/// of it since the last probe.
+/// Greatest delivery rate of this probing cycle and the last (BBR §5.5.3), and the limit that
+/// congestion has set below it since the last probe.
 #[derive(Debug)]
 pub(super) struct Bandwidth {
     slots: [f64; 2],
     lo: f64,
-    /// Samples of packets sent before this many bytes were delivered are ignored: their rate was
-    /// given up.
+    /// Samples of packets sent before this many bytes were delivered are ignored: the sender has
+    /// given up the rate at which they were sent.
     settled_at: u64,
 }
 
@@ -73,19 +73,19 @@ impl Bandwidth {
 pub(super) struct FullPipe {
     baseline: f64,
     rounds: u32,
-    /// Whether it was full since the last restart.
+    /// Whether the pipe was found full since the last restart.
     pub(super) is_full: bool,
     pub(super) was_reached: bool,
 }
 
 impl FullPipe {
-    /// Measures again, from a baseline in bytes a second.
+    /// Starts a new measurement from `baseline`, in bytes a second.
     pub(super) fn restart(&mut self, baseline: f64) {
         *self = Self { baseline, was_reached: self.was_reached, ..Self::default() };
     }
 
-    /// Ends a round in which `latest` bytes a second was the highest rate. If it `is_lossy`, it
-    /// counts twice.
+    /// Ends a round in which `latest` bytes a second was the highest rate. The round counts twice
+    /// if `is_lossy` is set.
     pub(super) fn note_round(&mut self, latest: f64, is_lossy: bool) {
         if self.is_full {
             return;

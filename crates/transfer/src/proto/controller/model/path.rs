@@ -8,7 +8,7 @@ pub(super) struct Path {
     min: Option<Sight>,
     /// Least round-trip time since the path was last seen empty.
     recent: Option<Sight>,
-    /// The path was not seen empty for so long that it must be drained.
+    /// Whether the path must be drained, because it was not seen empty for too long.
     pub(super) is_stale: bool,
     /// The last round-trip time (s).
     pub(super) latest_s: f64,
@@ -80,12 +80,12 @@ const SAME: f64 = 1.02;
 /// One microsecond: no path is shorter, and it prevents division by zero.
 const RTT_MIN_S: f64 = 1e-6;
 
-/// An eighth of the round-trip time: half of what sending a quarter more leaves in a queue in one
-/// round.
+/// Share of the round-trip time from which delay counts as a queue: half of the queue that a
+/// quarter more than the link's rate builds in one round.
 const QUEUE_SHARE: f64 = 0.125;
 
-/// Below 0.3 ms, a scheduling delay looks like a queue.
+/// Minimum delay that counts as a queue: a shorter one may be a scheduling delay.
 const QUEUE_MIN_S: f64 = 0.000_3;
 
-/// A standing queue of 5 ms is too long on any path (RFC 8289 §3.2, CoDel's target).
+/// Delay that counts as a standing queue on any path (RFC 8289 §3.2, CoDel's target).
 const QUEUE_MAX_S: f64 = 0.005;

@@ -13,12 +13,13 @@ pub(super) struct Probe {
     cycle_began_s: f64,
     wait_s: f64,
     pub(super) rounds: u64,
-    /// Packets sent since then probe for bandwidth, and their losses were not answered yet.
+    /// Time (s) since which sent packets probe for bandwidth, while their losses had no response
+    /// yet; `None` otherwise.
     sent_since_s: Option<f64>,
     /// A probe has ended, but not all packets that it sent are settled.
     pub(super) is_stopping: bool,
-    /// Whether the last probe lost too much; and whether this one stopped before it could (BBR
-    /// §5.3.3.6).
+    /// Whether the last probe lost too much; and whether the current probe was stopped before it
+    /// lost too much (BBR §5.3.3.6).
     was_too_high: bool,
     was_cut_short: bool,
     /// Consecutive probes that lost too much and gained nothing.
@@ -28,7 +29,8 @@ pub(super) struct Probe {
     /// Estimated share of this sender in a full link, 0 to 1, from the gains of the last probes.
     share: f64,
     queue: Standing,
-    /// Rounds of this probe, and the delivery rate of the last one (bytes a second).
+    /// Number of rounds of the current probe, and the delivery rate of its last round (bytes a
+    /// second).
     raises: u32,
     baseline: f64,
 }
@@ -92,8 +94,8 @@ impl Model {
     /// Yields bandwidth if a queue has stood for [`STANDING_ROUNDS`] rounds.
     ///
     /// Such a queue does not come from this sender's probe: together the senders send more than the
-    /// link delivers. The new bandwidth is what this sender got, minus what keeps more than
-    /// [`Model::kept_packets`] of its packets in the queue.
+    /// link delivers. The new bandwidth is the measured delivery rate, lowered so that at most
+    /// [`Model::kept_packets`] packets of this sender stay in the queue.
     ///
     /// All senders see the same queue, so a sender's share of the queue is its share of the link
     /// (in Copa, NSDI 2018, §2, each sender aims at a number of packets). Large shares shrink,
@@ -102,7 +104,7 @@ impl Model {
         let least_s = self.round.least_rtt_s;
         let min_s = self.path.min_rtt_s().unwrap_or(0.0);
         let got = self.round.bytes_s / (self.state.pacing_gain() * PACING_MARGIN);
-        // A delay that varies as much within a round is not a queue.
+        // Subtract the variation of the delay within the round, which is not a standing queue.
         let has_queue = self.path.has_queue(least_s - self.round.rtt_spread_s());
         let kept_bytes = self.kept_packets(min_s) * self.packet_bytes;
         let queue = &mut self.probe.queue;
@@ -214,8 +216,8 @@ impl Model {
             return;
         }
         if self.round.was_limited {
-            // The rate was raised but not used. That gains and shows nothing, however long it
-            // lasts.
+            // The rate was raised but not used. Such a probe neither gains nor shows anything, so
+            // end it.
             self.go_down(now_s);
             return;
         }
@@ -277,9 +279,9 @@ impl Model {
     }
 }
 
-/// BBR §5.3.3.8.3 waits 2–3 s, a time that suits Reno flows and people. A range twice as wide,
-/// slightly shorter on average, keeps probes of several senders apart. It was chosen on seeds 1 to
-/// 4 of `tests/model`; 2 to 4 s brought four senders no closer to each other.
+/// BBR §5.3.3.8.3 waits 2–3 s, which suits Reno flows. A wait of 1–3 s, a range twice as wide,
+/// keeps the probes of several senders apart. The range was chosen on seeds 1 to 4 of
+/// `tests/model`; 2 to 4 s brought four senders no closer to each other.
 const WAIT_MIN_S: f64 = 1.0;
 const WAIT_SPREAD_S: f64 = 2.0;
 
@@ -292,12 +294,13 @@ const GOLDEN_PART: f64 = 0.618_033_988_749_894_9;
 /// Pacing gain of the phase Up (BBR §5.6.1).
 pub(super) const UP_GAIN: f64 = 1.25;
 
-/// The queue of a sender's own probe, one or two quarters of the product, is gone after about four
-/// rounds.
+/// Rounds after which a queue counts as standing. The queue of a sender's own probe, a quarter or
+/// half of the product, is drained after about four rounds.
 const STANDING_ROUNDS: u32 = 4;
 
-/// A sender alone on a link that sends a tenth less shortens its queue by a tenth of the least
-/// round-trip time in each round. A sender with half of the link shortens it by half of that.
+/// Share of the least round-trip time by which a queue must shrink in a round to count as this
+/// sender's own. If a sender alone on a link sends a tenth less, its queue shrinks by a tenth of
+/// that time in each round; with half of the link, by a twentieth.
 const DRAINED_SHARE: f64 = 0.08;
 
 /// Packets that a sender may keep in a standing queue: a constant, and more for each second of the

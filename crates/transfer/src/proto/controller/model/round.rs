@@ -28,7 +28,7 @@ pub(super) struct Round {
 }
 
 /// Packets over which the share of lost ones is computed: those of this round, and of earlier
-/// rounds as long as they are few.
+/// rounds while there are too few packets.
 #[derive(Debug, Default)]
 struct Toll {
     rounds: u32,

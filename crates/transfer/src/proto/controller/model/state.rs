@@ -8,7 +8,7 @@ use crate::proto::controller::FeedbackSample;
 /// State of the controller (BBR §5.1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum State {
-    /// Doubles the rate each round until that delivers no more (BBR §5.3.1).
+    /// Doubles the rate each round until the delivery rate no longer grows (BBR §5.3.1).
     Startup,
     /// Drains the queue that Startup left (BBR §5.3.2).
     Drain {
@@ -26,7 +26,7 @@ pub(super) enum State {
     Up,
     /// Half the product in flight, to see the path empty (BBR §5.3.4).
     ProbeRtt {
-        /// Time (s) and round since which so little is in flight.
+        /// Time (s) and round since which at most half the product is in flight.
         low: Option<(f64, u64)>,
     },
 }

@@ -67,7 +67,7 @@ pub(super) struct State {
     flights: VecDeque<Flight>,
     /// Packets acknowledged in the last steps.
     recent: VecDeque<u64>,
-    /// Fraction of a packet that was not sent yet.
+    /// Fraction of a packet that remains to be sent in the next step.
     carry: f64,
     buffer: f64,
     /// Packets read in the last steps; and the fraction of a packet that the host could have read
