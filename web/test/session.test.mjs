@@ -70,7 +70,7 @@ describe('a session', () => {
     for (const wrong of [[0, 1], [0], [0, 0, 0]]) {
       const world = new FakeWorld({ answer: (socket, bytes) => bytes.length === 2 && (socket.deliver(wrong), true) });
       const session = await opened(world);
-      await fails(during(world, session.rtt(1)), 'garbage', /not answered with what was sent/);
+      await fails(during(world, session.rtt(1)), 'garbage', /did not return the bytes of an exchange/);
     }
   });
 
