@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use barograph_testkit::Program;
+use barograph_testkit::{Program, fenced};
 
 /// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -24,7 +24,7 @@ fn a_newcomer_gets_a_secured_mesh() {
         let file = file.unwrap();
         std::fs::copy(file.path(), root.join(file.file_name())).unwrap();
     }
-    let commands = blocks(&guide, "sh");
+    let commands = fenced(&guide, "sh");
     for line in commands.lines().filter(|line| line.starts_with("./")) {
         run(
             root,
@@ -49,7 +49,7 @@ fn a_newcomer_gets_a_secured_mesh() {
         there.starts_with(&address(1)).then(|| there.to_string())
     });
 
-    let toml = blocks(&guide, "toml").replace("/etc/barograph", root.join("tls").to_str().unwrap());
+    let toml = fenced(&guide, "toml").replace("/etc/barograph", root.join("tls").to_str().unwrap());
     let servers = "\"north.example.net:4222\"";
     assert!(toml.contains(servers));
     let one = toml.replace(servers, &format!("{listening:?}"));
@@ -271,12 +271,6 @@ fn until<T>(root: &Path, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         assert!(began.elapsed() < LIMIT, "{what}: not within {LIMIT:?}\n{}", logs(root));
         std::thread::park_timeout(LOOK_EVERY);
     }
-}
-
-/// All fenced blocks of a language.
-fn blocks(text: &str, language: &str) -> String {
-    let fence = format!("```{language}\n");
-    text.split(&fence).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
 fn repository(path: &str) -> PathBuf {

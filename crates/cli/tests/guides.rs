@@ -12,6 +12,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use barograph_testkit::fenced;
+
 #[test]
 fn alerts() {
     run("alerts");
@@ -93,18 +95,8 @@ fn shell(directory: &Path, script: &str) -> Output {
     output.unwrap_or_else(|_| panic!("not done after {LIMIT:?}:\n{script}")).unwrap()
 }
 
-/// The contents of the blocks that begin with "```sh".
 fn commands(page: &Path) -> String {
-    let text = std::fs::read_to_string(page).unwrap();
-    let mut is_command = false;
-    let lines = text.lines().filter(|line| {
-        if line.starts_with("```") {
-            is_command = *line == "```sh";
-            return false;
-        }
-        is_command
-    });
-    lines.map(|line| format!("{line}\n")).collect()
+    fenced(&std::fs::read_to_string(page).unwrap(), "sh")
 }
 
 /// Each port of the guides, 30200 to 30299, becomes one that is free.

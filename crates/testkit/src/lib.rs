@@ -20,6 +20,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod engine;
+mod fenced;
 pub mod http;
 pub mod nats;
 mod program;
@@ -27,6 +28,7 @@ mod values;
 mod wait;
 
 pub use engine::{Call, Hooked, Hooks};
+pub use fenced::fenced;
 pub use program::Program;
 pub use values::{entry, name, record, series};
 pub use wait::{LIMIT, next, until, until_some};

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use barograph_testkit::fenced;
+
 #[test]
 fn urls_with_a_query_are_quoted() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -11,9 +13,8 @@ fn urls_with_a_query_are_quoted() {
     let mut bare = Vec::new();
     for file in &files {
         let text = std::fs::read_to_string(file).unwrap();
-        bare.extend(
-            shell_lines(&text).filter(|line| has_bare_query(line)).map(|line| (file, line.to_owned())),
-        );
+        let commands = fenced(&text, "sh") + &fenced(&text, "sh no-test");
+        bare.extend(commands.lines().filter(|line| has_bare_query(line)).map(|line| (file, line.to_owned())));
     }
     assert!(bare.is_empty(), "a shell takes the ? of a URL for a pattern: {bare:?}");
     assert!(has_bare_query("curl -s localhost:1/v1/forecast?quantity=rtt"));
@@ -29,18 +30,6 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
             files.push(path);
         }
     }
-}
-
-/// The lines inside fences marked `sh`.
-fn shell_lines(text: &str) -> impl Iterator<Item = &str> {
-    let mut is_shell = false;
-    text.lines().filter(move |line| {
-        if line.trim_start().starts_with("```") {
-            is_shell = line.trim() == "```sh";
-            return false;
-        }
-        is_shell
-    })
 }
 
 /// Whether a word outside quotes has a `/` and, after it, a `?`.

@@ -1,7 +1,7 @@
 //! Names of requests under way: names of an application's values, and names that stations claim.
 //!
-//! A claim is checked against these names and against the archive, because the archive does not
-//! contain the values under way yet.
+//! A claim is checked against these names and against the series that the station shows, because
+//! values under way are in no series yet.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;

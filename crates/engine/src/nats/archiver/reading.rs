@@ -166,11 +166,9 @@ async fn look_at_the_stream(shared: &Shared, place: &Place) -> Result<(), String
     if state.last_seq < place.seq {
         // A busy leader may be behind the replica from which this archive read.
         let newest = place.newest.as_ref().filter(|(newest, _)| *newest == place.seq);
-        let is_there = match newest {
-            Some((seq, stored_at)) => is_as_read(shared, *seq, stored_at).await.unwrap_or_default(),
-            None => None,
-        };
-        return if is_there == Some(true) { Ok(()) } else { Err(LOST.into()) };
+        let Some((seq, stored_at)) = newest else { return Err(LOST.into()) };
+        let is_there = is_as_read(shared, *seq, stored_at).await;
+        return if matches!(is_there, Ok(Some(true))) { Ok(()) } else { Err(LOST.into()) };
     }
     let leader = Some(LeaderEnd { seq: state.last_seq, asked });
     shared.progress.send_modify(|progress| progress.leader = leader);

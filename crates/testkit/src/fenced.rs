@@ -1,0 +1,26 @@
+/// Returns the lines of all fenced blocks of a Markdown text whose fence is marked `mark`, such as
+/// `sh`.
+#[must_use]
+pub fn fenced(text: &str, mark: &str) -> String {
+    let (mut is_open, mut is_marked) = (false, false);
+    let lines = text.lines().filter(|line| {
+        let Some(given) = line.trim().strip_prefix("```") else { return is_marked };
+        is_open = !is_open;
+        is_marked = is_open && given == mark;
+        false
+    });
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_one_mark_are_returned_and_no_others() {
+        let text = "a\n```sh\none\n```\n```\ntwo\n```\n```sh no-test\nthree\n```\n```sh\nfour\n```\nb\n";
+        assert_eq!(fenced(text, "sh"), "one\nfour\n");
+        assert_eq!(fenced(text, "sh no-test"), "three\n");
+        assert_eq!(fenced(text, "toml"), "");
+    }
+}
