@@ -1,5 +1,5 @@
-/// Returns the lines of all fenced blocks of a Markdown text whose fence is marked `mark`, such as
-/// `sh`.
+/// Returns the lines of all fenced blocks of a Markdown text with the mark `mark`, such as `sh`, at
+/// the fence.
 #[must_use]
 pub fn fenced(text: &str, mark: &str) -> String {
     let (mut is_open, mut is_marked) = (false, false);
