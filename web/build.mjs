@@ -14,7 +14,7 @@ const out = join(here, '../crates/station/web');
 
 const bundle = await build({
   absWorkingDir: here,
-  entryPoints: { app: 'src/main.js', worker: 'src/weather/worker.js', mirrors: 'src/mirrors/main.js', 'mirrors-stations': 'src/mirrors/stations.js', 'mirrors-page': 'src/mirrors/page.js' },
+  entryPoints: { app: 'src/main.js', worker: 'src/measure/worker.js', mirrors: 'src/mirrors/main.js', 'mirrors-stations': 'src/mirrors/stations.js', 'mirrors-page': 'src/mirrors/page.js' },
   outdir: out,
   bundle: true,
   minify: true,

@@ -51,7 +51,7 @@ enum {
   BAROGRAPH_BY_HOST_DROPS = 1 << 3,
   BAROGRAPH_BY_MARKS = 1 << 4,
   BAROGRAPH_DISBELIEVED = 1 << 5,  /* some of the evidence contradicts the rest, and was passed over */
-  BAROGRAPH_EXTRAPOLATED = 1 << 6, /* a loss rate or length of window of which nobody has measured how right the pattern is */
+  BAROGRAPH_EXTRAPOLATED = 1 << 6, /* the loss rate or window length is outside the range in which the pattern was tested */
   BAROGRAPH_LIKE_OUTAGE = 1 << 7,  /* as `shape` */
   BAROGRAPH_LIKE_POLICER = 1 << 8
 };
@@ -79,7 +79,7 @@ void barograph_loss_clear(barograph_loss *window);
  * BAROGRAPH_PACKETS_MAX, and nothing is added. */
 bool barograph_loss_push(barograph_loss *window, uint32_t received, uint32_t lost);
 
-/* Says who lost the packets; `evidence` may be NULL. False = `window` or `diagnosis` is NULL. */
+/* Writes the cause of the losses to `diagnosis`; `evidence` may be NULL. False = `window` or `diagnosis` is NULL. */
 bool barograph_loss_diagnose(barograph_loss *window, const barograph_evidence *evidence, barograph_diagnosis *diagnosis);
 
 #ifdef __cplusplus

@@ -178,12 +178,12 @@ fn as_they_are(args: &Args) -> anyhow::Result<Option<(Models, String)>> {
 mod tests {
     use std::fmt::Write as _;
 
-    use barograph_loss::{Cause, Labelled};
+    use barograph_loss::{Label, LabelledWindow};
 
     use super::*;
 
     /// Writes windows into a folder in the format of `lab signatures`.
-    fn folder(windows: &[Labelled], packets: u32) -> tempfile::TempDir {
+    fn folder(windows: &[LabelledWindow], packets: u32) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let (mut text, mut runs) = (
             String::from(
@@ -193,8 +193,9 @@ mod tests {
         );
         for (number, window) in windows.iter().enumerate() {
             let (evidence, metrics) = (&window.evidence, &window.metrics);
-            let (label, host) = if window.cause == Cause::Host { ("cpu", 1) } else { ("net", 0) };
-            let gaps: Vec<(u32, u32)> = window.signature.gaps().map(|gap| (gap.received, gap.lost)).collect();
+            let (label, host) = if window.cause == Label::Host { ("cpu", 1) } else { ("net", 0) };
+            let gaps: Vec<(u32, u32)> =
+                window.signature.loss_runs().map(|gap| (gap.received, gap.lost)).collect();
             let lengths: Vec<String> =
                 gaps.iter().map(|(received, lost)| format!("{received},{lost}")).collect();
             writeln!(
@@ -288,9 +289,9 @@ mod tests {
         );
         let pages = tempfile::tempdir().unwrap();
         let marks = ["verdicts", "reproduction", "fresh"];
-        let readme: String =
+        let summary: String =
             marks.map(|mark| format!("<!-- classifier: {mark} -->\nold\n<!-- end -->\n")).concat();
-        fs::write(pages.path().join("classifier.md"), readme).unwrap();
+        fs::write(pages.path().join("classifier.md"), summary).unwrap();
         let args = Args {
             fresh: Some(anew.path().to_owned()),
             pages: Some(pages.path().to_owned()),
@@ -298,13 +299,13 @@ mod tests {
             ..args(&open)
         };
         run(&args, None).unwrap();
-        let [readme, page] = ["classifier.md", "classifier-bins.md"]
+        let [summary, page] = ["classifier.md", "classifier-bins.md"]
             .map(|name| fs::read_to_string(pages.path().join(name)).unwrap());
-        assert!(!readme.contains("\nold\n") && readme.contains("30 random assignments"), "{readme}");
-        assert!(readme.contains("12 windows of 4 runs"), "{readme}");
+        assert!(!summary.contains("\nold\n") && summary.contains("30 random assignments"), "{summary}");
+        assert!(summary.contains("12 windows of 4 runs"), "{summary}");
         let (_, anew) = page.split_once("# Signatures made anew: 12 labelled windows").unwrap();
         for row in ["– floor", "– goal", "called hybrid at most"] {
-            assert!(anew.contains(row) && readme.contains(row), "no {row} in {anew}");
+            assert!(anew.contains(row) && summary.contains(row), "no {row} in {anew}");
         }
         // The earlier experiment had other windows than the newer set, so only the first tables
         // show it.

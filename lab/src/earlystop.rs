@@ -1,8 +1,8 @@
 //! `lab earlystop`: cost and error of a timed stream that ends as soon as its rate has settled, and
 //! whether its full length agrees with iperf3, over a grid of emulated paths.
 
-mod bench;
 mod study;
+mod testbed;
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::emulation::is_permitted;
 use crate::jobs::bar;
 use crate::machine::load;
 use crate::output::Output;
-use study::Study;
+use study::CellStudy;
 
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     if !is_permitted("earlystop")? {
@@ -21,12 +21,13 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     if let Some(directory) = &args.out {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
-    let mut cells = if args.full || args.only.is_some() { bench::all() } else { bench::covering(args.seed) };
+    let mut cells =
+        if args.full || args.only.is_some() { testbed::all() } else { testbed::covering(args.seed) };
     cells.retain(|cell| args.only.as_ref().is_none_or(|only| cell.name() == *only));
     anyhow::ensure!(!cells.is_empty(), "no cell has the name that --only gives");
     cells.truncate(args.cells.unwrap_or(usize::MAX));
     let bar = bar(cells.len() as u64, "{msg}");
-    let mut studies: Vec<Study> = Vec::new();
+    let mut studies: Vec<CellStudy> = Vec::new();
     let load_before = load();
     for cell in cells {
         bar.set_message(cell.name());

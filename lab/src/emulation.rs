@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use barograph_probe::Target;
-use barograph_probe::io::{Limits, Listener};
-use barograph_sim::{Error, Host, Link, Network, say_skipped};
+use barograph_probe::io::{Listener, ResponderLimits};
+use barograph_sim::{Error, Host, Link, Network, report_skipped};
 
 use crate::jobs::Task;
 
@@ -19,7 +19,7 @@ use crate::jobs::Task;
 pub(crate) fn is_permitted(verb: &str) -> anyhow::Result<bool> {
     match Network::new(Link::Veth { rate_bps: None }) {
         Err(error @ Error::NotPermitted { .. }) => {
-            say_skipped(&format!("lab {verb}: {error}"));
+            report_skipped(&format!("lab {verb}: {error}"));
             Ok(false)
         }
         tried => tried.map(|_| true).context("cannot make an emulated network"),
@@ -27,8 +27,8 @@ pub(crate) fn is_permitted(verb: &str) -> anyhow::Result<bool> {
 }
 
 /// Why the measurements on a network are void; `None` if they are valid.
-pub(crate) fn void(network: &Network) -> Option<String> {
-    network.report().and_then(|report| report.void()).map(|void| void.to_string())
+pub(crate) fn invalid_reason(network: &Network) -> Option<String> {
+    network.report().and_then(|report| report.invalid_reason()).map(|reason| reason.to_string())
 }
 
 /// Changes a TCP setting in one host only.
@@ -66,7 +66,7 @@ pub(crate) fn ping_pong(network: &Network, limit: Duration) -> anyhow::Result<Tc
 pub(crate) struct Responder(Listener);
 
 impl Responder {
-    pub(crate) fn start(host: &Host, limits: Limits) -> anyhow::Result<Self> {
+    pub(crate) fn start(host: &Host, limits: ResponderLimits) -> anyhow::Result<Self> {
         Ok(Self(host.run(|| Listener::start((host.v4(), 0).into(), limits))??))
     }
 

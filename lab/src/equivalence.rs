@@ -10,9 +10,9 @@ mod tables;
 use std::path::{Path as FilePath, PathBuf};
 
 use anyhow::{Context as _, bail};
-use barograph_probe::io::Cancel;
-use barograph_sim::say_skipped;
-use barograph_study::compare::{Better, Moments, Study};
+use barograph_probe::io::CancellationToken;
+use barograph_sim::report_skipped;
+use barograph_study::compare::{Moments, Preference, SeriesComparison};
 use clap::ValueEnum;
 use programs::Ready;
 
@@ -20,11 +20,11 @@ use crate::emulation::is_permitted;
 use crate::jobs::stop_on_signal;
 use crate::output::Output;
 use collect::{Buffers, LinkStudy, Overhead, Rates};
-use link::{Path, Replayed};
+use link::{LinkSetup, Replayed};
 
 pub(crate) fn run(args: &Args, page: Option<&FilePath>) -> anyhow::Result<()> {
     if let Some(missing) = programs::missing(&args.chromium) {
-        say_skipped(&format!("lab equivalence: {missing}"));
+        report_skipped(&format!("lab equivalence: {missing}"));
         return Ok(());
     }
     if !is_permitted("equivalence")? {
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Args, page: Option<&FilePath>) -> anyhow::Result<()> {
     let cancel = stop_on_signal()?;
     let replayed = Replayed::seeded();
     let mut results = Results { jitter: Some(Variation::of(&replayed)), ..Results::default() };
-    for path in args.links.iter().map(|name| Path::of(*name, &replayed)) {
+    for path in args.links.iter().map(|name| LinkSetup::of(*name, &replayed)) {
         if cancel.is_cancelled() {
             break;
         }
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args, page: Option<&FilePath>) -> anyhow::Result<()> {
         }
     }
     if args.links.contains(&LinkName::Fast) && 0 < args.buffer_pairs {
-        results.buffers = collect::rows(&Path::of(LinkName::Fast, &replayed), args, &cancel);
+        results.buffers = collect::rows(&LinkSetup::of(LinkName::Fast, &replayed), args, &cancel);
     }
     results.is_cancelled = cancel.is_cancelled();
     let output = Output::new(page, args.json);
@@ -72,12 +72,12 @@ pub(crate) fn run(args: &Args, page: Option<&FilePath>) -> anyhow::Result<()> {
 }
 
 /// Measures one link. An error is stored with the link, and the next link is measured.
-fn link(path: &Path, args: &Args, cancel: &Cancel, results: &mut Results) {
-    let measured = path.bench(args).and_then(|mut bench| {
-        let study = collect::pairs(&mut bench, args, cancel)?;
-        Ok((bench, study))
+fn link(path: &LinkSetup, args: &Args, cancel: &CancellationToken, results: &mut Results) {
+    let measured = path.testbed(args).and_then(|mut testbed| {
+        let study = collect::pairs(&mut testbed, args, cancel)?;
+        Ok((testbed, study))
     });
-    let (mut bench, study) = match measured {
+    let (mut testbed, study) = match measured {
         Ok(both) => both,
         Err(error) => {
             eprintln!("{}: {error:#}", path.name);
@@ -93,9 +93,9 @@ fn link(path: &Path, args: &Args, cancel: &Cancel, results: &mut Results) {
     }
     let is_measured = study.stopped.is_none();
     results.links.push(study);
-    results.browsers.push(bench.ready.clone());
+    results.browsers.push(testbed.ready.clone());
     if path.is_loopback && is_measured && !cancel.is_cancelled() {
-        results.overhead = collect::by_clock(&mut bench, args, cancel);
+        results.overhead = collect::by_clock(&mut testbed, args, cancel);
     }
 }
 
@@ -184,10 +184,10 @@ impl Variation {
 /// Coefficient that scatter alone would give: for independent x and y with the same mean μ and
 /// variance σ², Σxy ÷ Σx² tends to μ² ÷ (μ² + σ²). It uses the moments of the series in the
 /// denominator.
-pub(crate) fn by_scatter(study: &Study) -> Option<f64> {
+pub(crate) fn by_scatter(study: &SeriesComparison) -> Option<f64> {
     let side = match study.better {
-        Better::Larger => &study.a,
-        Better::Smaller => &study.b,
+        Preference::Larger => &study.a,
+        Preference::Smaller => &study.b,
     };
     let Moments { mean, variance, .. } = side.moments;
     variance.map(|variance| mean * mean / (mean * mean + variance)).filter(|ratio| ratio.is_finite())

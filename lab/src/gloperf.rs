@@ -68,7 +68,9 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     #[cfg(not(target_os = "linux"))]
     if measures {
         let Args { full: _, cycles: _, .. } = args;
-        barograph_sim::say_skipped("lab gloperf: campaign and competition need Linux's network namespaces");
+        barograph_sim::report_skipped(
+            "lab gloperf: campaign and competition need Linux's network namespaces",
+        );
     }
     if args.parts.contains(&Part::Long) {
         text += &long_part(args)?;
@@ -84,13 +86,13 @@ fn campaign_part(args: &Args) -> anyhow::Result<String> {
         cycles: args.cycles as usize,
         seed: args.seed,
     };
-    let links = [campaign::Weather::Stationary, campaign::Weather::Shifting];
+    let links = [campaign::BackgroundTraffic::Stationary, campaign::BackgroundTraffic::Shifting];
     let tests = (links.len() * plan.cycles * campaign::LENGTHS_S.len()) as u64;
     let bar = crate::jobs::bar(tests, "tests, {eta} left");
     let measured: Vec<anyhow::Result<campaign::Campaign>> = std::thread::scope(|scope| {
-        let run = |weather| {
+        let run = |traffic| {
             let bar = &bar;
-            scope.spawn(move || campaign::Campaign::run(weather, plan, bar))
+            scope.spawn(move || campaign::Campaign::run(traffic, plan, bar))
         };
         let runs = links.map(run);
         runs.into_iter().map(|run| run.join().expect("a campaign does not panic")).collect()
@@ -98,7 +100,7 @@ fn campaign_part(args: &Args) -> anyhow::Result<String> {
     bar.finish_and_clear();
     let mut all = Vec::new();
     for campaign in measured {
-        all.push(findings::Found::of(campaign?));
+        all.push(findings::CampaignResult::of(campaign?));
     }
     for found in &all {
         save(&args.out, &format!("gloperf-{}.csv", found.campaign.slug), &found.campaign.csv())?;

@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use barograph_probe::io::Cancel;
+use barograph_probe::io::CancellationToken;
 use barograph_station::{Signal, signals};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -105,9 +105,9 @@ pub(crate) fn sleep(time: Duration, stop: &AtomicBool) {
 const TICK: Duration = Duration::from_millis(50);
 
 /// A cancellation flag that the first signal sets. A second stop signal ends the program.
-pub(crate) fn stop_on_signal() -> anyhow::Result<Cancel> {
+pub(crate) fn stop_on_signal() -> anyhow::Result<CancellationToken> {
     let signals = signals::listen().context("signals cannot be handled")?;
-    let cancel = Cancel::default();
+    let cancel = CancellationToken::default();
     let stop = cancel.clone();
     thread::spawn(move || {
         while let Ok(signal) = signals.recv() {

@@ -134,7 +134,7 @@ fn main() -> ExitCode {
         #[cfg(not(target_os = "linux"))]
         Experiment::Elsewhere(words) => {
             let verb = words.first().map_or("", String::as_str);
-            barograph_sim::say_skipped(&format!("lab {verb} needs Linux's network namespaces"));
+            barograph_sim::report_skipped(&format!("lab {verb} needs Linux's network namespaces"));
             Ok(())
         }
     };

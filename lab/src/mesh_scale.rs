@@ -18,7 +18,7 @@ use crate::nats::{Cluster, program};
 use crate::output::Output;
 use crate::stats::sorted;
 use crate::table::{Table, cells};
-use station::{Cost, LOOK_EVERY, MET_WITHIN, Station, Usage, machine_busy_s, now_s, wait_until_met};
+use station::{Cost, MET_WITHIN, POLL_INTERVAL, Station, Usage, machine_busy_s, now_s, wait_until_met};
 
 #[derive(Serialize)]
 struct Report {
@@ -39,7 +39,8 @@ struct Report {
     processors: usize,
     each: Vec<Usage>,
     /// Usage of the station that keeps the history; then that of the NATS servers.
-    keeper: Usage,
+    #[serde(rename = "keeper")]
+    archive: Usage,
     servers: Vec<Usage>,
     /// From a kill -9 until the first station reported it, half of them, and the last.
     noticed_s: Option<[f64; 3]>,
@@ -63,9 +64,9 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
 fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
     let cluster = args.cluster(directory)?;
     let began = Instant::now();
-    let keeper = Station::keeper(&args.program, directory, cluster.as_ref(), &args.set)?;
+    let archive = Station::archive(&args.program, directory, cluster.as_ref(), &args.set)?;
     let mut stations = (0..args.stations)
-        .map(|index| Station::member(&args.program, directory, index, cluster.as_ref(), &keeper, &args.set))
+        .map(|index| Station::member(&args.program, directory, index, cluster.as_ref(), &archive, &args.set))
         .collect::<anyhow::Result<Vec<_>>>()?;
     wait_until_met(&mut stations, args.stations)?;
     let met_s = began.elapsed().as_secs_f64();
@@ -74,7 +75,7 @@ fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
 
     let settled = now_s()?;
     let (watched, busy) = (Instant::now(), machine_busy_s()?);
-    let all = || stations.iter().chain([&keeper]);
+    let all = || stations.iter().chain([&archive]);
     let before: Vec<Cost> = all().map(|station| Cost::of(station.id())).collect::<anyhow::Result<_>>()?;
     let ids: Vec<u32> =
         cluster.iter().flat_map(|cluster| (0..cluster.len()).filter_map(|i| cluster.id(i))).collect();
@@ -92,7 +93,7 @@ fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
     let counts_after = counts(&stations)?;
     let lost = unseen(&stations, settled)?;
     let noticed_s = kill_one(&mut stations)?;
-    let (keeper, each) = each.split_last().context("there is a keeper")?;
+    let (archive, each) = each.split_last().context("there is an archive")?;
     let of = |index: usize| counts_after[index] - counts_before[index];
     Ok(Report {
         stations: args.stations,
@@ -107,7 +108,7 @@ fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
         busy,
         processors: thread::available_parallelism().map_or(1, usize::from),
         each: each.to_vec(),
-        keeper: keeper.clone(),
+        archive: archive.clone(),
         servers,
         noticed_s: Some(noticed_s),
     })
@@ -159,7 +160,7 @@ fn kill_one(stations: &mut Vec<Station>) -> anyhow::Result<[f64; 3]> {
             times.extend(lost_at.map(|at| at - killed_at));
             lost_at.is_none()
         });
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
     }
     let times = sorted(times);
     Ok([times[0], times[times.len() / 2], times[times.len() - 1]])
@@ -201,7 +202,7 @@ impl fmt::Display for Report {
         };
         row("a station, median", &Usage::at(&self.each, 0.5));
         row("a station, largest", &Usage::at(&self.each, 1.0));
-        row("the station that keeps the history", &self.keeper);
+        row("the station that keeps the history", &self.archive);
         self.servers.iter().for_each(|usage| row("a NATS server", usage));
         write!(f, "\n{table}")
     }

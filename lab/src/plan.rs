@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use barograph_forecast::{Battery, Config, Objective};
-use barograph_mesh::{Cost, PairForecast, PlanConfig, Planner, Policy};
-use barograph_sim::Chance;
+use barograph_forecast::{Battery, BatteryConfig, Objective};
+use barograph_mesh::{Cost, PairForecast, PlanConfig, Planner, SelectionPolicy};
+use barograph_sim::SeededRng;
 
 use crate::output::Output;
 use crate::series::read_folder;
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
             })
             .collect()
     };
-    let (gain, list) = (replayed(Policy::Gain)?, replayed(Policy::Paper)?);
+    let (gain, list) = (replayed(SelectionPolicy::Gain)?, replayed(SelectionPolicy::Paper)?);
     let mut table =
         Table::new(["order", "MAE of all pairs", "of the worst pair", "fewest and most tests of a pair"]);
     for (name, replays) in [("by expected gain", &gain), ("the paper's list", &list)] {
@@ -102,12 +102,12 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
 /// Draws `count` pairs: parts of consecutive traces, beginning with a random one. Each has `length`
 /// values from a random position, divided by their mean.
 fn drawn(traces: &[Vec<f64>], count: usize, length: usize, seed: u64) -> Vec<Vec<f64>> {
-    let mut chance = Chance::new(seed, 0);
-    let first = chance.below(traces.len());
+    let mut rng = SeededRng::new(seed, 0);
+    let first = rng.index_below(traces.len());
     (first..first + count)
         .map(|trace| {
             let trace = &traces[trace % traces.len()];
-            let from = chance.below(trace.len() - length + 1);
+            let from = rng.index_below(trace.len() - length + 1);
             let part = &trace[from..from + length];
             let mean = mean(part);
             // A part with only zeros stays so: it leaves nothing to forecast.
@@ -135,14 +135,14 @@ fn replay(
     pairs: &[Vec<f64>],
     turns: usize,
     hold: usize,
-    policy: Policy,
+    policy: SelectionPolicy,
     seed: u64,
 ) -> anyhow::Result<Replay> {
     let config = PlanConfig { seed, policy, ..PlanConfig::default() };
     let mut planner = Planner::new("station", config, std::time::Duration::ZERO)?;
     let names: Vec<String> = (0..pairs.len()).map(|pair| pair.to_string()).collect();
     planner.set_peers(names.iter().map(String::as_str));
-    let mut batteries: Vec<Battery> = pairs.iter().map(|_| Battery::new(&Config::default())).collect();
+    let mut batteries: Vec<Battery> = pairs.iter().map(|_| Battery::new(&BatteryConfig::default())).collect();
     let (mut errors, mut tests) = (vec![0.0; pairs.len()], vec![0; pairs.len()]);
     let from = turns / WARM_UP_PART;
     let truth = |pair: usize, turn: usize| pairs[pair][turn / hold];
@@ -158,7 +158,7 @@ fn replay(
         let value = truth(pair, turn);
         batteries[pair].update(value)?;
         tests[pair] += 1;
-        planner.tested(now, &next.peer, Cost::default(), value);
+        planner.record_test(now, &next.peer, Cost::default(), value);
         if let Some(forecast) = batteries[pair].forecast(Objective::Absolute) {
             let settles_in = std::time::Duration::ZERO;
             planner.set_forecast(&next.peer, PairForecast { goodput_bit_s: forecast.value, settles_in });
@@ -180,9 +180,9 @@ mod tests {
         // 100 tests of each pair by the list. With fewer, forecasts depend on the last value and
         // follow noise, too.
         const TURNS: usize = 1200;
-        let mut chance = Chance::new(1, 0);
+        let mut rng = SeededRng::new(1, 0);
         let mut made = |of: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
-            (0..TURNS).map(|turn| of(turn, 2.0 * chance.uniform() - 1.0)).collect()
+            (0..TURNS).map(|turn| of(turn, 2.0 * rng.uniform() - 1.0)).collect()
         };
         let mut pairs = Vec::new();
         for pair in 0..4 {
@@ -193,7 +193,7 @@ mod tests {
             pairs.push(made(&|_, noise| 1.0 + 0.02 * noise));
         }
         let of = |policy| replay(&pairs, TURNS, 1, policy, 1).unwrap();
-        let (ours, papers) = (of(Policy::Gain), of(Policy::Paper));
+        let (ours, papers) = (of(SelectionPolicy::Gain), of(SelectionPolicy::Paper));
         assert_eq!((ours.tests.iter().sum::<u32>(), papers.tests.iter().sum::<u32>()), (1200, 1200));
         assert!(papers.tests.iter().all(|tests| *tests == 100), "{:?}", papers.tests);
         let turns = |kind: usize| f64::from(ours.tests.iter().skip(kind).step_by(3).sum::<u32>()) / 4.0;

@@ -14,7 +14,7 @@ use crate::jobs::bar;
 use crate::machine::load;
 use crate::output::Output;
 use crate::table::{Table, cells, number, shown};
-use path::Bench;
+use path::ProbeTestbed;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -40,9 +40,9 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     }
     let load_before = load();
     let bar = bar(exchange::STEPS + exchange::transfer_steps(args.quick), "{msg}");
-    let bench = Bench::new(bar.clone(), if args.quick { QUICK } else { FULL });
-    let mut rows = exchange::rows(&bench, args.quick);
-    rows.extend(exchange::transfer_rows(&bench, args.quick));
+    let testbed = ProbeTestbed::new(bar.clone(), if args.quick { QUICK } else { FULL });
+    let mut rows = exchange::rows(&testbed, args.quick);
+    rows.extend(exchange::transfer_rows(&testbed, args.quick));
     bar.finish_and_clear();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let findings = Findings { processors, load_before, load_after: load(), rows };
@@ -117,7 +117,7 @@ pub(crate) enum Verdict {
 
 /// What is measured on which path, and its goal. A value makes it a row.
 #[derive(Clone)]
-pub(crate) struct Question {
+pub(crate) struct Comparison {
     pub(crate) measure: String,
     pub(crate) path: String,
     pub(crate) unit: Unit,
@@ -125,24 +125,35 @@ pub(crate) struct Question {
     pub(crate) goal: Goal,
 }
 
-impl Question {
-    pub(crate) fn new(measure: &str, path: &path::Path, unit: Unit, peer: &'static str, goal: Goal) -> Self {
+impl Comparison {
+    pub(crate) fn new(
+        measure: &str,
+        path: &path::ProbePath,
+        unit: Unit,
+        peer: &'static str,
+        goal: Goal,
+    ) -> Self {
         Self { measure: measure.to_owned(), path: path.name.clone(), unit, peer, goal }
     }
 
     /// Row with our value and the peer's.
-    pub(crate) fn answered(self, ours: f64, theirs: f64, note: String) -> Row {
+    pub(crate) fn row(self, ours: f64, theirs: f64, note: String) -> Row {
         let ratio = ours / theirs;
         let verdict = match self.goal {
             Goal::Within(bound) => Verdict::of((ratio - 1.0).abs() <= bound),
             Goal::Between(low, high) => Verdict::of((low..=high).contains(&ours)),
             Goal::None => Verdict::Told,
         };
-        Row { ours: Some(ours), theirs: Some(theirs), ratio: Some(ratio), ..self.unanswered(verdict, note) }
+        Row {
+            ours: Some(ours),
+            theirs: Some(theirs),
+            ratio: Some(ratio),
+            ..self.row_without_value(verdict, note)
+        }
     }
 
     /// Row of something that could not be measured.
-    pub(crate) fn unanswered(self, verdict: Verdict, note: String) -> Row {
+    pub(crate) fn row_without_value(self, verdict: Verdict, note: String) -> Row {
         let Self { measure, path, unit, peer, goal } = self;
         let peer = peer.to_owned();
         Row { measure, path, unit, ours: None, peer, theirs: None, ratio: None, goal, verdict, note }
@@ -211,9 +222,9 @@ pub(crate) fn table(rows: &[Row]) -> Table {
 mod tests {
     use super::*;
 
-    fn question(goal: Goal) -> Question {
+    fn comparison(goal: Goal) -> Comparison {
         let (measure, path) = ("rtt".to_owned(), "5 ms".to_owned());
-        Question { measure, path, unit: Unit::Milliseconds, peer: "bare", goal }
+        Comparison { measure, path, unit: Unit::Milliseconds, peer: "bare", goal }
     }
 
     #[test]
@@ -228,13 +239,13 @@ mod tests {
             (Goal::Between(0.5, 2.0), 2.1, Verdict::Missed),
             (Goal::None, 9.0, Verdict::Told),
         ] {
-            assert_eq!(question(goal).answered(ours, 1.0, String::new()).verdict, expected, "{ours}");
+            assert_eq!(comparison(goal).row(ours, 1.0, String::new()).verdict, expected, "{ours}");
         }
     }
 
     #[test]
     fn what_is_void_shows_no_number() {
-        let row = question(Goal::Within(0.01)).unanswered(Verdict::Void, "busy".to_owned());
+        let row = comparison(Goal::Within(0.01)).row_without_value(Verdict::Void, "busy".to_owned());
         let text = table(&[row]).to_string();
         let line = text.lines().nth(2).expect("a header, a rule and a row");
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();

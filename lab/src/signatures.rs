@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use barograph_probe::io::Cancel;
-use barograph_sim::say_skipped;
+use barograph_probe::io::CancellationToken;
+use barograph_sim::report_skipped;
 use indicatif::ProgressBar;
 
 use crate::emulation::is_permitted;
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
         pace: Pace::default(),
         skipped: BTreeMap::new(),
         failures: 0,
-        void: 0,
+        invalid: 0,
         bar: bar(args, &kinds, &setting),
         cpus,
         stop,
@@ -90,10 +90,10 @@ struct Session {
     skipped: BTreeMap<Kind, String>,
     failures: u32,
     /// Runs that are void because of the relay or the sender.
-    void: u32,
+    invalid: u32,
     bar: ProgressBar,
     cpus: Cpus,
-    stop: Cancel,
+    stop: CancellationToken,
 }
 
 impl Session {
@@ -132,7 +132,7 @@ impl Session {
                 self.files.add(design, &trace, &mut self.tally)?;
             }
             Ok(Made::Void(why)) => {
-                self.void += 1;
+                self.invalid += 1;
                 self.bar.suspend(|| eprintln!("{}: a run is void: {why}", design.kind));
             }
             Ok(Made::Stopped) => {}
@@ -149,7 +149,7 @@ impl Session {
     fn note_failure(&mut self, kind: Kind, error: &anyhow::Error) -> anyhow::Result<()> {
         self.skipped.insert(kind, format!("{error:#}"));
         self.failures += 1;
-        self.bar.suspend(|| say_skipped(&format!("{kind}: {error:#}")));
+        self.bar.suspend(|| report_skipped(&format!("{kind}: {error:#}")));
         if FAILURES_MAX <= self.failures {
             bail!("{} runs in a row failed, the last: {error:#}", self.failures);
         }
@@ -176,8 +176,9 @@ impl Session {
         if args.full {
             text += &self.pace.table(&self.tally);
         }
-        if self.void > 0 {
-            text += &format!("\n{} runs are void: the relay or the sender was the bottleneck.\n", self.void);
+        if self.invalid > 0 {
+            text +=
+                &format!("\n{} runs are void: the relay or the sender was the bottleneck.\n", self.invalid);
         }
         for (kind, why) in &self.skipped {
             text += &format!("\nSKIPPED: {kind}: {why}\n");

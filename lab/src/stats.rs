@@ -1,6 +1,6 @@
 //! Statistics of samples: one definition of each, for all studies.
 
-use barograph_sim::Chance;
+use barograph_sim::SeededRng;
 use barograph_study::compare::Moments;
 
 pub(crate) use barograph_probe::reduce::median;
@@ -104,13 +104,13 @@ pub(crate) fn fair_from(first: u64, last: u64, is_fair: impl Fn(u64) -> bool) ->
 pub(crate) fn resampled<T>(
     count: usize,
     resamples: usize,
-    chance: &mut Chance,
+    rng: &mut SeededRng,
     mut of: impl FnMut(&[usize]) -> T,
 ) -> Vec<T> {
     let mut drawn = vec![0; count];
     (0..resamples)
         .map(|_| {
-            drawn.iter_mut().for_each(|index| *index = chance.below(count));
+            drawn.iter_mut().for_each(|index| *index = rng.index_below(count));
             of(&drawn)
         })
         .collect()

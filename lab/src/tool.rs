@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use barograph_sim::{Chance, Host};
+use barograph_sim::{Host, SeededRng};
 
 pub(crate) enum Ended {
     /// The program succeeded: its standard output, then its standard error.
@@ -83,8 +83,8 @@ pub(crate) fn package_version(package: &str) -> Option<String> {
 /// stores them as zeros.
 pub(crate) fn make_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
     use std::io::Write as _;
-    let mut chance = Chance::new(bytes, 0);
-    let block: Vec<u8> = std::iter::repeat_with(|| chance.bits().to_le_bytes())
+    let mut rng = SeededRng::new(bytes, 0);
+    let block: Vec<u8> = std::iter::repeat_with(|| rng.next_u64().to_le_bytes())
         .take((bytes.min(BLOCK_BYTES as u64) as usize).div_ceil(8))
         .flatten()
         .collect();

@@ -86,9 +86,9 @@ fn play(role: &str) -> anyhow::Result<()> {
 }
 
 /// Functions that plan and run a part.
-type Study = (fn(&Session) -> Plan, fn(&Session) -> anyhow::Result<()>);
+type PartStudy = (fn(&Session) -> Plan, fn(&Session) -> anyhow::Result<()>);
 
-fn study(part: Part) -> Study {
+fn study(part: Part) -> PartStudy {
     match part {
         Part::Uncontended => (uncontended::plan, uncontended::run),
         Part::Files => (files::plan, files::run),

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 
-use barograph_sim::say_skipped;
+use barograph_sim::report_skipped;
 
 #[test]
 fn the_kernel_tells_who_lost_the_packets() {
@@ -20,7 +20,7 @@ fn the_kernel_tells_who_lost_the_packets() {
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{said}");
     if let Some(line) = said.lines().find(|line| line.contains("SKIPPED: ")) {
-        say_skipped(line.trim_start_matches("SKIPPED: "));
+        report_skipped(line.trim_start_matches("SKIPPED: "));
         return;
     }
     let runs = text(&folder.path().join("runs.txt.gz"));

@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-use barograph_sim::say_skipped;
+use barograph_sim::report_skipped;
 use serde_json::Value;
 
 #[test]
@@ -16,7 +16,7 @@ fn flows_move_something_beside_the_limit() {
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{said}");
     if let Some(line) = said.lines().find(|line| line.contains("SKIPPED: ")) {
-        say_skipped(line.trim_start_matches("SKIPPED: "));
+        report_skipped(line.trim_start_matches("SKIPPED: "));
         return;
     }
     let text = String::from_utf8(done.stdout).unwrap();

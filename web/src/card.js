@@ -13,8 +13,8 @@ import {
   formatTime,
   formatValue,
   quantityTitle,
-  refusedWords,
-  withdrawnWords,
+  formatRefused,
+  formatWithdrawn,
 } from './format.js';
 import { Graph, OWN_HEIGHT, PART_HEIGHT } from './graph.js';
 import { POINTS_MAX, hasFailed, standingForecast } from './store.js';
@@ -154,7 +154,7 @@ export class Card {
     const failed = hasFailed(series.last);
     setText(this.last, failed ? formatFailure(series.last.error) : formatBound(series.last?.value, series.unit, series.last?.detail?.at_least));
     this.last.classList.toggle('words', failed);
-    const refused = refusedWords(series.last);
+    const refused = formatRefused(series.last);
     setText(this.last_time, series.last ? `${formatTime(series.last.time_s)}${refused && `, ${refused}`}` : ABSENT);
     this.last_time.classList.toggle('refused', refused !== '');
 
@@ -162,7 +162,7 @@ export class Card {
     const median = next?.median;
     setText(this.next, formatBound(median?.value, series.unit, next?.at_least));
     const interval = formatInterval(next?.lower, next?.upper, series.unit);
-    const withdrawn = withdrawnWords(series);
+    const withdrawn = formatWithdrawn(series);
     setText(this.interval, withdrawn || interval || (median ? formatCalibrating(next.count) : 'no forecast yet'));
     setAttribute(this.interval, 'title', withdrawn || (interval && `${formatLevel(next.level)} of values are expected in this interval`));
     setText(this.mae, formatValue(median?.mae, series.unit));

@@ -11,7 +11,7 @@ import {
   formatSquared,
   formatValue,
   quantityTitle,
-  withdrawnWords,
+  formatWithdrawn,
 } from './format.js';
 import { hasFailed, standingForecast } from './store.js';
 
@@ -64,7 +64,7 @@ class Row {
     this.cells.now.classList.toggle('words', failed);
     this.#write('now', failed ? formatFailure(last.error) : formatBound(last?.value, unit, last?.detail?.at_least));
     this.#write('ahead', formatBound(median?.value, unit, next?.at_least));
-    this.#write('interval', withdrawnWords(series) || formatInterval(next?.lower, next?.upper, unit) || (next ? formatCalibrating(next.count) : ABSENT));
+    this.#write('interval', formatWithdrawn(series) || formatInterval(next?.lower, next?.upper, unit) || (next ? formatCalibrating(next.count) : ABSENT));
     this.#write('method', formatMethod(median) || ABSENT);
     this.#write('mae', formatValue(median?.mae, unit));
     this.#write('mse', formatSquared(median?.mse, unit));

@@ -3,10 +3,10 @@ import { element, setAttribute, setText } from './dom.js';
 import { ABSENT, formatClock, formatCount, formatPeriod, formatValue } from './format.js';
 import { formatSize } from './mirrors/size.js';
 import { fileName, saveFile } from './save.js';
-import { SIZES } from './weather/settings.js';
-import { AUTO } from './weather/sizing.js';
+import { SIZES } from './measure/settings.js';
+import { AUTO } from './measure/sizing.js';
 
-/** The controls and facts above the console, bound to one `Here`. */
+/** The controls and facts above the console, bound to one `PageMeasurements`. */
 export class Controls {
   constructor(here) {
     this.here = here;
@@ -22,9 +22,9 @@ export class Controls {
   show(status) {
     this.status = status;
     const { parts } = this;
-    setText(parts.own_state, stateWords(status));
-    parts.own_limit.hidden = limitWords(status) === '';
-    setText(parts.own_limit, limitWords(status));
+    setText(parts.own_state, formatState(status));
+    parts.own_limit.hidden = formatLimit(status) === '';
+    setText(parts.own_limit, formatLimit(status));
     this.#choose(parts.period, status.period_s, formatPeriod);
     this.#choose(parts.size, status.bytes, (bytes) => (bytes === AUTO ? AUTO : formatSize(bytes)));
     this.#choose(parts.forecaster, status.kind, String);
@@ -32,14 +32,14 @@ export class Controls {
     for (const option of parts.size.options) option.disabled = bytes_max < Number(option.value);
     if (document.activeElement !== parts.against) parts.against.value = status.station_url ?? '';
     setText(parts.suspend, status.state === 'suspended' ? 'Resume' : 'Suspend');
-    this.#say(troubleWords(status) || this.refusal);
+    this.#showTrouble(formatTrouble(status) || this.refusal);
     this.#showFacts(status);
     this.#tick();
   }
 
-  #say(words) {
-    this.parts.own_trouble.hidden = words === '';
-    setText(this.parts.own_trouble, words);
+  #showTrouble(text) {
+    this.parts.own_trouble.hidden = text === '';
+    setText(this.parts.own_trouble, text);
   }
 
   /** Sends a request to the communicator. Shows an error until the next request succeeds. */
@@ -49,7 +49,7 @@ export class Controls {
       this.refusal = '';
       // The new setting comes with the next status; until then the controls keep the reader's
       // value.
-      if (this.status) this.#say(troubleWords(this.status));
+      if (this.status) this.#showTrouble(formatTrouble(this.status));
     } catch (error) {
       this.refusal = sentence(String(error?.message ?? error));
       if (this.status) this.show(this.status);
@@ -62,14 +62,14 @@ export class Controls {
     setText(parts.fact_server, server ?? ABSENT);
     setAttribute(parts.fact_server, 'title', station_url ?? '');
     setText(parts.fact_bytes, formatValue(traffic?.bytes, 'bytes'));
-    setText(parts.fact_hourly, hourlyWords(traffic?.bytes_per_hour, expectedPerHour({ bytes, period_s, experiments }), bulk_bytes_per_hour_max));
+    setText(parts.fact_hourly, formatHourly(traffic?.bytes_per_hour, expectedPerHour({ bytes, period_s, experiments }), bulk_bytes_per_hour_max));
     setText(parts.fact_clock, formatValue(clock?.resolution_s, 's'));
-    const why = clock && !clock.isolated ? coarseWhy(location.protocol) : '';
+    const why = clock && !clock.isolated ? formatCoarseness(location.protocol) : '';
     setText(parts.fact_clock_why, why);
     setText(parts.fact_rounds, formatCount(cycles));
-    setText(parts.fact_gaps, gapWords(gaps, missed));
-    parts.keep.hidden = !keeps;
-    setText(parts.keep_text, `Store this page’s measurements on ${server}. Everyone with access to that station can see them.`);
+    setText(parts.fact_gaps, formatGaps(gaps, missed));
+    parts.share_row.hidden = !keeps;
+    setText(parts.share_text, `Store this page’s measurements on ${server}. Everyone with access to that station can see them.`);
     parts.share.checked = Boolean(sharing);
   }
 
@@ -78,7 +78,7 @@ export class Controls {
     const { status, parts } = this;
     if (document.hidden || !status) return;
     setText(parts.fact_time, formatClock(new Date(), true));
-    setText(parts.fact_next, nextWords(status, Date.now() / 1000));
+    setText(parts.fact_next, formatNext(status, Date.now() / 1000));
   }
 
   // A value set elsewhere, such as by a script, gets an entry of its own.
@@ -163,16 +163,16 @@ export class Controls {
  * State of the communicator as text. `measuring` and `waiting` alternate with each measurement, so
  * both have the same text.
  */
-export function stateWords({ state, period_s, server, message }) {
+export function formatState({ state, period_s, server, message }) {
   if (state === 'measuring' || state === 'waiting') return `measuring every ${formatPeriod(period_s)}`;
   if (state === 'connecting') return `connecting to ${server ?? 'the station'}`;
   if (state === 'offline') return 'this browser is offline';
-  if (state === 'unreachable') return unreachableWords(server ?? 'the station', message);
+  if (state === 'unreachable') return formatUnreachable(server ?? 'the station', message);
   return state === 'suspended' ? 'suspended' : message ?? state;
 }
 
 /** Notice that the station is on this computer, so that no network is measured; otherwise empty. */
-export function limitWords({ on_this_computer }) {
+export function formatLimit({ on_this_computer }) {
   return on_this_computer ? 'You are measuring this computer itself: the browser, not a network, is the limit.' : '';
 }
 
@@ -181,14 +181,14 @@ function sizeOf(text) {
 }
 
 /** Time until the next measurement, as text. */
-export function nextWords({ state, next_due_s }, now_s) {
+export function formatNext({ state, next_due_s }, now_s) {
   if (state === 'measuring') return 'now';
   if ((state !== 'waiting' && state !== 'unreachable') || !Number.isFinite(next_due_s)) return ABSENT;
   return `in ${formatPeriod(Math.max(0, Math.ceil(next_due_s - now_s)))}`;
 }
 
 /** Number of gaps, and of cycles that were skipped because the one before took too long. */
-export function gapWords(gaps, missed) {
+export function formatGaps(gaps, missed) {
   const in_gaps = 0 < gaps ? `${formatCount(gaps)} ${gaps === 1 ? 'gap' : 'gaps'}` : 'no gaps';
   return 0 < missed ? `${in_gaps}, ${formatCount(missed)} missed` : in_gaps;
 }
@@ -205,7 +205,7 @@ export function expectedPerHour({ bytes, period_s, experiments }) {
  * Cost of the last hour, or the expected cost if that differs, after a change of size or period.
  * Bulk tests of automatic size cost at most `bulk_max`.
  */
-export function hourlyWords(past, expected, bulk_max = null) {
+export function formatHourly(past, expected, bulk_max = null) {
   const hour = (bytes) => `${formatValue(bytes, 'bytes')} an hour`;
   if (Number.isFinite(bulk_max)) return `bulk tests at most ${hour(bulk_max)}`;
   if (!Number.isFinite(expected)) return Number.isFinite(past) ? hour(past) : '';
@@ -214,14 +214,14 @@ export function hourlyWords(past, expected, bulk_max = null) {
 }
 
 /** Distinguishes a station that declines from one that does not answer. */
-function unreachableWords(server, message) {
+function formatUnreachable(server, message) {
   return DECLINES.test(message ?? '') ? `${server} declines` : `${server} cannot be reached`;
 }
 
 /**
  * What is wrong, with the next step; also for one quantity that fails while others are measured.
  */
-export function troubleWords({ state, message, next_due_s }) {
+export function formatTrouble({ state, message, next_due_s }) {
   if (state === 'offline') return 'The browser is offline. This counts as a gap, not as a failure. Measurements resume when the network is back.';
   if (state === 'suspended' || state === 'connecting') return '';
   if (!message || PAUSES.test(message)) return '';
@@ -235,13 +235,13 @@ function sentence(text) {
 }
 
 /** Why the clock is coarse in a page that is not isolated. */
-function coarseWhy(protocol) {
+function formatCoarseness(protocol) {
   return protocol === 'https:' ? 'limited by this browser' : 'finer over https';
 }
 
 // JavaNws offered 1 s to 5 min; these are round values in that range.
 const PERIODS_S = [1, 2, 5, 10, 20, 30, 60, 120, 300];
-// Messages of stations that decline (weather/session.js).
+// Messages of stations that decline (measure/session.js).
 const DECLINES = /\bdeclines\b|(ended|cut) the session/;
 // Reasons for a pause, which the state or the gap shows already.
 const PAUSES = /^(suspended|offline|stopped|another station was chosen)$/;
@@ -270,8 +270,8 @@ const PARTS = [
   'fact_clock_why',
   'fact_rounds',
   'fact_gaps',
-  'keep',
-  'keep_text',
+  'share_row',
+  'share_text',
   'share',
 ];
 // Frame headers, skipped cycles and the first seconds change the figure by less than this.

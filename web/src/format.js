@@ -115,7 +115,7 @@ export function formatDuration(duration_s) {
 }
 
 /** Text for a refused connection, which shows that the host responds; empty for any other point. */
-export function refusedWords(point) {
+export function formatRefused(point) {
   return point?.refused ?? point?.detail?.refused ? 'answers (port refuses connections)' : '';
 }
 
@@ -151,7 +151,7 @@ export function describeSeries(series) {
     parts.push(`next ${formatBound(median.value, series.unit, next.at_least)}, ${ends}`);
     parts.push(`mean absolute error ${formatValue(median.mae, series.unit)}, method ${formatMethod(median)}`);
   } else {
-    parts.push(withdrawnWords(series) || 'no forecast yet');
+    parts.push(formatWithdrawn(series) || 'no forecast yet');
   }
   if (0 < series.failures) parts.push(`${formatCount(series.failures)} failed`);
   return parts.join('; ');
@@ -167,7 +167,7 @@ export function formatPeriod(period_s) {
 }
 
 /** Why the last forecast no longer holds, with its value and time; empty if it holds. */
-export function withdrawnWords(series, now_ms = Date.now()) {
+export function formatWithdrawn(series, now_ms = Date.now()) {
   const { next, unit } = series;
   if (!Number.isFinite(next?.median?.value) || standingForecast(series) !== null) return '';
   return `no answer since ${formatTime(next.time_s, now_ms)}; last forecast ${formatBound(next.median.value, unit, next.at_least)}`;
@@ -176,7 +176,7 @@ export function withdrawnWords(series, now_ms = Date.now()) {
 function describeLast(series) {
   if (!series.last) return 'no measurement yet';
   if (hasFailed(series.last)) return `last attempt failed, ${formatFailure(series.last.error)}`;
-  const refused = refusedWords(series.last);
+  const refused = formatRefused(series.last);
   return `last ${formatBound(series.last.value, series.unit, series.last.detail?.at_least)}${refused && `, ${refused}`}`;
 }
 

@@ -2,7 +2,7 @@
 // measured.
 import { element, setAttribute, setText } from './dom.js';
 import { formatFailure, formatIn, formatValue, quantityTitle, scaleFor } from './format.js';
-import { formatAge, isStale, readOnlyWords, whereItIs } from './mesh.js';
+import { formatAge, isStale, formatReadOnly, whereItIs } from './mesh.js';
 import { hasFailed, keyOf } from './store.js';
 
 /**
@@ -92,11 +92,11 @@ export class Grid {
     this.revision = this.mesh.revision;
     const quantities = this.mesh.quantities();
     const is_member = this.#sayWhere();
-    const read_only = readOnlyWords(this.mesh.part);
+    const read_only = formatReadOnly(this.mesh.part);
     this.parts.mesh_read_only.hidden = read_only === null;
     setText(this.parts.mesh_read_only, read_only ?? '');
     this.parts.mesh.hidden = quantities.length === 0 && !is_member;
-    this.parts.way_mesh.hidden = this.parts.mesh.hidden;
+    this.parts.nav_mesh.hidden = this.parts.mesh.hidden;
     this.parts.mesh_pairs.hidden = quantities.length === 0;
     if (quantities.length === 0) {
       if (this.choice) this.choose(null);
@@ -234,7 +234,7 @@ export class Grid {
     cell.root.classList.toggle('of-lost', this.mesh.isLost(cell.source) || this.mesh.isLost(cell.target));
     setAttribute(cell.button, 'title', `${cell.source} → ${cell.target}${failed ? `: ${formatFailure(last.error)}` : ''}`);
     setText(cell.now, failed ? `✕ ${formatFailure(last.error)}` : formatValue(last?.value, unit));
-    setText(cell.ahead, pair.elsewhere ? 'forecast elsewhere' : withError(next?.median, unit));
+    setText(cell.ahead, pair.is_remote ? 'forecast elsewhere' : withError(next?.median, unit));
     this.#age(cell, pair);
   }
 
@@ -350,7 +350,7 @@ const WAYS = {
 };
 const PARTS = [
   'mesh',
-  'way_mesh',
+  'nav_mesh',
   'mesh_quantity',
   'mesh_sort',
   'mesh_from',

@@ -1,9 +1,9 @@
 // The page's side of its own measurements: requests to the worker, and the interface for scripts
 // (docs/spec/page.md).
-import { obstacle, stationUrl } from './weather/address.js';
-import { ProbeError } from './weather/failure.js';
-import { retryDelay } from './weather/schedule.js';
-import { DEFAULTS, SIZES, checkBuckets, checkExperiment, checkQuantity, checkSettings } from './weather/settings.js';
+import { obstacle, stationUrl } from './measure/address.js';
+import { ProbeError } from './measure/failure.js';
+import { retryDelay } from './measure/schedule.js';
+import { DEFAULTS, SIZES, checkBuckets, checkExperiment, checkQuantity, checkSettings } from './measure/settings.js';
 
 export { SIZES, obstacle };
 
@@ -11,10 +11,10 @@ export { SIZES, obstacle };
  * This browser's measurements of a station. `window.barograph` is one.
  *
  * Settings are stored in `storage` if the browser allows it. Tests replace `window` and
- * `makeWorker`. Measuring starts when `whyNot` resolves with `null`; earlier requests wait. If it
- * resolves with a sentence, all requests are rejected with it.
+ * `makeWorker`. Measuring starts when `unsupported` resolves with `null`; earlier requests wait. If
+ * it resolves with a sentence, all requests are rejected with it.
  */
-export class Here {
+export class PageMeasurements {
   #worker = null;
   #makeWorker;
   #window;
@@ -34,7 +34,7 @@ export class Here {
     window = globalThis.window,
     storage = storageOf(window),
     makeWorker = () => new window.Worker('worker.js'),
-    whyNot = null,
+    unsupported = null,
   } = {}) {
     this.#window = window;
     this.#storage = storage;
@@ -44,8 +44,8 @@ export class Here {
       // The worker receives the state at its start, so an earlier change is not lost.
       window.addEventListener(name, () => this.#worker?.postMessage({ do: 'online', online: name === 'online' }));
     }
-    if (whyNot === null) this.#launch();
-    else whyNot.then((reason) => (reason === null ? this.#launch() : this.#break(reason)));
+    if (unsupported === null) this.#launch();
+    else unsupported.then((reason) => (reason === null ? this.#launch() : this.#break(reason)));
   }
 
   /** Calls `listener` with every further `point` or `status`; returns a function that ends this. */
@@ -150,7 +150,7 @@ export class Here {
    */
   async share(agreed, name = this.#name()) {
     if (typeof agreed !== 'boolean') throw new TypeError('share takes true or false');
-    if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) throw new RangeError('a name has 1 to 64 letters, digits, dots, dashes and underscores');
+    if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) throw new RangeError('a name must have 1 to 64 letters, digits, dots, dashes and underscores');
     if (agreed && !this.#status?.keeps) throw new TypeError('this station does not store the measurements of pages');
     remember(this.#storage, NAME_KEY, agreed ? name : null);
     await this.#send({ do: 'share', name: agreed ? name : null });
@@ -196,7 +196,7 @@ export class Here {
     const base = this.#window.document.baseURI;
     this.#worker = worker;
     worker.onmessage = ({ data }) => this.#take(data);
-    worker.onerror = (event) => this.#worried(worker, event.message);
+    worker.onerror = (event) => this.#onWorkerError(worker, event.message);
     this.#timer = this.#window.setTimeout(() => this.#relaunch(worker, 'the worker that measures did not load'), LOAD_MS_MAX);
     worker.postMessage({
       do: 'start',
@@ -217,13 +217,13 @@ export class Here {
     this.#dismiss(worker);
     this.#failures += 1;
     const wait_s = retryDelay(this.#failures + 1, Math.random());
-    this.#say(message, Date.now() / 1000 + wait_s);
+    this.#reportStatus(message, Date.now() / 1000 + wait_s);
     this.#timer = this.#window.setTimeout(() => this.#launch(), wait_s * 1000);
   }
 
   // A worker survives an error in its code, and has all measurements: it is given up only if it
   // does not answer.
-  #worried(worker, message = 'the worker that measures did not load') {
+  #onWorkerError(worker, message = 'the worker that measures did not load') {
     if (!this.#has_loaded) return this.#relaunch(worker, message);
     this.#window.clearTimeout(this.#timer);
     this.#timer = this.#window.setTimeout(() => this.#break(`${message}; reload the page to measure`), ALIVE_MS_MAX);
@@ -243,7 +243,7 @@ export class Here {
   #take(message) {
     if (message.is === 'answer') return this.#answered(message);
     if (message.is === 'alive') return this.#alive();
-    if (message.is === 'trouble') return this.#say(message.message, message.next_due_s);
+    if (message.is === 'trouble') return this.#reportStatus(message.message, message.next_due_s);
     const { is, ...rest } = message;
     if (is === 'status') this.#status = rest;
     for (const listener of this.#listeners[is] ?? []) listener(rest);
@@ -268,12 +268,12 @@ export class Here {
     this.#broken = message;
     for (const { reject } of this.#questions.values()) reject(new Error(message));
     this.#questions.clear();
-    this.#say(message, null);
+    this.#reportStatus(message, null);
   }
 
   // Status that the worker cannot send. `next_due_s` is the time of the next attempt, `null` if
   // there is none.
-  #say(message, next_due_s) {
+  #reportStatus(message, next_due_s) {
     this.#take({ ...this.#settings, ...this.#status, is: 'status', state: 'unreachable', message, next_due_s });
   }
 }

@@ -2,14 +2,14 @@
 import './page.css';
 import { Connection, fetchLatest, fetchMesh, fetchPeers, fetchRecent, fetchSeries, fetchSites, fetchStation, pollDelay, watchPeers } from './api.js';
 import { Grid } from './grid.js';
-import { Here } from './here.js';
+import { PageMeasurements } from './here.js';
 import { Mesh } from './mesh.js';
 import { Own } from './own.js';
 import { Sites } from './sites.js';
 import { Store } from './store.js';
 import { followTheme } from './theme.js';
 import { View } from './view.js';
-import { whyNot } from './why.js';
+import { unsupportedReason } from './support.js';
 
 let peer_events = null;
 let others_read = null;
@@ -18,7 +18,7 @@ const view = new View(store, { seen: readHistory, retry: () => connection.connec
 const own = new Own();
 const mesh = new Mesh();
 const sites = new Sites();
-store.isElsewhere = (source) => mesh.hosts.has(source);
+store.isOtherStation = (source) => mesh.hosts.has(source);
 const grid = new Grid(mesh, (pair) => {
   store.pin(pair, pair ? mesh.seriesOf(pair.source, pair.target) : []);
   view.choose(pair);
@@ -93,7 +93,7 @@ async function readPeers() {
   const peers = await fetchPeers().catch(() => undefined);
   if (peers === undefined) return;
   mesh.setPeers(peers);
-  store.sortOut();
+  store.reapplyList();
   view.arrange();
   grid.arrange();
   readSites();
@@ -124,14 +124,14 @@ async function readSites() {
 function readHistory(key) {
   if (store.series.get(key)?.history !== 'absent') return;
   store.startHistory(key);
-  wishes.push(key);
+  pending_reads.push(key);
   pump();
 }
 
 async function pump() {
-  if (READS_MAX <= reading || wishes.length === 0) return;
+  if (READS_MAX <= reading || pending_reads.length === 0) return;
   reading += 1;
-  const key = wishes.shift();
+  const key = pending_reads.shift();
   try {
     store.putHistory(key, await fetchRecent(store.series.get(key)));
     view.redraw(key);
@@ -154,22 +154,22 @@ setInterval(() => document.hidden || mesh.part === null || mesh.peers.size === 0
 const POLL_FAILURES_MIN = 2;
 // A browser keeps six connections to a host, and the stream holds one of them.
 const READS_MAX = 3;
-const wishes = [];
+const pending_reads = [];
 let reading = 0;
 
 /** Shows what this browser measures, or why it does not measure. */
 async function startOwn() {
   const reason = await reasonAgainst;
   if (reason === null) own.start(window.barograph);
-  else own.sayWhyNot(reason);
+  else own.showReason(reason);
 }
 
 // Only this response is waited for. The communicator finds out if the station does not answer at
 // all.
-const reasonAgainst = fetchStation().catch(() => null).then((station) => whyNot(station));
+const reasonAgainst = fetchStation().catch(() => null).then((station) => unsupportedReason(station));
 // Set at once, for scripts that automate the page. An existing value is kept: tests replace the
 // communicator.
-window.barograph ??= new Here({ whyNot: reasonAgainst });
+window.barograph ??= new PageMeasurements({ unsupported: reasonAgainst });
 
 followTheme(document.getElementById('theme'), () => {
   view.recolour();

@@ -22,7 +22,7 @@ export class Mesh {
     const before = this.pairs;
     this.pairs = new Map();
     for (const summary of list) this.#put(keyOf(summary), summary, before.get(keyOf(summary)));
-    for (const [key, pair] of before) if (pair.elsewhere && !this.pairs.has(key)) this.pairs.set(key, pair);
+    for (const [key, pair] of before) if (pair.is_remote && !this.pairs.has(key)) this.pairs.set(key, pair);
     this.revision += 1;
   }
 
@@ -36,11 +36,11 @@ export class Mesh {
       const key = keyOf(record);
       named.add(key);
       const known = this.pairs.get(key);
-      if (known && !known.elsewhere) continue;
+      if (known && !known.is_remote) continue;
       const pair = this.#put(key, { ...record, last: record, count: known?.count ?? 0, failures: known?.failures ?? 0 }, known);
-      if (pair) pair.elsewhere = true;
+      if (pair) pair.is_remote = true;
     }
-    if (whole) for (const [key, pair] of this.pairs) if (pair.elsewhere && pair.quantity === quantity && !named.has(key)) this.pairs.delete(key);
+    if (whole) for (const [key, pair] of this.pairs) if (pair.is_remote && pair.quantity === quantity && !named.has(key)) this.pairs.delete(key);
     this.revision += 1;
   }
 
@@ -135,7 +135,7 @@ export class Mesh {
    * All series of a pair, as in `/v1/series`; none for a pair that only other stations forecast.
    */
   seriesOf(source, target) {
-    return [...this.pairs.values()].filter((pair) => !pair.elsewhere && pair.source === source && pair.target === target);
+    return [...this.pairs.values()].filter((pair) => !pair.is_remote && pair.source === source && pair.target === target);
   }
 
   /** Site that a station reports; empty if it reports none. */
@@ -206,7 +206,7 @@ export function whereItIs(part) {
 }
 
 /** Message that the mesh's directory is read-only; `null` if it accepts writes. */
-export function readOnlyWords(part) {
+export function formatReadOnly(part) {
   const { read_only_s, error } = part?.directory ?? {};
   if (!Number.isFinite(read_only_s)) return null;
   const why = error ? ` (${error})` : '';

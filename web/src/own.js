@@ -6,11 +6,11 @@ import { Controls } from './controls.js';
 import { setText } from './dom.js';
 import { Drawing } from './drawing.js';
 import { Store, keyOf } from './store.js';
-import { CLIENT, QUANTITIES, UNITS } from './weather/ledger.js';
+import { CLIENT, QUANTITIES, UNITS } from './measure/series.js';
 
 /**
- * The part of the page that shows what a `Here` measures. It draws only what changed and is in
- * view.
+ * The part of the page that shows the measurements of this browser. It draws only what changed and
+ * is in view.
  */
 export class Own {
   constructor() {
@@ -25,7 +25,7 @@ export class Own {
   }
 
   /** Shows why this browser does not measure, instead of measurements. */
-  sayWhyNot(sentence) {
+  showReason(sentence) {
     this.parts.own_unable.hidden = false;
     setText(this.parts.own_unable, sentence);
   }
@@ -35,7 +35,7 @@ export class Own {
     this.here = here;
     this.parts.own_unable.hidden = true;
     this.parts.own_body.hidden = false;
-    this.parts.deeds.hidden = false;
+    this.parts.actions.hidden = false;
     this.parts.own_console.append(this.console.root);
     this.controls = new Controls(here);
     this.parts.own_span.addEventListener('change', () => this.redrawAll());
@@ -158,4 +158,4 @@ export class Own {
 const WHOLE_BUCKETS = 250;
 // A bucket of an hour is 9 s wide: reading more often would show nothing new.
 const WHOLE_MS = 10_000;
-const PARTS = ['own', 'own_server', 'own_unable', 'own_body', 'deeds', 'own_console', 'own_cards', 'own_span', 'own_separate'];
+const PARTS = ['own', 'own_server', 'own_unable', 'own_body', 'actions', 'own_console', 'own_cards', 'own_span', 'own_separate'];

@@ -14,7 +14,7 @@ export class Store {
      * Whether a source is another station of the mesh: its series are in the grid of all pairs, not
      * here.
      */
-    this.isElsewhere = () => false;
+    this.isOtherStation = () => false;
     /** The pair that always keeps its series. */
     this.pinned = null;
   }
@@ -30,9 +30,9 @@ export class Store {
   }
 
   /**
-   * Applies the last list again after `isElsewhere` changed. Series that stay keep their history.
+   * Applies the last list again after `isOtherStation` changed. Series that stay keep their history.
    */
-  sortOut() {
+  reapplyList() {
     const listed = new Set(this.#list.map(keyOf));
     const since = [...this.series.values()].filter((series) => !listed.has(keyOf(series)));
     this.#keep([...this.#list, ...since], (series, summary) => this.series.has(keyOf(summary)) || update(series, summary));
@@ -186,7 +186,7 @@ export class Store {
 
   // Applications and browsers report under names of their own, which are not stations of the mesh.
   #isWanted({ source }) {
-    return !this.isElsewhere(source);
+    return !this.isOtherStation(source);
   }
 
   #isPinned({ source, target }) {

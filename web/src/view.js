@@ -29,7 +29,7 @@ export class View {
     this.started_ms = Date.now() - station.uptime_s * 1000;
     setText(this.parts.host, station.host);
     this.#nameSource();
-    setText(this.parts.way_held, station.host);
+    setText(this.parts.nav_held, station.host);
     setText(this.parts.version, station.version);
     // Older stations do not report it.
     const refusing = station.refusing ?? [];
@@ -234,7 +234,7 @@ const PARTS = [
   'refusing',
   'refused',
   'held_by',
-  'way_held',
+  'nav_held',
   'filter',
   'tally',
   'span',

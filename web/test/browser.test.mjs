@@ -44,11 +44,11 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
       await inked(cardOf(page, 'rtt', '127.0.0.1:7311'));
       assert.equal(await page.locator('#refusing').isVisible(), false);
       mock.refusing = [
-        'refused in the last 3 s: records while the mesh took none, 7 since the start (raise mesh.spool_records_max)',
-        'refused in the last 9 s: live streams, 2 since the start (raise limits.streams_max)',
+        'records while the mesh accepted none: refused in the last 3 s, 7 since the start; raise mesh.spool_records_max',
+        'live streams: refused in the last 9 s, 2 since the start; raise limits.streams_max',
       ];
       await page.reload();
-      await eventually(page, page.locator('#refused'), /7 since the start \(raise mesh\.spool_records_max\); refused in the last 9 s: live streams/);
+      await eventually(page, page.locator('#refused'), /7 since the start; raise mesh\.spool_records_max; live streams: refused in the last 9 s/);
       assert.equal(await page.locator('#refusing').isVisible(), true);
     });
   });

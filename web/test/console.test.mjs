@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { gapWords, limitWords, nextWords, stateWords, troubleWords, expectedPerHour, hourlyWords } from '../src/controls.js';
+import { formatGaps, formatLimit, formatNext, formatState, formatTrouble, expectedPerHour, formatHourly } from '../src/controls.js';
 import { formatPeriod, formatSquared } from '../src/format.js';
 import { fileName } from '../src/save.js';
-import { whyNot } from '../src/why.js';
+import { unsupportedReason } from '../src/support.js';
 
 const plain = (text) => text.replaceAll('\u202f', ' ');
 
@@ -23,16 +23,16 @@ test('periods are short', () => {
 });
 
 test('a cycle that comes and goes does not change the words of the state', () => {
-  const words = (state) => plain(stateWords({ state, period_s: 1, server: 'vm' }));
+  const words = (state) => plain(formatState({ state, period_s: 1, server: 'vm' }));
   assert.equal(words('measuring'), words('waiting'));
   assert.equal(words('measuring'), 'measuring every 1 s');
   assert.equal(words('unreachable'), 'vm cannot be reached');
-  assert.equal(stateWords({ state: 'connecting' }), 'connecting to the station');
-  assert.equal(stateWords({ state: 'new one', message: 'what it says' }), 'what it says');
+  assert.equal(formatState({ state: 'connecting' }), 'connecting to the station');
+  assert.equal(formatState({ state: 'new one', message: 'what it says' }), 'what it says');
 });
 
 test('the next measurement is never in the past, and there is none without a time', () => {
-  const words = (status) => plain(nextWords(status, 100));
+  const words = (status) => plain(formatNext(status, 100));
   assert.equal(words({ state: 'waiting', next_due_s: 107.2 }), 'in 8 s');
   assert.equal(words({ state: 'waiting', next_due_s: 90 }), 'in 0 s');
   assert.equal(words({ state: 'measuring', next_due_s: 107 }), 'now');
@@ -41,21 +41,21 @@ test('the next measurement is never in the past, and there is none without a tim
 });
 
 test('gaps, and what was missed', () => {
-  assert.deepEqual([gapWords(0, 0), gapWords(1, 31), gapWords(2, 0), gapWords(0, 3), gapWords()], ['no gaps', '1 gap, 31 missed', '2 gaps', 'no gaps, 3 missed', 'no gaps']);
+  assert.deepEqual([formatGaps(0, 0), formatGaps(1, 31), formatGaps(2, 0), formatGaps(0, 3), formatGaps()], ['no gaps', '1 gap, 31 missed', '2 gaps', 'no gaps, 3 missed', 'no gaps']);
 });
 
 test('troubles are sentences', () => {
-  assert.match(troubleWords({ state: 'offline', message: '' }), /^The browser is offline\./);
-  assert.equal(troubleWords({ state: 'unreachable', message: 'vm does not answer', next_due_s: 5 }), 'vm does not answer. Retrying automatically.');
-  assert.equal(troubleWords({ state: 'unreachable', message: 'the worker failed' }), 'The worker failed.', 'none comes');
-  assert.match(troubleWords({ state: 'waiting', message: 'vm declines', next_due_s: 5 }), /^vm declines\. /);
-  assert.equal(troubleWords({ state: 'waiting', message: 'offline', next_due_s: 5 }), '');
-  assert.equal(troubleWords({ state: 'unreachable' }), '');
+  assert.match(formatTrouble({ state: 'offline', message: '' }), /^The browser is offline\./);
+  assert.equal(formatTrouble({ state: 'unreachable', message: 'vm does not answer', next_due_s: 5 }), 'vm does not answer. Retrying automatically.');
+  assert.equal(formatTrouble({ state: 'unreachable', message: 'the worker failed' }), 'The worker failed.', 'none comes');
+  assert.match(formatTrouble({ state: 'waiting', message: 'vm declines', next_due_s: 5 }), /^vm declines\. /);
+  assert.equal(formatTrouble({ state: 'waiting', message: 'offline', next_due_s: 5 }), '');
+  assert.equal(formatTrouble({ state: 'unreachable' }), '');
 });
 
 test('the browser is the limit on its own computer, and only there', () => {
-  assert.match(limitWords({ station_url: 'http://192.168.1.5:10131/', on_this_computer: true }), /this computer itself: the browser, not a network, is the limit/);
-  assert.equal(limitWords({ station_url: 'http://192.168.1.5:10131/', on_this_computer: false }), '');
+  assert.match(formatLimit({ station_url: 'http://192.168.1.5:10131/', on_this_computer: true }), /this computer itself: the browser, not a network, is the limit/);
+  assert.equal(formatLimit({ station_url: 'http://192.168.1.5:10131/', on_this_computer: false }), '');
 });
 
 test('names of files hold nothing that a file system minds', () => {
@@ -68,10 +68,10 @@ test('names of files hold nothing that a file system minds', () => {
 
 test('why a browser does not measure is a sentence', () => {
   const able = { Worker: class {}, WebSocket: class {}, WebAssembly: {} };
-  assert.equal(whyNot({ host: 'vm', echo: { keeps: false } }, able), null);
-  assert.equal(whyNot(null, able), null, 'a station that did not answer may answer later');
-  assert.match(whyNot({ host: 'vm' }, able), /^vm does not allow browser measurements\. .*echo\.enabled = true/);
-  assert.match(whyNot({ host: 'vm', echo: {} }, { ...able, WebAssembly: undefined }), /it lacks WebAssembly\. Use a current browser\.$/);
+  assert.equal(unsupportedReason({ host: 'vm', echo: { keeps: false } }, able), null);
+  assert.equal(unsupportedReason(null, able), null, 'a station that did not answer may answer later');
+  assert.match(unsupportedReason({ host: 'vm' }, able), /^vm does not allow browser measurements\. .*echo\.enabled = true/);
+  assert.match(unsupportedReason({ host: 'vm', echo: {} }, { ...able, WebAssembly: undefined }), /it lacks WebAssembly\. Use a current browser\.$/);
 });
 
 test('what an hour costs follows the settings at once', () => {
@@ -79,8 +79,8 @@ test('what an hour costs follows the settings at once', () => {
   const expected = expectedPerHour({ bytes: 1 << 20, period_s: 10, experiments: both });
   assert.equal(expected, 2 * 360 * (1 << 20));
   assert.equal(expectedPerHour({ bytes: 1 << 20, period_s: 10, experiments: ['rtt'] }), 0);
-  assert.equal(hourlyWords(expected * 1.1, expected), '792\u202fMiB an hour');
-  assert.equal(hourlyWords(null, expected), 'from now on about 720\u202fMiB an hour');
-  assert.equal(hourlyWords(47 << 20, expected), 'from now on about 720\u202fMiB an hour');
-  assert.equal(hourlyWords(undefined, undefined), '');
+  assert.equal(formatHourly(expected * 1.1, expected), '792\u202fMiB an hour');
+  assert.equal(formatHourly(null, expected), 'from now on about 720\u202fMiB an hour');
+  assert.equal(formatHourly(47 << 20, expected), 'from now on about 720\u202fMiB an hour');
+  assert.equal(formatHourly(undefined, undefined), '');
 });

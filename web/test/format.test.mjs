@@ -11,7 +11,7 @@ import {
   formatTime,
   formatValue,
   quantityTitle,
-  refusedWords,
+  formatRefused,
 } from '../src/format.js';
 
 // Narrow no-break spaces are shown as plain ones here.
@@ -82,15 +82,15 @@ test('failures are words, and bounded', () => {
 
 test('a refused connection is an answer of its host', () => {
   const words = 'answers (port refuses connections)';
-  assert.equal(refusedWords({ value: 1e-3, refused: true }), words);
-  assert.equal(refusedWords({ value: 1e-3, detail: { refused: true } }), words);
-  for (const point of [null, undefined, {}, { refused: false, detail: {} }]) assert.equal(refusedWords(point), '');
+  assert.equal(formatRefused({ value: 1e-3, refused: true }), words);
+  assert.equal(formatRefused({ value: 1e-3, detail: { refused: true } }), words);
+  for (const point of [null, undefined, {}, { refused: false, detail: {} }]) assert.equal(formatRefused(point), '');
   const last = { value: 1e-3, refused: true };
   const series = { source: 'a', target: 'b:1', quantity: 'connect', unit: 's', failures: 0, last, next: null };
   assert.equal(plain(describeSeries(series)), `connect to b:1: last 1.00 ms, ${words}; no forecast yet`);
 });
 
-test('a quantity nobody knows speaks for itself', () => {
+test('an unknown quantity is shown by its name', () => {
   assert.equal(quantityTitle('rtt'), 'Round-trip time');
   assert.equal(quantityTitle('connect_loaded'), 'Time to connect under load');
   assert.equal(quantityTitle('queue_length'), 'queue length');

@@ -2,12 +2,12 @@
 // it.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { Here } from '../src/here.js';
+import { PageMeasurements } from '../src/here.js';
 import { Store } from '../src/store.js';
-import { obstacle, stationUrl } from '../src/weather/address.js';
-import { Communicator } from '../src/weather/communicator.js';
-import { runWorker } from '../src/weather/port.js';
-import { EchoSession } from '../src/weather/session.js';
+import { obstacle, stationUrl } from '../src/measure/address.js';
+import { Communicator } from '../src/measure/communicator.js';
+import { runWorker } from '../src/measure/port.js';
+import { EchoSession } from '../src/measure/session.js';
 import { FakeWorld, forecaster } from '../testkit/world.mjs';
 
 const makeBattery = await forecaster();
@@ -92,7 +92,7 @@ describe('the communicator', () => {
     assert.equal(status().state, 'waiting', 'a round in which nothing was due is no failure');
   });
 
-  test('a rate that did not settle is marked, and teaches and tells nobody', async () => {
+  test('a rate that did not settle is marked, and is neither learned nor reported', async () => {
     const { world, communicator, series } = begin({}, { rtt_ms: 20, bit_s: 1e11, keeps: true });
     communicator.share('browser');
     await world.advance(9000);
@@ -470,10 +470,10 @@ describe('window.barograph', () => {
     assert.equal(sockets(), before, 'the same one without');
     for (const quantity of ['goodput', 'rtt']) await during(world, here.measure({ quantity, fresh: true }));
     assert.deepEqual([sockets(), world.open_sockets.length], [before + 2, 2], 'the one before is closed');
-    await assert.rejects(async () => here.measure({ quantity: 'rtt', fresh: 1 }), /fresh is true or false/);
+    await assert.rejects(async () => here.measure({ quantity: 'rtt', fresh: 1 }), /fresh must be true or false/);
   });
 
-  test('gives points to whoever listens, until they do not', async () => {
+  test('gives points to each listener until it is removed', async () => {
     const { here, world } = await page();
     const points = [];
     const end = here.on('point', (point) => points.push(point));
@@ -582,14 +582,14 @@ describe('window.barograph', () => {
   test('waits until it is known whether this browser can measure, and refuses with the reason', async () => {
     let say;
     const asked = () => new Promise((resolve) => (say = resolve));
-    const able = await page({}, {}, undefined, { whyNot: asked() });
+    const able = await page({}, {}, undefined, { unsupported: asked() });
     const answer = able.here.csv();
     await able.world.advance(5000);
     assert.deepEqual([able.here.status, able.workers.length], [null, 0]);
     say(null);
     await shown(able.here, able.world);
     assert.match(await during(able.world, answer), /^time_s,source/);
-    const unable = await page({}, {}, undefined, { whyNot: asked() });
+    const unable = await page({}, {}, undefined, { unsupported: asked() });
     const refused = unable.here.measureNow();
     say('aneroid does not offer measurements.');
     await assert.rejects(during(unable.world, refused), /does not offer/);
@@ -622,7 +622,7 @@ function begin(settings = {}, station = {}) {
 }
 
 /** A page with its worker in one world. */
-async function page(stored = {}, station = {}, storage = memory(stored), { workers_lost = 0, wasm_lost = 0, whyNot = null } = {}) {
+async function page(stored = {}, station = {}, storage = memory(stored), { workers_lost = 0, wasm_lost = 0, unsupported = null } = {}) {
   const world = withSessions(new FakeWorld(station));
   const wasm = world.fetch;
   const workers = [];
@@ -650,8 +650,8 @@ async function page(stored = {}, station = {}, storage = memory(stored), { worke
     setTimeout: world.setTimeout,
     clearTimeout: world.clearTimeout,
   });
-  const here = new Here({ window, storage, makeWorker, whyNot });
-  if (whyNot === null && workers_lost === 0) await shown(here, world);
+  const here = new PageMeasurements({ window, storage, makeWorker, unsupported });
+  if (unsupported === null && workers_lost === 0) await shown(here, world);
   return { here, world, window, storage, workers };
 }
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { describe, test } from 'node:test';
-import { History, toCsv, toJson, toValuesCsv } from '../src/weather/history.js';
+import { History, toCsv, toJson, toValuesCsv } from '../src/measure/history.js';
 import { BAROGRAPH, hasStation } from '../testkit/station.mjs';
 
 const RTT = { source: 'this browser', target: 'aneroid', quantity: 'rtt', unit: 's' };

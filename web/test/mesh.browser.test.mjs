@@ -13,7 +13,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
   });
   after(() => browser?.close());
 
-  test('is not there without a mesh, and nobody asks for peers then', async () => {
+  test('is not there without a mesh, and the page does not request peers then', async () => {
     await withPage(browser, {}, async ({ page, mock }) => {
       await eventually(page, page.locator('#connection'), /^live$/);
       await inked(page.locator('article.card').first());
@@ -22,7 +22,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('of a station that knows no meshes nobody asks for peers, whatever it has', async () => {
+  test('the page does not request peers of a station that knows no meshes', async () => {
     await withPage(browser, { mock: { mesh: 3, part: null } }, async ({ page, mock }) => {
       await cellOf(page, 'aneroid', 'cirrus').waitFor();
       await until(() => mock.requests.includes('/v1/mesh'));

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { CELLS_MAX, Mesh, formatAge, isStale, readOnlyWords, whereItIs } from '../src/mesh.js';
+import { CELLS_MAX, Mesh, formatAge, isStale, formatReadOnly, whereItIs } from '../src/mesh.js';
 import { SERIES_MAX, Store, keyOf } from '../src/store.js';
 
 const series = (source, target, quantity = 'rtt', more = {}) => ({ source, target, quantity, unit: 's', count: 1, failures: 0, last: null, next: null, ...more });
@@ -14,7 +14,7 @@ function meshWith(list, peers = null) {
   return mesh;
 }
 
-test('one source, a browser, and hosts that measure nobody make no mesh', () => {
+test('one source, a browser, and hosts that measure no other make no mesh', () => {
   const lonely = [series('a', 'b'), series('a', 'a', 'cpu_available'), series('web:x', 'a')];
   assert.deepEqual(meshWith(lonely, [peer('b', 'x')]).quantities(), []);
   assert.deepEqual(meshWith([series('a', 'gateway'), series('b', 'gateway')]).quantities(), []);
@@ -84,9 +84,9 @@ test('only a member points to another station, and only by HTTP', () => {
 });
 
 test('a mesh that can be read and not written says so', () => {
-  for (const part of [null, {}, { directory: { connected: true } }, { directory: { read_only_s: null } }]) assert.equal(readOnlyWords(part), null);
-  assert.match(readOnlyWords({ directory: { connected: false, read_only_s: 130, error: 'no quorum' } }), /read-only for 2\u202fmin \(no quorum\)\. .*no station is marked as lost/);
-  assert.match(readOnlyWords({ directory: { connected: true, read_only_s: 12 } }), /for 10\u202fs\. /);
+  for (const part of [null, {}, { directory: { connected: true } }, { directory: { read_only_s: null } }]) assert.equal(formatReadOnly(part), null);
+  assert.match(formatReadOnly({ directory: { connected: false, read_only_s: 130, error: 'no quorum' } }), /read-only for 2\u202fmin \(no quorum\)\. .*no station is marked as lost/);
+  assert.match(formatReadOnly({ directory: { connected: true, read_only_s: 12 } }), /for 10\u202fs\. /);
 });
 
 test('of a hundred stations every pair is on some page, and no page has too many cells', () => {

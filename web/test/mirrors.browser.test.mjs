@@ -167,7 +167,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
     }
   });
 
-  test('without leave for WebAssembly nobody is asked', async () => {
+  test('without permission for WebAssembly no mirror is probed', async () => {
     await withMirrors({ fast: {} }, async (mirrors) => {
       const site = await startSite({ '/': embedding(station, `data-size="1 GB" data-mirrors="${addresses(mirrors)}" data-start="auto"`, { script: station.url, connect: '*' }) });
       try {

@@ -1,7 +1,7 @@
 // The comparison with invented mirrors, and downloads from an invented server.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { watchAttention } from '../src/mirrors/attention.js';
+import { watchVisibility } from '../src/mirrors/visibility.js';
 import { compare } from '../src/mirrors/compare.js';
 import { Download, explainFailure } from '../src/mirrors/download.js';
 import { TimedOut, within } from '../src/mirrors/limit.js';
@@ -194,7 +194,7 @@ describe('a comparison', () => {
     };
     let probes = 0;
     const ranking = await compared('https://a/', {
-      attention: watchAttention(page),
+      visibility: watchVisibility(page),
       open: async () =>
         source((bytes) => {
           assert.ok(!page.hidden, 'nothing is asked out of view');
@@ -210,7 +210,7 @@ describe('a comparison', () => {
     assert.ok(Math.abs(ranking.mirrors[0].goodput.value / 8e7 - 1) < 1e-9, `${ranking.mirrors[0].goodput.value}`);
     page.hidden = true;
     const cancel = new AbortController();
-    const waiting = watchAttention(page).ready(cancel.signal);
+    const waiting = watchVisibility(page).ready(cancel.signal);
     cancel.abort(new Error('enough'));
     await assert.rejects(waiting, /enough/);
   });
@@ -236,7 +236,7 @@ function compared(list, options) {
     seed: 1,
     battery,
     explain: async (_, error) => error.message,
-    attention: { lapses: 0, ready: async () => {} },
+    visibility: { hidden_count: 0, ready: async () => {} },
     ...options,
   });
 }

@@ -26,8 +26,8 @@ describe('the plan of a comparison', () => {
           assert.ok(0 < bytes && spent[mirror] <= budget_bytes, `${spent[mirror]} of ${budget_bytes}`);
           if (random() < failing) {
             failed[mirror] += 1;
-            plan.bookFailure(mirror, bytes);
-          } else if (plan.book(mirror, bytes, (bytes / speeds[mirror]) * (0.5 + random()))) {
+            plan.recordFailure(mirror, bytes);
+          } else if (plan.record(mirror, bytes, (bytes / speeds[mirror]) * (0.5 + random()))) {
             counted[mirror] += 1;
           }
         }
@@ -46,28 +46,28 @@ describe('the plan of a comparison', () => {
   test('sizes grow, and only the largest count', () => {
     const plan = new Plan({ mirrors: 1, budget_bytes: BUDGET_BYTES.usual, seed: 1 });
     const sizes = [];
-    for (let bytes = plan.bytes(0); bytes !== 0; bytes = plan.bytes(0)) sizes.push([bytes / 1024, plan.book(0, bytes, 0.1)]);
+    for (let bytes = plan.bytes(0); bytes !== 0; bytes = plan.bytes(0)) sizes.push([bytes / 1024, plan.record(0, bytes, 0.1)]);
     assert.deepEqual(sizes.slice(0, 4), [[64, false], [128, false], [256, false], [512, true]]);
     assert.ok(sizes.slice(3).every(([size, counts]) => size === 512 && counts));
   });
 
   test('a probe out of view costs its bytes, and no count', () => {
     const plan = new Plan({ mirrors: 1, budget_bytes: BUDGET_BYTES.most, seed: 1 });
-    for (let i = 0; i < 10; i += 1) plan.book(0, plan.bytes(0), 0.6);
-    assert.ok(!plan.book(0, 1000, 0.6, false));
+    for (let i = 0; i < 10; i += 1) plan.record(0, plan.bytes(0), 0.6);
+    assert.ok(!plan.record(0, 1000, 0.6, false));
     let counted = 9;
-    while (plan.bytes(0) !== 0) counted += plan.book(0, plan.bytes(0), 0.6);
+    while (plan.bytes(0) !== 0) counted += plan.record(0, plan.bytes(0), 0.6);
     assert.equal(counted, 24);
   });
 
   test('a slow mirror stays at the size that already takes long', () => {
     const plan = new Plan({ mirrors: 1, budget_bytes: BUDGET_BYTES.usual, seed: 1 });
-    assert.ok(!plan.book(0, plan.bytes(0), 1.5), 'the first probe of a connection never counts');
+    assert.ok(!plan.record(0, plan.bytes(0), 1.5), 'the first probe of a connection never counts');
     assert.equal(plan.bytes(0), 65_536);
-    assert.ok(plan.book(0, plan.bytes(0), 1.5));
+    assert.ok(plan.record(0, plan.bytes(0), 1.5));
     let probes = 2;
     while (plan.bytes(0) !== 0) {
-      plan.book(0, plan.bytes(0), 1.5);
+      plan.record(0, plan.bytes(0), 1.5);
       probes += 1;
     }
     assert.ok(probes <= 25, `${probes} probes of 1.5 s`);

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Goodput } from '../src/mirrors/goodput.js';
 import { downloadTime, rank } from '../src/mirrors/rank.js';
-import { describeVerdict } from '../src/mirrors/words.js';
+import { describeVerdict } from '../src/mirrors/verdict.js';
 import { batteries, seeded } from '../testkit/mirrors.mjs';
 
 const battery = await batteries();
@@ -67,7 +67,7 @@ describe('ranking', () => {
     const report = [];
     for (const [name, spreads] of Object.entries({ alike: [0.15, 0.15], 'steady and restless': [0.005, 0.15] })) {
       const tally = contest(71, (normal) => spreads.map((spread) => () => Math.exp(spread * normal())));
-      report.push(`${name}: ${inWords(tally)}`);
+      report.push(`${name}: ${formatTally(tally)}`);
       assert.ok(tally.ours.wrong <= WRONG_MAX, `${name}: ${tally.ours.wrong} called wrongly`);
       assert.ok(0.125 <= tally.ours.called, `${name}: ${tally.ours.called} called, though a quarter of the leads is a half`);
       if (name !== 'alike') assert.ok(5 * tally.ours.wrong < tally.each.wrong, 'each in the other is mistaken about steady mirrors');
@@ -91,7 +91,7 @@ describe('ranking', () => {
       },
     );
     const mean = ratios.reduce((sum, ratio) => sum + ratio, 0) / ratios.length;
-    console.log(`stalling: ${inWords(tally)}; forecast ÷ true time ${mean.toFixed(3)}`);
+    console.log(`stalling: ${formatTally(tally)}; forecast ÷ true time ${mean.toFixed(3)}`);
     // A geometric mean of rates would make it 0.77 (5^0.2 ÷ 1.8).
     assert.ok(0.85 < mean && mean < 1.15, `${mean}`);
     assert.ok(tally.ours.wrong <= STALLING_WRONG_MAX, `${tally.ours.wrong} called wrongly`);
@@ -158,7 +158,7 @@ function gaussian(random) {
   return () => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
 }
 
-function inWords(tally) {
+function formatTally(tally) {
   return Object.entries(tally).map(([rule, { called, wrong }]) => `${rule}: called ${percent(called)}, wrongly ${percent(wrong)}`).join('; ');
 }
 

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, describe, test } from 'node:test';
 import { CHROMIUM, hasChromium, launch } from '../testkit/chromium.mjs';
-import { Here } from '../src/here.js';
-import { DEFAULTS } from '../src/weather/settings.js';
+import { PageMeasurements } from '../src/here.js';
+import { DEFAULTS } from '../src/measure/settings.js';
 import { eventually, inked, until, withPage } from '../testkit/page.mjs';
 
 if (!hasChromium) console.log(`SKIPPED: what the page measures, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
@@ -263,8 +263,8 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
       const invented = await page.evaluate(() => Object.getOwnPropertyNames(Object.getPrototypeOf(globalThis.barograph)));
       const asked = await askedOfHere();
       assert.ok(10 < asked.length, asked.join());
-      const real = Object.getOwnPropertyNames(Here.prototype);
-      assert.deepEqual(asked.filter((name) => !real.includes(name)), [], 'Here has it');
+      const real = Object.getOwnPropertyNames(PageMeasurements.prototype);
+      assert.deepEqual(asked.filter((name) => !real.includes(name)), [], 'PageMeasurements has it');
       assert.deepEqual(asked.filter((name) => name !== 'status' && !invented.includes(name)), [], 'FakeHere has it');
     });
   });

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { seeded } from '../testkit/weather.mjs';
-import { goodput, median, typicalTime } from '../src/weather/reduce.js';
+import { goodput, median, typicalTime } from '../src/measure/reduce.js';
 
 test('medians', () => {
   for (const [samples, expected] of [[[], null], [[3], 3], [[9, 1], 5], [[9, 1, 2], 2], [[4, 1, 3, 2], 2.5], [[10, 9, 100], 10]]) {

@@ -1,10 +1,10 @@
 // When cycles are due, and detection of time in which the page did not run.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { measureClock } from '../src/weather/clock.js';
-import { Spread, affordable } from '../src/weather/cycle.js';
-import { Timetable, Vigil, retryDelay } from '../src/weather/schedule.js';
-import { Traffic } from '../src/weather/traffic.js';
+import { measureClock } from '../src/measure/clock.js';
+import { EvenSampler, affordable } from '../src/measure/cycle.js';
+import { Timetable, SleepDetector, retryDelay } from '../src/measure/schedule.js';
+import { Traffic } from '../src/measure/traffic.js';
 
 describe('the timetable', () => {
   test('begins at once and keeps step', () => {
@@ -58,19 +58,19 @@ describe('the timetable', () => {
   });
 });
 
-describe('the vigil', () => {
+describe('the detector', () => {
   test('is content while it is told of the time often enough', () => {
-    const vigil = new Vigil();
-    for (let s = 0; s < 100; s += 1) assert.equal(vigil.check(s + (s % 7) / 10, 1e9 + s + (s % 7) / 10), null);
+    const detector = new SleepDetector();
+    for (let s = 0; s < 100; s += 1) assert.equal(detector.check(s + (s % 7) / 10, 1e9 + s + (s % 7) / 10), null);
   });
 
   test('notices a page that stood still, and a clock that jumped either way', () => {
-    const vigil = new Vigil();
-    vigil.check(0, 1e9);
-    assert.match(vigil.check(60, 1e9 + 60), /did not run for 60 s/);
-    assert.equal(vigil.check(61, 1e9 + 61), null, 'once');
-    assert.match(vigil.check(62, 1e9 + 362), /jumped by 300 s/);
-    assert.match(vigil.check(63, 1e9 + 63), /jumped by -300 s/);
+    const detector = new SleepDetector();
+    detector.check(0, 1e9);
+    assert.match(detector.check(60, 1e9 + 60), /did not run for 60 s/);
+    assert.equal(detector.check(61, 1e9 + 61), null, 'once');
+    assert.match(detector.check(62, 1e9 + 362), /jumped by 300 s/);
+    assert.match(detector.check(63, 1e9 + 63), /jumped by -300 s/);
   });
 });
 
@@ -90,14 +90,14 @@ test('exchanges are as many as fit into their share of a period', () => {
 
 test('exchanges under load are spread over the whole of a transfer, however long it is', () => {
   for (const [length_s, each_s] of [[0.1, 1e-3], [1, 1e-3], [60, 1e-4], [60, 0.1], [60, 2]]) {
-    const spread = new Spread(12);
+    const sampler = new EvenSampler(12);
     let made = 0;
     for (let now_s = 0; now_s < length_s; made += 1) {
       const batch = Array.from({ length: 5 }, (_, i) => ({ sample: each_s, began_s: now_s + i * each_s }));
-      now_s += 5 * each_s + spread.add(batch);
+      now_s += 5 * each_s + sampler.add(batch);
     }
-    const starts_s = spread.batches.map((batch) => batch[0].began_s);
-    assert.ok(made < 130 && spread.batches.length < 12, `${made} batches of ${length_s} s`);
+    const starts_s = sampler.batches.map((batch) => batch[0].began_s);
+    assert.ok(made < 130 && sampler.batches.length < 12, `${made} batches of ${length_s} s`);
     for (const [from, until] of [[0, 0.5], [0.5, 1]]) {
       const share = starts_s.filter((at_s) => from * length_s <= at_s && at_s < until * length_s).length / starts_s.length;
       assert.ok(0.3 <= share && share <= 0.7, `${share} of ${starts_s} in ${from} to ${until} of ${length_s} s`);

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { EchoSession } from '../src/weather/session.js';
+import { EchoSession } from '../src/measure/session.js';
 import { done, reply } from '../testkit/world.mjs';
 
 setFlagsFromString('--expose-gc');

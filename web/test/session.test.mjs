@@ -1,7 +1,7 @@
 // One session against a station that behaves, and against stations that do not; in virtual time.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { EchoSession, echoUrl } from '../src/weather/session.js';
+import { EchoSession, echoUrl } from '../src/measure/session.js';
 import { FakeWorld, done, reply } from '../testkit/world.mjs';
 
 const URL_ = 'http://[2001:db8::1]:10132/';
@@ -123,7 +123,7 @@ describe('a session', () => {
     assert.equal(world.timers, 0, 'no timer is left');
   });
 
-  test('an upload that is given up leaves no rejection that nobody hears', async () => {
+  test('an upload that is given up leaves no unhandled rejection', async () => {
     const world = new FakeWorld({ bit_s: 1e6 });
     const session = await opened(world);
     const control = new AbortController();
@@ -175,7 +175,7 @@ describe('a session', () => {
     }
   });
 
-  test('sends nobody unasked bytes, and cuts who does', async () => {
+  test('sends no unrequested bytes, and cuts a station that does', async () => {
     const world = new FakeWorld();
     const session = await opened(world);
     world.sockets[0].deliver([1, 2, 3]);

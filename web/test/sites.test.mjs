@@ -12,7 +12,7 @@ const PAIR = {
   next: { host: 'c', forecast: 0.02, lower: 0.018, upper: 0.022 },
   too_close_to_call: ['d'],
 };
-const ALONE = { site: 'd', hosts: ['d'], representative: 'd', reason: 'd stands alone', next: null, too_close_to_call: [] };
+const ALONE = { site: 'd', hosts: ['d'], representative: 'd', reason: 'd has no near host', next: null, too_close_to_call: [] };
 
 test('a site is told with its reason, its error and what is too close to call', () => {
   const told = describe({ host: 'a', now: NOW, proposed: { site: 'a', represents: true }, pending: null, sees: 'all', sites: [PAIR], unknown: [] });
@@ -30,7 +30,7 @@ test('hosts of which nothing is known are no sites, and a change to come is told
   assert.equal(configured.place, 'b is at site default (configured).');
 });
 
-test('a proposal that changes only who represents the site is told, one that changes nothing is not', () => {
+test('a proposal that changes only the representative is shown, one that changes nothing is not', () => {
   const place = (proposed) => describe({ host: 'b', now: { site: 'a', represents: true, from: 'accepted' }, proposed, pending: null, sees: 'all', sites: [], unknown: [] }).place;
   assert.match(place({ site: 'a', represents: false }), /Proposed site: a, represented by another station\. To accept it, run barograph sites --accept/);
   assert.equal(place({ site: 'a', represents: true }), 'b is at site a and represents it (accepted).');

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { seeded } from '../testkit/weather.mjs';
-import { AutoSize, BYTES_MAX, BulkTest, hasSettled } from '../src/weather/sizing.js';
+import { AutoSize, BYTES_MAX, BulkTest, hasSettled } from '../src/measure/sizing.js';
 
 const BOTH = ['goodput', 'goodput_down'];
 

@@ -91,7 +91,7 @@ test('the last failure is found in the history', () => {
   assert.equal(store.series.get(KEY).last_failure.error, 'reset');
 });
 
-test('a series nobody announced gets its place', () => {
+test('an unannounced series gets its place', () => {
   const store = new Store();
   assert.equal(store.addPoint(point(1)), KEY);
   assert.equal(store.series.get(KEY).last.time_s, 1);
@@ -155,7 +155,7 @@ test('groups: this host first, then its targets by name, then what others measur
 
 test("another station's series are kept only while their pair is pinned", () => {
   const store = new Store();
-  store.isElsewhere = (source) => source === 'other';
+  store.isOtherStation = (source) => source === 'other';
   const others = Array.from({ length: SERIES_MAX }, (_, i) => summary({ source: 'other', target: `t${i}` }));
   const list = [...others, summary(), summary({ quantity: 'loss' })];
   store.replaceSeries(list);
@@ -175,7 +175,7 @@ test("another station's series are kept only while their pair is pinned", () => 
 
 test('what applications and browsers report under names of their own is kept', () => {
   const store = new Store();
-  store.isElsewhere = (source) => source === 'other';
+  store.isOtherStation = (source) => source === 'other';
   const reported = [
     summary({ source: 'backup', target: 'backup' }),
     summary({ source: 'lab', target: 'b' }),
@@ -193,7 +193,7 @@ test('what applications and browsers report under names of their own is kept', (
 test('peers that become known after the list take their series along, and nothing else is lost', () => {
   let peers = new Set();
   const store = new Store();
-  store.isElsewhere = (source) => peers.has(source);
+  store.isOtherStation = (source) => peers.has(source);
   const others = Array.from({ length: SERIES_MAX }, (_, i) => summary({ source: 'other', target: `t${i}` }));
   store.replaceSeries([summary({ count: 5 }), ...others, summary({ source: 'backup' })]);
   assert.equal(store.left_out, 2);
@@ -201,17 +201,17 @@ test('peers that become known after the list take their series along, and nothin
   store.putHistory(KEY, { points: [point(1)] });
   store.addPoint(point(2));
   peers = new Set(['other']);
-  store.sortOut();
+  store.reapplyList();
   const sources = () => [...new Set([...store.series.values()].map(({ source }) => source))];
   assert.deepEqual([sources(), store.left_out], [['a', 'backup'], 0]);
   const { count, history, points } = store.series.get(KEY);
   assert.deepEqual([count, history, points.length], [6, 'present', 2]);
   store.addPoint(point(1, { source: 'lab', value: 1 }));
   store.pin({ source: 'other', target: 't7' }, [others[7]]);
-  store.sortOut();
+  store.reapplyList();
   assert.deepEqual(new Set(sources()), new Set(['a', 'backup', 'lab', 'other']));
   peers = new Set();
-  store.sortOut();
+  store.reapplyList();
   assert.equal(store.series.size, SERIES_MAX, 'a peer that was removed is any source again');
 });
 

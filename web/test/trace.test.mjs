@@ -22,7 +22,7 @@ test('columns are scaled, and absent things are null', () => {
   assert.deepEqual(ahead, { value: 2.6, lower: 1, upper: 4 });
 });
 
-test('a failure is no value even when somebody sends one with it', () => {
+test('a failure is no value even if it comes with one', () => {
   const { columns } = traceOf([at(1, 5), { time_s: 2, value: 0, error: 'reset' }], null, '', 512);
   assert.deepEqual(columns[4], [5, null]);
 });

@@ -1,7 +1,7 @@
 // Frames of docs/spec/probe.md §2, as a page writes and reads them.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { WireError, decodeDone, decodeReply, encodeRequest } from '../src/weather/wire.js';
+import { WireError, decodeDone, decodeReply, encodeRequest } from '../src/measure/wire.js';
 
 test('the examples of the specification', () => {
   assert.equal(hex(encodeRequest({ kind: 'goodput', bytes: 65_536 })), 'b1030000000000000000000000010000');

@@ -7,12 +7,12 @@ const src = fileURLToPath(new URL('../src/', import.meta.url));
 const wasm = fileURLToPath(new URL('../../crates/station/web/forecast.wasm', import.meta.url));
 
 /** Serves the bare page at `bare.html` of the station at `url`; `worker` is the source of another worker. */
-export async function serveBare(context, url, { worker = `${src}weather/worker.js`, isolated = true } = {}) {
+export async function serveBare(context, url, { worker = `${src}measure/worker.js`, isolated = true } = {}) {
   const page = await bundle({
     stdin: {
-      contents: `import { Here, SIZES, obstacle } from './here.js';
+      contents: `import { PageMeasurements, SIZES, obstacle } from './here.js';
         window.points = []; window.statuses = []; window.sizes = SIZES; window.inTheWay = obstacle;
-        window.barograph = new Here();
+        window.barograph = new PageMeasurements();
         window.barograph.on('point', (point) => window.points.push({ ...point, seen_ms: performance.now() }));
         window.barograph.on('status', (status) => { if (window.statuses.push(status) > 1000) window.statuses.shift(); });`,
       resolveDir: src,

@@ -117,7 +117,7 @@ class FakeHere {
 
   obstacle(url) {
     if (url.startsWith('http://192.168.')) return { blocks: false, reason: 'The browser may ask for your permission.' };
-    return /^https?:/.test(url) ? null : { blocks: true, reason: `${url} is no address of a station.` };
+    return /^https?:/.test(url) ? null : { blocks: true, reason: `${url} is not the address of a station.` };
   }
 
   async csv() {

@@ -1,7 +1,7 @@
 // Invented mirrors and sites, for the tests of mirrors and for looking at the page.
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import { loadForecaster } from '../src/weather/forecaster.js';
+import { loadForecaster } from '../src/measure/forecaster.js';
 
 /** Numbers in [0, 1) from a seed, by a linear congruential generator (Knuth's MMIX). */
 export function seeded(seed) {

@@ -38,7 +38,7 @@ class Station {
   async start(listen = new URL(this.url).host) {
     const sets = Object.entries(this.#settings).flatMap(([key, value]) => ['--set', `${key}=${value}`]);
     const args = ['up', '--listen', listen, '--no-default-targets', '--state', this.#state, '--host', this.#host, ...sets];
-    // Neither the user's settings nor those of whoever runs the tests.
+    // Neither the user's settings nor those of the person that runs the tests.
     const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('BAROGRAPH'));
     const env = { ...Object.fromEntries(kept), XDG_CONFIG_HOME: '/nonexistent' };
     this.#child = spawn(BAROGRAPH, args, { env, stdio: ['ignore', 'pipe', 'inherit'] });

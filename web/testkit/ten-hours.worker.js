@@ -1,7 +1,7 @@
 // A worker in place of the page's: the same communicator, forecasters and histories, in a world where the page says
 // how time passes and a station answers without a network. Time passes as fast as there is work.
-import { ProbeError } from '../src/weather/failure.js';
-import { runWorker } from '../src/weather/port.js';
+import { ProbeError } from '../src/measure/failure.js';
+import { runWorker } from '../src/measure/port.js';
 
 const timers = [];
 const began_wall_ms = Date.now();

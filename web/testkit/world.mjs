@@ -1,6 +1,6 @@
 // A world without network for tests: virtual time, and a station behind fake sockets that can misbehave.
 import { readFile } from 'node:fs/promises';
-import { loadForecaster } from '../src/weather/forecaster.js';
+import { loadForecaster } from '../src/measure/forecaster.js';
 
 /** Virtual clocks, timers, sockets and HTTP. `advance` runs what is due, in order. */
 export class FakeWorld {

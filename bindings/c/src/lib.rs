@@ -4,8 +4,8 @@
 //! A window of packets goes in, a diagnosis comes out. The crate reads no socket and no kernel
 //! counter: the caller passes everything in.
 //!
-//! Three types matter: [`Window`], [`Evidence`] and [`Diagnosis`]. C sees the first as an opaque
-//! pointer and the others as structs of the header.
+//! Three types matter: [`LossWindow`], [`Evidence`] and [`Diagnosis`]. C sees the first as an
+//! opaque pointer and the others as structs of the header.
 //!
 //! # Safety
 //! One rule holds for all functions: a pointer is null, which every function handles without harm,
@@ -14,11 +14,11 @@
 // Exported names, and pointers that only the caller can guarantee.
 #![allow(unsafe_code)]
 
-use barograph_loss::{Classifier, Meter, Shape, Signature, Verdict};
+use barograph_loss::{Classifier, LossPattern, Meter, Signature, Verdict};
 
 /// A window of packets, with the meter and classifier for its diagnosis.
 #[derive(Debug)]
-pub struct Window {
+pub struct LossWindow {
     signature: Signature,
     meter: Meter,
     classifier: Classifier,
@@ -51,9 +51,9 @@ pub struct Diagnosis {
 
 /// Creates a window without packets, with the model that comes with the library.
 #[unsafe(no_mangle)]
-pub extern "C" fn barograph_loss_new() -> *mut Window {
+pub extern "C" fn barograph_loss_new() -> *mut LossWindow {
     let window =
-        Window { signature: Signature::new(), meter: Meter::new(), classifier: Classifier::shipped() };
+        LossWindow { signature: Signature::new(), meter: Meter::new(), classifier: Classifier::shipped() };
     Box::into_raw(Box::new(window))
 }
 
@@ -62,7 +62,7 @@ pub extern "C" fn barograph_loss_new() -> *mut Window {
 /// # Safety
 /// See the crate; the window must not be used afterwards.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn barograph_loss_free(window: *mut Window) {
+pub unsafe extern "C" fn barograph_loss_free(window: *mut LossWindow) {
     if !window.is_null() {
         // SAFETY: `window` came from `Box::into_raw` in `barograph_loss_new`, and the caller frees
         // it once.
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn barograph_loss_free(window: *mut Window) {
 /// # Safety
 /// See the rule of the crate.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn barograph_loss_clear(window: *mut Window) {
+pub unsafe extern "C" fn barograph_loss_clear(window: *mut LossWindow) {
     // SAFETY: null, or a window of the caller that no other thread uses.
     if let Some(window) = unsafe { window.as_mut() } {
         window.signature.clear();
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn barograph_loss_clear(window: *mut Window) {
 /// # Safety
 /// See the rule of the crate.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn barograph_loss_push(window: *mut Window, received: u32, lost: u32) -> bool {
+pub unsafe extern "C" fn barograph_loss_push(window: *mut LossWindow, received: u32, lost: u32) -> bool {
     // SAFETY: null, or a window of the caller that no other thread uses.
     let Some(window) = (unsafe { window.as_mut() }) else { return false };
     let room = Signature::PACKETS_MAX - window.signature.packets();
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn barograph_loss_push(window: *mut Window, received: u32,
 /// See the rule of the crate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn barograph_loss_diagnose(
-    window: *mut Window,
+    window: *mut LossWindow,
     evidence: *const Evidence,
     diagnosis: *mut Diagnosis,
 ) -> bool {
@@ -115,13 +115,13 @@ pub unsafe extern "C" fn barograph_loss_diagnose(
     true
 }
 
-impl Window {
+impl LossWindow {
     fn diagnose(&mut self, evidence: Option<&Evidence>) -> Diagnosis {
         let metrics = self.meter.measure(&self.signature);
         let evidence = evidence.map(Evidence::known).unwrap_or_default();
         let found = self.classifier.diagnose(&self.signature, &metrics, &evidence);
         Diagnosis {
-            p_cpu: found.p_cpu,
+            p_cpu: found.p_host,
             packets: metrics.packets,
             lost: metrics.lost,
             lost_host: found.lost_host,
@@ -129,14 +129,14 @@ impl Window {
             lost_unknown: found.lost_unknown,
             verdict: match found.verdict {
                 Verdict::Inconclusive => 0,
-                Verdict::Cpu => 1,
+                Verdict::Host => 1,
                 Verdict::Network => 2,
                 Verdict::Hybrid => 3,
             },
-            shape: match found.shape {
+            shape: match found.pattern {
                 None => 0,
-                Some(Shape::Outage) => 1,
-                Some(Shape::Policer) => 2,
+                Some(LossPattern::Outage) => 1,
+                Some(LossPattern::Policer) => 2,
             },
             flags: flags(&found),
         }
@@ -145,7 +145,7 @@ impl Window {
 
 /// The evidence that was used and the remarks on it, one bit each, in the order of the header.
 fn flags(diagnosis: &barograph_loss::Diagnosis) -> u32 {
-    let found = diagnosis.found;
+    let found = diagnosis.evidence_used;
     [
         found.pattern,
         found.burst,
@@ -154,8 +154,8 @@ fn flags(diagnosis: &barograph_loss::Diagnosis) -> u32 {
         found.marks,
         found.disbelieved,
         found.extrapolated,
-        diagnosis.shape == Some(Shape::Outage),
-        diagnosis.shape == Some(Shape::Policer),
+        diagnosis.pattern == Some(LossPattern::Outage),
+        diagnosis.pattern == Some(LossPattern::Policer),
     ]
     .into_iter()
     .enumerate()

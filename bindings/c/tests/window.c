@@ -49,7 +49,7 @@ int main(void) {
   evidence.burst = evidence.marks = -1;
   evidence.delay_s = -1;
 
-  /* The kernel's count settles who it was, and fields are where the header says. */
+  /* The kernel's count decides the cause, and fields are where the header says. */
   evidence.host_drops = 41;
   CHECK(barograph_loss_diagnose(window, &evidence, &again));
   CHECK(again.verdict == BAROGRAPH_CPU && again.p_cpu >= 0.95);

@@ -5,11 +5,11 @@ use pyo3::prelude::*;
 /// A timeout, the forecast behind it, and the reason for it.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Decision {
-    inner: barograph_timeout::Decision,
+    inner: barograph_timeout::TimeoutDecision,
 }
 
-impl From<barograph_timeout::Decision> for Decision {
-    fn from(inner: barograph_timeout::Decision) -> Self {
+impl From<barograph_timeout::TimeoutDecision> for Decision {
+    fn from(inner: barograph_timeout::TimeoutDecision) -> Self {
         Self { inner }
     }
 }
@@ -38,14 +38,14 @@ impl Decision {
     /// known.
     #[getter]
     fn expected_timeouts(&self) -> Option<f64> {
-        known(self.inner.expected_timeouts)
+        self.inner.timeout_probability
     }
 
     /// The probability that a retry is quick, that is, answered before the first attempt's timeout,
     /// 0 to 1; None if the strategy does not learn it.
     #[getter]
     fn help(&self) -> Option<f64> {
-        known(self.inner.help)
+        self.inner.retry_success
     }
 
     /// The reason for this timeout, in a few words.
@@ -67,9 +67,4 @@ impl Decision {
             self.reason(),
         )
     }
-}
-
-/// `None` for the NaN of the core.
-fn known(share: f64) -> Option<f64> {
-    (!share.is_nan()).then_some(share)
 }

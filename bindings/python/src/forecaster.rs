@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use barograph_forecast::{Battery, Config, LEVELS, Method, Objective, Preset, Rule};
+use barograph_forecast::{Battery, BatteryConfig, LEVEL_RANGE, Method, Objective, Preset, Rule};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
@@ -35,7 +35,7 @@ impl Forecaster {
             (None, Preset::Nws) => Rule::TwoLevel,
             (None, Preset::Classic) => Rule::Flat,
         };
-        Ok(Self { inner: Mutex::new(Battery::new(&Config { preset, rule, levels })) })
+        Ok(Self { inner: Mutex::new(Battery::new(&BatteryConfig { preset, rule, levels })) })
     }
 
     /// Learns a value, or all values of a sequence, an array or an iterator, in order. If a value
@@ -49,7 +49,7 @@ impl Forecaster {
         times: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let values = values(series)?;
-        let times = times_of(times, values.len())?;
+        let times = times_or_nan(times, values.len())?;
         py.detach(|| {
             let mut battery = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             values.into_iter().zip(times).for_each(|(value, time_s)| learn(&mut battery, value, time_s));
@@ -69,7 +69,7 @@ impl Forecaster {
     ) -> PyResult<Bound<'py, PyAny>> {
         let loss = loss_named(loss)?;
         let values = values(series)?;
-        let times = times_of(times, values.len())?;
+        let times = times_or_nan(times, values.len())?;
         let issued: Vec<f64> = py.detach(|| {
             let mut battery = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             let step = |(value, time_s)| {
@@ -79,7 +79,7 @@ impl Forecaster {
             };
             values.into_iter().zip(times).map(step).collect()
         });
-        like(series, issued)
+        into_kind_of(series, issued)
     }
 
     /// Returns the forecast of the next value, or of the value at the time `at` (seconds); None
@@ -177,7 +177,7 @@ impl Forecast {
     /// A text for people: the method, or a blend and its largest member.
     #[getter]
     fn made_by(&self) -> String {
-        self.inner.made_by().to_string()
+        self.inner.method_label().to_string()
     }
 
     /// Number of values that were learned.
@@ -192,7 +192,7 @@ impl Forecast {
         format!(
             "Forecast(value={}, rmse={rmse}, made_by='{}', count={})",
             inner.value,
-            inner.made_by(),
+            inner.method_label(),
             inner.count
         )
     }
@@ -237,21 +237,21 @@ impl Interval {
 }
 
 /// A time for each of `count` values, NaN if none is given; a battery ignores NaN.
-fn times_of(given: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<Vec<f64>> {
+fn times_or_nan(given: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<Vec<f64>> {
     let Some(given) = given else { return Ok(vec![f64::NAN; count]) };
     let times = values(given)?;
     if times.len() == count {
         return Ok(times);
     }
-    Err(PyValueError::new_err(format!("{} times for {count} values", times.len())))
+    Err(PyValueError::new_err(format!("expected {count} times, one for each value, found {}", times.len())))
 }
 
 fn learn(battery: &mut Battery, value: f64, time_s: f64) {
-    battery.update_at(value, time_s).expect("values() lets only values through that a battery takes");
+    battery.update_at(value, time_s).expect("values() returns only values that a battery accepts");
 }
 
 /// Converts `values` to the kind of `given`: a NumPy array if it is one, else a list.
-fn like<'py>(given: &Bound<'py, PyAny>, values: Vec<f64>) -> PyResult<Bound<'py, PyAny>> {
+fn into_kind_of<'py>(given: &Bound<'py, PyAny>, values: Vec<f64>) -> PyResult<Bound<'py, PyAny>> {
     let py = given.py();
     // If NumPy is not imported yet, `given` is not one of its arrays; this check does not import
     // it.
@@ -272,10 +272,10 @@ fn by_name<'py>(py: Python<'py>, methods: Vec<(Method, f64)>) -> PyResult<Bound<
 }
 
 fn in_range(level: f64) -> PyResult<()> {
-    if LEVELS.contains(&level) {
+    if LEVEL_RANGE.contains(&level) {
         return Ok(());
     }
-    let (least, most) = (LEVELS.start(), LEVELS.end());
+    let (least, most) = (LEVEL_RANGE.start(), LEVEL_RANGE.end());
     Err(PyValueError::new_err(format!("level must be from {least} to {most}, not {level}")))
 }
 

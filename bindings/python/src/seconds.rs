@@ -19,6 +19,6 @@ pub(crate) fn positive(name: &str, seconds: f64) -> PyResult<Duration> {
 /// A time of 0 or more, in seconds; `name` is the argument in the error.
 pub(crate) fn not_negative(name: &str, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(|_| {
-        PyValueError::new_err(format!("{name} must be a finite time in seconds from 0, not {seconds:?}"))
+        PyValueError::new_err(format!("{name} must be a finite time of at least 0 seconds, not {seconds:?}"))
     })
 }

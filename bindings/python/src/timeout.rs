@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use barograph_timeout::{
-    Adaptive, Attempt, Config, Ended, LIMIT, Nws, NwsEscalating, Rfc6298, START, Static, Timeout,
+    Adaptive, AdaptiveConfig, Attempt, AttemptOutcome, FixedTimeout, INITIAL_TIMEOUT, MAX_TIMEOUT, Nws,
+    NwsEscalating, Rfc6298, TimeoutEstimator,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -17,14 +18,14 @@ use crate::seconds::{not_negative, positive};
 /// What all links of this host learn together.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Host {
-    inner: barograph_timeout::Host,
+    inner: barograph_timeout::HostStatistics,
 }
 
 #[pymethods]
 impl Host {
     #[new]
     fn new() -> Self {
-        Self { inner: barograph_timeout::Host::default() }
+        Self { inner: barograph_timeout::HostStatistics::default() }
     }
 }
 
@@ -41,18 +42,18 @@ pub(crate) struct AdaptiveTimeout {
 /// The default estimator, which can do more, or another one.
 enum Estimator {
     Adaptive(Box<Adaptive>),
-    Other(Box<dyn Timeout + Send>),
+    Other(Box<dyn TimeoutEstimator + Send>),
 }
 
 impl Estimator {
-    fn as_timeout(&self) -> &dyn Timeout {
+    fn as_timeout(&self) -> &dyn TimeoutEstimator {
         match self {
             Self::Adaptive(adaptive) => &**adaptive,
             Self::Other(other) => other,
         }
     }
 
-    fn as_timeout_mut(&mut self) -> &mut dyn Timeout {
+    fn as_timeout_mut(&mut self) -> &mut dyn TimeoutEstimator {
         match self {
             Self::Adaptive(adaptive) => &mut **adaptive,
             Self::Other(other) => other,
@@ -78,7 +79,7 @@ impl AdaptiveTimeout {
         host: Option<&Host>,
         saved: Option<&[u8]>,
     ) -> PyResult<Self> {
-        let limit = limit.map_or(Ok(LIMIT), |limit| positive("limit", limit))?;
+        let limit = limit.map_or(Ok(MAX_TIMEOUT), |limit| positive("limit", limit))?;
         let is_nws = matches!(strategy, "nws" | "nws-escalating");
         for (name, is_given, is_used) in [
             ("k", k.is_some(), is_nws),
@@ -89,11 +90,11 @@ impl AdaptiveTimeout {
             ("a saved state", saved.is_some(), strategy == "default"),
         ] {
             if is_given && !is_used {
-                return Err(PyValueError::new_err(format!("strategy '{strategy}' has no use for {name}")));
+                return Err(PyValueError::new_err(format!("strategy '{strategy}' does not take {name}")));
             }
         }
-        let start = start.map_or(Ok(START), |start| positive("start", start))?;
-        let nws = || Ok::<_, PyErr>(Nws::new(deviations(k.unwrap_or(K))?).with_start(start));
+        let start = start.map_or(Ok(INITIAL_TIMEOUT), |start| positive("start", start))?;
+        let nws = || Ok::<_, PyErr>(Nws::new(deviations(k.unwrap_or(DEVIATIONS_DEFAULT))?).with_start(start));
         let inner = match strategy {
             "default" => Estimator::Adaptive(Box::new(adaptive(budget, start, limit, host, saved)?)),
             "nws" => Estimator::Other(Box::new(nws()?)),
@@ -102,7 +103,7 @@ impl AdaptiveTimeout {
             "static" => {
                 let seconds =
                     seconds.ok_or_else(|| PyValueError::new_err("strategy 'static' needs seconds"))?;
-                Estimator::Other(Box::new(Static(positive("seconds", seconds)?)))
+                Estimator::Other(Box::new(FixedTimeout(positive("seconds", seconds)?)))
             }
             _ => {
                 return Err(PyValueError::new_err(format!(
@@ -140,7 +141,7 @@ impl AdaptiveTimeout {
         let attempt = self.attempt_of(bytes, number, tries, elapsed)?;
         let decision = self.estimator(py).as_timeout().decide(&attempt);
         let timeout = decision.timeout.min(self.limit);
-        Ok(barograph_timeout::Decision { timeout, ..decision }.into())
+        Ok(barograph_timeout::TimeoutDecision { timeout, ..decision }.into())
     }
 
     /// Records that the response came after `seconds`.
@@ -155,7 +156,7 @@ impl AdaptiveTimeout {
         elapsed: f64,
     ) -> PyResult<()> {
         let attempt = self.attempt_of(bytes, number, tries, elapsed)?;
-        self.record(py, &attempt, Ended::Answered(positive("seconds", seconds)?));
+        self.record(py, &attempt, AttemptOutcome::Completed(positive("seconds", seconds)?));
         Ok(())
     }
 
@@ -171,7 +172,7 @@ impl AdaptiveTimeout {
         elapsed: f64,
     ) -> PyResult<()> {
         let attempt = self.attempt_of(bytes, number, tries, elapsed)?;
-        self.record(py, &attempt, Ended::TimedOut(positive("seconds", seconds)?));
+        self.record(py, &attempt, AttemptOutcome::TimedOut(positive("seconds", seconds)?));
         Ok(())
     }
 
@@ -187,7 +188,7 @@ impl AdaptiveTimeout {
         elapsed: f64,
     ) -> PyResult<()> {
         let attempt = self.attempt_of(bytes, number, tries, elapsed)?;
-        self.record(py, &attempt, Ended::Superseded(positive("seconds", seconds)?));
+        self.record(py, &attempt, AttemptOutcome::Cancelled(positive("seconds", seconds)?));
         Ok(())
     }
 
@@ -203,14 +204,14 @@ impl AdaptiveTimeout {
         elapsed: f64,
     ) -> PyResult<()> {
         let attempt = self.attempt_of(bytes, number, tries, elapsed)?;
-        self.record(py, &attempt, Ended::Failed(positive("seconds", seconds)?));
+        self.record(py, &attempt, AttemptOutcome::Failed(positive("seconds", seconds)?));
         Ok(())
     }
 
     /// Records that a connection took `seconds` to open; this is not part of any attempt.
     fn connected(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let took = positive("seconds", seconds)?;
-        self.estimator(py).as_timeout_mut().connected(took);
+        self.estimator(py).as_timeout_mut().record_connect(took);
         Ok(())
     }
 
@@ -220,7 +221,7 @@ impl AdaptiveTimeout {
         let (forecast, error) = (positive("forecast", forecast)?, not_negative("error", error)?);
         match &mut *self.estimator(py) {
             Estimator::Adaptive(adaptive) => adaptive.start_from(forecast, error),
-            Estimator::Other(_) => return Err(only_default("starts from a forecast")),
+            Estimator::Other(_) => return Err(only_default("can start from a forecast")),
         }
         Ok(())
     }
@@ -229,7 +230,7 @@ impl AdaptiveTimeout {
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         match &*self.estimator(py) {
             Estimator::Adaptive(adaptive) => Ok(PyBytes::new(py, &adaptive.save())),
-            Estimator::Other(_) => Err(only_default("is saved")),
+            Estimator::Other(_) => Err(only_default("can be saved")),
         }
     }
 
@@ -250,10 +251,10 @@ impl AdaptiveTimeout {
         if tries <= number {
             return Err(PyValueError::new_err(format!("number must be below tries ({tries}), not {number}")));
         }
-        Ok(Attempt { bytes, number, tries, elapsed: not_negative("elapsed", elapsed)? })
+        Ok(Attempt { bytes, number, max_attempts: tries, elapsed: not_negative("elapsed", elapsed)? })
     }
 
-    fn record(&self, py: Python<'_>, attempt: &Attempt, ended: Ended) {
+    fn record(&self, py: Python<'_>, attempt: &Attempt, ended: AttemptOutcome) {
         self.estimator(py).as_timeout_mut().record(attempt, ended);
     }
 }
@@ -266,19 +267,19 @@ fn adaptive(
     host: Option<&Host>,
     saved: Option<&[u8]>,
 ) -> PyResult<Adaptive> {
-    let mut config = Config::default();
+    let mut config = AdaptiveConfig::default();
     if let Some(budget) = budget {
-        config.budget = budget;
+        config.retry_budget = budget;
     }
-    if !(0.0..=1.0).contains(&config.budget) {
+    if !(0.0..=1.0).contains(&config.retry_budget) {
         return Err(PyValueError::new_err(format!(
             "budget must be a share from 0 to 1, not {}",
-            config.budget
+            config.retry_budget
         )));
     }
-    config.start = start.min(limit);
-    config.limit = limit;
-    let host = host.map_or_else(barograph_timeout::Host::default, |host| host.inner.clone());
+    config.initial_timeout = start.min(limit);
+    config.max_timeout = limit;
+    let host = host.map_or_else(barograph_timeout::HostStatistics::default, |host| host.inner.clone());
     match saved {
         None => Ok(Adaptive::new(&config, &host)),
         Some(saved) => {
@@ -291,7 +292,7 @@ fn deviations(k: f64) -> PyResult<f64> {
     if k.is_finite() && 0.0 <= k {
         return Ok(k);
     }
-    Err(PyValueError::new_err(format!("k must be a finite number from 0, not {k}")))
+    Err(PyValueError::new_err(format!("k must be a finite number of at least 0, not {k}")))
 }
 
 fn at_least_one(tries: u32) -> PyResult<u32> {
@@ -305,4 +306,4 @@ fn only_default(does: &str) -> PyErr {
 const STRATEGIES: &str = "'default', 'nws', 'nws-escalating', 'rfc6298', 'static'";
 
 /// The better of the two that the paper tried (Allen, Wolski, Plank 2002, §4.3).
-const K: f64 = 2.0;
+const DEVIATIONS_DEFAULT: f64 = 2.0;

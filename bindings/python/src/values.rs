@@ -1,6 +1,6 @@
 //! Values from Python: a number, a buffer such as a NumPy array, or any iterable.
 
-use barograph_forecast::{Battery, NotFinite};
+use barograph_forecast::{Battery, InvalidValue};
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -16,36 +16,36 @@ pub(crate) fn values(given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
         let kind = given.get_type().name()?.to_string();
         return Err(PyTypeError::new_err(format!("values must be numbers, not {kind}")));
     }
-    if !is_many(given)? {
+    if !has_elements(given)? {
         let value = given.extract()?;
-        return if takes(value) {
+        return if is_accepted(value) {
             Ok(vec![value])
         } else {
-            Err(PyValueError::new_err(NotFinite(value).to_string()))
+            Err(PyValueError::new_err(InvalidValue(value).to_string()))
         };
     }
-    let values = many(given)?;
-    match values.iter().position(|&value| !takes(value)) {
+    let values = elements(given)?;
+    match values.iter().position(|&value| !is_accepted(value)) {
         None => Ok(values),
-        Some(index) => Err(PyValueError::new_err(format!("value {index}: {}", NotFinite(values[index])))),
+        Some(index) => Err(PyValueError::new_err(format!("value {index}: {}", InvalidValue(values[index])))),
     }
 }
 
 /// Whether `given` has elements. A NumPy scalar or an array without dimensions has none, although
 /// it has a buffer.
-fn is_many(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn has_elements(given: &Bound<'_, PyAny>) -> PyResult<bool> {
     match given.getattr_opt("ndim")? {
         Some(dimensions) => match dimensions.extract::<u32>()? {
             0 => Ok(false),
             1 => Ok(true),
-            more => Err(PyValueError::new_err(format!("a series has one dimension, not {more}"))),
+            more => Err(PyValueError::new_err(format!("a series must have one dimension, not {more}"))),
         },
         None => Ok(given.hasattr("__iter__")? || given.hasattr("__getitem__")?),
     }
 }
 
 /// All elements; those of common arrays without a Python object for each.
-fn many(given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
+fn elements(given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
     if let Some(values) = buffer::<f64>(given, |value| value)
         .or_else(|| buffer::<f32>(given, f64::from))
         .or_else(|| buffer::<i32>(given, f64::from))
@@ -61,7 +61,9 @@ fn many(given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
             let value = value?;
             // NumPy would drop the imaginary part, and only warn.
             if value.get_type().name()?.to_string().starts_with("complex") {
-                return Err(PyTypeError::new_err(format!("value {index} is a complex number")));
+                return Err(PyTypeError::new_err(format!(
+                    "value {index} is a complex number; expected a real number"
+                )));
             }
             value.extract().map_err(|error: PyErr| {
                 let error = error.value(value.py()).to_string();
@@ -82,6 +84,6 @@ fn buffer<T: Element>(given: &Bound<'_, PyAny>, float: impl Fn(T) -> f64) -> Opt
 }
 
 /// Whether a battery accepts `value`; NaN fails the comparison.
-fn takes(value: f64) -> bool {
+fn is_accepted(value: f64) -> bool {
     value.abs() <= Battery::VALUE_MAX
 }

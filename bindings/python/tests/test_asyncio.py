@@ -51,11 +51,11 @@ def test_a_call_that_may_not_be_repeated_is_not(link):
         run(link.cuts(0).call(service))
     assert (service.calls, service.cancelled, link.ends) == (1, 1, [("timed_out", 0)])
     assert cut.value.decision.timeout == SHORT and 0.99 * SHORT <= cut.value.seconds
-    assert (cut.value.number, cut.value.tries) == (0, 2) and "set by hand" in str(cut.value)
+    assert (cut.value.number, cut.value.tries) == (0, 2) and "fixed by the caller" in str(cut.value)
     assert isinstance(cut.value, TimeoutError)
 
 
-def test_a_caller_who_may_not_repeat_is_told_early():
+def test_a_caller_that_may_not_repeat_is_told_early():
     link = AdaptiveTimeout(limit=60)
 
     async def main():

@@ -63,7 +63,7 @@ def test_refused_is_no_timeout_even_after_one(link):
     assert link.ends == [("failed", 0)]
 
 
-def test_a_timeout_before_ours_is_somebody_elses():
+def test_a_timeout_before_ours_is_of_another_source():
     link = Watched.make("static", seconds=20.0)
 
     def impatient(_):

@@ -81,7 +81,7 @@ def test_after_a_gap_forecast_and_interval_are_others():
     # The first is NaN: nothing was issued before any value.
     as_list, as_tuple = (Forecaster().predict(values, times=of(times)) for of in (list, tuple))
     assert as_list[1:] == as_tuple[1:]
-    with pytest.raises(ValueError, match="1 times for 2 values"):
+    with pytest.raises(ValueError, match="expected 2 times, one for each value, found 1"):
         forecaster.update([1.0, 2.0], [3.0])
 
 

@@ -89,7 +89,7 @@ def test_without_a_forecast_the_link_stays_cold(station, target):
     assert link.timeout() == 45.0
 
 
-def test_a_forecast_whose_error_is_not_known_is_not_used(station):
+def test_a_forecast_without_a_known_error_is_not_used(station):
     station.mean = FORECAST | {"mse": None}
     link = AdaptiveTimeout()
     assert not start_from_station(link, station.url, "here", "there")
@@ -101,11 +101,11 @@ def test_a_forecast_whose_error_is_not_known_is_not_used(station):
     [
         ((500, {"error": "the archive is gone"}), "500: the archive is gone"),
         ((502, b"<html>"), "502: <html>"),
-        ((200, b"what?"), "no JSON"),
-        ((200, b"[]"), "no JSON object"),
+        ((200, b"what?"), "not JSON"),
+        ((200, b"[]"), "not a JSON object"),
         ((200, b" " * 2_000_000), "longer than"),
-        ((200, {"forecasts": 7}), "no forecast"),
-        ((200, {"forecasts": [{"unit": "s", "mean": {"mse": "x", "value": []}}]}), "no forecast"),
+        ((200, {"forecasts": 7}), "not a forecast"),
+        ((200, {"forecasts": [{"unit": "s", "mean": {"mse": "x", "value": []}}]}), "not a forecast"),
         ((200, {"forecasts": [{"unit": "s", "mean": FORECAST | {"value": -1}}]}), "-1"),
         ((200, {"forecasts": [{"unit": "s", "mean": FORECAST | {"value": math.nan}}]}), "nan"),
         ((200, {"forecasts": [{"unit": "bit/s", "mean": FORECAST}]}), "bit/s, not in seconds"),
@@ -123,11 +123,11 @@ def test_answers_that_are_none(station, instead, says):
             feed_station(station.url, "there", 0.1, token="secret")
 
 
-def test_nobody_there(station):
+def test_no_station_there(station):
     with pytest.raises(StationError, match="no answer from the station"):
         start_from_station(AdaptiveTimeout(), "http://127.0.0.1:1", "here", "there")
     for url in ("file:///etc/passwd", "127.0.0.1:10132", "http://"):
-        with pytest.raises(ValueError, match="a station is at"):
+        with pytest.raises(ValueError, match="expected the URL of a station"):
             start_from_station(AdaptiveTimeout(), url, "here", "there")
 
 

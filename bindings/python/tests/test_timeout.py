@@ -12,7 +12,7 @@ def test_it_starts_generously_and_learns():
     link = AdaptiveTimeout()
     first = link.decide()
     assert (first.timeout, first.forecast, first.error, first.help) == (45.0, None, None, 0.5)
-    assert first.reason == "nothing known yet" and "timeout=45" in repr(first)
+    assert first.reason == "no response recorded yet" and "timeout=45" in repr(first)
     for _ in range(100):
         link.answered(0.02)
     then = link.decide()
@@ -74,11 +74,11 @@ def test_a_time_that_is_none_is_refused_and_changes_nothing(end, bad):
         (lambda: AdaptiveTimeout("guess"), "strategy must be one of .* not 'guess'"),
         (lambda: AdaptiveTimeout("static"), "needs seconds"),
         (lambda: AdaptiveTimeout("static", seconds=0), "seconds must be .* not 0"),
-        (lambda: AdaptiveTimeout(seconds=1), "'default' has no use for seconds"),
-        (lambda: AdaptiveTimeout(k=1), "'default' has no use for k"),
+        (lambda: AdaptiveTimeout(seconds=1), "'default' does not take seconds"),
+        (lambda: AdaptiveTimeout(k=1), "'default' does not take k"),
         (lambda: AdaptiveTimeout("nws", k=-1), "k must be .* not -1"),
         (lambda: AdaptiveTimeout("nws", k=math.nan), "k must be .* not NaN"),
-        (lambda: AdaptiveTimeout("rfc6298", host=Host()), "no use for host"),
+        (lambda: AdaptiveTimeout("rfc6298", host=Host()), "does not take host"),
         (lambda: AdaptiveTimeout(budget=1.5), "budget must be .* not 1.5"),
         (lambda: AdaptiveTimeout(budget=math.nan), "budget must be .* not NaN"),
         (lambda: AdaptiveTimeout(tries=0), "tries must be at least 1, not 0"),

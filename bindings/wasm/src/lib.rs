@@ -3,7 +3,7 @@
 //! A page refers to each battery by a number. [`battery_new`] creates one, [`battery_update`]
 //! learns a value, and [`battery_forecast`] writes the forecasts to one block of `f64` at
 //! [`numbers`]. The block is valid until the next call, so a caller copies it at once.
-//! `web/src/weather/forecaster.js` is the caller.
+//! `web/src/measure/forecaster.js` is the caller.
 //!
 //! The module draws and stores nothing, and reads no clock.
 // Exported names are unsafe to the compiler, because two equal ones would collide; nothing else
@@ -12,7 +12,7 @@
 
 use std::cell::RefCell;
 
-use barograph_forecast::{Battery, Config, Forecast, LEVELS, Objective, Preset, Rule};
+use barograph_forecast::{Battery, BatteryConfig, Forecast, LEVEL_RANGE, Objective, Preset, Rule};
 
 thread_local! {
     static STATE: RefCell<State> = RefCell::default();
@@ -32,8 +32,8 @@ struct State {
 #[unsafe(no_mangle)]
 pub extern "C" fn battery_new(kind: u32) -> u32 {
     let config = match kind {
-        1 => Config { preset: Preset::Nws, rule: Rule::TwoLevel, ..Config::default() },
-        _ => Config::default(),
+        1 => BatteryConfig { preset: Preset::Nws, rule: Rule::TwoLevel, ..BatteryConfig::default() },
+        _ => BatteryConfig::default(),
     };
     STATE.with_borrow_mut(|state| {
         let free = state.batteries.iter().position(Option::is_none);
@@ -53,8 +53,8 @@ pub extern "C" fn battery_new(kind: u32) -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn battery_free(battery: u32) {
     STATE.with_borrow_mut(|state| {
-        if let Some(place) = state.place(battery) {
-            *place = None;
+        if let Some(slot) = state.slot(battery) {
+            *slot = None;
         }
     });
 }
@@ -65,7 +65,7 @@ pub extern "C" fn battery_free(battery: u32) {
 #[unsafe(no_mangle)]
 pub extern "C" fn battery_update(battery: u32, value: f64, time_s: f64) -> u32 {
     STATE.with_borrow_mut(|state| {
-        let battery = state.place(battery).and_then(Option::as_mut);
+        let battery = state.slot(battery).and_then(Option::as_mut);
         battery.is_some_and(|battery| battery.update_at(value, time_s).is_ok()).into()
     })
 }
@@ -81,20 +81,20 @@ pub extern "C" fn battery_update(battery: u32, value: f64, time_s: f64) -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn battery_forecast(battery: u32, level: f64, time_s: f64) -> u32 {
     STATE.with_borrow_mut(|state| {
-        let Some(battery) = state.place(battery).and_then(|place| place.as_ref()) else { return 0 };
+        let Some(battery) = state.slot(battery).and_then(|slot| slot.as_ref()) else { return 0 };
         let (Some(mean), Some(median)) = (
             battery.forecast_at(Objective::Squared, time_s),
             battery.forecast_at(Objective::Absolute, time_s),
         ) else {
             return 0;
         };
-        let interval = if LEVELS.contains(&level) { battery.interval_at(level, time_s) } else { None };
+        let interval = if LEVEL_RANGE.contains(&level) { battery.interval_at(level, time_s) } else { None };
         let (lower, upper) = interval.map_or((f64::NAN, f64::NAN), |ends| (ends.lower, ends.upper));
         let mut numbers = [f64::NAN; NUMBERS];
         // Exact below 2^53.
         numbers[0] = median.count as f64;
-        numbers[1..6].copy_from_slice(&five(&mean));
-        numbers[6..11].copy_from_slice(&five(&median));
+        numbers[1..6].copy_from_slice(&value_and_errors(&mean));
+        numbers[6..11].copy_from_slice(&value_and_errors(&median));
         numbers[11..13].copy_from_slice(&[lower, upper]);
         numbers[13..].copy_from_slice(&[&mean, &median].map(|forecast| forecast.weight.unwrap_or(f64::NAN)));
         *state.numbers = numbers;
@@ -129,7 +129,7 @@ pub const BATTERIES_MAX: usize = 1024;
 const NUMBERS: usize = 15;
 
 impl State {
-    fn place(&mut self, battery: u32) -> Option<&mut Option<Battery>> {
+    fn slot(&mut self, battery: u32) -> Option<&mut Option<Battery>> {
         self.batteries.get_mut((battery as usize).checked_sub(1)?)
     }
 
@@ -138,7 +138,7 @@ impl State {
     }
 }
 
-fn five(forecast: &Forecast) -> [f64; 5] {
+fn value_and_errors(forecast: &Forecast) -> [f64; 5] {
     let Forecast { value, mse, mae, recent_mse, recent_mae, .. } = *forecast;
     if forecast.is_scored() {
         [value, mse, mae, recent_mse, recent_mae]
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn gives_what_the_battery_gives() {
         let number = battery_new(0);
-        let mut battery = Battery::new(&Config::default());
+        let mut battery = Battery::new(&BatteryConfig::default());
         assert_eq!(battery_forecast(number, 0.9, f64::NAN), 0, "no value yet");
         for value in [3.0, 4.0, 3.5, 9.0, 3.25, 4.5, 3.0, 3.5, 4.0, 5.0, 4.25] {
             assert_eq!(battery_update(number, value, f64::NAN), 1);
@@ -169,8 +169,8 @@ mod tests {
         let median = battery.forecast(Objective::Absolute).expect("values were seen");
         let interval = battery.interval(0.9).expect("forecasts were scored");
         assert_eq!(read(0), 11.0);
-        assert_eq!((1..6).map(read).collect::<Vec<_>>(), five(&mean));
-        assert_eq!((6..11).map(read).collect::<Vec<_>>(), five(&median));
+        assert_eq!((1..6).map(read).collect::<Vec<_>>(), value_and_errors(&mean));
+        assert_eq!((6..11).map(read).collect::<Vec<_>>(), value_and_errors(&median));
         assert_eq!((read(11), read(12)), (interval.lower, interval.upper));
         assert_eq!((Some(read(13)), Some(read(14))), (mean.weight, median.weight));
         assert_eq!(STATE.with_borrow(|state| state.name(1)), median.method.0);

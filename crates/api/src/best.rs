@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Word;
+use crate::Keyword;
 
 /// Hosts, ordered by the expected time of a transfer from one host.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Best {
+pub struct HostRanking {
     /// Name of the host that sends.
     pub from: String,
     /// Size of the transfer, in bytes.
@@ -21,7 +21,7 @@ pub struct Best {
     /// there is a `best`.
     pub too_close_to_call: Vec<String>,
     /// Hosts with a forecast, the fastest first.
-    pub hosts: Vec<BestHost>,
+    pub hosts: Vec<HostForecast>,
     /// Hosts without a forecast, with the reason.
     pub unknown: Vec<UnknownHost>,
 }
@@ -29,7 +29,7 @@ pub struct Best {
 /// One host, with the forecast of its transfer time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct BestHost {
+pub struct HostForecast {
     /// Name of the host.
     pub host: String,
     /// Forecast of the transfer time, in seconds.
@@ -42,19 +42,19 @@ pub struct BestHost {
     /// first.
     pub is_close: bool,
     /// `measured`, or `composed` if its round-trip time or goodput is composed.
-    pub basis: Word,
+    pub basis: Keyword,
     /// Round-trip time, in seconds.
-    pub rtt: BestPart,
+    pub rtt: QuantityForecast,
     /// Goodput, in bit/s; `None` = not known.
-    pub goodput: Option<BestPart>,
+    pub goodput: Option<QuantityForecast>,
     /// Share of datagrams lost, 0 to 1; `None` = not known.
-    pub loss: Option<BestPart>,
+    pub loss: Option<QuantityForecast>,
 }
 
-/// A forecast of one quantity, from which the transfer time of a [`BestHost`] is computed.
+/// A forecast of one quantity, from which the transfer time of a [`HostForecast`] is computed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct BestPart {
+pub struct QuantityForecast {
     /// Forecast, in the unit of the quantity.
     pub forecast: f64,
     /// Lower end of its interval, in the unit of the quantity.
@@ -62,7 +62,7 @@ pub struct BestPart {
     /// Upper end of its interval, in the unit of the quantity.
     pub upper: f64,
     /// Source of the forecast: `measured` or `composed`.
-    pub basis: Word,
+    pub basis: Keyword,
     /// Age of the newest measurement, in seconds; `None` if its time label is ahead of now, or if
     /// the forecast is composed.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -23,9 +23,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::{Instant, timeout_at};
 
-pub use blocking::{BlockingClient, Followed};
+pub use blocking::{BlockingClient, FollowEnd};
 pub use http::{Method, StatusCode};
-pub use tls::{Tls, Trust};
+pub use tls::{RootCertificates, TrustStore};
 
 /// Sends requests to one server.
 pub struct Client {
@@ -45,7 +45,7 @@ pub struct ClientConfig {
     /// API token that each request carries; `None` = none.
     pub token: Option<String>,
     /// Certificates that are trusted.
-    pub tls: Tls,
+    pub tls: TrustStore,
     /// Number of idle connections that are kept for 10 s; 0 = a connection for each request.
     pub idle_connections: usize,
     /// Longest time to open a connection. Default 5 s.
@@ -57,7 +57,7 @@ pub struct ClientConfig {
 
 /// A request to the server of a [`Client`].
 #[derive(Clone, Debug, Default)]
-pub struct Ask<'a> {
+pub struct ApiRequest<'a> {
     /// HTTP method, by default `GET`.
     pub method: Method,
     /// Path with its query.
@@ -72,7 +72,7 @@ pub struct Ask<'a> {
 
 /// A response; its head has arrived, and its body can be read.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ApiResponse {
     /// HTTP status code of the response.
     pub status: StatusCode,
     /// All headers of the response.
@@ -82,25 +82,25 @@ pub struct Answer {
 
 /// Why a request has no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum ClientError {
     /// No connection was opened: nothing was sent.
-    Unreached(Cause),
+    NotSent(ErrorChain),
     /// The connection failed after the request was sent, so the server may have received it.
-    Lost(Cause),
+    Interrupted(ErrorChain),
     /// The deadline passed; the server may have received the request.
-    Late,
+    TimedOut,
 }
 
 /// The error, as text for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cause {
+pub struct ErrorChain {
     /// Each error, followed by its cause, separated by `: `.
     pub chain: String,
     /// The last cause of the chain.
     pub root: String,
 }
 
-impl Cause {
+impl ErrorChain {
     fn of(error: &dyn StdError) -> Self {
         let (mut chain, mut root) = (error.to_string(), error.to_string());
         let mut cause = error.source();
@@ -113,18 +113,18 @@ impl Cause {
     }
 
     /// Whether the server answered the TLS handshake with data that is not TLS.
-    pub fn is_plain(&self) -> bool {
+    pub fn is_plaintext_response(&self) -> bool {
         self.root.ends_with(NO_TLS)
     }
 }
 
-impl From<&str> for Cause {
+impl From<&str> for ErrorChain {
     fn from(sentence: &str) -> Self {
         Self { chain: sentence.into(), root: sentence.into() }
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for ErrorChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.chain)
     }
@@ -132,7 +132,7 @@ impl fmt::Display for Cause {
 
 impl ClientConfig {
     /// The configuration without a token, and with a connection for each request.
-    pub fn new(url: impl Into<String>, tls: Tls) -> Self {
+    pub fn new(url: impl Into<String>, tls: TrustStore) -> Self {
         Self {
             url: url.into(),
             token: None,
@@ -152,7 +152,9 @@ impl Client {
     pub fn new(config: ClientConfig) -> Result<Self, String> {
         let (scheme, authority, prefix) = base(&config.url)?;
         if scheme == Scheme::HTTPS && config.tls.is_empty {
-            return Err("none of the system's certificates can be used, so no https server is trusted".into());
+            return Err("the system has no usable certificates, so no https server is trusted; install ca-certificates, or \
+                        name a certificate file"
+                .into());
         }
         let authorization = config.token.as_deref().map(bearer).transpose()?;
         let mut tcp = HttpConnector::new();
@@ -182,48 +184,49 @@ impl Client {
     /// Sends a request once, and waits for the head of the response.
     ///
     /// # Errors
-    /// [`Trouble`] if the request fails; the call returns at `until` at the latest.
-    pub async fn ask(&self, ask: &Ask<'_>, until: Instant) -> Result<Answer, Trouble> {
-        let request = self.request(ask).map_err(|error| Trouble::Unreached(Cause::of(&error)))?;
+    /// [`ClientError`] if the request fails; the call returns at `until` at the latest.
+    pub async fn send(&self, request: &ApiRequest<'_>, until: Instant) -> Result<ApiResponse, ClientError> {
+        let request =
+            self.http_request(request).map_err(|error| ClientError::NotSent(ErrorChain::of(&error)))?;
         match timeout_at(until, self.http.request(request)).await {
             Ok(Ok(response)) => {
                 let (head, body) = response.into_parts();
-                Ok(Answer { status: head.status, headers: head.headers, body })
+                Ok(ApiResponse { status: head.status, headers: head.headers, body })
             }
-            Ok(Err(error)) if error.is_connect() => Err(Trouble::Unreached(Cause::of(&error))),
-            Ok(Err(error)) => Err(Trouble::Lost(Cause::of(&error))),
-            Err(_) => Err(Trouble::Late),
+            Ok(Err(error)) if error.is_connect() => Err(ClientError::NotSent(ErrorChain::of(&error))),
+            Ok(Err(error)) => Err(ClientError::Interrupted(ErrorChain::of(&error))),
+            Err(_) => Err(ClientError::TimedOut),
         }
     }
 
-    fn request(&self, ask: &Ask<'_>) -> http::Result<Request<Full<Bytes>>> {
+    fn http_request(&self, request: &ApiRequest<'_>) -> http::Result<Request<Full<Bytes>>> {
         let uri = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone());
-        let uri = uri.path_and_query(format!("{}{}", self.prefix, ask.path)).build()?;
-        let mut request = Request::builder().method(ask.method.clone()).uri(uri);
+        let uri = uri.path_and_query(format!("{}{}", self.prefix, request.path)).build()?;
+        let mut built = Request::builder().method(request.method.clone()).uri(uri);
         if let Some(authorization) = &self.authorization {
-            request = request.header(AUTHORIZATION, authorization.clone());
+            built = built.header(AUTHORIZATION, authorization.clone());
         }
-        for (name, value) in ask.headers {
-            request = request.header(*name, *value);
+        for (name, value) in request.headers {
+            built = built.header(*name, *value);
         }
-        if !ask.content_type.is_empty() {
-            request = request.header(CONTENT_TYPE, ask.content_type);
+        if !request.content_type.is_empty() {
+            built = built.header(CONTENT_TYPE, request.content_type);
         }
-        request.body(Full::new(ask.body.clone()))
+        built.body(Full::new(request.body.clone()))
     }
 }
 
-impl Answer {
+impl ApiResponse {
     /// The next bytes of the body; `None` = the body has ended.
     ///
     /// # Errors
-    /// [`Trouble::Lost`] if the body is cut short, [`Trouble::Late`] at `until`.
-    pub async fn next(&mut self, until: Instant) -> Result<Option<Bytes>, Trouble> {
+    /// [`ClientError::Interrupted`] if the body is cut short, [`ClientError::TimedOut`] at `until`.
+    pub async fn next_chunk(&mut self, until: Instant) -> Result<Option<Bytes>, ClientError> {
         loop {
-            let frame = timeout_at(until, self.body.frame()).await.map_err(|_| Trouble::Late)?;
+            let frame = timeout_at(until, self.body.frame()).await.map_err(|_| ClientError::TimedOut)?;
             match frame {
                 None => return Ok(None),
-                Some(Err(error)) => return Err(Trouble::Lost(Cause::of(&error))),
+                Some(Err(error)) => return Err(ClientError::Interrupted(ErrorChain::of(&error))),
                 // Trailers are ignored.
                 Some(Ok(frame)) => {
                     if let Ok(bytes) = frame.into_data() {
@@ -237,13 +240,16 @@ impl Answer {
     /// The whole body, `bytes_max` bytes at most.
     ///
     /// # Errors
-    /// The errors of [`next`](Self::next), and [`Trouble::Lost`] if the body has more than
+    /// The errors of [`next_chunk`](Self::next_chunk), and [`ClientError::Interrupted`] if the body
+    /// has more than
     /// `bytes_max` bytes.
-    pub async fn whole(mut self, bytes_max: usize, until: Instant) -> Result<Vec<u8>, Trouble> {
+    pub async fn body(mut self, bytes_max: usize, until: Instant) -> Result<Vec<u8>, ClientError> {
         let mut text = Vec::new();
-        while let Some(bytes) = self.next(until).await? {
+        while let Some(bytes) = self.next_chunk(until).await? {
             if bytes_max < text.len() + bytes.len() {
-                return Err(Trouble::Lost("the answer is too long".into()));
+                return Err(ClientError::Interrupted(
+                    "the response is longer than the client accepts".into(),
+                ));
             }
             text.extend_from_slice(&bytes);
         }
@@ -257,18 +263,19 @@ fn base(url: &str) -> Result<(Scheme, Authority, String), String> {
     let parts = uri.into_parts();
     let scheme = parts.scheme.filter(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
     let scheme = scheme.ok_or_else(|| invalid("expected http:// or https://"))?;
-    let authority = parts.authority.ok_or_else(|| invalid("there is no host"))?;
+    let authority = parts.authority.ok_or_else(|| invalid("expected a host after http:// or https://"))?;
     if authority.host().is_empty() || authority.as_str().contains('@') {
-        return Err(invalid("expected a host, and no user"));
+        return Err(invalid("expected a host without a user name"));
     }
     let path = parts.path_and_query.filter(|path| path.query().is_none());
-    let path = path.ok_or_else(|| invalid("expected no query"))?;
+    let path = path.ok_or_else(|| invalid("expected a URL without a query"))?;
     Ok((scheme, authority, path.path().trim_end_matches('/').to_string()))
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, String> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
-        .map_err(|_| "the token has characters that no token has".to_string())?;
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| {
+        "the token has characters that an HTTP header cannot carry; copy it again".to_string()
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -23,7 +23,7 @@ pub struct EngineRenewed {
 
 /// The response to the end of a registration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct EngineLeft {}
+pub struct EngineUnregistered {}
 
 /// The response to an append.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

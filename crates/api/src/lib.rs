@@ -8,13 +8,14 @@
 //! Three types matter:
 //!
 //! - [`Forecasts`]: what a station expects of the next value of a series.
-//! - [`Best`]: hosts, ranked by the expected time of a transfer.
+//! - [`HostRanking`]: hosts, ranked by the expected time of a transfer.
 //! - [`Measurements`]: values that an application sends to a station.
 //!
 //! ```
-//! use barograph_api::Best;
+//! use barograph_api::HostRanking;
 //!
-//! let best: Best = serde_json::from_str(r#"{"from": "north", "bytes": 1000, "best": "south"}"#)?;
+//! let answer = r#"{"from": "north", "bytes": 1000, "best": "south"}"#;
+//! let best: HostRanking = serde_json::from_str(answer)?;
 //! assert_eq!(best.best.as_deref(), Some("south"));
 //! assert!(best.hosts.is_empty());
 //! # Ok::<(), serde_json::Error>(())
@@ -30,11 +31,11 @@
 #![allow(missing_docs)]
 
 mod best;
-mod bulk;
+mod bulk_test;
 #[cfg(feature = "client")]
 pub mod client;
 mod engine;
-mod measured;
+mod measurement;
 mod members;
 mod mesh;
 mod sites;
@@ -46,33 +47,37 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-pub use best::{Best, BestHost, BestPart, Estimate, UnknownHost};
-pub use bulk::{NewTest, Test, TestBudget, TestCost, TestList, TestRefused, TestSpent, TestState};
-pub use engine::{
-    EngineAppended, EngineLeft, EngineNextSeq, EngineRegistered, EngineRenewed, EngineWatermark,
+pub use best::{Estimate, HostForecast, HostRanking, QuantityForecast, UnknownHost};
+pub use bulk_test::{
+    BulkTest, BulkTestBudget, BulkTestCost, BulkTestList, BulkTestRefused, BulkTestSpent, BulkTestState,
+    NewBulkTest,
 };
-pub use measured::{
-    Event, Forecast, ForecastList, Forecasts, History, Lag, Latency, LatencyList, Latest, Measurements,
-    NewRecord, Point, Recent, Record, Series, SeriesList, Stored,
+pub use engine::{
+    EngineAppended, EngineNextSeq, EngineRegistered, EngineRenewed, EngineUnregistered, EngineWatermark,
+};
+pub use measurement::{
+    Forecast, ForecastList, Forecasts, HistoryPage, Latency, LatencyList, LatestPage, Measurements,
+    MissedEvents, NewRecord, RecentPoints, Record, SeriesList, SeriesPoint, SeriesSummary, StoredCount,
+    StreamEvent,
 };
 pub use members::{Invitation, Member, MemberList, NewInvitation};
 pub use mesh::{Directory, DroppedAddress, Mesh, Peer, PeerChange, PeerCounts, PeerEvent, PeerList, Spool};
-pub use sites::{Acceptance, NextHost, PendingPosition, Position, Site, SiteOrigin, Sites};
+pub use sites::{AcceptPosition, CurrentPosition, NextHost, PendingPosition, ProposedPosition, Site, Sites};
 pub use station::{Echo, Health, LimitUsage, Station};
 pub use targets::{NewTarget, Target, TargetList};
 pub use transfers::{
-    LostPackets, NewTransfer, NewTransferLine, Transfer, TransferLine, TransferList, TransferState,
+    LostPackets, NewReceiver, NewTransfer, Transfer, TransferList, TransferState, WaitingTransfer,
 };
 
 /// The OpenAPI document that a station serves at `/v1/openapi.json`.
 pub const OPENAPI: &str = include_str!("../openapi.json");
 
 /// A word of a fixed vocabulary; a newer station may use further words.
-pub type Word = Cow<'static, str>;
+pub type Keyword = Cow<'static, str>;
 
 /// The response to a rejected request.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct ErrorAnswer<'a> {
+pub struct ErrorBody<'a> {
     /// What is wrong, as a sentence.
     pub error: Cow<'a, str>,
 }
@@ -80,7 +85,7 @@ pub struct ErrorAnswer<'a> {
 /// The response to a removal.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Removed {
+pub struct RemovedName {
     /// Name of the target or member, as the station spells it.
     pub removed: String,
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Word;
+use crate::Keyword;
 
 /// State of a station's membership in its mesh.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -11,9 +11,9 @@ pub struct Mesh {
     /// Name of this station.
     pub host: String,
     /// Role of the station: `host` (serves the mesh), `member` or `archive`.
-    pub role: Word,
+    pub role: Keyword,
     /// Engine of the mesh: `local`, `remote` or `nats`.
-    pub engine: Word,
+    pub engine: Keyword,
     /// URL of the station through which this station joined the mesh; `None` = it joined no other
     /// station.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,7 +108,7 @@ pub struct Peer {
     /// Name of the peer.
     pub host: String,
     /// State of the peer: `up`, `lost` or `ignored`.
-    pub state: Word,
+    pub state: Keyword,
     /// Why it is ignored, or what is wrong although it is up, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -126,7 +126,7 @@ pub struct Peer {
     /// Names of its groups.
     pub groups: Vec<String>,
     /// What it offers: `responder`, `bulk`, `archive`, `iperf3`.
-    pub capabilities: Vec<Word>,
+    pub capabilities: Vec<Keyword>,
     /// Time that the peer may be silent before this station calls it lost, in seconds.
     pub lease_s: f64,
 }
@@ -138,7 +138,7 @@ pub struct DroppedAddress {
     /// IP address and port.
     pub address: String,
     /// Why it cannot be used.
-    pub reason: Word,
+    pub reason: Keyword,
 }
 
 /// One change of a peer.

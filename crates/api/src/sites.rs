@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Estimate, Word};
+use crate::{Estimate, Keyword};
 
 /// Sites according to the forecasts, and this station's own site and role in it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -12,17 +12,18 @@ pub struct Sites {
     pub host: String,
     /// How the station gets its site: `propose` (an operator accepts a proposal) or `auto` (the
     /// station accepts it).
-    pub mode: Word,
+    pub mode: Keyword,
     /// Time for which a proposal must stay the same before `auto` accepts it, in seconds.
     pub hold_s: f64,
     /// Present position of the station, and where it was set.
-    pub now: SiteOrigin,
+    pub now: CurrentPosition,
     /// Position that can be accepted; `None` = there is no proposal.
-    pub proposed: Option<Position>,
+    pub proposed: Option<ProposedPosition>,
     /// Position that the station will take soon; `None` = there is none.
     pub pending: Option<PendingPosition>,
     /// Origin of the forecasts: `all` stations, or the station's `own`.
-    pub sees: Word,
+    #[serde(rename = "sees")]
+    pub forecast_origin: Keyword,
     /// Level of the intervals, 0 to 1.
     pub level: f64,
     /// Sites, each with its hosts and the reason why they form a site.
@@ -36,7 +37,7 @@ pub struct Sites {
 /// The site of a station, and whether it represents the site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Position {
+pub struct ProposedPosition {
     /// Name of the site.
     pub site: String,
     /// Whether the station represents the site to other sites.
@@ -46,13 +47,13 @@ pub struct Position {
 /// The position of a station, and where it was set.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SiteOrigin {
+pub struct CurrentPosition {
     /// Name of the site.
     pub site: String,
     /// Whether the station represents the site to other sites.
     pub represents: bool,
     /// Where it was set: `configured`, `accepted`, `auto` or `default`.
-    pub from: Word,
+    pub from: Keyword,
 }
 
 /// A site and role that the station will accept after a wait.
@@ -104,7 +105,7 @@ pub struct NextHost {
 /// A request to take the proposed position.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Acceptance {
+pub struct AcceptPosition {
     /// Name of the site to accept, so that no other proposal is accepted; `None` = any proposed
     /// site.
     #[serde(skip_serializing_if = "Option::is_none")]

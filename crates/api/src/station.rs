@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Word;
+use crate::Keyword;
 
 /// A station, and what it serves to this caller.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -11,7 +11,7 @@ pub struct Station {
     /// Name of the station.
     pub host: String,
     /// Version of Barograph that it runs.
-    pub version: Word,
+    pub version: Keyword,
     /// Time since the start, in seconds.
     pub uptime_s: f64,
     /// Time of the start, in seconds since 1970-01-01 UTC.
@@ -35,7 +35,7 @@ pub struct Station {
 #[serde(default)]
 pub struct Echo {
     /// Path of the WebSocket, relative to the station's address.
-    pub path: Word,
+    pub path: Keyword,
     /// Largest size of one transfer, in bytes.
     pub transfer_bytes_max: u64,
     /// Whether the station stores what pages report.
@@ -47,7 +47,7 @@ pub struct Echo {
 #[serde(default)]
 pub struct Health {
     /// `ok` or `degraded` (with HTTP status 503).
-    pub status: Word,
+    pub status: Keyword,
     /// Why it is degraded, one sentence each.
     pub reasons: Vec<String>,
     /// Trouble of other stations, or work refused to callers, one sentence each; it does not
@@ -79,9 +79,9 @@ pub struct Health {
 #[serde(default)]
 pub struct LimitUsage {
     /// Name of the limit, such as `connections`.
-    pub limit: Word,
+    pub limit: Keyword,
     /// Setting that changes it, such as `limits.connections_max`; `None` = it is fixed.
-    pub setting: Option<Word>,
+    pub setting: Option<Keyword>,
     /// Value of the limit; `None` = no single number states it.
     pub max: Option<u64>,
     /// How much of it is used now; `None` = no single number states it.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Word;
+use crate::Keyword;
 
 /// All targets of a station.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct Target {
     /// Time between measurements, in seconds.
     pub period_s: f64,
     /// Source of the target: `default`, `config`, `added` or `mesh`.
-    pub from: Word,
+    pub from: Keyword,
 }
 
 /// A request to measure a target.

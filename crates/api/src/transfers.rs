@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Word;
+use crate::Keyword;
 
 /// The newest transfers of a station.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct Transfer {
     /// ID of the transfer in requests.
     pub id: String,
     /// Role of this station: `sender` or `receiver`.
-    pub role: Word,
+    pub role: Keyword,
     /// Progress or result of the transfer.
     pub state: TransferState,
     /// When it was requested, in seconds since 1970-01-01 UTC.
@@ -33,9 +33,11 @@ pub struct Transfer {
     /// Size of all files, in bytes; `None` = not known yet.
     pub bytes: Option<u64>,
     /// Bytes that the receiver had from an earlier attempt; `None` = not known yet.
-    pub held_bytes: Option<u64>,
+    #[serde(rename = "held_bytes")]
+    pub resumed_bytes: Option<u64>,
     /// Bytes that the receiver has now.
-    pub there_bytes: u64,
+    #[serde(rename = "there_bytes")]
+    pub received_bytes: u64,
     /// Time from the first datagram to the last acknowledgement, in seconds.
     pub duration_s: Option<f64>,
     /// Bits of files that arrived in this attempt, divided by `duration_s`; bit/s.
@@ -111,7 +113,7 @@ impl TransferState {
 /// A request to wait for one sender.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NewTransferLine {
+pub struct NewReceiver {
     /// Absolute path of the station's directory for the files.
     pub directory: PathBuf,
     /// Name or address by which the sender reaches the station; `None` = the first address at which
@@ -123,9 +125,10 @@ pub struct NewTransferLine {
 /// A transfer that waits, and the receiver address for its sender.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct TransferLine {
+pub struct WaitingTransfer {
     /// Receiver address, `brg://…`; it is valid for one sender.
-    pub line: String,
+    #[serde(rename = "line")]
+    pub receiver_address: String,
     /// The transfer that waits.
     pub transfer: Transfer,
 }
@@ -137,5 +140,6 @@ pub struct NewTransfer {
     /// Absolute paths of the station's files and directories.
     pub paths: Vec<PathBuf>,
     /// Receiver address, `brg://…`, that the receiver gave.
-    pub line: String,
+    #[serde(rename = "line")]
+    pub receiver_address: String,
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use barograph_api::*;
-use barograph_engine::{Capabilities, Cursor, Entry, Error, Record as EngineRecord, wire};
+use barograph_engine::{Capabilities, Cursor, EngineError, Entry, Record as EngineRecord, wire};
 use barograph_forecast::{Failure, Name, Outcome, Quantity};
 use serde::de::value::Error as Stop;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
@@ -73,32 +73,32 @@ fn shapes() -> BTreeMap<String, Object> {
         version: String::new(),
         groups: Vec::new(),
     };
-    let point = of::<Point>();
-    let mut point_event = written(&[serde_json::to_string(&Event::default()).unwrap()]);
+    let point = of::<SeriesPoint>();
+    let mut point_event = written(&[serde_json::to_string(&StreamEvent::default()).unwrap()]);
     point_event.properties = &point_event.properties - &point.properties;
     [
-        ("Error", of::<ErrorAnswer>()),
+        ("Error", of::<ErrorBody>()),
         ("Station", of::<Station>()),
         ("Station/properties/echo", of::<Echo>()),
-        ("Series", of::<Series>()),
+        ("Series", of::<SeriesSummary>()),
         ("Record", of::<Record>()),
         ("Point", point),
         ("Event/allOf/1", point_event),
-        ("Lag", of::<Lag>()),
+        ("Lag", of::<MissedEvents>()),
         ("Forecast", of::<Forecast>()),
         ("Forecasts", of::<Forecasts>()),
         ("SeriesList", of::<SeriesList>()),
-        ("Latest", of::<Latest>()),
-        ("History", of::<History>()),
-        ("Recent", of::<Recent>()),
+        ("Latest", of::<LatestPage>()),
+        ("History", of::<HistoryPage>()),
+        ("Recent", of::<RecentPoints>()),
         ("ForecastList", of::<ForecastList>()),
-        ("BestPart", of::<BestPart>()),
-        ("BestHost", of::<BestHost>()),
-        ("Best", of::<Best>()),
+        ("BestPart", of::<QuantityForecast>()),
+        ("BestHost", of::<HostForecast>()),
+        ("Best", of::<HostRanking>()),
         ("Best/properties/unknown/items", of::<UnknownHost>()),
         ("Measurements", of::<Measurements>()),
         ("Measurements/properties/records/items", of::<NewRecord>()),
-        ("Stored", of::<Stored>()),
+        ("Stored", of::<StoredCount>()),
         ("Target", of::<Target>()),
         ("TargetList", of::<TargetList>()),
         ("NewTarget", of::<NewTarget>()),
@@ -110,7 +110,7 @@ fn shapes() -> BTreeMap<String, Object> {
         ("Peer/properties/dropped/items", of::<DroppedAddress>()),
         ("PeerList", of::<PeerList>()),
         ("PeerEvent", written(&[serde_json::to_string(&event).unwrap()])),
-        ("Removed", of::<Removed>()),
+        ("Removed", of::<RemovedName>()),
         ("Health", of::<Health>()),
         ("Health/properties/limits/items", of::<LimitUsage>()),
         ("NewInvitation", of::<NewInvitation>()),
@@ -122,26 +122,26 @@ fn shapes() -> BTreeMap<String, Object> {
         ("EngineAppended", of::<EngineAppended>()),
         ("EngineWatermark", of::<EngineWatermark>()),
         ("EngineNextSeq", of::<EngineNextSeq>()),
-        ("TestCost", of::<TestCost>()),
-        ("NewTest", of::<NewTest>()),
-        ("TestRefused", of::<TestRefused>()),
-        ("Test", of::<Test>()),
+        ("TestCost", of::<BulkTestCost>()),
+        ("NewTest", of::<NewBulkTest>()),
+        ("TestRefused", of::<BulkTestRefused>()),
+        ("Test", of::<BulkTest>()),
         ("LatencyList", of::<LatencyList>()),
         ("Latency", of::<Latency>()),
-        ("TestList", of::<TestList>()),
-        ("TestList/properties/budget", of::<TestBudget>()),
-        ("TestList/properties/budget/properties/spent", of::<TestSpent>()),
-        ("Acceptance", of::<Acceptance>()),
+        ("TestList", of::<BulkTestList>()),
+        ("TestList/properties/budget", of::<BulkTestBudget>()),
+        ("TestList/properties/budget/properties/spent", of::<BulkTestSpent>()),
+        ("Acceptance", of::<AcceptPosition>()),
         ("Sites", of::<Sites>()),
-        ("Sites/properties/now", of::<SiteOrigin>()),
-        ("Sites/properties/proposed/oneOf/0", of::<Position>()),
+        ("Sites/properties/now", of::<CurrentPosition>()),
+        ("Sites/properties/proposed/oneOf/0", of::<ProposedPosition>()),
         ("Sites/properties/pending/oneOf/0", of::<PendingPosition>()),
         ("Sites/properties/sites/items", of::<Site>()),
         ("Sites/properties/sites/items/properties/within/oneOf/0", of::<Estimate>()),
         ("Sites/properties/sites/items/properties/next/oneOf/0", of::<NextHost>()),
-        ("NewTransferLine", of::<NewTransferLine>()),
+        ("NewTransferLine", of::<NewReceiver>()),
         ("NewTransfer", of::<NewTransfer>()),
-        ("TransferLine", of::<TransferLine>()),
+        ("TransferLine", of::<WaitingTransfer>()),
         ("Transfer", of::<Transfer>()),
         ("Transfer/properties/lost", of::<LostPackets>()),
         ("TransferList", of::<TransferList>()),
@@ -166,15 +166,18 @@ fn engine_shapes() -> [(&'static str, Object); 6] {
     let record = |outcome, detail: &str| EngineRecord {
         origin: name(),
         seq: 1,
-        series: barograph_forecast::Series { source: name(), target: name(), quantity: Quantity::RTT },
+        series: barograph_forecast::SeriesId { source: name(), target: name(), quantity: Quantity::RTT },
         time_unix_ns: 1,
         outcome,
         detail: detail.into(),
     };
     let value = record(Outcome::Value(1.0), "{}");
     let failed = record(Outcome::Failed { failure: Failure::Reset, after_s: 1.0 }, "");
-    let errors =
-        [Error::Lagged { missed: 1 }, Error::TooNew { found: 2, known: 1 }, Error::Denied(String::new())];
+    let errors = [
+        EngineError::Lagged { missed: 1 },
+        EngineError::TooNew { found: 2, known: 1 },
+        EngineError::Denied(String::new()),
+    ];
     let event = |event| written(&[wire::event_text(&event)]);
     [
         ("EngineError", written(&errors.map(|error| wire::error_text(&error)))),
@@ -182,7 +185,7 @@ fn engine_shapes() -> [(&'static str, Object); 6] {
         ("EngineRecord", written(&[&value, &failed].map(wire::record_text))),
         ("EngineEvent/oneOf/0", event(barograph_engine::Event::Up(entry(None)))),
         ("EngineEvent/oneOf/2", event(barograph_engine::Event::Down(name()))),
-        ("EnginePlaced/oneOf/0", written(&[wire::placed_text(Cursor(1), &value)])),
+        ("EnginePlaced/oneOf/0", written(&[wire::subscription_line(Cursor(1), &value)])),
     ]
 }
 
@@ -247,10 +250,10 @@ fn requests_take_no_unknown_key_and_answers_do() {
     assert!(is_strict::<Measurements>(json!({ "records": [{ "quantity": "a", "value": 1 }] })));
     assert!(is_strict::<NewRecord>(json!({ "quantity": "a", "value": 1 })));
     assert!(is_strict::<NewTarget>(json!({ "target": "a" })));
-    assert!(is_strict::<NewTest>(json!({ "to": "a" })));
-    assert!(is_strict::<NewInvitation>(json!({})) && is_strict::<Acceptance>(json!({})));
+    assert!(is_strict::<NewBulkTest>(json!({ "to": "a" })));
+    assert!(is_strict::<NewInvitation>(json!({})) && is_strict::<AcceptPosition>(json!({})));
     assert!(is_strict::<NewTransfer>(json!({ "paths": ["/a"], "line": "x" })));
-    assert!(is_strict::<NewTransferLine>(json!({ "directory": "/a" })));
+    assert!(is_strict::<NewReceiver>(json!({ "directory": "/a" })));
     let newer = json!({ "transfers": [{ "id": "1", "state": "paused", "more": 1 }] });
     let list: TransferList = serde_json::from_value(newer).unwrap();
     assert_eq!((list.transfers[0].id.as_str(), list.transfers[0].state), ("1", TransferState::Unknown));

@@ -26,7 +26,7 @@ pub(crate) fn interfaces() -> Vec<Interface> {
 }
 
 /// Addresses at which other hosts may reach a listener on `listen`, best first, without brackets.
-pub(crate) fn plausible(listen: SocketAddr, interfaces: &[Interface]) -> Vec<String> {
+pub(crate) fn reachable(listen: SocketAddr, interfaces: &[Interface]) -> Vec<String> {
     let at = listen.ip().to_canonical();
     if !at.is_unspecified() {
         return vec![at.to_string()];
@@ -40,7 +40,7 @@ pub(crate) fn plausible(listen: SocketAddr, interfaces: &[Interface]) -> Vec<Str
     ranked.dedup();
     let is_far = ranked.iter().any(|(rank, _)| *rank < Rank::Loopback);
     let told = ranked.into_iter().filter(|(rank, _)| !is_far || *rank < Rank::Loopback);
-    let mut all: Vec<String> = told.take(LINES_MAX).map(|(_, ip)| ip.to_string()).collect();
+    let mut all: Vec<String> = told.take(ADDRESSES_MAX).map(|(_, ip)| ip.to_string()).collect();
     if all.is_empty() {
         let nowhere: IpAddr =
             if listen.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
@@ -55,7 +55,7 @@ enum Rank {
     Global,
     Private,
     /// In a network of containers or virtual machines on this host.
-    Inner,
+    Virtual,
     Loopback,
 }
 
@@ -69,7 +69,7 @@ fn rank(interface: &Interface) -> Option<Rank> {
     match () {
         () if is_link_local => None,
         () if interface.ip.is_loopback() => Some(Rank::Loopback),
-        () if INNER.iter().any(|inner| interface.name.starts_with(inner)) => Some(Rank::Inner),
+        () if VIRTUAL_PREFIXES.iter().any(|prefix| interface.name.starts_with(prefix)) => Some(Rank::Virtual),
         () if is_private => Some(Rank::Private),
         () => Some(Rank::Global),
     }
@@ -81,10 +81,10 @@ fn is_shared(ip: Ipv4Addr) -> bool {
 }
 
 /// Prefixes of the names that Docker, Podman, libvirt and LXC give to interfaces on the host.
-const INNER: [&str; 7] = ["docker", "br-", "veth", "virbr", "lxc", "podman", "cni"];
+const VIRTUAL_PREFIXES: [&str; 7] = ["docker", "br-", "veth", "virbr", "lxc", "podman", "cni"];
 
 /// Maximum number of addresses returned, so that a person finds the right one at once.
-const LINES_MAX: usize = 4;
+const ADDRESSES_MAX: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -98,8 +98,8 @@ mod tests {
         list.iter().map(one).collect()
     }
 
-    fn plausible(listen: &str, interfaces: &[Interface]) -> Vec<String> {
-        super::plausible(listen.parse().expect("an address"), interfaces)
+    fn reachable(listen: &str, interfaces: &[Interface]) -> Vec<String> {
+        super::reachable(listen.parse().expect("an address"), interfaces)
     }
 
     #[test]
@@ -114,20 +114,20 @@ mod tests {
             ("lo", "::1"),
             ("eth1", "2001:db8::7"),
         ]);
-        assert_eq!(plausible("[::]:1", &host), ["203.0.113.7", "2001:db8::7", "10.0.0.7", "172.17.0.1"]);
-        assert_eq!(plausible("0.0.0.0:1", &host), ["203.0.113.7", "10.0.0.7", "172.17.0.1"]);
-        assert_eq!(plausible("10.0.0.7:1", &host), ["10.0.0.7"]);
-        assert_eq!(plausible("[::ffff:10.0.0.7]:1", &host), ["10.0.0.7"]);
+        assert_eq!(reachable("[::]:1", &host), ["203.0.113.7", "2001:db8::7", "10.0.0.7", "172.17.0.1"]);
+        assert_eq!(reachable("0.0.0.0:1", &host), ["203.0.113.7", "10.0.0.7", "172.17.0.1"]);
+        assert_eq!(reachable("10.0.0.7:1", &host), ["10.0.0.7"]);
+        assert_eq!(reachable("[::ffff:10.0.0.7]:1", &host), ["10.0.0.7"]);
     }
 
     #[test]
     fn loopback_is_told_where_there_is_nothing_else() {
         let alone = interfaces(&[("lo", "127.0.0.1"), ("lo", "::1"), ("eth0", "169.254.1.1")]);
-        assert_eq!(plausible("[::]:1", &alone), ["127.0.0.1", "::1"]);
-        assert_eq!(plausible("[::]:1", &[]), ["::1"]);
-        assert_eq!(plausible("0.0.0.0:1", &[]), ["127.0.0.1"]);
+        assert_eq!(reachable("[::]:1", &alone), ["127.0.0.1", "::1"]);
+        assert_eq!(reachable("[::]:1", &[]), ["::1"]);
+        assert_eq!(reachable("0.0.0.0:1", &[]), ["127.0.0.1"]);
         let many: Vec<(String, String)> = (1..40).map(|i| ("eth0".into(), format!("10.0.0.{i}"))).collect();
         let many: Vec<(&str, &str)> = many.iter().map(|(name, ip)| (name.as_str(), ip.as_str())).collect();
-        assert_eq!(plausible("[::]:1", &interfaces(&many)).len(), LINES_MAX);
+        assert_eq!(reachable("[::]:1", &interfaces(&many)).len(), ADDRESSES_MAX);
     }
 }

@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use barograph_api::{Best, BestHost, BestPart};
+use barograph_api::{HostForecast, HostRanking, QuantityForecast};
 use barograph_forecast::Interval;
 use barograph_probe::percent;
-use barograph_study::units::{age, parse_bytes, seconds};
+use barograph_study::units::{format_age, format_seconds, parse_bytes};
 
 use crate::client::{Client, StationArgs, printable};
-use crate::exit::{self, Failure, print};
+use crate::exit::{self, Failure, print_line};
 
 /// Arguments of `barograph best`.
 #[derive(clap::Args)]
@@ -36,11 +36,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let from = args.from.as_deref().map_or(String::new(), |from| format!("&from={}", percent::encode(from)));
     let path = format!("/v1/best?to={}&bytes={}{from}", percent::encode(&args.to.join(",")), args.bytes);
     let answer = client.get(&path)?;
-    let best: Best = answer.read();
+    let best: HostRanking = answer.read();
     if args.json {
-        print(answer)
+        print_line(answer)
     } else {
-        print(shown(&best))
+        print_line(shown(&best))
     };
     if best.hosts.is_empty() {
         return Err(Failure::Failed("No forecast yet for these hosts".into()));
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// The answer as text: the best host, a table with a bar for each interval, and the hosts without a
 /// forecast.
-fn shown(answer: &Best) -> String {
+fn shown(answer: &HostRanking) -> String {
     let mut lines = Vec::new();
     let close: Vec<String> = answer.too_close_to_call.iter().map(|host| printable(host)).collect();
     if let Some(best) = &answer.best {
@@ -67,8 +67,8 @@ fn shown(answer: &Best) -> String {
     lines.join("\n")
 }
 
-fn table(hosts: &[BestHost]) -> String {
-    let longest = |time: fn(&BestHost) -> f64| hosts.iter().map(time).fold(0.0, f64::max);
+fn table(hosts: &[HostForecast]) -> String {
+    let longest = |time: fn(&HostForecast) -> f64| hosts.iter().map(time).fold(0.0, f64::max);
     let axis = (
         hosts.iter().map(|host| host.lower).fold(f64::INFINITY, f64::min),
         // Limit the axis, so that one very long interval does not make all others too short to
@@ -80,8 +80,8 @@ fn table(hosts: &[BestHost]) -> String {
     for host in hosts {
         rows.push([
             printable(&host.host),
-            seconds(host.forecast),
-            format!("{} to {}", seconds(host.lower), seconds(host.upper)),
+            format_seconds(host.forecast),
+            format!("{} to {}", format_seconds(host.lower), format_seconds(host.upper)),
             bar([host.lower, host.forecast, host.upper], axis),
             loss(host),
             basis(host),
@@ -111,15 +111,15 @@ fn bar([lower, value, upper]: [f64; 3], (first, last): (f64, f64)) -> String {
 }
 
 /// Basis of the forecast: measurements of the pair itself, or the hosts on the composed path.
-fn basis(host: &BestHost) -> String {
-    let part = |part: Option<&BestPart>, name: &str| {
+fn basis(host: &HostForecast) -> String {
+    let part = |part: Option<&QuantityForecast>, name: &str| {
         let Some(part) = part else { return format!("{name} unknown") };
         let via: Vec<String> = part.via.iter().flatten().map(|host| printable(host)).collect();
         if via.is_empty() {
-            let ago = part.age_s.map_or(String::new(), |age_s| format!(", {} ago", age(age_s)));
+            let ago = part.age_s.map_or(String::new(), |age_s| format!(", {} ago", format_age(age_s)));
             let ahead = part
                 .ahead_s
-                .map_or(String::new(), |ahead_s| format!(", labelled {} in the future", age(ahead_s)));
+                .map_or(String::new(), |ahead_s| format!(", labelled {} in the future", format_age(ahead_s)));
             format!("{name} measured{ago}{ahead}")
         } else {
             format!("{name} composed: {}", via.join(" → "))
@@ -130,7 +130,7 @@ fn basis(host: &BestHost) -> String {
 }
 
 /// Share of datagrams lost, with the upper end of its interval, which is rounded up.
-fn loss(host: &BestHost) -> String {
+fn loss(host: &HostForecast) -> String {
     let Some(loss) = &host.loss else { return "?".into() };
     // Subtract 1e-9, so that a rounding error of a double does not raise the last digit.
     let upper = (1e3 * loss.upper - 1e-9).ceil().max(0.0);
@@ -153,7 +153,7 @@ const EXAMPLES: &str = "Examples:
 mod tests {
     use super::*;
 
-    fn answer() -> Best {
+    fn answer() -> HostRanking {
         let answer = serde_json::json!({
             "from": "h", "bytes": 1000, "level": 0.9, "best": null, "too_close_to_call": ["a", "b"],
             "hosts": [
@@ -164,7 +164,7 @@ mod tests {
                 {"host": "b\u{1b}[2J", "forecast": 1.2, "lower": 0.6, "upper": 900.0, "is_close": true, "basis": "composed",
                  "rtt": {"forecast": 0.01, "lower": 0.01, "upper": 0.01, "basis": "measured", "age_s": 4.0},
                  "goodput": {"forecast": 1e6, "lower": 1e6, "upper": 1e6, "basis": "composed", "via": ["h", "x", "b"]}}],
-            "unknown": [{"host": "c", "reason": "it is gone from the mesh"}]
+            "unknown": [{"host": "c", "reason": "its lease has ended (lost)"}]
         });
         serde_json::from_value(answer).unwrap()
     }
@@ -182,20 +182,21 @@ mod tests {
         assert!(lines[3].contains("goodput composed: h → x → b; rtt measured"), "{text}");
         let mut ahead = answer();
         ahead.hosts[0].rtt.ahead_s = Some(3600.0);
-        ahead.hosts[0].goodput = Some(BestPart { ahead_s: Some(60.0), ..BestPart::default() });
+        ahead.hosts[0].goodput =
+            Some(QuantityForecast { ahead_s: Some(60.0), ..QuantityForecast::default() });
         let text = shown(&ahead);
         let basis = "goodput measured, labelled 60 s in the future; rtt measured, 4 s ago, labelled 60 min in the future";
         assert!(text.contains(basis), "{text}");
         assert!(lines[3].contains(r"b\u{1b}[2J") && lines[3].contains('>'), "{text}");
-        assert_eq!(lines[4], "c: no forecast: it is gone from the mesh");
-        assert_eq!(shown(&Best::default()), "");
+        assert_eq!(lines[4], "c: no forecast: its lease has ended (lost)");
+        assert_eq!(shown(&HostRanking::default()), "");
     }
 
     #[test]
     fn an_interval_of_a_loss_ends_at_its_forecast_or_above() {
         let shown = |forecast: f64, upper: f64| {
-            let part = BestPart { forecast, upper, ..BestPart::default() };
-            loss(&BestHost { loss: Some(part), ..BestHost::default() })
+            let part = QuantityForecast { forecast, upper, ..QuantityForecast::default() };
+            loss(&HostForecast { loss: Some(part), ..HostForecast::default() })
         };
         assert_eq!(shown(0.004, 0.004), "0.4 % (to 0.4 %)");
         assert_eq!(shown(0.0044, 0.0044), "0.4 % (to 0.5 %)");

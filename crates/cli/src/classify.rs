@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use barograph_loss::{
-    Classifier, Diagnosis, Evidence, Meter, Metrics, ModelError, PaperClassifier, Signature, Table, read_line,
+    Classifier, Diagnosis, Evidence, LineError, Meter, Metrics, ModelError, PaperClassifier, Signature,
+    TableReader, read_line,
 };
 use clap::ValueEnum;
 
@@ -31,7 +32,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    asked: Asked,
+    classify: ClassifyArgs,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -41,7 +42,7 @@ enum Verb {
 }
 
 #[derive(Clone, Debug, clap::Args)]
-struct Asked {
+struct ClassifyArgs {
     /// Windows, one a line, optionally gzipped; `-` is standard input. Without --window, a line has
     /// one bit for each packet: 1 = received, 0 = lost. Evidence may follow, after tabs: burst=B
     /// (packets that the sender sends at once), delay_us=D (one-way delay above its minimum just
@@ -94,7 +95,7 @@ enum Key {
 }
 
 impl Key {
-    fn forget(self, evidence: &mut Evidence) {
+    fn clear(self, evidence: &mut Evidence) {
         match self {
             Self::Burst => evidence.burst = None,
             Self::Delay => evidence.delay_s = None,
@@ -105,12 +106,12 @@ impl Key {
 }
 
 /// A classifier of either method.
-enum Judge {
+enum AnyClassifier {
     Default(Box<Classifier>),
     Paper(PaperClassifier),
 }
 
-impl Judge {
+impl AnyClassifier {
     fn shipped(method: Method) -> Self {
         match method {
             Method::Default => Self::Default(Box::new(Classifier::shipped())),
@@ -140,22 +141,22 @@ impl Judge {
 #[must_use]
 pub(crate) fn run(args: &Args) -> ExitCode {
     ended(match &args.verb {
-        Some(Verb::Fit(asked)) => fit::fit(asked),
-        None => classify(&args.asked),
+        Some(Verb::Fit(args)) => fit::fit(args),
+        None => classify(&args.classify),
     })
 }
 
-fn classify(asked: &Asked) -> Result<(), Problem> {
-    let judge = judge(asked)?;
-    let path = asked.file.as_deref().unwrap_or(Path::new("-"));
+fn classify(args: &ClassifyArgs) -> Result<(), Problem> {
+    let classifier = classifier(args)?;
+    let path = args.file.as_deref().unwrap_or(Path::new("-"));
     let source = Source::open(path)?;
     let (name, is_live) = (source.name.clone(), source.is_live);
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
-    if !asked.json {
+    if !args.json {
         print::header(&mut out)?;
         flush_if(is_live, &mut out)?;
     }
-    let answered = follow(asked, &judge, source, &mut out);
+    let answered = follow(args, &classifier, source, &mut out);
     // Also print the rows before a bad line.
     out.flush()?;
     match answered {
@@ -166,27 +167,32 @@ fn classify(asked: &Asked) -> Result<(), Problem> {
 }
 
 /// Prints a row for each window; returns the number of windows.
-fn follow(asked: &Asked, judge: &Judge, source: Source, out: &mut impl Write) -> Result<u64, Problem> {
+fn follow(
+    args: &ClassifyArgs,
+    classifier: &AnyClassifier,
+    source: Source,
+    out: &mut impl Write,
+) -> Result<u64, Problem> {
     let (name, is_live) = (source.name.clone(), source.is_live);
     let mut lines = Lines::new(source)?;
     let (mut signature, mut meter) = (Signature::new(), Meter::new());
     let (mut windows, mut is_table) = (0, false);
     while let Some((number, text)) = lines.next_line()? {
-        is_table |= !matches!(Table::of_header(text), Ok(None));
-        let line = read_line(text, asked.window, &mut signature).map_err(|error| {
-            let hint = if is_table {
-                "; this is a table of labelled windows: use `barograph classify fit`"
-            } else {
-                ""
+        is_table |= !matches!(TableReader::from_header(text), Ok(None));
+        let line = read_line(text, args.window, &mut signature).map_err(|error| {
+            let hint = match &error {
+                _ if is_table => "; this is a table of labelled windows: use `barograph classify fit`",
+                LineError::InvalidPacket { hint, .. } if !hint.is_empty() => " (--window N)",
+                _ => "",
             };
             Problem::input(format_args!("{name}: line {number}: {error}{hint}"))
         })?;
         let Some(line) = line else { continue };
         let mut evidence = line.evidence;
-        asked.ignore_evidence.iter().for_each(|key| key.forget(&mut evidence));
+        args.ignore_evidence.iter().for_each(|key| key.clear(&mut evidence));
         let metrics = meter.measure(&signature);
-        let row = print::Row::new(number, &metrics, &judge.diagnose(&signature, &metrics, &evidence));
-        if asked.json {
+        let row = print::Row::new(number, &metrics, &classifier.diagnose(&signature, &metrics, &evidence));
+        if args.json {
             row.json(out)?
         } else {
             row.csv(out)?
@@ -197,8 +203,8 @@ fn follow(asked: &Asked, judge: &Judge, source: Source, out: &mut impl Write) ->
     Ok(windows)
 }
 
-fn judge(asked: &Asked) -> Result<Judge, Problem> {
-    let Some(path) = &asked.model else { return Ok(Judge::shipped(asked.method)) };
+fn classifier(args: &ClassifyArgs) -> Result<AnyClassifier, Problem> {
+    let Some(path) = &args.model else { return Ok(AnyClassifier::shipped(args.method)) };
     let name = shown(path);
     let unopened = |error| Problem::unopened(&name, &error);
     // The length of a device or pipe is unknown before it is read.
@@ -213,7 +219,7 @@ fn judge(asked: &Asked) -> Result<Judge, Problem> {
     let model = |error: ModelError| Problem::Input(format!("{name}: {error}"));
     let text =
         String::from_utf8(bytes).map_err(|_| model(ModelError::Invalid("expected UTF-8 text".to_owned())))?;
-    Judge::read(asked.method, &text).map_err(model)
+    AnyClassifier::read(args.method, &text).map_err(model)
 }
 
 /// Parser for the length of a window.

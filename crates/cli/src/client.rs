@@ -4,8 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use barograph_api::ErrorAnswer;
-use barograph_api::client::{Ask, BlockingClient, ClientConfig, Followed, Method, StatusCode, Tls, Trust};
+use barograph_api::ErrorBody;
+use barograph_api::client::{
+    ApiRequest, BlockingClient, ClientConfig, FollowEnd, Method, RootCertificates, StatusCode, TrustStore,
+};
 use barograph_probe::Target;
 use barograph_probe::target::Scheme;
 use serde::Serialize;
@@ -58,36 +60,32 @@ impl fmt::Display for Answer {
 
 /// Why a request failed.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum RequestError {
     /// The station did not answer.
-    Silent(String),
+    NoAnswer(String),
     /// The station refused with this sentence.
     Refused { status: u16, sentence: String },
 }
 
-impl Trouble {
+impl RequestError {
     /// Whether the station reports a mistake in the request: status 400 (RFC 9110 §15.5.1).
-    pub(crate) fn is_mistake(&self) -> bool {
+    pub(crate) fn is_bad_request(&self) -> bool {
         matches!(self, Self::Refused { status: 400, .. })
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Silent(sentence) | Self::Refused { sentence, .. } => f.write_str(sentence),
+            Self::NoAnswer(sentence) | Self::Refused { sentence, .. } => f.write_str(sentence),
         }
     }
 }
 
 /// A mistake in the request is bad usage; everything else is a failure.
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Self {
-        if trouble.is_mistake() {
-            Self::Input(trouble.to_string())
-        } else {
-            Self::Failed(trouble.to_string())
-        }
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        if error.is_bad_request() { Self::Input(error.to_string()) } else { Self::Failed(error.to_string()) }
     }
 }
 
@@ -102,22 +100,22 @@ impl Client {
 
     fn for_args(args: &StationArgs) -> Result<Self, String> {
         let state = args.state.clone().unwrap_or_else(|| barograph_station::Config::default().state);
-        let announced = barograph_station::state::announced(&state);
+        let announced = barograph_station::state::read_url(&state);
         let is_local = args.station.is_none();
         let url = args.station.clone().or(announced);
         let url = url.unwrap_or_else(|| format!("http://127.0.0.1:{}/", barograph_station::config::PORT));
         let target = Target::parse(&url).map_err(|error| error.to_string())?;
         let trust = match (target.scheme(), &args.ca) {
-            (Scheme::Https, Some(file)) => Trust::SystemAnd(file.clone()),
-            (Scheme::Https, None) => Trust::System,
-            (Scheme::Http | Scheme::Address, _) => Trust::Nothing,
+            (Scheme::Https, Some(file)) => RootCertificates::SystemAnd(file.clone()),
+            (Scheme::Https, None) => RootCertificates::System,
+            (Scheme::Http | Scheme::Address, _) => RootCertificates::Nothing,
         };
         // The state directory's token is for the local station: send it to no other.
         let token = args.token.clone().or_else(|| if is_local { token_of(&state) } else { None });
         let config = ClientConfig {
             token,
             connect_timeout: DEADLINE,
-            ..ClientConfig::new(target.origin(), Tls::new(&trust)?)
+            ..ClientConfig::new(target.origin(), TrustStore::new(&trust)?)
         };
         Ok(Self { target, http: BlockingClient::new(config)? })
     }
@@ -139,43 +137,45 @@ impl Client {
     /// Sends a GET; returns the body of a 2xx answer.
     ///
     /// # Errors
-    /// [`Trouble`], after [`DEADLINE`] at the latest, whatever the station sends.
-    pub(crate) fn get(&self, path: &str) -> Result<Answer, Trouble> {
-        self.ask(&Ask { path, ..Ask::default() })
+    /// [`RequestError`], after [`DEADLINE`] at the latest, whatever the station sends.
+    pub(crate) fn get(&self, path: &str) -> Result<Answer, RequestError> {
+        self.ask(&ApiRequest { path, ..ApiRequest::default() })
     }
 
     /// Sends a DELETE; otherwise as [`get`](Self::get).
-    pub(crate) fn delete(&self, path: &str) -> Result<Answer, Trouble> {
-        self.ask(&Ask { method: Method::DELETE, path, ..Ask::default() })
+    pub(crate) fn delete(&self, path: &str) -> Result<Answer, RequestError> {
+        self.ask(&ApiRequest { method: Method::DELETE, path, ..ApiRequest::default() })
     }
 
     /// Sends a POST of `body`; otherwise as [`get`](Self::get).
-    pub(crate) fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer, Trouble> {
+    pub(crate) fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer, RequestError> {
         // Cannot fail: requests have text keys, and their serializers do not fail.
         let body = serde_json::to_string(body).unwrap_or_default().into();
-        self.ask(&Ask {
+        self.ask(&ApiRequest {
             method: Method::POST,
             path,
             content_type: "application/json",
             body,
-            ..Ask::default()
+            ..ApiRequest::default()
         })
     }
 
-    fn ask(&self, ask: &Ask<'_>) -> Result<Answer, Trouble> {
+    fn ask(&self, ask: &ApiRequest<'_>) -> Result<Answer, RequestError> {
         self.ask_until(Instant::now() + DEADLINE, ask)
     }
 
-    fn ask_until(&self, ends: Instant, ask: &Ask<'_>) -> Result<Answer, Trouble> {
+    fn ask_until(&self, ends: Instant, ask: &ApiRequest<'_>) -> Result<Answer, RequestError> {
         let headers = &[("accept", "application/json"), ("connection", "close")];
-        let (status, body) =
-            self.http.ask(&Ask { headers, ..ask.clone() }, ANSWER_BYTES_MAX, ends).map_err(|trouble| {
-                Trouble::Silent(format!(
-                    "the station at {} does not answer: {} (is `barograph up` running?)",
-                    self.target,
-                    why(&trouble)
-                ))
-            })?;
+        let (status, body) = self
+            .http
+            .send(&ApiRequest { headers, ..ask.clone() }, ANSWER_BYTES_MAX, ends)
+            .map_err(|error| {
+            RequestError::NoAnswer(format!(
+                "the station at {} does not answer: {} (is `barograph up` running?)",
+                self.target,
+                why(&error)
+            ))
+        })?;
         if status.is_success() {
             return Ok(Answer(String::from_utf8_lossy(&body).into_owned()));
         }
@@ -183,13 +183,13 @@ impl Client {
     }
 
     /// The station's sentence from a refusal, else its status.
-    fn refusal(&self, status: StatusCode, body: &[u8]) -> Trouble {
+    fn refusal(&self, status: StatusCode, body: &[u8]) -> RequestError {
         let status = status.as_u16();
-        let sentence = match serde_json::from_slice::<ErrorAnswer<'_>>(body) {
+        let sentence = match serde_json::from_slice::<ErrorBody<'_>>(body) {
             Ok(answer) => printable(&answer.error),
             Err(_) => format!("the station at {} answered with status {status}", self.target),
         };
-        Trouble::Refused { status, sentence }
+        RequestError::Refused { status, sentence }
     }
 
     /// Follows server-sent events (WHATWG HTML §9.2), and passes the data of each to `take` until
@@ -197,15 +197,15 @@ impl Client {
     /// event.
     ///
     /// # Errors
-    /// [`Trouble`] when the station refuses, or does not answer for [`FOLLOW_PATIENCE`].
-    pub(crate) fn follow(&self, path: &str, mut take: impl FnMut(&str) -> bool) -> Result<(), Trouble> {
+    /// [`RequestError`] when the station refuses, or does not answer for [`FOLLOW_PATIENCE`].
+    pub(crate) fn follow(&self, path: &str, mut take: impl FnMut(&str) -> bool) -> Result<(), RequestError> {
         let mut last_id: Option<String> = None;
         let mut heard = Instant::now();
         loop {
             let seen = last_id.clone();
             let mut headers = vec![("accept", "text/event-stream"), ("connection", "close")];
             headers.extend(seen.as_deref().map(|id| ("last-event-id", id)));
-            let ask = Ask { path, headers: &headers, ..Ask::default() };
+            let ask = ApiRequest { path, headers: &headers, ..ApiRequest::default() };
             let line = |text: &str| {
                 heard = Instant::now();
                 if let Some(id) = text.strip_prefix("id: ") {
@@ -215,12 +215,12 @@ impl Client {
             };
             let until = Instant::now() + DEADLINE;
             match self.http.follow(&ask, until, FOLLOW_SILENCE, LINE_BYTES_MAX, line) {
-                Ok(Followed::Enough) => return Ok(()),
-                Ok(Followed::Refused(status, body)) => return Err(self.refusal(status, &body)),
-                Ok(Followed::Ended) => {}
-                Err(trouble) if FOLLOW_PATIENCE < heard.elapsed() => {
-                    let why = why(&trouble);
-                    return Err(Trouble::Silent(format!(
+                Ok(FollowEnd::StoppedByCaller) => return Ok(()),
+                Ok(FollowEnd::Refused(status, body)) => return Err(self.refusal(status, &body)),
+                Ok(FollowEnd::Ended) => {}
+                Err(error) if FOLLOW_PATIENCE < heard.elapsed() => {
+                    let why = why(&error);
+                    return Err(RequestError::NoAnswer(format!(
                         "the station at {} no longer answers: {why}",
                         self.target
                     )));
@@ -232,14 +232,14 @@ impl Client {
     }
 }
 
-fn why(trouble: &barograph_api::client::Trouble) -> String {
-    use barograph_api::client::Trouble::{Late, Lost, Unreached};
-    match trouble {
-        Late => format!("no complete answer within {} s", DEADLINE.as_secs()),
-        Unreached(cause) | Lost(cause) if cause.is_plain() => {
-            "the port does not speak HTTPS; try http://".into()
+fn why(error: &barograph_api::client::ClientError) -> String {
+    use barograph_api::client::ClientError::{Interrupted, NotSent, TimedOut};
+    match error {
+        TimedOut => format!("no complete answer within {} s", DEADLINE.as_secs()),
+        NotSent(cause) | Interrupted(cause) if cause.is_plaintext_response() => {
+            "the port does not use HTTPS; try http://".into()
         }
-        Unreached(cause) | Lost(cause) => printable(&cause.root),
+        NotSent(cause) | Interrupted(cause) => printable(&cause.root),
     }
 }
 
@@ -311,10 +311,11 @@ mod tests {
         });
         let began = Instant::now();
         let ends = began + Duration::from_millis(200);
-        let trouble =
-            client(address).ask_until(ends, &Ask { path: "/", ..Ask::default() }).expect_err("no answer");
-        assert!(began.elapsed() < Duration::from_secs(5), "{trouble}");
-        assert!(trouble.to_string().contains("no complete answer"), "{trouble}");
+        let error = client(address)
+            .ask_until(ends, &ApiRequest { path: "/", ..ApiRequest::default() })
+            .expect_err("no answer");
+        assert!(began.elapsed() < Duration::from_secs(5), "{error}");
+        assert!(error.to_string().contains("no complete answer"), "{error}");
         thread.join().expect("no panic");
     }
 
@@ -344,9 +345,9 @@ mod tests {
             stream.write_all((head + body).as_bytes()).expect("written");
             let _ = stream.read_to_end(&mut Vec::new());
         });
-        let trouble = client(address).get("/").expect_err("refused");
-        assert!(trouble.is_mistake());
-        assert_eq!(trouble.to_string(), r"a\u{1b}[2Jb\u{202e}c\nd");
+        let error = client(address).get("/").expect_err("refused");
+        assert!(error.is_bad_request());
+        assert_eq!(error.to_string(), r"a\u{1b}[2Jb\u{202e}c\nd");
         thread.join().expect("no panic");
         assert_eq!(printable("häuser 日本"), "häuser 日本");
     }

@@ -10,8 +10,8 @@ use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use barograph_forecast::Config;
-use barograph_study::compare::{Better, Series, SeriesError, Study, plot};
+use barograph_forecast::BatteryConfig;
+use barograph_study::compare::{Preference, SeriesComparison, SeriesError, TimedSeries, plot};
 use barograph_study::input::{InputError, smaller_is_better};
 use clap::ValueEnum;
 
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     pub(crate) json: bool,
 }
 
-/// [`Better`] as a value of the command line.
+/// [`Preference`] as a value of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BetterName {
     /// As for goodput: the coefficient is B ÷ A
@@ -62,7 +62,7 @@ pub(crate) enum BetterName {
     Smaller,
 }
 
-impl From<BetterName> for Better {
+impl From<BetterName> for Preference {
     fn from(name: BetterName) -> Self {
         match name {
             BetterName::Larger => Self::Larger,
@@ -84,9 +84,9 @@ fn compare(args: &Args) -> Result<(), Problem> {
     let (a, b) = (read(args, &args.a)?, read(args, &args.b)?);
     let better = better(args, &a, &b)?;
     let rule = args.preset.rule(args.select);
-    let config = Config { preset: args.preset.into(), rule: rule.into(), levels: Vec::new() };
+    let config = BatteryConfig { preset: args.preset.into(), rule: rule.into(), levels: Vec::new() };
     let quantity = a.quantity.clone().or_else(|| b.quantity.clone()).or_else(|| args.quantity.clone());
-    let study = Study::of(a, b, better, &config)?;
+    let study = SeriesComparison::of(a, b, better, &config)?;
     let labels = print::Labels {
         a: &shown(&args.a),
         b: &shown(&args.b),
@@ -102,35 +102,36 @@ fn compare(args: &Args) -> Result<(), Problem> {
     }
     out.flush()?;
     if let Some(path) = &args.plot {
-        let svg = plot::study(&study, &file_name(&args.a), &file_name(&args.b), labels.unit);
+        let svg = plot::comparison_svg(&study, &file_name(&args.a), &file_name(&args.b), labels.unit);
         draw(path, "the comparison", svg)?;
     }
     Ok(())
 }
 
-fn read(args: &Args, path: &Path) -> Result<Series, Problem> {
+fn read(args: &Args, path: &Path) -> Result<TimedSeries, Problem> {
     let file = open(path, args.plot.as_deref())?;
-    Series::read_quantity(BufReader::new(file), args.quantity.as_deref()).map_err(|error| {
+    TimedSeries::read_quantity(BufReader::new(file), args.quantity.as_deref()).map_err(|error| {
         let is_unread = matches!(error, SeriesError::Input(InputError::Io(_)));
         Problem::of_series(shown(path), error, is_unread)
     })
 }
 
 /// The direction from `--better`, else from the quantities.
-fn better(args: &Args, a: &Series, b: &Series) -> Result<Better, Problem> {
+fn better(args: &Args, a: &TimedSeries, b: &TimedSeries) -> Result<Preference, Problem> {
     if let Some(better) = args.better {
         return Ok(better.into());
     }
-    let of =
-        |series: &Series| series.quantity.as_deref().or(args.quantity.as_deref()).and_then(smaller_is_better);
+    let of = |series: &TimedSeries| {
+        series.quantity.as_deref().or(args.quantity.as_deref()).and_then(smaller_is_better)
+    };
     match (of(a), of(b)) {
         (Some(a_smaller), Some(b_smaller)) if a_smaller != b_smaller => Err(Problem::input(format_args!(
             "the series hold {} and {}: smaller is better for one, larger for the other; compare one quantity, or pass --better",
             a.quantity.as_deref().unwrap_or_default(),
             b.quantity.as_deref().unwrap_or_default(),
         ))),
-        (Some(true), _) | (None, Some(true)) => Ok(Better::Smaller),
-        (Some(false), _) | (None, Some(false)) => Ok(Better::Larger),
+        (Some(true), _) | (None, Some(true)) => Ok(Preference::Smaller),
+        (Some(false), _) | (None, Some(false)) => Ok(Preference::Larger),
         (None, None) => Err(Problem::input(
             "cannot tell whether larger or smaller values are better; pass --better, or add a column `quantity` with rtt…, goodput…",
         )),

@@ -35,23 +35,23 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
 
 /// Prints the sentence of a failure; returns exit code 1.
 pub(crate) fn failed(message: impl Display) -> ExitCode {
-    say(message);
+    eprint_line(message);
     ExitCode::from(1)
 }
 
 /// Prints what is wrong with the command line, the configuration or the input; returns exit code 2.
 pub(crate) fn bad_input(message: impl Display) -> ExitCode {
-    say(message);
+    eprint_line(message);
     ExitCode::from(2)
 }
 
 /// Prints one line on standard error; does nothing if standard error is closed.
-pub(crate) fn say(message: impl Display) {
+pub(crate) fn eprint_line(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "barograph: {message}");
 }
 
 /// Prints a line on standard output; returns false if its reader is gone.
-pub(crate) fn print(line: impl Display) -> bool {
+pub(crate) fn print_line(line: impl Display) -> bool {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()
 }

@@ -10,9 +10,9 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use barograph_forecast::{Battery, Config, Interval, LEVELS, Lifetime, Preset, Rule};
+use barograph_forecast::{Battery, BatteryConfig, EpochForecaster, Interval, LEVEL_RANGE, Preset, Rule};
 use barograph_study::input::{Format, InputError, Sample, SeriesReader};
-use barograph_study::plot::{Labels, Recorder};
+use barograph_study::plot::{PlotData, PlotLabels};
 use clap::ValueEnum;
 
 use crate::problem::{Problem, draw, ended, is_same, shown};
@@ -170,12 +170,12 @@ fn forecast(args: &Args) -> Result<(), Problem> {
 /// a warning. In a file such a value is an error, because the user can correct the file.
 fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<(), Problem> {
     let level = args.level();
-    let config = Config { preset: args.preset.into(), rule: args.rule(), levels: vec![level] };
+    let config = BatteryConfig { preset: args.preset.into(), rule: args.rule(), levels: vec![level] };
     let mut battery = Battery::new(&config);
-    let mut lifetime = args.lifetime.and_then(|seconds| Lifetime::new(&config, seconds).ok());
-    let listener = Listener { out: io::stdout().lock(), may_leave: args.plot.is_some(), has_left: false };
-    let mut out = BufWriter::with_capacity(BUFFER_BYTES, listener);
-    let mut recorder = args.plot.as_ref().map(|_| Recorder::default());
+    let mut lifetime = args.lifetime.and_then(|seconds| EpochForecaster::new(&config, seconds).ok());
+    let pipe = PipeWriter { out: io::stdout().lock(), may_close: args.plot.is_some(), is_closed: false };
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, pipe);
+    let mut plot_data = args.plot.as_ref().map(|_| PlotData::default());
     let mut reader = SeriesReader::new(input).of_quantity(args.quantity.as_deref());
     let mut last: Option<Sample> = None;
 
@@ -186,7 +186,7 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
     for sample in reader.by_ref() {
         let sample = match sample {
             Ok(sample) => sample,
-            Err(error) if live && error.is_of_one_value() => {
+            Err(error) if live && error.is_recoverable() => {
                 warn(name, &error);
                 continue;
             }
@@ -196,7 +196,7 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
                 return Err(Problem::of_series(name, error, is_unread));
             }
         };
-        let observed = args.steps || recorder.is_some();
+        let observed = args.steps || plot_data.is_some();
         // If the input has no times, `time_s` is the number of values read.
         let issued = if observed { print::Issued::of(&battery, level, Some(sample.time_s)) } else { None };
         battery.update_at(sample.value, sample.time_s)?;
@@ -206,8 +206,8 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
                 Problem::input(format_args!("cannot forecast the mean of a period: {error}"))
             })?;
         }
-        if let Some(recorder) = &mut recorder {
-            recorder.push(sample, issued.as_ref().map(|issued| (issued.median.value, issued.interval)));
+        if let Some(plot_data) = &mut plot_data {
+            plot_data.push(sample, issued.as_ref().map(|issued| (issued.median.value, issued.interval)));
         }
         if let (true, Some(issued)) = (args.steps, issued) {
             let row = print::Row::new(sample, &issued, args.interval.is_some());
@@ -226,35 +226,35 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
         if args.json { answer.json(&mut out)? } else { answer.text(&mut out)? }
     }
     out.flush()?;
-    if let (Some(path), Some(recorder)) = (&args.plot, recorder) {
+    if let (Some(path), Some(plot_data)) = (&args.plot, plot_data) {
         let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
-        let labels = Labels {
+        let labels = PlotLabels {
             title: &file,
             unit: &args.unit,
             level,
             timed: matches!(reader.format(), Some(Format::Csv | Format::JsonTimed)),
         };
-        draw(path, "the series", recorder.svg(&labels))?;
+        draw(path, "the series", plot_data.svg(&labels))?;
     }
     Ok(())
 }
 
 /// Standard output and its reader. If a drawing is made too, the reader may leave early (`| head`),
 /// and the work continues.
-struct Listener<W> {
+struct PipeWriter<W> {
     out: W,
-    may_leave: bool,
-    has_left: bool,
+    may_close: bool,
+    is_closed: bool,
 }
 
-impl<W: Write> Write for Listener<W> {
+impl<W: Write> Write for PipeWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.has_left {
+        if self.is_closed {
             return Ok(bytes.len());
         }
         match self.out.write(bytes) {
-            Err(error) if self.may_leave && error.kind() == io::ErrorKind::BrokenPipe => {
-                self.has_left = true;
+            Err(error) if self.may_close && error.kind() == io::ErrorKind::BrokenPipe => {
+                self.is_closed = true;
                 Ok(bytes.len())
             }
             written => written,
@@ -263,8 +263,8 @@ impl<W: Write> Write for Listener<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         match self.out.flush() {
-            Err(error) if self.may_leave && error.kind() == io::ErrorKind::BrokenPipe => {
-                self.has_left = true;
+            Err(error) if self.may_close && error.kind() == io::ErrorKind::BrokenPipe => {
+                self.is_closed = true;
                 Ok(())
             }
             flushed => flushed,
@@ -295,8 +295,8 @@ fn flush_if(live: bool, out: &mut impl Write) -> io::Result<()> {
 /// Parses the level of an interval.
 fn level(text: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(level) if LEVELS.contains(&level) => Ok(level),
-        _ => Err(format!("expected a number from {} to {}", LEVELS.start(), LEVELS.end())),
+        Ok(level) if LEVEL_RANGE.contains(&level) => Ok(level),
+        _ => Err(format!("expected a number from {} to {}", LEVEL_RANGE.start(), LEVEL_RANGE.end())),
     }
 }
 

@@ -8,7 +8,7 @@ use barograph_forecast::Name;
 use barograph_probe::percent;
 
 use crate::client::{Client, StationArgs, printable};
-use crate::exit::{self, Failure, print, say};
+use crate::exit::{self, Failure, eprint_line, print_line};
 
 /// Arguments of `barograph invite`.
 #[derive(clap::Args)]
@@ -61,7 +61,7 @@ pub(crate) fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
         return Err(withdraw(&client, &invitation, address));
     }
     if args.json {
-        print(answer);
+        print_line(answer);
         return Ok(ExitCode::SUCCESS);
     }
     let url = join_url(client.is_https(), &host, address, &advertised);
@@ -71,9 +71,9 @@ pub(crate) fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
         .map(ToString::to_string)
         .collect();
     if !others.is_empty() {
-        say(format_args!("other addresses of this station: {}", others.join(", ")));
+        eprint_line(format_args!("other addresses of this station: {}", others.join(", ")));
     }
-    print(format_args!("BAROGRAPH_JOIN_TOKEN={token} barograph up --join {url}"));
+    print_line(format_args!("BAROGRAPH_JOIN_TOKEN={token} barograph up --join {url}"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -96,9 +96,9 @@ pub(crate) fn members(args: &MembersArgs) -> Result<ExitCode, Failure> {
         None => client.get("/v1/members"),
     }?;
     match &args.remove {
-        _ if args.json => print(answer),
-        Some(name) => print(format_args!("Removed member {name}")),
-        None => print(table(&answer.read())),
+        _ if args.json => print_line(answer),
+        Some(name) => print_line(format_args!("Removed member {name}")),
+        None => print_line(table(&answer.read())),
     };
     Ok(ExitCode::SUCCESS)
 }

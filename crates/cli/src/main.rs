@@ -145,7 +145,7 @@ fn main() -> ExitCode {
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "barograph", &mut script);
-            exit::print(String::from_utf8_lossy(&script).trim_end());
+            exit::print_line(String::from_utf8_lossy(&script).trim_end());
             ExitCode::SUCCESS
         }
         Verb::Man { directory } => match clap_mangen::generate_to(Cli::command(), &directory) {

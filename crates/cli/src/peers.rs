@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use barograph_api::{Lag, Mesh, PeerEvent, PeerList};
+use barograph_api::{Mesh, MissedEvents, PeerEvent, PeerList};
 
 use crate::client::{Client, StationArgs, printable};
-use crate::exit::{self, Failure, print};
+use crate::exit::{self, Failure, print_line};
 
 /// Arguments of `barograph peers`.
 #[derive(clap::Args)]
@@ -27,13 +27,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         if args.watch {
             return watch(&client, true);
         }
-        print(client.get("/v1/peers")?);
+        print_line(client.get("/v1/peers")?);
         return Ok(ExitCode::SUCCESS);
     }
     let (mesh, peers) = (client.get("/v1/mesh")?, client.get("/v1/peers")?);
-    print(format_args!("{}\n{}", own(&mesh.read()), table(&peers.read())));
+    print_line(format_args!("{}\n{}", own(&mesh.read()), table(&peers.read())));
     if args.watch {
-        print("");
+        print_line("");
         return watch(&client, false);
     }
     Ok(ExitCode::SUCCESS)
@@ -41,9 +41,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// The station itself: its role in the mesh, its connection to the directory, and counts of peers.
 fn own(mesh: &Mesh) -> String {
-    let whose = mesh.joined.as_ref().map_or(String::new(), |url| format!(" of {}", printable(url)));
+    let of_mesh = mesh.joined.as_ref().map_or(String::new(), |url| format!(" of {}", printable(url)));
     let mut lines = vec![format!(
-        "{} ({}{whose}), in {}",
+        "{} ({}{of_mesh}), in {}",
         printable(&mesh.host),
         printable(&mesh.role),
         list(&mesh.groups)
@@ -83,14 +83,14 @@ fn short(cell: &str) -> String {
 fn watch(client: &Client, json: bool) -> Result<ExitCode, Failure> {
     client.follow("/v1/peers/events", |data| {
         // Stop when the reader of standard output is gone.
-        print(if json { data.to_string() } else { line(data) })
+        print_line(if json { data.to_string() } else { line(data) })
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// One event as text: time in UTC, event, host and addresses.
 fn line(data: &str) -> String {
-    if let Ok(Lag { missed }) = serde_json::from_str(data) {
+    if let Ok(MissedEvents { missed }) = serde_json::from_str(data) {
         return format!("({missed} events were missed)");
     }
     let Ok(event) = serde_json::from_str::<PeerEvent>(data) else { return "?".into() };

@@ -4,12 +4,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use barograph_mesh::{
-    BudgetConfig, Cost, Expectation, ExpectationError, Layout, Limit, PlanConfig, Policy, expect,
+    BudgetConfig, Cost, MeshSize, PlanConfig, PlanPrediction, PredictionError, SelectionPolicy, TurnLimit,
+    predict,
 };
-use barograph_study::units::{parse_bytes, size};
+use barograph_study::units::{format_bytes, parse_bytes};
 use serde::Serialize;
 
-use crate::exit::{bad_input, print};
+use crate::exit::{bad_input, print_line};
 use crate::probe::parse_timeout;
 
 /// Arguments of `barograph plan`.
@@ -54,20 +55,20 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         return bad_input(format_args!("--share must be above 0 and at most 100 percent, found {share}"));
     }
     let config = config(args);
-    let layout = Layout { hosts: args.hosts, sites: args.sites };
+    let mesh_size = MeshSize { hosts: args.hosts, sites: args.sites };
     // The cast saturates.
     let bytes = (args.rate * 1e6 / 8.0 * args.test_seconds.as_secs_f64()) as u64;
     let asked = Cost { duration: args.test_seconds, bytes };
-    let expectation = match expect(layout, &config, asked) {
-        Ok(expectation) => expectation,
-        Err(ExpectationError::Hosts(_)) => return bad_input("--hosts must be 2–1,000,000"),
+    let prediction = match predict(mesh_size, &config, asked) {
+        Ok(prediction) => prediction,
+        Err(PredictionError::Hosts(_)) => return bad_input("--hosts must be 2–1,000,000"),
         Err(error) => return bad_input(error),
     };
     if args.json {
-        let json = PlanJson::new(layout, &config, &expectation);
-        print(serde_json::to_string(&json).expect("numbers and words are JSON"));
+        let json = PlanJson::new(mesh_size, &config, &prediction);
+        print_line(serde_json::to_string(&json).expect("numbers and words are JSON"));
     } else {
-        print(table(layout, &config, &expectation, asked));
+        print_line(table(mesh_size, &config, &prediction, asked));
     }
     ExitCode::SUCCESS
 }
@@ -83,84 +84,97 @@ fn config(args: &Args) -> PlanConfig {
 }
 
 /// The answer as a table of text.
-fn table(layout: Layout, config: &PlanConfig, expectation: &Expectation, asked: Cost) -> String {
-    let Layout { hosts, sites } = layout;
+fn table(mesh_size: MeshSize, config: &PlanConfig, prediction: &PlanPrediction, asked: Cost) -> String {
+    let MeshSize { hosts, sites } = mesh_size;
     let mut lines = vec![
         match sites {
-            1 => format!("{hosts} hosts, {} pairs (each direction counts)", expectation.pairs),
+            1 => format!("{hosts} hosts, {} pairs (each direction counts)", prediction.pairs),
             _ => format!(
                 "{hosts} hosts at {sites} sites, {} pairs (each direction counts): within sites, and between one host of each",
-                expectation.pairs
+                prediction.pairs
             ),
         },
         order(config).to_owned(),
-        limit(config, expectation),
+        limit(config, prediction),
         String::new(),
     ];
     let mut row = |name: &str, value: String| lines.push(format!("  {name:<36}{value}"));
-    row("a turn of a host", span(expectation.turn));
-    if 0 < expectation.peers {
-        row("revisit of a pair", span(expectation.revisit));
+    row("a turn of a host", span(prediction.turn));
+    if 0 < prediction.peers {
+        row("revisit of a pair", span(prediction.revisit));
     }
-    if 0 < expectation.representative_peers {
-        row("revisit by a site's representative", span(expectation.representative_revisit));
+    if 0 < prediction.representative_peers {
+        row("revisit by a site's representative", span(prediction.representative_revisit));
     }
-    row("longest wait of any pair*", span(expectation.bound));
-    let started = expectation.started;
-    let (all_tests, all_bytes) = of_mesh(layout, expectation, |tests, cost| (tests, cost.bytes as f64));
-    row("tests a host starts", format!("{:.1} an hour", expectation.tests_per_hour));
+    row("longest wait of any pair*", span(prediction.bound));
+    let started = prediction.started;
+    let (all_tests, all_bytes) = of_mesh(mesh_size, prediction, |tests, cost| (tests, cost.bytes as f64));
+    row("tests a host starts", format!("{:.1} an hour", prediction.tests_per_hour));
     row(
         "their cost",
-        format!("{} of time, {} an hour", share(expectation.share_started), size(started.bytes)),
+        format!("{} of time, {} an hour", share(prediction.share_started), format_bytes(started.bytes)),
     );
     row(
         "cost with those that peers start",
-        format!("{} of time, {} an hour", share(2.0 * expectation.share_started), size(2 * started.bytes)),
+        format!(
+            "{} of time, {} an hour",
+            share(2.0 * prediction.share_started),
+            format_bytes(2 * started.bytes)
+        ),
     );
-    if let Some(one) = expectation.representative.filter(|_| 0 < expectation.peers) {
+    if let Some(one) = prediction.representative.filter(|_| 0 < prediction.peers) {
         row(
             "a site's representative starts",
             format!(
                 "{:.1} an hour: {} of time, {} an hour",
                 one.tests_per_hour,
                 share(one.share_started),
-                size(one.started.bytes)
+                format_bytes(one.started.bytes)
             ),
         );
     }
-    row("the whole mesh", format!("{all_tests:.0} tests, {} an hour", size(all_bytes as u64)));
+    row("the whole mesh", format!("{all_tests:.0} tests, {} an hour", format_bytes(all_bytes as u64)));
     lines.push("* if no peer refuses; pairs wait longer while peers are out of budget or away".to_owned());
     let cap = config.budget.test_cap();
     if cap.bytes < asked.bytes {
-        lines.push(format!("Each test is stopped at {}, half of the budget of an hour.", size(cap.bytes)));
+        lines.push(format!(
+            "Each test is stopped at {}, half of the budget of an hour.",
+            format_bytes(cap.bytes)
+        ));
     }
     lines.join("\n")
 }
 
 /// Sums of two numbers over all hosts: ordinary hosts and representatives.
-fn of_mesh(layout: Layout, expectation: &Expectation, of: impl Fn(f64, Cost) -> (f64, f64)) -> (f64, f64) {
-    let one = expectation.representative;
-    let representatives = one.map_or(0.0, |_| f64::from(layout.sites));
-    let (a, b) = of(expectation.tests_per_hour, expectation.started);
+fn of_mesh(
+    mesh_size: MeshSize,
+    prediction: &PlanPrediction,
+    of: impl Fn(f64, Cost) -> (f64, f64),
+) -> (f64, f64) {
+    let one = prediction.representative;
+    let representatives = one.map_or(0.0, |_| f64::from(mesh_size.sites));
+    let (a, b) = of(prediction.tests_per_hour, prediction.started);
     let (c, d) = one.map_or((0.0, 0.0), |one| of(one.tests_per_hour, one.started));
-    let ordinary = f64::from(layout.hosts) - representatives;
+    let ordinary = f64::from(mesh_size.hosts) - representatives;
     (ordinary * a + representatives * c, ordinary * b + representatives * d)
 }
 
 fn order(config: &PlanConfig) -> &'static str {
     match config.policy {
-        Policy::Paper => {
+        SelectionPolicy::Paper => {
             "order: a randomized list; each pair takes two turns, one for bandwidth and one for latency, as Gloperf counts"
         }
-        Policy::Gain => "order: by the gain of a test and the age of the last one; latency takes no turns",
+        SelectionPolicy::Gain => {
+            "order: by the gain of a test and the age of the last one; latency takes no turns"
+        }
     }
 }
 
 /// Sentence about what limits the length of a turn.
-fn limit(config: &PlanConfig, expectation: &Expectation) -> String {
+fn limit(config: &PlanConfig, prediction: &PlanPrediction) -> String {
     let budget = config.budget;
-    match (config.policy, expectation.limit) {
-        (Policy::Paper, _) => {
+    match (config.policy, prediction.limit) {
+        (SelectionPolicy::Paper, _) => {
             let each = config.budget.test_max.as_secs_f64() / config.every.as_secs_f64();
             format!(
                 "limited by turns, counted as in the paper: with full tests, a host would spend {} of its time on those it starts (budget: {} for both ends)",
@@ -168,19 +182,19 @@ fn limit(config: &PlanConfig, expectation: &Expectation) -> String {
                 share(budget.share)
             )
         }
-        (_, Limit::Turns) => format!(
+        (_, TurnLimit::Turns) => format!(
             "limited by turns: the budget ({} of time, {} an hour) has room for more",
             share(budget.share),
-            size(budget.bytes_per_hour)
+            format_bytes(budget.bytes_per_hour)
         ),
-        (_, Limit::Time) => format!(
+        (_, TurnLimit::Time) => format!(
             "limited by time: {} of it, {} an hour, for both ends of all tests; shorter tests allow more turns",
             share(budget.share),
             span(budget.per_hour().duration)
         ),
-        (_, Limit::Bytes) => format!(
+        (_, TurnLimit::Bytes) => format!(
             "limited by bytes: {} an hour, for both ends of all tests; shorter tests allow more turns",
-            size(budget.bytes_per_hour)
+            format_bytes(budget.bytes_per_hour)
         ),
     }
 }
@@ -228,36 +242,36 @@ struct StartedJson {
 }
 
 impl PlanJson {
-    fn new(layout: Layout, config: &PlanConfig, expectation: &Expectation) -> Self {
+    fn new(mesh_size: MeshSize, config: &PlanConfig, prediction: &PlanPrediction) -> Self {
         let started = |tests_per_hour: f64, cost: Cost| StartedJson {
             tests_per_hour,
             seconds_per_hour: cost.duration.as_secs_f64(),
             bytes_per_hour: cost.bytes as f64,
         };
         let (tests_per_hour, bytes_per_hour) =
-            of_mesh(layout, expectation, |tests, cost| (tests, cost.bytes as f64));
+            of_mesh(mesh_size, prediction, |tests, cost| (tests, cost.bytes as f64));
         let (_, seconds_per_hour) =
-            of_mesh(layout, expectation, |_, cost| (0.0, cost.duration.as_secs_f64()));
+            of_mesh(mesh_size, prediction, |_, cost| (0.0, cost.duration.as_secs_f64()));
         Self {
-            hosts: layout.hosts,
-            sites: layout.sites,
-            pairs: expectation.pairs,
+            hosts: mesh_size.hosts,
+            sites: mesh_size.sites,
+            pairs: prediction.pairs,
             policy: match config.policy {
-                Policy::Paper => "paper",
-                Policy::Gain => "gain",
+                SelectionPolicy::Paper => "paper",
+                SelectionPolicy::Gain => "gain",
             },
-            limit: match expectation.limit {
-                Limit::Turns => "turns",
-                Limit::Time => "time",
-                Limit::Bytes => "bytes",
+            limit: match prediction.limit {
+                TurnLimit::Turns => "turns",
+                TurnLimit::Time => "time",
+                TurnLimit::Bytes => "bytes",
             },
-            turn_s: expectation.turn.as_secs_f64(),
-            revisit_s: (0 < expectation.peers).then_some(expectation.revisit.as_secs_f64()),
-            representative_revisit_s: (0 < expectation.representative_peers)
-                .then_some(expectation.representative_revisit.as_secs_f64()),
-            bound_s: expectation.bound.as_secs_f64(),
-            host: started(expectation.tests_per_hour, expectation.started),
-            representative: expectation.representative.map(|one| started(one.tests_per_hour, one.started)),
+            turn_s: prediction.turn.as_secs_f64(),
+            revisit_s: (0 < prediction.peers).then_some(prediction.revisit.as_secs_f64()),
+            representative_revisit_s: (0 < prediction.representative_peers)
+                .then_some(prediction.representative_revisit.as_secs_f64()),
+            bound_s: prediction.bound.as_secs_f64(),
+            host: started(prediction.tests_per_hour, prediction.started),
+            representative: prediction.representative.map(|one| started(one.tests_per_hour, one.started)),
             mesh: StartedJson { tests_per_hour, seconds_per_hour, bytes_per_hour },
         }
     }

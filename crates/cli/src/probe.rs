@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use barograph_forecast::Quantity;
-use barograph_probe::io::{Cancel, Context, Progress, run_one};
-use barograph_probe::{Experiment, Measured, Plan, ProbeError, Reading, Target, TcpInfo};
+use barograph_probe::io::{CancellationToken, ProbeContext, ProbeProgress, run_one};
+use barograph_probe::{Experiment, MeasuredValue, Plan, ProbeError, QuantityResult, Target, TcpInfo};
 use barograph_station::detail::TcpInfoJson;
 use barograph_station::signals;
-use barograph_station::target::Kind;
-use barograph_study::units::{bit_rate, seconds};
+use barograph_station::target::ExperimentKind;
+use barograph_study::units::{format_bit_rate, format_seconds};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::exit::{self, bad_input, failed, print, say};
+use crate::exit::{self, bad_input, eprint_line, failed, print_line};
 
 /// Arguments of `barograph probe`.
 #[derive(clap::Args)]
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STATION", group = "bulk", conflicts_with_all = ["quantity", "count", "bytes", "stream", "timeout"])]
     from: Option<String>,
     #[command(flatten)]
-    elsewhere: from::FromArgs,
+    bulk: from::BulkArgs,
     #[command(flatten)]
     stream: stream::StreamArgs,
 }
@@ -75,17 +75,17 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(wanted) => wanted,
         Err(message) => return bad_input(message),
     };
-    let cancel = Cancel::default();
+    let cancel = CancellationToken::default();
     if let Err(error) = stop_on_signal(cancel.clone()) {
         return failed(format!("cannot handle signals: {error}"));
     }
     let bar = Arc::new(Mutex::new(None));
-    let mut context = Context {
+    let mut context = ProbeContext {
         deadline: args.timeout,
         token: args.token.clone(),
         cancel: cancel.clone(),
         progress: std::io::stderr().is_terminal().then(|| progress(Arc::clone(&bar))),
-        ..Context::default()
+        ..ProbeContext::default()
     };
     if let Some(plan) = args.stream.plan() {
         return stream::run(args, &plan, &target, &context);
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         }
         for reading in &readings {
             if cancel.is_cancelled() {
-                say("stopped");
+                eprint_line("stopped");
                 return ExitCode::from(1);
             }
             if !args.quantity.is_empty()
@@ -131,9 +131,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn plan(
     args: &Args,
     target: &Target,
-    wanted: &[Kind],
-    context: &Context,
-) -> Result<Vec<Experiment>, Box<Reading>> {
+    wanted: &[ExperimentKind],
+    context: &ProbeContext,
+) -> Result<Vec<Experiment>, Box<QuantityResult>> {
     let experiments = if wanted.is_empty() {
         barograph_probe::io::plan(target, args.bytes, context)?.experiments
     } else {
@@ -158,19 +158,21 @@ fn with_count(experiment: Experiment, count: Option<u32>) -> Experiment {
     }
 }
 
-fn kinds(words: &[String]) -> Result<Vec<Kind>, String> {
-    let gives = |kind: &Kind, word: &str| kind.quantities().iter().any(|quantity| quantity.as_str() == word);
+fn kinds(words: &[String]) -> Result<Vec<ExperimentKind>, String> {
+    let gives = |kind: &ExperimentKind, word: &str| {
+        kind.quantities().iter().any(|quantity| quantity.as_str() == word)
+    };
     for word in words {
-        if !Kind::ALL.iter().any(|kind| gives(kind, word)) {
+        if !ExperimentKind::ALL.iter().any(|kind| gives(kind, word)) {
             let all: Vec<&str> =
-                Kind::ALL.iter().flat_map(|kind| kind.quantities()).map(Quantity::as_str).collect();
+                ExperimentKind::ALL.iter().flat_map(|kind| kind.quantities()).map(Quantity::as_str).collect();
             return Err(format!("`{word}` is not a quantity of targets; expected one of {}", all.join(", ")));
         }
     }
-    Ok(Kind::ALL.into_iter().filter(|kind| words.iter().any(|word| gives(kind, word))).collect())
+    Ok(ExperimentKind::ALL.into_iter().filter(|kind| words.iter().any(|word| gives(kind, word))).collect())
 }
 
-fn stop_on_signal(cancel: Cancel) -> std::io::Result<()> {
+fn stop_on_signal(cancel: CancellationToken) -> std::io::Result<()> {
     let signals = signals::listen()?;
     std::thread::spawn(move || {
         if signals.recv().is_ok() {
@@ -185,7 +187,7 @@ fn stop_on_signal(cancel: Cancel) -> std::io::Result<()> {
 }
 
 fn progress(bar: Arc<Mutex<Option<ProgressBar>>>) -> barograph_probe::io::ProgressFn {
-    Arc::new(move |progress: Progress| {
+    Arc::new(move |progress: ProbeProgress| {
         let Ok(mut bar) = bar.lock() else { return };
         let bar = bar.get_or_insert_with(|| {
             let style = "{msg:<12} [{bar:32}] {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
@@ -229,23 +231,25 @@ struct FailedJson<'a> {
 }
 
 /// Prints a measurement; returns false if the reader of standard output is gone.
-fn show(args: &Args, reading: &Reading) -> bool {
+fn show(args: &Args, reading: &QuantityResult) -> bool {
     let quantity = reading.quantity.as_str();
     let target = args.target.as_str();
     if args.json {
         let time_s = now_s();
         let line = match &reading.result {
-            Ok(Measured { value, n, raw, tcp_info, refused, .. }) => serde_json::to_string(&MeasuredJson {
-                time_s,
-                quantity,
-                target,
-                value: *value,
-                unit: reading.quantity.unit(),
-                n: *n,
-                raw: *raw,
-                tcp_info: tcp_info.as_ref().map(TcpInfoJson::from),
-                refused: refused.then_some(true),
-            }),
+            Ok(MeasuredValue { value, n, raw, tcp_info, refused, .. }) => {
+                serde_json::to_string(&MeasuredJson {
+                    time_s,
+                    quantity,
+                    target,
+                    value: *value,
+                    unit: reading.quantity.unit(),
+                    n: *n,
+                    raw: *raw,
+                    tcp_info: tcp_info.as_ref().map(TcpInfoJson::from),
+                    refused: refused.then_some(true),
+                })
+            }
             Err(ProbeError { failure, after_s, message, .. }) => serde_json::to_string(&FailedJson {
                 time_s,
                 quantity,
@@ -255,20 +259,20 @@ fn show(args: &Args, reading: &Reading) -> bool {
                 message,
             }),
         };
-        return print(line.unwrap_or_default());
+        return print_line(line.unwrap_or_default());
     }
     match &reading.result {
-        Ok(measured) => print(format_args!(
+        Ok(measured) => print_line(format_args!(
             "{quantity:<14} {:>14}   {}",
             scaled(measured.value, reading.quantity.unit()),
             circumstances(measured, reading.quantity.unit())
         )),
-        Err(error) => print(format_args!("{quantity:<14} {:>14}   {error}", error.failure.as_str())),
+        Err(error) => print_line(format_args!("{quantity:<14} {:>14}   {error}", error.failure.as_str())),
     }
 }
 
 /// Details that are printed beside a value.
-fn circumstances(measured: &Measured, unit: &str) -> String {
+fn circumstances(measured: &MeasuredValue, unit: &str) -> String {
     let mut parts = vec![format!("n {}", measured.n)];
     if let (Some(least), Some(most)) =
         (measured.samples.iter().copied().reduce(f64::min), measured.samples.iter().copied().reduce(f64::max))
@@ -280,7 +284,7 @@ fn circumstances(measured: &Measured, unit: &str) -> String {
         parts.push(format!("{} uncorrected", scaled(raw, unit)));
     }
     if let Some(info) = &measured.tcp_info {
-        parts.extend(kernels_view(info));
+        parts.extend(tcp_info_parts(info));
     }
     let parts = parts.join(", ");
     if measured.refused {
@@ -290,7 +294,7 @@ fn circumstances(measured: &Measured, unit: &str) -> String {
     parts
 }
 
-fn kernels_view(info: &TcpInfo) -> Vec<String> {
+fn tcp_info_parts(info: &TcpInfo) -> Vec<String> {
     let mut parts = Vec::new();
     parts.extend(info.min_rtt_s.map(|rtt| format!("min RTT {}", scaled(rtt, "s"))));
     parts.push(format!("{} retransmitted", info.total_retrans));
@@ -302,8 +306,8 @@ fn kernels_view(info: &TcpInfo) -> Vec<String> {
 /// A value with three digits and a unit that suits its size.
 fn scaled(value: f64, unit: &str) -> String {
     match unit {
-        "s" => seconds(value),
-        "bit/s" => bit_rate(value),
+        "s" => format_seconds(value),
+        "bit/s" => format_bit_rate(value),
         "ratio" => format!("{:.1} %", value * 100.0),
         _ => format!("{value} {unit}"),
     }
@@ -367,7 +371,7 @@ mod tests {
     #[test]
     fn quantities_choose_experiments_once() {
         let words = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(kinds(&words(&["loss", "rtt_udp"])), Ok(vec![Kind::Loss]));
+        assert_eq!(kinds(&words(&["loss", "rtt_udp"])), Ok(vec![ExperimentKind::Loss]));
         assert!(kinds(&words(&["memory_free"])).is_err());
     }
 }

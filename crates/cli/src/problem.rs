@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use barograph_forecast::NotFinite;
-use barograph_study::input::cause;
+use barograph_forecast::InvalidValue;
+use barograph_study::input::io_message;
 
 use crate::exit::{bad_input, failed};
 
@@ -29,11 +29,11 @@ impl Problem {
     }
 
     pub(crate) fn unopened(name: impl Display, error: &io::Error) -> Self {
-        Self::Input(format!("{name}: cannot be opened: {}", cause(error)))
+        Self::Input(format!("{name}: cannot be opened: {}", io_message(error)))
     }
 
     pub(crate) fn unwritten(path: &Path, error: &io::Error) -> Self {
-        Self::Failed(format!("{}: cannot be written: {}", shown(path), cause(error)))
+        Self::Failed(format!("{}: cannot be written: {}", shown(path), io_message(error)))
     }
 
     /// Error of a series: [`Problem::Failed`] if its file could not be read, because then its
@@ -50,8 +50,8 @@ impl From<io::Error> for Problem {
     }
 }
 
-impl From<NotFinite> for Problem {
-    fn from(error: NotFinite) -> Self {
+impl From<InvalidValue> for Problem {
+    fn from(error: InvalidValue) -> Self {
         Self::Input(format!("cannot use a value: {error}"))
     }
 }
@@ -63,7 +63,9 @@ pub(crate) fn ended(done: Result<(), Problem>) -> ExitCode {
         Err(Problem::Input(text)) => bad_input(text),
         Err(Problem::Failed(text)) => failed(text),
         Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(Problem::Output(error)) => failed(format_args!("cannot write the output: {}", cause(&error))),
+        Err(Problem::Output(error)) => {
+            failed(format_args!("cannot write the output: {}", io_message(&error)))
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use barograph_api::{Measurements, NewRecord};
 use barograph_forecast::{Battery, Name, Quantity};
 
-use crate::client::{Client, StationArgs, Trouble, printable};
-use crate::exit::{Failure, failed, say};
+use crate::client::{Client, RequestError, StationArgs, printable};
+use crate::exit::{Failure, eprint_line, failed};
 
 /// Arguments of `barograph record`.
 #[derive(clap::Args)]
@@ -79,13 +79,13 @@ fn stream(args: &Args, client: &Client) -> ExitCode {
                 Ok(sample) => batch.push((number, sample)),
                 Err(message) => {
                     skipped += 1;
-                    say(format_args!("line {number}: {message}; skipped"));
+                    eprint_line(format_args!("line {number}: {message}; skipped"));
                 }
             }
         }
         match send(args, client, &batch) {
             Ok(refused) => skipped += refused,
-            Err((line, trouble)) => return failed(format_args!("line {line}: {trouble}")),
+            Err((line, error)) => return failed(format_args!("line {line}: {error}")),
         }
     }
     if skipped == 0 {
@@ -101,14 +101,14 @@ fn stream(args: &Args, client: &Client) -> ExitCode {
 ///
 /// The station accepts either all samples of a request or none. After a refusal, each sample is
 /// sent in a request of its own, and each refused sample is reported.
-fn send(args: &Args, client: &Client, batch: &[(u64, Sample)]) -> Result<u64, (u64, Trouble)> {
+fn send(args: &Args, client: &Client, batch: &[(u64, Sample)]) -> Result<u64, (u64, RequestError)> {
     let Some((last, _)) = batch.last() else { return Ok(0) };
     let all: Vec<&Sample> = batch.iter().map(|(_, sample)| sample).collect();
     match post(args, client, &all) {
         Ok(()) => return Ok(0),
-        Err(trouble) if !trouble.is_mistake() => return Err((*last, trouble)),
-        Err(trouble) if batch.len() == 1 => {
-            say(format_args!("line {last}: {trouble}; skipped"));
+        Err(error) if !error.is_bad_request() => return Err((*last, error)),
+        Err(error) if batch.len() == 1 => {
+            eprint_line(format_args!("line {last}: {error}; skipped"));
             return Ok(1);
         }
         Err(_) => {}
@@ -117,11 +117,11 @@ fn send(args: &Args, client: &Client, batch: &[(u64, Sample)]) -> Result<u64, (u
     for (line, sample) in batch {
         match post(args, client, &[sample]) {
             Ok(()) => {}
-            Err(trouble) if trouble.is_mistake() => {
+            Err(error) if error.is_bad_request() => {
                 skipped += 1;
-                say(format_args!("line {line}: {trouble}; skipped"));
+                eprint_line(format_args!("line {line}: {error}; skipped"));
             }
-            Err(trouble) => return Err((*line, trouble)),
+            Err(error) => return Err((*line, error)),
         }
     }
     Ok(skipped)
@@ -147,7 +147,7 @@ fn read_lines() -> Receiver<String> {
     receiver
 }
 
-fn post(args: &Args, client: &Client, samples: &[&Sample]) -> Result<(), Trouble> {
+fn post(args: &Args, client: &Client, samples: &[&Sample]) -> Result<(), RequestError> {
     let record = |sample: &&Sample| NewRecord {
         seq: None,
         source: args.source.clone(),

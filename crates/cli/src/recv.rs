@@ -8,20 +8,20 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_study::units::{count, parse_bytes};
+use barograph_study::units::{format_count, parse_bytes};
 use barograph_transfer::files::{DestinationConfig, RESERVED_PREFIX};
-use barograph_transfer::io::HostEvent;
+use barograph_transfer::io::ReceiveEvent;
 use barograph_transfer::io::identity::{Fingerprint, Identity};
-use barograph_transfer::io::{Host, HostConfig};
+use barograph_transfer::io::{ReceiveConfig, ReceiveServer};
 use rustix::fs::{Access, access};
 use serde_json::json;
 
-use crate::addresses::{interfaces, plausible};
-use crate::exit::{bad_input, failed, print, say};
-use crate::transfer::course::Mode;
+use crate::addresses::{interfaces, reachable};
+use crate::exit::{bad_input, eprint_line, failed, print_line};
+use crate::transfer::failure::TransferFailure;
 use crate::transfer::options::{self, IdentityArgs, PORT, parse_fingerprint};
-use crate::transfer::show::Show;
-use crate::transfer::trouble::Trouble;
+use crate::transfer::progress::TransferRole;
+use crate::transfer::show::TransferOutput;
 
 /// Arguments of `barograph recv`.
 #[derive(Debug, clap::Args)]
@@ -77,7 +77,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let show = Arc::new(Show::new(args.json, args.quiet, true, Mode::default()));
+    let output = Arc::new(TransferOutput::new(args.json, args.quiet, true, TransferRole::default()));
     let identity = match identity(args) {
         Ok(identity) => identity,
         Err(message) => return bad_input(message),
@@ -88,28 +88,28 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Err(message) => return bad_input(message),
     };
     // Handle signals before the receiver starts, so that no signal during start-up is unhandled.
-    let stop = match options::stop_on_signal(&show) {
+    let stop = match options::stop_on_signal(&output) {
         Ok(stop) => stop,
         Err(error) => return failed(format!("cannot handle signals: {error}")),
     };
-    let host = match Host::bind(config) {
+    let host = match ReceiveServer::bind(config) {
         Ok(host) => host,
-        Err(error) => return failed(Trouble::of(&error).sentence),
+        Err(error) => return failed(TransferFailure::of(&error).message),
     };
     if args.clear {
-        show.say(options::CLEAR);
+        output.message(options::CLEAR);
     }
-    invite(args, &host, &fingerprint, &show);
+    print_address(args, &host, &fingerprint, &output);
     let has_stopped_some = AtomicBool::new(false);
-    let on_event = |number: u64, event: HostEvent| match event {
-        HostEvent::Transfer(event) => show.event(number, &event),
-        HostEvent::Done(summary) => show.done(number, &summary),
-        HostEvent::Failed(error) => {
-            let trouble = Trouble::of(&error);
-            if trouble.word == "stopped" && stop.load(Ordering::SeqCst) {
+    let on_event = |number: u64, event: ReceiveEvent| match event {
+        ReceiveEvent::Transfer(event) => output.event(number, &event),
+        ReceiveEvent::Done(summary) => output.done(number, &summary),
+        ReceiveEvent::Failed(error) => {
+            let failure = TransferFailure::of(&error);
+            if failure.code == "stopped" && stop.load(Ordering::SeqCst) {
                 has_stopped_some.store(true, Ordering::SeqCst);
             }
-            show.failed(number, &trouble);
+            output.failed(number, &failure);
         }
         _ => {}
     };
@@ -117,18 +117,18 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match ended {
         Ok(()) if has_stopped_some.load(Ordering::SeqCst) => ExitCode::from(1),
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(Trouble::of(&error).sentence),
+        Err(error) => failed(TransferFailure::of(&error).message),
     }
 }
 
 /// Prints the command that sends files, once for each address at which other hosts may reach this
 /// host.
-fn invite(args: &Args, host: &Host, fingerprint: &str, show: &Show) {
+fn print_address(args: &Args, host: &ReceiveServer, fingerprint: &str, output: &TransferOutput) {
     let address = host.local_addr();
     let kept = unfinished(&args.directory);
-    let names = args.host.clone().map_or_else(|| plausible(address, &interfaces()), |name| vec![name]);
-    let lines: Vec<String> = names.iter().map(|name| host.line(name).to_string()).collect();
-    show.tell(|| {
+    let names = args.host.clone().map_or_else(|| reachable(address, &interfaces()), |name| vec![name]);
+    let lines: Vec<String> = names.iter().map(|name| host.receiver_address(name).to_string()).collect();
+    output.json_event(|| {
         let directory = args.directory.display().to_string();
         json!({ "event": "listening", "address": address.to_string(), "directory": directory,
                 "fingerprint": fingerprint, "lines": lines, "unfinished": kept })
@@ -137,26 +137,26 @@ fn invite(args: &Args, host: &Host, fingerprint: &str, show: &Show) {
         return;
     }
     if 0 < kept {
-        let them = count(kept, "unfinished transfer", "unfinished transfers");
+        let them = format_count(kept, "unfinished transfer", "unfinished transfers");
         let shown = crate::client::printable(&args.directory.display().to_string());
-        show.say(format_args!(
+        output.message(format_args!(
             "{shown} has {them}, interrupted or running in another `barograph recv`. Run the same `barograph send` again to \
              resume; to discard them, stop every other recv and remove {}/{RESERVED_PREFIX}*",
             quoted(&shown)
         ));
     }
     let one_of = if lines.len() == 1 { "" } else { " the first of these commands that connects" };
-    show.say(format_args!(
+    output.message(format_args!(
         "receiving into {} on port {}; press Ctrl-C to stop. On the sending host, run{one_of}:",
         crate::client::printable(&args.directory.display().to_string()),
         address.port()
     ));
     for line in lines {
         // If standard output is closed, continue: senders may have the address already.
-        print(format_args!("barograph send PATH… {line}"));
+        print_line(format_args!("barograph send PATH… {line}"));
     }
     if !args.allow.is_empty() || args.identity.authorities.is_some() {
-        show.say(format_args!(
+        output.message(format_args!(
             "or, with an accepted certificate: barograph send PATH… HOST:{} --pin {fingerprint}",
             address.port()
         ));
@@ -177,28 +177,29 @@ fn unfinished(directory: &Path) -> u64 {
 
 /// The identity of `--identity`, else a new one for this run.
 fn identity(args: &Args) -> Result<Identity, String> {
-    let given = args.identity.identity(say)?;
+    let given = args.identity.identity(eprint_line)?;
     given.map_or_else(|| Identity::fresh().map_err(|error| error.to_string()), Ok)
 }
 
-fn config(args: &Args, identity: Identity) -> Result<HostConfig, String> {
+fn config(args: &Args, identity: Identity) -> Result<ReceiveConfig, String> {
     let shown = args.directory.display();
     if args.create {
-        std::fs::create_dir_all(&args.directory)
-            .map_err(|error| format!("cannot create {shown}: {}", barograph_study::input::cause(&error)))?;
+        std::fs::create_dir_all(&args.directory).map_err(|error| {
+            format!("cannot create {shown}: {}", barograph_study::input::io_message(&error))
+        })?;
     }
     match std::fs::metadata(&args.directory) {
         // Check permissions now, so that the user gets the error, not the first sender.
         Ok(metadata) if metadata.is_dir() => access(&args.directory, Access::WRITE_OK | Access::EXEC_OK)
             .map_err(|error| {
-                format!("cannot write to {shown}: {}", barograph_study::input::cause(&error.into()))
+                format!("cannot write to {shown}: {}", barograph_study::input::io_message(&error.into()))
             })?,
         Ok(_) => return Err(format!("{shown} is not a directory")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(format!("{shown} does not exist; pass --create to create it"));
         }
         Err(error) => {
-            return Err(format!("cannot use {shown}: {}", barograph_study::input::cause(&error)));
+            return Err(format!("cannot use {shown}: {}", barograph_study::input::io_message(&error)));
         }
     }
     let usual = DestinationConfig::default();
@@ -209,7 +210,7 @@ fn config(args: &Args, identity: Identity) -> Result<HostConfig, String> {
         links: args.links,
         ..usual
     };
-    Ok(HostConfig {
+    Ok(ReceiveConfig {
         at: args.listen.unwrap_or(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0)),
         udp_ports: args.udp_ports.clone(),
         directory: args.directory.clone(),
@@ -219,7 +220,7 @@ fn config(args: &Args, identity: Identity) -> Result<HostConfig, String> {
         token: args.identity.identity.as_ref().map(|_| identity.token()),
         identity: Some(identity),
         trust: args.identity.trust(&args.allow)?,
-        clear: args.clear,
+        allow_unencrypted: args.clear,
         transfers_max: TRANSFERS_MAX,
         portable: false,
     })

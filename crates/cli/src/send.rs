@@ -6,18 +6,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use barograph_study::units::parse_rate;
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use barograph_transfer::files::WalkConfig;
-use barograph_transfer::io::To;
-use barograph_transfer::io::identity::{Fingerprint, Line};
+use barograph_transfer::io::ReceiverEndpoint;
+use barograph_transfer::io::identity::{Fingerprint, ReceiverAddress};
 use barograph_transfer::io::{SendConfig, send};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-use crate::exit::{bad_input, failed, say};
-use crate::transfer::course::Mode;
+use crate::exit::{bad_input, eprint_line, failed};
+use crate::transfer::failure::TransferFailure;
 use crate::transfer::options::{self, IdentityArgs, PORT, parse_fingerprint};
-use crate::transfer::show::Show;
-use crate::transfer::trouble::Trouble;
+use crate::transfer::progress::TransferRole;
+use crate::transfer::show::TransferOutput;
 
 /// Arguments of `barograph send`.
 #[derive(Debug, clap::Args)]
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// remaining data if the first receiver dies, is unreachable, or loses packets by its CPU for
     /// long; may be repeated
     #[arg(long = "fallback", alias = "or", value_name = "ADDRESS|HOST[:PORT]")]
-    others: Vec<String>,
+    fallbacks: Vec<String>,
     /// SHA-256 fingerprint of the receiver's certificate, as `barograph recv` prints it; may be
     /// repeated
     #[arg(long, value_name = "FINGERPRINT", value_parser = parse_fingerprint, conflicts_with = "authorities")]
@@ -42,8 +42,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     identity: IdentityArgs,
     /// Congestion controller, which sets the sending rate
-    #[arg(long, value_name = "NAME", value_parser = controllers(), default_value = Kind::DEFAULT.name())]
-    controller: Kind,
+    #[arg(long, value_name = "NAME", value_parser = controllers(), default_value = ControllerKind::DEFAULT.name())]
+    controller: ControllerKind,
     /// Bits per second, such as 100M or 2.5G: the rate of the controller `fixed`, and the initial
     /// rate of the others
     #[arg(long, value_name = "BITS", value_parser = parse_rate)]
@@ -70,9 +70,9 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-fn controllers() -> impl TypedValueParser<Value = Kind> {
-    let names = Kind::ALL.map(|kind| PossibleValue::new(kind.name()).help(kind.about()));
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<Kind>())
+fn controllers() -> impl TypedValueParser<Value = ControllerKind> {
+    let names = ControllerKind::ALL.map(|kind| PossibleValue::new(kind.name()).help(kind.about()));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<ControllerKind>())
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -80,54 +80,54 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(config) => config,
         Err(message) => return bad_input(message),
     };
-    let mode = Mode {
+    let role = TransferRole {
         is_sender: true,
         classify_losses: config.classify_losses,
-        is_fixed: config.controller == Kind::Fixed,
+        is_fixed_rate: config.controller == ControllerKind::Fixed,
     };
-    let show = Arc::new(Show::new(args.json, args.quiet, false, mode));
-    let stop = match options::stop_on_signal(&show) {
+    let output = Arc::new(TransferOutput::new(args.json, args.quiet, false, role));
+    let stop = match options::stop_on_signal(&output) {
         Ok(stop) => stop,
         Err(error) => return failed(format!("cannot handle signals: {error}")),
     };
     if args.clear {
-        show.say(options::CLEAR);
+        output.message(options::CLEAR);
     }
-    match send(config, &stop, &mut |event| show.event(0, &event)) {
+    match send(config, &stop, &mut |event| output.event(0, &event)) {
         Ok(summary) => {
-            show.done(0, &summary);
+            output.done(0, &summary);
             ExitCode::SUCCESS
         }
         Err(error) => {
-            show.failed(0, &Trouble::of(&error));
+            output.failed(0, &TransferFailure::of(&error));
             ExitCode::from(1)
         }
     }
 }
 
 fn config(args: &Args) -> Result<SendConfig, String> {
-    if args.controller == Kind::Fixed && args.rate.is_none() {
+    if args.controller == ControllerKind::Fixed && args.rate.is_none() {
         return Err("--controller fixed needs --rate, such as --rate 1G".into());
     }
     Ok(SendConfig {
         paths: args.paths.clone(),
         walk: WalkConfig { links: args.links, ..WalkConfig::default() },
-        to: to(args, &args.to)?,
-        others: others(args)?,
-        identity: args.identity.identity(say)?,
+        receiver: to(args, &args.to)?,
+        fallback_receivers: fallbacks(args)?,
+        identity: args.identity.identity(eprint_line)?,
         controller: args.controller,
         rate_bytes_s: args.rate,
         classify_losses: !args.no_classifier,
-        clear: args.clear,
+        allow_unencrypted: args.clear,
         mtu: args.mtu.map(usize::from),
-        memory: memory(),
+        hash_cache_directory: hash_cache_directory(),
         portable: false,
     })
 }
 
 /// Directory for the hashes of unfinished transfers: `$XDG_STATE_HOME/barograph/sending`, or the
 /// same under `~/.local/state`. Without this directory, a resumed transfer reads its files twice.
-fn memory() -> Option<PathBuf> {
+fn hash_cache_directory() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state =
         variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")))?;
@@ -139,7 +139,7 @@ fn memory() -> Option<PathBuf> {
 }
 
 /// The receiver: by its receiver address, or by host and the certificates to trust.
-fn to(args: &Args, text: &str) -> Result<To, String> {
+fn to(args: &Args, text: &str) -> Result<ReceiverEndpoint, String> {
     if args.paths.iter().any(|path| path.as_os_str().as_encoded_bytes().starts_with(b"brg://")) {
         return Err("the receiver address comes last: barograph send PATH… brg://…".into());
     }
@@ -151,9 +151,9 @@ fn to(args: &Args, text: &str) -> Result<To, String> {
                     .into(),
             );
         }
-        let line = text.parse::<Line>();
+        let line = text.parse::<ReceiverAddress>();
         return line
-            .map(To::Line)
+            .map(ReceiverEndpoint::Address)
             .map_err(|error| format!("{error}: copy the whole address that `barograph recv` prints"));
     }
     let (host, port) = host_and_port(text)?;
@@ -163,17 +163,17 @@ fn to(args: &Args, text: &str) -> Result<To, String> {
              the fingerprint that it prints, or --authorities"
         )
     })?;
-    Ok(To::Host { host, port, trust })
+    Ok(ReceiverEndpoint::Trusted { host, port, trust })
 }
 
 /// The fallback receivers, which share the storage of the first. All receivers must be given in the
 /// same form, by receiver address or by host, because the two forms would identify two different
 /// transfers on that storage.
-fn others(args: &Args) -> Result<Vec<To>, String> {
-    if args.others.iter().any(|other| other.contains("://") != args.to.contains("://")) {
+fn fallbacks(args: &Args) -> Result<Vec<ReceiverEndpoint>, String> {
+    if args.fallbacks.iter().any(|fallback| fallback.contains("://") != args.to.contains("://")) {
         return Err("with --fallback, give all receivers by receiver address, or all by host".into());
     }
-    args.others.iter().map(|other| to(args, other)).collect()
+    args.fallbacks.iter().map(|fallback| to(args, fallback)).collect()
 }
 
 /// Parses `host`, `host:port`, `address`, `[v6]` or `[v6]:port`.

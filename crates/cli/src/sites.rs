@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use barograph_api::{Acceptance, Position, SiteOrigin, Sites};
+use barograph_api::{AcceptPosition, CurrentPosition, ProposedPosition, Sites};
 
 use crate::client::{Client, StationArgs, printable};
-use crate::exit::{Failure, print};
+use crate::exit::{Failure, print_line};
 
 /// Arguments of `barograph sites`.
 #[derive(clap::Args)]
@@ -27,14 +27,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let client = Client::new(&args.station)?;
     let answer = match &args.accept {
-        Some(site) => client.post("/v1/sites", &Acceptance { site: site.clone() }),
+        Some(site) => client.post("/v1/sites", &AcceptPosition { site: site.clone() }),
         None if args.forget => client.delete("/v1/sites"),
         None => client.get("/v1/sites"),
     }?;
     if args.json {
-        print(answer)
+        print_line(answer)
     } else {
-        print(shown(&answer.read()))
+        print_line(shown(&answer.read()))
     };
     Ok(ExitCode::SUCCESS)
 }
@@ -86,9 +86,9 @@ fn shown(answer: &Sites) -> String {
     if 0 < answer.left_out {
         lines.push(format!("\nnot considered: {} more hosts, the last by name", answer.left_out));
     }
-    if answer.sees == "own" {
+    if answer.forecast_origin == "own" {
         lines.push(
-            "\nbased on this station's own forecasts; the station with the mesh's archive knows all pairs"
+            "\nbased on this station's own forecasts; the station with the mesh's archive has the forecasts of all pairs"
                 .to_string(),
         );
     }
@@ -96,19 +96,19 @@ fn shown(answer: &Sites) -> String {
 }
 
 /// The proposed position, if accepting it would change something.
-fn proposed(now: &SiteOrigin, proposed: &Position) -> Option<String> {
+fn proposed(now: &CurrentPosition, proposed: &ProposedPosition) -> Option<String> {
     let is_there = now.site == proposed.site;
     if is_there && now.represents == proposed.represents || now.from == "configured" {
         return None;
     }
     let site = printable(&proposed.site);
     let (role, then) = match (proposed.represents, is_there) {
-        (true, true) => (", which it would represent", ""),
+        (true, true) => (", represented by this station", ""),
         (true, false) => (
-            ", which it would represent",
+            ", represented by this station",
             "\naccept it at every station of the site; until all stations have a site, they measure each other as before",
         ),
-        (false, _) => (", which another represents", ""),
+        (false, _) => (", represented by another station", ""),
     };
     Some(format!("proposed: {site}{role}; to accept, run barograph sites --accept{then}"))
 }
@@ -143,7 +143,7 @@ mod tests {
                   "within": { "forecast": 3e-4, "lower": 2e-4, "upper": 4e-4 },
                   "next": { "host": "c", "forecast": 0.02, "lower": 0.018, "upper": 0.022 },
                   "too_close_to_call": ["c"] },
-                { "site": "d", "hosts": ["d"], "representative": "d", "reason": "d stands alone", "within": null,
+                { "site": "d", "hosts": ["d"], "representative": "d", "reason": "d has no near host", "within": null,
                   "next": null, "too_close_to_call": [] }],
             "unknown": ["d"], "left_out": 3
         });
@@ -151,7 +151,7 @@ mod tests {
         for line in [
             "a is at default, which it represents (auto)",
             "in 300 s it moves to a, which it represents, unless the forecasts change",
-            "proposed: a, which it would represent; to accept, run barograph sites --accept",
+            "proposed: a, represented by this station; to accept, run barograph sites --accept",
             "not considered: 3 more hosts, the last by name",
             r"a: a, b\u{1b}[2J",
             "  the widest pair: 0.30 ms, 90 % interval 0.20 to 0.40 ms",
@@ -161,11 +161,11 @@ mod tests {
         ] {
             assert!(shown.lines().any(|shown| shown == line), "{line} is not in\n{shown}");
         }
-        assert!(!shown.contains("d stands alone"), "{shown}");
+        assert!(!shown.contains("d has no near host"), "{shown}");
     }
 
     #[test]
-    fn a_site_whose_pairs_are_not_all_known_gets_no_representative() {
+    fn a_site_with_unknown_pairs_gets_no_representative() {
         let answer = json!({ "host": "a", "now": { "site": "default", "represents": false, "from": "default" }, "proposed": null,
             "sites": [{ "site": "a", "hosts": ["a", "b", "c"], "representative": null, "reason": "unknown: b–c" }], "unknown": [] });
         let shown = shown(&serde_json::from_value(answer).expect("sites"));
@@ -176,11 +176,12 @@ mod tests {
     #[test]
     fn a_proposal_is_shown_where_it_changes_something() {
         let told = |site: &str, represents: bool, from: &str| {
-            let now = SiteOrigin { site: "a".into(), represents: true, from: from.to_string().into() };
-            proposed(&now, &Position { site: site.into(), represents })
+            let now = CurrentPosition { site: "a".into(), represents: true, from: from.to_string().into() };
+            proposed(&now, &ProposedPosition { site: site.into(), represents })
         };
-        let leave =
-            Some("proposed: a, which another represents; to accept, run barograph sites --accept".into());
+        let leave = Some(
+            "proposed: a, represented by another station; to accept, run barograph sites --accept".into(),
+        );
         assert_eq!(told("a", false, "accepted"), leave);
         assert_eq!((told("a", true, "auto"), told("b", true, "configured")), (None, None));
         assert!(told("b", true, "auto").is_some_and(|told| told.contains("at every station of the site")));

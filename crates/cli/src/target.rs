@@ -8,7 +8,7 @@ use barograph_station::target::{Provenance, Target};
 use clap::Subcommand;
 
 use crate::client::{Answer, Client, StationArgs, printable};
-use crate::exit::{self, Failure, print};
+use crate::exit::{self, Failure, print_line};
 
 /// Arguments of `barograph target`.
 #[derive(clap::Args)]
@@ -88,10 +88,10 @@ fn check(target: &str, quantities: &[String], period_s: Option<f64>) -> Result<(
 
 fn show(action: &Action, answer: &Answer) {
     match action {
-        Action::Add { target, .. } => print(format_args!("measuring {target}")),
-        Action::Rm { target, .. } => print(format_args!("no longer measuring {target}")),
-        Action::List { json: true, .. } => print(answer),
-        Action::List { .. } => print(table(&answer.read())),
+        Action::Add { target, .. } => print_line(format_args!("measuring {target}")),
+        Action::Rm { target, .. } => print_line(format_args!("no longer measuring {target}")),
+        Action::List { json: true, .. } => print_line(answer),
+        Action::List { .. } => print_line(table(&answer.read())),
     };
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use barograph_study::input::InputError;
-use barograph_study::tradeoff::{Measured, ReadError, Source, Study, read, svg};
+use barograph_study::tradeoff::{MeasuredSeries, ReadError, ReadOptions, TradeoffScores, read, svg};
 use barograph_study::units::duration_s;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -94,28 +94,28 @@ fn trade(args: &Args) -> Result<(), Problem> {
     Ok(())
 }
 
-fn measured(args: &Args, path: &Path) -> Result<Vec<Measured>, Problem> {
+fn measured(args: &Args, path: &Path) -> Result<Vec<MeasuredSeries>, Problem> {
     let file = open(path, args.plot.as_deref())?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    let source = Source {
+    let options = ReadOptions {
         name: &name,
         length_s: args.lengths.iter().find(|(of, _)| of == path).map(|(_, length_s)| *length_s),
         base_s: args.base,
         quantity: args.quantity.as_deref(),
         unit: &args.unit,
     };
-    read(BufReader::new(file), &source).map_err(|error| {
+    read(BufReader::new(file), &options).map_err(|error| {
         let is_unread = matches!(error, ReadError::Input(InputError::Io(_)));
         Problem::of_series(shown(path), error, is_unread)
     })
 }
 
 /// Computes the study, with a progress bar on a terminal.
-fn scored(series: Vec<Measured>, periods_s: &[f64], seed: u64) -> Study {
+fn scored(series: Vec<MeasuredSeries>, periods_s: &[f64], seed: u64) -> TradeoffScores {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} periods and predictors")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(Study::steps(&series, periods_s) as u64).with_style(style);
-    let study = Study::of(series, periods_s, seed, &|| bar.inc(1));
+    let bar = ProgressBar::new(TradeoffScores::progress_steps(&series, periods_s) as u64).with_style(style);
+    let study = TradeoffScores::of(series, periods_s, seed, &|| bar.inc(1));
     bar.finish_and_clear();
     study
 }

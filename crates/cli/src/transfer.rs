@@ -2,10 +2,10 @@
 //! errors.
 
 pub(crate) mod causes;
-pub(crate) mod course;
+pub(crate) mod failure;
 pub(crate) mod json;
-pub(crate) mod left;
 pub(crate) mod options;
+pub(crate) mod progress;
+pub(crate) mod remaining;
 pub(crate) mod show;
 pub(crate) mod summary;
-pub(crate) mod trouble;

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use barograph_api::{NewTransfer, NewTransferLine, Transfer, TransferLine, TransferList, TransferState};
+use barograph_api::{NewReceiver, NewTransfer, Transfer, TransferList, TransferState, WaitingTransfer};
 use barograph_probe::percent;
-use barograph_study::units::{count, lasted, rate, size};
+use barograph_study::units::{format_byte_rate, format_bytes, format_count, format_elapsed};
 use serde::Serialize;
 
 use crate::client::{Client, StationArgs, printable};
-use crate::exit::{Failure, print};
+use crate::exit::{Failure, print_line};
 
 /// Arguments of `barograph transfers`.
 #[derive(clap::Args)]
@@ -66,19 +66,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         None => show(&Client::new(&args.station)?.get(PATH)?.read(), args.json),
         Some(What::Receive { directory, host, station }) => {
             check(std::slice::from_ref(directory))?;
-            let body = NewTransferLine { directory: directory.clone(), host: host.clone() };
-            let answer: TransferLine = Client::new(station)?.post("/v1/transfers/lines", &body)?.read();
-            if answer.line.is_empty() {
+            let body = NewReceiver { directory: directory.clone(), host: host.clone() };
+            let answer: WaitingTransfer = Client::new(station)?.post("/v1/transfers/lines", &body)?.read();
+            if answer.receiver_address.is_empty() {
                 return Err(Failure::Failed(
                     "the station's answer has no receiver address; is it of the same version?".into(),
                 ));
             }
-            print(if args.json { sorted(&answer) } else { printable(&answer.line) });
+            print_line(if args.json { sorted(&answer) } else { printable(&answer.receiver_address) });
         }
         Some(What::Send { paths, line, no_wait, station }) => {
             check(paths)?;
             let client = Client::new(station)?;
-            let body = NewTransfer { paths: paths.clone(), line: line.clone() };
+            let body = NewTransfer { paths: paths.clone(), receiver_address: line.clone() };
             let begun = client.post(PATH, &body)?.read();
             let last = if *no_wait { begun } else { follow(&client, begun, args.json)? };
             shown(&last, args.json);
@@ -112,9 +112,9 @@ fn follow(client: &Client, begun: Transfer, json: bool) -> Result<Transfer, Fail
             let why = "the station no longer lists this transfer: it was restarted, or many transfers came after it";
             return Err(Failure::Failed(why.into()));
         };
-        let is_news = (now.there_bytes, now.state) != (last.there_bytes, last.state);
+        let is_news = (now.received_bytes, now.state) != (last.received_bytes, last.state);
         if !json && !now.state.is_ended() && is_news {
-            print(row(&now));
+            print_line(row(&now));
         }
         last = now;
     }
@@ -122,7 +122,7 @@ fn follow(client: &Client, begun: Transfer, json: bool) -> Result<Transfer, Fail
 }
 
 fn shown(transfer: &Transfer, json: bool) {
-    print(if json { sorted(transfer) } else { row(transfer) });
+    print_line(if json { sorted(transfer) } else { row(transfer) });
 }
 
 /// JSON with its keys in alphabetical order.
@@ -132,12 +132,12 @@ fn sorted(answer: &impl Serialize) -> String {
 
 fn show(list: &TransferList, json: bool) {
     if json {
-        print(sorted(list));
+        print_line(sorted(list));
     } else if list.transfers.is_empty() {
-        print("no transfers yet");
+        print_line("no transfers yet");
     }
     for transfer in list.transfers.iter().filter(|_| !json) {
-        print(row(transfer));
+        print_line(row(transfer));
     }
 }
 
@@ -147,11 +147,15 @@ fn row(transfer: &Transfer) -> String {
     let peer = transfer.peer.as_ref().map_or("any sender".into(), |peer| printable(peer));
     parts.push(if transfer.role == "sender" { format!("to {peer}") } else { format!("from {peer}") });
     if let Some(bytes) = transfer.bytes {
-        let files = count(transfer.files.unwrap_or_default(), "file", "files");
-        parts.push(format!("{} of {} in {files}", size(transfer.there_bytes), size(bytes)));
+        let files = format_count(transfer.files.unwrap_or_default(), "file", "files");
+        parts.push(format!(
+            "{} of {} in {files}",
+            format_bytes(transfer.received_bytes),
+            format_bytes(bytes)
+        ));
     }
     if let (Some(bit_s), Some(seconds)) = (transfer.goodput_bit_s, transfer.duration_s) {
-        parts.push(format!("{} for {}", rate(bit_s / 8.0), lasted(seconds)));
+        parts.push(format!("{} for {}", format_byte_rate(bit_s / 8.0), format_elapsed(seconds)));
     }
     parts.extend(transfer.why.as_ref().map(|why| printable(why)));
     parts.join("  ")

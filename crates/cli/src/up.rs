@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use barograph_station::{ConfigError, Signal, Sources, Station, signals};
+use barograph_station::{ConfigError, ConfigSources, Signal, Station, signals};
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::addresses::{Interface, interfaces, plausible};
-use crate::exit::{bad_input, failed, print};
+use crate::addresses::{Interface, interfaces, reachable};
+use crate::exit::{bad_input, failed, print_line};
 
 /// Arguments of `barograph up`.
 #[derive(clap::Args)]
@@ -89,10 +89,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 /// Prints the station's addresses, then waits for signals.
-fn attend(station: Station, sources: &Sources, signals: Receiver<Signal>) -> ExitCode {
+fn attend(station: Station, sources: &ConfigSources, signals: Receiver<Signal>) -> ExitCode {
     for line in announcement(&station.url(), station.address(), &interfaces()) {
         // A station runs on if standard output is closed.
-        print(line);
+        print_line(line);
     }
     let is_asked = loop {
         match signals.recv() {
@@ -125,7 +125,7 @@ fn attend(station: Station, sources: &Sources, signals: Receiver<Signal>) -> Exi
 fn announcement(url: &str, listen: SocketAddr, interfaces: &[Interface]) -> Vec<String> {
     let mut lines = vec![format!("listening on {url}")];
     let scheme = if url.starts_with("https:") { "https" } else { "http" };
-    let ips = plausible(listen, interfaces).into_iter().filter_map(|ip| ip.parse::<IpAddr>().ok());
+    let ips = reachable(listen, interfaces).into_iter().filter_map(|ip| ip.parse::<IpAddr>().ok());
     let far = ips.filter(|ip| listen.ip().is_unspecified() && !ip.is_loopback());
     let urls: Vec<String> =
         far.map(|ip| format!("{scheme}://{}/", SocketAddr::new(ip, listen.port()))).collect();
@@ -135,7 +135,7 @@ fn announcement(url: &str, listen: SocketAddr, interfaces: &[Interface]) -> Vec<
     lines
 }
 
-fn reload(station: &Station, sources: &Sources) {
+fn reload(station: &Station, sources: &ConfigSources) {
     match sources.read() {
         Ok(config) => match station.reload(config) {
             Ok(needs_restart) if needs_restart.is_empty() => {
@@ -155,7 +155,7 @@ fn refuse_config(error: &ConfigError) -> ExitCode {
     bad_input(error)
 }
 
-fn sources(args: &Args) -> Result<Sources, String> {
+fn sources(args: &Args) -> Result<ConfigSources, String> {
     let mut flags = Vec::new();
     for pair in &args.set {
         let (key, value) =
@@ -173,7 +173,7 @@ fn sources(args: &Args) -> Result<Sources, String> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| name.starts_with("BAROGRAPH_"))
         .collect();
-    Ok(Sources {
+    Ok(ConfigSources {
         file: args.config.clone().or_else(usual_file),
         variables,
         flags,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::exit::print;
+use crate::exit::print_line;
 
 /// Arguments of `barograph version`.
 #[derive(clap::Args)]
@@ -33,9 +33,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         arch: std::env::consts::ARCH,
     };
     if args.json {
-        print(serde_json::to_string(&version).unwrap_or_default());
+        print_line(serde_json::to_string(&version).unwrap_or_default());
     } else {
-        print(format_args!("{} {} ({}, {})", version.name, version.version, version.os, version.arch));
+        print_line(format_args!("{} {} ({}, {})", version.name, version.version, version.os, version.arch));
     }
     ExitCode::SUCCESS
 }

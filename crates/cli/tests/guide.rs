@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use barograph_testkit::{Program, fenced};
+use barograph_testkit::{ChildProcess, fenced};
 
 /// Limit of every wait.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -63,7 +63,7 @@ fn a_newcomer_gets_a_secured_mesh() {
     }
     let ports: Vec<[u16; 2]> = (1..=3).map(free_ports).collect();
     let folders: Vec<PathBuf> = (1..=3).map(|number| folder(root, number, &ports)).collect();
-    let start = || -> Vec<Program> {
+    let start = || -> Vec<ChildProcess> {
         (1..)
             .zip(&folders)
             .map(|(number, folder)| nats_server(&server, folder, &format!("n{number}.conf")))
@@ -97,7 +97,7 @@ fn a_newcomer_gets_a_secured_mesh() {
     }
     shows(root, "north.example.net", "south.example.net lost");
     shows(root, "south.example.net", "not connected");
-    shows(root, "south.example.net", "the servers do not know this station's certificate");
+    shows(root, "south.example.net", "the servers do not accept this station's certificate");
     assert!(guide.contains("barograph members --remove NAME"));
     let archive = root.join("north.example.net");
     let removed =
@@ -129,7 +129,7 @@ fn a_newcomer_gets_a_secured_mesh() {
 
 /// Starts the station north, which has the archive, and the station south, and waits until each
 /// lists the other.
-fn mesh(root: &Path, toml: &str) -> [Program; 2] {
+fn mesh(root: &Path, toml: &str) -> [ChildProcess; 2] {
     let stations = [
         station(root, "north.example.net", toml),
         station(root, "south.example.net", &member(toml, "south.example.net")),
@@ -175,10 +175,10 @@ fn logs(root: &Path) -> String {
 }
 
 /// A NATS server, which appends to its log.
-fn nats_server(program: &Path, folder: &Path, configuration: &str) -> Program {
+fn nats_server(program: &Path, folder: &Path, configuration: &str) -> ChildProcess {
     let log = std::fs::File::options().create(true).append(true).open(folder.join("nats.log")).unwrap();
     let mut nats = Command::new(program);
-    Program::start(nats.args(["-c", configuration]).current_dir(folder).stderr(log))
+    ChildProcess::start(nats.args(["-c", configuration]).current_dir(folder).stderr(log))
 }
 
 /// Creates the folder of one of the three servers, with the files of the guide, in which ports of
@@ -233,14 +233,14 @@ fn free_ports(number: usize) -> [u16; 2] {
 }
 
 /// A station with this configuration, which has printed its address.
-fn station(root: &Path, host: &str, configuration: &str) -> Program {
+fn station(root: &Path, host: &str, configuration: &str) -> ChildProcess {
     let file = root.join(format!("{host}.toml"));
     std::fs::write(&file, configuration).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
     command.args(["up", "--no-default-targets", "--listen", "127.0.0.1:0", "--host", host, "--config"]);
     command.arg(file).arg("--state").arg(root.join(host));
     let log = std::fs::File::create(root.join(format!("{host}.log"))).unwrap();
-    let (mut station, line) = Program::with_line(command.env_clear().stderr(log));
+    let (mut station, line) = ChildProcess::with_line(command.env_clear().stderr(log));
     assert!(line.starts_with("listening on"), "{line}");
     drop(station.take_stdout());
     station
@@ -281,7 +281,7 @@ fn repository(path: &str) -> PathBuf {
 fn server() -> Option<PathBuf> {
     let has_tools = Command::new("openssl").arg("version").output().is_ok();
     if !has_tools {
-        barograph_sim::say_missing("the operator's guide: there is no openssl");
+        barograph_sim::report_missing("the operator's guide: there is no openssl");
     }
     barograph_testkit::nats::binary().filter(|_| has_tools)
 }

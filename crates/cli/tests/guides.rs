@@ -60,7 +60,9 @@ fn each_page_with_commands_has_a_test() {
 
 fn run(page: &str) {
     if Command::new("curl").arg("--version").stdout(Stdio::null()).status().is_err() {
-        barograph_sim::say_missing(&format!("the commands of docs/guide/{page}.md: `curl` is not installed"));
+        barograph_sim::report_missing(&format!(
+            "the commands of docs/guide/{page}.md: `curl` is not installed"
+        ));
         return;
     }
     let directory = tempfile::tempdir().unwrap();

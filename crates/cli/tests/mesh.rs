@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use barograph_sim::{Host, Link, LinkSpec, Network, network_or_skip};
-use barograph_testkit::{Program, http};
+use barograph_testkit::{ChildProcess, http};
 use serde_json::{Value, json};
 
 /// Limit for two fresh stations to forecast each other.
@@ -31,7 +31,7 @@ struct Up<'a> {
     host: &'a Host,
     address: SocketAddr,
     /// The program, killed when dropped.
-    _program: Program,
+    _program: ChildProcess,
 }
 
 impl<'a> Up<'a> {
@@ -42,11 +42,11 @@ impl<'a> Up<'a> {
         command.envs(token.map(|token| ("BAROGRAPH_JOIN_TOKEN", token)));
         command.uid(USER).gid(USER);
         // A child runs on the host of the thread that starts it.
-        let (mut program, line) = host.run(move || Program::with_line(&mut command)).unwrap();
+        let (mut program, line) = host.run(move || ChildProcess::with_line(&mut command)).unwrap();
         let port = line.strip_prefix("listening on http://[::1]:").and_then(|rest| rest.split('/').next());
         let port = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));
         let far = format!("for other hosts: http://{}:{port}/ http://[{}]:{port}/\n", host.v4(), host.v6());
-        assert_eq!(program.line(), far);
+        assert_eq!(program.read_line(), far);
         Self { host, address: SocketAddr::from(([127, 0, 0, 1], port)), _program: program }
     }
 
@@ -59,7 +59,7 @@ impl<'a> Up<'a> {
     }
 
     fn until(&self, path: &str, satisfied: impl Fn(&Value) -> bool + Sync) -> Value {
-        let until = || http::until(self.address, path, |answer| satisfied(&answer.json())).json();
+        let until = || http::get_until(self.address, path, |answer| satisfied(&answer.json())).json();
         self.host.run(until).unwrap()
     }
 
@@ -126,7 +126,7 @@ fn two_fresh_stations_forecast_each_other_within_a_minute_and_miss_one_that_is_k
     b.until("/v1/mesh", |answer| {
         answer["directory"]["connected"] == false && answer["spool"]["error"].is_string()
     });
-    assert_eq!(b.get("/v1/peers")["peers"][0]["state"], "up", "nobody is lost with the directory");
+    assert_eq!(b.get("/v1/peers")["peers"][0]["state"], "up", "no peer is lost with the directory");
     let a = Up::start(&network.a, &a_state, &program, &["--host", "a", "--listen", "[::]:10132"], None);
     b.until("/v1/mesh", |answer| answer["directory"]["connected"] == true);
     a.until("/v1/peers", |answer| answer["peers"][0]["state"] == "up");

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use barograph_testkit::{Program, http, until_some};
+use barograph_testkit::{ChildProcess, http, wait_for};
 use serde_json::Value;
 
 fn barograph() -> Command {
@@ -23,7 +23,7 @@ fn barograph() -> Command {
 
 /// A station that runs as a program of its own.
 struct Up {
-    program: Program,
+    program: ChildProcess,
     address: SocketAddr,
 }
 
@@ -31,7 +31,7 @@ impl Up {
     fn start(state: &Path, arguments: &[&str]) -> Self {
         let mut command = barograph();
         command.args(["up", "--listen", "127.0.0.1:0", "--no-default-targets", "--state"]).arg(state);
-        let (program, line) = Program::with_line(command.args(arguments).stderr(Stdio::piped()));
+        let (program, line) = ChildProcess::with_line(command.args(arguments).stderr(Stdio::piped()));
         let address = line
             .strip_prefix("listening on http://")
             .or_else(|| line.strip_prefix("listening on https://"))
@@ -45,7 +45,7 @@ impl Up {
     }
 
     fn until(&self, path: &str, satisfied: impl Fn(&Value) -> bool) -> Value {
-        http::until(self.address, path, |answer| satisfied(&answer.json())).json()
+        http::get_until(self.address, path, |answer| satisfied(&answer.json())).json()
     }
 
     fn signal(&self, name: &str) {
@@ -54,7 +54,7 @@ impl Up {
 
     /// Waits for the end; returns the exit code and standard error.
     fn end(mut self) -> (Option<i32>, String) {
-        self.program.end()
+        self.program.wait()
     }
 }
 
@@ -431,7 +431,7 @@ fn the_best_of_some_hosts_is_shown_and_nothing_known_is_a_failure() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let output = best(&["--to", "silent", "--bytes", "1GB"]);
     let text = String::from_utf8(output.stdout.clone()).unwrap();
-    assert!(text.starts_with("silent: no forecast: only its round-trip time is known, 10.0 ms"), "{text}");
+    assert!(text.starts_with("silent: no forecast: no goodput forecast (round trip 10.0 ms)"), "{text}");
     assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(1), 1));
 }
 
@@ -470,10 +470,10 @@ fn start_unheard(lost: Lost, state: &Path, arguments: &[&str], token: Option<&st
         Lost::Error => (Stdio::piped(), Stdio::null()),
         Lost::OutputReader => (unread(), Stdio::piped()),
     };
-    let mut program = Program::start(command.stdout(stdout).stderr(stderr));
-    let url = until_some(|| {
+    let mut program = ChildProcess::start(command.stdout(stdout).stderr(stderr));
+    let url = wait_for(|| {
         assert!(program.is_running(), "{lost:?}: the station ended");
-        barograph_station::state::announced(state).ok_or("the station says its address")
+        barograph_station::state::read_url(state).ok_or("the station says its address")
     });
     let address = url.strip_prefix("http://").and_then(|rest| rest.strip_suffix('/')).unwrap();
     Up { address: address.parse().unwrap(), program }
@@ -514,7 +514,7 @@ fn a_mesh_goes_on_when_no_one_reads_what_its_stations_print() {
 
 /// If the reader of its output closes the pipe early, a command ends without a panic.
 #[test]
-fn a_verb_whose_output_no_one_reads_ends_quietly() {
+fn a_verb_with_a_closed_output_ends_quietly() {
     let state = tempfile::tempdir().unwrap();
     let up = Up::start(state.path(), &["--host", "here"]);
     let series = state.path().join("series.csv");

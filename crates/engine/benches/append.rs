@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use barograph_engine::{Config, Engine, Local, Range, Record, Selector};
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_engine::{Engine, Local, LocalConfig, Range, Record, Selector};
+use barograph_forecast::{Name, Outcome, Quantity, SeriesId};
 
 const SERIES: u64 = 10_000;
 const BATCH: u64 = 1000;
@@ -35,7 +35,10 @@ fn main() {
 
 fn open(directory: &std::path::Path, commit_interval: Duration) -> Arc<Local> {
     let keep = Duration::MAX;
-    Arc::new(Local::open(Config { commit_interval, keep, ..Config::new(directory) }).expect("an archive"))
+    Arc::new(
+        Local::open(LocalConfig { commit_interval, keep, ..LocalConfig::new(directory) })
+            .expect("an archive"),
+    )
 }
 
 async fn append(engine: &Arc<Local>, label: &str, in_flight: u64) {
@@ -147,7 +150,7 @@ fn record(seq: u64) -> Record {
     Record {
         origin: name("bench".into()),
         seq,
-        series: Series {
+        series: SeriesId {
             source: name("bench".into()),
             target: name(format!("host{}.example.net:443", seq % SERIES)),
             quantity: Quantity::RTT,

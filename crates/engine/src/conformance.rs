@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_forecast::{Battery, Failure, Name, Outcome, Quantity, Series};
+use barograph_forecast::{Battery, Failure, Name, Outcome, Quantity, SeriesId};
 use futures_util::StreamExt as _;
 
 use crate::{
-    BoxStream, Capabilities, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range,
-    Record, Selector, labelled_unix_ns,
+    BoxStream, Capabilities, Cursor, Engine, EngineError, Entry, Event, Group, HostId, Lease, Page, Range,
+    Record, Selector, StartAt, original_label_unix_ns,
 };
 
 /// Makes and restarts the engine under test.
@@ -40,7 +40,7 @@ pub trait Fixture: Send + Sync {
     /// more, because its directory dies with the holder. The fixture of an engine with several
     /// processes must override this method: otherwise
     /// [`a_lost_holder_is_down_within_its_ttl_and_a_second`] does not test the TTL.
-    async fn lose(&self, lease: Box<dyn Lease>) {
+    async fn kill_holder(&self, lease: Box<dyn Lease>) {
         let holder = tokio::spawn(async move {
             let _lease = lease;
             std::future::pending::<()>().await;
@@ -129,7 +129,8 @@ pub async fn watch_gives_a_snapshot_then_synced_then_changes(fixture: &dyn Fixtu
 }
 
 /// [`Engine::register`]: the entry disappears within the TTL plus one second after
-/// [`Fixture::lose`] made its holder die. With the default of `lose`, this does not test the TTL.
+/// [`Fixture::kill_holder`] made its holder die. With the default of `kill_holder`, this does not
+/// test the TTL.
 pub async fn a_lost_holder_is_down_within_its_ttl_and_a_second(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let north = entry("north", &["local"]);
@@ -139,7 +140,7 @@ pub async fn a_lost_holder_is_down_within_its_ttl_and_a_second(fixture: &dyn Fix
     assert_eq!(next(&mut events).await, Event::Up(north.clone()));
 
     let longest = lease.ttl() + Duration::from_secs(1);
-    fixture.lose(lease).await;
+    fixture.kill_holder(lease).await;
     let event = tokio::time::timeout(longest, events.next()).await.expect("down within the TTL and a second");
     assert_eq!(event, Some(Ok(Event::Down(north.host))));
 }
@@ -203,7 +204,7 @@ pub async fn a_removed_station_is_reported_until_it_registers_again(fixture: &dy
 pub async fn a_record_comes_back_as_it_went_in(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     // Values of the quantity `level` may be negative.
-    let own = Series { quantity: Quantity::new("level").expect("a quantity"), ..series("south") };
+    let own = SeriesId { quantity: Quantity::new("level").expect("a quantity"), ..series("south") };
     let record = |seq| Record { series: own.clone(), ..record(seq) };
     let mut outcomes = vec![
         0.0,
@@ -245,7 +246,7 @@ pub async fn a_label_far_ahead_is_not_lost(fixture: &dyn Fixture) {
     let label = Record::TIME_MAX_UNIX_NS;
     append(&*engine, &[Record { time_unix_ns: label, ..record(1) }]).await;
     let [found] = &history(&*engine, &Range::newest(10)).await.items[..] else { panic!("one record") };
-    let said = labelled_unix_ns(&found.detail).unwrap_or(found.time_unix_ns);
+    let said = original_label_unix_ns(&found.detail).unwrap_or(found.time_unix_ns);
     assert_eq!((found.seq, found.outcome, said), (1, record(1).outcome, label));
 }
 
@@ -258,7 +259,7 @@ pub async fn a_record_appended_twice_is_stored_once(fixture: &dyn Fixture) {
     let other_value = Record { outcome: Outcome::Value(7.0), ..record(2) };
     append(&*engine, &[other_value, record(3)]).await;
     // (origin, seq) identifies a record: two origins may use the same number for different records.
-    let other = Series { source: name("south"), ..series("south") };
+    let other = SeriesId { source: name("south"), ..series("south") };
     let other = Record { origin: name("south"), series: other, ..record(3) };
     append(&*engine, std::slice::from_ref(&other)).await;
 
@@ -289,10 +290,10 @@ pub async fn a_batch_with_an_invalid_record_stores_nothing(fixture: &dyn Fixture
     ];
     for invalid in invalid {
         let refused = engine.append(&[record(1), invalid.clone()]).await;
-        assert!(matches!(refused, Err(Error::Invalid(_))), "{invalid:?} gave {refused:?}");
+        assert!(matches!(refused, Err(EngineError::Invalid(_))), "{invalid:?} gave {refused:?}");
     }
     let too_many: Vec<Record> = (1..=Record::BATCH_MAX as u64 + 1).map(record).collect();
-    assert!(matches!(engine.append(&too_many).await, Err(Error::Invalid(_))));
+    assert!(matches!(engine.append(&too_many).await, Err(EngineError::Invalid(_))));
     assert_eq!(history(&*engine, &Range::newest(100)).await.items, []);
     assert_eq!(engine.next_seq(&name("north")).await, Ok(1));
 }
@@ -450,9 +451,9 @@ pub async fn a_page_has_between_one_and_the_most_records(fixture: &dyn Fixture) 
     let engine = fixture.fresh().await;
     for limit in [0, Range::LIMIT_MAX + 1] {
         let refused = engine.history(&series("south"), &Range::newest(limit)).await;
-        assert!(matches!(refused, Err(Error::Invalid(_))), "history of {limit} gave {refused:?}");
+        assert!(matches!(refused, Err(EngineError::Invalid(_))), "history of {limit} gave {refused:?}");
         let refused = engine.latest(&Selector::default(), None, limit).await;
-        assert!(matches!(refused, Err(Error::Invalid(_))), "latest of {limit} gave {refused:?}");
+        assert!(matches!(refused, Err(EngineError::Invalid(_))), "latest of {limit} gave {refused:?}");
     }
 }
 
@@ -462,15 +463,15 @@ pub async fn a_subscription_gives_the_order_of_each_series(fixture: &dyn Fixture
     let engine = fixture.fresh().await;
     append(&*engine, &[record(1)]).await;
     let selector = Selector { quantity: Some(Quantity::RTT), ..Selector::default() };
-    let mut records = engine.subscribe(&selector, From::Now);
+    let mut records = engine.subscribe(&selector, StartAt::Now);
     let writers = ["east", "west"].map(|origin| {
         let engine = Arc::clone(&engine);
         tokio::spawn(async move {
             for seq in 1..=EACH {
                 // A station writes only its own measurements.
-                let own = Series { source: name(origin), ..series(origin) };
+                let own = SeriesId { source: name(origin), ..series(origin) };
                 let rtt = Record { origin: name(origin), series: own.clone(), ..record(seq) };
-                let loss = Series { quantity: Quantity::LOSS, ..own };
+                let loss = SeriesId { quantity: Quantity::LOSS, ..own };
                 let outcome = Outcome::Value(0.125);
                 let unwanted = Record { seq: EACH + seq, series: loss, outcome, ..rtt.clone() };
                 append(&*engine, &[rtt, unwanted]).await;
@@ -496,7 +497,7 @@ pub async fn a_subscription_gives_the_order_of_each_series(fixture: &dyn Fixture
 pub async fn a_subscription_resumes_after_a_cursor(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     append(&*engine, &(1..=6).map(record).collect::<Vec<_>>()).await;
-    let mut all = engine.subscribe(&Selector::default(), From::Oldest);
+    let mut all = engine.subscribe(&Selector::default(), StartAt::Oldest);
     let mut place = Cursor(0);
     for seq in 1..=3 {
         let (cursor, record) = next(&mut all).await;
@@ -505,7 +506,7 @@ pub async fn a_subscription_resumes_after_a_cursor(fixture: &dyn Fixture) {
     }
     drop(all);
     append(&*engine, &[record(7)]).await;
-    let mut rest = engine.subscribe(&Selector::default(), From::After(place));
+    let mut rest = engine.subscribe(&Selector::default(), StartAt::After(place));
     for seq in 4..=7 {
         assert_eq!(next(&mut rest).await.1.seq, seq);
     }
@@ -518,7 +519,7 @@ pub async fn a_slow_subscriber_is_told_what_it_missed(fixture: &dyn Fixture) {
     const BATCHES: u64 = 24;
     const EACH: u64 = 1000;
     let engine = fixture.fresh().await;
-    let mut records = engine.subscribe(&Selector::default(), From::Now);
+    let mut records = engine.subscribe(&Selector::default(), StartAt::Now);
     for batch in 0..BATCHES {
         append(&*engine, &(1..=EACH).map(|seq| record(batch * EACH + seq)).collect::<Vec<_>>()).await;
     }
@@ -529,7 +530,7 @@ pub async fn a_slow_subscriber_is_told_what_it_missed(fixture: &dyn Fixture) {
                 assert_eq!(record.seq, expected, "a gap without a note");
                 expected += 1;
             }
-            Some(Err(Error::Lagged { missed })) => expected += missed,
+            Some(Err(EngineError::Lagged { missed })) => expected += missed,
             other => panic!("neither a record nor a note: {other:?}"),
         }
     }
@@ -555,7 +556,7 @@ pub async fn what_was_acknowledged_survives_a_restart(fixture: &dyn Fixture) {
         assert_eq!(found, records);
         assert_eq!(engine.watermark(&name("north")).await, Ok(2));
         assert_eq!(engine.next_seq(&name("north")).await, Ok(10 * round + 3));
-        let mut fresh = engine.subscribe(&Selector::default(), From::After(place));
+        let mut fresh = engine.subscribe(&Selector::default(), StartAt::After(place));
         for seq in [10 * round + 1, 10 * round + 2] {
             let (cursor, record) = next(&mut fresh).await;
             assert_eq!(record.seq, seq, "cursors outlive a restart");
@@ -589,8 +590,8 @@ fn name(text: &str) -> Group {
     Name::new(text).expect("a name")
 }
 
-fn series(target: &str) -> Series {
-    Series { source: name("north"), target: name(target), quantity: Quantity::RTT }
+fn series(target: &str) -> SeriesId {
+    SeriesId { source: name("north"), target: name(target), quantity: Quantity::RTT }
 }
 
 /// Record of `north` with this sequence number. Its time and value grow with the number.

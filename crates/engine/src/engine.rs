@@ -4,13 +4,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use barograph_forecast::Series;
+use barograph_forecast::SeriesId;
 use futures_core::Stream;
 
-use crate::{Cursor, Entry, Error, Event, From, Group, HostId, Page, Range, Record, Selector, TaskStatus};
+use crate::{
+    Cursor, EngineError, Entry, Event, Group, HostId, Page, Range, Record, Selector, StartAt, TaskStatus,
+};
 
 /// A stream of results, boxed so that the trait can be a trait object.
-pub type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Error>> + Send>>;
+pub type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, EngineError>> + Send>>;
 
 /// A registration in the directory. It is renewed until this value is dropped.
 pub trait Lease: Send + Sync {
@@ -41,7 +43,7 @@ pub struct ReadOnly {
     /// Start of the first write that failed.
     pub since: Instant,
     /// Error of the newest write that failed.
-    pub why: String,
+    pub error: String,
 }
 
 /// Directory, bus and archive of a mesh.
@@ -54,7 +56,7 @@ pub trait Engine: Send + Sync {
     /// The entry disappears at most `ttl` + 1 s after its holder died, unless the directory took no
     /// writes meanwhile. When the lease is dropped, the entry disappears at once. Registering a
     /// host again replaces its entry, and the older lease has no effect any more.
-    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error>;
+    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, EngineError>;
 
     /// Watches a group: a snapshot ([`Event::Up`] for each station), then [`Event::Synced`], then
     /// an [`Event::Removed`] for each station removed earlier, then changes as they occur. The
@@ -69,34 +71,36 @@ pub trait Engine: Send + Sync {
     /// right to register.
     ///
     /// # Errors
-    /// [`Error::Denied`] if this station may not remove others, which is the default.
-    async fn remove(&self, host: &HostId) -> Result<(), Error> {
-        Err(Error::Denied(format!("{host} cannot be removed from here")))
+    /// [`EngineError::Denied`] if this station may not remove others, which is the default.
+    async fn remove(&self, host: &HostId) -> Result<(), EngineError> {
+        Err(EngineError::Denied(format!(
+            "this station cannot remove {host}; remove it at the station that hosts the mesh"
+        )))
     }
 
     /// Appends records. `Ok` means that every record is durable. Appends are idempotent on (origin,
     /// sequence number): a repeated record is stored once.
     ///
     /// # Errors
-    /// - [`Error::Invalid`]: a record or the batch breaks a limit ([`Record::check`],
+    /// - [`EngineError::Invalid`]: a record or the batch breaks a limit ([`Record::check`],
     ///   [`Record::BATCH_MAX`]), or a new record is so old that retention would remove it. No
     ///   record was stored.
-    /// - [`Error::Unavailable`]: no record was stored.
-    /// - [`Error::Throttled`]: no record was stored; try again later.
-    /// - [`Error::Unknown`]: the records may be stored or not. Append the same batch again.
-    async fn append(&self, batch: &[Record]) -> Result<(), Error>;
+    /// - [`EngineError::Unavailable`]: no record was stored.
+    /// - [`EngineError::Throttled`]: no record was stored; try again later.
+    /// - [`EngineError::Unknown`]: the records may be stored or not. Append the same batch again.
+    async fn append(&self, batch: &[Record]) -> Result<(), EngineError>;
 
     /// Streams records as they are stored: at least once, in order within each series. A slow
-    /// subscriber gets [`Error::Lagged`] with the number of missed records, and the stream
+    /// subscriber gets [`EngineError::Lagged`] with the number of missed records, and the stream
     /// continues. Any other error ends the stream.
-    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)>;
+    fn subscribe(&self, selector: &Selector, from: StartAt) -> BoxStream<(Cursor, Record)>;
 
     /// Records of one series in a time range, newest first, in pages. Records of equal time are
     /// ordered by their position in the store, newest first.
     ///
     /// # Errors
-    /// [`Error::TooOld`] if the record at `range.after` is no longer stored.
-    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error>;
+    /// [`EngineError::TooOld`] if the record at `range.after` is no longer stored.
+    async fn history(&self, series: &SeriesId, range: &Range) -> Result<Page<Record>, EngineError>;
 
     /// The newest record of each selected series, in pages and in a stable order of series.
     ///
@@ -108,18 +112,18 @@ pub trait Engine: Send + Sync {
         selector: &Selector,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<Page<Record>, Error>;
+    ) -> Result<Page<Record>, EngineError>;
 
     /// Highest sequence number of `origin` up to which no record is missing; 0 if nothing was
     /// stored. Records count also after retention removed them.
-    async fn watermark(&self, origin: &HostId) -> Result<u64, Error>;
+    async fn watermark(&self, origin: &HostId) -> Result<u64, EngineError>;
 
     /// Sequence number for the next record of `origin`: one above the highest ever stored. So a
     /// station that lost its data never uses a number twice.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the origin has used the highest number, [`Record::SEQ_MAX`].
-    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error>;
+    /// [`EngineError::Invalid`] if the origin has used the highest number, [`Record::SEQ_MAX`].
+    async fn next_seq(&self, origin: &HostId) -> Result<u64, EngineError>;
 
     /// Returns the start of the time in which the directory can be read but accepts no writes of
     /// this engine. `None` if it accepts writes, or if the engine cannot detect this.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use barograph_forecast::Name;
 
-use crate::Error;
+use crate::EngineError;
 
 /// Name of a station. It is the source of the station's own measurements.
 pub type HostId = Name;
@@ -46,8 +46,8 @@ impl Entry {
     /// Checks that the entry is within the limits of a directory, so that no peer can fill it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the limit that is exceeded.
-    pub fn check(&self) -> Result<(), Error> {
+    /// [`EngineError::Invalid`] with the limit that is exceeded.
+    pub fn check(&self) -> Result<(), EngineError> {
         let counts = [
             ("addresses", self.addresses.len(), Self::ADDRESSES_MAX),
             ("groups", self.groups.len(), Self::GROUPS_MAX),
@@ -55,7 +55,7 @@ impl Entry {
         ];
         match counts.into_iter().find(|(_, count, max)| max < count) {
             Some((what, count, max)) => {
-                Err(Error::Invalid(format!("{} has {count} {what} (at most {max})", self.host)))
+                Err(EngineError::Invalid(format!("{} has {count} {what} (at most {max})", self.host)))
             }
             None => Ok(()),
         }

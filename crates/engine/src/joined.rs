@@ -18,15 +18,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use barograph_forecast::Series;
+use barograph_forecast::SeriesId;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use self::forwarder::Forwarder;
-use crate::local::Yielded;
+use crate::local::ExcludedNumbers;
 use crate::{
-    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Local, Page, Range, ReadOnly,
-    Record, Selector, TaskStatus,
+    BoxStream, Cursor, Engine, EngineError, Entry, Event, Group, HostId, Lease, Local, Page, Range, ReadOnly,
+    Record, Selector, StartAt, TaskStatus,
 };
 
 /// Configuration of a [`Joined`] engine.
@@ -63,18 +63,18 @@ impl JoinedConfig {
         Self { host, spool_records_max: SPOOL_RECORDS_MAX, is_archive: false, confirm_every, seed: None }
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), EngineError> {
         if !SPOOL_RECORDS.contains(&self.spool_records_max) {
-            return Err(Error::Invalid(format!(
-                "{} records that may wait for the mesh are not in {} to {}",
+            return Err(EngineError::Invalid(format!(
+                "spool_records_max is {}; the accepted range is {} to {}",
                 self.spool_records_max,
                 SPOOL_RECORDS.start(),
                 SPOOL_RECORDS.end()
             )));
         }
-        if ASK_EVERY < self.confirm_every {
-            return Err(Error::Invalid(format!(
-                "the time to a confirmation of {:?} is above {ASK_EVERY:?}",
+        if CONFIRM_EVERY_MAX < self.confirm_every {
+            return Err(EngineError::Invalid(format!(
+                "confirm_every is {:?}; at most {CONFIRM_EVERY_MAX:?}",
                 self.confirm_every
             )));
         }
@@ -91,26 +91,26 @@ pub struct JoinedStatistics {
     /// Whether the spool is full.
     pub is_full: bool,
     /// Appends that were refused because the spool was full.
-    pub turned_away: u64,
+    pub spool_rejections: u64,
     /// Records that the mesh's engine acknowledged. Repetitions count again.
     pub forwarded: u64,
     /// How often sending restarted below an acknowledged record, because the watermark did not pass
     /// it.
-    pub rewinds: u64,
+    pub resends: u64,
     /// Numbers of the station's own sequence for which the mesh never gets a record. The records
     /// with these numbers were removed or lost, or they are measurements of other hosts that were
     /// handed in here. Repetitions count again.
-    pub passed_over: u64,
+    pub skipped: u64,
     /// Own records that the mesh's engine refused. They are stored only in the station's archive.
     pub refused: u64,
     /// Reason of the newest refusal.
-    pub last_refusal: Option<Error>,
+    pub last_refusal: Option<EngineError>,
     /// Own records that may never reach the mesh, because the mesh holds other records with the
     /// same sequence numbers: another station writes under the same name, or this one was restored
     /// from an old copy.
-    pub overtaken: u64,
+    pub conflicting: u64,
     /// Whether 2000 records or more wait, and the mesh's engine limits the rate
-    /// ([`Error::Throttled`]).
+    /// ([`EngineError::Throttled`]).
     pub is_paced: bool,
     /// The mesh's watermark of this station; `None` before its first response.
     ///
@@ -120,9 +120,9 @@ pub struct JoinedStatistics {
     /// Reason why nothing is forwarded now; `None` if forwarding works.
     ///
     /// It is also set if the mesh holds numbers that this station had not used; then it stays set
-    /// for at least a minute, until the mesh accepts a record. With [`Error::Denied`] the mesh does
-    /// not permit the station to write; the forwarder retries about every five minutes.
-    pub last_error: Option<Error>,
+    /// for at least a minute, until the mesh accepts a record. With [`EngineError::Denied`] the
+    /// mesh does not permit the station to write; the forwarder retries about every five minutes.
+    pub last_error: Option<EngineError>,
 }
 
 /// A station's own archive as the spool of a mesh's engine.
@@ -138,7 +138,7 @@ pub struct JoinedStatistics {
 /// directory and subscriptions are those of the mesh.
 ///
 /// The station's archive refuses an append of a record that is older than retention keeps. The
-/// mesh's archive counts such a record as seen and discards it ([`Local::absorb`]).
+/// mesh's archive counts such a record as seen and discards it ([`Local::append_forwarded`]).
 pub struct Joined {
     local: Arc<Local>,
     mesh: Arc<dyn Engine>,
@@ -150,30 +150,30 @@ pub struct Joined {
 
 /// Sets the last error when it is dropped after a panic of the forwarding thread. Otherwise the
 /// statistics would not show that forwarding has ended.
-struct Dying(State, Arc<TaskStatus>);
+struct PanicReporter(State, Arc<TaskStatus>);
 
-impl Drop for Dying {
+impl Drop for PanicReporter {
     fn drop(&mut self) {
         if 0 < self.1.panics() {
             let why = "the thread that forwards to the mesh has died; restart the station";
-            self.0.lock().last_error = Some(Error::Unavailable(why.into()));
+            self.0.lock().last_error = Some(EngineError::Unavailable(why.into()));
         }
     }
 }
 
 /// State shared with the forwarder.
 #[derive(Clone, Default)]
-struct State(Arc<Mutex<Figures>>);
+struct State(Arc<Mutex<ForwarderState>>);
 
 #[derive(Default)]
-struct Figures {
+struct ForwarderState {
     statistics: JoinedStatistics,
     /// Error that the mesh holds numbers which the station has not used, and the time of its last
     /// detection.
-    overtaken_by: Option<(Instant, Error)>,
+    conflict: Option<(Instant, EngineError)>,
 }
 
-impl std::ops::Deref for Figures {
+impl std::ops::Deref for ForwarderState {
     type Target = JoinedStatistics;
 
     fn deref(&self) -> &JoinedStatistics {
@@ -181,14 +181,14 @@ impl std::ops::Deref for Figures {
     }
 }
 
-impl std::ops::DerefMut for Figures {
+impl std::ops::DerefMut for ForwarderState {
     fn deref_mut(&mut self) -> &mut JoinedStatistics {
         &mut self.statistics
     }
 }
 
 impl State {
-    fn lock(&self) -> MutexGuard<'_, Figures> {
+    fn lock(&self) -> MutexGuard<'_, ForwarderState> {
         // The figures do not depend on each other, so a panic elsewhere leaves them valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -196,28 +196,28 @@ impl State {
     /// Excludes the numbers up to `taken`: the mesh holds them, and the station has not used them.
     /// If a record got such a number before this call and is appended after this call, it is
     /// refused, so that it is not lost.
-    async fn keep_clear(
+    async fn exclude_taken(
         &self,
         local: &Local,
         host: &HostId,
         taken: u64,
         is_found: bool,
-    ) -> Result<(), Error> {
-        let Yielded { highest, lost } = local.yield_numbers(taken).await?;
+    ) -> Result<(), EngineError> {
+        let ExcludedNumbers { highest, lost } = local.exclude_numbers(taken).await?;
         if taken <= highest {
             return Ok(());
         }
-        let mut figures = self.lock();
-        figures.overtaken += lost;
+        let mut state = self.lock();
+        state.conflicting += lost;
         // A station that starts and has lost no record just continues above these numbers.
         if 0 < lost || (is_found && 0 < highest) {
-            let error = Error::Unavailable(format!(
-                "another station writes as {host}, or this one was put back from an old copy: the mesh holds numbers \
-                 up to {taken}, of which this station had used {highest}; {lost} records that waited may never get \
-                 there; it goes on above them"
+            let error = EngineError::Unavailable(format!(
+                "another station writes as {host}, or this one was restored from an old copy: the mesh has records \
+                 up to {taken}, this station up to {highest}; {lost} waiting records may never reach the mesh. New \
+                 records continue above {taken}. Give each station a name of its own"
             ));
-            tracing::error!(%error, "numbers of this station are used elsewhere");
-            figures.overtaken_by = Some((Instant::now(), error));
+            tracing::error!(%error, "another station uses this station's sequence numbers");
+            state.conflict = Some((Instant::now(), error));
         }
         Ok(())
     }
@@ -230,21 +230,25 @@ impl Joined {
     /// into the spool, up to half of its limit. Older ones remain only in its own archive.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a value of `config` is out of range; otherwise the errors of an
+    /// [`EngineError::Invalid`] if a value of `config` is out of range; otherwise the errors of an
     /// append.
-    pub fn start(config: JoinedConfig, local: Arc<Local>, mesh: Arc<dyn Engine>) -> Result<Self, Error> {
+    pub fn start(
+        config: JoinedConfig,
+        local: Arc<Local>,
+        mesh: Arc<dyn Engine>,
+    ) -> Result<Self, EngineError> {
         let (mut joined, forwarding) = Self::prepare(config, local, mesh)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| Error::Unavailable(format!("no runtime for the mesh: {error}")))?;
+            .map_err(|error| EngineError::Unavailable(format!("no runtime for the mesh: {error}")))?;
         let (stop, stopped) = oneshot::channel();
         let task = Arc::clone(&joined.task);
-        let dying = Dying(joined.state.clone(), Arc::clone(&task));
+        let panic_reporter = PanicReporter(joined.state.clone(), Arc::clone(&task));
         let thread = thread::Builder::new()
             .name("mesh".into())
             .spawn(move || {
-                let _dying = dying;
+                let _panic_reporter = panic_reporter;
                 let forwarding = async {
                     tokio::select! {
                         () = forwarding => {}
@@ -253,9 +257,9 @@ impl Joined {
                 };
                 // The future ends when the archive closes. That is not reported here, because the
                 // archive has its own status.
-                runtime.block_on(task.until_done(forwarding));
+                runtime.block_on(task.watch_until_done(forwarding));
             })
-            .map_err(|error| Error::Unavailable(format!("no thread for the mesh: {error}")))?;
+            .map_err(|error| EngineError::Unavailable(format!("no thread for the mesh: {error}")))?;
         joined.thread = Some((stop, thread));
         Ok(joined)
     }
@@ -266,7 +270,7 @@ impl Joined {
         config: JoinedConfig,
         local: Arc<Local>,
         mesh: Arc<dyn Engine>,
-    ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), Error> {
+    ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), EngineError> {
         config.check()?;
         let begins = local.begin_spool(&config.host, config.spool_records_max)?;
         let state = State::default();
@@ -281,15 +285,14 @@ impl Joined {
     #[must_use]
     pub fn statistics(&self) -> JoinedStatistics {
         let local = self.local.statistics();
-        let figures = self.state.lock();
-        let last_error =
-            figures.last_error.clone().or_else(|| Some(figures.overtaken_by.as_ref()?.1.clone()));
+        let state = self.state.lock();
+        let last_error = state.last_error.clone().or_else(|| Some(state.conflict.as_ref()?.1.clone()));
         JoinedStatistics {
             spooled: local.spooled,
-            is_full: self.config.spool_records_max <= local.spooled.saturating_sub(local.spooled_again),
-            turned_away: local.turned_away,
+            is_full: self.config.spool_records_max <= local.spooled.saturating_sub(local.spooled_resend),
+            spool_rejections: local.spool_rejections,
             last_error,
-            ..figures.statistics.clone()
+            ..state.statistics.clone()
         }
     }
 
@@ -312,7 +315,7 @@ impl Drop for Joined {
 
 #[async_trait::async_trait]
 impl Engine for Joined {
-    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, EngineError> {
         self.mesh.register(entry, ttl).await
     }
 
@@ -320,19 +323,19 @@ impl Engine for Joined {
         self.mesh.watch(group)
     }
 
-    async fn remove(&self, host: &HostId) -> Result<(), Error> {
+    async fn remove(&self, host: &HostId) -> Result<(), EngineError> {
         self.mesh.remove(host).await
     }
 
-    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
+    async fn append(&self, batch: &[Record]) -> Result<(), EngineError> {
         self.local.append(batch).await
     }
 
-    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
+    fn subscribe(&self, selector: &Selector, from: StartAt) -> BoxStream<(Cursor, Record)> {
         self.mesh.subscribe(selector, from)
     }
 
-    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
+    async fn history(&self, series: &SeriesId, range: &Range) -> Result<Page<Record>, EngineError> {
         pages::history(self, series, range).await
     }
 
@@ -341,13 +344,13 @@ impl Engine for Joined {
         selector: &Selector,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<Page<Record>, Error> {
+    ) -> Result<Page<Record>, EngineError> {
         pages::latest(self, selector, after, limit).await
     }
 
     /// For the station itself, this is the watermark of its own archive.
     /// [`JoinedStatistics::watermark`] is that of the mesh.
-    async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
+    async fn watermark(&self, origin: &HostId) -> Result<u64, EngineError> {
         if *origin == self.config.host {
             return self.local.watermark(origin).await;
         }
@@ -358,29 +361,30 @@ impl Engine for Joined {
     /// ever stored.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the archive has no number of the station and the mesh does not
-    /// respond: the station may have lost its archive, and would use a number twice.
-    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
+    /// [`EngineError::Unavailable`] if the archive has no number of the station and the mesh does
+    /// not respond: the station may have lost its archive, and would use a number twice.
+    async fn next_seq(&self, origin: &HostId) -> Result<u64, EngineError> {
         if *origin != self.config.host {
             return self.mesh.next_seq(origin).await;
         }
         let own = self.local.next_seq(origin).await?;
         let asked = timeout(ANSWER_WITHIN, self.mesh.next_seq(origin)).await;
-        let asked =
-            asked.unwrap_or_else(|_| Err(Error::Unavailable(format!("no answer within {ANSWER_WITHIN:?}"))));
+        let asked = asked.unwrap_or_else(|_| {
+            Err(EngineError::Unavailable(format!("no response within {ANSWER_WITHIN:?}")))
+        });
         match asked.and_then(|number| possible(number, own)) {
             Ok(mesh) if own < mesh => {
                 // Records with numbers below `mesh` must not be sent again, and these numbers must
                 // not be used.
-                self.state.keep_clear(&self.local, origin, mesh - 1, false).await?;
+                self.state.exclude_taken(&self.local, origin, mesh - 1, false).await?;
                 Ok(mesh)
             }
             Ok(_) => Ok(own),
             Err(_) if 1 < own => Ok(own),
-            Err(Error::Invalid(what)) => Err(Error::Invalid(what)),
-            Err(error) => Err(Error::Unavailable(format!(
-                "the archive here knows no record of {origin}, and the mesh cannot be asked which numbers it used \
-                 before: {error}"
+            Err(EngineError::Invalid(what)) => Err(EngineError::Invalid(what)),
+            Err(error) => Err(EngineError::Unavailable(format!(
+                "this archive has no record of {origin}, and the mesh does not report its next sequence number: \
+                 {error}; start again when the mesh is reachable"
             ))),
         }
     }
@@ -400,11 +404,11 @@ impl Engine for Joined {
 /// Returns a sequence number that an engine reported, if it is possible for a station with this
 /// highest number; otherwise an error. A station that continued above an impossible number would
 /// soon use up its sequence.
-fn possible(number: u64, highest: u64) -> Result<u64, Error> {
-    if Record::SEQ_BURNT_ABOVE < number && !Record::may_reach(number, highest) {
-        return Err(Error::Unavailable(format!(
-            "the mesh answers with the number {number}, which this station cannot have used: its highest is {highest}; \
-             another may have used its name. A host or archive of this version forgets such numbers when it starts"
+fn possible(number: u64, highest: u64) -> Result<u64, EngineError> {
+    if Record::SEQ_EXHAUSTED_ABOVE < number && !Record::is_seq_plausible(number, highest) {
+        return Err(EngineError::Unavailable(format!(
+            "the mesh reports sequence number {number} for this station, whose highest is {highest}; another station \
+             may have used its name. Restart the mesh's host or archive with this version, which removes such numbers"
         )));
     }
     Ok(number)
@@ -419,7 +423,7 @@ const SPOOL_RECORDS: std::ops::RangeInclusive<u64> = 2..=100_000_000;
 
 /// Longest time between reads of the watermark. An idle station reads it to detect that a mesh lost
 /// confirmed records.
-const ASK_EVERY: Duration = Duration::from_secs(30);
+const CONFIRM_EVERY_MAX: Duration = Duration::from_secs(30);
 
 /// Longest time that a starting station waits for a response of the mesh.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

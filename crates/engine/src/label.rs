@@ -12,8 +12,8 @@ impl Record {
     /// Bounds the label of a record that another host wrote and that arrives at `now_unix_ns`.
     ///
     /// A label more than [`Record::LABEL_AHEAD_MAX`] ahead is replaced by `now_unix_ns`. The detail
-    /// keeps the original label ([`labelled_unix_ns`]), if it is empty or a JSON object and has
-    /// room. Returns how far the label was ahead, if it was replaced. A receiver with a clock
+    /// keeps the original label ([`original_label_unix_ns`]), if it is empty or a JSON object and
+    /// has room. Returns how far the label was ahead, if it was replaced. A receiver with a clock
     /// before 2026, which was never set, replaces no label.
     pub fn bound_label(&mut self, now_unix_ns: i64) -> Option<Duration> {
         let label_unix_ns = self.time_unix_ns;
@@ -47,7 +47,7 @@ pub fn is_late(label_unix_ns: i64, newest_unix_ns: i64, now_unix_ns: i64) -> boo
 
 /// Original label of a record, if [`Record::bound_label`] replaced it; read from the detail.
 #[must_use]
-pub fn labelled_unix_ns(detail: &str) -> Option<i64> {
+pub fn original_label_unix_ns(detail: &str) -> Option<i64> {
     let (seconds, rest) = detail.strip_prefix(MARK)?.split_once('.')?;
     let nanoseconds = rest.get(..NANOSECONDS)?;
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -83,14 +83,14 @@ const NANOSECONDS: usize = 9;
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use barograph_forecast::{Name, Outcome, Quantity, Series};
+    use barograph_forecast::{Name, Outcome, Quantity, SeriesId};
     use proptest::prelude::*;
 
     use super::*;
 
     fn record(time_unix_ns: i64, detail: &str) -> Record {
         let origin = Name::new("north").unwrap();
-        let series = Series { source: origin.clone(), target: origin.clone(), quantity: Quantity::RTT };
+        let series = SeriesId { source: origin.clone(), target: origin.clone(), quantity: Quantity::RTT };
         let outcome = Outcome::Value(1.0);
         Record { origin, seq: 1, series, time_unix_ns, outcome, detail: detail.into() }
     }
@@ -118,7 +118,7 @@ mod tests {
             if let Some(ahead) = ahead {
                 prop_assert_eq!(bounded.time_unix_ns, now);
                 prop_assert_eq!(ahead.as_nanos(), (label - now) as u128);
-                prop_assert_eq!(labelled_unix_ns(&bounded.detail), Some(label));
+                prop_assert_eq!(original_label_unix_ns(&bounded.detail), Some(label));
                 prop_assert!(bounded.check().is_ok());
             } else {
                 prop_assert_eq!(&bounded, &record(label, &detail));
@@ -144,8 +144,8 @@ mod tests {
 
         #[test]
         fn no_detail_makes_it_panic(detail in "\\PC{0,40}", digits in "\\PC{0,14}") {
-            let _ = labelled_unix_ns(&detail);
-            let _ = labelled_unix_ns(&format!("{MARK}{digits}"));
+            let _ = original_label_unix_ns(&detail);
+            let _ = original_label_unix_ns(&format!("{MARK}{digits}"));
             let mut any = record(Record::TIME_MAX_UNIX_NS, &detail);
             any.bound_label(SET_FROM_UNIX_NS);
             prop_assert!(any.time_unix_ns == SET_FROM_UNIX_NS && any.check().is_ok());

@@ -10,10 +10,10 @@
 //! - [`Entry`] is a station in the directory. A [`Lease`] keeps it there.
 //!
 //! ```
-//! use barograph_engine::{Engine, Error, Range, Record};
+//! use barograph_engine::{Engine, EngineError, Range, Record};
 //!
 //! /// Stores a record, and returns the newest records of its series.
-//! async fn store(engine: &dyn Engine, record: &Record) -> Result<Vec<Record>, Error> {
+//! async fn store(engine: &dyn Engine, record: &Record) -> Result<Vec<Record>, EngineError> {
 //!     engine.append(std::slice::from_ref(record)).await?; // The record is durable now.
 //!     let page = engine.history(&record.series, &Range::newest(100)).await?;
 //!     Ok(page.items)
@@ -34,12 +34,12 @@
 //! tests.
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "local")]
-mod complaints;
 mod engine;
 mod entry;
 mod error;
 mod label;
+#[cfg(feature = "local")]
+mod log_limiter;
 mod record;
 pub mod tasks;
 
@@ -56,22 +56,22 @@ mod remote;
 #[cfg(feature = "wire")]
 pub mod wire;
 
-#[cfg(feature = "local")]
-pub use complaints::Complaints;
 pub use engine::{BoxStream, Engine, Lease, LeaseState, ReadOnly};
 pub use entry::{Capabilities, Entry, Event, Group, HostId};
-pub use error::Error;
+pub use error::EngineError;
 #[cfg(feature = "joined")]
 pub use joined::{Joined, JoinedConfig, JoinedStatistics};
-pub use label::{is_late, labelled_unix_ns};
+pub use label::{is_late, original_label_unix_ns};
 #[cfg(feature = "local")]
-pub use local::{Absorbed, Config, Local, NotKept, Statistics, with_remedy};
+pub use local::{DropCounts, ForwardedCounts, Local, LocalConfig, LocalStatistics, describe_io_error};
+#[cfg(feature = "local")]
+pub use log_limiter::LogLimiter;
 #[cfg(all(feature = "nats", feature = "testkit"))]
 #[doc(hidden)]
 pub use nats::fuzz_relay;
 #[cfg(feature = "nats")]
 pub use nats::{Archiver, ArchiverStatistics, Nats, NatsConfig, NatsTls, token};
-pub use record::{Cursor, From, Page, Range, Record, Selector};
+pub use record::{Cursor, Page, Range, Record, Selector, StartAt};
 #[cfg(feature = "remote")]
 pub use remote::{Remote, RemoteConfig};
 pub use tasks::TaskStatus;

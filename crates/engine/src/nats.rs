@@ -6,7 +6,7 @@
 //!           for stations ─► stream BAROGRAPH ─► Archiver ─► its Local
 //! register ─► $KV.barograph_dir.<host>, with a TTL    ─► bucket barograph_dir
 //! subscribe, watch, Archiver ─► read both by sequence (direct get), again and again
-//! history, latest, watermark, next_seq ─► barograph.a.<station>.<question> ─► Archiver
+//! history, latest, watermark, next_seq ─► barograph.a.<station>.<request> ─► Archiver
 //!                                       ◄─ barograph.b.<station>.<session>.<number>
 //! ```
 //!
@@ -17,42 +17,42 @@
 //! deliver any content to any subject, without regard to permissions. So stations never get that
 //! right.
 
-mod answers;
+mod archive_request;
 mod archiver;
-mod askers;
+mod connection;
+mod connection_errors;
 mod directory;
-mod faults;
+mod directory_writes;
 mod follow;
-mod link;
-mod place;
 mod progress;
 mod publish;
-mod question;
 mod relay;
 mod replies;
+mod request_archive;
+mod request_limits;
 mod sanitize;
+mod stream_position;
+mod stream_read;
 mod streams;
 mod subject;
-mod walk;
 mod watch;
-mod writes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use barograph_forecast::Series;
+use barograph_forecast::SeriesId;
 use tokio::sync::oneshot;
 
+use self::archive_request::ArchiveRequest;
 pub use self::archiver::{Archiver, ArchiverStatistics};
-use self::link::Link;
-use self::question::Question;
+use self::connection::NatsConnection;
 use self::streams::Grants;
 pub use self::subject::token;
 use crate::{
-    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, ReadOnly,
-    Record, Selector, TaskStatus,
+    BoxStream, Cursor, Engine, EngineError, Entry, Event, Group, HostId, Lease, Page, Range, ReadOnly,
+    Record, Selector, StartAt, TaskStatus,
 };
 
 /// Configuration of a [`Nats`] engine.
@@ -114,22 +114,22 @@ impl NatsConfig {
 /// The engine of a mesh on NATS servers (2.12 or newer).
 ///
 /// It connects in the background, on a thread of its own, and reconnects until it is dropped. While
-/// no server is connected, calls end with [`Error::Unavailable`] instead of waiting. An
+/// no server is connected, calls end with [`EngineError::Unavailable`] instead of waiting. An
 /// [`Archiver`] answers `history`, `latest`, `watermark` and `next_seq`; a mesh needs at least one.
 ///
 /// - [`Engine::append`] itself refuses only records beyond a limit and measurements of another
 ///   station. The servers' permissions decide which station writes under which name
-///   ([`Error::Denied`]).
+///   ([`EngineError::Denied`]).
 /// - [`Engine::subscribe`] reads the stream directly. A reader can make a server copy any amount of
-///   it, so the servers permit this only to archives ([`Error::Denied`]).
+///   it, so the servers permit this only to archives ([`EngineError::Denied`]).
 /// - [`Engine::subscribe`] and [`Engine::watch`] resume by themselves after an outage. Records that
-///   left the stream meanwhile are reported as [`Error::Lagged`]. A station that disappeared is
-///   reported as [`Event::Down`] when, after the end of its lease, a registration of this engine
+///   left the stream meanwhile are reported as [`EngineError::Lagged`]. A station that disappeared
+///   is reported as [`Event::Down`] when, after the end of its lease, a registration of this engine
 ///   was stored. If this engine has no registration, those of other stations count.
 /// - Cursors of `history` and `latest` belong to the archive that made them. Another archive
-///   returns [`Error::TooOld`].
+///   returns [`EngineError::TooOld`].
 pub struct Nats {
-    link: Arc<Link>,
+    connection: Arc<NatsConnection>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     task: Arc<TaskStatus>,
@@ -139,22 +139,24 @@ impl Nats {
     /// Starts to connect. Does not wait for a server.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the invalid server address, the unreadable file, or the number out
-    /// of range; [`Error::Unavailable`] if no thread can be started.
-    pub fn new(config: NatsConfig) -> Result<Self, Error> {
-        let options = link::options(&config)?;
-        let servers = link::servers(&config)?;
+    /// [`EngineError::Invalid`] with the invalid server address, the unreadable file, or the number
+    /// out of range; [`EngineError::Unavailable`] if no thread can be started.
+    pub fn new(config: NatsConfig) -> Result<Self, EngineError> {
+        let options = connection::options(&config)?;
+        let servers = connection::servers(&config)?;
         let (stop, stopped) = oneshot::channel();
-        let (ready, link) = std::sync::mpsc::channel();
-        let failed = |error| Error::Unavailable(format!("no thread for NATS: {error}"));
+        let (ready, connection) = std::sync::mpsc::channel();
+        let failed = |error| EngineError::Unavailable(format!("no thread for NATS: {error}"));
         let task = TaskStatus::new("nats");
         let ours = Arc::clone(&task);
         let thread = thread::Builder::new()
             .name("nats".into())
-            .spawn(move || link::run(config, options, servers, &ready, stopped, &ours))
+            .spawn(move || connection::run(config, options, servers, &ready, stopped, &ours))
             .map_err(failed)?;
-        let link = link.recv().map_err(|_| Error::Unavailable("the NATS client did not start".into()))??;
-        Ok(Self { link, stop: Some(stop), thread: Some(thread), task })
+        let connection = connection
+            .recv()
+            .map_err(|_| EngineError::Unavailable("the NATS client did not start".into()))??;
+        Ok(Self { connection, stop: Some(stop), thread: Some(thread), task })
     }
 
     /// Returns whether a server is connected now, or the reason why not.
@@ -162,20 +164,20 @@ impl Nats {
     /// A connection does not prove that records are stored; [`Engine::append`] does.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] with the newest error of a server or the network.
-    pub fn connected(&self) -> Result<(), Error> {
-        self.link.connected().map_err(Error::Unavailable)
+    /// [`EngineError::Unavailable`] with the newest error of a server or the network.
+    pub fn connected(&self) -> Result<(), EngineError> {
+        self.connection.connected().map_err(EngineError::Unavailable)
     }
 
     /// Returns whether stations share the account of the streams. In such an account, one station's
     /// credential is enough to destroy the streams.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if no server responds.
-    pub async fn shares_account(&self) -> Result<bool, Error> {
-        let link = Arc::clone(&self.link);
-        self.link
-            .run(async move { streams::grants(&link).await.map(|grants| grants == Grants::Shared) })
+    /// [`EngineError::Unavailable`] if no server responds.
+    pub async fn shares_account(&self) -> Result<bool, EngineError> {
+        let connection = Arc::clone(&self.connection);
+        self.connection
+            .run(async move { streams::grants(&connection).await.map(|grants| grants == Grants::Shared) })
             .await
     }
 
@@ -184,46 +186,46 @@ impl Nats {
     ///
     /// The check waits in the background for a server. Do not call this function for an archive,
     /// because an archive needs these rights.
-    pub fn warn_of_older_grants(&self) {
-        let link = Arc::clone(&self.link);
-        self.link.spawn(async move {
+    pub fn warn_if_permissions_outdated(&self) {
+        let connection = Arc::clone(&self.connection);
+        self.connection.spawn(async move {
             let grants = loop {
-                match streams::grants(&link).await {
+                match streams::grants(&connection).await {
                     Ok(grants) => break grants,
-                    Err(_) => tokio::time::sleep(link.config.deadline).await,
+                    Err(_) => tokio::time::sleep(connection.config.deadline).await,
                 }
             };
             match grants {
                 Grants::Current => {}
                 Grants::Older => tracing::warn!(
-                    "the NATS servers have an older configuration: with this station's credential alone their memory can \
-                     be filled; make it anew (docs/nats-operations.md, \"From an older mesh\")"
+                    "the NATS servers have an outdated configuration: a holder of this station's credential can fill \
+                     their memory. Generate it again (docs/nats-operations.md, \"From an older mesh\")"
                 ),
                 Grants::Shared => tracing::warn!(
-                    "this station is in the NATS account that keeps the streams: with its credential alone all records \
-                     can be deleted; give stations an account of their own (docs/nats-operations.md, \"From an older mesh\")"
+                    "this station is in the NATS account of the streams: a holder of its credential can delete all \
+                     records. Give stations an account of their own (docs/nats-operations.md, \"From an older mesh\")"
                 ),
             }
         });
     }
 
-    /// When a server is connected, logs one warning if [`Nats::replicas_can_be_stopped`] returns
+    /// When a server is connected, logs one warning if [`Nats::has_vulnerable_replicas`] returns
     /// true.
-    pub fn warn_of_replicas(self: &Arc<Self>) {
+    pub fn warn_if_replicas_vulnerable(self: &Arc<Self>) {
         let nats = Arc::downgrade(self);
-        self.link.spawn(async move {
+        self.connection.spawn(async move {
             while let Some(nats) = nats.upgrade() {
                 if nats.connected().is_ok() {
-                    if nats.replicas_can_be_stopped() {
-                        let version = nats.link.client.server_info().version;
+                    if nats.has_vulnerable_replicas() {
+                        let version = nats.connection.client.server_info().version;
                         tracing::warn!(
-                            "nats-server {version}: with any station's credential alone the streams of several servers \
-                             can be stopped for good; use 2.12.15 (docs/nats-operations.md, \"Which nats-server\")"
+                            "nats-server {version} has a defect: a holder of any station's credential can stop \
+                             replicated streams permanently. Use 2.12.15 (docs/nats-operations.md, \"Which nats-server\")"
                         );
                     }
                     return;
                 }
-                tokio::time::sleep(nats.link.config.deadline).await;
+                tokio::time::sleep(nats.connection.config.deadline).await;
             }
         });
     }
@@ -232,13 +234,17 @@ impl Nats {
     /// the streams have replicas and the servers' version has a known defect
     /// (docs/nats-operations.md, "Which nats-server").
     #[must_use]
-    pub fn replicas_can_be_stopped(&self) -> bool {
-        1 < self.link.config.replicas && link::stops_replicas(&self.link.client.server_info().version)
+    pub fn has_vulnerable_replicas(&self) -> bool {
+        1 < self.connection.config.replicas
+            && connection::stops_replicas(&self.connection.client.server_info().version)
     }
 
-    async fn ask(&self, question: Question) -> Result<answers::Answer, Error> {
-        let link = Arc::clone(&self.link);
-        self.link.run(async move { answers::ask(&link, &question).await }).await
+    async fn request(
+        &self,
+        request: ArchiveRequest,
+    ) -> Result<request_archive::ArchiveResponse, EngineError> {
+        let connection = Arc::clone(&self.connection);
+        self.connection.run(async move { request_archive::request(&connection, &request).await }).await
     }
 
     /// Sends requests until the page is full, or has no room for another part
@@ -248,13 +254,13 @@ impl Nats {
         &self,
         limit: usize,
         after: Option<Cursor>,
-        question: impl Fn(usize, Option<Cursor>) -> Question + Send,
-    ) -> Result<Page<Record>, Error> {
-        question::check_limit(limit)?;
+        request: impl Fn(usize, Option<Cursor>) -> ArchiveRequest + Send,
+    ) -> Result<Page<Record>, EngineError> {
+        archive_request::check_limit(limit)?;
         let mut page = Page { items: Vec::new(), next: after };
         let mut bytes = 0;
         loop {
-            let part = self.ask(question(limit - page.items.len(), page.next)).await?.into_page();
+            let part = self.request(request(limit - page.items.len(), page.next)).await?.into_page();
             let part_bytes: usize = part.items.iter().map(Record::page_bytes).sum();
             bytes += part_bytes;
             let ended = part.items.is_empty() || Range::BYTES_MAX < bytes + part_bytes;
@@ -271,34 +277,34 @@ impl Nats {
 impl Engine for Nats {
     /// The shortest TTL is 1 s. Fractions of a second are rounded up, because the servers count
     /// seconds.
-    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
-        let (link, entry) = (Arc::clone(&self.link), entry.clone());
-        self.link.run(async move { directory::register(link, &entry, ttl).await }).await
+    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, EngineError> {
+        let (connection, entry) = (Arc::clone(&self.connection), entry.clone());
+        self.connection.run(async move { directory::register(connection, &entry, ttl).await }).await
     }
 
     fn watch(&self, group: &Group) -> BoxStream<Event> {
-        watch::watch(&self.link, group)
+        watch::watch(&self.connection, group)
     }
 
     /// The servers permit this to archives, if they are configured as in `deploy/nats`.
-    async fn remove(&self, host: &HostId) -> Result<(), Error> {
-        let (link, host) = (Arc::clone(&self.link), host.clone());
-        self.link.run(async move { directory::remove(&link, &host).await }).await
+    async fn remove(&self, host: &HostId) -> Result<(), EngineError> {
+        let (connection, host) = (Arc::clone(&self.connection), host.clone());
+        self.connection.run(async move { directory::remove(&connection, &host).await }).await
     }
 
-    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
+    async fn append(&self, batch: &[Record]) -> Result<(), EngineError> {
         let messages = publish::messages(batch)?;
-        let link = Arc::clone(&self.link);
-        self.link.run(async move { publish::append(&link, messages).await }).await
+        let connection = Arc::clone(&self.connection);
+        self.connection.run(async move { publish::append(&connection, messages).await }).await
     }
 
-    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
-        follow::subscribe(&self.link, selector, from)
+    fn subscribe(&self, selector: &Selector, from: StartAt) -> BoxStream<(Cursor, Record)> {
+        follow::subscribe(&self.connection, selector, from)
     }
 
-    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
+    async fn history(&self, series: &SeriesId, range: &Range) -> Result<Page<Record>, EngineError> {
         self.pages(range.limit, range.after, |limit, after| {
-            Question::history(series, &Range { limit, after, ..*range })
+            ArchiveRequest::history(series, &Range { limit, after, ..*range })
         })
         .await
     }
@@ -308,28 +314,28 @@ impl Engine for Nats {
         selector: &Selector,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<Page<Record>, Error> {
-        self.pages(limit, after, |limit, after| Question::latest(selector, after, limit)).await
+    ) -> Result<Page<Record>, EngineError> {
+        self.pages(limit, after, |limit, after| ArchiveRequest::latest(selector, after, limit)).await
     }
 
-    async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
-        self.ask(Question::watermark(origin)).await?.into_number()
+    async fn watermark(&self, origin: &HostId) -> Result<u64, EngineError> {
+        self.request(ArchiveRequest::watermark(origin)).await?.into_number()
     }
 
     /// An archive responds when it has read all records that the stream had at the time of the
     /// request. So the result includes the newest records of a station that lost its data.
-    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
-        let link = Arc::clone(&self.link);
-        self.link.run(async move { streams::note_end(&link).await }).await?;
-        self.ask(Question::next_seq(origin)).await?.into_number()
+    async fn next_seq(&self, origin: &HostId) -> Result<u64, EngineError> {
+        let connection = Arc::clone(&self.connection);
+        self.connection.run(async move { streams::note_end(&connection).await }).await?;
+        self.request(ArchiveRequest::next_seq(origin)).await?.into_number()
     }
 
     fn read_only(&self) -> Option<ReadOnly> {
-        self.link.read_only()
+        self.connection.read_only()
     }
 
     fn tasks(&self) -> Vec<Arc<TaskStatus>> {
-        vec![Arc::clone(&self.task), Arc::clone(&self.link.renewal)]
+        vec![Arc::clone(&self.task), Arc::clone(&self.connection.renewal)]
     }
 }
 

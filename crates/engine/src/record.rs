@@ -1,8 +1,8 @@
 //! Records of the archive, and the selections with which they are read.
 
-use barograph_forecast::{Battery, Name, Outcome, Quantity, Series};
+use barograph_forecast::{Battery, Name, Outcome, Quantity, SeriesId};
 
-use crate::{Error, HostId};
+use crate::{EngineError, HostId};
 
 /// A measurement as it is stored, with its origin, sequence number and time label.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,7 +12,7 @@ pub struct Record {
     /// Position among the records of the origin, from 1. (origin, seq) identifies the record.
     pub seq: u64,
     /// Source, target and quantity of the measurement.
-    pub series: Series,
+    pub series: SeriesId,
     /// Time label by the wall clock, in nanoseconds since 1970-01-01 UTC.
     pub time_unix_ns: i64,
     /// The measured value, or the reason of the failure and the time until it.
@@ -44,7 +44,7 @@ impl Record {
     /// in steps of [`Self::SEQ_STEP_MAX`], more than 2·10¹¹ records are needed to reach this
     /// number.
     #[cfg(feature = "local")]
-    pub(crate) const SEQ_BURNT_ABOVE: u64 = Self::SEQ_JUMP_MAX + Self::SEQ_JUMP_MAX / 2;
+    pub(crate) const SEQ_EXHAUSTED_ABOVE: u64 = Self::SEQ_JUMP_MAX + Self::SEQ_JUMP_MAX / 2;
 
     /// Latest time label, 2200-01-01 UTC. A later one comes from a wrong unit or a broken clock.
     pub const TIME_MAX_UNIX_NS: i64 = 7_258_118_400_000_000_000;
@@ -54,7 +54,7 @@ impl Record {
     pub(crate) fn page_bytes(&self) -> usize {
         /// Bytes as JSON without the detail and the names of the series.
         const OTHERS: usize = 256;
-        let Series { source, target, quantity } = &self.series;
+        let SeriesId { source, target, quantity } = &self.series;
         let names = source.as_str().len() + target.as_str().len() + quantity.as_str().len();
         OTHERS + names + self.detail.len()
     }
@@ -72,7 +72,7 @@ impl Record {
     /// Returns whether an origin may use `seq` next, if its highest number is `highest`. See
     /// [`Self::SEQ_JUMP_MAX`].
     #[must_use]
-    pub fn may_reach(seq: u64, highest: u64) -> bool {
+    pub fn is_seq_plausible(seq: u64, highest: u64) -> bool {
         seq <= Self::reach(highest)
     }
 
@@ -84,18 +84,19 @@ impl Record {
     /// Checks that the record is within the limits of an archive.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the value that is out of range:
+    /// [`EngineError::Invalid`] with the value that is out of range:
     /// - a sequence number outside 1 to [`Self::SEQ_MAX`]
     /// - a time label outside 1970 to 2200
     /// - a value that is not finite, or beyond [`Battery::VALUE_MAX`]: it could be stored, but no
     ///   forecast could be made from it
     /// - a duration that is negative or not finite
     /// - a detail that is too long or has control characters
-    pub fn check(&self) -> Result<(), Error> {
-        let invalid =
-            |what: String| Err(Error::Invalid(format!("record {} of {}: {what}", self.seq, self.origin)));
+    pub fn check(&self) -> Result<(), EngineError> {
+        let invalid = |what: String| {
+            Err(EngineError::Invalid(format!("record {} of {}: {what}", self.seq, self.origin)))
+        };
         if !(1..=Self::SEQ_MAX).contains(&self.seq) {
-            return invalid(format!("the sequence is not in 1 to {}", Self::SEQ_MAX));
+            return invalid(format!("the sequence number is not in 1 to {}", Self::SEQ_MAX));
         }
         if !(0..=Self::TIME_MAX_UNIX_NS).contains(&self.time_unix_ns) {
             return invalid(format!("the time {} ns is not between 1970 and 2200", self.time_unix_ns));
@@ -106,12 +107,12 @@ impl Record {
             }
             Outcome::Value(value) if Battery::VALUE_MAX < value.abs() => {
                 return invalid(format!(
-                    "the value {value:e} is out of range (at most {:e} either way)",
+                    "the value {value:e} is out of range: its magnitude may be at most {:e}",
                     Battery::VALUE_MAX
                 ));
             }
             Outcome::Failed { after_s, .. } if !(after_s.is_finite() && 0.0 <= after_s) => {
-                return invalid(format!("the failure's time {after_s} s is not a duration"));
+                return invalid(format!("the time until the failure, {after_s} s, is not a duration"));
             }
             _ => {}
         }
@@ -144,7 +145,7 @@ pub struct Selector {
 impl Selector {
     /// Returns whether `series` is selected.
     #[must_use]
-    pub fn matches(&self, series: &Series) -> bool {
+    pub fn matches(&self, series: &SeriesId) -> bool {
         self.source.as_ref().is_none_or(|source| *source == series.source)
             && self.target.as_ref().is_none_or(|target| *target == series.target)
             && self.quantity.as_ref().is_none_or(|quantity| *quantity == series.quantity)
@@ -158,9 +159,9 @@ pub struct Cursor(pub u64);
 
 /// Start of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum StartAt {
     /// Start with the next record that is stored. A subscriber that falls far behind gets
-    /// [`Error::Lagged`], and continues with the newest records.
+    /// [`EngineError::Lagged`], and continues with the newest records.
     Now,
     /// Start with the oldest record that is stored. Every record follows.
     Oldest,

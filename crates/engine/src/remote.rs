@@ -7,30 +7,30 @@
 mod client;
 mod follow;
 mod lease;
-mod link;
+mod runtime;
 
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use barograph_api::client::Ask;
+use barograph_api::client::ApiRequest;
 use barograph_api::{EngineNextSeq, EngineWatermark};
-use barograph_forecast::Series;
+use barograph_forecast::SeriesId;
 use bytes::Bytes;
 use futures_util::stream;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use self::client::{Client, Trouble};
-use self::follow::{Follower, ITEMS, Opening};
+use self::client::{Client, HttpRequestError};
+use self::follow::{Follower, ITEMS, OpeningGuard};
 use self::lease::Holder;
-use self::link::Link;
-use crate::wire::{self, EVENT_BYTES_MAX, PLACED_BYTES_MAX, RECORD_BYTES_MAX};
+use self::runtime::RemoteRuntime;
+use crate::wire::{self, EVENT_BYTES_MAX, RECORD_BYTES_MAX, SUBSCRIPTION_LINE_BYTES_MAX};
 use crate::{
-    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, Record,
-    Selector, TaskStatus,
+    BoxStream, Cursor, Engine, EngineError, Entry, Event, Group, HostId, Lease, Page, Range, Record,
+    Selector, StartAt, TaskStatus,
 };
 
 /// Configuration of a [`Remote`] engine.
@@ -72,89 +72,92 @@ impl fmt::Debug for RemoteConfig {
 /// It connects at the first request, and its futures run on any runtime. In addition to the
 /// promises of [`Engine`]:
 ///
-/// - `append` returns [`Error::Throttled`] while the station limits the rate; until the reported
-///   wait is over, it returns this error without sending a request. It returns
-///   [`Error::Unavailable`] if the station cannot be reached or reports that it is unavailable, and
-///   [`Error::Unknown`] for other failures after a request was sent. A batch with a text longer
-///   than 2 MiB is sent in several requests, each of which is stored completely or not at all;
-///   after an error, the requests before it remain stored.
-/// - A watch or a subscription ends with [`Error::Unavailable`] when its connection is lost or
-///   silent for 7 s. It does not resume. The caller subscribes again, after its last cursor. A
-///   subscription [`From::Now`] begins when the station has responded. An append of this engine
-///   waits for that; others can wait with [`Remote::opened`].
+/// - `append` returns [`EngineError::Throttled`] while the station limits the rate; until the
+///   reported wait is over, it returns this error without sending a request. It returns
+///   [`EngineError::Unavailable`] if the station cannot be reached or reports that it is
+///   unavailable, and [`EngineError::Unknown`] for other failures after a request was sent. A batch
+///   with a text longer than 2 MiB is sent in several requests, each of which is stored completely
+///   or not at all; after an error, the requests before it remain stored.
+/// - A watch or a subscription ends with [`EngineError::Unavailable`] when its connection is lost
+///   or silent for 7 s. It does not resume. The caller subscribes again, after its last cursor. A
+///   subscription [`StartAt::Now`] begins when the station has responded. An append of this engine
+///   waits for that; others can wait with [`Remote::subscriptions_opened`].
 /// - A lease is renewed after each third of its time, and registered again after the station
 ///   restarted. It ends when another process registers the same name. Dropping it removes the entry
 ///   as soon as the station receives the request.
 ///
 /// Dropping the engine and all that it returned waits up to a second for leases that end.
 pub struct Remote {
-    link: Arc<Link>,
+    runtime: Arc<RemoteRuntime>,
     client: Arc<Client>,
     host: HostId,
     leases: lease::Newest,
     /// Subscriptions that are not open yet.
     opening: watch::Sender<usize>,
     /// The station accepts no append before this time.
-    paced_until: Mutex<Option<Instant>>,
+    throttled_until: Mutex<Option<Instant>>,
 }
 
 impl Remote {
     /// Makes an engine that is not connected yet.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the URL, the token or the certificates cannot be used;
-    /// [`Error::Unavailable`] if no thread can be started.
-    pub fn new(config: RemoteConfig) -> Result<Self, Error> {
+    /// [`EngineError::Invalid`] if the URL, the token or the certificates cannot be used;
+    /// [`EngineError::Unavailable`] if no thread can be started.
+    pub fn new(config: RemoteConfig) -> Result<Self, EngineError> {
         let client = Arc::new(Client::new(&config)?);
-        let link = Arc::new(Link::start()?);
+        let runtime = Arc::new(RemoteRuntime::start()?);
         let (opening, _) = watch::channel(0);
         let leases = lease::Newest::default();
-        Ok(Self { link, client, host: config.host, leases, opening, paced_until: Mutex::default() })
+        Ok(Self { runtime, client, host: config.host, leases, opening, throttled_until: Mutex::default() })
     }
 
     /// Waits until every subscription so far is open or has failed, at most for the deadline. A
-    /// subscription [`From::Now`] contains all records that any station appends afterwards.
-    pub async fn opened(&self) {
+    /// subscription [`StartAt::Now`] contains all records that any station appends afterwards.
+    pub async fn subscriptions_opened(&self) {
         // `wait_for` cannot fail, because `self` holds the sender.
         let mut opening = self.opening.subscribe();
         let _ = timeout(self.client.deadline(), opening.wait_for(|count| *count == 0)).await;
     }
 
-    fn own(&self, host: &HostId) -> Result<(), Error> {
+    fn own(&self, host: &HostId) -> Result<(), EngineError> {
         if *host == self.host {
             return Ok(());
         }
-        Err(Error::Denied(format!("{} writes under its own name alone, not as {host}", self.host)))
+        Err(EngineError::Denied(format!("{} may write only under its own name, not as {host}", self.host)))
     }
 
     /// Time until the station accepts appends again.
-    fn pace(&self) -> Duration {
-        let until = *self.paced_until.lock().unwrap_or_else(PoisonError::into_inner);
+    fn throttled_for(&self) -> Duration {
+        let until = *self.throttled_until.lock().unwrap_or_else(PoisonError::into_inner);
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
     /// Sends one append request with the lines in `body`.
-    async fn send(&self, body: Bytes) -> Result<(), Error> {
-        let wait = self.pace();
+    async fn send(&self, body: Bytes) -> Result<(), EngineError> {
+        let wait = self.throttled_for();
         if !wait.is_zero() {
-            return Err(Error::Throttled { why: "the station has asked to wait".into(), wait });
+            return Err(EngineError::Throttled { reason: "the station limits the rate".into(), wait });
         }
         let client = Arc::clone(&self.client);
-        let appended = self.link.spawn(async move { client.append(body).await });
+        let appended = self.runtime.spawn(async move { client.append(body).await });
         // If the task ended without a result, the request may have been sent.
-        let appended = appended.await.map_err(|_| Error::Unknown("the connection was given up".into()))?;
-        let (Ok(wait) | Err(Error::Throttled { wait, .. })) = appended else { return appended.map(drop) };
-        *self.paced_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + wait);
+        let appended =
+            appended.await.map_err(|_| EngineError::Unknown("the connection was closed".into()))?;
+        let (Ok(wait) | Err(EngineError::Throttled { wait, .. })) = appended else {
+            return appended.map(drop);
+        };
+        *self.throttled_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + wait);
         appended.map(drop)
     }
 
-    async fn page(&self, path: String, limit: usize) -> Result<Page<Record>, Error> {
+    async fn page(&self, path: String, limit: usize) -> Result<Page<Record>, EngineError> {
         let client = Arc::clone(&self.client);
-        self.link
+        self.runtime
             .run(async move {
                 let until = Instant::now() + client.deadline();
-                let ask = Ask { path: &path, ..Ask::default() };
-                let answer = client.ask(&ask, until).await.map_err(Trouble::of_read)?;
+                let ask = ApiRequest { path: &path, ..ApiRequest::default() };
+                let answer = client.ask(&ask, until).await.map_err(HttpRequestError::of_read)?;
                 let mut body = answer.lines(RECORD_BYTES_MAX);
                 let mut items = Vec::new();
                 while let Some(line) = body.next(until).await? {
@@ -162,38 +165,38 @@ impl Remote {
                         return Ok(Page { items, next });
                     }
                     if items.len() == limit {
-                        return Err(client::garbage("more records than were asked for"));
+                        return Err(client::invalid_response("more records than requested"));
                     }
                     items.push(
                         wire::read_stored_record(&line)
-                            .map_err(|error| client::garbage(&error.to_string()))?,
+                            .map_err(|error| client::invalid_response(&error.to_string()))?,
                     );
                 }
-                Err(client::garbage("a page without its last line"))
+                Err(client::invalid_response("a page without its last line"))
             })
             .await
     }
 
-    async fn number<T>(&self, path: String) -> Result<T, Error>
+    async fn number<T>(&self, path: String) -> Result<T, EngineError>
     where
         T: DeserializeOwned + Send + 'static,
     {
         let client = Arc::clone(&self.client);
-        self.link
+        self.runtime
             .run(async move {
                 let until = Instant::now() + client.deadline();
-                let ask = Ask { path: &path, ..Ask::default() };
-                let answer = client.ask(&ask, until).await.map_err(Trouble::of_read)?;
-                answer.json(until).await.map_err(Trouble::of_read)
+                let ask = ApiRequest { path: &path, ..ApiRequest::default() };
+                let answer = client.ask(&ask, until).await.map_err(HttpRequestError::of_read)?;
+                answer.json(until).await.map_err(HttpRequestError::of_read)
             })
             .await
     }
 
     fn follow<T: Send + 'static>(&self, follower: Follower<T>) -> BoxStream<T> {
         let (items, receiver) = mpsc::channel(ITEMS);
-        let opening = follower.is_subscription.then(|| Opening::begin(&self.opening));
+        let opening = follower.is_subscription.then(|| OpeningGuard::begin(&self.opening));
         let client = Arc::clone(&self.client);
-        self.link.spawn(async move {
+        self.runtime.spawn(async move {
             let followed = tokio::select! {
                 followed = follower.run(&client, opening, &items) => followed,
                 () = items.closed() => return,
@@ -203,21 +206,21 @@ impl Remote {
                 let _ = items.send((Err(error), None)).await;
             }
         });
-        // The reader holds the link, so that the thread runs as long as the stream is read.
-        let held = (receiver, Arc::clone(&self.link));
+        // The reader holds the runtime, so that the thread runs as long as the stream is read.
+        let held = (receiver, Arc::clone(&self.runtime));
         Box::pin(stream::unfold(held, |mut held| async { Some((held.0.recv().await?.0, held)) }))
     }
 }
 
 #[async_trait::async_trait]
 impl Engine for Remote {
-    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, EngineError> {
         self.own(&entry.host)?;
         entry.check()?;
         let text = Bytes::from(wire::entry_text(entry));
         let holder = Holder::new(Arc::clone(&self.client), text, ttl, &self.leases);
-        let registered = self.link.run(holder.register()).await?;
-        Ok(Box::new(registered.hold(&self.link)))
+        let registered = self.runtime.run(holder.register()).await?;
+        Ok(Box::new(registered.hold(&self.runtime)))
     }
 
     fn watch(&self, group: &Group) -> BoxStream<Event> {
@@ -230,25 +233,25 @@ impl Engine for Remote {
         })
     }
 
-    async fn remove(&self, host: &HostId) -> Result<(), Error> {
-        Err(Error::Denied(format!("{host} is removed at the station that hosts the mesh")))
+    async fn remove(&self, host: &HostId) -> Result<(), EngineError> {
+        Err(EngineError::Denied(format!("remove {host} at the station that hosts the mesh")))
     }
 
-    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
+    async fn append(&self, batch: &[Record]) -> Result<(), EngineError> {
         if Record::BATCH_MAX < batch.len() {
-            let (most, found) = (Record::BATCH_MAX, batch.len());
-            return Err(Error::Invalid(format!("a batch holds {most} records at most, not {found}")));
+            let (max, found) = (Record::BATCH_MAX, batch.len());
+            return Err(EngineError::Invalid(format!("a batch has at most {max} records, not {found}")));
         }
         for record in batch {
             record.check()?;
             self.own(&record.origin)?;
         }
-        self.opened().await;
+        self.subscriptions_opened().await;
         for (index, body) in bodies(batch).into_iter().enumerate() {
             // Do not return `Throttled` for a short wait: the caller would repeat the whole batch,
             // and its stored part would count towards the rate limit again. A longer wait is left
             // to the caller.
-            let wait = self.pace();
+            let wait = self.throttled_for();
             if 0 < index && wait <= WAIT_WITHIN {
                 sleep(wait).await;
             }
@@ -257,23 +260,23 @@ impl Engine for Remote {
         Ok(())
     }
 
-    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
+    fn subscribe(&self, selector: &Selector, from: StartAt) -> BoxStream<(Cursor, Record)> {
         let from = match from {
-            From::Now => "now".to_string(),
-            From::Oldest => "oldest".to_string(),
-            From::After(Cursor(place)) => place.to_string(),
+            StartAt::Now => "now".to_string(),
+            StartAt::Oldest => "oldest".to_string(),
+            StartAt::After(Cursor(place)) => place.to_string(),
         };
         let path = format!("subscribe?from={from}{}", selected(selector));
         self.follow(Follower {
             path,
-            bytes_max: PLACED_BYTES_MAX,
-            read: wire::read_placed,
+            bytes_max: SUBSCRIPTION_LINE_BYTES_MAX,
+            read: wire::read_subscription_line,
             is_subscription: true,
         })
     }
 
-    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
-        let Series { source, target, quantity } = series.clone();
+    async fn history(&self, series: &SeriesId, range: &Range) -> Result<Page<Record>, EngineError> {
+        let SeriesId { source, target, quantity } = series.clone();
         let selector = Selector { source: Some(source), target: Some(target), quantity: Some(quantity) };
         let Range { from_unix_ns, until_unix_ns, limit, after } = range;
         let mut path = format!("history?from_ns={from_unix_ns}&until_ns={until_unix_ns}&limit={limit}");
@@ -287,31 +290,31 @@ impl Engine for Remote {
         selector: &Selector,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<Page<Record>, Error> {
+    ) -> Result<Page<Record>, EngineError> {
         let mut path = format!("latest?limit={limit}{}", selected(selector));
         push_after(&mut path, after);
         self.page(path, limit).await
     }
 
-    async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
+    async fn watermark(&self, origin: &HostId) -> Result<u64, EngineError> {
         let path = format!("watermark?origin={}", client::escaped(origin.as_str()));
         self.number::<EngineWatermark>(path).await.and_then(|answer| possible(answer.watermark))
     }
 
-    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
+    async fn next_seq(&self, origin: &HostId) -> Result<u64, EngineError> {
         let path = format!("next_seq?origin={}", client::escaped(origin.as_str()));
         self.number::<EngineNextSeq>(path).await.and_then(|answer| possible(answer.next_seq))
     }
 
     fn tasks(&self) -> Vec<Arc<TaskStatus>> {
-        vec![Arc::clone(&self.link.task), Arc::clone(&self.link.renewal)]
+        vec![Arc::clone(&self.runtime.task), Arc::clone(&self.runtime.renewal)]
     }
 }
 
 /// Returns a sequence number, if it is in range.
-fn possible(number: u64) -> Result<u64, Error> {
+fn possible(number: u64) -> Result<u64, EngineError> {
     if Record::SEQ_MAX < number {
-        return Err(client::garbage(&format!("the number {number} is above {}", Record::SEQ_MAX)));
+        return Err(client::invalid_response(&format!("the number {number} is above {}", Record::SEQ_MAX)));
     }
     Ok(number)
 }

@@ -90,16 +90,16 @@ impl TaskStatus {
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         self.begin();
         let ended = catch_unwind(AssertUnwindSafe(work));
-        self.ended(ended.map_err(|panic| message(&*panic)), MustStay::Yes)
+        self.ended(ended.map_err(|panic| panic_message(&*panic)), MustStay::Yes)
     }
 
     /// Runs one job of a thread that continues after a panic; `None` if the job panicked.
-    pub fn attempt<T>(&self, job: impl FnOnce() -> T) -> Option<T> {
+    pub fn run_job<T>(&self, job: impl FnOnce() -> T) -> Option<T> {
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            self.turn();
+            self.kill_point();
             job()
         }));
-        let done = self.ended(ended.map_err(|panic| message(&*panic)), MustStay::No);
+        let done = self.ended(ended.map_err(|panic| panic_message(&*panic)), MustStay::No);
         self.begin();
         done
     }
@@ -113,7 +113,7 @@ impl TaskStatus {
     }
 
     /// Awaits a task's work, which may return when it is done; `None` after a panic.
-    pub async fn until_done<F: Future>(&self, work: F) -> Option<F::Output> {
+    pub async fn watch_until_done<F: Future>(&self, work: F) -> Option<F::Output> {
         self.begin();
         let ended = self.caught(work).await;
         self.ended(ended, MustStay::No)
@@ -125,7 +125,7 @@ impl TaskStatus {
         let mut pause = PAUSE_MIN;
         loop {
             let began = Instant::now();
-            if self.until_done(work()).await.is_some() {
+            if self.watch_until_done(work()).await.is_some() {
                 return;
             }
             if PROBATION <= began.elapsed() {
@@ -137,7 +137,7 @@ impl TaskStatus {
     }
 
     /// A thread calls this in each iteration of its loop; a test can kill the thread here.
-    pub fn turn(&self) {
+    pub fn kill_point(&self) {
         #[cfg(feature = "testkit")]
         self.kill.panic_if_asked();
     }
@@ -154,7 +154,7 @@ impl TaskStatus {
             }));
             match polled {
                 Ok(polled) => polled.map(Ok),
-                Err(panic) => Poll::Ready(Err(message(&*panic))),
+                Err(panic) => Poll::Ready(Err(panic_message(&*panic))),
             }
         })
         .await
@@ -204,7 +204,7 @@ enum MustStay {
 
 /// Message of a panic.
 #[must_use]
-pub fn message(panic: &(dyn Any + Send)) -> String {
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     text.map_or_else(|| "a panic without a message".into(), |text| format!("panic: {text}"))
@@ -334,8 +334,8 @@ mod tests {
     #[test]
     fn a_job_that_panics_leaves_its_thread_at_work() {
         let status = TaskStatus::new("jobs");
-        assert_eq!(status.attempt(|| -> u8 { panic!("bad") }), None);
-        assert_eq!(status.attempt(|| 1), Some(1));
+        assert_eq!(status.run_job(|| -> u8 { panic!("bad") }), None);
+        assert_eq!(status.run_job(|| 1), Some(1));
         assert!(status.is_up() && status.panics() == 1 && status.failure().is_some());
     }
 }

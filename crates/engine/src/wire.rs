@@ -10,15 +10,16 @@ mod stream;
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use barograph_forecast::{Failure, Name, NameError, Outcome, Quantity, Series};
+use barograph_forecast::{Failure, Name, NameError, Outcome, Quantity, SeriesId};
 use serde::{Deserialize, Serialize};
 
-use crate::{Capabilities, Entry, Error, Event, Record};
+use crate::{Capabilities, EngineError, Entry, Event, Record};
 
 pub use detail::{DETAIL_DEPTH_MAX, is_sound_detail};
 pub use stream::{
-    ERROR_BYTES_MAX, EVENT_BYTES_MAX, EVENTS, Lines, PLACED_BYTES_MAX, error_text, event_text, next_text,
-    placed_text, read_error, read_event, read_next, read_placed,
+    ERROR_BYTES_MAX, EVENT_BYTES_MAX, LineAssembler, REMOVED_EVENTS_HEADER, SUBSCRIPTION_LINE_BYTES_MAX,
+    error_text, event_text, next_text, read_error, read_event, read_next, read_subscription_line,
+    subscription_line,
 };
 
 /// Longest text of a record, in bytes: four names of 255 bytes and a detail of 4 KiB, each at its
@@ -72,7 +73,7 @@ pub struct EntryJson<'a> {
 /// JSON form of an [`Event`]: `{"up": Entry}`, `"synced"`, `{"down": host}`, `{"removed": host}`.
 ///
 /// A reader ends its watch at an unknown event. So `removed` is sent only to readers that request
-/// it ([`EVENTS`]).
+/// it ([`REMOVED_EVENTS_HEADER`]).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventJson<'a> {
@@ -111,27 +112,31 @@ impl<'a> From<&'a Record> for RecordJson<'a> {
 }
 
 impl TryFrom<RecordJson<'_>> for Record {
-    type Error = Error;
+    type Error = EngineError;
 
     /// Omits a detail that is not sound ([`is_sound_detail`]); earlier versions stored such
     /// details.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the invalid name, or the value that [`Record::check`] refuses.
-    fn try_from(json: RecordJson<'_>) -> Result<Self, Error> {
+    /// [`EngineError::Invalid`] with the invalid name, or the value that [`Record::check`] refuses.
+    fn try_from(json: RecordJson<'_>) -> Result<Self, EngineError> {
         let outcome = match (json.value, json.error, json.after_s) {
             (Some(value), None, None) => Outcome::Value(value),
             (None, Some(word), Some(after_s)) => match Failure::from_word(&word) {
                 Some(failure) => Outcome::Failed { failure, after_s },
-                None => return Err(Error::Invalid(format!("`{}` is no failure", shown(&word)))),
+                None => return Err(EngineError::Invalid(format!("unknown failure `{}`", shown(&word)))),
             },
-            _ => return Err(Error::Invalid("a record has either a value, or an error and after_s".into())),
+            _ => {
+                return Err(EngineError::Invalid(
+                    "a record has either a value, or an error and after_s".into(),
+                ));
+            }
         };
         let quantity = Quantity::new(&json.quantity).map_err(|error| invalid("quantity", &error))?;
         let record = Self {
             origin: name("origin", &json.origin)?,
             seq: json.seq,
-            series: Series {
+            series: SeriesId {
                 source: name("source", &json.source)?,
                 target: name("target", &json.target)?,
                 quantity,
@@ -161,11 +166,12 @@ impl<'a> From<&'a Entry> for EntryJson<'a> {
 }
 
 impl TryFrom<EntryJson<'_>> for Entry {
-    type Error = Error;
+    type Error = EngineError;
 
     /// # Errors
-    /// [`Error::Invalid`] with the invalid name or key, or the limit that [`Entry::check`] refuses.
-    fn try_from(json: EntryJson<'_>) -> Result<Self, Error> {
+    /// [`EngineError::Invalid`] with the invalid name or key, or the limit that [`Entry::check`]
+    /// refuses.
+    fn try_from(json: EntryJson<'_>) -> Result<Self, EngineError> {
         let can = |word: &str| json.capabilities.iter().any(|given| given == word);
         let groups = json.groups.iter().take(Self::GROUPS_MAX + 1);
         let entry = Self {
@@ -198,11 +204,11 @@ impl<'a> From<&'a Event> for EventJson<'a> {
 }
 
 impl TryFrom<EventJson<'_>> for Event {
-    type Error = Error;
+    type Error = EngineError;
 
     /// # Errors
     /// Those of an [`Entry`].
-    fn try_from(json: EventJson<'_>) -> Result<Self, Error> {
+    fn try_from(json: EventJson<'_>) -> Result<Self, EngineError> {
         Ok(match json {
             EventJson::Up(entry) => Self::Up(entry.try_into()?),
             EventJson::Synced => Self::Synced,
@@ -221,15 +227,16 @@ pub fn record_text(record: &Record) -> String {
 /// Reads a record that is to be stored.
 ///
 /// # Errors
-/// [`Error::Invalid`] if it is too long, is no JSON of a record, breaks a limit, or has a detail
-/// that is not sound ([`is_sound_detail`]).
-pub fn read_record(text: &[u8]) -> Result<Record, Error> {
+/// [`EngineError::Invalid`] if it is too long, is no JSON of a record, breaks a limit, or has a
+/// detail that is not sound ([`is_sound_detail`]).
+pub fn read_record(text: &[u8]) -> Result<Record, EngineError> {
     let json: RecordJson<'_> = read("record", text, RECORD_BYTES_MAX)?;
     if !is_sound_detail(&json.detail) {
         let why = format!(
-            "the detail is no JSON object of doubles and Unicode nested at most {DETAIL_DEPTH_MAX} deep"
+            "the detail must be a JSON object of numbers within a double and Unicode strings, nested at most \
+             {DETAIL_DEPTH_MAX} levels deep"
         );
-        return Err(Error::Invalid(why));
+        return Err(EngineError::Invalid(why));
     }
     json.try_into()
 }
@@ -237,8 +244,8 @@ pub fn read_record(text: &[u8]) -> Result<Record, Error> {
 /// Reads a record that was stored elsewhere. A detail that is not sound is omitted.
 ///
 /// # Errors
-/// [`Error::Invalid`] if it is too long, is no JSON of a record, or breaks a limit.
-pub fn read_stored_record(text: &[u8]) -> Result<Record, Error> {
+/// [`EngineError::Invalid`] if it is too long, is no JSON of a record, or breaks a limit.
+pub fn read_stored_record(text: &[u8]) -> Result<Record, EngineError> {
     read::<RecordJson<'_>>("record", text, RECORD_BYTES_MAX)?.try_into()
 }
 
@@ -251,8 +258,8 @@ pub fn entry_text(entry: &Entry) -> String {
 /// Reads an entry from JSON.
 ///
 /// # Errors
-/// [`Error::Invalid`] if it is too long, is no JSON of an entry, or breaks a limit.
-pub fn read_entry(text: &[u8]) -> Result<Entry, Error> {
+/// [`EngineError::Invalid`] if it is too long, is no JSON of an entry, or breaks a limit.
+pub fn read_entry(text: &[u8]) -> Result<Entry, EngineError> {
     read::<EntryJson<'_>>("entry", text, ENTRY_BYTES_MAX)?.try_into()
 }
 
@@ -260,23 +267,26 @@ fn text(json: &impl Serialize) -> String {
     serde_json::to_string(json).expect("strings, finite numbers and arrays of them are JSON")
 }
 
-fn read<'a, T: Deserialize<'a>>(what: &str, text: &'a [u8], bytes_max: usize) -> Result<T, Error> {
+fn read<'a, T: Deserialize<'a>>(what: &str, text: &'a [u8], bytes_max: usize) -> Result<T, EngineError> {
     if bytes_max < text.len() {
-        return Err(Error::Invalid(format!("the {what} has {} bytes (at most {bytes_max})", text.len())));
+        return Err(EngineError::Invalid(format!(
+            "the {what} has {} bytes (at most {bytes_max})",
+            text.len()
+        )));
     }
-    serde_json::from_slice(text).map_err(|error| Error::Invalid(format!("not a {what}: {error}")))
+    serde_json::from_slice(text).map_err(|error| EngineError::Invalid(format!("not a {what}: {error}")))
 }
 
-fn name(what: &str, text: &str) -> Result<Name, Error> {
+fn name(what: &str, text: &str) -> Result<Name, EngineError> {
     Name::new(text).map_err(|error| invalid(what, &error))
 }
 
-fn invalid(what: &str, error: &NameError) -> Error {
-    Error::Invalid(format!("{what}: {error}"))
+fn invalid(what: &str, error: &NameError) -> EngineError {
+    EngineError::Invalid(format!("{what}: {error}"))
 }
 
-fn key(text: &str) -> Result<[u8; 32], Error> {
-    from_hex(text).ok_or_else(|| Error::Invalid("a key has 64 hexadecimal digits".into()))
+fn key(text: &str) -> Result<[u8; 32], EngineError> {
+    from_hex(text).ok_or_else(|| EngineError::Invalid("a key has 64 hexadecimal digits".into()))
 }
 
 /// Writes bytes as hexadecimal digits, two for each byte.
@@ -318,7 +328,7 @@ mod tests {
     use super::*;
 
     fn sample(outcome: Outcome, detail: &str) -> Record {
-        let series = Series {
+        let series = SeriesId {
             source: Name::new("näch\"ste").unwrap(),
             target: Name::new("[::1]:80").unwrap(),
             quantity: Quantity::RTT,
@@ -340,7 +350,7 @@ mod tests {
     #[test]
     fn the_longest_of_everything_fits() {
         let name = Name::new(&"\"".repeat(255)).unwrap();
-        let series = Series { source: name.clone(), target: name.clone(), quantity: Quantity::RTT };
+        let series = SeriesId { source: name.clone(), target: name.clone(), quantity: Quantity::RTT };
         let detail = "\t".repeat(Record::DETAIL_BYTES_MAX);
         let record = Record { origin: name.clone(), series, detail, ..sample(Outcome::Value(0.1), "") };
         assert!(record_text(&record).len() < RECORD_BYTES_MAX);
@@ -388,10 +398,10 @@ mod tests {
         ] {
             let bad = good.replace(from, to);
             assert_ne!(bad, good, "{from}");
-            assert!(matches!(read_record(bad.as_bytes()), Err(Error::Invalid(_))), "{bad}");
+            assert!(matches!(read_record(bad.as_bytes()), Err(EngineError::Invalid(_))), "{bad}");
         }
         let long = format!("{}{good}", " ".repeat(RECORD_BYTES_MAX));
-        assert!(matches!(read_record(long.as_bytes()), Err(Error::Invalid(_))));
+        assert!(matches!(read_record(long.as_bytes()), Err(EngineError::Invalid(_))));
     }
 
     #[test]
@@ -411,7 +421,10 @@ mod tests {
         let generated = [nested(17), arrays(17), arrays(2000), digits];
         for detail in bad.into_iter().chain(unreadable).chain(generated.each_ref().map(String::as_str)) {
             let error = read_record(text(detail).as_bytes()).unwrap_err();
-            assert!(matches!(&error, Error::Invalid(why) if why.contains("detail")), "{detail}: {error}");
+            assert!(
+                matches!(&error, EngineError::Invalid(why) if why.contains("detail")),
+                "{detail}: {error}"
+            );
             let stored = read_stored_record(text(detail).as_bytes()).unwrap();
             assert_eq!(stored, sample(Outcome::Value(1.0), ""), "it is left out: {detail}");
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_engine::conformance::Fixture;
-use barograph_engine::{Config, Engine, Local, conformance_tests};
+use barograph_engine::{Engine, Local, LocalConfig, conformance_tests};
 
 conformance_tests!(LocalFixture::default());
 
@@ -21,7 +21,10 @@ impl LocalFixture {
         // The suite writes times from 1970 on.
         let keep = Duration::MAX;
         let commit_interval = Duration::from_millis(1);
-        Arc::new(Local::open(Config { commit_interval, keep, ..Config::new(directory) }).expect("an archive"))
+        Arc::new(
+            Local::open(LocalConfig { commit_interval, keep, ..LocalConfig::new(directory) })
+                .expect("an archive"),
+        )
     }
 }
 

@@ -13,7 +13,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use barograph_forecast::{Battery, Config, Objective, Preset, Rule};
+use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
 
 /// Combinations with a promised cost, and `nws flat`, the rule of the papers.
 const CASES: [(&str, Preset, Rule); 5] = [
@@ -65,7 +65,7 @@ fn main() {
 
 fn battery(case: usize) -> Battery {
     let (_, preset, rule) = CASES[case];
-    Battery::new(&Config { preset, rule, levels: vec![0.9] })
+    Battery::new(&BatteryConfig { preset, rule, levels: vec![0.9] })
 }
 
 /// Updates the battery with each value and then reads both forecasts, as a station does.

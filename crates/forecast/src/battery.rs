@@ -4,10 +4,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::SCORED_MIN;
-use crate::banks::{Bank, CLASSIC, Classic, FULL, Full, NWS, Nws};
-use crate::pipeline::{Paired, Pipeline};
-use crate::rules::{Blend, Choose, Flat, TwoLevel};
+use crate::SCORED_MIN_FOR_INTERVAL;
+use crate::method_sets::{CLASSIC, Classic, FULL, Full, MethodSet, NWS, Nws};
+use crate::rules::{Blend, CombinationRule, Flat, TwoLevel};
+use crate::scored_methods::{DynBattery, ScoredMethods};
 
 /// Which methods a battery has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -44,18 +44,18 @@ pub enum Objective {
 
 /// Methods, rule and interval levels of a battery.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct BatteryConfig {
     /// The methods of the battery.
     pub preset: Preset,
     /// The rule that combines the methods; [`Preset::Full`] is made for [`Rule::Blend`].
     pub rule: Rule,
     /// Levels with intervals calibrated individually, in addition to 0.1, 0.5, 0.8, 0.9, 0.95, 0.99
-    /// and 0.999, which always are. A level outside [`LEVELS`](crate::LEVELS) has no interval and
-    /// is ignored.
+    /// and 0.999, which always are. A level outside [`LEVEL_RANGE`](crate::LEVEL_RANGE) has no
+    /// interval and is ignored.
     pub levels: Vec<f64>,
 }
 
-impl Default for Config {
+impl Default for BatteryConfig {
     fn default() -> Self {
         Self { preset: Preset::Full, rule: Rule::Blend, levels: Vec::new() }
     }
@@ -118,26 +118,26 @@ impl Forecast {
     }
 
     /// Number of scored forecasts, if it is too small for an interval; `None` from
-    /// [`SCORED_MIN`](crate::SCORED_MIN) on.
+    /// [`SCORED_MIN_FOR_INTERVAL`](crate::SCORED_MIN_FOR_INTERVAL) on.
     #[must_use]
-    pub fn calibrating(&self) -> Option<u64> {
+    pub fn scored_until_interval(&self) -> Option<u64> {
         let scored = self.count.saturating_sub(1);
-        (scored < SCORED_MIN).then_some(scored)
+        (scored < SCORED_MIN_FOR_INTERVAL).then_some(scored)
     }
 
     /// Returns a text for users: the method, or `blend, mostly Running Mean 71 %`.
-    pub fn made_by(&self) -> impl fmt::Display {
-        MadeBy { method: self.method, weight: self.weight }
+    pub fn method_label(&self) -> impl fmt::Display {
+        MethodLabel { method: self.method, weight: self.weight }
     }
 }
 
 /// A method, or a blend and its largest member.
-struct MadeBy {
+struct MethodLabel {
     method: Method,
     weight: Option<f64>,
 }
 
-impl fmt::Display for MadeBy {
+impl fmt::Display for MethodLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.weight {
             None => self.method.fmt(f),
@@ -151,37 +151,37 @@ impl fmt::Display for MadeBy {
 
 /// A value that every battery rejects: NaN, infinite, or beyond [`Battery::VALUE_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NotFinite(pub f64);
+pub struct InvalidValue(pub f64);
 
-impl fmt::Display for NotFinite {
+impl fmt::Display for InvalidValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_finite() {
-            write!(f, "{:e} is out of range (at most {:e} either way)", self.0, Battery::VALUE_MAX)
+            write!(f, "{:e} is out of range: its magnitude may be at most {:e}", self.0, Battery::VALUE_MAX)
         } else {
             write!(f, "{} is not a finite number", self.0)
         }
     }
 }
 
-impl core::error::Error for NotFinite {}
+impl core::error::Error for InvalidValue {}
 
 /// Forecasts the next value of one series, with its error and an interval.
 ///
 /// ```
-/// use barograph_forecast::{Battery, Config, Objective};
+/// use barograph_forecast::{Battery, BatteryConfig, Objective};
 ///
-/// let mut battery = Battery::new(&Config::default());
+/// let mut battery = Battery::new(&BatteryConfig::default());
 /// assert_eq!(battery.forecast(Objective::Squared), None);
 /// for value in [10.0, 12.0, 11.0, 10.5] {
 ///     battery.update(value)?;
 /// }
 /// let next = battery.forecast(Objective::Squared).expect("it has seen values");
 /// assert_eq!(next.count, 4);
-/// # Ok::<(), barograph_forecast::NotFinite>(())
+/// # Ok::<(), barograph_forecast::InvalidValue>(())
 /// ```
 #[derive(Debug)]
 pub struct Battery {
-    inner: Box<dyn Pipeline>,
+    inner: Box<dyn DynBattery>,
 }
 
 impl Clone for Battery {
@@ -194,30 +194,34 @@ impl Battery {
     /// The largest magnitude of a value. The blend adds fourth powers of errors, and up to this
     /// magnitude the sums are finite.
     ///
-    /// Errors below about 1e-77 vanish in that power, and the blend under squared loss becomes a
+    /// Errors below about 1e-77 vanish in that power, and the blend for squared error becomes a
     /// plain mean. Choose a unit in which the values are not that small.
     pub const VALUE_MAX: f64 = 1e70;
 
     /// Creates a battery without values.
     #[must_use]
-    pub fn new(config: &Config) -> Self {
-        fn of<B, const M: usize>(config: &Config) -> Box<dyn Pipeline>
+    pub fn new(config: &BatteryConfig) -> Self {
+        fn of<B, const M: usize>(config: &BatteryConfig) -> Box<dyn DynBattery>
         where
-            B: Bank<M> + Clone + fmt::Debug + Send + Sync + 'static,
+            B: MethodSet<M> + Clone + fmt::Debug + Send + Sync + 'static,
             B::History: Clone + fmt::Debug + Send + Sync,
         {
             match config.rule {
                 Rule::TwoLevel => {
-                    Box::new(Paired::<B, _, M>::new(TwoLevel::<B, M>::new(), &config.levels, false))
+                    Box::new(ScoredMethods::<B, _, M>::new(TwoLevel::<B, M>::new(), &config.levels, false))
                 }
-                Rule::Flat => Box::new(Paired::<B, _, M>::new(Flat::<M>::new(), &config.levels, false)),
-                Rule::Blend => Box::new(Paired::<B, _, M>::new(Blend::<M>::new(), &config.levels, false)),
+                Rule::Flat => {
+                    Box::new(ScoredMethods::<B, _, M>::new(Flat::<M>::new(), &config.levels, false))
+                }
+                Rule::Blend => {
+                    Box::new(ScoredMethods::<B, _, M>::new(Blend::<M>::new(), &config.levels, false))
+                }
             }
         }
         let inner = match (config.preset, config.rule) {
             (Preset::Full, Rule::Blend) => {
                 let rule = Blend::<FULL>::starting_at_first();
-                Box::new(Paired::<Full, _, FULL>::new(rule, &config.levels, true))
+                Box::new(ScoredMethods::<Full, _, FULL>::new(rule, &config.levels, true))
             }
             (Preset::Nws, _) => of::<Nws, NWS>(config),
             (Preset::Classic, _) => of::<Classic, CLASSIC>(config),
@@ -229,10 +233,10 @@ impl Battery {
     /// Scores the issued forecasts on `value`, then updates every method with it.
     ///
     /// # Errors
-    /// [`NotFinite`] for NaN, infinity and magnitudes above [`Self::VALUE_MAX`]; the battery is
+    /// [`InvalidValue`] for NaN, infinity and magnitudes above [`Self::VALUE_MAX`]; the battery is
     /// then unchanged.
-    pub fn update(&mut self, value: f64) -> Result<(), NotFinite> {
-        self.inner.update(Self::accept(value)?, None);
+    pub fn update(&mut self, value: f64) -> Result<(), InvalidValue> {
+        self.inner.update(Self::check(value)?, None);
         Ok(())
     }
 
@@ -242,34 +246,35 @@ impl Battery {
     /// which is more than 2.5 median periods, has a forecast and intervals of its own
     /// ([`Self::forecast_at`]). A value with a time that is not finite, or earlier than the last
     /// time, is never after a gap. All other presets and rules ignore times.
-    pub fn update_at(&mut self, value: f64, time_s: f64) -> Result<(), NotFinite> {
-        self.inner.update(Self::accept(value)?, Some(time_s));
+    pub fn update_at(&mut self, value: f64, time_s: f64) -> Result<(), InvalidValue> {
+        self.inner.update(Self::check(value)?, Some(time_s));
         Ok(())
     }
 
     /// Returns `value` if a battery accepts it.
-    pub(crate) fn accept(value: f64) -> Result<f64, NotFinite> {
+    pub(crate) fn check(value: f64) -> Result<f64, InvalidValue> {
         // NaN fails the comparison too.
-        if value.abs() <= Self::VALUE_MAX { Ok(value) } else { Err(NotFinite(value)) }
+        if value.abs() <= Self::VALUE_MAX { Ok(value) } else { Err(InvalidValue(value)) }
     }
 
-    /// Returns the forecast of the next value under `loss`, or `None` before the first value.
+    /// Returns the forecast of the next value under `objective`, or `None` before the first value.
     #[must_use]
-    pub fn forecast(&self, loss: Objective) -> Option<Forecast> {
-        self.inner.forecast(loss as usize, None)
+    pub fn forecast(&self, objective: Objective) -> Option<Forecast> {
+        self.inner.forecast(objective as usize, None)
     }
 
     /// Like [`Self::forecast`], for a value at `time_s`. The two forecasts differ only after a gap.
     #[must_use]
-    pub fn forecast_at(&self, loss: Objective, time_s: f64) -> Option<Forecast> {
-        self.inner.forecast(loss as usize, Some(time_s))
+    pub fn forecast_at(&self, objective: Objective, time_s: f64) -> Option<Forecast> {
+        self.inner.forecast(objective as usize, Some(time_s))
     }
 
-    /// Returns the interval for the next value at `level`, around the forecast under absolute loss.
+    /// Returns the interval for the next value at `level`, around the forecast for absolute error.
     ///
-    /// `None` until [`SCORED_MIN`](crate::SCORED_MIN) forecasts were scored, and for a level
-    /// outside [`LEVELS`](crate::LEVELS). Levels that are not calibrated individually are
-    /// interpolated. If no value so far was below 0, the lower end is not below 0 either.
+    /// `None` until [`SCORED_MIN_FOR_INTERVAL`](crate::SCORED_MIN_FOR_INTERVAL) forecasts were
+    /// scored, and for a level outside [`LEVEL_RANGE`](crate::LEVEL_RANGE). Levels that are not
+    /// calibrated individually are interpolated. If no value so far was below 0, the lower end is
+    /// not below 0 either.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<Interval> {
         self.inner.interval(level, None)
@@ -288,13 +293,13 @@ impl Battery {
         self.inner.is_after_gap(time_s)
     }
 
-    /// Returns every method with its weight under `loss` (0 to 1, sum 1); empty before the first
-    /// value.
+    /// Returns every method with its weight under `objective` (0 to 1, sum 1); empty before the
+    /// first value.
     ///
     /// With [`Rule::TwoLevel`] and [`Rule::Flat`] the chosen method has weight 1.
     #[must_use]
-    pub fn weights(&self, loss: Objective) -> Vec<(Method, f64)> {
-        self.inner.weights(loss as usize)
+    pub fn weights(&self, objective: Objective) -> Vec<(Method, f64)> {
+        self.inner.weights(objective as usize)
     }
 
     /// Returns every method with its own forecast of the next value; empty before the first value.

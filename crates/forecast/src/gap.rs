@@ -3,17 +3,17 @@
 
 use alloc::boxed::Box;
 
-use super::interval::{Scale, laplace};
+use super::interval::{FadingMean, laplace};
 
 /// Recent times between values, to detect a gap.
 #[derive(Clone, Debug)]
-pub(crate) struct Clock {
+pub(crate) struct GapDetector {
     latest_s: Option<f64>,
     periods_s: [f64; PERIODS],
     count: usize,
 }
 
-impl Clock {
+impl GapDetector {
     pub(crate) fn new() -> Self {
         Self { latest_s: None, periods_s: [0.0; PERIODS], count: 0 }
     }
@@ -24,7 +24,7 @@ impl Clock {
         let Some(elapsed) = time_s.zip(self.latest_s).map(|(time, latest)| time - latest) else {
             return false;
         };
-        if known.len() < PERIODS_LEAST {
+        if known.len() < PERIODS_MIN {
             return false;
         }
         // The elapsed time exceeds 2.5 medians if it exceeds 2.5 times more than half of the
@@ -48,26 +48,26 @@ impl Clock {
 
 /// Forecasts and quantiles of values after gaps, in units of a scale.
 #[derive(Clone, Debug)]
-pub(crate) struct Gaps {
+pub(crate) struct GapCalibration {
     count: u64,
     /// A slow mean of the series, and the mean distance from it.
-    mean: Scale,
-    spread: Scale,
+    mean: FadingMean,
+    spread: FadingMean,
     median: f64,
     /// For each tracked level: the level, its lower end and its upper end.
     tracks: Box<[(f64, f64, f64)]>,
-    /// Sum of absolute errors of each of [`Gaps::candidates`].
+    /// Sum of absolute errors of each of [`GapCalibration::candidates`].
     errors: [f64; 3],
 }
 
-impl Gaps {
+impl GapCalibration {
     /// Creates tracks for `levels`, which are in ascending order.
     pub(crate) fn new(levels: impl Iterator<Item = f64>) -> Self {
         let start = |level| (level, -START * laplace(level), START * laplace(level));
         Self {
             count: 0,
-            mean: Scale::new(SPREAD_GAIN),
-            spread: Scale::new(SPREAD_GAIN),
+            mean: FadingMean::new(SPREAD_GAIN),
+            spread: FadingMean::new(SPREAD_GAIN),
             median: 0.0,
             tracks: levels.map(start).collect(),
             errors: [0.0; 3],
@@ -97,13 +97,13 @@ impl Gaps {
             return;
         }
         self.count += 1;
-        let place = ((value - center) / scale).clamp(-MOST, MOST);
+        let position = ((value - center) / scale).clamp(-END_MAX, END_MAX);
         let step = STEP.max(1.0 / (self.count as f64 + 1.0));
         let learn = |end: &mut f64, share: f64| {
-            let pull = 0.5 * (place - *end).abs() * (2.0 * step).min(1.0);
-            let missed = if place < *end { 1.0 } else { 0.0 };
+            let pull = 0.5 * (position - *end).abs() * (2.0 * step).min(1.0);
+            let missed = if position < *end { 1.0 } else { 0.0 };
             let moved = *end + step * (end.abs() + pull + 0.5) * (share - missed);
-            *end = moved.clamp(-MOST, MOST);
+            *end = moved.clamp(-END_MAX, END_MAX);
         };
         learn(&mut self.median, 0.5);
         for (level, lower, upper) in &mut self.tracks {
@@ -116,7 +116,7 @@ impl Gaps {
     /// least error after earlier gaps.
     pub(crate) fn forecast(&self, center: f64, scale: f64, floor: f64) -> f64 {
         let candidates = self.candidates(center, scale, floor);
-        candidates[crate::rules::least(&self.errors)]
+        candidates[crate::rules::argmin(&self.errors)]
     }
 
     /// The ends of the interval at `level`, around `center`.
@@ -157,11 +157,11 @@ impl Gaps {
 const GAP: f64 = 2.5;
 /// Number of periods in the median. It is odd, so that the median is one of the periods.
 const PERIODS: usize = 31;
-const PERIODS_LEAST: usize = 5;
+const PERIODS_MIN: usize = 5;
 const SPREAD_GAIN: f64 = 0.02;
 const SPREAD_CAP: f64 = 10.0;
 const SPREAD_CAP_FROM: u64 = 20;
 const START: f64 = 3.5;
 const STEP: f64 = 0.15;
 /// Bound of distances in scales; it keeps products finite.
-const MOST: f64 = 1e6;
+const END_MAX: f64 = 1e6;

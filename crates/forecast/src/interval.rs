@@ -6,19 +6,19 @@ use alloc::vec::Vec;
 use libm::{exp, log, sqrt};
 
 use crate::Interval;
-use crate::gap::{Clock, Gaps};
+use crate::gap::{GapCalibration, GapDetector};
 
 /// Levels for which a battery gives an interval.
 ///
 /// An interval below 1 % has no use. Above 99.9 %, misses are so rare that a track would need
 /// thousands of values to adapt at all.
-pub const LEVELS: core::ops::RangeInclusive<f64> = 0.01..=0.999;
+pub const LEVEL_RANGE: core::ops::RangeInclusive<f64> = 0.01..=0.999;
 
 /// Number of forecasts that must be scored before a battery gives an interval.
 ///
 /// With nine errors or fewer, a miss rate of one in ten cannot be distinguished from 0, and the
 /// scale is the mean of only a few errors.
-pub const SCORED_MIN: u64 = 10;
+pub const SCORED_MIN_FOR_INTERVAL: u64 = 10;
 
 /// Levels that every battery tracks; levels between tracks are interpolated.
 const GRID: [f64; 7] = [0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
@@ -33,24 +33,25 @@ const GRID: [f64; 7] = [0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
 /// If the values have times, a calibration also detects gaps, and has forecasts and intervals for
 /// the values after them.
 #[derive(Clone, Debug)]
-pub struct Calibration {
-    intervals: Intervals,
-    least: f64,
-    clock: Clock,
-    gaps: Gaps,
+pub struct IntervalCalibration {
+    intervals: IntervalTracker,
+    value_min: f64,
+    gap_detector: GapDetector,
+    gaps: GapCalibration,
 }
 
-impl Calibration {
-    /// The calibration of a new battery with these [`Config::levels`](crate::Config::levels).
+impl IntervalCalibration {
+    /// The calibration of a new battery with these
+    /// [`BatteryConfig::levels`](crate::BatteryConfig::levels).
     #[must_use]
     pub fn new(levels: &[f64]) -> Self {
-        let intervals = Intervals::new(levels);
-        let gaps = Gaps::new(intervals.tracks.iter().map(|track| track.level));
-        Self { intervals, least: f64::INFINITY, clock: Clock::new(), gaps }
+        let intervals = IntervalTracker::new(levels);
+        let gaps = GapCalibration::new(intervals.tracks.iter().map(|track| track.level));
+        Self { intervals, value_min: f64::INFINITY, gap_detector: GapDetector::new(), gaps }
     }
 
     /// Learns a value that the battery accepted. `issued` is the battery's forecast of it under
-    /// absolute loss, without regard to gaps; `None` for the first value of the battery.
+    /// absolute error, without regard to gaps; `None` for the first value of the battery.
     pub fn learn(&mut self, issued: Option<f64>, value: f64, time_s: Option<f64>) {
         match issued {
             Some(center) if self.is_gap(time_s) => {
@@ -63,8 +64,8 @@ impl Calibration {
             None => {}
         }
         self.gaps.learn_spread(value);
-        self.clock.learn(finite(time_s));
-        self.least = if value < self.least { value } else { self.least };
+        self.gap_detector.learn(finite(time_s));
+        self.value_min = if value < self.value_min { value } else { self.value_min };
     }
 
     /// Returns the forecast for `time_s`, given the forecast `issued` without regard to gaps. They
@@ -93,14 +94,15 @@ impl Calibration {
         Some(Interval { level, lower, upper: upper.max(forecast) })
     }
 
-    /// Whether a value at `time_s` comes after a gap; false until [`SCORED_MIN`] errors are known.
+    /// Whether a value at `time_s` comes after a gap; false until [`SCORED_MIN_FOR_INTERVAL`]
+    /// errors are known.
     pub(crate) fn is_gap(&self, time_s: Option<f64>) -> bool {
-        SCORED_MIN <= self.intervals.slow.count && self.clock.is_gap(finite(time_s))
+        SCORED_MIN_FOR_INTERVAL <= self.intervals.slow_mean.count && self.gap_detector.is_gap(finite(time_s))
     }
 
     /// Lower bound of forecasts: 0 while no value was below 0 (most quantities cannot be), else −∞.
     pub(crate) fn floor(&self) -> f64 {
-        if 0.0 <= self.least { 0.0 } else { f64::NEG_INFINITY }
+        if 0.0 <= self.value_min { 0.0 } else { f64::NEG_INFINITY }
     }
 
     fn above_floor(&self, lower: f64, center: f64) -> f64 {
@@ -122,17 +124,17 @@ impl Calibration {
 /// distribution of errors (the online gradient step on the pinball loss, Gibbs & Candès 2021; here
 /// multiplicative).
 #[derive(Clone, Debug)]
-struct Intervals {
-    quick: Scale,
-    slow: Scale,
+struct IntervalTracker {
+    fast_mean: FadingMean,
+    slow_mean: FadingMean,
     /// A very slow average of errors, which decreases little during a plateau.
-    memory: Scale,
-    tracks: Box<[Track]>,
+    plateau_mean: FadingMean,
+    tracks: Box<[LevelTrack]>,
 }
 
 /// One level's factor.
 #[derive(Clone, Copy, Debug)]
-struct Track {
+struct LevelTrack {
     level: f64,
     factor: f64,
     /// Multipliers of the factor after a miss and after a hit.
@@ -146,26 +148,26 @@ struct Track {
     collapsed: f64,
 }
 
-impl Intervals {
-    /// Creates tracks for the grid and for `levels`. Levels outside [`LEVELS`] are left out,
+impl IntervalTracker {
+    /// Creates tracks for the grid and for `levels`. Levels outside [`LEVEL_RANGE`] are left out,
     /// because no interval is given for them.
     fn new(levels: &[f64]) -> Self {
         let mut levels: Vec<f64> =
-            GRID.iter().chain(levels).copied().filter(|level| LEVELS.contains(level)).collect();
+            GRID.iter().chain(levels).copied().filter(|level| LEVEL_RANGE.contains(level)).collect();
         levels.sort_by(f64::total_cmp);
         levels.dedup();
         Self {
-            quick: Scale::new(QUICK_GAIN),
-            slow: Scale::new(SLOW_GAIN),
-            memory: Scale::new(MEMORY_GAIN),
-            tracks: levels.into_iter().map(Track::new).collect(),
+            fast_mean: FadingMean::new(FAST_GAIN),
+            slow_mean: FadingMean::new(SLOW_GAIN),
+            plateau_mean: FadingMean::new(PLATEAU_GAIN),
+            tracks: levels.into_iter().map(LevelTrack::new).collect(),
         }
     }
 
     /// Scores the current intervals on the error of the issued forecast, then learns the error.
     fn learn(&mut self, error: f64) {
         let size = error.abs();
-        if SCORED_MIN <= self.slow.count {
+        if SCORED_MIN_FOR_INTERVAL <= self.slow_mean.count {
             let scale = self.scale();
             for track in &mut self.tracks {
                 track.learn(track.factor * scale < size);
@@ -176,18 +178,19 @@ impl Intervals {
 
     /// Updates the averages with an absolute error.
     fn learn_scale(&mut self, size: f64) {
-        let known = CAP_FROM < self.slow.count;
-        let remembered = REMEMBERED * self.memory.mean;
-        for scale in [&mut self.quick, &mut self.slow, &mut self.memory] {
+        let known = CAP_FROM < self.slow_mean.count;
+        let remembered = MEMORY_SHARE * self.plateau_mean.mean;
+        for scale in [&mut self.fast_mean, &mut self.slow_mean, &mut self.plateau_mean] {
             // An outlier counts as ten scales, so that it does not dominate the average.
             let most = CAP * scale.mean.max(remembered);
             scale.learn(if known && 0.0 < most { size.min(most) } else { size });
         }
     }
 
-    /// The interval around `center`; `None` before [`SCORED_MIN`] errors and outside [`LEVELS`].
+    /// The interval around `center`; `None` before [`SCORED_MIN_FOR_INTERVAL`] errors and outside
+    /// [`LEVEL_RANGE`].
     fn around(&self, center: f64, level: f64) -> Option<Interval> {
-        if !LEVELS.contains(&level) || self.slow.count < SCORED_MIN {
+        if !LEVEL_RANGE.contains(&level) || self.slow_mean.count < SCORED_MIN_FOR_INTERVAL {
             return None;
         }
         let half = self.factor(level) * self.scale();
@@ -200,7 +203,7 @@ impl Intervals {
     }
 
     fn scale(&self) -> f64 {
-        sqrt(self.quick.mean * self.slow.mean)
+        sqrt(self.fast_mean.mean * self.slow_mean.mean)
     }
 
     /// The factor at a level: that of its own track, or a linear interpolation between tracks over
@@ -218,7 +221,7 @@ impl Intervals {
     }
 }
 
-impl Track {
+impl LevelTrack {
     fn new(level: f64) -> Self {
         let miss = 1.0 - level;
         Self {
@@ -227,23 +230,23 @@ impl Track {
             on_miss: exp(STEP * (1.0 - miss)),
             on_hit: exp(-STEP * miss),
             misses: 0,
-            usual_misses: (log(RARE) / log(miss)) as u32,
-            collapsed: COLLAPSED * laplace(level),
+            usual_misses: (log(RUN_PROBABILITY_MAX) / log(miss)) as u32,
+            collapsed: PLATEAU_FACTOR * laplace(level),
         }
     }
 
     fn learn(&mut self, miss: bool) {
         if !miss {
             self.misses = 0;
-            self.factor = (self.factor * self.on_hit).max(FACTOR_LEAST);
+            self.factor = (self.factor * self.on_hit).max(FACTOR_MIN);
             return;
         }
         self.misses += 1;
         let hurried = self.usual_misses < self.misses && self.factor < self.collapsed;
-        for _ in 0..if hurried { self.misses.min(FIRMEST) } else { 1 } {
+        for _ in 0..if hurried { self.misses.min(MISS_REPEATS_MAX) } else { 1 } {
             self.factor *= self.on_miss;
         }
-        self.factor = self.factor.min(FACTOR_MOST);
+        self.factor = self.factor.min(FACTOR_MAX);
     }
 }
 
@@ -259,13 +262,13 @@ fn finite(time_s: Option<f64>) -> Option<f64> {
 
 /// An exponentially fading mean, usually of absolute errors.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
+pub(crate) struct FadingMean {
     pub(crate) mean: f64,
     gain: f64,
     pub(crate) count: u64,
 }
 
-impl Scale {
+impl FadingMean {
     pub(crate) fn new(gain: f64) -> Self {
         Self { mean: 0.0, gain, count: 0 }
     }
@@ -278,42 +281,42 @@ impl Scale {
 
 // `docs/spec/full.md`, intervals: half-lives of 10 and 300 values; an error counts at most 10
 // scales once 20 are known; a step of 0.1.
-const QUICK_GAIN: f64 = 0.067;
+const FAST_GAIN: f64 = 0.067;
 const SLOW_GAIN: f64 = 0.0023;
 const CAP: f64 = 10.0;
 const CAP_FROM: u64 = 20;
 const STEP: f64 = 0.1;
 const FACTOR_START: f64 = 2.0;
 /// A half-life of 14 000 values: a day and a half at a period of 10 s.
-const MEMORY_GAIN: f64 = 0.000_05;
+const PLATEAU_GAIN: f64 = 0.000_05;
 /// The cap of an error is ten times a size, which is at least this share of the very slow average.
 /// So after a plateau, an error counts in full up to the size that errors had before the plateau.
-const REMEMBERED: f64 = 0.1;
+const MEMORY_SHARE: f64 = 0.1;
 /// Lower bound of the factor. On a plateau every value is a hit, so the factor shrinks; from this
 /// bound it can grow back within about ten values.
-const FACTOR_LEAST: f64 = 0.1;
+const FACTOR_MIN: f64 = 0.1;
 /// Upper bound of the factor, a million scales; it keeps products finite.
-const FACTOR_MOST: f64 = 1e6;
+const FACTOR_MAX: f64 = 1e6;
 /// When a plateau ends, misses follow each other. A run of misses is unusual if its probability by
-/// chance is at most one in a thousand. While the factor is also below `COLLAPSED` times the
+/// chance is at most one in a thousand. While the factor is also below `PLATEAU_FACTOR` times the
 /// [`laplace`] width of its level, each further miss of the run is applied several times: as often
 /// as the run has misses, but at most nine times. On series without plateaus the factor does not
 /// get that small.
-const RARE: f64 = 1e-3;
-const COLLAPSED: f64 = 1.5;
-const FIRMEST: u32 = 9;
+const RUN_PROBABILITY_MAX: f64 = 1e-3;
+const PLATEAU_FACTOR: f64 = 1.5;
+const MISS_REPEATS_MAX: u32 = 9;
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{Battery, Config, Objective};
+    use crate::{Battery, BatteryConfig, Objective};
 
     #[test]
     fn a_calibration_taught_what_was_issued_gives_the_batterys_intervals() {
-        let config = Config { levels: [0.25, 0.9].to_vec(), ..Config::default() };
+        let config = BatteryConfig { levels: [0.25, 0.9].to_vec(), ..BatteryConfig::default() };
         let mut battery = Battery::new(&config);
-        let mut calibration = Calibration::new(&config.levels);
+        let mut calibration = IntervalCalibration::new(&config.levels);
         for i in 0..600_u32 {
             let issued = battery.forecast(Objective::Absolute).map(|forecast| forecast.value);
             for level in [0.25, 0.5, 0.9, 0.97] {

@@ -11,9 +11,9 @@
 //! - [`Interval`]: the range that holds the next value with a given probability.
 //!
 //! ```
-//! use barograph_forecast::{Battery, Config, Objective};
+//! use barograph_forecast::{Battery, BatteryConfig, Objective};
 //!
-//! let mut battery = Battery::new(&Config::default());
+//! let mut battery = Battery::new(&BatteryConfig::default());
 //! for rtt_ms in [20.1, 20.4, 19.8, 20.0, 35.2, 20.3, 20.1, 19.9, 20.2, 20.5, 20.0] {
 //!     battery.update(rtt_ms)?;
 //! }
@@ -21,12 +21,12 @@
 //! let interval = battery.interval(0.9).expect("ten forecasts were scored");
 //! assert_eq!(next.count, 11);
 //! assert!(interval.lower <= next.value && next.value <= interval.upper);
-//! # Ok::<(), barograph_forecast::NotFinite>(())
+//! # Ok::<(), barograph_forecast::InvalidValue>(())
 //! ```
 //!
 //! The crate measures, stores and draws nothing: it has no networking, clock, thread or I/O, and
 //! the caller passes values in. It forecasts one step ahead, the next value or the mean of an epoch
-//! ([`Lifetime`]), and does not model the time of day. It is `no_std` with `alloc`. All
+//! ([`EpochForecaster`]), and does not model the time of day. It is `no_std` with `alloc`. All
 //! transcendental functions come from `libm` on every target, so a forecast is equal to the bit on
 //! a server, in a browser and in Python.
 #![no_std]
@@ -34,17 +34,19 @@
 
 extern crate alloc;
 
-mod banks;
 mod battery;
+mod epoch_forecaster;
 mod gap;
 mod interval;
-mod lifetime;
+mod method_sets;
 mod methods;
-mod pipeline;
 mod rules;
+mod scored_methods;
 mod series;
 
-pub use battery::{Battery, Config, Forecast, Interval, Method, NotFinite, Objective, Preset, Rule};
-pub use interval::{Calibration, LEVELS, SCORED_MIN};
-pub use lifetime::{Lifetime, LifetimeError};
-pub use series::{Failure, Name, NameError, Outcome, Quantity, Series};
+pub use battery::{
+    Battery, BatteryConfig, Forecast, Interval, InvalidValue, Method, Objective, Preset, Rule,
+};
+pub use epoch_forecaster::{EpochError, EpochForecaster};
+pub use interval::{IntervalCalibration, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
+pub use series::{Failure, Name, NameError, Outcome, Quantity, SeriesId};

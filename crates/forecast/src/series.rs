@@ -9,7 +9,7 @@ use core::fmt;
 /// `source` is the host that measured; `target` is what it measured. For a quantity of the host
 /// itself (`cpu_available`, `memory_free`) both are the host's own name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Series {
+pub struct SeriesId {
     /// The host that measured.
     pub source: Name,
     /// The host, URL or address that was measured.
@@ -18,7 +18,7 @@ pub struct Series {
     pub quantity: Quantity,
 }
 
-impl fmt::Display for Series {
+impl fmt::Display for SeriesId {
     /// Writes `quantity source → target`, for people and logs; no parser reads it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} → {}", self.quantity, self.source, self.target)
@@ -218,11 +218,11 @@ pub enum Failure {
     /// The deadline passed before the experiment ended.
     TimedOut,
     /// The response of the target does not follow the protocol.
-    Garbage,
+    InvalidResponse,
     /// The target responded that it declines the experiment.
     Declined,
     /// The certificate or the TLS handshake failed.
-    Untrusted,
+    TlsFailed,
     /// This host could not run the experiment (no descriptor, no memory, no permission).
     Local,
 }
@@ -235,9 +235,9 @@ impl Failure {
         Self::Unreachable,
         Self::Reset,
         Self::TimedOut,
-        Self::Garbage,
+        Self::InvalidResponse,
         Self::Declined,
-        Self::Untrusted,
+        Self::TlsFailed,
         Self::Local,
     ];
 
@@ -250,9 +250,9 @@ impl Failure {
             Self::Unreachable => "unreachable",
             Self::Reset => "reset",
             Self::TimedOut => "timed_out",
-            Self::Garbage => "garbage",
+            Self::InvalidResponse => "garbage",
             Self::Declined => "declined",
-            Self::Untrusted => "untrusted",
+            Self::TlsFailed => "untrusted",
             Self::Local => "local",
         }
     }
@@ -291,7 +291,9 @@ impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("the name is empty"),
-            Self::TooLong { bytes } => write!(f, "the name is too long ({bytes} bytes)"),
+            Self::TooLong { bytes } => {
+                write!(f, "the name is too long ({bytes} bytes): at most 255 bytes, a quantity 64")
+            }
             Self::Character { character } => {
                 write!(f, "the name has a character that is not allowed: {character:?}")
             }

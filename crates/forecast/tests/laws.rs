@@ -1,11 +1,17 @@
 //! Laws that hold for every preset and rule.
 
-use barograph_forecast::{Battery, Config, Lifetime, LifetimeError, Objective, Preset, Rule, SCORED_MIN};
+use barograph_forecast::{
+    Battery, BatteryConfig, EpochError, EpochForecaster, Objective, Preset, Rule, SCORED_MIN_FOR_INTERVAL,
+};
 use proptest::prelude::*;
 
-fn configs() -> impl Iterator<Item = Config> {
+fn configs() -> impl Iterator<Item = BatteryConfig> {
     [Preset::Nws, Preset::Classic, Preset::Full].into_iter().flat_map(|preset| {
-        [Rule::TwoLevel, Rule::Flat, Rule::Blend].map(|rule| Config { preset, rule, ..Config::default() })
+        [Rule::TwoLevel, Rule::Flat, Rule::Blend].map(|rule| BatteryConfig {
+            preset,
+            rule,
+            ..BatteryConfig::default()
+        })
     })
 }
 
@@ -93,7 +99,7 @@ proptest! {
     /// Higher levels give wider intervals, tracked or interpolated.
     #[test]
     fn intervals_nest(values in values()) {
-        let mut battery = Battery::new(&Config::default());
+        let mut battery = Battery::new(&BatteryConfig::default());
         for value in &values {
             battery.update(*value).expect("within range");
             let halves: Vec<f64> = [0.02, 0.5, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.98, 0.99, 0.999]
@@ -117,7 +123,7 @@ fn no_value_no_forecast_and_one_value_no_error() {
         let forecast = battery.forecast(Objective::Absolute).expect("one value was seen");
         assert_eq!((forecast.value, forecast.mae, forecast.count), (7.5, 0.0, 1));
         assert_eq!(battery.interval(0.9), None);
-        assert_eq!(forecast.calibrating(), Some(0));
+        assert_eq!(forecast.scored_until_interval(), Some(0));
     }
 }
 
@@ -130,8 +136,16 @@ fn an_interval_is_given_from_ten_scored_forecasts_on() {
             battery.update(noise()).expect("finite");
             let forecast = battery.forecast(Objective::Absolute).expect("values were seen");
             let scored = count - 1;
-            assert_eq!(forecast.calibrating(), (scored < SCORED_MIN).then_some(scored), "{config:?}");
-            assert_eq!(battery.interval(0.9).is_some(), SCORED_MIN <= scored, "{config:?} after {count}");
+            assert_eq!(
+                forecast.scored_until_interval(),
+                (scored < SCORED_MIN_FOR_INTERVAL).then_some(scored),
+                "{config:?}"
+            );
+            assert_eq!(
+                battery.interval(0.9).is_some(),
+                SCORED_MIN_FOR_INTERVAL <= scored,
+                "{config:?} after {count}"
+            );
         }
     }
 }
@@ -146,7 +160,7 @@ fn a_blend_is_said_to_be_one_with_its_largest_member() {
         }
         for loss in [Objective::Squared, Objective::Absolute] {
             let forecast = battery.forecast(loss).expect("values were seen");
-            let text = forecast.made_by().to_string();
+            let text = forecast.method_label().to_string();
             if config.rule != Rule::Blend {
                 assert_eq!((text.as_str(), forecast.weight), (forecast.method.0, None));
                 continue;
@@ -171,7 +185,7 @@ fn the_first_ten_forecasts_are_no_worse_than_the_last_value() {
         // each step partly reverses the step before it.
         for (memory, persistence) in [(0.0, 0.0), (0.5, 0.0), (0.8, 0.0), (1.0, -0.3)] {
             let mut noise = noise_of(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            let mut battery = Battery::new(&Config::default());
+            let mut battery = Battery::new(&BatteryConfig::default());
             let (mut level, mut step, mut errors) = (0.0, 0.0, (0.0, 0.0));
             let mut last = None;
             for _ in 0..11 {
@@ -194,7 +208,7 @@ fn the_first_ten_forecasts_are_no_worse_than_the_last_value() {
 #[test]
 fn one_outlier_is_forgotten_by_forecasts_and_recent_errors() {
     for (size, near) in [(1e3, 1.0), (1e4, 1.0), (1e6, 5.0)] {
-        let mut battery = Battery::new(&Config::default());
+        let mut battery = Battery::new(&BatteryConfig::default());
         let mut noise = noise();
         for i in 0..3000 {
             battery.update(if i == 1000 { 20.0 * size } else { 20.0 + noise() }).expect("finite");
@@ -212,7 +226,7 @@ fn one_outlier_is_forgotten_by_forecasts_and_recent_errors() {
 #[test]
 fn intervals_hold_their_level_through_shifts_of_level_and_noise() {
     for level in [0.5, 0.8, 0.9, 0.95] {
-        let mut battery = Battery::new(&Config::default());
+        let mut battery = Battery::new(&BatteryConfig::default());
         let mut noise = noise();
         let mut inside = Vec::new();
         for i in 0..20_000u32 {
@@ -265,7 +279,7 @@ fn plateaus_end_without_harm() {
 /// gap.
 #[test]
 fn after_gaps_intervals_cover_what_they_say_and_forecasts_stay_good() {
-    let mut battery = Battery::new(&Config::default());
+    let mut battery = Battery::new(&BatteryConfig::default());
     let mut noise = noise();
     let (mut inside, mut usual, mut errors, mut last_errors) = (Vec::new(), Vec::new(), 0.0, 0.0);
     let (mut level, mut last) = (0.0, 0.0);
@@ -298,7 +312,7 @@ fn after_gaps_intervals_cover_what_they_say_and_forecasts_stay_good() {
 /// Times at almost equal distances, NaN, and decreasing times give the same results as no times.
 #[test]
 fn times_without_gaps_change_nothing() {
-    let mut batteries = [0, 1, 2, 3].map(|_| Battery::new(&Config::default()));
+    let mut batteries = [0, 1, 2, 3].map(|_| Battery::new(&BatteryConfig::default()));
     let mut noise = noise();
     for i in 0..500 {
         let value = 10.0 + noise();
@@ -323,7 +337,7 @@ fn times_without_gaps_change_nothing() {
 
 #[test]
 fn extreme_values_after_gaps_stay_finite() {
-    let mut battery = Battery::new(&Config::default());
+    let mut battery = Battery::new(&BatteryConfig::default());
     for i in 0..300_u32 {
         let time_s = f64::from(i) + f64::from(i / 3) * 100.0;
         let value = [0.0, 1e-300, 1e70, -1e70, 5.0, f64::MIN_POSITIVE][(i * 7919 % 6) as usize];
@@ -341,7 +355,7 @@ fn extreme_values_after_gaps_stay_finite() {
 /// The series is 0 for long, then has one larger value, then 0 again, as some loss rates do.
 #[test]
 fn rare_jumps_off_a_long_plateau_stay_finite() {
-    let mut battery = Battery::new(&Config::default());
+    let mut battery = Battery::new(&BatteryConfig::default());
     let zeros = |n| std::iter::repeat_n(0.0, n);
     for value in zeros(500).chain([0.1]).chain(zeros(40_000)).chain([0.1]).chain(zeros(50)) {
         battery.update(value).expect("finite");
@@ -353,7 +367,7 @@ fn rare_jumps_off_a_long_plateau_stay_finite() {
 
 #[test]
 fn a_series_never_below_zero_is_not_expected_there() {
-    let mut battery = Battery::new(&Config::default());
+    let mut battery = Battery::new(&BatteryConfig::default());
     let mut noise = noise();
     for i in 0..2000 {
         let burst = if i % 7 == 0 { 50.0 * (1.0 + noise()) } else { 0.0 };
@@ -368,7 +382,7 @@ fn a_series_never_below_zero_is_not_expected_there() {
 #[test]
 fn levels_that_are_not_tracked_cover_what_they_say() {
     let levels = [0.05, 0.3, 0.6, 0.7, 0.85, 0.93, 0.97];
-    let mut battery = Battery::new(&Config::default());
+    let mut battery = Battery::new(&BatteryConfig::default());
     let mut noise = noise();
     let mut inside = levels.map(|_| Vec::new());
     for i in 0..10_000 {
@@ -393,9 +407,9 @@ fn levels_that_are_not_tracked_cover_what_they_say() {
 
 #[test]
 fn a_lifetime_forecasts_means_of_epochs() {
-    assert!(matches!(Lifetime::new(&Config::default(), 0.0), Err(LifetimeError::Epoch(_))));
-    assert!(matches!(Lifetime::new(&Config::default(), f64::NAN), Err(LifetimeError::Epoch(_))));
-    let mut lifetime = Lifetime::new(&Config::default(), 10.0).expect("a length");
+    assert!(matches!(EpochForecaster::new(&BatteryConfig::default(), 0.0), Err(EpochError::Epoch(_))));
+    assert!(matches!(EpochForecaster::new(&BatteryConfig::default(), f64::NAN), Err(EpochError::Epoch(_))));
+    let mut lifetime = EpochForecaster::new(&BatteryConfig::default(), 10.0).expect("a length");
     // The first two epochs have the means 2 and 6. The epoch from 20 s to 30 s has no value, and
     // the epoch from 30 s is in progress.
     for (time_s, value) in [(0.0, 1.0), (4.0, 3.0), (10.0, 5.0), (19.0, 7.0), (30.0, 100.0)] {
@@ -404,10 +418,10 @@ fn a_lifetime_forecasts_means_of_epochs() {
     let forecast = lifetime.forecast(Objective::Squared).expect("two epochs are over");
     assert_eq!((forecast.count, forecast.mse), (2, 16.0));
     let before = lifetime.clone();
-    assert!(matches!(lifetime.update(29.0, 1.0), Err(LifetimeError::Time(_))));
-    assert!(matches!(lifetime.update(f64::INFINITY, 1.0), Err(LifetimeError::Time(_))));
-    assert!(matches!(lifetime.update(1e300, 1.0), Err(LifetimeError::Time(_))));
-    assert!(matches!(lifetime.update(31.0, f64::NAN), Err(LifetimeError::Value(_))));
+    assert!(matches!(lifetime.update(29.0, 1.0), Err(EpochError::Time(_))));
+    assert!(matches!(lifetime.update(f64::INFINITY, 1.0), Err(EpochError::Time(_))));
+    assert!(matches!(lifetime.update(1e300, 1.0), Err(EpochError::Time(_))));
+    assert!(matches!(lifetime.update(31.0, f64::NAN), Err(EpochError::Value(_))));
     assert_eq!(lifetime.forecast(Objective::Absolute), before.forecast(Objective::Absolute));
 }
 

@@ -1,6 +1,6 @@
 //! `Preset::Nws` and `Preset::Classic` against an independent model of NWS, step by step.
 
-use barograph_forecast::{Battery, Config, Objective, Preset, Rule};
+use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
 
 #[test]
 fn every_step_agrees_with_the_model() {
@@ -16,7 +16,7 @@ fn every_step_agrees_with_the_model() {
         .map(|line| number(line.split(',').nth(1).expect("two columns")))
         .collect();
     for (preset, rule, expected) in cases {
-        let mut battery = Battery::new(&Config { preset, rule, ..Config::default() });
+        let mut battery = Battery::new(&BatteryConfig { preset, rule, ..BatteryConfig::default() });
         battery.update(series[0]).expect("finite");
         let mut rows = 0;
         for (row, value) in expected.lines().skip(1).zip(&series[1..]) {

@@ -4,23 +4,23 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::bucket::{Bucket, Rate};
-use crate::callers::holder;
+use crate::caller_group::limit_address;
+use crate::token_bucket::{Rate, TokenBucket};
 
 /// The accounts of all addresses, and that of the server. Each holds an eighth of an hour's amount.
 #[derive(Debug)]
 pub struct Accounts {
-    each: Bucket,
-    total: Bucket,
+    each: TokenBucket,
+    total: TokenBucket,
     /// Accounts of addresses, while they are not full.
-    peers: HashMap<IpAddr, Bucket>,
+    peers: HashMap<IpAddr, TokenBucket>,
 }
 
 impl Accounts {
     /// Creates full accounts: `total` is the rate of the server, `each` that of an address.
     #[must_use]
     pub fn new(total: Rate, each: Rate) -> Self {
-        let [total, each] = [total, each].map(|rate| Bucket::new(rate, BURST));
+        let [total, each] = [total, each].map(|rate| TokenBucket::new(rate, BURST_TIME));
         Self { each, total, peers: HashMap::new() }
     }
 
@@ -33,7 +33,7 @@ impl Accounts {
         }
         let Some((own, total)) = self.after(ip, amount, now) else { return false };
         self.total = total;
-        self.peers.insert(holder(ip), own);
+        self.peers.insert(limit_address(ip), own);
         true
     }
 
@@ -45,15 +45,15 @@ impl Accounts {
     }
 
     /// The account of `ip` and that of the server after the payment; `None` = they cannot pay.
-    fn after(&self, ip: IpAddr, amount: u64, now: Duration) -> Option<(Bucket, Bucket)> {
-        let mut own = self.peers.get(&holder(ip)).copied().unwrap_or(self.each);
+    fn after(&self, ip: IpAddr, amount: u64, now: Duration) -> Option<(TokenBucket, TokenBucket)> {
+        let mut own = self.peers.get(&limit_address(ip)).copied().unwrap_or(self.each);
         let mut total = self.total;
         let pays = self.has_room_for(ip) && own.take(amount, now).is_ok() && total.take(amount, now).is_ok();
         pays.then_some((own, total))
     }
 
     fn has_room_for(&self, ip: IpAddr) -> bool {
-        self.peers.len() < ADDRESSES_MAX || self.peers.contains_key(&holder(ip))
+        self.peers.len() < ADDRESSES_MAX || self.peers.contains_key(&limit_address(ip))
     }
 
     /// Takes `amount` from the account of the server alone.
@@ -68,7 +68,7 @@ impl Accounts {
     pub fn charge(&mut self, ip: IpAddr, amount: u64, now: Duration) {
         // A charged caller has called [`Self::pay`] before, so this adds an account only if that
         // one was removed since.
-        self.peers.entry(holder(ip)).or_insert(self.each).charge(amount, now);
+        self.peers.entry(limit_address(ip)).or_insert(self.each).charge(amount, now);
     }
 
     /// Like [`charge`](Self::charge), but also from the account of the server.
@@ -79,15 +79,15 @@ impl Accounts {
 
     /// Largest amount that one payment can take: the smaller of the two full accounts.
     #[must_use]
-    pub fn at_once_max(&self) -> u64 {
-        self.each.most().min(self.total.most())
+    pub fn burst_max(&self) -> u64 {
+        self.each.capacity().min(self.total.capacity())
     }
 }
 
 /// A full account holds an eighth of an hour's amount. By default a page may transfer 1 GiB in an
 /// hour, so its account holds 128 MiB. That is enough for one transfer of each size in each
 /// direction.
-const BURST: Duration = Duration::from_secs(450);
+const BURST_TIME: Duration = Duration::from_secs(450);
 /// Most accounts that are kept, half a megabyte. A caller with more addresses than this either
 /// empties the server's account first, or spends little from each address. Then new addresses wait
 /// until an account that paid 1 KiB is full again and is removed.
@@ -125,7 +125,7 @@ mod tests {
         assert!(accounts.pay(ip("192.0.2.1"), 600, at(0)));
         assert!(!accounts.pay(ip("192.0.2.2"), 600, at(0)));
         assert!(accounts.pay(ip("192.0.2.2"), 400, at(0)));
-        assert_eq!(accounts.at_once_max(), 1000);
+        assert_eq!(accounts.burst_max(), 1000);
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         ) {
             let (total, each) = (Rate::per_hour(rate), Rate::per_hour(rate / 2));
             let mut accounts = Accounts::new(total, each);
-            let mut alone = [total, each, each, each].map(|rate| Bucket::new(rate, BURST));
+            let mut alone = [total, each, each, each].map(|rate| TokenBucket::new(rate, BURST_TIME));
             let mut now = Duration::ZERO;
             for (pause_ns, amount, peer) in steps {
                 now += Duration::from_nanos(pause_ns);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::callers::{holder, network};
+use crate::caller_group::{limit_address, network};
 
 /// A kind of credential that can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,22 +36,22 @@ impl Credential {
 #[derive(Debug, Default)]
 pub struct WrongCredentials {
     counts: [u64; Credential::ALL.len()],
-    networks: HashMap<IpAddr, Failures>,
-    lines: Lines,
+    networks: HashMap<IpAddr, NetworkFailures>,
+    lines: LogBudget,
 }
 
 /// The consequences of a wrong credential.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Verdict {
+pub struct CredentialResponse {
     /// How long the response is delayed.
     pub delay: Duration,
     /// The log line to write.
-    pub line: Line,
+    pub line: LogDecision,
 }
 
 /// The log line for a wrong credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum LogDecision {
     /// No line: the network was logged within the last minute, or the lines of this minute are used
     /// up.
     None,
@@ -62,7 +62,7 @@ pub enum Line {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Failures {
+struct NetworkFailures {
     /// Number of failures with decay: the value halves every minute.
     score: f64,
     at: Duration,
@@ -73,22 +73,22 @@ struct Failures {
 
 /// Log lines about all networks in the current minute: start of the minute and number.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lines {
+struct LogBudget {
     began: Duration,
     count: u64,
 }
 
 impl WrongCredentials {
     /// Records a request from `ip` with a wrong credential.
-    pub fn add(&mut self, credential: Credential, ip: IpAddr, now: Duration) -> Verdict {
+    pub fn add(&mut self, credential: Credential, ip: IpAddr, now: Duration) -> CredentialResponse {
         self.counts[credential as usize] += 1;
-        let network = network(holder(ip));
-        if KEPT_MAX <= self.networks.len() && !self.networks.contains_key(&network) {
+        let network = network(limit_address(ip));
+        if NETWORKS_MAX <= self.networks.len() && !self.networks.contains_key(&network) {
             self.forget_oldest();
         }
-        let new = Failures { score: 0.0, at: now, logged: None, unlogged: 0 };
+        let new = NetworkFailures { score: 0.0, at: now, logged: None, unlogged: 0 };
         let failures = self.networks.entry(network).or_insert(new);
-        Verdict { delay: failures.delay(now), line: failures.line(&mut self.lines, now) }
+        CredentialResponse { delay: failures.delay(now), line: failures.line(&mut self.lines, now) }
     }
 
     /// Number of wrong credentials since the start.
@@ -105,50 +105,50 @@ impl WrongCredentials {
     }
 }
 
-impl Failures {
+impl NetworkFailures {
     /// Counts a failure and returns the delay of its response.
     fn delay(&mut self, now: Duration) -> Duration {
         let minutes = now.saturating_sub(self.at).as_secs_f64() / 60.0;
         self.score = f64::min(self.score * (-minutes).exp2() + 1.0, SCORE_MAX);
         self.at = now;
-        if self.score <= FREE {
+        if self.score <= FREE_FAILURES {
             return Duration::ZERO;
         }
-        DELAY_MIN.mul_f64((self.score - FREE).min(DOUBLINGS_MAX).exp2()).min(DELAY_MAX)
+        DELAY_MIN.mul_f64((self.score - FREE_FAILURES).min(DOUBLINGS_MAX).exp2()).min(DELAY_MAX)
     }
 
     /// Counts a failure and returns what to log.
-    fn line(&mut self, lines: &mut Lines, now: Duration) -> Line {
+    fn line(&mut self, lines: &mut LogBudget, now: Duration) -> LogDecision {
         self.unlogged += 1;
         if self.logged.is_some_and(|at| now.saturating_sub(at) < LOG_EVERY) {
-            return Line::None;
+            return LogDecision::None;
         }
         let line = lines.take(now, self.unlogged);
-        if let Line::Network(_) = line {
+        if let LogDecision::Network(_) = line {
             (self.logged, self.unlogged) = (Some(now), 0);
         }
         line
     }
 }
 
-impl Lines {
+impl LogBudget {
     /// Returns the log line for a network. After [`LINES_MAX`] lines in a minute, returns
-    /// [`Line::Flood`] once, then [`Line::None`].
-    fn take(&mut self, now: Duration, unlogged: u64) -> Line {
+    /// [`LogDecision::Flood`] once, then [`LogDecision::None`].
+    fn take(&mut self, now: Duration, unlogged: u64) -> LogDecision {
         if LOG_EVERY <= now.saturating_sub(self.began) {
             *self = Self { began: now, count: 0 };
         }
         self.count += 1;
         match self.count {
-            count if count <= LINES_MAX => Line::Network(unlogged),
-            count if count == LINES_MAX + 1 => Line::Flood,
-            _ => Line::None,
+            count if count <= LINES_MAX => LogDecision::Network(unlogged),
+            count if count == LINES_MAX + 1 => LogDecision::Flood,
+            _ => LogDecision::None,
         }
     }
 }
 
 /// Failures without a delay: enough for a person with the tokens of several stations.
-pub const FREE: f64 = 8.0;
+pub const FREE_FAILURES: f64 = 8.0;
 /// Half of the first delay; the delay doubles with each further failure. The first delay is 0.1 s,
 /// which a person does not notice after a typing error.
 const DELAY_MIN: Duration = Duration::from_millis(50);
@@ -156,8 +156,8 @@ const DELAY_MIN: Duration = Duration::from_millis(50);
 const DOUBLINGS_MAX: f64 = 10.0;
 /// The longest delay: the response still arrives before a client gives up.
 pub const DELAY_MAX: Duration = Duration::from_secs(5);
-/// Largest score. Eight minutes after a flood it has halved to below [`FREE`], so the next failures
-/// have no delay.
+/// Largest score. Eight minutes after a flood it has halved to below [`FREE_FAILURES`], so the next
+/// failures have no delay.
 const SCORE_MAX: f64 = 1000.0;
 /// Shortest time between two log lines of one network.
 const LOG_EVERY: Duration = Duration::from_mins(1);
@@ -165,7 +165,7 @@ const LOG_EVERY: Duration = Duration::from_mins(1);
 /// and a provider's /32 has 65 536 networks (/48), which could fill a log.
 const LINES_MAX: u64 = 20;
 /// Largest number of networks with recorded failures; they take about 100 KB.
-const KEPT_MAX: usize = 2048;
+const NETWORKS_MAX: usize = 2048;
 
 #[cfg(test)]
 mod tests {
@@ -199,12 +199,12 @@ mod tests {
     #[test]
     fn a_network_is_logged_once_a_minute_with_a_count() {
         let mut wrong = WrongCredentials::default();
-        let logged: Vec<Line> = [0, 1, 59, 60, 61, 200]
+        let logged: Vec<LogDecision> = [0, 1, 59, 60, 61, 200]
             .into_iter()
             .map(|second| wrong.add(Credential::Invitation, ip(1, second as u8), Duration::from_secs(second)))
             .map(|verdict| verdict.line)
             .collect();
-        use Line::{Network, None};
+        use LogDecision::{Network, None};
         assert_eq!(logged, [Network(1), None, None, Network(3), None, Network(2)]);
         assert_eq!(wrong.add(Credential::Invitation, ip(2, 1), Duration::from_secs(200)).line, Network(1));
     }
@@ -218,12 +218,12 @@ mod tests {
                 let ip = IpAddr::from([0x2001, 0xdb8, i / 4, i, 0, 0, 0, 1]);
                 wrong.add(Credential::Token, ip, Duration::from_secs(60 * minute + u64::from(i) / 2000)).line
             };
-            (0..60_000).map(add).filter(|line| *line != Line::None).collect::<Vec<_>>()
+            (0..60_000).map(add).filter(|line| *line != LogDecision::None).collect::<Vec<_>>()
         };
         for minute in 1..4 {
             let lines = lines(&mut wrong, minute);
             assert_eq!(lines.len() as u64, LINES_MAX + 1, "{lines:?}");
-            assert_eq!(lines.last(), Some(&Line::Flood));
+            assert_eq!(lines.last(), Some(&LogDecision::Flood));
         }
     }
 
@@ -236,7 +236,7 @@ mod tests {
                 let verdict = wrong.add(Credential::Signature, IpAddr::V4(ip.into()), now);
                 prop_assert!(verdict.delay <= DELAY_MAX);
             }
-            prop_assert!(wrong.networks.len() <= KEPT_MAX);
+            prop_assert!(wrong.networks.len() <= NETWORKS_MAX);
         }
     }
 }

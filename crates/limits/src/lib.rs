@@ -2,22 +2,22 @@
 //!
 //! Three types matter:
 //!
-//! - [`bucket::Bucket`]: a budget that refills with time.
+//! - [`token_bucket::TokenBucket`]: a budget that refills with time.
 //! - [`accounts::Accounts`]: a budget for each address, and one for the server.
 //! - [`admission::Admission`]: decides which connections are admitted, and which one is closed to
 //!   make room.
 //!
-//! Beside them, [`callers`] defines which addresses count as one caller, [`proved`] records which
-//! of them a token or a signature authorised lately, [`credentials`] delays the responses to wrong
-//! tokens, and [`pace`] bounds the time of a transfer.
+//! Beside them, [`caller_group`] defines which addresses count as one caller, [`authenticated`]
+//! records which of them a token or a signature authorised lately, [`credentials`] delays the
+//! responses to wrong tokens, and [`pace`] bounds the time of a transfer.
 //!
 //! ```
 //! use std::time::Duration;
 //!
-//! use barograph_limits::bucket::{Bucket, Rate};
+//! use barograph_limits::token_bucket::{TokenBucket, Rate};
 //!
 //! // Two a second; a full bucket holds what five seconds give.
-//! let mut bucket = Bucket::new(Rate::per_s(2), Duration::from_secs(5));
+//! let mut bucket = TokenBucket::new(Rate::per_s(2), Duration::from_secs(5));
 //! let now = Duration::from_secs(100);
 //! assert_eq!(bucket.take(10, now), Ok(()));
 //! assert_eq!(bucket.take(1, now), Err(Duration::from_millis(500)));
@@ -28,8 +28,8 @@
 
 pub mod accounts;
 pub mod admission;
-pub mod bucket;
-pub mod callers;
+pub mod authenticated;
+pub mod caller_group;
 pub mod credentials;
 pub mod pace;
-pub mod proved;
+pub mod token_bucket;

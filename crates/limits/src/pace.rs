@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The longest time of a transfer or a response of `bytes`: 139 s for 16 MiB, the largest transfer
 /// of a page.
-pub fn transfer_max(bytes: u64) -> Duration {
+pub fn transfer_time_max(bytes: u64) -> Duration {
     GRACE + Duration::from_millis(bytes / SLOWEST_BYTES_PER_MS)
 }
 

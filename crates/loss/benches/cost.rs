@@ -11,7 +11,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use barograph_loss::{Classifier, Evidence, Meter, PaperClassifier, Signature, WORD_MAX, Words, read_line};
+use barograph_loss::{
+    Classifier, Evidence, Meter, PaperClassifier, Signature, WORD_MAX, WordCounter, read_line,
+};
 
 const WINDOW: u32 = 100_000;
 const RUNS: usize = 300;
@@ -41,7 +43,7 @@ fn row(name: &str, runs: &[u32]) {
         Err(error) => panic!("{error}"),
     };
     let bits = bits(runs);
-    let (mut words, mut tree, mut meter) = (Words::new(), Tree::default(), Meter::new());
+    let (mut words, mut tree, mut meter) = (WordCounter::new(), Tree::default(), Meter::new());
     let count = words.admissible(&signature, WORD_MAX);
     assert_eq!(count, tree.admissible(bits.as_bytes(), WORD_MAX), "both count the same");
 
@@ -117,10 +119,10 @@ fn bits(runs: &[u32]) -> String {
 
 /// Random losses. The seed is fixed, so every run has the same losses.
 fn random(rate: f64) -> Vec<u32> {
-    let mut chance = barograph_sim::Chance::new(42, 0);
+    let mut rng = barograph_sim::SeededRng::new(42, 0);
     let (mut runs, mut last) = (vec![0], false);
     for _ in 0..WINDOW {
-        let lost = chance.happens(rate);
+        let lost = rng.bernoulli(rate);
         if lost != last {
             runs.push(0);
         }

@@ -68,7 +68,7 @@ fn read(file: impl BufRead) -> Result<BTreeMap<String, Connection>, Box<dyn std:
             });
             for (trace, event) in events.chain([(0, &value)]) {
                 let id = event["group_id"].as_str().map_or_else(|| trace.to_string(), Into::into);
-                connections.entry(id).or_default().note(event);
+                connections.entry(id).or_default().record(event);
             }
         }
     }
@@ -77,7 +77,7 @@ fn read(file: impl BufRead) -> Result<BTreeMap<String, Connection>, Box<dyn std:
 
 impl Connection {
     /// Records an event, such as `recovery:packet_lost` or, in later drafts, `quic:packet_lost`.
-    fn note(&mut self, event: &Value) {
+    fn record(&mut self, event: &Value) {
         let data = &event["data"];
         // aioquic reports a lost packet without a header.
         let header = if data["header"].is_object() { &data["header"] } else { data };
@@ -101,7 +101,7 @@ impl Connection {
     }
 
     /// Diagnoses windows of `packets`; the last window has the remaining packets.
-    fn windows(&self, packets: usize) -> Result<Vec<Told>, barograph_loss::SignatureError> {
+    fn windows(&self, packets: usize) -> Result<Vec<WindowRow>, barograph_loss::SignatureError> {
         let (classifier, mut meter) = (Classifier::shipped(), Meter::new());
         let tell = |sent: &[(u64, f64)]| {
             let (mut signature, mut rise) = (Signature::new(), 0.0);
@@ -119,7 +119,7 @@ impl Connection {
             let evidence = Evidence { burst: Some(burst), ..Evidence::default() };
             let diagnosis = classifier.diagnose(&signature, &metrics, &evidence);
             let round_trip_rise = rise / f64::from(metrics.lost.max(1));
-            Ok(Told { packets: metrics.packets, lost: metrics.lost, burst, round_trip_rise, diagnosis })
+            Ok(WindowRow { packets: metrics.packets, lost: metrics.lost, burst, round_trip_rise, diagnosis })
         };
         self.sent.chunks(packets).map(tell).collect()
     }
@@ -133,7 +133,7 @@ fn burst(sent: &[(u64, f64)]) -> u32 {
 }
 
 /// Output row of a window.
-struct Told {
+struct WindowRow {
     packets: u32,
     lost: u32,
     burst: u32,
@@ -143,17 +143,17 @@ struct Told {
     diagnosis: Diagnosis,
 }
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for WindowRow {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Diagnosis { p_cpu, lost_host, lost_network, lost_unknown, verdict, .. } = self.diagnosis;
+        let Diagnosis { p_host, lost_host, lost_network, lost_unknown, verdict, .. } = self.diagnosis;
         let verdict = match verdict {
-            Verdict::Cpu => "cpu",
+            Verdict::Host => "cpu",
             Verdict::Network => "network",
             Verdict::Hybrid => "hybrid",
             Verdict::Inconclusive => "inconclusive",
         };
         write!(to, "{},{},{},{:.4},", self.packets, self.lost, self.burst, self.round_trip_rise)?;
-        write!(to, "{p_cpu:.3},{lost_host},{lost_network},{lost_unknown},{verdict}")
+        write!(to, "{p_host:.3},{lost_host},{lost_network},{lost_unknown},{verdict}")
     }
 }
 

@@ -1,20 +1,22 @@
 //! The default classifier.
 
-mod judge;
 mod lengths;
 mod parts;
 pub(crate) mod pattern;
+mod verdict;
 
 use std::iter;
 
-use self::judge::{Judged, Tally, cause};
-use self::lengths::{Lengths, some};
-use self::parts::{MeanDelay, OfGaps, Part, Parts, gaps_only};
-use self::pattern::{Known, Pattern};
-use crate::{Cause, Diagnosis, Evidence, Found, Gap, GapEvidence, Metrics, ModelError, Signature, WORD_MAX};
+use self::lengths::{RunHistogram, select_gaps};
+use self::parts::{CombinedEvidence, GapGroup, GapGrouping, MeanDelay, without_evidence};
+use self::pattern::{KnownEvidence, PatternModel};
+use self::verdict::{LossTotals, SplitProbabilities, cause};
+use crate::{
+    Cause, Diagnosis, Evidence, EvidenceUsed, GapEvidence, LossRun, Metrics, ModelError, Signature, WORD_MAX,
+};
 
 #[cfg(feature = "fit")]
-pub(crate) use self::judge::is_like_an_outage;
+pub(crate) use self::verdict::is_like_an_outage;
 
 /// Names the cause of losses from the best evidence present. A doubtful window is inconclusive.
 ///
@@ -23,7 +25,7 @@ pub(crate) use self::judge::is_like_an_outage;
 /// allocates nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classifier {
-    pub(crate) pattern: Pattern,
+    pub(crate) pattern: PatternModel,
 }
 
 impl Classifier {
@@ -39,7 +41,7 @@ impl Classifier {
     /// # Errors
     /// If the model is truncated, newer than this program, or impossible.
     pub fn read(model: &str) -> Result<Self, ModelError> {
-        Ok(Self { pattern: Pattern::read(model)? })
+        Ok(Self { pattern: PatternModel::read(model)? })
     }
 
     /// Returns the model as text, for [`Classifier::read`].
@@ -50,117 +52,125 @@ impl Classifier {
     /// Diagnoses a window with the given `metrics`.
     pub fn diagnose(&self, signature: &Signature, metrics: &Metrics, evidence: &Evidence) -> Diagnosis {
         let (evidence, disbelieved) = evidence.possible(metrics);
-        let mut found = Found { disbelieved, ..Found::default() };
+        let mut evidence_used = EvidenceUsed { disbelieved, ..EvidenceUsed::default() };
         if has_too_little(metrics) {
-            return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
+            return Diagnosis { evidence_used, ..Diagnosis::inconclusive(metrics.lost) };
         }
-        let known = Known::of(&evidence);
+        let known = KnownEvidence::of(&evidence);
         if let Some(host) = evidence.host_drops {
-            let claimed = best_case(signature, metrics, host);
-            if self.may_be_the_hosts((&claimed, known), (metrics, known)) {
-                found.host_drops = true;
-                let mut tally = Tally::default();
-                tally.add(host, 1.0);
-                tally.add(metrics.lost - host, 0.0);
+            let claimed = longest_runs_metrics(signature, metrics, host);
+            if self.is_claim_plausible((&claimed, known), (metrics, known)) {
+                evidence_used.host_drops = true;
+                let mut totals = LossTotals::default();
+                totals.add(host, 1.0);
+                totals.add(metrics.lost - host, 0.0);
                 let is_networks = host == 0;
-                let shape = is_networks.then(|| judge::shape(signature.gaps(), metrics, known)).flatten();
-                return tally.diagnosis(shape, found);
+                let pattern = is_networks
+                    .then(|| verdict::known_pattern(signature.loss_runs(), metrics, known))
+                    .flatten();
+                return totals.diagnosis(pattern, evidence_used);
             }
-            found.disbelieved = true;
+            evidence_used.disbelieved = true;
         }
-        self.note(&mut found, metrics, known);
-        let judged = self.judge(|| signature.gaps(), metrics, known);
-        let mut tally = Tally::default();
-        tally.add(judged.long_lost, judged.long);
-        tally.add(metrics.lost.saturating_sub(judged.long_lost), judged.short);
-        tally.diagnosis(judged.shape, found)
+        self.record_evidence_used(&mut evidence_used, metrics, known);
+        let probabilities = self.judge(|| signature.loss_runs(), metrics, known);
+        let mut totals = LossTotals::default();
+        totals.add(probabilities.long_lost, probabilities.long);
+        totals.add(metrics.lost.saturating_sub(probabilities.long_lost), probabilities.short);
+        totals.diagnosis(probabilities.pattern, evidence_used)
     }
 
-    /// Diagnoses a window with evidence for each gap, in the order of [`Signature::gaps`]; missing
-    /// ones count as [`GapEvidence::default`]. A kind of evidence that no gap has is taken from the
-    /// window.
+    /// Diagnoses a window with evidence for each gap, in the order of [`Signature::loss_runs`];
+    /// missing ones count as [`GapEvidence::default`]. A kind of evidence that no gap has is taken
+    /// from the window.
     ///
-    /// Calls `say` for each gap with its cause and the probability that the host lost it.
+    /// Calls `on_gap` for each gap with its cause and the probability that the host lost it.
     pub fn diagnose_gaps(
         &self,
         signature: &Signature,
         metrics: &Metrics,
         evidence: &Evidence,
         gaps: impl Iterator<Item = GapEvidence> + Clone,
-        mut say: impl FnMut(Gap, Cause, f64),
+        mut on_gap: impl FnMut(LossRun, Cause, f64),
     ) -> Diagnosis {
         let (evidence, disbelieved) = evidence.possible(metrics);
-        let mut found = Found { disbelieved, ..Found::default() };
+        let mut evidence_used = EvidenceUsed { disbelieved, ..EvidenceUsed::default() };
         if has_too_little(metrics) {
-            signature.gaps().for_each(|gap| say(gap, Cause::Unknown, 0.5));
-            return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
+            signature.loss_runs().for_each(|gap| on_gap(gap, Cause::Unknown, 0.5));
+            return Diagnosis { evidence_used, ..Diagnosis::inconclusive(metrics.lost) };
         }
         let has_gap_counts = gaps.clone().any(|known| known.host_drops.is_some());
         // A count for the whole window is assigned to its longest runs, which is the best case for
         // the claim.
         let window_count = evidence.host_drops.filter(|_| !has_gap_counts);
-        let window_count = window_count.map(|count| Lengths::of(signature.gaps()).longest(count));
+        let window_count = window_count.map(|count| RunHistogram::of(signature.loss_runs()).longest(count));
         let each = || {
             let mut count = window_count;
             let known = gaps.clone().chain(iter::repeat(GapEvidence::default()));
-            signature.gaps().zip(known).map(move |(gap, mut known)| {
+            signature.loss_runs().zip(known).map(move |(gap, mut known)| {
                 known.host_drops =
-                    count.as_mut().map_or(known.host_drops, |longest| Some(longest.has(gap).into()));
+                    count.as_mut().map_or(known.host_drops, |longest| Some(longest.select(gap).into()));
                 (gap, known)
             })
         };
         if has_gap_counts || window_count.is_some() {
-            let (mut of_all, mut of_claimed) = (OfGaps::default(), OfGaps::default());
+            let (mut of_all, mut of_claimed) = (CombinedEvidence::default(), CombinedEvidence::default());
             let all = each().inspect(|(gap, known)| of_all.add(*gap, known));
-            let claimed = some(all, |_, known| known.host_drops > Some(0));
+            let claimed = select_gaps(all, |_, known| known.host_drops > Some(0));
             let claimed = claimed.inspect(|(gap, known)| of_claimed.add(*gap, known));
-            let claimed = Metrics::of_gaps(metrics.packets, gaps_only(claimed));
-            let window = of_all.known(Known::of(&evidence));
-            found.host_drops = self.may_be_the_hosts((&claimed, of_claimed.known(window)), (metrics, window));
-            found.disbelieved |= !found.host_drops;
+            let claimed = Metrics::of_gaps(metrics.packets, without_evidence(claimed));
+            let window = of_all.known(KnownEvidence::of(&evidence));
+            evidence_used.host_drops =
+                self.is_claim_plausible((&claimed, of_claimed.known(window)), (metrics, window));
+            evidence_used.disbelieved |= !evidence_used.host_drops;
         }
-        let parts = Parts::of(each(), found.host_drops);
-        let mut judge = |part: Part| {
-            if !parts.may_have(part) {
+        let grouping = GapGrouping::of(each(), evidence_used.host_drops);
+        let mut judge = |group: GapGroup| {
+            if !grouping.may_have(group) {
                 return None;
             }
-            let of_part = || some(each(), move |_, known| parts.of_gap(known) == part);
+            let of_group = || select_gaps(each(), move |_, known| grouping.of_gap(known) == group);
             let mut delay = MeanDelay::default();
-            let of_part_with_delay = of_part().inspect(|(gap, known)| delay.add(*gap, known));
-            let metrics = Metrics::of_gaps(metrics.packets, gaps_only(of_part_with_delay));
-            let known = parts.known(part, delay, &evidence);
+            let of_group_with_delay = of_group().inspect(|(gap, known)| delay.add(*gap, known));
+            let metrics = Metrics::of_gaps(metrics.packets, without_evidence(of_group_with_delay));
+            let known = grouping.known(group, delay, &evidence);
             (metrics.gaps > 0).then(|| {
-                self.note(&mut found, &metrics, known);
-                self.judge(|| gaps_only(of_part()), &metrics, known)
+                self.record_evidence_used(&mut evidence_used, &metrics, known);
+                self.judge(|| without_evidence(of_group()), &metrics, known)
             })
         };
-        let (delayed, rest) = (judge(Part::Delayed), judge(Part::Rest));
-        let mut tally = Tally::default();
+        let (delayed, rest) = (judge(GapGroup::Delayed), judge(GapGroup::Rest));
+        let mut totals = LossTotals::default();
         for (gap, known) in each() {
-            let p_host = |judged: Option<Judged>| judged.map_or(0.5, |judged| judged.p_host(gap));
-            let p_host = match parts.of_gap(&known) {
-                Part::Host => 1.0,
-                Part::Network => 0.0,
-                Part::Delayed => p_host(delayed),
-                Part::Rest => p_host(rest),
+            let p_host = |probabilities: Option<SplitProbabilities>| {
+                probabilities.map_or(0.5, |probabilities| probabilities.p_host(gap))
             };
-            tally.add(gap.lost, p_host);
-            say(gap, cause(p_host), p_host);
+            let p_host = match grouping.of_gap(&known) {
+                GapGroup::Host => 1.0,
+                GapGroup::Network => 0.0,
+                GapGroup::Delayed => p_host(delayed),
+                GapGroup::Rest => p_host(rest),
+            };
+            totals.add(gap.lost, p_host);
+            on_gap(gap, cause(p_host), p_host);
         }
-        tally.diagnosis(rest.and_then(|judged| judged.shape), found)
+        totals.diagnosis(rest.and_then(|probabilities| probabilities.pattern), evidence_used)
     }
 }
 
 /// Metrics of the longest runs with `lost` losses in total. If the host claims `lost` drops, it
 /// most likely dropped these runs.
-fn best_case(signature: &Signature, metrics: &Metrics, lost: u32) -> Metrics {
+fn longest_runs_metrics(signature: &Signature, metrics: &Metrics, lost: u32) -> Metrics {
     match lost {
         0 => Metrics::default(),
         lost if lost == metrics.lost => *metrics,
         lost => {
-            let mut longest = Lengths::of(signature.gaps()).longest(lost);
-            let gaps = signature.gaps().map(|gap| (gap, ()));
-            Metrics::of_gaps(metrics.packets, gaps_only(some(gaps, |gap, ()| longest.has(gap))))
+            let mut longest = RunHistogram::of(signature.loss_runs()).longest(lost);
+            let gaps = signature.loss_runs().map(|gap| (gap, ()));
+            Metrics::of_gaps(
+                metrics.packets,
+                without_evidence(select_gaps(gaps, |gap, ()| longest.select(gap))),
+            )
         }
     }
 }

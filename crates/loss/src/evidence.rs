@@ -58,7 +58,7 @@ pub enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// The host's CPU, with a probability of at least 0.95.
-    Cpu,
+    Host,
     /// The network, with a probability of at least 0.95.
     Network,
     /// Both causes, each with at least 5 % of the losses.
@@ -69,7 +69,7 @@ pub enum Verdict {
 
 /// Known pattern that a window resembles, beside its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shape {
+pub enum LossPattern {
     /// Outage: a path that carried nothing for a while.
     Outage,
     /// Policer: regular losses without a queue.
@@ -78,7 +78,7 @@ pub enum Shape {
 
 /// Evidence that a diagnosis is based on, and doubts about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct EvidenceUsed {
     /// The pattern of losses was used.
     pub pattern: bool,
     /// The number of packets sent at once was used.
@@ -103,7 +103,7 @@ pub struct Found {
 pub struct Diagnosis {
     /// Probability that the host's CPU caused the loss of a lost packet, 0 to 1. The probability of
     /// the network is 1 minus this value.
-    pub p_cpu: f64,
+    pub p_host: f64,
     /// Number of packets lost by the host.
     pub lost_host: u32,
     /// Number of packets lost by the network.
@@ -113,25 +113,25 @@ pub struct Diagnosis {
     /// Verdict on the whole window.
     pub verdict: Verdict,
     /// Known pattern that the window resembles, if any.
-    pub shape: Option<Shape>,
+    pub pattern: Option<LossPattern>,
     /// Evidence that the diagnosis is based on.
-    pub found: Found,
+    pub evidence_used: EvidenceUsed,
 }
 
 impl Diagnosis {
     /// Diagnosis without any evidence.
     pub(crate) fn inconclusive(lost: u32) -> Self {
         Self {
-            p_cpu: 0.5,
+            p_host: 0.5,
             lost_host: 0,
             lost_network: 0,
             lost_unknown: lost,
             verdict: Verdict::Inconclusive,
-            shape: None,
-            found: Found::default(),
+            pattern: None,
+            evidence_used: EvidenceUsed::default(),
         }
     }
 }
 
 /// Probability from which on a cause is named (Dickens §2.2).
-pub(crate) const SURE: f64 = 0.95;
+pub(crate) const VERDICT_PROBABILITY: f64 = 0.95;

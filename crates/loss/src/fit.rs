@@ -20,24 +20,35 @@ use thiserror::Error;
 #[cfg(feature = "fit")]
 pub use self::{
     normality::ShapiroWilk,
-    order::deal_runs,
+    order::assign_folds,
     paper::{PAPER_KINDS, PaperFit, fit_paper},
     pattern::fit,
     report::{BinReport, CurveReport, FitReport, LowReport},
 };
-use crate::{Cause, Evidence, Metrics, Signature};
+use crate::{Evidence, Metrics, Signature};
+
+/// Known cause of the losses of a labelled window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Label {
+    /// The receiving host lost all the packets.
+    Host,
+    /// The network lost all the packets.
+    Network,
+    /// Each of the two causes lost some of the packets.
+    Both,
+}
 
 /// A window with the known cause of its losses.
 #[derive(Clone, Debug)]
-pub struct Labelled {
+pub struct LabelledWindow {
     /// Which packets were received and which were lost.
     pub signature: Signature,
     /// Metrics of the signature.
     pub metrics: Metrics,
     /// Other evidence on the window.
     pub evidence: Evidence,
-    /// Cause of the losses; [`Cause::Unknown`] if both causes lost packets.
-    pub cause: Cause,
+    /// Cause of the losses.
+    pub cause: Label,
     /// Kind of experiment that caused the losses: `random`, `gen`, …
     pub kind: String,
     /// Run that the window is part of. Windows of one run are not independent.
@@ -47,42 +58,45 @@ pub struct Labelled {
 /// Reason why no model was fitted.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages say what happened")]
+#[allow(missing_docs, reason = "the messages state what happened")]
 pub enum FitError {
     /// There are too few windows of a cause.
-    #[error("too few windows with losses of {} alone{at}: {found}, and {needed} are needed", whose(*cause))]
+    #[error(
+        "too few windows with losses of {} only{at}: {found} of the {needed} needed",
+        label_name(*cause)
+    )]
     TooFew {
-        cause: Cause,
+        cause: Label,
         /// Suffix of the message that names the loss rates; empty for all.
         at: &'static str,
         found: usize,
         needed: usize,
     },
-    #[error("no curve was found through the complexities of the losses of {}: {reason}", whose(*cause))]
-    NoCurve { cause: Cause, reason: &'static str },
+    #[error("no curve fits the complexities of losses of {}: {reason}", label_name(*cause))]
+    NoCurve { cause: Label, reason: &'static str },
     /// No model could be fitted for any length of windows.
     #[error("{}", listed(.0))]
-    NoLength(Vec<LeftOut>),
+    NoLength(Vec<UnfittedLength>),
 }
 
 /// A length of windows without a fitted model.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("windows of {packets} packets: {reason}")]
-pub struct LeftOut {
+pub struct UnfittedLength {
     /// Length of the windows, in packets.
     pub packets: u32,
     /// Reason why no model was fitted.
     pub reason: FitError,
 }
 
-fn listed(left_out: &[LeftOut]) -> String {
-    left_out.iter().map(LeftOut::to_string).collect::<Vec<_>>().join("; ")
+fn listed(left_out: &[UnfittedLength]) -> String {
+    left_out.iter().map(UnfittedLength::to_string).collect::<Vec<_>>().join("; ")
 }
 
-fn whose(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Host => "the host",
-        Cause::Network => "the network",
-        Cause::Unknown => "both",
+fn label_name(label: Label) -> &'static str {
+    match label {
+        Label::Host => "the host",
+        Label::Network => "the network",
+        Label::Both => "both",
     }
 }

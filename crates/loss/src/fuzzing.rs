@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use crate::{
-    Classifier, Diagnosis, Evidence, Labelled, Meter, Metrics, PaperClassifier, Signature, Table, Verdict,
-    read_labelled, read_line, stated_window,
+    Classifier, Diagnosis, Evidence, LabelledWindow, Meter, Metrics, PaperClassifier, Signature, TableReader,
+    Verdict, parse_window_comment, read_labelled, read_line,
 };
 
 /// Reads each line of `data` as bits and as run lengths, and diagnoses each window with both
@@ -63,10 +63,10 @@ pub fn fuzz_table(data: &[u8]) {
     let mut meter = Meter::new();
     let mut table = None;
     for line in text.lines().take(LINES_MAX) {
-        if let Ok(Some(header)) = Table::of_header(line) {
+        if let Ok(Some(header)) = TableReader::from_header(line) {
             table = Some(header);
         }
-        let _ = stated_window(line);
+        let _ = parse_window_comment(line);
         for window in [20, 20_000] {
             let labelled = [
                 table.as_ref().map(|table| table.read(line, window, &mut meter)),
@@ -89,29 +89,33 @@ pub fn fuzz_table(data: &[u8]) {
 /// # Panics
 /// If an assertion fails, which is a defect.
 pub fn assert_sound(diagnosis: &Diagnosis, metrics: &Metrics) {
-    let Diagnosis { p_cpu, lost_host, lost_network, lost_unknown, verdict, .. } = *diagnosis;
-    assert!((0.0..=1.0).contains(&p_cpu), "{diagnosis:?}");
+    let Diagnosis { p_host, lost_host, lost_network, lost_unknown, verdict, .. } = *diagnosis;
+    assert!((0.0..=1.0).contains(&p_host), "{diagnosis:?}");
     let lost = [lost_host, lost_network, lost_unknown].map(u64::from).iter().sum::<u64>();
     assert_eq!(lost, u64::from(metrics.lost), "{diagnosis:?}");
     match verdict {
-        Verdict::Cpu => assert!(0.95 <= p_cpu && 0 < metrics.lost, "{diagnosis:?}"),
-        Verdict::Network => assert!(0.95 <= 1.0 - p_cpu && 0 < metrics.lost, "{diagnosis:?}"),
+        Verdict::Host => assert!(0.95 <= p_host && 0 < metrics.lost, "{diagnosis:?}"),
+        Verdict::Network => assert!(0.95 <= 1.0 - p_host && 0 < metrics.lost, "{diagnosis:?}"),
         Verdict::Hybrid => assert!(0 < lost_host && 0 < lost_network, "{diagnosis:?}"),
         Verdict::Inconclusive => {}
     }
     if metrics.na17 == 0 {
-        assert_eq!(verdict, Verdict::Inconclusive, "under 17 packets nothing is told: {metrics:?}");
+        assert_eq!(
+            verdict,
+            Verdict::Inconclusive,
+            "a window of fewer than 17 packets has a verdict: {metrics:?}"
+        );
     }
 }
 
 /// Checks that the gaps of a signature give the same signature.
 fn assert_written_again(signature: &Signature) {
-    let runs = signature.gaps().flat_map(|gap| [gap.received, gap.lost]);
+    let runs = signature.loss_runs().flat_map(|gap| [gap.received, gap.lost]);
     assert_eq!(Signature::from_runs(signature.packets(), runs).as_ref(), Ok(signature));
-    assert_eq!(signature.gaps().map(|gap| gap.lost).sum::<u32>(), signature.lost());
+    assert_eq!(signature.loss_runs().map(|gap| gap.lost).sum::<u32>(), signature.lost());
 }
 
-fn assert_labelled(window: &Labelled) {
+fn assert_labelled(window: &LabelledWindow) {
     assert_eq!(
         (window.metrics.packets, window.metrics.lost),
         (window.signature.packets(), window.signature.lost())

@@ -20,12 +20,12 @@
 //! let metrics = Meter::new().measure(&window);
 //! let evidence = Evidence { burst: Some(1), ..Evidence::default() };
 //! let diagnosis = Classifier::shipped().diagnose(&window, &metrics, &evidence);
-//! assert_eq!((diagnosis.verdict, diagnosis.lost_host), (Verdict::Cpu, 300));
+//! assert_eq!((diagnosis.verdict, diagnosis.lost_host), (Verdict::Host, 300));
 //! ```
 //!
 //! [`PaperClassifier`] is the classifier of Dickens §3, for comparison. [`read_line`] reads windows
-//! as text; [`Table`] and [`read_labelled`] read windows with a known cause. The feature `fit` adds
-//! the training of classifiers.
+//! as text; [`TableReader`] and [`read_labelled`] read windows with a known cause. The feature
+//! `fit` adds the training of classifiers.
 #![forbid(unsafe_code)]
 
 mod classifier;
@@ -42,17 +42,17 @@ mod table;
 mod words;
 
 pub use classifier::Classifier;
-pub use evidence::{Cause, Diagnosis, Evidence, Found, GapEvidence, Shape, Verdict};
+pub use evidence::{Cause, Diagnosis, Evidence, EvidenceUsed, GapEvidence, LossPattern, Verdict};
 #[cfg(feature = "fit")]
 pub use fit::{
-    BinReport, CurveReport, FitReport, LowReport, PAPER_KINDS, PaperFit, ShapiroWilk, deal_runs, fit,
+    BinReport, CurveReport, FitReport, LowReport, PAPER_KINDS, PaperFit, ShapiroWilk, assign_folds, fit,
     fit_paper,
 };
-pub use fit::{FitError, Labelled, LeftOut};
-pub use line::{Line, LineError, read_line};
+pub use fit::{FitError, Label, LabelledWindow, UnfittedLength};
+pub use line::{LineError, WindowLine, read_line};
 pub use metrics::{Meter, Metrics};
 pub use model::ModelError;
-pub use paper::{Curve, LowModel, Normal, PaperClassifier, PaperModel};
-pub use signature::{Gap, Gaps, Signature, SignatureError};
-pub use table::{Table, TableError, read_labelled, stated_window};
-pub use words::{WORD_MAX, Words};
+pub use paper::{ComplexityCurve, LowModel, NormalDistribution, PaperClassifier, PaperModel};
+pub use signature::{LossRun, LossRuns, Signature, SignatureError};
+pub use table::{TableError, TableReader, parse_window_comment, read_labelled};
+pub use words::{WORD_MAX, WordCounter};

@@ -3,15 +3,15 @@
 
 use thiserror::Error;
 
-use crate::{Cause, Evidence, Signature, SignatureError};
+use crate::{Evidence, Label, Signature, SignatureError};
 
 /// Fields of a line beside the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Line<'a> {
+pub struct WindowLine<'a> {
     /// Evidence on the window.
     pub evidence: Evidence,
-    /// Cause of the losses, on a labelled line; [`Cause::Unknown`] if both causes lost packets.
-    pub cause: Option<Cause>,
+    /// Cause of the losses, on a labelled line.
+    pub cause: Option<Label>,
     /// Kind of experiment that caused the losses, on a labelled line.
     pub kind: Option<&'a str>,
     /// Run that the window is part of, on a labelled line.
@@ -40,7 +40,7 @@ pub fn read_line<'a>(
     text: &'a str,
     window: Option<u32>,
     signature: &mut Signature,
-) -> Result<Option<Line<'a>>, LineError> {
+) -> Result<Option<WindowLine<'a>>, LineError> {
     let trimmed = text.trim();
     if trimmed.is_empty() || trimmed.starts_with('#') {
         return Ok(None);
@@ -51,7 +51,7 @@ pub fn read_line<'a>(
         Some(window) => read_runs(text, fates, window, signature)?,
         None => read_bits(text, fates, signature)?,
     }
-    let mut line = Line::default();
+    let mut line = WindowLine::default();
     for field in fields.filter(|field| !field.is_empty()) {
         line.read(field)?;
     }
@@ -61,13 +61,13 @@ pub fn read_line<'a>(
 /// Reason why a line is not a window.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages say what happened")]
+#[allow(missing_docs, reason = "the messages state what happened")]
 pub enum LineError {
-    #[error("a window has 1 to {max} packets, not {0}", max = Signature::PACKETS_MAX)]
+    #[error("a window has 1 to {max} packets, found {0}", max = Signature::PACKETS_MAX)]
     Window(u32),
     /// A character that is neither 0 nor 1.
     #[error("column {column}: expected 1 (received) or 0 (lost), found {found:?}{hint}")]
-    NoBit {
+    InvalidPacket {
         /// Column in characters, from 1.
         column: usize,
         found: char,
@@ -75,10 +75,10 @@ pub enum LineError {
     },
     /// A run length that is not a number.
     #[error(
-        "column {column}: expected a run of packets, a whole number from 0 to {max}, found {found:?}",
+        "column {column}: expected a run length from 0 to {max}, found {found:?}",
         max = Signature::PACKETS_MAX
     )]
-    NoRun {
+    InvalidRun {
         /// Column in characters, from 1.
         column: usize,
         /// First characters of the invalid run length.
@@ -88,7 +88,7 @@ pub enum LineError {
     #[error(transparent)]
     Signature(#[from] SignatureError),
     #[error(
-        "found {0:?}, expected after a tab burst=B, delay_us=D, host_drops=H or marks=M, or the labels cause=C, kind=K or run=R"
+        "found {0:?} after a tab, expected burst=B, delay_us=D, host_drops=H, marks=M, or a label cause=C, kind=K, run=R"
     )]
     UnknownKey(String),
     #[error("{0} is given twice")]
@@ -105,14 +105,14 @@ pub enum LineError {
 
 fn read_bits(text: &str, fates: &str, signature: &mut Signature) -> Result<(), LineError> {
     signature.fill_bits(fates).map_err(|error| match error {
-        SignatureError::NoBit(found) => {
+        SignatureError::InvalidPacket(found) => {
             let at = fates.find(found).unwrap_or_default();
             let hint = if found == ',' || found.is_ascii_digit() {
-                "; run lengths need the length of their window"
+                "; for run lengths, give the length of the windows"
             } else {
                 ""
             };
-            LineError::NoBit { column: column(text, &fates[at..]), found, hint }
+            LineError::InvalidPacket { column: column(text, &fates[at..]), found, hint }
         }
         error => error.into(),
     })
@@ -130,12 +130,12 @@ fn read_runs(text: &str, fates: &str, window: u32, signature: &mut Signature) ->
     });
     signature.fill_runs(window, runs)?;
     match wrong {
-        Some(field) => Err(LineError::NoRun { column: column(text, field), found: excerpt(field) }),
+        Some(field) => Err(LineError::InvalidRun { column: column(text, field), found: excerpt(field) }),
         None => Ok(()),
     }
 }
 
-impl<'a> Line<'a> {
+impl<'a> WindowLine<'a> {
     fn read(&mut self, field: &'a str) -> Result<(), LineError> {
         let unknown = || LineError::UnknownKey(excerpt(field));
         let (key, value) = field.split_once('=').ok_or_else(unknown)?;
@@ -184,11 +184,11 @@ pub(crate) fn delay_s(text: &str) -> Option<f64> {
 }
 
 /// Parses a label of lines and tables.
-pub(crate) fn cause(text: &str) -> Option<Cause> {
+pub(crate) fn cause(text: &str) -> Option<Label> {
     match text {
-        "cpu" => Some(Cause::Host),
-        "network" | "net" => Some(Cause::Network),
-        "both" | "hyb" => Some(Cause::Unknown),
+        "cpu" => Some(Label::Host),
+        "network" | "net" => Some(Label::Network),
+        "both" | "hyb" => Some(Label::Both),
         _ => None,
     }
 }
@@ -224,7 +224,7 @@ const COUNT: &str = "a whole number of packets from 0 to 4294967295";
 mod tests {
     use super::*;
 
-    fn read(text: &str, window: Option<u32>) -> Result<(Signature, Line<'_>), String> {
+    fn read(text: &str, window: Option<u32>) -> Result<(Signature, WindowLine<'_>), String> {
         let mut signature = Signature::new();
         let line = read_line(text, window, &mut signature).map_err(|error| error.to_string())?;
         Ok((signature, line.unwrap_or_default()))
@@ -237,10 +237,10 @@ mod tests {
         assert_eq!(signature, Signature::from_bits("111011011").unwrap_or_default());
         let evidence =
             Evidence { burst: Some(16), delay_s: Some(0.0015005), host_drops: Some(2), marks: Some(0) };
-        assert_eq!(line, Line { evidence, ..Line::default() });
+        assert_eq!(line, WindowLine { evidence, ..WindowLine::default() });
         let (signature, line) = read("111011011\tcause=both\tkind=hyb-tcp\trun=r7", None).unwrap();
         assert_eq!(signature.lost(), 2);
-        assert_eq!((line.cause, line.kind, line.run), (Some(Cause::Unknown), Some("hyb-tcp"), Some("r7")));
+        assert_eq!((line.cause, line.kind, line.run), (Some(Label::Both), Some("hyb-tcp"), Some("r7")));
         assert_eq!(read("0", Some(5)).unwrap().0.lost(), 0);
         // More drops than losses are valid as text; the classifier does not believe them.
         assert_eq!(read("10\thost_drops=4294967295", None).unwrap().1.evidence.host_drops, Some(u32::MAX));
@@ -250,21 +250,17 @@ mod tests {
     fn a_bad_line_says_where_and_what() {
         for (text, window, message) in [
             ("11x1", None, "column 3: expected 1 (received) or 0 (lost), found 'x'"),
-            ("  1,2", None, "column 4: expected 1 (received) or 0 (lost), found ','; run lengths need"),
+            ("  1,2", None, "column 4: expected 1 (received) or 0 (lost), found ','; for run lengths, give"),
             ("1 1", None, "column 2"),
-            (
-                "3,-1",
-                Some(9),
-                "column 3: expected a run of packets, a whole number from 0 to 16777216, found \"-1\"",
-            ),
+            ("3,-1", Some(9), "column 3: expected a run length from 0 to 16777216, found \"-1\""),
             ("3,,1", Some(9), "column 3: "),
             ("3,1,", Some(9), "found \"\""),
             ("+3", Some(9), "found \"+3\""),
             ("3,NaN", Some(9), "found \"NaN\""),
             ("99999999999", Some(9), "found \"99999999999\""),
-            ("3,7", Some(9), "runs of 10 packets and more do not fit a window of 9"),
-            ("3", Some(0), "a window has 1 to 16777216 packets, not 0"),
-            ("3", Some(u32::MAX), "not 4294967295"),
+            ("3,7", Some(9), "the runs have at least 10 packets, more than the window of 9"),
+            ("3", Some(0), "a window has 1 to 16777216 packets, found 0"),
+            ("3", Some(u32::MAX), "found 4294967295"),
             ("1\tburst=0", None, "burst is \"0\", expected a whole number of packets from 1"),
             (
                 "1\tdelay_us=-1",
@@ -277,7 +273,7 @@ mod tests {
             ("1\thost_drops=1.5", None, "host_drops is \"1.5\""),
             ("1\thost_drops=", None, "host_drops is \"\""),
             ("1\tburst=2\tburst=2", None, "burst is given twice"),
-            ("1\tspeed=2", None, "found \"speed=2\", expected after a tab burst=B"),
+            ("1\tspeed=2", None, "found \"speed=2\" after a tab, expected burst=B"),
             ("1\tjunk", None, "found \"junk\""),
             ("1\tcause=me", None, "cause is \"me\", expected cpu, network or both"),
             ("1 burst=2", None, "column 2"),

@@ -3,8 +3,8 @@
 mod sums;
 
 use self::sums::LENGTHS;
-pub(crate) use self::sums::Sums;
-use crate::{Gap, Signature, WORD_MAX, Words};
+pub(crate) use self::sums::RunSums;
+use crate::{LossRun, Signature, WORD_MAX, WordCounter};
 
 /// Metrics of a window, the input of classifiers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -24,12 +24,12 @@ pub struct Metrics {
     /// Share of the losses that follow a loss, 0 to 1; 0 without losses (Dickens §3.1.5).
     pub success_proportion: f64,
     /// Mean length of a run of losses, in packets; 0 without runs.
-    pub mean_burst: f64,
+    pub mean_run: f64,
     /// Mean length weighted by lost packets, Σℓ²/Σℓ: the length of the run that a lost packet is
     /// in.
-    pub weighted_burst: f64,
+    pub weighted_run: f64,
     /// Length of the longest run of losses, in packets.
-    pub longest_burst: u32,
+    pub longest_run: u32,
     /// Share of the runs that are one packet long.
     pub isolated: f64,
     /// Mean number of packets received between two runs of losses; 0 with fewer than two runs.
@@ -37,15 +37,15 @@ pub struct Metrics {
     /// Standard deviation of the number of packets received between two runs, divided by its mean:
     /// 0 = periodic, 1 = random; 0 with fewer than two spacings.
     pub spacing_variation: f64,
-    /// One bit for each length of a run, as in [`Sums`]; 0 = not known.
+    /// One bit for each length of a run, as in [`RunSums`]; 0 = not known.
     pub(crate) lengths: u64,
 }
 
 impl Metrics {
     /// Computes metrics from gaps, without words, which stay 0. If only some gaps of a window are
     /// given, the packets of the other gaps count as received.
-    pub(crate) fn of_gaps(packets: u32, gaps: impl Iterator<Item = Gap>) -> Self {
-        let mut sums = Sums::default();
+    pub(crate) fn of_gaps(packets: u32, gaps: impl Iterator<Item = LossRun>) -> Self {
+        let mut sums = RunSums::default();
         gaps.for_each(|gap| sums.add(gap));
         sums.metrics(packets)
     }
@@ -74,7 +74,7 @@ impl Metrics {
 /// Computes [`Metrics`], with memory that is reused for each window.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
-    words: Words,
+    words: WordCounter,
 }
 
 impl Meter {
@@ -85,7 +85,7 @@ impl Meter {
 
     /// Computes the metrics of a window.
     pub fn measure(&mut self, signature: &Signature) -> Metrics {
-        let mut metrics = Sums::of(signature).metrics(signature.packets());
+        let mut metrics = RunSums::of(signature).metrics(signature.packets());
         metrics.na17 = self.words.admissible(signature, WORD_MAX);
         if metrics.na17 > 0 {
             metrics.complexity = f64::from(metrics.na17).log2() / f64::from(WORD_MAX);
@@ -111,8 +111,8 @@ mod tests {
             let share = if losses == 0 { 0.0 } else { successes as f64 / losses as f64 };
             prop_assert!((metrics.success_proportion - share).abs() < 1e-12);
             prop_assert!((0.0..=1.0).contains(&metrics.complexity));
-            prop_assert!(metrics.mean_burst <= metrics.weighted_burst + 1e-9);
-            prop_assert!(metrics.weighted_burst <= f64::from(metrics.longest_burst) + 1e-9);
+            prop_assert!(metrics.mean_run <= metrics.weighted_run + 1e-9);
+            prop_assert!(metrics.weighted_run <= f64::from(metrics.longest_run) + 1e-9);
         }
     }
 

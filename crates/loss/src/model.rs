@@ -11,10 +11,12 @@ pub(crate) const VERSION: u64 = 1;
 #[non_exhaustive]
 pub enum ModelError {
     /// This program does not support the version.
-    #[error("this model has version {0}, and this program knows {VERSION}")]
+    #[error(
+        "the model has version {0}, this program supports {VERSION}; fit it again, or update the program"
+    )]
     Version(u64),
     /// The model is invalid; the text names the defect.
-    #[error("this is no model: {0}")]
+    #[error("not a valid model: {0}")]
     Invalid(String),
 }
 
@@ -24,19 +26,19 @@ pub(crate) fn read<T: DeserializeOwned>(model: &str, format: &str) -> Result<T, 
     let invalid = |error: toml::de::Error| ModelError::Invalid(error.message().to_owned());
     if model.len() > BYTES_MAX {
         return Err(ModelError::Invalid(format!(
-            "it has {} bytes, and {BYTES_MAX} at most are read",
+            "the file has {} bytes, more than the limit of {BYTES_MAX}",
             model.len()
         )));
     }
     let mut table: toml::Table = model.parse().map_err(invalid)?;
     if table.remove("format").as_ref().and_then(toml::Value::as_str) != Some(format) {
-        return Err(ModelError::Invalid(format!("its format is not \"{format}\"")));
+        return Err(ModelError::Invalid(format!("`format` is not \"{format}\"")));
     }
     let version = table.remove("version").and_then(|version| u64::try_from(version.as_integer()?).ok());
     match version {
         Some(VERSION) => table.try_into().map_err(invalid),
         Some(other) => Err(ModelError::Version(other)),
-        None => Err(ModelError::Invalid("it has no version".to_owned())),
+        None => Err(ModelError::Invalid("`version` is missing".to_owned())),
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 
-use crate::evidence::SURE;
+use crate::evidence::VERDICT_PROBABILITY;
 use crate::model::{self, VERSION};
 use crate::{Diagnosis, Metrics, ModelError, Signature, Verdict, WORD_MAX};
 
@@ -41,9 +41,10 @@ pub struct PaperModel {
     /// these loss rates are inconclusive.
     pub low: Option<LowModel>,
     /// Complexity of windows with losses of the host's CPU.
-    pub cpu: Curve,
+    #[serde(rename = "cpu")]
+    pub host: ComplexityCurve,
     /// Complexity of windows with losses of the network.
-    pub network: Curve,
+    pub network: ComplexityCurve,
 }
 
 /// Success proportion at loss rates of 0.00008 to 0.0005, where it does not depend on the rate
@@ -53,16 +54,17 @@ pub struct PaperModel {
 #[non_exhaustive]
 pub struct LowModel {
     /// For losses of the host's CPU.
-    pub cpu: Normal,
+    #[serde(rename = "cpu")]
+    pub host: NormalDistribution,
     /// For losses of the network.
-    pub network: Normal,
+    pub network: NormalDistribution,
 }
 
 /// A normal distribution with its mean and standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
-pub struct Normal {
+pub struct NormalDistribution {
     /// Mean of the distribution, without unit.
     pub mean: f64,
     /// Standard deviation, greater than 0.
@@ -74,8 +76,8 @@ pub struct Normal {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the formula says what a to d are")]
-pub struct Curve {
+#[allow(missing_docs, reason = "the formula defines a to d")]
+pub struct ComplexityCurve {
     pub a: f64,
     pub b: f64,
     #[serde(default)]
@@ -86,7 +88,7 @@ pub struct Curve {
     pub sd: f64,
 }
 
-impl Normal {
+impl NormalDistribution {
     /// Probability that a sample is at least as far from the mean as `value`, on either side, 0 to
     /// 1: 1 − P(−z < Z < z) (Dickens §3.3).
     pub fn tail_area(&self, value: f64) -> f64 {
@@ -99,11 +101,11 @@ impl Normal {
     }
 }
 
-impl Curve {
+impl ComplexityCurve {
     /// Distribution of the complexity at a loss rate of 0 to 1.
-    pub fn at(&self, loss_rate: f64) -> Normal {
+    pub fn at(&self, loss_rate: f64) -> NormalDistribution {
         let exponential = |factor: f64, exponent: f64| factor * libm::exp(exponent * loss_rate);
-        Normal { mean: exponential(self.a, self.b) + exponential(self.c, self.d), sd: self.sd }
+        NormalDistribution { mean: exponential(self.a, self.b) + exponential(self.c, self.d), sd: self.sd }
     }
 
     /// Each term of the curve is monotone, so the curve is finite between two finite ends.
@@ -139,19 +141,25 @@ impl PaperClassifier {
     pub fn read(model: &str) -> Result<Self, ModelError> {
         let File { fitted_on, models } = model::read(model, FORMAT)?;
         let mut longer_than = WORD_MAX - 1;
-        for PaperModel { packets, low, cpu, network, .. } in &models {
+        for PaperModel { packets, low, host, network, .. } in &models {
             if *packets <= longer_than || *packets > Signature::PACKETS_MAX {
-                return Err(ModelError::Invalid(format!("windows of {packets} packets after {longer_than}")));
+                return Err(ModelError::Invalid(format!(
+                    "a model for windows of {packets} packets follows one of {longer_than}; lengths must increase, \
+                     from {WORD_MAX} to {}",
+                    Signature::PACKETS_MAX
+                )));
             }
-            let is_low_possible = low.is_none_or(|low| low.cpu.is_possible() && low.network.is_possible());
-            if !(is_low_possible && cpu.is_possible() && network.is_possible()) {
-                return Err(ModelError::Invalid(format!("a curve for {packets} packets is not possible")));
+            let is_low_possible = low.is_none_or(|low| low.host.is_possible() && low.network.is_possible());
+            if !(is_low_possible && host.is_possible() && network.is_possible()) {
+                return Err(ModelError::Invalid(format!(
+                    "a curve for windows of {packets} packets has constants out of range"
+                )));
             }
             longer_than = *packets;
         }
         // Detects a file that was truncated between two models.
         if models.is_empty() || count(&models) != Some(fitted_on.windows) {
-            return Err(ModelError::Invalid("it is not complete".to_owned()));
+            return Err(ModelError::Invalid("models are missing; the file may be truncated".to_owned()));
         }
         Ok(Self { runs: fitted_on.runs, models })
     }
@@ -165,19 +173,20 @@ impl PaperClassifier {
              format = \"{FORMAT}\"\nversion = {VERSION}\nfitted_on = {{ windows = {windows}, runs = {} }}\n",
             self.runs
         );
-        let normal = |normal: &Normal| format!("{{ mean = {:?}, sd = {:?} }}", normal.mean, normal.sd);
-        for PaperModel { packets, windows, low, cpu, network } in &self.models {
+        let normal =
+            |normal: &NormalDistribution| format!("{{ mean = {:?}, sd = {:?} }}", normal.mean, normal.sd);
+        for PaperModel { packets, windows, low, host, network } in &self.models {
             let _ = write!(text, "\n[[models]]\npackets = {packets}\nwindows = {windows}\n");
             if let Some(low) = low {
                 let _ = writeln!(
                     text,
                     "low = {{ cpu = {}, network = {} }}",
-                    normal(&low.cpu),
+                    normal(&low.host),
                     normal(&low.network)
                 );
             }
-            let _ = writeln!(text, "cpu = {{ a = {:?}, b = {:?}, sd = {:?} }}", cpu.a, cpu.b, cpu.sd);
-            let Curve { a, b, c, d, sd } = network;
+            let _ = writeln!(text, "cpu = {{ a = {:?}, b = {:?}, sd = {:?} }}", host.a, host.b, host.sd);
+            let ComplexityCurve { a, b, c, d, sd } = network;
             let _ = writeln!(text, "network = {{ a = {a:?}, b = {b:?}, c = {c:?}, d = {d:?}, sd = {sd:?} }}");
         }
         text
@@ -191,17 +200,17 @@ impl PaperClassifier {
     /// Diagnoses a window with these `metrics`.
     pub fn diagnose(&self, metrics: &Metrics) -> Diagnosis {
         let mut diagnosis = Diagnosis::inconclusive(metrics.lost);
-        let Some((cpu, network)) = self.likelihoods(metrics) else { return diagnosis };
-        diagnosis.found.pattern = true;
-        diagnosis.found.extrapolated =
+        let Some((host, network)) = self.likelihoods(metrics) else { return diagnosis };
+        diagnosis.evidence_used.pattern = true;
+        diagnosis.evidence_used.extrapolated =
             loss_rate(metrics) > LOSS_RATE_MAX || !self.has_length(metrics.packets);
-        if cpu.max(network) >= TAIL_MIN {
-            diagnosis.p_cpu = cpu / (cpu + network);
+        if host.max(network) >= TAIL_MIN {
+            diagnosis.p_host = host / (host + network);
         }
-        if diagnosis.p_cpu >= SURE {
-            diagnosis.verdict = Verdict::Cpu;
+        if diagnosis.p_host >= VERDICT_PROBABILITY {
+            diagnosis.verdict = Verdict::Host;
             diagnosis.lost_host = std::mem::take(&mut diagnosis.lost_unknown);
-        } else if 1.0 - diagnosis.p_cpu >= SURE {
+        } else if 1.0 - diagnosis.p_host >= VERDICT_PROBABILITY {
             diagnosis.verdict = Verdict::Network;
             diagnosis.lost_network = std::mem::take(&mut diagnosis.lost_unknown);
         }
@@ -216,11 +225,11 @@ impl PaperClassifier {
         }
         let model = self.model_for(metrics.packets)?;
         if rate < LOSS_RATE_LOW {
-            let tail_area = |normal: Normal| normal.tail_area(metrics.success_proportion);
-            model.low.map(|low| (tail_area(low.cpu), tail_area(low.network)))
+            let tail_area = |normal: NormalDistribution| normal.tail_area(metrics.success_proportion);
+            model.low.map(|low| (tail_area(low.host), tail_area(low.network)))
         } else {
-            let tail_area = |curve: Curve| curve.at(rate).tail_area(metrics.complexity);
-            Some((tail_area(model.cpu), tail_area(model.network)))
+            let tail_area = |curve: ComplexityCurve| curve.at(rate).tail_area(metrics.complexity);
+            Some((tail_area(model.host), tail_area(model.network)))
         }
     }
 

@@ -25,7 +25,7 @@ pub struct Signature {
 
 /// A run of lost packets, with the received packets before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
+pub struct LossRun {
     /// Packets received since the gap before, or since the start of the window.
     pub received: u32,
     /// Packets lost in a row, at least 1.
@@ -40,10 +40,10 @@ pub enum SignatureError {
     #[error("a window has at most {} packets", Signature::PACKETS_MAX)]
     TooLong,
     /// A character that is neither 0 nor 1.
-    #[error("`{0}` is neither 1 (received) nor 0 (lost)")]
-    NoBit(char),
+    #[error("expected 1 (received) or 0 (lost), found {0:?}")]
+    InvalidPacket(char),
     /// Runs with more packets than the window.
-    #[error("runs of {packets} packets and more do not fit a window of {window}")]
+    #[error("the runs have at least {packets} packets, more than the window of {window}")]
     Overflow {
         /// Total number of packets of the runs, up to and including the first run that does not
         /// fit.
@@ -123,7 +123,7 @@ impl Signature {
         self.clear();
         if !bits.bytes().all(|bit| bit & !1 == b'0') {
             let wrong = bits.chars().find(|bit| !matches!(bit, '0' | '1'));
-            return Err(SignatureError::NoBit(wrong.unwrap_or_default()));
+            return Err(SignatureError::InvalidPacket(wrong.unwrap_or_default()));
         }
         self.grow(u32::try_from(bits.len()).unwrap_or(u32::MAX))?;
         for (block, bits) in self.blocks.iter_mut().zip(bits.as_bytes().chunks(64)) {
@@ -189,8 +189,8 @@ impl Signature {
     }
 
     /// Returns the runs of lost packets, in order.
-    pub fn gaps(&self) -> Gaps<'_> {
-        Gaps::new(self)
+    pub fn loss_runs(&self) -> LossRuns<'_> {
+        LossRuns::new(self)
     }
 
     /// Blocks of 64 packets, from the least significant bit; 1 = received. Bits past the last
@@ -233,7 +233,7 @@ impl Signature {
 
 /// Iterator over the gaps of a [`Signature`], in order.
 #[derive(Clone, Debug)]
-pub struct Gaps<'a> {
+pub struct LossRuns<'a> {
     blocks: std::slice::Iter<'a, u64>,
     packets: u32,
     /// Number of packets up to the end of the current block.
@@ -247,7 +247,7 @@ pub struct Gaps<'a> {
     at: u32,
 }
 
-impl<'a> Gaps<'a> {
+impl<'a> LossRuns<'a> {
     fn new(signature: &'a Signature) -> Self {
         let (blocks, packets) = (signature.blocks.iter(), signature.packets);
         Self { blocks, packets, ahead: 0, changes: 0, last: 1, at: 0 }
@@ -269,16 +269,16 @@ impl<'a> Gaps<'a> {
     }
 }
 
-impl Iterator for Gaps<'_> {
-    type Item = Gap;
+impl Iterator for LossRuns<'_> {
+    type Item = LossRun;
 
-    fn next(&mut self) -> Option<Gap> {
+    fn next(&mut self) -> Option<LossRun> {
         let lost_from = self.change();
         if lost_from == self.packets {
             return None;
         }
         let lost_to = self.change();
-        let gap = Gap { received: lost_from - self.at, lost: lost_to - lost_from };
+        let gap = LossRun { received: lost_from - self.at, lost: lost_to - lost_from };
         self.at = lost_to;
         Some(gap)
     }
@@ -298,7 +298,7 @@ mod tests {
             let signature = Signature::from_bits(&text).unwrap();
             let lost = bits.iter().filter(|bit| !**bit).count();
             prop_assert_eq!((signature.packets() as usize, signature.lost() as usize), (bits.len(), lost));
-            let runs = signature.gaps().flat_map(|gap| [gap.received, gap.lost]);
+            let runs = signature.loss_runs().flat_map(|gap| [gap.received, gap.lost]);
             prop_assert_eq!(&Signature::from_runs(bits.len() as u32, runs).unwrap(), &signature);
             let numbers = bits.iter().zip(7..).filter(|(bit, _)| **bit).map(|(_, number)| number);
             prop_assert_eq!(&Signature::from_received(7, bits.len() as u32, numbers).unwrap(), &signature);
@@ -307,13 +307,13 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_and_leaves_nothing() {
-        assert_eq!(Signature::from_bits("10x"), Err(SignatureError::NoBit('x')));
+        assert_eq!(Signature::from_bits("10x"), Err(SignatureError::InvalidPacket('x')));
         let overflow = SignatureError::Overflow { packets: 11, window: 10 };
         assert_eq!(Signature::from_runs(10, [4, 7]), Err(overflow));
         assert_eq!(Signature::from_runs(u32::MAX, []), Err(SignatureError::TooLong));
         let mut signature = Signature::from_runs(Signature::PACKETS_MAX, [0, 1]).unwrap();
         assert_eq!(signature.push_lost(1), Err(SignatureError::TooLong));
         assert!(signature.fill_runs(10, [u32::MAX]).is_err());
-        assert_eq!((signature, Signature::new().gaps().next()), (Signature::new(), None));
+        assert_eq!((signature, Signature::new().loss_runs().next()), (Signature::new(), None));
     }
 }

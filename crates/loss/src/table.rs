@@ -3,11 +3,11 @@
 use thiserror::Error;
 
 use crate::line::{DELAY, PACKETS, cause, delay_s, excerpt, whole};
-use crate::{Evidence, Labelled, LineError, Meter, Signature, read_line};
+use crate::{Evidence, LabelledWindow, LineError, Meter, Signature, read_line};
 
 /// Positions of the columns of a table, by the names in its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct TableReader {
     label: usize,
     runs: usize,
     run: Option<usize>,
@@ -18,12 +18,12 @@ pub struct Table {
     cpu_fraction: Option<usize>,
 }
 
-impl Table {
+impl TableReader {
     /// Reads a header; `None` if the line does not begin with `# label`.
     ///
     /// # Errors
     /// If the header has no column of run lengths.
-    pub fn of_header(line: &str) -> Result<Option<Self>, TableError> {
+    pub fn from_header(line: &str) -> Result<Option<Self>, TableError> {
         let header = line.trim_end_matches(['\r', '\n']);
         let Some(header) = header.strip_prefix('#').map(str::trim_start) else { return Ok(None) };
         let names = || header.split('\t').map(str::trim);
@@ -45,14 +45,19 @@ impl Table {
 
     /// Reads a row; `None` if the line is empty or a comment.
     ///
-    /// Label `net` is [`Cause::Network`](crate::Cause::Network), `cpu` is
-    /// [`Cause::Host`](crate::Cause::Host), and `hyb` is [`Cause::Unknown`](crate::Cause::Unknown),
+    /// Label `net` is [`Label::Network`](crate::Label::Network), `cpu` is
+    /// [`Label::Host`](crate::Label::Host), and `hyb` is [`Label::Both`](crate::Label::Both),
     /// both. The drop counter is `cpu_fraction` times the number of lost packets.
     ///
     /// # Errors
     /// If the row has too few columns, runs that do not fit the window or do not add up to `lost`,
     /// or a value that is not valid for its column.
-    pub fn read(&self, line: &str, window: u32, meter: &mut Meter) -> Result<Option<Labelled>, TableError> {
+    pub fn read(
+        &self,
+        line: &str,
+        window: u32,
+        meter: &mut Meter,
+    ) -> Result<Option<LabelledWindow>, TableError> {
         let line = line.trim_end_matches(['\r', '\n']);
         if line.trim().is_empty() || line.starts_with('#') {
             return Ok(None);
@@ -94,7 +99,7 @@ impl Table {
             }
             None => None,
         };
-        Ok(Some(Labelled {
+        Ok(Some(LabelledWindow {
             metrics: meter.measure(&signature),
             evidence: Evidence { burst, delay_s, host_drops, marks: None },
             cause,
@@ -106,7 +111,7 @@ impl Table {
 }
 
 /// Length of the windows that a comment `# window N` states.
-pub fn stated_window(line: &str) -> Option<u32> {
+pub fn parse_window_comment(line: &str) -> Option<u32> {
     let words = line.trim().strip_prefix('#')?.trim_start();
     let number = words.strip_prefix("window")?;
     number.starts_with([' ', '\t']).then(|| whole(number.trim())).flatten()
@@ -120,10 +125,10 @@ pub fn read_labelled(
     line: &str,
     window: Option<u32>,
     meter: &mut Meter,
-) -> Result<Option<Labelled>, TableError> {
+) -> Result<Option<LabelledWindow>, TableError> {
     let mut signature = Signature::new();
     let Some(line) = read_line(line, window, &mut signature)? else { return Ok(None) };
-    Ok(Some(Labelled {
+    Ok(Some(LabelledWindow {
         metrics: meter.measure(&signature),
         evidence: line.evidence,
         cause: line.cause.ok_or(TableError::Missing("cause"))?,
@@ -136,13 +141,15 @@ pub fn read_labelled(
 /// Reason why a line is not a labelled window.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the messages say what happened")]
+#[allow(missing_docs, reason = "the messages state what happened")]
 pub enum TableError {
     /// A column or key is missing.
-    #[error("{0} is missing")]
+    #[error("column or key {0} is missing")]
     Missing(&'static str),
     /// The losses of the runs do not add up to the column `lost`. The row may be truncated.
-    #[error("lost is {found:?}, but the runs lost {runs} packets")]
+    #[error(
+        "column lost is {found:?}, but the run lengths have {runs} lost packets; the row may be truncated"
+    )]
     Lost {
         /// The first characters of what was found.
         found: String,
@@ -165,47 +172,47 @@ pub enum TableError {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::Cause;
+    use crate::Label;
 
     const HEADER: &str = "# label\trun\twindow\tkind\tbatch\tlost\towd_before_loss_us\tcpu_fraction\trle(ok,lost,ok,lost,...)\n";
 
     #[test]
     fn a_row_is_found_by_the_names_of_its_columns() {
         let mut meter = Meter::new();
-        let table = Table::of_header(HEADER).unwrap().unwrap();
+        let table = TableReader::from_header(HEADER).unwrap().unwrap();
         let row = "hyb\tr0004\t1\thyb-poisson\t32\t4\t1181\t0.5\t3,1,4,3\r\n";
         let window = table.read(row, 20, &mut meter).unwrap().unwrap();
         assert_eq!(window.signature, Signature::from_runs(20, [3, 1, 4, 3]).unwrap());
-        assert_eq!((window.cause, window.metrics.lost), (Cause::Unknown, 4));
+        assert_eq!((window.cause, window.metrics.lost), (Label::Both, 4));
         assert_eq!((window.kind.as_str(), window.run.as_str()), ("hyb-poisson", "r0004"));
         let evidence =
             Evidence { burst: Some(32), delay_s: Some(0.001181), host_drops: Some(2), marks: None };
         assert_eq!(window.evidence, evidence);
-        let small = Table::of_header("# label\trle\n").unwrap().unwrap();
+        let small = TableReader::from_header("# label\trle\n").unwrap().unwrap();
         let window = small.read("net\t3,1", 20, &mut meter).unwrap().unwrap();
-        assert_eq!((window.cause, window.evidence), (Cause::Network, Evidence::default()));
+        assert_eq!((window.cause, window.evidence), (Label::Network, Evidence::default()));
     }
 
     #[test]
     fn a_row_that_is_cut_off_or_wrong_is_refused() {
         let mut meter = Meter::new();
-        let table = Table::of_header(HEADER).unwrap().unwrap();
+        let table = TableReader::from_header(HEADER).unwrap().unwrap();
         for (row, message) in [
-            ("net\tr1\t0", "rle is missing"),
-            ("net\tr1\t0\ttcp\t1\t4\t0\t0\t3,1", "lost is \"4\", but the runs lost 1 packets"),
+            ("net\tr1\t0", "column or key rle is missing"),
+            ("net\tr1\t0\ttcp\t1\t4\t0\t0\t3,1", "lost is \"4\", but the run lengths have 1 lost packets"),
             ("tcp\tr1\t0\ttcp\t1\t1\t0\t0\t3,1", "label is \"tcp\", expected net, cpu or hyb"),
             ("net\tr1\t0\ttcp\t0\t1\t0\t0\t3,1", "burst is \"0\""),
             ("net\tr1\t0\ttcp\t1\t1\t-3\t0\t3,1", "delay_us is \"-3\""),
             ("net\tr1\t0\ttcp\t1\t1\t0\tNaN\t3,1", "cpu_fraction is \"NaN\""),
             ("net\tr1\t0\ttcp\t1\t1\t0\t1.5\t3,1", "cpu_fraction is \"1.5\""),
-            ("net\tr1\t0\ttcp\t1\t1\t0\t0\t3,99", "do not fit a window of 20"),
+            ("net\tr1\t0\ttcp\t1\t1\t0\t0\t3,99", "more than the window of 20"),
             ("net\tr1\t0\ttcp\t1\t0\t0\t0\t", "rle is \"\", expected run lengths"),
         ] {
             let error = table.read(row, 20, &mut meter).unwrap_err().to_string();
             assert!(error.contains(message), "{row:?}: {error:?} lacks {message:?}");
         }
-        assert_eq!(Table::of_header("# label\trun\n"), Err(TableError::Missing("rle")));
-        assert_eq!(Table::of_header("# labels of my own\n"), Ok(None));
+        assert_eq!(TableReader::from_header("# label\trun\n"), Err(TableError::Missing("rle")));
+        assert_eq!(TableReader::from_header("# labels of my own\n"), Ok(None));
         assert_eq!(table.read("# a comment", 20, &mut meter).unwrap().map(|window| window.run), None);
         let unlabelled = read_labelled("1,2\tburst=1", Some(9), &mut meter).unwrap_err();
         assert_eq!(unlabelled, TableError::Missing("cause"));
@@ -214,6 +221,6 @@ mod tests {
     #[test]
     fn a_file_may_state_its_window() {
         let states = ["# window 20000\n", "#window 20000", "# windows 20000", "# window -1", "window 20000"];
-        assert_eq!(states.map(stated_window), [Some(20_000), Some(20_000), None, None, None]);
+        assert_eq!(states.map(parse_window_comment), [Some(20_000), Some(20_000), None, None, None]);
     }
 }

@@ -7,7 +7,7 @@ pub const WORD_MAX: u32 = 17;
 
 /// Counts admissible words, with memory that is reused for each window.
 #[derive(Clone, Debug)]
-pub struct Words {
+pub struct WordCounter {
     /// One bit for each word: 16 KiB fit into the first-level cache; one byte for each word would
     /// not fit.
     seen: Box<[u64; SETS]>,
@@ -16,13 +16,13 @@ pub struct Words {
     noted: Box<[u32; STRETCHES]>,
 }
 
-impl Default for Words {
+impl Default for WordCounter {
     fn default() -> Self {
         Self { seen: Box::new([0; SETS]), noted: Box::new([0; STRETCHES]) }
     }
 }
 
-impl Words {
+impl WordCounter {
     /// Allocates memory for windows of any length: 32 KiB.
     pub fn new() -> Self {
         Self::default()
@@ -33,11 +33,11 @@ impl Words {
     /// count as the nearest.
     ///
     /// ```
-    /// use barograph_loss::{Signature, Words};
+    /// use barograph_loss::{Signature, WordCounter};
     ///
     /// // The paper's example.
     /// let signature = Signature::from_bits("0010100").unwrap();
-    /// let mut words = Words::new();
+    /// let mut words = WordCounter::new();
     /// assert_eq!([1, 2, 3].map(|length| words.admissible(&signature, length)), [2, 3, 4]);
     /// ```
     pub fn admissible(&mut self, signature: &Signature, length: u32) -> u32 {
@@ -116,20 +116,20 @@ mod tests {
             let signature = Signature::from_runs(window, runs.iter().copied()).unwrap();
             let bits: String =
                 runs.iter().enumerate().map(|(i, run)| if i % 2 == 0 { "1" } else { "0" }.repeat(*run as usize)).collect();
-            prop_assert_eq!(Words::new().admissible(&signature, length), by_definition(&bits, length as usize));
+            prop_assert_eq!(WordCounter::new().admissible(&signature, length), by_definition(&bits, length as usize));
         }
     }
 
     #[test]
     fn the_papers_word_of_four_is_seen_twice() {
         let signature = Signature::from_bits("00100101").unwrap();
-        assert_eq!(Words::new().admissible(&signature, 4), 4);
+        assert_eq!(WordCounter::new().admissible(&signature, 4), 4);
     }
 
     #[test]
     fn memory_that_was_used_before_counts_the_same() {
         let signature = Signature::from_runs(1000, [10, 3, 40, 1]).unwrap();
-        let mut words = Words::new();
+        let mut words = WordCounter::new();
         let first = words.admissible(&signature, 17);
         assert!((0..600).all(|_| words.admissible(&signature, 17) == first));
     }

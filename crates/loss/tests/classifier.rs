@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use barograph_loss::{
-    Cause, Classifier, Diagnosis, Evidence, Found, GapEvidence, Meter, ModelError, Shape, Signature, Verdict,
+    Cause, Classifier, Diagnosis, Evidence, EvidenceUsed, GapEvidence, LossPattern, Meter, ModelError,
+    Signature, Verdict,
 };
 use proptest::prelude::*;
 
@@ -46,11 +47,13 @@ fn stalls_are_the_hosts() {
             let diagnosis = diagnose(&stalled, &known);
             assert_eq!(
                 (diagnosis.verdict, diagnosis.lost_host),
-                (Verdict::Cpu, stalled.lost()),
+                (Verdict::Host, stalled.lost()),
                 "{diagnosis:?}"
             );
-            assert!(diagnosis.found.pattern && diagnosis.found.delay == known.delay_s.is_some());
-            assert_eq!(diagnosis.found.burst, known.burst.is_some());
+            assert!(
+                diagnosis.evidence_used.pattern && diagnosis.evidence_used.delay == known.delay_s.is_some()
+            );
+            assert_eq!(diagnosis.evidence_used.burst, known.burst.is_some());
         }
     }
 }
@@ -76,18 +79,22 @@ fn single_losses_and_bunches_are_the_networks() {
 fn what_the_kernel_counted_is_taken() {
     let mixed = signature([300, 1, 4000, 90, 10, 1, 2000, 60, 500, 1]);
     for (drops, verdict) in
-        [(150, Verdict::Cpu), (90, Verdict::Hybrid), (0, Verdict::Network), (153, Verdict::Cpu)]
+        [(150, Verdict::Host), (90, Verdict::Hybrid), (0, Verdict::Network), (153, Verdict::Host)]
     {
         let diagnosis = diagnose(&mixed, &evidence(|e| e.host_drops = Some(drops)));
         assert_eq!(
             (diagnosis.verdict, diagnosis.lost_host, diagnosis.lost_network),
             (verdict, drops, 153 - drops)
         );
-        assert_eq!(diagnosis.p_cpu, f64::from(drops) / 153.0);
-        assert!(diagnosis.found.host_drops && !diagnosis.found.pattern && !diagnosis.found.disbelieved);
+        assert_eq!(diagnosis.p_host, f64::from(drops) / 153.0);
+        assert!(
+            diagnosis.evidence_used.host_drops
+                && !diagnosis.evidence_used.pattern
+                && !diagnosis.evidence_used.disbelieved
+        );
     }
     let more = diagnose(&mixed, &evidence(|e| e.host_drops = Some(1000)));
-    assert_eq!((more.verdict, more.lost_host, more.found.disbelieved), (Verdict::Cpu, 153, true));
+    assert_eq!((more.verdict, more.lost_host, more.evidence_used.disbelieved), (Verdict::Host, 153, true));
 }
 
 #[test]
@@ -97,8 +104,12 @@ fn a_claim_against_a_clear_pattern_is_not_believed() {
         let claim = evidence(|e| e.host_drops = Some(lossy.lost()));
         let diagnosis = diagnose(&lossy, &claim);
         assert_eq!((diagnosis.verdict, diagnosis.lost_network), (Verdict::Network, lossy.lost()));
-        assert!(diagnosis.found.disbelieved && !diagnosis.found.host_drops && diagnosis.found.pattern);
-        let gaps = lossy.gaps().map(|_| GapEvidence { host_drops: Some(1), ..GapEvidence::default() });
+        assert!(
+            diagnosis.evidence_used.disbelieved
+                && !diagnosis.evidence_used.host_drops
+                && diagnosis.evidence_used.pattern
+        );
+        let gaps = lossy.loss_runs().map(|_| GapEvidence { host_drops: Some(1), ..GapEvidence::default() });
         let gaps: Vec<_> = gaps.collect();
         let metrics = Meter::new().measure(&lossy);
         let by_gap = Classifier::shipped().diagnose_gaps(
@@ -110,7 +121,7 @@ fn a_claim_against_a_clear_pattern_is_not_believed() {
                 assert_eq!(cause, Cause::Network);
             },
         );
-        assert!(by_gap.found.disbelieved && by_gap.verdict == Verdict::Network);
+        assert!(by_gap.evidence_used.disbelieved && by_gap.verdict == Verdict::Network);
     }
 }
 
@@ -123,19 +134,22 @@ fn a_claim_of_some_runs_of_a_network_is_not_believed_and_one_of_stalls_among_the
                 let claim = evidence(|e| (e.host_drops, e.delay_s) = (Some(lossy.lost() / part), known));
                 let diagnosis = diagnose(&lossy, &claim);
                 assert_eq!((diagnosis.verdict, diagnosis.lost_network), (Verdict::Network, lossy.lost()));
-                assert!(diagnosis.found.disbelieved && !diagnosis.found.host_drops, "{part} {diagnosis:?}");
+                assert!(
+                    diagnosis.evidence_used.disbelieved && !diagnosis.evidence_used.host_drops,
+                    "{part} {diagnosis:?}"
+                );
             }
         }
         // Add a stall of 40 packets. The host's claim of these 40 drops is believed.
         let stalled = signature([runs, vec![500, 40]].concat());
         let diagnosis = diagnose(&stalled, &evidence(|e| e.host_drops = Some(40)));
         assert_eq!((diagnosis.lost_host, diagnosis.lost_network), (40, lossy.lost()), "{diagnosis:?}");
-        assert!(diagnosis.found.host_drops && !diagnosis.found.disbelieved);
+        assert!(diagnosis.evidence_used.host_drops && !diagnosis.evidence_used.disbelieved);
         // If the claim is made for each gap, a claim of the stall is believed. A claim of a third
         // of the other gaps is not believed.
         let metrics = Meter::new().measure(&stalled);
         for (claims, believed) in [([false, true], true), ([true, false], false)] {
-            let counted = stalled.gaps().enumerate().map(|(index, gap)| {
+            let counted = stalled.loss_runs().enumerate().map(|(index, gap)| {
                 let is_claimed = if gap.lost == 40 { claims[1] } else { claims[0] && index % 3 == 0 };
                 GapEvidence { host_drops: Some(u32::from(is_claimed)), ..GapEvidence::default() }
             });
@@ -148,7 +162,11 @@ fn a_claim_of_some_runs_of_a_network_is_not_believed_and_one_of_stalls_among_the
                 gaps,
                 |_, _, _| (),
             );
-            assert_eq!((told.found.host_drops, told.found.disbelieved), (believed, !believed), "{told:?}");
+            assert_eq!(
+                (told.evidence_used.host_drops, told.evidence_used.disbelieved),
+                (believed, !believed),
+                "{told:?}"
+            );
         }
     }
 }
@@ -162,13 +180,13 @@ fn a_claim_of_few_short_runs_is_weighed_against_the_delay_and_marks() {
         diagnose(lossy, &evidence(|e| (e.host_drops, e.delay_s, e.marks) = (claimed, delay, marks)))
     };
     for lossy in [&few, &lone] {
-        assert!(claim(lossy, Some(1e-6), None).found.host_drops);
-        assert!(claim(lossy, Some(20e-3), None).found.disbelieved);
-        assert!(claim(lossy, None, Some(0)).found.host_drops);
-        assert!(claim(lossy, None, Some(50)).found.disbelieved);
+        assert!(claim(lossy, Some(1e-6), None).evidence_used.host_drops);
+        assert!(claim(lossy, Some(20e-3), None).evidence_used.disbelieved);
+        assert!(claim(lossy, None, Some(0)).evidence_used.host_drops);
+        assert!(claim(lossy, None, Some(50)).evidence_used.disbelieved);
         // Stalls may occur over a queue.
         let stalled = signature([6000, 90, 3000, 120]);
-        assert!(claim(&stalled, Some(20e-3), Some(50)).found.host_drops);
+        assert!(claim(&stalled, Some(20e-3), Some(50)).evidence_used.host_drops);
     }
 }
 
@@ -176,16 +194,16 @@ fn a_claim_of_few_short_runs_is_weighed_against_the_delay_and_marks() {
 fn marks_say_that_a_queue_stood_and_forbid_to_call_a_window_the_hosts_without_the_count() {
     for runs in [vec![9000, 40], vec![3000, 60, 2000, 150, 5000, 90]] {
         let stalled = signature(runs);
-        assert_eq!(diagnose(&stalled, &evidence(|e| e.marks = Some(0))).verdict, Verdict::Cpu);
+        assert_eq!(diagnose(&stalled, &evidence(|e| e.marks = Some(0))).verdict, Verdict::Host);
         let marked = diagnose(&stalled, &evidence(|e| e.marks = Some(1)));
         assert_eq!((marked.verdict, marked.lost_unknown), (Verdict::Inconclusive, stalled.lost()));
-        assert!(marked.found.marks && marked.p_cpu <= 0.5);
+        assert!(marked.evidence_used.marks && marked.p_host <= 0.5);
         let counted = evidence(|e| (e.marks, e.host_drops) = (Some(1), Some(stalled.lost())));
-        assert_eq!(diagnose(&stalled, &counted).verdict, Verdict::Cpu);
+        assert_eq!(diagnose(&stalled, &counted).verdict, Verdict::Host);
     }
     // If the pattern is undecided, marks shift the probability towards the network.
     let open = signature([9000, 2]);
-    let [plain, marked] = [None, Some(3)].map(|marks| diagnose(&open, &evidence(|e| e.marks = marks)).p_cpu);
+    let [plain, marked] = [None, Some(3)].map(|marks| diagnose(&open, &evidence(|e| e.marks = marks)).p_host);
     assert!(plain > 0.05 && marked < plain / 2.0, "{plain} {marked}");
 }
 
@@ -194,12 +212,12 @@ fn more_marks_than_packets_received_are_cut_and_said() {
     let stalled = signature([9000, 40]);
     for (marks, disbelieved) in [(19_960, false), (19_961, true), (u32::MAX, true)] {
         let diagnosis = diagnose(&stalled, &evidence(|e| e.marks = Some(marks)));
-        assert_eq!((diagnosis.found.disbelieved, diagnosis.found.marks), (disbelieved, true));
+        assert_eq!((diagnosis.evidence_used.disbelieved, diagnosis.evidence_used.marks), (disbelieved, true));
         assert_eq!(diagnosis.verdict, Verdict::Inconclusive);
     }
     // If no packet arrived, none can be marked.
     let all_lost = diagnose(&signature([0, 20_000]), &evidence(|e| e.marks = Some(5)));
-    assert_eq!((all_lost.found.disbelieved, all_lost.found.marks), (true, false));
+    assert_eq!((all_lost.evidence_used.disbelieved, all_lost.evidence_used.marks), (true, false));
 }
 
 #[test]
@@ -207,22 +225,22 @@ fn an_outage_is_inconclusive_without_the_count_and_the_networks_with_it() {
     let outage = signature([5000, 700]);
     let by_delay = diagnose(&outage, &evidence(|e| (e.delay_s, e.burst) = (Some(0.0), Some(1))));
     assert_eq!(
-        (by_delay.verdict, by_delay.shape, by_delay.lost_unknown),
-        (Verdict::Inconclusive, Some(Shape::Outage), 700)
+        (by_delay.verdict, by_delay.pattern, by_delay.lost_unknown),
+        (Verdict::Inconclusive, Some(LossPattern::Outage), 700)
     );
     let counted = diagnose(&outage, &evidence(|e| e.host_drops = Some(0)));
     assert_eq!(
-        (counted.verdict, counted.shape, counted.lost_network),
-        (Verdict::Network, Some(Shape::Outage), 700)
+        (counted.verdict, counted.pattern, counted.lost_network),
+        (Verdict::Network, Some(LossPattern::Outage), 700)
     );
     let by_pattern = diagnose(&outage, &Evidence::default());
-    assert_eq!((by_pattern.verdict, by_pattern.shape), (Verdict::Cpu, Some(Shape::Outage)));
+    assert_eq!((by_pattern.verdict, by_pattern.pattern), (Verdict::Host, Some(LossPattern::Outage)));
     // One more lost packet outside the outage does not change the verdict.
     let and_one = diagnose(&signature([2000, 1, 3000, 700]), &evidence(|e| e.delay_s = Some(0.0)));
-    assert_eq!((and_one.verdict, and_one.shape), (Verdict::Inconclusive, Some(Shape::Outage)));
+    assert_eq!((and_one.verdict, and_one.pattern), (Verdict::Inconclusive, Some(LossPattern::Outage)));
     // The limit is in units of the sender's burst.
     let bursts = diagnose(&outage, &evidence(|e| (e.delay_s, e.burst) = (Some(0.0), Some(64))));
-    assert_eq!(bursts.shape, None);
+    assert_eq!(bursts.pattern, None);
 }
 
 #[test]
@@ -230,10 +248,10 @@ fn many_long_runs_are_like_an_outage_as_one_is() {
     let runs = [900, 400].repeat(5);
     let known = evidence(|e| (e.delay_s, e.burst) = (Some(0.0), Some(1)));
     let flapping = diagnose(&signature(runs.clone()), &known);
-    assert_eq!((flapping.verdict, flapping.shape), (Verdict::Inconclusive, Some(Shape::Outage)));
+    assert_eq!((flapping.verdict, flapping.pattern), (Verdict::Inconclusive, Some(LossPattern::Outage)));
     // If more than 5 % of the losses are in other runs, the pattern is not an outage.
     let others = signature([runs, [300, 60].repeat(2)].concat());
-    assert_eq!(diagnose(&others, &known).shape, None);
+    assert_eq!(diagnose(&others, &known).pattern, None);
 }
 
 #[test]
@@ -247,35 +265,37 @@ fn without_a_count_nothing_is_the_hosts_that_has_no_sign_of_it() {
     for (packets, lost, burst) in [(20_000, 16, 16), (20_000, 32, 32), (100_000, 8, 16)] {
         for delay_s in [None, Some(300e-6)] {
             let known = evidence(|e| (e.burst, e.delay_s) = (Some(burst), delay_s));
-            assert!(told(packets, &[1000, lost], &known).p_cpu <= 0.5, "{lost} {burst}");
+            assert!(told(packets, &[1000, lost], &known).p_host <= 0.5, "{lost} {burst}");
         }
     }
     let burst = evidence(|e| e.burst = Some(32));
-    assert!(told(20_000, &[1000, 32], &burst).p_cpu <= 0.5 && told(20_000, &[1000, 33], &burst).p_cpu > 0.5);
+    assert!(
+        told(20_000, &[1000, 32], &burst).p_host <= 0.5 && told(20_000, &[1000, 33], &burst).p_host > 0.5
+    );
     // Loss rates below the measured range.
     for (packets, runs) in [(100_000, [1000, 2]), (1 << 24, [1000, 5]), (100_000, [1000, 7])] {
         let rare = told(packets, &runs, &Evidence::default());
-        assert!(rare.p_cpu <= 0.5 && rare.found.extrapolated, "{runs:?}");
+        assert!(rare.p_host <= 0.5 && rare.evidence_used.extrapolated, "{runs:?}");
     }
-    assert!(told(100_000, &[1000, 8], &Evidence::default()).p_cpu > 0.5);
+    assert!(told(100_000, &[1000, 8], &Evidence::default()).p_host > 0.5);
     // A long queueing delay.
     let delayed = |delay_s| evidence(|e| (e.burst, e.delay_s) = (Some(1), Some(delay_s)));
-    assert!(told(20_000, &[1000, 60], &delayed(4e-3)).p_cpu <= 0.5);
-    assert_eq!(told(20_000, &[1000, 60], &delayed(3e-3)).verdict, Verdict::Cpu);
+    assert!(told(20_000, &[1000, 60], &delayed(4e-3)).p_host <= 0.5);
+    assert_eq!(told(20_000, &[1000, 60], &delayed(3e-3)).verdict, Verdict::Host);
     // With the drop counter as evidence, the host is named even if a run is only as long as a
     // burst.
     let counted = |lost| evidence(|e| (e.burst, e.host_drops) = (Some(16), Some(lost)));
-    assert_eq!(told(20_000, &[1000, 16], &counted(16)).verdict, Verdict::Cpu);
+    assert_eq!(told(20_000, &[1000, 16], &counted(16)).verdict, Verdict::Host);
 }
 
 #[test]
 fn regular_single_losses_without_a_queue_look_like_a_policer() {
     let policed = signature([106, 1].repeat(150));
     let known = |delay| evidence(|e| e.delay_s = delay);
-    assert_eq!(diagnose(&policed, &known(Some(4e-6))).shape, Some(Shape::Policer));
-    assert_eq!(diagnose(&policed, &known(Some(2e-3))).shape, None);
-    assert_eq!(diagnose(&policed, &known(None)).shape, None);
-    assert_eq!(diagnose(&signature(singles(150, 60)), &known(Some(4e-6))).shape, None);
+    assert_eq!(diagnose(&policed, &known(Some(4e-6))).pattern, Some(LossPattern::Policer));
+    assert_eq!(diagnose(&policed, &known(Some(2e-3))).pattern, None);
+    assert_eq!(diagnose(&policed, &known(None)).pattern, None);
+    assert_eq!(diagnose(&signature(singles(150, 60)), &known(Some(4e-6))).pattern, None);
 }
 
 #[test]
@@ -287,11 +307,11 @@ fn a_hybrid_window_is_split() {
     let hybrid = signature(runs);
     let diagnosis = diagnose(&hybrid, &Evidence::default());
     assert_eq!((diagnosis.verdict, diagnosis.lost_host, diagnosis.lost_network), (Verdict::Hybrid, 270, 150));
-    assert!(diagnosis.p_cpu > 0.05 && diagnosis.p_cpu < 0.95);
+    assert!(diagnosis.p_host > 0.05 && diagnosis.p_host < 0.95);
 }
 
 #[test]
-fn a_window_whose_runs_are_of_all_lengths_is_not_split() {
+fn a_window_with_runs_of_all_lengths_is_not_split() {
     // A queue makes a few runs of two and one of five. A run of six, which RED can cause, is long
     // enough for a split by its length, but too short for a stall. A run of fifteen counts as a
     // stall.
@@ -333,18 +353,21 @@ fn gaps_are_told_apart_by_their_own_evidence() {
     let (diagnosis, heard) = told(&counted);
     assert_eq!(heard, [Host, Network, Network, Host, Network]);
     assert_eq!((diagnosis.lost_host, diagnosis.lost_network, diagnosis.lost_unknown), (210, 6, 0));
-    assert_eq!((diagnosis.verdict, diagnosis.found.host_drops), (Verdict::Cpu, true));
+    assert_eq!((diagnosis.verdict, diagnosis.evidence_used.host_drops), (Verdict::Host, true));
     let delayed = [2e-6, 3e-3, 3e-3, 1e-6, 3e-3].map(|delay| gap(None, Some(delay), None));
     assert_eq!(told(&delayed).1, [Host, Network, Network, Host, Network]);
-    assert!(told(&delayed).0.found.delay);
+    assert!(told(&delayed).0.evidence_used.delay);
     let marked = [false, true, true, false, true].map(|is_marked| gap(None, None, Some(is_marked)));
     let (diagnosis, heard) = told(&marked);
     assert_eq!(heard, [Host, Network, Network, Host, Network]);
-    assert!(diagnosis.found.marks && !diagnosis.found.host_drops);
+    assert!(diagnosis.evidence_used.marks && !diagnosis.evidence_used.host_drops);
     // Without evidence on gaps, the result is the same as for the whole window.
     let (alone, whole) = (told(&[]).0, diagnose(&mixed, &Evidence::default()));
-    assert!((alone.p_cpu - whole.p_cpu).abs() < 1e-9);
-    assert_eq!((alone.verdict, alone.lost_host, alone.found), (whole.verdict, whole.lost_host, whole.found));
+    assert!((alone.p_host - whole.p_host).abs() < 1e-9);
+    assert_eq!(
+        (alone.verdict, alone.lost_host, alone.evidence_used),
+        (whole.verdict, whole.lost_host, whole.evidence_used)
+    );
 }
 
 #[test]
@@ -357,7 +380,7 @@ fn too_little_is_inconclusive() {
             let metrics = Meter::new().measure(&few);
             let diagnosis = shipped.diagnose(&few, &metrics, &known);
             assert_eq!(
-                (diagnosis.verdict, diagnosis.p_cpu, diagnosis.lost_unknown),
+                (diagnosis.verdict, diagnosis.p_host, diagnosis.lost_unknown),
                 (Verdict::Inconclusive, 0.5, few.lost())
             );
             let by_gap = shipped.diagnose_gaps(&few, &metrics, &known, std::iter::empty(), |_, cause, _| {
@@ -368,8 +391,8 @@ fn too_little_is_inconclusive() {
     }
     let all_lost = diagnose(&signature([0, 20_000]), &Evidence::default());
     assert_eq!(
-        (all_lost.verdict, all_lost.shape, all_lost.found),
-        (Verdict::Inconclusive, Some(Shape::Outage), Found::default()),
+        (all_lost.verdict, all_lost.pattern, all_lost.evidence_used),
+        (Verdict::Inconclusive, Some(LossPattern::Outage), EvidenceUsed::default()),
         "without a packet that arrived there is no pattern to rest on"
     );
 }
@@ -381,12 +404,12 @@ fn windows_that_the_model_was_not_fitted_on_are_told() {
         let window = Signature::from_runs(packets, runs.iter().copied()).unwrap();
         let metrics = Meter::new().measure(&window);
         let of_gaps = shipped.diagnose_gaps(&window, &metrics, known, std::iter::empty(), |_, _, _| ());
-        let found = shipped.diagnose(&window, &metrics, known).found;
-        assert_eq!(of_gaps.found, found);
+        let found = shipped.diagnose(&window, &metrics, known).evidence_used;
+        assert_eq!(of_gaps.evidence_used, found);
         found
     };
-    let by_pattern = Found { pattern: true, ..Found::default() };
-    let extrapolated = Found { extrapolated: true, ..by_pattern };
+    let by_pattern = EvidenceUsed { pattern: true, ..EvidenceUsed::default() };
+    let extrapolated = EvidenceUsed { extrapolated: true, ..by_pattern };
     // The shortest fitted windows are a fifth of 10 000.
     for (packets, expected) in [
         (17, extrapolated),
@@ -407,8 +430,11 @@ fn windows_that_the_model_was_not_fitted_on_are_told() {
     assert_eq!(found(20_000, &[9000, 1001], &Evidence::default()), extrapolated);
     // The kernel's count needs no model, and a window that is too short gets no verdict.
     let counted = evidence(|e| e.host_drops = Some(1001));
-    assert_eq!(found(20_000, &[9000, 1001], &counted), Found { host_drops: true, ..Found::default() });
-    assert_eq!(found(16, &[9, 7], &Evidence::default()), Found::default());
+    assert_eq!(
+        found(20_000, &[9000, 1001], &counted),
+        EvidenceUsed { host_drops: true, ..EvidenceUsed::default() }
+    );
+    assert_eq!(found(16, &[9, 7], &Evidence::default()), EvidenceUsed::default());
 }
 
 #[test]
@@ -419,7 +445,7 @@ fn shares_of_exactly_a_twentieth_decide_as_more_does() {
         (told.verdict, told.lost_host, told.lost_network)
     };
     // 19 of 20 is 0.95, which gives a verdict, although the other share is 5 %.
-    assert_eq!(counted(1900, 100), (Verdict::Cpu, 1900, 100));
+    assert_eq!(counted(1900, 100), (Verdict::Host, 1900, 100));
     assert_eq!(counted(100, 1900), (Verdict::Network, 100, 1900));
     assert_eq!(counted(1899, 101), (Verdict::Hybrid, 1899, 101));
     assert_eq!(counted(101, 1899), (Verdict::Hybrid, 101, 1899));
@@ -461,11 +487,11 @@ fn what_is_no_model_is_refused_and_said() {
     assert!(invalid(&good.replace("isolated = ", "lonely = ")).contains("`isolated` is missing"));
     assert!(
         invalid(&format!("{good}\n[more]\nbase = {{ queue = 1.0, link = 1.0 }}\n"))
-            .contains("[more] is not known")
+            .contains("unknown section [more]")
     );
     assert!(
         invalid(&format!("{good}\nmore = {{ low = 0.0, high = 1.0, queue = 1.0, link = 1.0 }}\n"))
-            .contains("`more` is not known")
+            .contains("unknown feature `more`")
     );
     assert!(invalid(&format!("{good}{}", "#".repeat(1 << 20))).contains("bytes"));
 }
@@ -479,8 +505,8 @@ proptest! {
         let changed = format!("{}{with}{}", &good[..at], &good[at + 1..]);
         if let Ok(classifier) = Classifier::read(&changed) {
             let window = signature(bunches());
-            let p_cpu = classifier.diagnose(&window, &Meter::new().measure(&window), &Evidence::default()).p_cpu;
-            prop_assert!((0.0..=1.0).contains(&p_cpu));
+            let p_host = classifier.diagnose(&window, &Meter::new().measure(&window), &Evidence::default()).p_host;
+            prop_assert!((0.0..=1.0).contains(&p_host));
         }
     }
 
@@ -507,7 +533,7 @@ proptest! {
         });
         prop_assert_eq!((heard, lost), (metrics.gaps, metrics.lost));
         for diagnosis in [by_gap, shipped.diagnose(&signature, &metrics, &known)] {
-            prop_assert!((0.0..=1.0).contains(&diagnosis.p_cpu));
+            prop_assert!((0.0..=1.0).contains(&diagnosis.p_host));
             prop_assert_eq!(diagnosis.lost_host + diagnosis.lost_network + diagnosis.lost_unknown, metrics.lost);
         }
     }

@@ -5,8 +5,8 @@ mod open;
 
 use std::collections::BTreeMap;
 
-use barograph_loss::{Cause, Classifier, Diagnosis, Evidence, Labelled, Shape, Verdict};
-use open::{Score, Told, Window, counts, cross_validated, windows};
+use barograph_loss::{Classifier, Diagnosis, Evidence, Label, LabelledWindow, LossPattern, Verdict};
+use open::{EvidenceSet, Score, Window, counts, cross_validated, windows};
 
 /// Number of parts of the runs; each model is fitted without one part.
 const FOLDS: usize = 8;
@@ -15,10 +15,10 @@ const FOLDS: usize = 8;
 fn runs_that_were_left_out_are_judged_as_promised() {
     let Some(windows) = windows() else { return };
     let judge = |classifier: &Classifier, window: &Window| {
-        Told::ALL.map(|told| window.diagnose(classifier, &window.evidence(told)))
+        EvidenceSet::ALL.map(|told| window.diagnose(classifier, &window.evidence(told)))
     };
     let judged = cross_validated(&windows, FOLDS, judge);
-    for (index, told) in Told::ALL.into_iter().enumerate() {
+    for (index, told) in EvidenceSet::ALL.into_iter().enumerate() {
         for packets in [10_000, 20_000, 100_000] {
             let of_length =
                 |window: &Window| window.labelled.signature.packets() == packets && window.is_in_range();
@@ -27,8 +27,8 @@ fn runs_that_were_left_out_are_judged_as_promised() {
             println!("{packets} packets, {told:?}");
             let papers = report("the paper's kinds", &judged, |window| window.is_papers());
             let all = report("all kinds", &judged, |window| !window.is_outage());
-            say_what_is_left(&judged);
-            let one_cause = judged.iter().filter(|(window, _)| window.labelled.cause != Cause::Unknown);
+            print_undecided(&judged);
+            let one_cause = judged.iter().filter(|(window, _)| window.labelled.cause != Label::Both);
             assert_eq!(one_cause.filter(|(_, diagnosis)| diagnosis.verdict == Verdict::Hybrid).count(), 0);
             if packets == 20_000 {
                 // With a delay, fewer windows of the paper's host kinds are right, because an
@@ -44,7 +44,7 @@ fn runs_that_were_left_out_are_judged_as_promised() {
 
 /// Prints and returns the scores of host and network.
 fn report(name: &str, judged: &[(&Window, &Diagnosis)], has: impl Fn(&Window) -> bool) -> [Score; 2] {
-    let scores = [Cause::Host, Cause::Network].map(|cause| {
+    let scores = [Label::Host, Label::Network].map(|cause| {
         let of_cause = judged.iter().filter(|(window, _)| window.labelled.cause == cause && has(window));
         of_cause.fold(Score::default(), |score, (_, diagnosis)| score.with(cause, diagnosis.verdict))
     });
@@ -54,30 +54,30 @@ fn report(name: &str, judged: &[(&Window, &Diagnosis)], has: impl Fn(&Window) ->
     scores
 }
 
-fn say_what_is_left(judged: &[(&Window, &Diagnosis)]) {
+fn print_undecided(judged: &[(&Window, &Diagnosis)]) {
     let mut left = BTreeMap::new();
     let mut hybrids = BTreeMap::new();
     for (window, diagnosis) in judged {
-        let Labelled { cause, kind, .. } = &window.labelled;
-        let what = (kind.as_str(), window.burst, format!("{:?} {:?}", diagnosis.verdict, diagnosis.shape));
+        let LabelledWindow { cause, kind, .. } = &window.labelled;
+        let what = (kind.as_str(), window.burst, format!("{:?} {:?}", diagnosis.verdict, diagnosis.pattern));
         match cause {
-            Cause::Unknown => *hybrids.entry(what).or_insert(0) += 1,
+            Label::Both => *hybrids.entry(what).or_insert(0) += 1,
             cause if Score::default().with(*cause, diagnosis.verdict).right == 0 => {
                 *left.entry(what).or_insert(0) += 1
             }
             _ => {}
         }
     }
-    println!("  left (kind, burst, verdict, shape): {left:?}\n  hybrids: {hybrids:?}");
+    println!("  left (kind, burst, verdict, pattern): {left:?}\n  hybrids: {hybrids:?}");
 }
 
 #[test]
 fn outages_are_not_called_the_hosts_where_the_delay_or_the_count_is_known() {
     let Some(windows) = windows() else { return };
     for window in windows.iter().filter(|window| window.is_outage()) {
-        let told = window.evidence(Told { burst: true, delay: true });
+        let told = window.evidence(EvidenceSet { burst: true, delay: true });
         let by_delay = window.diagnose(&Classifier::shipped(), &told);
-        assert_eq!((by_delay.verdict, by_delay.shape), (Verdict::Inconclusive, Some(Shape::Outage)));
+        assert_eq!((by_delay.verdict, by_delay.pattern), (Verdict::Inconclusive, Some(LossPattern::Outage)));
         let counted = window.diagnose(&Classifier::shipped(), &Evidence { host_drops: Some(0), ..told });
         assert_eq!((counted.verdict, counted.lost_network), (Verdict::Network, window.labelled.metrics.lost));
     }
@@ -89,7 +89,7 @@ fn the_kernels_count_is_always_believed_and_false_claims_are_not() {
     // For windows with losses of the network, claim that the host dropped all, a half and a tenth
     // of the lost packets.
     let parts = [1, 2, 10];
-    for told in Told::ALL {
+    for told in EvidenceSet::ALL {
         let judge = |classifier: &Classifier, window: &Window| {
             let claim = |host| {
                 window.diagnose(classifier, &Evidence { host_drops: Some(host), ..window.evidence(told) })
@@ -99,17 +99,20 @@ fn the_kernels_count_is_always_believed_and_false_claims_are_not() {
         let judged = cross_validated(&windows, FOLDS, judge);
         let mut believed: BTreeMap<u32, [[(u32, u32); 3]; 2]> = BTreeMap::new();
         for (window, (truth, lies)) in windows.iter().zip(&judged) {
-            let Labelled { cause, kind, run, metrics, .. } = &window.labelled;
-            assert!(!truth.found.disbelieved && truth.lost_host == window.host, "{run} {kind} {truth:?}");
+            let LabelledWindow { cause, kind, run, metrics, .. } = &window.labelled;
+            assert!(
+                !truth.evidence_used.disbelieved && truth.lost_host == window.host,
+                "{run} {kind} {truth:?}"
+            );
             match cause {
-                Cause::Host => assert_eq!(truth.verdict, Verdict::Cpu, "{run} {kind}"),
-                Cause::Network => assert_eq!(truth.verdict, Verdict::Network, "{run} {kind}"),
-                Cause::Unknown => {}
+                Label::Host => assert_eq!(truth.verdict, Verdict::Host, "{run} {kind}"),
+                Label::Network => assert_eq!(truth.verdict, Verdict::Network, "{run} {kind}"),
+                Label::Both => {}
             }
-            if *cause == Cause::Network && window.is_in_range() && !window.is_outage() {
+            if *cause == Label::Network && window.is_in_range() && !window.is_outage() {
                 let half = &mut believed.entry(metrics.packets).or_default()[window.half()];
                 for (lie, (yes, all)) in lies.iter().zip(half) {
-                    (*yes, *all) = (*yes + u32::from(lie.found.host_drops), *all + 1);
+                    (*yes, *all) = (*yes + u32::from(lie.evidence_used.host_drops), *all + 1);
                 }
             }
         }
@@ -132,15 +135,18 @@ fn the_kernels_count_is_always_believed_and_false_claims_are_not() {
 fn the_kernels_count_in_each_gap_is_always_believed() {
     let Some(windows) = windows() else { return };
     let counts = counts();
-    for told in Told::ALL {
+    for told in EvidenceSet::ALL {
         let judge = |classifier: &Classifier, window: &Window| {
-            let Labelled { signature, metrics, run, .. } = &window.labelled;
+            let LabelledWindow { signature, metrics, run, .. } = &window.labelled;
             let gaps = counts[run].of_window(window);
             assert_eq!(gaps.len(), metrics.gaps as usize, "{run}");
             let known = window.evidence(told);
             let gaps = gaps.iter().copied();
             let diagnosis = classifier.diagnose_gaps(signature, metrics, &known, gaps, |_, _, _| ());
-            assert!(diagnosis.found.host_drops && !diagnosis.found.disbelieved, "{run} {diagnosis:?}");
+            assert!(
+                diagnosis.evidence_used.host_drops && !diagnosis.evidence_used.disbelieved,
+                "{run} {diagnosis:?}"
+            );
             (window.host, diagnosis.lost_host)
         };
         let judged = cross_validated(&windows, FOLDS, judge);

@@ -23,7 +23,7 @@ fn evidence() -> impl Strategy<Value = Evidence> {
 /// A line for `read_line`, as bits or as run lengths.
 fn line(signature: &Signature, evidence: &Evidence, as_bits: bool) -> String {
     let fates: Vec<String> = signature
-        .gaps()
+        .loss_runs()
         .map(|gap| {
             if as_bits {
                 "1".repeat(gap.received as usize) + &"0".repeat(gap.lost as usize)
@@ -134,8 +134,9 @@ fn nothing_is_allocated_for_a_window_after_the_first() {
         for evidence in [line.evidence, pattern, Evidence::default()] {
             lost += u64::from(best.diagnose(&signature, &metrics, &evidence).lost_unknown);
         }
-        let gaps =
-            signature.gaps().map(|gap| GapEvidence { host_drops: Some(gap.lost), ..GapEvidence::default() });
+        let gaps = signature
+            .loss_runs()
+            .map(|gap| GapEvidence { host_drops: Some(gap.lost), ..GapEvidence::default() });
         let say = |_, cause, _| lost += u64::from(cause == Cause::Host);
         best.diagnose_gaps(&signature, &metrics, &pattern, gaps, say);
         lost += u64::from(paper.diagnose(&metrics).lost_unknown);

@@ -5,7 +5,8 @@
 mod open;
 
 use barograph_loss::{
-    Cause, Evidence, FitReport, Labelled, PAPER_KINDS, PaperClassifier, Verdict, deal_runs, fit_paper,
+    Evidence, FitReport, Label, LabelledWindow, PAPER_KINDS, PaperClassifier, Verdict, assign_folds,
+    fit_paper,
 };
 
 #[test]
@@ -16,7 +17,7 @@ fn the_shipped_model_is_what_the_papers_kinds_make() {
     assert_eq!(fit.left_out, []);
     for report in FitReport::of(&fit.classifier, &windows) {
         println!("{report:#?}");
-        assert!(report.network.within[1] > 0.9 && report.cpu.within[1] > 0.9, "far from normal: {report:?}");
+        assert!(report.network.within[1] > 0.9 && report.host.within[1] > 0.9, "far from normal: {report:?}");
     }
     assert_eq!(fit.classifier, PaperClassifier::shipped(), "scripts/fit-models makes the shipped one");
 }
@@ -29,7 +30,7 @@ fn runs_that_were_held_out_are_told_apart_as_published() {
     let Some(windows) = windows() else { return };
     for packets in [10_000, 20_000, 100_000] {
         for (kinds, is_of) in
-            [("the paper's kinds", is_papers as fn(&Labelled) -> bool), ("all but outage", is_pure)]
+            [("the paper's kinds", is_papers as fn(&LabelledWindow) -> bool), ("all but outage", is_pure)]
         {
             let windows: Vec<_> = windows
                 .iter()
@@ -37,7 +38,7 @@ fn runs_that_were_held_out_are_told_apart_as_published() {
                 .cloned()
                 .collect();
             for (cause, [right, wrong, inconclusive]) in
-                [Cause::Host, Cause::Network].into_iter().zip(held_out(&windows))
+                [Label::Host, Label::Network].into_iter().zip(held_out(&windows))
             {
                 let all = right + wrong + inconclusive;
                 let [right, wrong, inconclusive] =
@@ -55,9 +56,9 @@ fn runs_that_were_held_out_are_told_apart_as_published() {
 
 /// Counts right, wrong and inconclusive windows of the host and of the network. Each is judged by a
 /// model fitted on the other four fifths of the runs; without a model all are inconclusive.
-fn held_out(windows: &[Labelled]) -> [[u32; 3]; 2] {
+fn held_out(windows: &[LabelledWindow]) -> [[u32; 3]; 2] {
     let folds =
-        deal_runs(windows.iter().map(|window| (window.kind.as_str(), window.run.as_str())), 5, |_| ());
+        assign_folds(windows.iter().map(|window| (window.kind.as_str(), window.run.as_str())), 5, |_| ());
     let mut counts = [[0; 3]; 2];
     for fold in 0..5 {
         let (tested, fitted): (Vec<_>, Vec<_>) =
@@ -68,28 +69,28 @@ fn held_out(windows: &[Labelled]) -> [[u32; 3]; 2] {
         {
             let verdict = classifier.as_ref().map(|classifier| classifier.diagnose(&window.metrics).verdict);
             let said = match verdict {
-                Some(Verdict::Cpu) => Some(Cause::Host),
-                Some(Verdict::Network) => Some(Cause::Network),
+                Some(Verdict::Host) => Some(Label::Host),
+                Some(Verdict::Network) => Some(Label::Network),
                 _ => None,
             };
-            let of = usize::from(window.cause == Cause::Network);
+            let of = usize::from(window.cause == Label::Network);
             counts[of][said.map_or(2, |said| usize::from(said != window.cause))] += 1;
         }
     }
     counts
 }
 
-fn is_papers(window: &Labelled) -> bool {
+fn is_papers(window: &LabelledWindow) -> bool {
     PAPER_KINDS.contains(&window.kind.as_str())
 }
 
-fn is_pure(window: &Labelled) -> bool {
+fn is_pure(window: &LabelledWindow) -> bool {
     window.kind != "outage" && !window.kind.starts_with("hyb")
 }
 
 /// Windows of one cause, without evidence beside the pattern.
-fn windows() -> Option<Vec<Labelled>> {
+fn windows() -> Option<Vec<LabelledWindow>> {
     let labelled = open::windows()?.into_iter().map(|window| window.labelled);
-    let pure = labelled.filter(|window| window.cause != Cause::Unknown);
-    Some(pure.map(|window| Labelled { evidence: Evidence::default(), ..window }).collect())
+    let pure = labelled.filter(|window| window.cause != Label::Both);
+    Some(pure.map(|window| LabelledWindow { evidence: Evidence::default(), ..window }).collect())
 }

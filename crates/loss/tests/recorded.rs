@@ -8,8 +8,8 @@ mod open;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use barograph_loss::{Cause, Classifier, Diagnosis, Evidence, PaperClassifier, Verdict};
-use open::{Score, Told, Window, windows_in};
+use barograph_loss::{Classifier, Diagnosis, Evidence, Label, PaperClassifier, Verdict};
+use open::{EvidenceSet, Score, Window, windows_in};
 
 /// Reads the windows of 10 000 and 20 000 packets.
 fn windows() -> Vec<Window> {
@@ -19,7 +19,7 @@ fn windows() -> Vec<Window> {
 
 /// Windows that count, as in the open signatures: lost by one cause, at a loss rate in the range.
 fn scored(windows: &[Window]) -> impl Iterator<Item = &Window> + Clone {
-    let has_one_cause = |window: &&Window| window.labelled.cause != Cause::Unknown;
+    let has_one_cause = |window: &&Window| window.labelled.cause != Label::Both;
     windows.iter().filter(has_one_cause).filter(|window| window.is_in_range() && !window.is_outage())
 }
 
@@ -28,7 +28,7 @@ fn scores<'a>(
     windows: impl Iterator<Item = &'a Window> + Clone,
     verdict: impl Fn(&Window) -> Verdict,
 ) -> [Score; 2] {
-    [Cause::Host, Cause::Network].map(|cause| {
+    [Label::Host, Label::Network].map(|cause| {
         let of_cause = windows.clone().filter(|window| window.labelled.cause == cause);
         of_cause.fold(Score::default(), |score, window| score.with(cause, verdict(window)))
     })
@@ -37,7 +37,7 @@ fn scores<'a>(
 #[test]
 fn the_set_has_enough_windows_of_each_cause_and_kind() {
     let windows = windows();
-    for (cause, kinds_min) in [(Cause::Host, 4), (Cause::Network, 6)] {
+    for (cause, kinds_min) in [(Label::Host, 4), (Label::Network, 6)] {
         let of_cause: Vec<_> = scored(&windows).filter(|window| window.labelled.cause == cause).collect();
         let kinds: BTreeSet<_> = of_cause.iter().map(|window| window.labelled.kind.as_str()).collect();
         assert!(
@@ -52,7 +52,7 @@ fn the_set_has_enough_windows_of_each_cause_and_kind() {
 fn the_default_classifier_is_right_on_recorded_windows() {
     let windows = windows();
     let classifier = Classifier::shipped();
-    for (told, floors) in Told::ALL.into_iter().zip(FLOORS) {
+    for (told, floors) in EvidenceSet::ALL.into_iter().zip(FLOORS) {
         let scores =
             scores(scored(&windows), |window| window.diagnose(&classifier, &window.evidence(told)).verdict);
         let [host, network] = scores;
@@ -75,12 +75,13 @@ fn the_default_classifier_is_right_on_recorded_windows() {
 fn the_kernels_count_settles_every_recorded_window() {
     for window in windows() {
         let evidence = Evidence { host_drops: Some(window.host), ..Evidence::default() };
-        let Diagnosis { verdict, lost_host, found, .. } = window.diagnose(&Classifier::shipped(), &evidence);
-        assert!(!found.disbelieved && lost_host == window.host, "{}", window.labelled.run);
+        let Diagnosis { verdict, lost_host, evidence_used, .. } =
+            window.diagnose(&Classifier::shipped(), &evidence);
+        assert!(!evidence_used.disbelieved && lost_host == window.host, "{}", window.labelled.run);
         match window.labelled.cause {
-            Cause::Host => assert_eq!(verdict, Verdict::Cpu, "{}", window.labelled.run),
-            Cause::Network => assert_eq!(verdict, Verdict::Network, "{}", window.labelled.run),
-            Cause::Unknown => {}
+            Label::Host => assert_eq!(verdict, Verdict::Host, "{}", window.labelled.run),
+            Label::Network => assert_eq!(verdict, Verdict::Network, "{}", window.labelled.run),
+            Label::Both => {}
         }
     }
 }
@@ -98,9 +99,9 @@ fn the_papers_classifier_is_seldom_wrong_on_recorded_windows() {
 }
 
 /// Lowest share of right verdicts on the host's and on the network's windows (%), for each of
-/// [`Told::ALL`]: 3 to 4 points below the share of the shipped classifier on this set when the set
-/// was recorded (93.0 and 97.4; 88.0 and 97.6; 93.0 and 95.8; 91.0 and 95.8). These limits detect a
-/// change that costs accuracy; they claim nothing about other hosts.
+/// [`EvidenceSet::ALL`]: 3 to 4 points below the share of the shipped classifier on this set when
+/// the set was recorded (93.0 and 97.4; 88.0 and 97.6; 93.0 and 95.8; 91.0 and 95.8). These limits
+/// detect a change that costs accuracy; they claim nothing about other hosts.
 const FLOORS: [[f64; 2]; 4] = [[90.0, 94.0], [85.0, 94.0], [90.0, 92.0], [88.0, 92.0]];
 /// Highest share of wrong verdicts (%): two of the 100 windows of the host. So few windows cannot
 /// confirm the 0.8 % of the open signatures.

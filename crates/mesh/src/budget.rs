@@ -91,15 +91,17 @@ impl BudgetConfig {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum BudgetError {
-    #[error("the share of time is {0}; it must be above 0 and at most 1")]
+    #[error("the share of time is {0}; expected above 0 and at most 1")]
     Share(f64),
     /// The bytes do not allow one test in each direction.
-    #[error("{0} bytes an hour are too few; at least 2 are needed")]
+    #[error("the limit is {0} bytes an hour; expected at least 2")]
     Bytes(u64),
     /// The interval between turns is too short or too long.
-    #[error("a turn every {0:?} is no plan; 1 s to a day is")]
+    #[error("the time between turns is {0:?}; the accepted range is 1 s to a day")]
     Every(Duration),
-    #[error("a test of {test_max:?} does not fit: {share} of the time is {per_hour:?} an hour")]
+    #[error(
+        "a test of {test_max:?} does not fit into an hour: a share of {share} is {per_hour:?}; use a larger share or a shorter test"
+    )]
     Test {
         /// Length of a full test.
         test_max: Duration,
@@ -139,7 +141,7 @@ pub struct Reservation(u64);
 
 /// What bulk tests cost in the last hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct BudgetUsage {
     /// Cost of tests that the host started.
     pub source: Cost,
     /// Cost of tests that peers asked for.
@@ -148,9 +150,9 @@ pub struct Spent {
     pub tests: usize,
 }
 
-/// A test of an earlier run that still counts; [`Budget::remember`] adds it to a new budget.
+/// A test of an earlier run that still counts; [`Budget::import`] adds it to a new budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Past {
+pub struct PastTest {
     /// Remaining time for which the test counts.
     pub left: Duration,
     /// Role of this host in the test.
@@ -239,28 +241,31 @@ impl Budget {
     }
 
     /// Cost of the last hour so far, without the test that runs.
-    pub fn spent(&mut self, now: Duration) -> Spent {
+    pub fn spent(&mut self, now: Duration) -> BudgetUsage {
         self.advance(now);
-        self.log.iter().fold(Spent { tests: self.log.len(), ..Spent::default() }, |mut spent, entry| {
-            match entry.role {
-                Role::Source => spent.source = spent.source.plus(entry.cost),
-                Role::Target => spent.target = spent.target.plus(entry.cost),
-            }
-            spent
-        })
+        self.log.iter().fold(
+            BudgetUsage { tests: self.log.len(), ..BudgetUsage::default() },
+            |mut spent, entry| {
+                match entry.role {
+                    Role::Source => spent.source = spent.source.plus(entry.cost),
+                    Role::Target => spent.target = spent.target.plus(entry.cost),
+                }
+                spent
+            },
+        )
     }
 
     /// Returns the tests that count now and also count after a restart. A running test has the cost
     /// of a full test, for an hour after the latest time at which it can end.
-    pub fn past(&mut self, now: Duration) -> Vec<Past> {
+    pub fn export(&mut self, now: Duration) -> Vec<PastTest> {
         let now = self.advance(now);
-        let open = self.open.as_ref().map(|open| Past {
+        let open = self.open.as_ref().map(|open| PastTest {
             left: HOUR.saturating_add(self.config.test_max),
             role: open.role,
             peer: open.peer.clone(),
             cost: self.config.test_cap(),
         });
-        let ended = self.log.iter().map(|entry| Past {
+        let ended = self.log.iter().map(|entry| PastTest {
             left: entry.end.saturating_add(HOUR).saturating_sub(now),
             role: entry.role,
             peer: entry.peer.clone(),
@@ -270,9 +275,9 @@ impl Budget {
     }
 
     /// Adds tests of an earlier run to the log, each for an hour at most.
-    pub fn remember(&mut self, now: Duration, past: Vec<Past>) {
+    pub fn import(&mut self, now: Duration, past: Vec<PastTest>) {
         let now = self.advance(now);
-        self.log.extend(past.into_iter().map(|Past { left, role, peer, cost }| {
+        self.log.extend(past.into_iter().map(|PastTest { left, role, peer, cost }| {
             let end = now.saturating_add(left.min(HOUR)).saturating_sub(HOUR);
             Entry { end, role, peer, cost }
         }));
@@ -293,9 +298,9 @@ impl Budget {
     /// its front.
     fn wait(&self, now: Duration, role: Role, peer: &str, expected: Cost) -> Duration {
         let per_hour = self.config.per_hour();
-        let role_most = per_hour.saturating_less(per_hour.of(ROLE_LEAVES));
-        let quota = per_hour.of(2).of(self.peers.clamp(1, PEER_PART) as u32);
-        let peer_max = LOG_MAX / 2 / self.peers.clamp(1, PEER_PART);
+        let role_most = per_hour.saturating_less(per_hour.of(ROLE_RESERVE_DIVISOR));
+        let quota = per_hour.of(2).of(self.peers.clamp(1, PEER_SHARE_DIVISOR) as u32);
+        let peer_max = TESTS_PER_HOUR_MAX / 2 / self.peers.clamp(1, PEER_SHARE_DIVISOR);
         let is_room = |first: usize| {
             let (mut all, mut same_role, mut same_peer) = (expected, Cost::default(), Cost::default());
             let (mut tests_of_role, mut tests_of_peer) = (0, 0);
@@ -313,7 +318,7 @@ impl Budget {
             all.fits(per_hour)
                 && same_role.is_below(role_most)
                 && (role == Role::Source || same_peer.is_below(quota) && tests_of_peer < peer_max)
-                && tests_of_role < LOG_MAX
+                && tests_of_role < TESTS_PER_HOUR_MAX
         };
         // The more entries have left the log, the more budget is free. So a binary search can find
         // the last entry that must leave.
@@ -373,18 +378,18 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 /// One role may use all but one quarter of the budget, which is reserved for the other role. The
 /// intended mean is a half. But peers ask at random times, so a limit of one half would often be
 /// reached while the whole budget is not spent.
-const ROLE_LEAVES: u32 = 4;
+const ROLE_RESERVE_DIVISOR: u32 = 4;
 
 /// Number of equal shares of the half for tests that peers ask for, so that one peer alone cannot
 /// spend this half. With fewer than four peers there is one share for each peer, so that no share
 /// stays unused.
-const PEER_PART: usize = 4;
+const PEER_SHARE_DIVISOR: usize = 4;
 
 /// Tests an hour in each role, one every 5 s. The limit bounds the log if tests cost nothing,
 /// because they fail at once or are cancelled. Each role has its own count. One peer that asks gets
 /// the same share of this count as of the budget. Otherwise a peer that asks and cancels at once
 /// could keep this host from testing for an hour.
-const LOG_MAX: usize = 720;
+const TESTS_PER_HOUR_MAX: usize = 720;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -2,27 +2,27 @@
 
 use std::sync::Arc;
 
-use crate::compose::Estimate;
+use crate::compose::PathEstimate;
 
 /// A host that can be chosen, with the forecasts of the path to it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Candidate {
+pub struct HostCandidate {
     /// Name of the host.
     pub host: Arc<str>,
     /// Round-trip time (s).
-    pub rtt_s: Estimate,
+    pub rtt_s: PathEstimate,
     /// Rate of a long transfer (bit/s); `None` if there is no forecast of it.
-    pub goodput_bit_s: Option<Estimate>,
+    pub goodput_bit_s: Option<PathEstimate>,
 }
 
 /// A ranked candidate, with the forecast time of the transfer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ranked {
+pub struct RankedHost {
     /// Name of the host.
     pub host: Arc<str>,
     /// Forecast time of the transfer (s). The interval follows from those of the candidate's rate
     /// and round-trip time.
-    pub time_s: Estimate,
+    pub time_s: PathEstimate,
     /// Whether this host is too close to call with the first one; true for the first itself.
     pub is_close: bool,
 }
@@ -37,13 +37,13 @@ pub struct Ranked {
 ///
 /// A candidate without a rate is left out above [`INITIAL_WINDOW_BYTES`]. Up to that size, if one
 /// candidate has no rate, only round-trip times count, for all candidates.
-pub fn rank(candidates: &[Candidate], bytes: u64) -> Vec<Ranked> {
+pub fn rank(candidates: &[HostCandidate], bytes: u64) -> Vec<RankedHost> {
     let by_rate = INITIAL_WINDOW_BYTES < bytes || candidates.iter().all(|one| one.goodput_bit_s.is_some());
-    let mut ranked: Vec<Ranked> = candidates
+    let mut ranked: Vec<RankedHost> = candidates
         .iter()
         .filter(|candidate| candidate.rtt_s.is_positive())
         .filter(|candidate| candidate.goodput_bit_s.map_or(!by_rate, |rate| rate.is_positive()))
-        .map(|candidate| Ranked {
+        .map(|candidate| RankedHost {
             host: Arc::clone(&candidate.host),
             time_s: candidate.time_s(if by_rate { bytes } else { 0 }),
             is_close: false,
@@ -58,12 +58,12 @@ pub fn rank(candidates: &[Candidate], bytes: u64) -> Vec<Ranked> {
     ranked
 }
 
-impl Candidate {
-    fn time_s(&self, bytes: u64) -> Estimate {
+impl HostCandidate {
+    fn time_s(&self, bytes: u64) -> PathEstimate {
         let bits = 8.0 * bytes as f64;
         let sending =
-            |end: fn(&Estimate) -> f64| self.goodput_bit_s.as_ref().map_or(0.0, |rate| bits / end(rate));
-        Estimate {
+            |end: fn(&PathEstimate) -> f64| self.goodput_bit_s.as_ref().map_or(0.0, |rate| bits / end(rate));
+        PathEstimate {
             value: sending(|rate| rate.value) + ROUND_TRIPS * self.rtt_s.value,
             lower: sending(|rate| rate.upper) + ROUND_TRIPS * self.rtt_s.lower,
             upper: sending(|rate| rate.lower) + ROUND_TRIPS * self.rtt_s.upper,
@@ -83,16 +83,16 @@ const ROUND_TRIPS: f64 = 2.0;
 mod tests {
     use super::*;
 
-    fn candidate(host: &str, rtt_ms: f64, mbit_s: f64, spread: f64) -> Candidate {
-        let around = |value: f64| Estimate { value, lower: value / spread, upper: value * spread };
-        Candidate {
+    fn candidate(host: &str, rtt_ms: f64, mbit_s: f64, spread: f64) -> HostCandidate {
+        let around = |value: f64| PathEstimate { value, lower: value / spread, upper: value * spread };
+        HostCandidate {
             host: host.into(),
             rtt_s: around(rtt_ms / 1e3),
             goodput_bit_s: Some(around(mbit_s * 1e6)),
         }
     }
 
-    fn names(ranked: &[Ranked]) -> Vec<(&str, bool)> {
+    fn names(ranked: &[RankedHost]) -> Vec<(&str, bool)> {
         ranked.iter().map(|one| (&*one.host, one.is_close)).collect()
     }
 
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_left_out() {
-        let mut absurd: Vec<Candidate> =
+        let mut absurd: Vec<HostCandidate> =
             [f64::NAN, f64::INFINITY, 0.0, -1.0].map(|mbit_s| candidate("x", 1.0, mbit_s, 1.1)).into();
         absurd.push(candidate("upside down", 1.0, 1.0, 0.5));
         absurd.push(candidate("no time", 0.0, 1.0, 1.1));
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn without_a_rate_only_what_fits_the_initial_window_has_a_time() {
-        let unknown = Candidate { goodput_bit_s: None, ..candidate("near", 1.0, 1.0, 1.1) };
+        let unknown = HostCandidate { goodput_bit_s: None, ..candidate("near", 1.0, 1.0, 1.1) };
         let hosts = [candidate("far", 50.0, 1000.0, 1.1), unknown];
         let small = rank(&hosts, INITIAL_WINDOW_BYTES);
         assert_eq!(names(&small), [("near", true), ("far", false)]);

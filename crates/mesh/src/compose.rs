@@ -1,14 +1,14 @@
 //! Estimates for pairs that are not measured, composed of measured paths by way of the
 //! representatives of their sites.
 
-mod believed;
 mod loss;
+mod robust;
 
-use believed::Believed;
+use robust::RobustWeights;
 
 /// A forecast with the interval that contains the next measurement with a probability of 90 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct PathEstimate {
     /// Value expected next, in the unit of the quantity.
     pub value: f64,
     /// Lower end of the interval.
@@ -19,9 +19,9 @@ pub struct Estimate {
 
 /// A measured path: its forecast, newest measurement and number of measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Path {
+pub struct LegForecast {
     /// Forecast of the next measurement.
-    pub forecast: Estimate,
+    pub forecast: PathEstimate,
     /// Newest measurement, in the same unit.
     pub last: f64,
     /// Number of measurements behind the forecast; for losses, of probes.
@@ -30,18 +30,18 @@ pub struct Path {
 
 /// A pair that is measured and can also be composed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Lesson<'a, H> {
+pub struct PairObservation<'a, H> {
     /// The two hosts of the pair.
     pub ends: [H; 2],
     /// The measured paths that the pair is composed of.
-    pub legs: &'a [Path],
+    pub legs: &'a [LegForecast],
     /// The measured path between the two hosts.
-    pub measured: Path,
+    pub measured: LegForecast,
 }
 
 /// The quantity to compose, with the rule for its legs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Composition {
+pub enum ComposedQuantity {
     /// Round-trip times: their sum.
     Rtt,
     /// Rates: about the lowest, as a soft minimum, (Σ rate^−2)^(−1/2). The host where the legs meet
@@ -80,8 +80,8 @@ pub enum Composition {
 /// separate means. Each mean is shifted towards the mean of all pairs, and more so if it is learned
 /// from few pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Model {
-    composition: Composition,
+pub struct CompositionModel {
+    quantity: ComposedQuantity,
     /// Mean of ln (measured / composed): for paths of up to two legs, and for longer ones.
     shift: [f64; 2],
     /// Variance of ln (measured / composed), after subtraction of the variance that the errors of
@@ -96,7 +96,7 @@ pub struct Model {
     pairs: usize,
 }
 
-impl Estimate {
+impl PathEstimate {
     /// Whether the forecast is above 0 and lies in its interval, which is finite.
     pub fn is_positive(&self) -> bool {
         self.upper.is_finite() && 0.0 < self.lower && self.lower <= self.value && self.value <= self.upper
@@ -113,51 +113,52 @@ impl Estimate {
     }
 }
 
-impl Path {
+impl LegForecast {
     /// A path with the mean loss `mean`, after `count` probes. `interval` is the forecaster's
     /// interval for the next probe. A forecaster that has seen no loss has no error, so the result
     /// is at least the interval that follows from the number of datagrams. `None` if the shares are
     /// invalid.
-    pub fn of_losses(mean: f64, interval: Option<(f64, f64)>, last: f64, count: u64) -> Option<Self> {
+    pub fn from_loss(mean: f64, interval: Option<(f64, f64)>, last: f64, count: u64) -> Option<Self> {
         let forecast = loss::forecast(mean, interval, count);
-        Composition::Loss.admits(&forecast).then_some(Self { forecast, last, count })
+        ComposedQuantity::Loss.is_valid(&forecast).then_some(Self { forecast, last, count })
     }
 }
 
-impl Model {
+impl CompositionModel {
     /// Learns from measured pairs.
     ///
     /// Ignores invalid pairs, round-trip times and losses of fewer than three legs, and errors so
     /// far from the others that they are not believed. If fewer than [`PAIRS_MIN`](Self::PAIRS_MIN)
     /// pairs remain, or nearly half of the weight is that of one host, the result is
-    /// [`guessed`](Self::guessed). All hosts have equal weight, whatever the number of their pairs.
-    pub fn learnt<'a, H: Ord + Copy>(
-        composition: Composition,
-        lessons: impl IntoIterator<Item = Lesson<'a, H>>,
+    /// [`prior`](Self::prior). All hosts have equal weight, whatever the number of their pairs.
+    pub fn fit<'a, H: Ord + Copy>(
+        quantity: ComposedQuantity,
+        observations: impl IntoIterator<Item = PairObservation<'a, H>>,
     ) -> Self {
-        let lessons = lessons.into_iter().filter(|lesson| composition.teaches(lesson.legs));
-        let learnt = match composition {
-            Composition::Rtt | Composition::Goodput => Self::of_factors(composition, lessons),
-            Composition::Loss => loss::learnt(lessons),
+        let observations =
+            observations.into_iter().filter(|observation| quantity.is_informative(observation.legs));
+        let fitted = match quantity {
+            ComposedQuantity::Rtt | ComposedQuantity::Goodput => Self::of_factors(quantity, observations),
+            ComposedQuantity::Loss => loss::fit(observations),
         };
-        learnt.unwrap_or(Self::guessed(composition))
+        fitted.unwrap_or(Self::prior(quantity))
     }
 
     fn of_factors<'a, H: Ord + Copy>(
-        composition: Composition,
-        lessons: impl Iterator<Item = Lesson<'a, H>>,
+        quantity: ComposedQuantity,
+        observations: impl Iterator<Item = PairObservation<'a, H>>,
     ) -> Option<Self> {
-        let (ends, all): (Vec<[H; 2]>, Vec<Factor>) = lessons
-            .filter(|lesson| lesson.measured.last.is_finite() && 0.0 < lesson.measured.last)
-            .filter_map(|Lesson { ends, legs, measured }| {
-                let (value, variance) = composition.of(legs)?;
+        let (ends, all): (Vec<[H; 2]>, Vec<Factor>) = observations
+            .filter(|observation| observation.measured.last.is_finite() && 0.0 < observation.measured.last)
+            .filter_map(|PairObservation { ends, legs, measured }| {
+                let (value, variance) = quantity.compose(legs)?;
                 Some((ends, (class(legs), (measured.last / value).ln(), variance)))
             })
             .unzip();
         let values: Vec<(usize, f64)> = all.iter().map(|(class, error, _)| (*class, *error)).collect();
-        let believed = Believed::of(&ends, &values, composition)?;
-        let errors = || believed.of_all(&all);
-        let (n, weights) = (believed.count as f64, errors().map(|(_, weight)| weight).sum::<f64>());
+        let robust = RobustWeights::of(&ends, &values, quantity)?;
+        let errors = || robust.weighted(&all);
+        let (n, weights) = (robust.count as f64, errors().map(|(_, weight)| weight).sum::<f64>());
         let mean = errors().map(|((_, error, _), weight)| weight * error).sum::<f64>() / weights;
         let shift = [0, 1].map(|class| {
             let of_class = || errors().filter(|((of, ..), _)| *of == class);
@@ -170,24 +171,24 @@ impl Model {
         // The median, because a host can report legs that are as uncertain as it likes.
         let (variances, of_them): (Vec<f64>, Vec<f64>) =
             errors().map(|((.., variance), weight)| (*variance, weight)).unzip();
-        let explained = believed::median(&variances, &of_them);
+        let explained = robust::median(&variances, &of_them);
         // `scatter / n` is the variance of the mean itself.
         let variance = (scatter - explained).max(0.0) + scatter / n;
         Some(Self {
             shift,
             variance,
             width: student_95(n - 1.0),
-            pairs: believed.count,
-            ..Self::guessed(composition)
+            pairs: robust.count,
+            ..Self::prior(quantity)
         })
     }
 
     /// The model without any measured pair: no correction, and a wide guess of the scatter.
-    pub fn guessed(composition: Composition) -> Self {
+    pub fn prior(quantity: ComposedQuantity) -> Self {
         Self {
-            composition,
+            quantity,
             shift: [0.0; 2],
-            variance: GUESSED_DEVIATION.powi(2),
+            variance: PRIOR_DEVIATION.powi(2),
             added: 0.0,
             least: 0.0,
             width: NORMAL_95,
@@ -205,26 +206,26 @@ impl Model {
     }
 
     /// Estimate for a path of these legs; `None` if there are no legs or one of them is invalid.
-    pub fn estimate(&self, legs: &[Path]) -> Option<Estimate> {
-        if self.composition == Composition::Loss {
+    pub fn estimate(&self, legs: &[LegForecast]) -> Option<PathEstimate> {
+        if self.quantity == ComposedQuantity::Loss {
             return loss::estimate(self, legs);
         }
-        let (value, variance) = self.composition.of(legs)?;
+        let (value, variance) = self.quantity.compose(legs)?;
         let value = value * self.shift[class(legs)].exp();
         let factor = (self.width * (variance + self.variance).sqrt()).exp();
-        let estimate = Estimate { value, lower: value / factor, upper: value * factor };
+        let estimate = PathEstimate { value, lower: value / factor, upper: value * factor };
         estimate.is_positive().then_some(estimate)
     }
 }
 
-impl Composition {
+impl ComposedQuantity {
     /// Datagrams of a loss probe, as a station sends them to each peer in turn. A share of so few
     /// has steps of a tenth.
     pub const LOSS_DATAGRAMS: u32 = 10;
 
     /// Whether a forecast of this quantity is valid: a loss is from 0 to 1, other quantities are
     /// above 0.
-    pub fn admits(self, estimate: &Estimate) -> bool {
+    pub fn is_valid(self, estimate: &PathEstimate) -> bool {
         match self {
             Self::Rtt | Self::Goodput => estimate.is_positive(),
             Self::Loss => {
@@ -236,8 +237,9 @@ impl Composition {
         }
     }
 
-    /// Whether the model learns from a pair that is composed of these legs; see [`Model`].
-    fn teaches(self, legs: &[Path]) -> bool {
+    /// Whether the model learns from a pair that is composed of these legs; see
+    /// [`CompositionModel`].
+    fn is_informative(self, legs: &[LegForecast]) -> bool {
         match self {
             Self::Rtt | Self::Loss => LEGS_ACROSS <= legs.len(),
             Self::Goodput => true,
@@ -246,7 +248,7 @@ impl Composition {
 
     /// Composed round-trip time or rate, and the variance of its logarithm due to the errors of the
     /// legs.
-    fn of(self, legs: &[Path]) -> Option<(f64, f64)> {
+    fn compose(self, legs: &[LegForecast]) -> Option<(f64, f64)> {
         if !legs.iter().all(|leg| leg.forecast.is_positive()) {
             return None;
         }
@@ -270,7 +272,7 @@ impl Composition {
 type Factor = (usize, f64, f64);
 
 /// Index of the shift for a path of these legs.
-fn class(legs: &[Path]) -> usize {
+fn class(legs: &[LegForecast]) -> usize {
     usize::from(LEGS_ACROSS <= legs.len())
 }
 
@@ -293,10 +295,10 @@ const SHARPNESS: f64 = 2.0;
 
 /// The mean of all pairs has the weight of this many pairs of a class. It is the fewest pairs that
 /// a scatter is learned from.
-const POOLED: f64 = Model::PAIRS_MIN as f64;
+const POOLED: f64 = CompositionModel::PAIRS_MIN as f64;
 
 /// Standard deviation of the logarithm without pairs to learn from: a factor of two either way.
-const GUESSED_DEVIATION: f64 = core::f64::consts::LN_2;
+const PRIOR_DEVIATION: f64 = core::f64::consts::LN_2;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

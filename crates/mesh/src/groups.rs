@@ -55,7 +55,7 @@ pub fn route<'a>(members: &[Member<'a>], from: &str, to: &str) -> Option<Vec<&'a
 /// A proposed site: hosts, by position in the list of hosts, and the distances that are the reason
 /// for the proposal.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Proposal {
+pub struct SiteProposal {
     /// Positions of the hosts, in ascending order.
     pub hosts: Vec<usize>,
     /// The largest round-trip time between two of the hosts (s); `None` for a single host.
@@ -67,10 +67,10 @@ pub struct Proposal {
     pub unknown: Vec<(usize, usize)>,
 }
 
-impl Proposal {
+impl SiteProposal {
     /// The reason as a sentence with host names: "a, b, c are within 0.4 ms of each other; the next
-    /// host, d, is 11.0 ms away". It names unknown pairs: "a, b, c are within 0.4 ms of each other
-    /// where that is known; unknown: b–c".
+    /// host, d, is 11.0 ms away". It names unknown pairs: "a, b, c are within 0.4 ms of each other;
+    /// not measured: b–c".
     pub fn reason<'a>(&'a self, name: impl Fn(usize) -> &'a str) -> impl fmt::Display {
         let names: Vec<&str> = self.hosts.iter().map(|host| name(*host)).collect();
         let within = match self.within_s {
@@ -78,7 +78,7 @@ impl Proposal {
                 let unknown = self.unknown_pairs(&name);
                 format!("{} are within {:.1} ms of each other{unknown}", names.join(", "), 1e3 * within_s)
             }
-            None => format!("{} stands alone", names.join(", ")),
+            None => format!("{} has no near host", names.join(", ")),
         };
         match self.next {
             Some((host, away_s)) => {
@@ -89,7 +89,7 @@ impl Proposal {
     }
 }
 
-impl Proposal {
+impl SiteProposal {
     fn unknown_pairs<'a>(&self, name: impl Fn(usize) -> &'a str) -> String {
         if self.unknown.is_empty() {
             return String::new();
@@ -100,7 +100,7 @@ impl Proposal {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        format!(" where that is known; unknown: {}{more}", named.join(", "))
+        format!("; not measured: {}{more}", named.join(", "))
     }
 }
 
@@ -114,7 +114,7 @@ impl Proposal {
 /// last join. A candidate that is not inside a larger one is a site. A distance below 0.2 ms counts
 /// as 0.2 ms, so that the noise of a LAN does not make sites. Each other host is a site of its own.
 /// Equal forecasts give equal sites.
-pub fn propose_sites(hosts: usize, rtt_s: impl Fn(usize, usize) -> Option<f64>) -> Vec<Proposal> {
+pub fn propose_sites(hosts: usize, rtt_s: impl Fn(usize, usize) -> Option<f64>) -> Vec<SiteProposal> {
     propose(hosts, rtt_s, |_| false)
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn propose(
     hosts: usize,
     rtt_s: impl Fn(usize, usize) -> Option<f64>,
     is_site: impl Fn(&[usize]) -> bool,
-) -> Vec<Proposal> {
+) -> Vec<SiteProposal> {
     let distances = Distances::new(hosts.min(SITES_HOSTS_MAX), rtt_s);
     let mut sites: Vec<Vec<usize>> = Vec::new();
     for root in distances.tree() {
@@ -210,11 +210,11 @@ impl Distances {
         }
     }
 
-    fn proposal(&self, hosts: Vec<usize>) -> Proposal {
+    fn proposal(&self, hosts: Vec<usize>) -> SiteProposal {
         let pairs = hosts.iter().flat_map(|a| hosts.iter().filter(move |b| a < *b).map(move |b| (*a, *b)));
         let (known, unknown): (Vec<_>, Vec<_>) = pairs.partition(|(a, b)| self.between(*a, *b).is_finite());
         let within_s = known.into_iter().map(|(a, b)| self.between(a, b)).max_by(f64::total_cmp);
-        Proposal { next: self.next(&hosts), hosts, within_s, unknown }
+        SiteProposal { next: self.next(&hosts), hosts, within_s, unknown }
     }
 
     /// The nearest other host, and the mean round-trip time from `hosts` to it.

@@ -12,8 +12,9 @@
 //! - [`TestAdmission`]: limits a host to one bulk test at a time, within its [`Budget`]. Both the
 //!   tests that the host starts and those that peers ask for pass through it.
 //!
-//! [`Model`] estimates pairs that are not measured from pairs that are, [`sites_of`] groups hosts
-//! by their round-trip times, and [`rank`] sorts hosts by the forecast time of a transfer.
+//! [`CompositionModel`] estimates pairs that are not measured from pairs that are. [`sites_of`]
+//! groups hosts by their round-trip times. [`rank`] sorts hosts by the forecast time of a transfer.
+//! [`predict`] predicts the turns and costs of a mesh that does not exist yet.
 //!
 //! ```
 //! use std::time::Duration;
@@ -22,18 +23,18 @@
 //!
 //! let mut planner = Planner::new("a", PlanConfig::default(), Duration::ZERO)?;
 //! planner.set_peers(["b", "c"]);
-//! let mut gate = TestAdmission::new(TestAdmissionConfig::default())?;
+//! let mut admission = TestAdmission::new(TestAdmissionConfig::default())?;
 //!
 //! let now = planner.next_at();
 //! let test = planner.next(now).expect("a turn is due");
-//! let grant = gate.start(now, &test.peer, test.expected).expect("the budget is unspent");
-//! gate.begin(now, grant.token, &test.peer).expect("the grant is new");
+//! let grant = admission.start(now, &test.peer, test.expected).expect("the budget is unspent");
+//! admission.begin(now, grant.token, &test.peer).expect("the grant is new");
 //!
 //! // The caller runs the test, which takes 5 s at 100 Mbit/s.
 //! let cost = Cost { duration: Duration::from_secs(5), bytes: 62_500_000 };
 //! let end = now + cost.duration;
-//! gate.end(end, grant.token, cost).expect("the test ended in time");
-//! planner.tested(end, &test.peer, cost, 1e8);
+//! admission.end(end, grant.token, cost).expect("the test ended in time");
+//! planner.record_test(end, &test.peer, cost, 1e8);
 //! assert!(planner.next_at() > end);
 //! # Ok::<(), barograph_mesh::BudgetError>(())
 //! ```
@@ -43,22 +44,24 @@
 //! budget.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod budget;
-mod chance;
 mod choose;
 mod compose;
-mod expectation;
 mod groups;
 mod plan;
+mod prediction;
+mod rng;
 pub mod roster;
 mod sites;
-mod token;
 
-pub use budget::{Budget, BudgetConfig, BudgetError, Cost, Past, Reservation, Role, Spent};
-pub use choose::{Candidate, INITIAL_WINDOW_BYTES, Ranked, rank};
-pub use compose::{Composition, Estimate, Lesson, Model, Path};
-pub use expectation::{Expectation, ExpectationError, Layout, Limit, Representative, expect};
-pub use groups::{GLOBAL, LOCAL, Member, Proposal, SITES_HOSTS_MAX, UNSET, propose_sites, route};
-pub use plan::{Length, Next, PairForecast, PlanConfig, Planner, Policy, Statistics};
-pub use sites::{Patience, Position, RoundTrip, Site, Stand, clear_position, position, sites_of};
-pub use token::{Grant, Refusal, TestAdmission, TestAdmissionConfig, TokenError};
+pub use admission::{Grant, Refusal, TestAdmission, TestAdmissionConfig, TokenError};
+pub use budget::{Budget, BudgetConfig, BudgetError, BudgetUsage, Cost, PastTest, Reservation, Role};
+pub use choose::{HostCandidate, INITIAL_WINDOW_BYTES, RankedHost, rank};
+pub use compose::{ComposedQuantity, CompositionModel, LegForecast, PairObservation, PathEstimate};
+pub use groups::{GLOBAL, LOCAL, Member, SITES_HOSTS_MAX, SiteProposal, UNSET, propose_sites, route};
+pub use plan::{PairForecast, PlanConfig, PlannedTest, Planner, SelectionPolicy, TestKind, TurnCounts};
+pub use prediction::{
+    MeshSize, PlanPrediction, PredictionError, RepresentativePrediction, TurnLimit, predict,
+};
+pub use sites::{Debounce, RttState, Site, SitePosition, SiteReport, certain_position, position, sites_of};

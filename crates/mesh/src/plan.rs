@@ -5,26 +5,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::budget::{BudgetError, Cost, HOUR};
-use crate::chance::{Chance, rank};
+use crate::rng::{SeededRng, hash_rank};
 
 mod config;
 mod gain;
 mod pair;
 mod turn;
 
-pub use config::{PlanConfig, Policy};
-use gain::Pool;
+pub use config::{PlanConfig, SelectionPolicy};
+use gain::GainPrior;
 use pair::Pair;
 pub use pair::PairForecast;
-pub use turn::{Length, Next, Statistics};
+pub use turn::{PlannedTest, TestKind, TurnCounts};
 
 /// Plan of one station's bulk tests.
 ///
-/// Call [`Planner::next`] at [`Planner::next_at`]. Then report the result with [`Planner::tested`],
-/// [`Planner::failed`], [`Planner::refused`] or [`Planner::deferred`], and call it again.
+/// Call [`Planner::next`] at [`Planner::next_at`]. Then report the result with
+/// [`Planner::record_test`], [`Planner::record_failure`], [`Planner::record_refusal`] or
+/// [`Planner::postpone`], and call it again.
 ///
-/// **Promise** of [`Policy::Gain`], with P peers: of any 4 P turns with a test, each pair that does
-/// not refuse has at least one; a new peer has one of 2 P. The proof:
+/// **Promise** of [`SelectionPolicy::Gain`], with P peers: of any 4 P turns with a test, each pair
+/// that does not refuse has at least one; a new peer has one of 2 P. The proof:
 ///
 /// 1. A pair that was not tested in 2 P turns is overdue. Only new pairs, and pairs that have
 ///    waited longer, are tested before it, so at most P − 1 overdue pairs.
@@ -33,7 +34,8 @@ pub use turn::{Length, Next, Statistics};
 /// 3. New pairs go in the order in which they came, and before those that are not overdue.
 ///
 /// A turn takes at most [`PlanConfig::turn_max`] if the host is in one group, and otherwise
-/// [`PlanConfig::turn_max_in`]. [`Policy::Paper`] promises each pair one of any 2 P − 1 turns.
+/// [`PlanConfig::turn_max_in`]. [`SelectionPolicy::Paper`] promises each pair one of any 2 P − 1
+/// turns.
 ///
 /// The promise counts turns of peers that do not refuse. Peers are out of budget only for a short
 /// time if each host is asked for no more tests than it asks for itself. That is so in one group,
@@ -47,15 +49,15 @@ pub use turn::{Length, Next, Statistics};
 pub struct Planner {
     config: PlanConfig,
     host: Arc<str>,
-    chance: Chance,
+    rng: SeededRng,
     pairs: BTreeMap<Arc<str>, Pair>,
     /// Peers that left, with the time. A peer that returns within a day keeps its history.
     departed: BTreeMap<Arc<str>, (Duration, Pair)>,
     groups: u32,
     /// The latest time passed to [`Planner::next`].
     now: Duration,
-    /// For [`Policy::Paper`]: the peers that are not yet tested in this cycle. The last in the list
-    /// is tested next.
+    /// For [`SelectionPolicy::Paper`]: the peers that are not yet tested in this cycle. The last in
+    /// the list is tested next.
     list: Vec<Arc<str>>,
     /// Turns with a test so far. Ages of pairs are counted in these.
     turn: u64,
@@ -64,14 +66,14 @@ pub struct Planner {
     /// When the current turn began, and how many peers have refused in it.
     began: Option<Duration>,
     refusals: u32,
-    credit: Credit,
-    statistics: Statistics,
+    credit: TestCredit,
+    turn_counts: TurnCounts,
 }
 
 /// Budget that is available for the next test, or negative if the last tests cost more than was
 /// available; at most the cost of one full test either way.
 #[derive(Debug)]
-struct Credit {
+struct TestCredit {
     at: Duration,
     seconds: f64,
     bytes: f64,
@@ -82,13 +84,13 @@ impl Planner {
     /// first turn within the first interval, so stations that start together do not test together.
     pub fn new(host: &str, config: PlanConfig, now: Duration) -> Result<Self, BudgetError> {
         config.check()?;
-        let mut chance = Chance::new(config.seed, host);
-        let phase = config.every.mul_f64(chance.uniform());
+        let mut rng = SeededRng::new(config.seed, host);
+        let phase = config.every.mul_f64(rng.uniform());
         let cap = config.budget.test_cap();
         Ok(Self {
             config,
             host: host.into(),
-            chance,
+            rng,
             pairs: BTreeMap::new(),
             departed: BTreeMap::new(),
             groups: 1,
@@ -99,8 +101,8 @@ impl Planner {
             next_at: now.saturating_add(phase),
             began: None,
             refusals: 0,
-            credit: Credit { at: now, seconds: cap.duration.as_secs_f64(), bytes: cap.bytes as f64 },
-            statistics: Statistics::default(),
+            credit: TestCredit { at: now, seconds: cap.duration.as_secs_f64(), bytes: cap.bytes as f64 },
+            turn_counts: TurnCounts::default(),
         })
     }
 
@@ -124,13 +126,13 @@ impl Planner {
         self.departed.retain(|_, (at, _)| now.saturating_sub(*at) < DEPARTED_FOR);
         let mut kept = BTreeMap::new();
         // Each station has its own order of new peers; otherwise all would test the same one first.
-        let seed = rank(self.config.seed, &self.host);
+        let seed = hash_rank(self.config.seed, &self.host);
         for peer in peers.into_iter().filter(|peer| *peer != &*self.host) {
             let (name, pair) = self
                 .pairs
                 .remove_entry(peer)
                 .or_else(|| self.departed.remove_entry(peer).map(|(name, (_, pair))| (name, pair)))
-                .unwrap_or_else(|| (peer.into(), Pair::new(self.turn, rank(seed, peer))));
+                .unwrap_or_else(|| (peer.into(), Pair::new(self.turn, hash_rank(seed, peer))));
             kept.insert(name, pair);
         }
         let left = std::mem::replace(&mut self.pairs, kept);
@@ -164,15 +166,15 @@ impl Planner {
 
     /// Makes the next turn earlier: at `at`, or later when the budget covers the tests so far. A
     /// mesh of new pairs uses it, so that each pair need not wait for an interval. With
-    /// [`Policy::Paper`] the budget is not checked.
-    pub fn hasten(&mut self, at: Duration) {
-        let paid = self.credit.at.saturating_add(self.debt());
+    /// [`SelectionPolicy::Paper`] the budget is not checked.
+    pub fn advance_next_turn(&mut self, at: Duration) {
+        let paid = self.credit.at.saturating_add(self.time_until_paid());
         self.next_at = self.next_at.min(at.max(paid));
     }
 
     /// Counts of the turns so far, by their results.
-    pub fn statistics(&self) -> Statistics {
-        self.statistics
+    pub fn turn_counts(&self) -> TurnCounts {
+        self.turn_counts
     }
 
     /// The longest that a pair waits for its next test while no peer refuses, with the current
@@ -180,7 +182,7 @@ impl Planner {
     /// the costliest pair (a full test at the cap, if there is no forecast).
     pub fn revisit_bound(&self) -> Duration {
         let cap = self.config.budget.test_cap();
-        let full = |pair: &Pair| pair.expected(Length::Full, cap);
+        let full = |pair: &Pair| pair.expected(TestKind::Full, cap);
         let costliest = self.pairs.values().map(full).max_by_key(|cost| self.config.pace(*cost));
         let turns = self.config.policy.turns_max(u32::try_from(self.pairs.len()).unwrap_or(u32::MAX));
         self.config.turn_max_in(costliest.unwrap_or(cap), self.groups).saturating_mul(turns)
@@ -188,7 +190,7 @@ impl Planner {
 
     /// Returns the test to run now. Returns `None` before [`Planner::next_at`], and if no peer can
     /// be asked. In the second case, [`Planner::next_at`] returns a later time afterwards.
-    pub fn next(&mut self, now: Duration) -> Option<Next> {
+    pub fn next(&mut self, now: Duration) -> Option<PlannedTest> {
         self.now = self.now.max(now);
         if now < self.next_at {
             return None;
@@ -202,17 +204,17 @@ impl Planner {
         };
         self.began.get_or_insert(now);
         let pair = self.pairs.get(&peer)?;
-        let length = pair.length();
-        Some(Next { length, expected: pair.expected(length, self.config.budget.test_cap()), peer })
+        let kind = pair.test_kind();
+        Some(PlannedTest { kind, expected: pair.expected(kind, self.config.budget.test_cap()), peer })
     }
 
     /// Records a test that was made, its cost, and its rate (bit/s; ignored if it is not a finite
     /// number of at least 0). Ends the turn.
-    pub fn tested(&mut self, now: Duration, peer: &str, cost: Cost, goodput_bit_s: f64) {
-        let is_audit = self.chance.uniform() < AUDITS;
+    pub fn record_test(&mut self, now: Duration, peer: &str, cost: Cost, goodput_bit_s: f64) {
+        let is_audit = self.rng.uniform() < AUDITS;
         if let Some(pair) = self.pairs.get_mut(peer) {
             let forecast = pair.forecast.map(|forecast| forecast.goodput_bit_s);
-            pair.record.learn(self.turn + 1, forecast, goodput_bit_s);
+            pair.gains.learn(self.turn + 1, forecast, goodput_bit_s);
             pair.failures = 0;
             pair.is_audit = is_audit;
             pair.not_before = Duration::ZERO;
@@ -222,9 +224,9 @@ impl Planner {
     }
 
     /// Records a test that failed, and its cost. Ends the turn. The pair backs off as after a
-    /// refusal. From its second failure on, [`Policy::Gain`] ranks it below all other pairs, by age
-    /// alone, until it is overdue or a test succeeds.
-    pub fn failed(&mut self, now: Duration, peer: &str, cost: Cost) {
+    /// refusal. From its second failure on, [`SelectionPolicy::Gain`] ranks it below all other
+    /// pairs, by age alone, until it is overdue or a test succeeds.
+    pub fn record_failure(&mut self, now: Duration, peer: &str, cost: Cost) {
         self.back_off(now, peer, Duration::ZERO);
         if let Some(pair) = self.pairs.get_mut(peer) {
             pair.failures = pair.failures.saturating_add(1);
@@ -237,8 +239,8 @@ impl Planner {
     ///
     /// A `retry_after` above a quarter of an hour counts as a quarter of an hour, so a peer cannot
     /// avoid tests for ever.
-    pub fn refused(&mut self, now: Duration, peer: &str, retry_after: Duration) {
-        self.statistics.refusals += 1;
+    pub fn record_refusal(&mut self, now: Duration, peer: &str, retry_after: Duration) {
+        self.turn_counts.refusals += 1;
         self.refusals += 1;
         self.back_off(now, peer, retry_after);
         if let Some(index) = self.list.iter().rposition(|listed| **listed == *peer) {
@@ -255,40 +257,40 @@ impl Planner {
 
     /// Postpones the turn by at most an hour, because this host is in another test or its budget is
     /// spent.
-    pub fn deferred(&mut self, now: Duration, retry_after: Duration) {
-        self.statistics.deferrals += 1;
+    pub fn postpone(&mut self, now: Duration, retry_after: Duration) {
+        self.turn_counts.deferrals += 1;
         self.next_at = now.saturating_add(retry_after.min(HOUR));
     }
 
     fn made(&mut self, now: Duration, peer: &str, cost: Cost) {
-        self.statistics.tests += 1;
+        self.turn_counts.tests += 1;
         self.turn += 1;
         self.list.retain(|listed| **listed != *peer);
         if let Some(pair) = self.pairs.get_mut(peer) {
             self.was_new = pair.last.is_none();
             pair.last = Some(self.turn);
         }
-        self.pay(now, cost);
+        self.charge(now, cost);
         self.turn_over(now);
     }
 
     /// Skips the turn: no peer could be asked.
     fn pass(&mut self, now: Duration) {
         if !self.pairs.is_empty() {
-            self.statistics.skipped += 1;
+            self.turn_counts.skipped += 1;
         }
         self.turn_over(now);
     }
 
     fn turn_over(&mut self, now: Duration) {
-        let interval = self.config.every.mul_f64(1.0 + JITTER * (2.0 * self.chance.uniform() - 1.0));
+        let interval = self.config.every.mul_f64(1.0 + JITTER * (2.0 * self.rng.uniform() - 1.0));
         let began = self.began.take().unwrap_or(now);
         self.refusals = 0;
-        self.next_at = began.saturating_add(interval).max(now.saturating_add(self.debt()));
+        self.next_at = began.saturating_add(interval).max(now.saturating_add(self.time_until_paid()));
     }
 
     fn back_off(&mut self, now: Duration, peer: &str, retry_after: Duration) {
-        let jitter = 0.5 + self.chance.uniform();
+        let jitter = 0.5 + self.rng.uniform();
         if let Some(pair) = self.pairs.get_mut(peer) {
             let doubled = BACK_OFF_MIN.saturating_mul(1 << pair.refusals.min(16));
             pair.refusals = pair.refusals.saturating_add(1);
@@ -299,8 +301,8 @@ impl Planner {
 
     fn chosen(&mut self, now: Duration) -> Option<Arc<str>> {
         match self.config.policy {
-            Policy::Paper => self.listed(now),
-            Policy::Gain => self.most_needed(now),
+            SelectionPolicy::Paper => self.listed(now),
+            SelectionPolicy::Gain => self.most_needed(now),
         }
     }
 
@@ -310,7 +312,7 @@ impl Planner {
             self.list.extend(self.pairs.keys().cloned());
             // Fisher and Yates, from the end.
             for last in (1..self.list.len()).rev() {
-                self.list.swap(last, self.chance.below(last + 1));
+                self.list.swap(last, self.rng.index_below(last + 1));
             }
         }
         let is_open = |peer: &&Arc<str>| self.pairs.get(*peer).is_some_and(|pair| pair.not_before <= now);
@@ -318,11 +320,11 @@ impl Planner {
     }
 
     /// The earliest time at which a peer may be asked again, if that is within half an interval of
-    /// the start of this turn. Only [`Policy::Paper`] needs it: the last peer of its list may
-    /// refuse because it is in a test for some seconds.
+    /// the start of this turn. Only [`SelectionPolicy::Paper`] needs it: the last peer of its list
+    /// may refuse because it is in a test for some seconds.
     fn soon(&self, now: Duration) -> Option<Duration> {
         let backs = self.list.iter().filter_map(|peer| Some(self.pairs.get(peer)?.not_before));
-        let at = backs.min().filter(|_| self.config.policy == Policy::Paper)?;
+        let at = backs.min().filter(|_| self.config.policy == SelectionPolicy::Paper)?;
         (at <= self.began.unwrap_or(now).saturating_add(self.config.every / 2)).then_some(at)
     }
 
@@ -337,13 +339,13 @@ impl Planner {
             .min()
             .map(|(_, peer)| peer);
         let needed = || {
-            let pool = Pool::new(self.pairs.values().map(|pair| &pair.record));
+            let prior = GainPrior::new(self.pairs.values().map(|pair| &pair.gains));
             open()
                 .filter_map(|(peer, pair)| {
                     // Use the age after this turn. Otherwise the pair tested last would have age 0
                     // and could never be tested twice in a row.
                     let age = self.turn + 1 - pair.last?;
-                    Some((pair.need(&pool, age), age, pair.rank, peer))
+                    Some((pair.need(&prior, age), age, pair.rank, peer))
                 })
                 .max_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))))
                 .map(|(_, _, _, peer)| peer)
@@ -352,7 +354,7 @@ impl Planner {
         first.or(second).or_else(needed).cloned()
     }
 
-    fn pay(&mut self, now: Duration, cost: Cost) {
+    fn charge(&mut self, now: Duration, cost: Cost) {
         let cap = self.config.budget.test_cap();
         let elapsed = now.saturating_sub(self.credit.at).as_secs_f64();
         let (most_s, most_bytes) = (cap.duration.as_secs_f64(), cap.bytes as f64);
@@ -361,7 +363,7 @@ impl Planner {
         let earned = |have: f64, rate: f64, most: f64| (have + elapsed * rate / groups).min(most);
         let seconds = earned(self.credit.seconds, self.config.seconds_per_second(), most_s);
         let bytes = earned(self.credit.bytes, self.config.bytes_per_second(), most_bytes);
-        self.credit = Credit {
+        self.credit = TestCredit {
             at: self.credit.at.max(now),
             seconds: (seconds - cost.duration.as_secs_f64()).max(-most_s),
             bytes: (bytes - cost.bytes as f64).max(-most_bytes),
@@ -369,8 +371,8 @@ impl Planner {
     }
 
     /// Returns how long to wait until the budget covers the tests so far.
-    fn debt(&self) -> Duration {
-        if self.config.policy == Policy::Paper {
+    fn time_until_paid(&self) -> Duration {
+        if self.config.policy == SelectionPolicy::Paper {
             return Duration::ZERO;
         }
         let by_time = -self.credit.seconds / self.config.seconds_per_second();

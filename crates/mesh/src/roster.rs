@@ -13,7 +13,7 @@ use barograph_forecast::Name;
 /// Hosts of a mesh as a directory reports them, each with a description of type `D`.
 ///
 /// ```
-/// use barograph_mesh::roster::{Change, Roster};
+/// use barograph_mesh::roster::{MembershipChange, Roster};
 /// use barograph_forecast::Name;
 /// use std::time::Duration;
 ///
@@ -21,10 +21,10 @@ use barograph_forecast::Name;
 /// let at = Duration::from_secs;
 /// let mut roster = Roster::new(at(11), 1000);
 /// roster.begin(&site);
-/// assert_eq!(roster.up(&site, &b, 1), Some(Change::Joined(b.clone())));
+/// assert_eq!(roster.up(&site, &b, 1), Some(MembershipChange::Joined(b.clone())));
 /// roster.synced(&site, at(0));
-/// assert_eq!(roster.down(&site, &b), Some(Change::Lost(b.clone())));
-/// assert_eq!(roster.up(&site, &b, 1), Some(Change::Returned(b)));
+/// assert_eq!(roster.down(&site, &b), Some(MembershipChange::Lost(b.clone())));
+/// assert_eq!(roster.up(&site, &b, 1), Some(MembershipChange::Returned(b)));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Roster<D> {
@@ -52,14 +52,14 @@ struct Host<D> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Membership {
     /// The current watch of the group has reported the host.
-    Told,
+    Current,
     /// Only an earlier watch of the group, or an earlier run, has reported the host.
-    Remembered,
+    Earlier,
 }
 
 /// How the membership of a host changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum MembershipChange {
     /// The host is new, or was lost so long ago that it was forgotten.
     Joined(Name),
     /// The host is up again after it was lost.
@@ -72,7 +72,7 @@ pub enum Change {
     Changed(Name),
 }
 
-impl Change {
+impl MembershipChange {
     /// The host that changed.
     #[must_use]
     pub fn host(&self) -> &Name {
@@ -103,7 +103,7 @@ impl<D: PartialEq> Roster<D> {
         if groups.is_empty() || self.hosts_max <= self.hosts.len() || self.hosts.contains_key(host) {
             return;
         }
-        let memberships = groups.iter().map(|group| (group.clone(), Membership::Remembered)).collect();
+        let memberships = groups.iter().map(|group| (group.clone(), Membership::Earlier)).collect();
         self.hosts.insert(host.clone(), Host { description, memberships, lost: None });
     }
 
@@ -113,7 +113,7 @@ impl<D: PartialEq> Roster<D> {
         self.deadlines.remove(group);
         for host in self.hosts.values_mut() {
             if let Some(membership) = host.memberships.get_mut(group) {
-                *membership = Membership::Remembered;
+                *membership = Membership::Earlier;
             }
         }
     }
@@ -122,43 +122,43 @@ impl<D: PartialEq> Roster<D> {
     ///
     /// `None` if nothing changed, or there is no room because all other hosts are up; the latter is
     /// counted in [`refused`](Self::refused).
-    pub fn up(&mut self, group: &Name, host: &Name, description: D) -> Option<Change> {
+    pub fn up(&mut self, group: &Name, host: &Name, description: D) -> Option<MembershipChange> {
         if let Some(known) = self.hosts.get_mut(host) {
-            known.memberships.insert(group.clone(), Membership::Told);
+            known.memberships.insert(group.clone(), Membership::Current);
             let changed = known.description != description;
             known.description = description;
             return match known.lost.take() {
-                Some(_) => Some(Change::Returned(host.clone())),
-                None => changed.then(|| Change::Changed(host.clone())),
+                Some(_) => Some(MembershipChange::Returned(host.clone())),
+                None => changed.then(|| MembershipChange::Changed(host.clone())),
             };
         }
         if self.hosts_max <= self.hosts.len() && !self.forget_oldest() {
             self.refused += 1;
             return None;
         }
-        let memberships = BTreeMap::from([(group.clone(), Membership::Told)]);
+        let memberships = BTreeMap::from([(group.clone(), Membership::Current)]);
         self.hosts.insert(host.clone(), Host { description, memberships, lost: None });
-        Some(Change::Joined(host.clone()))
+        Some(MembershipChange::Joined(host.clone()))
     }
 
     /// `host` has left `group`. It is lost if that was its last group.
-    pub fn down(&mut self, group: &Name, host: &Name) -> Option<Change> {
+    pub fn down(&mut self, group: &Name, host: &Name) -> Option<MembershipChange> {
         let known = self.hosts.get_mut(host)?;
         known.memberships.remove(group)?;
-        Self::lose_if_gone(known, &mut self.losses).then(|| Change::Lost(host.clone()))
+        Self::lose_if_gone(known, &mut self.losses).then(|| MembershipChange::Lost(host.clone()))
     }
 
     /// The watch of `group` reports that `host` was removed from the mesh. The host is forgotten,
     /// unless the current watch of another group still has it; that watch will report the removal,
     /// too.
-    pub fn removed(&mut self, group: &Name, host: &Name) -> Option<Change> {
+    pub fn removed(&mut self, group: &Name, host: &Name) -> Option<MembershipChange> {
         let known = self.hosts.get_mut(host)?;
-        known.memberships.retain(|other, membership| other != group && *membership == Membership::Told);
+        known.memberships.retain(|other, membership| other != group && *membership == Membership::Current);
         if !known.memberships.is_empty() {
             return None;
         }
         self.hosts.remove(host);
-        Some(Change::Removed(host.clone()))
+        Some(MembershipChange::Removed(host.clone()))
     }
 
     /// The snapshot of `group` is complete at `now`. [`tick`](Self::tick) later reports the hosts
@@ -181,7 +181,7 @@ impl<D: PartialEq> Roster<D> {
     }
 
     /// Reports the hosts that a snapshot omits as lost, if their grace is over at `now`.
-    pub fn tick(&mut self, now: Duration) -> Vec<Change> {
+    pub fn tick(&mut self, now: Duration) -> Vec<MembershipChange> {
         let is_over = |(group, deadline): (&Name, &Duration)| (*deadline <= now).then(|| group.clone());
         let over: BTreeSet<Name> = self.deadlines.iter().filter_map(is_over).collect();
         if over.is_empty() {
@@ -190,9 +190,10 @@ impl<D: PartialEq> Roster<D> {
         self.deadlines.retain(|group, _| !over.contains(group));
         let mut changes = Vec::new();
         for (name, host) in &mut self.hosts {
-            host.memberships.retain(|group, told| *told == Membership::Told || !over.contains(group));
+            host.memberships
+                .retain(|group, membership| *membership == Membership::Current || !over.contains(group));
             if Self::lose_if_gone(host, &mut self.losses) {
-                changes.push(Change::Lost(name.clone()));
+                changes.push(MembershipChange::Lost(name.clone()));
             }
         }
         changes
@@ -250,15 +251,15 @@ impl<D: PartialEq> Roster<D> {
 /// Why a station of the directory is not a peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
-pub enum Ignored {
+pub enum NotAPeer {
     /// The station has this station's own name.
-    #[error("it is this station itself")]
+    #[error("it has this station's own name")]
     Itself,
     /// The station shares no group with this one.
     #[error("it is in none of this station's groups")]
     NoGroup,
     /// The two versions are not compatible.
-    #[error("its version {theirs} does not go with {own}")]
+    #[error("its version {theirs} is not compatible with {own}; update the older station")]
     Version {
         /// Version of the other station, shortened.
         theirs: String,
@@ -269,7 +270,7 @@ pub enum Ignored {
 
 /// Name, version and groups of a station, by which peers are matched.
 #[derive(Clone, Copy, Debug)]
-pub struct Card<'a> {
+pub struct StationIdentity<'a> {
     /// Name of the station.
     pub host: &'a Name,
     /// Version of the station, as `major.minor.patch`.
@@ -282,18 +283,18 @@ pub struct Card<'a> {
 /// version.
 ///
 /// # Errors
-/// [`Ignored`] gives the reason why it is not.
-pub fn peer(own: Card<'_>, other: Card<'_>) -> Result<(), Ignored> {
+/// [`NotAPeer`] gives the reason why it is not.
+pub fn check_peer(own: StationIdentity<'_>, other: StationIdentity<'_>) -> Result<(), NotAPeer> {
     if own.host == other.host {
-        return Err(Ignored::Itself);
+        return Err(NotAPeer::Itself);
     }
     if !own.groups.iter().any(|group| other.groups.contains(group)) {
-        return Err(Ignored::NoGroup);
+        return Err(NotAPeer::NoGroup);
     }
     if !is_compatible(own.version, other.version) {
         // The version is untrusted text until it is parsed.
         let shown = |text: &str| text.chars().filter(|c| !c.is_control()).take(VERSION_SHOWN).collect();
-        return Err(Ignored::Version { theirs: shown(other.version), own: shown(own.version) });
+        return Err(NotAPeer::Version { theirs: shown(other.version), own: shown(own.version) });
     }
     Ok(())
 }
@@ -334,15 +335,15 @@ mod tests {
     fn a_host_in_two_groups_is_lost_when_gone_from_both() {
         let (site, lab, b) = (name("site"), name("lab"), name("b"));
         let mut roster = Roster::new(at(11), 10);
-        assert_eq!(roster.up(&site, &b, 1), Some(Change::Joined(b.clone())));
+        assert_eq!(roster.up(&site, &b, 1), Some(MembershipChange::Joined(b.clone())));
         assert_eq!(roster.up(&lab, &b, 1), None, "the same of another group");
-        assert_eq!(roster.up(&lab, &b, 2), Some(Change::Changed(b.clone())));
+        assert_eq!(roster.up(&lab, &b, 2), Some(MembershipChange::Changed(b.clone())));
         assert_eq!(roster.up(&site, &b, 2), None);
         assert_eq!(roster.down(&site, &b), None);
-        assert_eq!(roster.down(&site, &b), None, "told twice");
-        assert_eq!(roster.down(&lab, &b), Some(Change::Lost(b.clone())));
+        assert_eq!(roster.down(&site, &b), None, "reported twice");
+        assert_eq!(roster.down(&lab, &b), Some(MembershipChange::Lost(b.clone())));
         assert_eq!(roster.down(&lab, &b), None);
-        assert_eq!(roster.up(&lab, &b, 3), Some(Change::Returned(b.clone())));
+        assert_eq!(roster.up(&lab, &b, 3), Some(MembershipChange::Returned(b.clone())));
         assert_eq!(roster.description(&b), Some(&3));
     }
 
@@ -354,31 +355,31 @@ mod tests {
         roster.up(&lab, &b, 1);
         assert_eq!(roster.removed(&site, &b), None, "the other watch still has it");
         assert!(roster.is_up(&b));
-        assert_eq!(roster.removed(&lab, &b), Some(Change::Removed(b.clone())));
+        assert_eq!(roster.removed(&lab, &b), Some(MembershipChange::Removed(b.clone())));
         assert_eq!((roster.description(&b), roster.hosts().count()), (None, 0));
-        assert_eq!(roster.removed(&lab, &b), None, "told twice");
-        assert_eq!(roster.up(&site, &b, 2), Some(Change::Joined(b.clone())));
+        assert_eq!(roster.removed(&lab, &b), None, "reported twice");
+        assert_eq!(roster.up(&site, &b, 2), Some(MembershipChange::Joined(b.clone())));
         // The host was lost before, so no watch reports it as up.
-        assert_eq!(roster.down(&site, &b), Some(Change::Lost(b.clone())));
-        assert_eq!(roster.removed(&lab, &b), Some(Change::Removed(b.clone())));
+        assert_eq!(roster.down(&site, &b), Some(MembershipChange::Lost(b.clone())));
+        assert_eq!(roster.removed(&lab, &b), Some(MembershipChange::Removed(b.clone())));
         // The watch of `site` begins again and has not yet reported the host, so it does not
         // prevent the removal.
         roster.remember(&b, &[site.clone(), lab.clone()], 3);
         roster.begin(&site);
-        assert_eq!(roster.removed(&lab, &b), Some(Change::Removed(b)));
+        assert_eq!(roster.removed(&lab, &b), Some(MembershipChange::Removed(b)));
         roster.synced(&site, at(0));
-        assert!(roster.tick(at(11)).is_empty(), "nobody is lost");
+        assert!(roster.tick(at(11)).is_empty(), "no host is lost");
     }
 
     #[test]
-    fn an_empty_directory_loses_nobody_before_the_grace_is_over() {
+    fn an_empty_directory_loses_no_host_before_the_grace_is_over() {
         let (site, b, c) = (name("site"), name("b"), name("c"));
         let mut roster = Roster::new(at(11), 10);
         roster.begin(&site);
         roster.up(&site, &b, 1);
         roster.up(&site, &c, 1);
         roster.synced(&site, at(0));
-        assert!(roster.tick(at(100)).is_empty(), "everybody was told");
+        assert!(roster.tick(at(100)).is_empty(), "every host was reported");
         // The directory is unreachable for a long time, and is empty when it returns.
         roster.interrupted(&site);
         assert!(roster.tick(at(1000)).is_empty());
@@ -387,13 +388,13 @@ mod tests {
         assert_eq!(roster.next_due(), Some(at(1011)));
         assert!(roster.tick(at(1010)).is_empty());
         assert_eq!(roster.up(&site, &b, 1), None, "it never was away");
-        assert_eq!(roster.tick(at(1011)), [Change::Lost(c)]);
+        assert_eq!(roster.tick(at(1011)), [MembershipChange::Lost(c)]);
         assert_eq!(roster.next_due(), None);
         assert!(roster.is_up(&b));
     }
 
     #[test]
-    fn nobody_is_lost_while_no_station_can_register() {
+    fn no_host_is_lost_while_no_station_can_register() {
         let (site, b) = (name("site"), name("b"));
         let mut roster = Roster::new(at(11), 10);
         roster.remember(&b, std::slice::from_ref(&site), 1);
@@ -406,7 +407,7 @@ mod tests {
             assert!(roster.tick(at(now)).is_empty());
         }
         assert_eq!(roster.next_due(), Some(at(111)));
-        assert_eq!(roster.tick(at(111)), [Change::Lost(b)]);
+        assert_eq!(roster.tick(at(111)), [MembershipChange::Lost(b)]);
     }
 
     #[test]
@@ -419,11 +420,11 @@ mod tests {
         roster.begin(&site);
         assert!(roster.tick(at(50)).is_empty(), "no snapshot is complete");
         roster.synced(&site, at(50));
-        assert_eq!(roster.tick(at(61)), [Change::Lost(b)]);
+        assert_eq!(roster.tick(at(61)), [MembershipChange::Lost(b)]);
     }
 
     #[test]
-    fn a_full_roster_forgets_the_lost_and_keeps_those_who_are_there() {
+    fn a_full_roster_forgets_lost_hosts_and_keeps_those_that_are_up() {
         let site = name("site");
         let mut roster = Roster::new(at(1), 3);
         for host in ["a", "b", "c"] {
@@ -433,20 +434,25 @@ mod tests {
         assert_eq!(roster.refused(), 1);
         roster.down(&site, &name("c"));
         roster.down(&site, &name("a"));
-        assert_eq!(roster.up(&site, &name("d"), ()), Some(Change::Joined(name("d"))));
-        assert_eq!(roster.up(&site, &name("a"), ()), Some(Change::Returned(name("a"))), "c was forgotten");
+        assert_eq!(roster.up(&site, &name("d"), ()), Some(MembershipChange::Joined(name("d"))));
+        assert_eq!(
+            roster.up(&site, &name("a"), ()),
+            Some(MembershipChange::Returned(name("a"))),
+            "c was forgotten"
+        );
     }
 
     #[test]
     fn peers_share_a_group_and_understand_each_other() {
         let (own, other) = (name("a"), name("b"));
         let groups = [name("local:x"), name("lab")];
-        let card = Card { host: &own, version: "0.3.1", groups: &groups };
-        let with = |version, groups| peer(card, Card { host: &other, version, groups });
+        let own_identity = StationIdentity { host: &own, version: "0.3.1", groups: &groups };
+        let with =
+            |version, groups| check_peer(own_identity, StationIdentity { host: &other, version, groups });
         assert_eq!(with("0.3.9", &groups[1..]), Ok(()));
-        assert_eq!(with("0.3.9", &[]), Err(Ignored::NoGroup));
-        assert!(matches!(with("0.2.9", &groups), Err(Ignored::Version { .. })));
-        assert_eq!(peer(card, card), Err(Ignored::Itself));
+        assert_eq!(with("0.3.9", &[]), Err(NotAPeer::NoGroup));
+        assert!(matches!(with("0.2.9", &groups), Err(NotAPeer::Version { .. })));
+        assert_eq!(check_peer(own_identity, own_identity), Err(NotAPeer::Itself));
         for (a, b, fit) in [
             ("1.0.0", "1.9.2", true),
             ("1.0.0", "2.0.0", false),
@@ -464,7 +470,7 @@ mod tests {
 
     /// Events of a directory, in any order.
     #[derive(Clone, Debug)]
-    enum Told {
+    enum DirectoryEvent {
         Begin(u8),
         Up(u8, u8, u8),
         Down(u8, u8),
@@ -475,16 +481,16 @@ mod tests {
         Tick(u64),
     }
 
-    fn told() -> impl Strategy<Value = Told> {
+    fn directory_event() -> impl Strategy<Value = DirectoryEvent> {
         let (group, host) = (0..3_u8, 0..5_u8);
         prop_oneof![
-            2 => group.clone().prop_map(Told::Begin),
-            8 => (group.clone(), host.clone(), 0..2_u8).prop_map(|(g, h, d)| Told::Up(g, h, d)),
-            4 => (group.clone(), host.clone()).prop_map(|(g, h)| Told::Down(g, h)),
-            2 => (group.clone(), host).prop_map(|(g, h)| Told::Removed(g, h)),
-            2 => group.clone().prop_map(Told::Synced),
-            1 => group.prop_map(Told::Interrupted),
-            4 => (0..8_u64).prop_map(Told::Tick),
+            2 => group.clone().prop_map(DirectoryEvent::Begin),
+            8 => (group.clone(), host.clone(), 0..2_u8).prop_map(|(g, h, d)| DirectoryEvent::Up(g, h, d)),
+            4 => (group.clone(), host.clone()).prop_map(|(g, h)| DirectoryEvent::Down(g, h)),
+            2 => (group.clone(), host).prop_map(|(g, h)| DirectoryEvent::Removed(g, h)),
+            2 => group.clone().prop_map(DirectoryEvent::Synced),
+            1 => group.prop_map(DirectoryEvent::Interrupted),
+            4 => (0..8_u64).prop_map(DirectoryEvent::Tick),
         ]
     }
 
@@ -496,7 +502,7 @@ mod tests {
         /// the hosts in the directory are up.
         #[test]
         fn changes_alternate_and_the_end_is_what_the_directory_says(
-            events in prop::collection::vec(told(), 0..120),
+            events in prop::collection::vec(directory_event(), 0..120),
         ) {
             let group = |g: u8| name(&format!("g{g}"));
             let host = |h: u8| name(&format!("h{h}"));
@@ -508,25 +514,25 @@ mod tests {
             let mut changes = Vec::new();
             for event in events {
                 match event {
-                    Told::Begin(g) => {
+                    DirectoryEvent::Begin(g) => {
                         roster.begin(&group(g));
                         named.insert(g, BTreeSet::new());
                     }
-                    Told::Up(g, h, d) => {
+                    DirectoryEvent::Up(g, h, d) => {
                         changes.extend(roster.up(&group(g), &host(h), d));
                         named.entry(g).or_default().insert(h);
                     }
-                    Told::Down(g, h) => {
+                    DirectoryEvent::Down(g, h) => {
                         changes.extend(roster.down(&group(g), &host(h)));
                         named.entry(g).or_default().remove(&h);
                     }
-                    Told::Removed(g, h) => {
+                    DirectoryEvent::Removed(g, h) => {
                         changes.extend(roster.removed(&group(g), &host(h)));
                         named.entry(g).or_default().remove(&h);
                     }
-                    Told::Synced(g) => roster.synced(&group(g), at(clock)),
-                    Told::Interrupted(g) => roster.interrupted(&group(g)),
-                    Told::Tick(step) => {
+                    DirectoryEvent::Synced(g) => roster.synced(&group(g), at(clock)),
+                    DirectoryEvent::Interrupted(g) => roster.interrupted(&group(g)),
+                    DirectoryEvent::Tick(step) => {
                         clock += step;
                         changes.extend(roster.tick(at(clock)));
                     }
@@ -541,15 +547,15 @@ mod tests {
             for change in changes {
                 let before = there.get(change.host()).copied();
                 let (expected, after) = match change {
-                    Change::Removed(_) => {
+                    MembershipChange::Removed(_) => {
                         prop_assert!(before.is_some(), "{:?}", &change);
                         there.remove(change.host());
                         continue;
                     }
-                    Change::Joined(_) => (None, true),
-                    Change::Returned(_) => (Some(false), true),
-                    Change::Lost(_) => (Some(true), false),
-                    Change::Changed(_) => (Some(true), true),
+                    MembershipChange::Joined(_) => (None, true),
+                    MembershipChange::Returned(_) => (Some(false), true),
+                    MembershipChange::Lost(_) => (Some(true), false),
+                    MembershipChange::Changed(_) => (Some(true), true),
                 };
                 prop_assert_eq!(before, expected, "{:?}", &change);
                 there.insert(change.host().clone(), after);
@@ -576,7 +582,7 @@ mod tests {
                 let change = if is_up { roster.up(&site, &host, ()) } else { roster.down(&site, &host) };
                 prop_assert!(roster.hosts().count() <= 8);
                 let gone = before.iter().filter(|name| !roster.is_up(name)).count();
-                prop_assert_eq!(gone, usize::from(matches!(change, Some(Change::Lost(_)))));
+                prop_assert_eq!(gone, usize::from(matches!(change, Some(MembershipChange::Lost(_)))));
             }
         }
     }

@@ -4,12 +4,12 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::Estimate;
-use crate::groups::{FLOOR_S, GAP, Proposal, SITE_S, SITES_HOSTS_MAX, SLACK, UNSET, propose};
+use crate::PathEstimate;
+use crate::groups::{FLOOR_S, GAP, SITE_S, SITES_HOSTS_MAX, SLACK, SiteProposal, UNSET, propose};
 
 /// A host with the site and the role that it reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stand {
+pub struct SiteReport {
     /// Name of the host.
     pub host: String,
     /// Site of the host; `None` if none is configured.
@@ -20,28 +20,28 @@ pub struct Stand {
 
 /// Round-trip time between two hosts, or why it is unknown.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum RoundTrip {
+pub enum RttState {
     /// Forecast of the round-trip time (s).
-    Known(Estimate),
+    Known(PathEstimate),
     /// The pair was tried without a forecast: at least one direction gave failures only.
     Failed,
     /// There is no forecast yet.
     Unmeasured,
     /// The station that decides receives no forecasts of this pair.
-    Unseen,
+    NotVisible,
 }
 
-impl RoundTrip {
-    fn known(self) -> Option<Estimate> {
+impl RttState {
+    fn known(self) -> Option<PathEstimate> {
         match self {
             Self::Known(rtt) => Some(rtt).filter(|rtt| rtt.value.is_finite()),
-            Self::Failed | Self::Unmeasured | Self::Unseen => None,
+            Self::Failed | Self::Unmeasured | Self::NotVisible => None,
         }
     }
 }
 
-impl From<Option<Estimate>> for RoundTrip {
-    fn from(rtt: Option<Estimate>) -> Self {
+impl From<Option<PathEstimate>> for RttState {
+    fn from(rtt: Option<PathEstimate>) -> Self {
         rtt.map_or(Self::Unmeasured, Self::Known)
     }
 }
@@ -52,15 +52,15 @@ pub struct Site {
     /// Name of the site.
     pub name: String,
     /// Hosts of the site, with their distances from each other and from others.
-    pub proposal: Proposal,
+    pub proposal: SiteProposal,
     /// Position of the proposed representative; `None` while round-trip times within the site are
     /// unknown.
     pub representative: Option<usize>,
     /// The largest round-trip time between two hosts of the site (s), with its interval.
-    pub within_s: Option<Estimate>,
-    /// Mean round-trip time to [`Proposal::next`] (s). The ends of its interval are the means of
-    /// the ends of the hosts' intervals.
-    pub next_s: Option<Estimate>,
+    pub within_s: Option<PathEstimate>,
+    /// Mean round-trip time to [`SiteProposal::next`] (s). The ends of its interval are the means
+    /// of the ends of the hosts' intervals.
+    pub next_s: Option<PathEstimate>,
     /// Other hosts that are near by the lower ends of their intervals. They may belong to this
     /// site, or be so near that this group of hosts is not a site.
     pub close: Vec<usize>,
@@ -68,7 +68,7 @@ pub struct Site {
 
 /// Position of a station in the mesh: its site, and whether it represents it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct SitePosition {
     /// Name of the site.
     pub site: String,
     /// Whether the station is in `global`.
@@ -90,16 +90,16 @@ pub struct Position {
 /// others of at most twice the least, so forecasts that fluctuate change nothing.
 ///
 /// Unknown round-trip times give no representative: none if a pair of the site was tried in vain
-/// ([`RoundTrip::Failed`]), and no new one while a pair is [`RoundTrip::Unmeasured`]. Pairs that
-/// this station cannot see ([`RoundTrip::Unseen`]) do not count. Otherwise no member could join a
+/// ([`RttState::Failed`]), and no new one while a pair is [`RttState::Unmeasured`]. Pairs that this
+/// station cannot see ([`RttState::NotVisible`]) do not count. Otherwise no member could join a
 /// site by itself.
-pub fn sites_of<R: Into<RoundTrip>>(hosts: &[Stand], rtt: impl Fn(usize, usize) -> R) -> Vec<Site> {
+pub fn sites_of<R: Into<RttState>>(hosts: &[SiteReport], rtt: impl Fn(usize, usize) -> R) -> Vec<Site> {
     let hosts = &hosts[..hosts.len().min(SITES_HOSTS_MAX)];
-    let pair = |a, b| -> RoundTrip { rtt(a, b).into() };
+    let pair = |a, b| -> RttState { rtt(a, b).into() };
     let rtt = |a, b| pair(a, b).known();
     let proposals = propose(hosts.len(), |a, b| rtt(a, b).map(|rtt| rtt.value), |site| is_site(hosts, site));
     let names = names(hosts, &proposals);
-    let site = |(proposal, name): (Proposal, String)| Site {
+    let site = |(proposal, name): (SiteProposal, String)| Site {
         representative: representative(hosts, &proposal, &name, &pair),
         within_s: proposal.within_s.and_then(|_| widest(&proposal.hosts, &rtt)),
         next_s: proposal.next.and_then(|(next, _)| between(&proposal.hosts, next, &rtt)),
@@ -118,7 +118,7 @@ pub fn sites_of<R: Into<RoundTrip>>(hosts: &[Stand], rtt: impl Fn(usize, usize) 
 /// also `None` for a host that has no site and is near no other host, and while too few round-trip
 /// times are known to propose a representative.
 #[must_use]
-pub fn position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position> {
+pub fn position(own: usize, hosts: &[SiteReport], sites: &[Site]) -> Option<SitePosition> {
     let site = sites.iter().find(|site| site.proposal.hosts.contains(&own))?;
     let is_alone = site.proposal.hosts.len() == 1;
     if is_alone && (site.proposal.next.is_none() || hosts[own].site.is_none()) {
@@ -133,13 +133,13 @@ pub fn position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position>
     } else {
         representative == own || !is_represented
     };
-    Some(Position { site: site.name.clone(), represents })
+    Some(SitePosition { site: site.name.clone(), represents })
 }
 
 /// Returns the [`position`] that host `own` changes to without an operator. It moves to another
 /// site only if it is clear which hosts belong to that site, and that `own` belongs to no other.
 #[must_use]
-pub fn clear_position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position> {
+pub fn certain_position(own: usize, hosts: &[SiteReport], sites: &[Site]) -> Option<SitePosition> {
     let position = position(own, hosts, sites)?;
     let is_close = |site: &Site| {
         if site.proposal.hosts.contains(&own) { !site.close.is_empty() } else { site.close.contains(&own) }
@@ -150,21 +150,21 @@ pub fn clear_position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Pos
 
 /// Delays a change until it has been requested for long enough without interruption.
 #[derive(Clone, Debug)]
-pub struct Patience<T = Position> {
+pub struct Debounce<T = SitePosition> {
     hold: Duration,
     asked: Option<(T, Duration)>,
 }
 
-impl<T: Clone + PartialEq> Patience<T> {
+impl<T: Clone + PartialEq> Debounce<T> {
     /// Creates a filter that releases a change after it was requested at every call of
-    /// [`look`](Self::look) for `hold`.
+    /// [`observe`](Self::observe) for `hold`.
     #[must_use]
     pub fn new(hold: Duration) -> Self {
         Self { hold, asked: None }
     }
 
     /// Records which change is requested at `now`, if any. When the change is due, returns it once.
-    pub fn look(&mut self, asked: Option<T>, now: Duration) -> Option<T> {
+    pub fn observe(&mut self, asked: Option<T>, now: Duration) -> Option<T> {
         let since = match (&self.asked, &asked) {
             (Some((known, since)), Some(asked)) if known == asked => *since,
             _ => now,
@@ -188,9 +188,9 @@ impl<T: Clone + PartialEq> Patience<T> {
 }
 
 /// A name for each proposal.
-fn names(hosts: &[Stand], proposals: &[Proposal]) -> Vec<String> {
+fn names(hosts: &[SiteReport], proposals: &[SiteProposal]) -> Vec<String> {
     // Sites reported by the hosts of a proposal, the most frequent first.
-    let said = |proposal: &Proposal| {
+    let said = |proposal: &SiteProposal| {
         let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
         for site in proposal.hosts.iter().filter_map(|host| hosts[*host].site.as_deref()) {
             *votes.entry(site).or_default() += 1;
@@ -217,17 +217,17 @@ fn names(hosts: &[Stand], proposals: &[Proposal]) -> Vec<String> {
 
 /// Representative of a proposed site; `None` if too few round-trip times within the site are known.
 fn representative(
-    hosts: &[Stand],
-    proposal: &Proposal,
+    hosts: &[SiteReport],
+    proposal: &SiteProposal,
     name: &str,
-    pair: &impl Fn(usize, usize) -> RoundTrip,
+    pair: &impl Fn(usize, usize) -> RttState,
 ) -> Option<usize> {
     let site = &proposal.hosts[..];
     let of_pair = |(a, b): &(usize, usize)| [pair(*a, *b), pair(*b, *a)];
-    let is_there = |state: RoundTrip| proposal.unknown.iter().flat_map(of_pair).any(|found| found == state);
+    let is_there = |state: RttState| proposal.unknown.iter().flat_map(of_pair).any(|found| found == state);
     let stands = |host: &usize| hosts[*host].represents && hosts[*host].site.as_deref() == Some(name);
     let standing: Vec<usize> = site.iter().copied().filter(stands).collect();
-    if is_there(RoundTrip::Failed) || (standing.is_empty() && is_there(RoundTrip::Unmeasured)) {
+    if is_there(RttState::Failed) || (standing.is_empty() && is_there(RttState::Unmeasured)) {
         return None;
     }
     let candidates = if standing.is_empty() { site } else { &standing };
@@ -246,11 +246,11 @@ fn representative(
 }
 
 /// Forecast of a pair, in whichever direction it is known.
-fn either(a: usize, b: usize, rtt: &impl Fn(usize, usize) -> Option<Estimate>) -> Option<Estimate> {
+fn either(a: usize, b: usize, rtt: &impl Fn(usize, usize) -> Option<PathEstimate>) -> Option<PathEstimate> {
     rtt(a, b).or_else(|| rtt(b, a)).filter(|rtt| rtt.value.is_finite())
 }
 
-fn widest(site: &[usize], rtt: &impl Fn(usize, usize) -> Option<Estimate>) -> Option<Estimate> {
+fn widest(site: &[usize], rtt: &impl Fn(usize, usize) -> Option<PathEstimate>) -> Option<PathEstimate> {
     let pairs = site.iter().flat_map(|a| site.iter().filter(move |b| a < *b).map(move |b| (*a, *b)));
     pairs.filter_map(|(a, b)| either(a, b, rtt)).max_by(|a, b| a.value.total_cmp(&b.value))
 }
@@ -260,11 +260,11 @@ fn widest(site: &[usize], rtt: &impl Fn(usize, usize) -> Option<Estimate>) -> Op
 fn between(
     site: &[usize],
     other: usize,
-    rtt: &impl Fn(usize, usize) -> Option<Estimate>,
-) -> Option<Estimate> {
-    let known: Vec<Estimate> = site.iter().filter_map(|host| either(*host, other, rtt)).collect();
-    let mean = |of: fn(&Estimate) -> f64| known.iter().map(of).sum::<f64>() / known.len() as f64;
-    (!known.is_empty()).then(|| Estimate {
+    rtt: &impl Fn(usize, usize) -> Option<PathEstimate>,
+) -> Option<PathEstimate> {
+    let known: Vec<PathEstimate> = site.iter().filter_map(|host| either(*host, other, rtt)).collect();
+    let mean = |of: fn(&PathEstimate) -> f64| known.iter().map(of).sum::<f64>() / known.len() as f64;
+    (!known.is_empty()).then(|| PathEstimate {
         value: mean(|rtt| rtt.value),
         lower: mean(|rtt| rtt.lower),
         upper: mean(|rtt| rtt.upper),
@@ -272,9 +272,9 @@ fn between(
 }
 
 fn close(
-    hosts: &[Stand],
-    proposal: &Proposal,
-    rtt: &impl Fn(usize, usize) -> Option<Estimate>,
+    hosts: &[SiteReport],
+    proposal: &SiteProposal,
+    rtt: &impl Fn(usize, usize) -> Option<PathEstimate>,
 ) -> Vec<usize> {
     let is_alone = proposal.hosts.len() == 1;
     let gap = if is_site(hosts, &proposal.hosts) { GAP / SLACK } else { GAP };
@@ -288,7 +288,7 @@ fn close(
 }
 
 /// Whether all hosts report the same site.
-fn is_site(hosts: &[Stand], site: &[usize]) -> bool {
+fn is_site(hosts: &[SiteReport], site: &[usize]) -> bool {
     let mut said = site.iter().map(|host| hosts[*host].site.as_deref());
     said.next().flatten().is_some_and(|first| said.all(|site| site == Some(first)))
 }

@@ -13,9 +13,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use barograph_probe::io::{Context, Limits, Listener, run_one};
+use barograph_probe::io::{Listener, ProbeContext, ResponderLimits, run_one};
 use barograph_probe::reduce::median;
-use barograph_probe::{Direction, Experiment, Measured, Target};
+use barograph_probe::{Direction, Experiment, MeasuredValue, Target};
 
 /// Number of exchanges in one run of a side. The runs of both sides alternate, so that the
 /// conditions are the same.
@@ -26,7 +26,8 @@ const BYTES: u64 = 2 << 30;
 const TRANSFERS: u32 = 9;
 
 fn main() {
-    let limits = Limits { transfer_bytes_max: BYTES, session_bytes_max: BYTES, ..Limits::default() };
+    let limits =
+        ResponderLimits { transfer_bytes_max: BYTES, session_bytes_max: BYTES, ..ResponderLimits::default() };
     let listener = Listener::start("127.0.0.1:0".parse().unwrap(), limits).unwrap();
     let target = Target::parse(&listener.address().to_string()).unwrap();
     exchanges(&target);
@@ -82,8 +83,8 @@ fn goodput(target: &Target, direction: Direction) {
     }
 }
 
-fn ours(target: &Target, experiment: Experiment) -> Measured {
-    let context = Context { deadline: Duration::from_secs(120), ..Context::default() };
+fn ours(target: &Target, experiment: Experiment) -> MeasuredValue {
+    let context = ProbeContext { deadline: Duration::from_secs(120), ..ProbeContext::default() };
     run_one(target, experiment, &context).remove(0).result.unwrap()
 }
 

@@ -17,29 +17,29 @@
 pub const CHECKPOINTS: [u32; 7] = [1, 2, 3, 6, 12, 24, 48];
 
 /// Rate since the last growth at each checkpoint that a test has passed, in bit/s.
-pub type Partials = [Option<f64>; CHECKPOINTS.len()];
+pub type CheckpointRates = [Option<f64>; CHECKPOINTS.len()];
 
 /// Results of the tests of one path, from which it predicts the next test. The caller keeps a
 /// separate `Calibration` for each path and congestion control.
 ///
 /// ```
-/// use barograph_probe::calibration::{Calibration, Partials};
+/// use barograph_probe::calibration::{Calibration, CheckpointRates};
 /// let mut calibration = Calibration::default();
-/// let partials: Partials = [Some(80e6); 7];
+/// let partials: CheckpointRates = [Some(80e6); 7];
 /// for _ in 0..Calibration::TESTS_MIN {
 ///     assert!(calibration.expected().is_none(), "too few");
-///     calibration.learn_full(&partials, 100e6);
+///     calibration.add_full(&partials, 100e6);
 /// }
 /// assert!(calibration.expected().is_some());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Calibration {
     /// Logarithm of the path's rate.
-    level: Running,
+    level: RunningStats,
     /// For each checkpoint, the logarithm of full-length rate divided by rate at the checkpoint.
-    ratios: [Running; CHECKPOINTS.len()],
+    ratios: [RunningStats; CHECKPOINTS.len()],
     /// Consecutive tests outside the expected range.
-    surprises: u32,
+    rejections: u32,
 }
 
 impl Calibration {
@@ -47,26 +47,26 @@ impl Calibration {
     pub const TESTS_MIN: u64 = 4;
     /// After this many consecutive tests outside the expected range, the path has changed, and
     /// calibration starts again.
-    pub const SURPRISES_MAX: u32 = 2;
+    pub const REJECTIONS_MAX: u32 = 2;
 
     /// Adds a full-length test that was not allowed to end early: its rates at the checkpoints, and
     /// its rate after start-up. Rates that are not positive and finite are ignored.
-    pub fn learn_full(&mut self, partials: &Partials, full_bit_s: f64) {
+    pub fn add_full(&mut self, partials: &CheckpointRates, full_bit_s: f64) {
         let Some(full) = log(full_bit_s) else { return };
-        self.surprises = 0;
-        self.level.learn(full);
+        self.rejections = 0;
+        self.level.add(full);
         for (ratio, partial) in self.ratios.iter_mut().zip(partials) {
             if let Some(partial) = partial.and_then(log) {
-                ratio.learn(full - partial);
+                ratio.add(full - partial);
             }
         }
     }
 
     /// Adds a test that ended early. It updates the level with its own rate, and no checkpoint.
-    pub fn learn_early(&mut self, reason: &Reason) {
-        self.surprises = 0;
-        if let Some(alone) = log(reason.alone_bit_s) {
-            self.level.learn(alone);
+    pub fn add_early(&mut self, estimate: &RateEstimate) {
+        self.rejections = 0;
+        if let Some(alone) = log(estimate.uncombined_bit_s) {
+            self.level.add(alone);
         }
     }
 
@@ -74,47 +74,47 @@ impl Calibration {
     /// rejected.
     ///
     /// A single such test changes nothing, so that an outlier does not become the expectation.
-    /// After [`SURPRISES_MAX`](Self::SURPRISES_MAX) in a row, the path has changed: calibration
+    /// After [`REJECTIONS_MAX`](Self::REJECTIONS_MAX) in a row, the path has changed: calibration
     /// starts again with this test as the first.
-    pub fn learn_surprise(&mut self, partials: &Partials, full_bit_s: f64) {
-        self.surprises += 1;
-        if Self::SURPRISES_MAX <= self.surprises {
+    pub fn add_rejected(&mut self, partials: &CheckpointRates, full_bit_s: f64) {
+        self.rejections += 1;
+        if Self::REJECTIONS_MAX <= self.rejections {
             *self = Self::default();
-            self.learn_full(partials, full_bit_s);
+            self.add_full(partials, full_bit_s);
         }
     }
 
-    /// Expectation for the next test; `None` while there are too few tests, or if no checkpoint
+    /// Expected rate of the next test; `None` while there are too few tests, or if no checkpoint
     /// predicts well enough.
     #[must_use]
-    pub fn expected(&self) -> Option<Expectation> {
+    pub fn expected(&self) -> Option<ExpectedRate> {
         if self.level.count < Self::TESTS_MIN {
             return None;
         }
-        let level = self.level.next(LEVEL_DEVIATION);
+        let level = self.level.predict(LEVEL_DEVIATION);
         let most = (LEVEL_FACTOR.powi(2) * level.variance).max(DEVIATION_MAX.powi(2));
         let ratios = self.ratios.map(|ratio| {
-            let next = ratio.next(RATIO_DEVIATION);
+            let next = ratio.predict(RATIO_DEVIATION);
             let is_guide = Self::TESTS_MIN <= ratio.count && next.variance <= most;
             Some(next).filter(|next| is_guide && next.mean.abs() <= RATIO_MAX.ln())
         });
-        ratios.iter().any(Option::is_some).then_some(Expectation { level, ratios })
+        ratios.iter().any(Option::is_some).then_some(ExpectedRate { level, ratios })
     }
 }
 
 /// Expected rate of the next test of a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Expectation {
-    level: Next,
+pub struct ExpectedRate {
+    level: Prediction,
     /// Correction of each checkpoint that predicts well enough; `None` for the others.
-    ratios: [Option<Next>; CHECKPOINTS.len()],
+    ratios: [Option<Prediction>; CHECKPOINTS.len()],
 }
 
 /// Estimate of a full-length test's rate from the rate at a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub struct CheckpointEstimate {
     /// Estimate from this test alone: the corrected rate at the checkpoint, in bit/s.
-    pub alone_bit_s: f64,
+    pub uncombined_bit_s: f64,
     /// Mean of that estimate and the path's level, weighted by precision, in bit/s.
     pub rate_bit_s: f64,
     /// Expected error of `rate_bit_s`: one standard deviation, as a share of the rate.
@@ -123,40 +123,41 @@ pub struct Estimate {
     pub agrees: bool,
 }
 
-impl Expectation {
+impl ExpectedRate {
     /// Estimate at checkpoint `index`, which the stream reached after `time_s` seconds; `None` if
     /// that checkpoint does not predict well enough.
     #[must_use]
-    pub fn estimate(&self, index: usize, time_s: f64, partial_bit_s: f64) -> Option<Estimate> {
-        let is_late = HASTE_S <= time_s;
+    pub fn estimate(&self, index: usize, time_s: f64, partial_bit_s: f64) -> Option<CheckpointEstimate> {
+        let is_late = EARLY_CHECK_MIN_S <= time_s;
         let ratio =
             (*self.ratios.get(index)?).filter(|ratio| is_late || ratio.variance <= DEVIATION_MAX.powi(2))?;
         let alone = log(partial_bit_s)? + ratio.mean;
         let off = alone - self.level.mean;
         let weight = self.level.variance / (self.level.variance + ratio.variance);
-        let most = SURPRISE_DEVIATIONS * (self.level.variance + ratio.variance).sqrt();
-        let estimate = Estimate {
-            alone_bit_s: alone.exp(),
+        let most = REJECTION_DEVIATIONS * (self.level.variance + ratio.variance).sqrt();
+        let estimate = CheckpointEstimate {
+            uncombined_bit_s: alone.exp(),
             rate_bit_s: (self.level.mean + weight * off).exp(),
             // Both errors may have the same cause, so the combined error is taken to be the smaller
             // of the two.
             deviation: self.level.variance.min(ratio.variance).sqrt(),
             agrees: off.abs() <= most,
         };
-        Some(estimate).filter(|estimate| estimate.rate_bit_s.is_finite() && estimate.alone_bit_s.is_finite())
+        Some(estimate)
+            .filter(|estimate| estimate.rate_bit_s.is_finite() && estimate.uncombined_bit_s.is_finite())
     }
 }
 
 /// An estimate that may replace the rate of a full-length test.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reason {
+pub struct RateEstimate {
     /// Time of the estimate, in seconds since the stream began.
     pub time_s: f64,
     /// Mean rate of the rounds behind the estimate, in bit/s.
     pub settled_bit_s: f64,
     /// Estimate of a full-length test's rate after start-up, from this test alone, in bit/s: the
     /// settled rate, corrected.
-    pub alone_bit_s: f64,
+    pub uncombined_bit_s: f64,
     /// The same estimate combined with the path's earlier tests, in bit/s.
     pub rate_bit_s: f64,
     /// Expected error of the estimate: one standard deviation, as a share of the estimate. On an
@@ -166,7 +167,7 @@ pub struct Reason {
 
 /// Running mean and variance of effectively [`MEMORY`] values; older values fade.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
-struct Running {
+struct RunningStats {
     count: u64,
     mean: f64,
     variance: f64,
@@ -174,13 +175,13 @@ struct Running {
 
 /// Prediction of the next value: its mean and the variance of the prediction error.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Next {
+struct Prediction {
     mean: f64,
     variance: f64,
 }
 
-impl Running {
-    fn learn(&mut self, value: f64) {
+impl RunningStats {
+    fn add(&mut self, value: f64) {
         self.count = self.count.saturating_add(1);
         let off = value - self.mean;
         let others = self.others();
@@ -198,11 +199,11 @@ impl Running {
     }
 
     /// Prediction of the next value. With few values, the usual deviation of paths has more weight.
-    fn next(&self, usual_deviation: f64) -> Next {
+    fn predict(&self, usual_deviation: f64) -> Prediction {
         let seen = self.others();
         let usual = USUAL_TESTS * usual_deviation * usual_deviation;
         let variance = (usual + seen * self.variance) / (USUAL_TESTS + seen);
-        Next { mean: self.mean, variance: variance * (1.0 + 1.0 / (seen + 1.0)) }
+        Prediction { mean: self.mean, variance: variance * (1.0 + 1.0 / (seen + 1.0)) }
     }
 }
 
@@ -225,15 +226,15 @@ const LEVEL_DEVIATION: f64 = 0.2;
 const RATIO_DEVIATION: f64 = 0.07;
 /// A checkpoint predicts well enough if its standard deviation is at most this.
 const DEVIATION_MAX: f64 = 0.05;
-/// After [`HASTE_S`], a checkpoint's deviation may also be this many times the deviation of the
-/// level: 12 or 13 % on the quietest path.
+/// After [`EARLY_CHECK_MIN_S`], a checkpoint's deviation may also be this many times the deviation
+/// of the level: 12 or 13 % on the quietest path.
 const LEVEL_FACTOR: f64 = 1.2;
 /// Before this time, in seconds, only [`DEVIATION_MAX`] applies: the data so far are a twentieth of
 /// the bytes of a 10 s test.
-const HASTE_S: f64 = 0.5;
+const EARLY_CHECK_MIN_S: f64 = 0.5;
 /// Maximum correction of a checkpoint, as a factor. If the correction is larger, the checkpoint
 /// measured start-up or a policer's token bucket, not the rate of the path.
 const RATIO_MAX: f64 = 3.0;
 /// An estimate that differs from the level by this number of standard deviations is rejected. The
 /// usual deviations are included, so on the quietest path this is a difference of a quarter.
-const SURPRISE_DEVIATIONS: f64 = 2.5;
+const REJECTION_DEVIATIONS: f64 = 2.5;

@@ -11,8 +11,8 @@
 //!
 //! - [`Target`]: what to measure, a URL or `host:port`.
 //! - [`Plan`]: the experiments to run with one target, in order.
-//! - [`Reading`]: one measured quantity. Its result is a value with samples and `TCP_INFO`, or a
-//!   [`ProbeError`]. A failure is never a number.
+//! - [`QuantityResult`]: one measured quantity. Its result is a value with samples and `TCP_INFO`,
+//!   or a [`ProbeError`]. A failure is never a number.
 //!
 //! ```
 //! use barograph_probe::{Direction, Experiment, Plan, Target, reduce};
@@ -33,10 +33,10 @@
 //! It does not measure one-way delay, because the clocks of the two ends are never compared.
 
 pub mod calibration;
-pub mod pace;
+pub mod exchange_schedule;
 pub mod percent;
 pub mod plan;
-pub mod reading;
+pub mod quantity_result;
 pub mod reduce;
 pub mod rounds;
 mod samples;
@@ -56,8 +56,8 @@ pub mod fuzzing;
 pub mod io;
 
 pub use plan::{Direction, Experiment, Plan};
-pub use reading::{Measured, ProbeError, Reading};
-pub use stream::{StreamPlan, Streamed};
+pub use quantity_result::{MeasuredValue, ProbeError, QuantityResult};
+pub use stream::{StreamPlan, StreamResult};
 pub use target::{Target, TargetError};
-pub use tcp_info::{Limit, TcpInfo};
+pub use tcp_info::{SenderLimit, TcpInfo};
 pub use token::TokenTable;

@@ -34,12 +34,12 @@ impl Round {
 /// reason. In a shorter round, one burst of acknowledgements more or fewer changes the rate
 /// noticeably.
 #[derive(Clone, Debug, Default)]
-pub struct Rounds {
+pub struct RoundDetector {
     /// The sample that ended the last round.
     began: Option<Sample>,
 }
 
-impl Rounds {
+impl RoundDetector {
     /// Adds a sample and returns the round that ends with it, if any.
     ///
     /// A sample ends no round if its time is not finite, or not later than that of the previous
@@ -57,7 +57,7 @@ impl Rounds {
         let bytes = sample.acked_bytes.saturating_sub(began.acked_bytes);
         let rtt_s = sample.rtt_s.filter(|rtt| rtt.is_finite() && 0.0 < *rtt).unwrap_or(0.0);
         let least_s = rtt_s.clamp(ROUND_S_MIN, ROUND_RTT_S_MAX);
-        let is_whole = ROUND_BYTES_MIN <= bytes || PATIENCE_S <= seconds;
+        let is_whole = ROUND_BYTES_MIN <= bytes || ROUND_S_MAX_FOR_BYTES <= seconds;
         if seconds < least_s || !is_whole {
             return None;
         }
@@ -76,7 +76,7 @@ impl Rounds {
 /// Detects the end of start-up: three consecutive rounds in which the rate did not grow by a
 /// quarter.
 #[derive(Clone, Debug, Default)]
-pub struct Startup {
+pub struct StartupDetector {
     best_bit_s: f64,
     without_growth: u32,
     /// End of the round in which the rate last grew: its time in seconds, and bytes acknowledged by
@@ -84,7 +84,7 @@ pub struct Startup {
     candidate: Option<(f64, u64)>,
 }
 
-impl Startup {
+impl StartupDetector {
     /// Adds a round and returns whether start-up is over.
     pub fn push(&mut self, round: &Round) -> bool {
         if !self.is_over() && GROWTH * self.best_bit_s <= round.rate_bit_s() && 0 < round.bytes {
@@ -132,7 +132,7 @@ const ROUND_RTT_S_MAX: f64 = 1.0;
 const ROUND_BYTES_MIN: u64 = 64 * 1448;
 /// Maximum time, in seconds, for which a round waits for [`ROUND_BYTES_MIN`]. It is reached at
 /// rates below 1.5 Mbit/s.
-const PATIENCE_S: f64 = 0.5;
+const ROUND_S_MAX_FOR_BYTES: f64 = 0.5;
 /// Minimum factor by which the rate grows in a round of start-up. Slow start doubles the rate; with
 /// pacing it grows by at least a quarter (BBR).
 const GROWTH: f64 = 1.25;

@@ -9,9 +9,9 @@
 //! - [`Calibration`](crate::calibration::Calibration) of the path: at which checkpoint the rate
 //!   predicted the results of full-length tests, and by which factor to correct it. An estimate far
 //!   from the path's level is rejected.
-//! - [`Guard`], from the path's own forecast: an estimate outside the forecast's interval sends the
-//!   test to its full length. Once start-up is over, that decision is final. Repeating the check
-//!   until a rate fits would confirm the forecast instead of testing it.
+//! - [`ForecastInterval`], from the path's own forecast: an estimate outside the forecast's
+//!   interval sends the test to its full length. Once start-up is over, that decision is final.
+//!   Repeating the check until a rate fits would confirm the forecast instead of testing it.
 //! - Random audits: one test in twenty runs at full length. The planner draws it, independent of
 //!   the path.
 //!
@@ -22,22 +22,22 @@
 //! is not final: there are up to three checks, at the checkpoints after one, two and three rounds,
 //! and each may end the test. `tests/pure/calibration.rs` bounds the cost of both effects.
 
-use crate::calibration::{CHECKPOINTS, Expectation, Partials};
-use crate::rounds::{Round, Rounds, Startup};
+use crate::calibration::{CHECKPOINTS, CheckpointRates, ExpectedRate};
+use crate::rounds::{Round, RoundDetector, StartupDetector};
 use crate::samples::Sample;
 
-pub use crate::calibration::Reason;
+pub use crate::calibration::RateEstimate;
 
 /// Parameters of the settled-rate rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Config {
+pub struct SettledRateConfig {
     /// Number of consecutive rounds that must agree, at least 2.
     pub rounds: usize,
     /// Maximum coefficient of variation of their rates.
     pub variation_max: f64,
 }
 
-impl Default for Config {
+impl Default for SettledRateConfig {
     fn default() -> Self {
         Self { rounds: 5, variation_max: 0.05 }
     }
@@ -45,14 +45,14 @@ impl Default for Config {
 
 /// Interval in which the path's forecast expects the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Guard {
+pub struct ForecastInterval {
     /// Lower end of the forecast interval, in bit/s.
     pub lower_bit_s: f64,
     /// Upper end of the forecast interval, in bit/s.
     pub upper_bit_s: f64,
 }
 
-impl Guard {
+impl ForecastInterval {
     /// Whether the interval contains this rate. An interval with a NaN end contains none.
     #[must_use]
     pub fn holds(&self, rate_bit_s: f64) -> bool {
@@ -70,14 +70,14 @@ impl Guard {
 ///
 /// The default is for an unknown path: any settled rate ends the stream, without correction.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
-pub struct Early {
+pub struct EarlyStopPolicy {
     /// Settled-rate rule; it decides if `expected` is `None`.
-    pub config: Config,
+    pub config: SettledRateConfig,
     /// Interval of the path's forecast; `None` allows every estimate to stop the stream.
-    pub guard: Option<Guard>,
+    pub guard: Option<ForecastInterval>,
     /// Expectation from the path's own tests ([`Calibration`](crate::calibration::Calibration)). If
     /// it is present, the stream ends at a checkpoint, whether the rate has settled or not.
-    pub expected: Option<Expectation>,
+    pub expected: Option<ExpectedRate>,
 }
 
 /// Decision after each sample.
@@ -86,52 +86,52 @@ pub enum Decision {
     /// The stream goes on.
     Continue,
     /// The stream may end, with this estimate.
-    Stop(Reason),
+    Stop(RateEstimate),
 }
 
 /// Detects when a stream may end, from its samples.
 #[derive(Clone, Debug)]
-pub struct Rule {
-    config: Config,
-    early: Option<Early>,
-    rounds: Rounds,
-    startup: Startup,
+pub struct EarlyStopRule {
+    config: SettledRateConfig,
+    early: Option<EarlyStopPolicy>,
+    rounds: RoundDetector,
+    startup: StartupDetector,
     /// Rounds since the rate last grew, oldest first, at most `config.rounds`.
     latest: Vec<Round>,
-    proposed: Option<Reason>,
-    partials: Partials,
-    surprised: bool,
+    proposed: Option<RateEstimate>,
+    partials: CheckpointRates,
+    estimate_rejected: bool,
 }
 
-impl Rule {
+impl EarlyStopRule {
     /// Creates a rule. With `early` = `None` the rule only observes and never stops the stream.
     #[must_use]
-    pub fn new(early: Option<Early>) -> Self {
+    pub fn new(early: Option<EarlyStopPolicy>) -> Self {
         let mut config = early.map(|early| early.config).unwrap_or_default();
         config.rounds = config.rounds.clamp(ROUNDS_MIN, ROUNDS_MAX);
         Self {
             config,
             early,
-            rounds: Rounds::default(),
-            startup: Startup::default(),
+            rounds: RoundDetector::default(),
+            startup: StartupDetector::default(),
             latest: Vec::new(),
             proposed: None,
-            partials: Partials::default(),
-            surprised: false,
+            partials: CheckpointRates::default(),
+            estimate_rejected: false,
         }
     }
 
-    /// Adds the next sample. Without an [`Expectation`] only the first settled rate counts. After
+    /// Adds the next sample. Without an [`ExpectedRate`] only the first settled rate counts. After
     /// start-up is over, a rejected estimate is final: the stream runs to its full length.
     pub fn push(&mut self, sample: &Sample) -> Decision {
         let Some(round) = self.rounds.push(sample) else { return Decision::Continue };
         self.startup.push(&round);
         let settled = self.settle(round);
         let passed = self.pass(&round);
-        let Some(early) = self.early.filter(|_| !self.surprised) else { return Decision::Continue };
-        let (reason, agrees) = match early.expected {
+        let Some(early) = self.early.filter(|_| !self.estimate_rejected) else { return Decision::Continue };
+        let (estimate, agrees) = match early.expected {
             None => match settled {
-                Some(reason) => (reason, true),
+                Some(estimate) => (estimate, true),
                 None => return Decision::Continue,
             },
             Some(expected) => match passed.and_then(|at| self.estimate(&expected, at, round.end_s)) {
@@ -139,30 +139,30 @@ impl Rule {
                 None => return Decision::Continue,
             },
         };
-        if agrees && early.allows(&reason) {
-            return Decision::Stop(reason);
+        if agrees && early.allows(&estimate) {
+            return Decision::Stop(estimate);
         }
         // Before start-up is over, a deviating estimate is not final.
-        self.surprised = self.startup.ended().is_some();
+        self.estimate_rejected = self.startup.ended().is_some();
         Decision::Continue
     }
 
     /// The first settled rate, whether it was allowed to stop the stream or not.
     #[must_use]
-    pub fn proposed(&self) -> Option<Reason> {
+    pub fn proposed(&self) -> Option<RateEstimate> {
         self.proposed
     }
 
     /// Rates at the checkpoints that the stream has passed.
     #[must_use]
-    pub fn partials(&self) -> &Partials {
+    pub fn partials(&self) -> &CheckpointRates {
         &self.partials
     }
 
     /// Whether an estimate was rejected, so that the stream runs to its full length.
     #[must_use]
-    pub fn surprised(&self) -> bool {
-        self.surprised
+    pub fn estimate_rejected(&self) -> bool {
+        self.estimate_rejected
     }
 
     /// Index of the checkpoint that this round has reached, the first time. Application-limited
@@ -178,21 +178,21 @@ impl Rule {
         self.partials[at].map(|_| at)
     }
 
-    fn estimate(&self, expected: &Expectation, at: usize, time_s: f64) -> Option<(Reason, bool)> {
+    fn estimate(&self, expected: &ExpectedRate, at: usize, time_s: f64) -> Option<(RateEstimate, bool)> {
         let settled_bit_s = self.partials[at]?;
-        let estimate = expected.estimate(at, time_s, settled_bit_s)?;
-        let reason = Reason {
+        let at_checkpoint = expected.estimate(at, time_s, settled_bit_s)?;
+        let estimate = RateEstimate {
             time_s,
             settled_bit_s,
-            alone_bit_s: estimate.alone_bit_s,
-            rate_bit_s: estimate.rate_bit_s,
-            deviation: estimate.deviation,
+            uncombined_bit_s: at_checkpoint.uncombined_bit_s,
+            rate_bit_s: at_checkpoint.rate_bit_s,
+            deviation: at_checkpoint.deviation,
         };
-        Some((reason, estimate.agrees))
+        Some((estimate, at_checkpoint.agrees))
     }
 
     /// Returns the settled rate if this round is the first with which the rate has settled.
-    fn settle(&mut self, round: Round) -> Option<Reason> {
+    fn settle(&mut self, round: Round) -> Option<RateEstimate> {
         if self.proposed.is_some() {
             return None;
         }
@@ -208,7 +208,7 @@ impl Rule {
         self.proposed
     }
 
-    fn settled(&self) -> Option<Reason> {
+    fn settled(&self) -> Option<RateEstimate> {
         let last = self.latest.last().filter(|_| self.latest.len() == self.config.rounds)?;
         // If the kernel had nothing to send, the rate is that of this host, not of the path.
         if self.latest.iter().any(|round| round.app_limited) {
@@ -228,22 +228,28 @@ impl Rule {
         if !(settled_bit_s.is_finite() && 0.0 < settled_bit_s) {
             return None;
         }
-        let (alone_bit_s, rate_bit_s) = (settled_bit_s, settled_bit_s);
-        Some(Reason { time_s: last.end_s, settled_bit_s, alone_bit_s, rate_bit_s, deviation: variation })
+        let (uncombined_bit_s, rate_bit_s) = (settled_bit_s, settled_bit_s);
+        Some(RateEstimate {
+            time_s: last.end_s,
+            settled_bit_s,
+            uncombined_bit_s,
+            rate_bit_s,
+            deviation: variation,
+        })
     }
 }
 
-impl Early {
+impl EarlyStopPolicy {
     /// Whether the guard allows the estimate to stop the stream. The guard checks the estimate,
     /// which includes the path's level, not the rate of this test alone. The interval is widened by
     /// the estimate's own error, because an uncertain estimate does not contradict the forecast. On
     /// a quiet path the interval is narrower than that error; without widening, nearly every test
     /// would run to its full length.
-    fn allows(&self, reason: &Reason) -> bool {
-        let own = if self.expected.is_some() { DEVIATIONS * reason.deviation } else { 0.0 };
+    fn allows(&self, estimate: &RateEstimate) -> bool {
+        let own = if self.expected.is_some() { DEVIATIONS * estimate.deviation } else { 0.0 };
         let share = self.config.variation_max.max(own).clamp(0.0, 1.0);
-        reason.rate_bit_s.is_finite()
-            && self.guard.is_none_or(|guard| guard.widened(share).holds(reason.rate_bit_s))
+        estimate.rate_bit_s.is_finite()
+            && self.guard.is_none_or(|guard| guard.widened(share).holds(estimate.rate_bit_s))
     }
 }
 

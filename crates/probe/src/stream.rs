@@ -5,13 +5,13 @@
 //! start, and the rate *after start-up*, which a longer transfer would reach and which is forecast.
 
 use crate::TcpInfo;
-use crate::calibration::Partials;
+use crate::calibration::CheckpointRates;
 use crate::reduce::{self, RoundTrip};
-use crate::rounds::{Rounds, Startup};
-use crate::stop::Reason;
+use crate::rounds::{RoundDetector, StartupDetector};
+use crate::stop::RateEstimate;
 
 pub use crate::samples::{Sample, Samples};
-pub use crate::stop::Early;
+pub use crate::stop::EarlyStopPolicy;
 
 /// Parameters of a timed stream to one station.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub struct StreamPlan {
     /// default.
     pub congestion: Option<String>,
     /// Conditions under which the stream may end early; `None` always runs the full length.
-    pub early: Option<Early>,
+    pub early: Option<EarlyStopPolicy>,
 }
 
 impl StreamPlan {
@@ -62,16 +62,16 @@ impl Default for StreamPlan {
 
 /// Why a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Ended {
+pub enum StreamEnd {
     /// The time was over.
     Full,
     /// The bytes were used up.
     Bytes,
     /// The rate had settled, or the estimate at a checkpoint was accepted.
-    Early(Reason),
+    Early(RateEstimate),
 }
 
-impl Ended {
+impl StreamEnd {
     /// Returns the reason as a lower-case word: `full`, `bytes`, `early`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -85,7 +85,7 @@ impl Ended {
 
 /// Result of a timed stream.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Streamed {
+pub struct StreamResult {
     /// Bytes that the station received.
     pub bytes: u64,
     /// Time from before the first write to the end of writing, in seconds.
@@ -102,32 +102,32 @@ pub struct Streamed {
     /// End of start-up in seconds, if it ended.
     pub startup_s: Option<f64>,
     /// Why the stream ended.
-    pub ended: Ended,
+    pub ended: StreamEnd,
     /// The first settled rate, whether it ended the stream or not.
-    pub proposed: Option<Reason>,
+    pub proposed: Option<RateEstimate>,
     /// Rates at the checkpoints that were passed; a full-length test calibrates with them.
-    pub partials: Partials,
+    pub partials: CheckpointRates,
     /// Whether the stream was allowed to end early, but its estimate was rejected.
-    pub surprised: bool,
+    pub estimate_rejected: bool,
     /// `TCP_INFO` of the sender at the end of writing.
     pub tcp_info: Option<TcpInfo>,
     /// Acknowledged bytes over time.
     pub samples: Samples,
 }
 
-impl Streamed {
+impl StreamResult {
     /// Result of the test, in bit/s: the rate after start-up of a full-length test, or its estimate
     /// if the stream ended early; the whole rate if start-up did not end.
     #[must_use]
     pub fn rate_bit_s(&self) -> f64 {
         match self.ended {
-            Ended::Early(Reason { rate_bit_s, .. }) => rate_bit_s,
-            Ended::Full | Ended::Bytes => self.settled_bit_s.unwrap_or(self.whole_bit_s),
+            StreamEnd::Early(RateEstimate { rate_bit_s, .. }) => rate_bit_s,
+            StreamEnd::Full | StreamEnd::Bytes => self.settled_bit_s.unwrap_or(self.whole_bit_s),
         }
     }
 }
 
-/// Rate of all bytes, in bit/s ([`Streamed::whole_bit_s`]); `None` if the elapsed time is not
+/// Rate of all bytes, in bit/s ([`StreamResult::whole_bit_s`]); `None` if the elapsed time is not
 /// positive.
 #[must_use]
 pub fn whole(bytes: u64, elapsed_s: f64, min_rtt_s: Option<f64>) -> Option<f64> {
@@ -141,8 +141,8 @@ pub fn whole(bytes: u64, elapsed_s: f64, min_rtt_s: Option<f64>) -> Option<f64> 
 /// pipe": Cardwell et al. 2016, and `draft-ietf-ccwg-bbr` §5.3.1.2).
 #[must_use]
 pub fn after_startup(samples: &[Sample]) -> Option<(f64, f64)> {
-    let mut rounds = Rounds::default();
-    let mut startup = Startup::default();
+    let mut rounds = RoundDetector::default();
+    let mut startup = StartupDetector::default();
     let (from_s, from_bytes) = samples.iter().find_map(|sample| {
         let round = rounds.push(sample)?;
         startup.push(&round).then(|| startup.ended())?

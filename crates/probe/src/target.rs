@@ -9,7 +9,7 @@ use std::fmt;
 /// let target = Target::parse("https://example.org/index.html")?;
 /// assert_eq!((target.host(), target.port(), target.path()), ("example.org", 443, "/index.html"));
 /// assert_eq!(Target::parse("[::1]:8700")?.to_string(), "[::1]:8700");
-/// assert!(Target::parse("example.org").is_err(), "a bare host says no port");
+/// assert!(Target::parse("example.org").is_err(), "a bare host has no port");
 /// # Ok::<(), barograph_probe::TargetError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +57,9 @@ impl Target {
         };
         let (authority, path) = match rest.find(['/', '?', '#']) {
             None => (rest, ""),
-            Some(_) if scheme == Scheme::Address => return refuse("http:// or https:// before a path"),
+            Some(_) if scheme == Scheme::Address => {
+                return refuse("`http://` or `https://` before a host with a path");
+            }
             Some(at) => rest.split_at(at),
         };
         let (host, port) = match split_authority(authority) {
@@ -150,7 +152,7 @@ pub struct TargetError {
 /// Splits `host`, `host:port`, `[v6]` or `[v6]:port` into host (without brackets) and port.
 fn split_authority(authority: &str) -> Result<(&str, Option<u16>), &'static str> {
     if authority.contains('@') {
-        return Err("no user name or password");
+        return Err("a target without user name and password");
     }
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {

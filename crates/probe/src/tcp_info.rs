@@ -12,14 +12,14 @@ pub struct TcpInfo {
     /// The congestion control algorithm, such as `cubic` or `bbr`.
     pub congestion: Option<String>,
     /// What limited the sender for the largest part of the time.
-    pub limited_by: Option<Limit>,
+    pub limited_by: Option<SenderLimit>,
     /// The kernel's latest delivery rate in bit/s; `None` when the application limited the sample.
     pub delivery_rate_bit_s: Option<f64>,
 }
 
 /// What limited the sender of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Limit {
+pub enum SenderLimit {
     /// The receive window of the peer.
     ReceiveWindow,
     /// The send buffer of the sender.
@@ -30,7 +30,7 @@ pub enum Limit {
     Application,
 }
 
-impl Limit {
+impl SenderLimit {
     /// The limit as a lower-case word, as stored and shown: `rwnd`, `sndbuf`, `network`,
     /// `application`.
     #[must_use]
@@ -44,7 +44,7 @@ impl Limit {
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for SenderLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

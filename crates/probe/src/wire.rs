@@ -5,7 +5,7 @@
 //! bytes and never allocates. All integers are big-endian.
 
 use crate::plan::Direction;
-use crate::tcp_info::{Limit, TcpInfo};
+use crate::tcp_info::{SenderLimit, TcpInfo};
 
 /// Name of the protocol in the `Upgrade` header; the number is its version.
 pub const UPGRADE: &str = "barograph-probe/1";
@@ -83,32 +83,32 @@ pub enum Reply {
         nonce: u64,
     },
     /// The request is declined, and the session ends.
-    Declined(Declined),
+    Declined(DeclineReason),
 }
 
 /// Why a responder declines a request or a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
-pub enum Declined {
+pub enum DeclineReason {
     /// Another bulk test is running at the responder.
     #[error("another bulk test is running there")]
     Busy,
     /// As [`Busy`](Self::Busy), with the time after which the test is over at the latest.
-    #[error("another bulk test is running there; ask again in {retry_ms} ms")]
+    #[error("another bulk test is running there; retry in {retry_ms} ms")]
     BusyFor {
         /// Milliseconds to wait, at least 1.
         retry_ms: u64,
     },
     /// The request exceeds the number of bytes, exchanges or datagrams, or the time, that the
     /// responder allows.
-    #[error("it allows at most {limit} in one test")]
+    #[error("it allows at most {limit} in one test; request less")]
     TooLarge { limit: u64 },
     /// The bytes that the responder allows to the session are used up.
-    #[error("the bytes it allows are used up")]
+    #[error("the bytes that it allows to this session are used up; open a new session")]
     Spent,
     /// The responder's budget for bulk tests, or the caller's share of it, is used up; a retry is
     /// possible after `retry_ms`.
-    #[error("its budget for bulk tests is spent; ask again in {retry_ms} ms")]
+    #[error("its budget for bulk tests is used up; retry in {retry_ms} ms")]
     SpentFor {
         /// Milliseconds to wait, at least 1.
         retry_ms: u64,
@@ -117,12 +117,12 @@ pub enum Declined {
     #[error("it does not serve this experiment")]
     NotServed,
     /// Too many sessions are open, in all or from this peer.
-    #[error("too many probe sessions are open there")]
+    #[error("too many probe sessions are open there; retry later")]
     Full,
     /// The request is not of this version of the protocol.
-    #[error("it does not understand the request")]
+    #[error("it does not support this request; its version may be older")]
     Malformed,
-    #[error("it is stopping")]
+    #[error("it is shutting down")]
     Stopping,
 }
 
@@ -161,14 +161,14 @@ pub enum DatagramKind {
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum WireError {
     /// The length differs from that of the frame.
-    #[error("{bytes} bytes are not a frame of {expected}")]
+    #[error("received {bytes} bytes, expected a frame of {expected} bytes")]
     Length {
         bytes: usize,
         /// Length of the frame in bytes.
         expected: usize,
     },
     /// The first bytes are not the protocol's mark, or the version is not supported.
-    #[error("this is not {UPGRADE}")]
+    #[error("the bytes are not {UPGRADE}")]
     Mark,
     /// A field has an undefined value.
     #[error("field `{field}` has the undefined value {value}")]
@@ -252,15 +252,15 @@ impl Reply {
         let (status, number) = match self {
             Self::Ready { nonce } => (0, nonce),
             Self::Declined(declined) => match declined {
-                Declined::Busy => (1, 0),
-                Declined::BusyFor { retry_ms } => (1, retry_ms),
-                Declined::TooLarge { limit } => (2, limit),
-                Declined::Spent => (3, 0),
-                Declined::SpentFor { retry_ms } => (3, retry_ms),
-                Declined::NotServed => (4, 0),
-                Declined::Full => (5, 0),
-                Declined::Malformed => (6, 0),
-                Declined::Stopping => (7, 0),
+                DeclineReason::Busy => (1, 0),
+                DeclineReason::BusyFor { retry_ms } => (1, retry_ms),
+                DeclineReason::TooLarge { limit } => (2, limit),
+                DeclineReason::Spent => (3, 0),
+                DeclineReason::SpentFor { retry_ms } => (3, retry_ms),
+                DeclineReason::NotServed => (4, 0),
+                DeclineReason::Full => (5, 0),
+                DeclineReason::Malformed => (6, 0),
+                DeclineReason::Stopping => (7, 0),
             },
         };
         let mut frame = [0; REPLY_BYTES];
@@ -283,15 +283,15 @@ impl Reply {
         let number = u64_at(frame, 8);
         let declined = match frame[1] {
             0 => return Ok(Self::Ready { nonce: number }),
-            2 => return Ok(Self::Declined(Declined::TooLarge { limit: number })),
-            1 if number != 0 => return Ok(Self::Declined(Declined::BusyFor { retry_ms: number })),
-            3 if number != 0 => return Ok(Self::Declined(Declined::SpentFor { retry_ms: number })),
-            1 => Declined::Busy,
-            3 => Declined::Spent,
-            4 => Declined::NotServed,
-            5 => Declined::Full,
-            6 => Declined::Malformed,
-            7 => Declined::Stopping,
+            2 => return Ok(Self::Declined(DeclineReason::TooLarge { limit: number })),
+            1 if number != 0 => return Ok(Self::Declined(DeclineReason::BusyFor { retry_ms: number })),
+            3 if number != 0 => return Ok(Self::Declined(DeclineReason::SpentFor { retry_ms: number })),
+            1 => DeclineReason::Busy,
+            3 => DeclineReason::Spent,
+            4 => DeclineReason::NotServed,
+            5 => DeclineReason::Full,
+            6 => DeclineReason::Malformed,
+            7 => DeclineReason::Stopping,
             status => return Err(WireError::Undefined { field: "status", value: status.into() }),
         };
         zero("number", number)?;
@@ -311,10 +311,10 @@ impl Done {
         frame[1] = 1;
         frame[2] = match info.limited_by {
             None => 0,
-            Some(Limit::ReceiveWindow) => 1,
-            Some(Limit::SendBuffer) => 2,
-            Some(Limit::Network) => 3,
-            Some(Limit::Application) => 4,
+            Some(SenderLimit::ReceiveWindow) => 1,
+            Some(SenderLimit::SendBuffer) => 2,
+            Some(SenderLimit::Network) => 3,
+            Some(SenderLimit::Application) => 4,
         };
         // `as` saturates: a time or rate beyond the field's range becomes its largest value.
         let min_rtt_us = info.min_rtt_s.map_or(UNKNOWN, |s| (s * 1e6).round() as u32);
@@ -396,10 +396,10 @@ impl Datagram {
 fn decode_tcp_info(frame: &[u8; DONE_BYTES]) -> Result<TcpInfo, WireError> {
     let limited_by = match frame[2] {
         0 => None,
-        1 => Some(Limit::ReceiveWindow),
-        2 => Some(Limit::SendBuffer),
-        3 => Some(Limit::Network),
-        4 => Some(Limit::Application),
+        1 => Some(SenderLimit::ReceiveWindow),
+        2 => Some(SenderLimit::SendBuffer),
+        3 => Some(SenderLimit::Network),
+        4 => Some(SenderLimit::Application),
         limit => return Err(WireError::Undefined { field: "limited_by", value: limit.into() }),
     };
     let name = &frame[32..];

@@ -14,10 +14,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use barograph_probe::io::{Context, Limits, Listener, run_one};
+use barograph_probe::io::{Listener, ProbeContext, ResponderLimits, run_one};
 use barograph_probe::reduce::median;
-use barograph_probe::{Experiment, Measured, Target};
-use barograph_sim::{Link, LinkSpec, Loss, Network, network_or_say, say_skipped};
+use barograph_probe::{Experiment, MeasuredValue, Target};
+use barograph_sim::{Link, LinkSpec, Network, PacketLoss, network_or_report, report_skipped};
 
 /// One-way delay; a round trip takes twice as long.
 const DELAY: Duration = Duration::from_millis(5);
@@ -31,12 +31,12 @@ const ATTEMPTS: usize = 6;
 const LIMIT: Duration = Duration::from_secs(15);
 
 /// Tests that measure times run one after the other.
-static ALONE: Mutex<()> = Mutex::new(());
+static SERIAL: Mutex<()> = Mutex::new(());
 
 #[test]
 fn rtt_is_that_of_a_bare_ping_pong() {
     const EXCHANGES: u32 = 11;
-    in_a_quiet_run("rtt", Loss::None, |network, target| {
+    in_a_quiet_run("rtt", PacketLoss::None, |network, target| {
         let mut bare = BarePingPong::start(network);
         let (mut ours_s, mut bare_s) = (Vec::new(), Vec::new());
         for _ in 0..4 {
@@ -51,7 +51,7 @@ fn rtt_is_that_of_a_bare_ping_pong() {
 
 #[test]
 fn rtt_nagle_shows_the_delayed_acknowledgement() {
-    in_a_quiet_run("rtt_nagle", Loss::None, |network, target| {
+    in_a_quiet_run("rtt_nagle", PacketLoss::None, |network, target| {
         let rtt = only(measure(network, target, Experiment::Rtt { n: 5 })?).value;
         let nagle = only(measure(network, target, Experiment::RttNagle { n: 3 })?).value;
         // The second byte waits for the acknowledgement of the first: a round trip plus the stall.
@@ -62,7 +62,7 @@ fn rtt_nagle_shows_the_delayed_acknowledgement() {
 
 #[test]
 fn a_path_without_loss_has_none_and_its_round_trip_over_udp() {
-    in_a_quiet_run("rtt_udp", Loss::None, |network, target| {
+    in_a_quiet_run("rtt_udp", PacketLoss::None, |network, target| {
         let measured = measure(network, target, Experiment::Loss { n: 10 })?;
         let [loss, rtt] = &measured[..] else { panic!("{measured:?}") };
         assert_eq!(loss.value, 0.0);
@@ -73,7 +73,7 @@ fn a_path_without_loss_has_none_and_its_round_trip_over_udp() {
 
 #[test]
 fn a_handshake_takes_a_round_trip() {
-    in_a_quiet_run("connect", Loss::None, |network, target| {
+    in_a_quiet_run("connect", PacketLoss::None, |network, target| {
         let connect = only(measure(network, target, Experiment::Connect { n: 5 })?).value;
         assert!(RTT_S <= connect, "{connect} s is less than the path takes");
         expect(connect < RTT_S * 1.1, format!("connect {connect} s"))
@@ -87,7 +87,7 @@ fn a_lossy_path_loses_its_share() {
     // loss cannot be chance.
     let (share, n) = (0.2, f64::from(DATAGRAMS));
     let deviation = (share * (1.0 - share) / n).sqrt();
-    in_a_quiet_run("loss", Loss::Independent(share), |network, target| {
+    in_a_quiet_run("loss", PacketLoss::Independent(share), |network, target| {
         let measured = measure(network, target, Experiment::Loss { n: DATAGRAMS })?;
         let [loss, rtt] = &measured[..] else { panic!("{measured:?}") };
         assert_eq!(f64::from(rtt.n), (n * (1.0 - loss.value)).round(), "what is not lost has a round trip");
@@ -99,20 +99,20 @@ fn a_lossy_path_loses_its_share() {
 /// Runs `attempt` on new networks, with a responder in the far host, until a run is good. On a busy
 /// machine a run may be void or slow: `attempt` returns that as an error. `attempt` panics on an
 /// error that a busy machine cannot cause.
-fn in_a_quiet_run(test: &str, loss: Loss, attempt: impl Fn(&Network, &Target) -> Result<(), String>) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+fn in_a_quiet_run(test: &str, loss: PacketLoss, attempt: impl Fn(&Network, &Target) -> Result<(), String>) {
+    let _guard = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     let mut all_void = true;
     for seed in 0..ATTEMPTS as u64 {
         let back = LinkSpec { delay: DELAY, seed: !seed, ..LinkSpec::default() };
         // Only questions are lost, never answers, so that the measured share is that of the path.
         let forward = LinkSpec { loss, seed, ..back.clone() };
         let link = Link::Relay { forward, back, options: Default::default() };
-        let Some(network) = network_or_say(link, test) else { return };
+        let Some(network) = network_or_report(link, test) else { return };
         let at = (network.b.v4(), 0).into();
-        let listener = network.b.run(|| Listener::start(at, Limits::default())).unwrap().unwrap();
+        let listener = network.b.run(|| Listener::start(at, ResponderLimits::default())).unwrap().unwrap();
         let target = Target::parse(&listener.address().to_string()).unwrap();
         let outcome = attempt(&network, &target);
-        match (outcome, network.report().and_then(|report| report.void())) {
+        match (outcome, network.report().and_then(|report| report.invalid_reason())) {
             (Ok(()), None) => return,
             (outcome, void) => {
                 all_void &= void.is_some();
@@ -122,7 +122,7 @@ fn in_a_quiet_run(test: &str, loss: Loss, attempt: impl Fn(&Network, &Target) ->
     }
     // If the emulator was the bottleneck, the run is no evidence.
     assert!(all_void, "none of {ATTEMPTS} runs was good");
-    say_skipped(&format!("{test}: this machine was too busy to emulate the link in {ATTEMPTS} runs"));
+    report_skipped(&format!("{test}: this machine was too busy to emulate the link in {ATTEMPTS} runs"));
 }
 
 fn expect(holds: bool, else_say: String) -> Result<(), String> {
@@ -130,13 +130,13 @@ fn expect(holds: bool, else_say: String) -> Result<(), String> {
 }
 
 /// Runs an experiment from the near host. On a lossy path it may exceed the limit.
-fn measure(network: &Network, target: &Target, experiment: Experiment) -> Result<Vec<Measured>, String> {
-    let context = Context { deadline: LIMIT, ..Context::default() };
+fn measure(network: &Network, target: &Target, experiment: Experiment) -> Result<Vec<MeasuredValue>, String> {
+    let context = ProbeContext { deadline: LIMIT, ..ProbeContext::default() };
     let readings = network.a.run(|| run_one(target, experiment, &context)).unwrap();
     readings.into_iter().map(|reading| reading.result.map_err(|error| error.to_string())).collect()
 }
 
-fn only(mut measured: Vec<Measured>) -> Measured {
+fn only(mut measured: Vec<MeasuredValue>) -> MeasuredValue {
     assert_eq!(measured.len(), 1, "{measured:?}");
     measured.remove(0)
 }

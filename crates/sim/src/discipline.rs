@@ -58,7 +58,7 @@ impl Discipline {
                     && min_packets < max_packets
                     && max_packets.is_finite()
                     && shares.iter().all(|share| 0.0 < *share && *share <= 1.0);
-                let expected = "0 < min < max packets, a probability and a weight in (0, 1]";
+                let expected = "0 < min_packets < max_packets, and probability and weight in (0, 1]";
                 if is_sound { Ok(()) } else { bad("hop.red", format!("{self:?}"), expected) }
             }
             Self::Codel(CodelParameters { target, interval }) => {
@@ -87,9 +87,9 @@ impl Red {
         Self { parameters, packet_ns: packet_ns.max(1), mean: 0.0, idle_since_ns: Some(0), count: -1 }
     }
 
-    /// Whether RED drops a packet that arrives at a queue of `length` packets; `luck` is uniform in
+    /// Whether RED drops a packet that arrives at a queue of `length` packets; `draw` is uniform in
     /// [0, 1).
-    pub(crate) fn drops(&mut self, now_ns: u64, length: usize, luck: f64) -> bool {
+    pub(crate) fn drops(&mut self, now_ns: u64, length: usize, draw: f64) -> bool {
         let RedParameters { min_packets, max_packets, max_probability, weight } = self.parameters;
         match self.idle_since_ns.take() {
             // The mean decays as if `missed` packets had arrived at an empty queue.
@@ -112,7 +112,7 @@ impl Red {
         // p_a = p_b / (1 − count · p_b): the drops are spread evenly instead of drawn
         // independently.
         let left = 1.0 - self.count as f64 * base;
-        let drops = left <= 0.0 || luck < base / left;
+        let drops = left <= 0.0 || draw < base / left;
         if drops {
             self.count = 0;
         }
@@ -233,7 +233,7 @@ mod tests {
         // intervals in the paper are 1 to 1/p_b packets.
         let until = (1..).find(|_| red.drops(3, 10, 0.999_999));
         assert_eq!(until, Some(99));
-        assert!(red.drops(4, 10, 0.009), "with the best luck the next one");
+        assert!(red.drops(4, 10, 0.009), "with the best draw the next one");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::io;
 pub enum Error {
     /// The process may not create network namespaces or TUN devices; tests then print that they
     /// skip.
-    #[error("not permitted to {action}: emulated links need root with CAP_NET_ADMIN and CAP_SYS_ADMIN")]
+    #[error("not permitted to {action}: run as root with CAP_NET_ADMIN and CAP_SYS_ADMIN")]
     NotPermitted { action: String },
     /// A field of a [`LinkSpec`](crate::LinkSpec), a [`Hop`](crate::Hop) or a `Switch` lies outside
     /// its range.
@@ -30,7 +30,7 @@ pub enum Error {
         text: String,
     },
     /// A replayed delay series has no values, or too many.
-    #[error("a replayed delay series holds {count} values, expected 1 to {limit}")]
+    #[error("the delay series has {count} values, expected 1 to {limit}")]
     BadDelayCount {
         /// Number of values before reading stopped.
         count: usize,

@@ -2,8 +2,8 @@
 //!
 //! Kernels often lack `netem`. This crate joins two network namespaces, the hosts, with an emulated
 //! link. The link is one of three kinds: a relay in user space, which passes each packet through a
-//! seeded [`Model`] of delay, rate, queue, loss and reordering, optionally behind a [`Line`] of
-//! queues with their own disciplines; a plain `veth` pair, with a `tbf` if only a rate is needed
+//! seeded [`Model`] of delay, rate, queue, loss and reordering, optionally behind a [`QueueChain`]
+//! of queues with their own disciplines; a plain `veth` pair, with a `tbf` if only a rate is needed
 //! that is too high for the relay; or a [`Switch`] of the kernel.
 //!
 //! Three types matter:
@@ -11,9 +11,9 @@
 //! - [`Network`]: two hosts and their link. It needs root, and dropping it removes everything.
 //! - [`Model`]: one direction of a link in virtual time. It is pure (no clock, no device), so the
 //!   fate of every packet can be computed without a network.
-//! - [`Report`]: the cost of a relay. The relay shares the machine with the measured programs. If
-//!   [`Report::void`] returns a reason, the emulator was the bottleneck, and the run is no
-//!   evidence.
+//! - [`RelayReport`]: the cost of a relay. The relay shares the machine with the measured programs.
+//!   If [`RelayReport::invalid_reason`] returns a reason, the emulator was the bottleneck, and the
+//!   run is no evidence.
 //!
 //! ```no_run
 //! use barograph_sim::{Link, LinkSpec, Network};
@@ -31,25 +31,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Weather`] simulates the links of a [`Scenario`] in virtual time without packets: how long each
-//! attempt of a distributed program takes. The feature `stream` adds `stream`: connections in
-//! virtual time for code written for tokio.
+//! [`LinkSimulation`] simulates the links of a [`Scenario`] in virtual time without packets: how
+//! long each attempt of a distributed program takes. The feature `stream` adds `stream`:
+//! connections in virtual time for code written for tokio.
 //!
 //! The crate emulates one link between two hosts. It does not emulate topologies, routers or cross
 //! traffic; callers send any cross traffic themselves.
 
-mod chance;
 mod discipline;
 mod disk;
 mod error;
-mod line;
+mod link_simulation;
 mod model;
+mod queue_chain;
 mod replay;
+mod rng;
 mod skip;
 mod spec;
 #[cfg(any(feature = "stream", target_os = "linux"))]
 mod sync;
-mod weather;
 
 pub mod fuzzing;
 pub mod scenario;
@@ -70,23 +70,23 @@ mod report;
 #[cfg(target_os = "linux")]
 mod tun;
 
-pub use chance::Chance;
 pub use discipline::{CodelParameters, Discipline, RedParameters};
 pub use disk::SmallDisk;
 pub use error::Error;
-pub use line::{Hop, Line};
-pub use model::{Fate, Model};
+pub use link_simulation::{LinkSimulation, SimulatedAttempt, SimulatedResponse};
+pub use model::{Model, PacketFate};
+pub use queue_chain::{Hop, QueueChain};
 pub use replay::{delays_from_file, delays_from_text};
+pub use rng::SeededRng;
 pub use scenario::Scenario;
-pub use skip::{MUST_RUN, say_missing, say_skipped};
-pub use spec::{Jitter, LinkSpec, Loss, Queue, Reorder};
-pub use weather::{Response, Try, Weather};
+pub use skip::{MUST_RUN, report_missing, report_skipped};
+pub use spec::{Jitter, LinkSpec, PacketLoss, Queue, Reorder};
 
 #[cfg(target_os = "linux")]
 pub use failing_disk::FailingDisk;
 #[cfg(target_os = "linux")]
-pub use network::{A_V4, A_V6, B_V4, B_V6, Host, Link, Network, Port, RelayOptions, Switch};
+pub use network::{A_V4, A_V6, B_V4, B_V6, Host, Link, Network, RelayOptions, Switch, SwitchPort};
 #[cfg(target_os = "linux")]
-pub use report::{Counts, Report, Void};
+pub use report::{DirectionCounts, InvalidRun, RelayReport};
 #[cfg(target_os = "linux")]
-pub use skip::network_or_say;
+pub use skip::network_or_report;

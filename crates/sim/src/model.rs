@@ -1,11 +1,11 @@
 //! Pure model of one direction of a link: when a packet comes out, or why it does not.
 
-use crate::{Error, Jitter, LinkSpec, Loss, chance::Chance, spec::MAX_DELAY};
+use crate::{Error, Jitter, LinkSpec, PacketLoss, rng::SeededRng, spec::MAX_DELAY};
 use std::time::Duration;
 
 /// Result for one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum PacketFate {
     /// The packet comes out of the link.
     Delivered {
         /// Time at which its last bit arrives, on the model's clock.
@@ -32,9 +32,9 @@ pub struct Model {
     last_out_ns: u64,
     packets: u64,
     in_bad_state: bool,
-    loss_chance: Chance,
-    jitter_chance: Chance,
-    reorder_chance: Chance,
+    loss_rng: SeededRng,
+    jitter_rng: SeededRng,
+    reorder_rng: SeededRng,
 }
 
 impl Model {
@@ -51,9 +51,9 @@ impl Model {
             last_out_ns: 0,
             packets: 0,
             in_bad_state: false,
-            loss_chance: Chance::new(spec.seed, 1),
-            jitter_chance: Chance::new(spec.seed, 2),
-            reorder_chance: Chance::new(spec.seed, 3),
+            loss_rng: SeededRng::new(spec.seed, 1),
+            jitter_rng: SeededRng::new(spec.seed, 2),
+            reorder_rng: SeededRng::new(spec.seed, 3),
             spec,
         })
     }
@@ -62,21 +62,21 @@ impl Model {
     /// call.
     ///
     /// Packets with the same delivery time come out in the order in which they went in.
-    pub fn carry(&mut self, now: Duration, bytes: usize) -> Fate {
+    pub fn send(&mut self, now: Duration, bytes: usize) -> PacketFate {
         let now_ns = nanos(now);
         // Every packet makes all random draws, so that the draws of the nth packet depend only on
         // the seed and n.
         let lost = self.draw_loss();
         let delay_ns = self.draw_delay_ns();
-        let held = self.spec.reorder.filter(|reorder| self.reorder_chance.happens(reorder.probability));
+        let held = self.spec.reorder.filter(|reorder| self.reorder_rng.bernoulli(reorder.probability));
         self.packets += 1;
 
         if !self.has_room(now_ns, bytes) {
-            return Fate::QueueFull;
+            return PacketFate::QueueFull;
         }
         let sent_ns = self.serialise(now_ns, bytes);
         if lost {
-            return Fate::Lost;
+            return PacketFate::Lost;
         }
         let in_order_ns = sent_ns.saturating_add(delay_ns).max(self.last_out_ns);
         let out_ns = match held {
@@ -86,7 +86,7 @@ impl Model {
                 in_order_ns
             }
         };
-        Fate::Delivered { at: Duration::from_nanos(out_ns) }
+        PacketFate::Delivered { at: Duration::from_nanos(out_ns) }
     }
 
     /// Bytes that wait for the wire at `now`, including the rest of the packet on it.
@@ -120,12 +120,12 @@ impl Model {
 
     fn draw_loss(&mut self) -> bool {
         match self.spec.loss {
-            Loss::None => false,
-            Loss::Independent(p) => self.loss_chance.happens(p),
-            Loss::Bursts { enter, leave, good_loss, bad_loss } => {
+            PacketLoss::None => false,
+            PacketLoss::Independent(p) => self.loss_rng.bernoulli(p),
+            PacketLoss::Bursts { enter, leave, good_loss, bad_loss } => {
                 let flip = if self.in_bad_state { leave } else { enter };
-                self.in_bad_state ^= self.loss_chance.happens(flip);
-                self.loss_chance.happens(if self.in_bad_state { bad_loss } else { good_loss })
+                self.in_bad_state ^= self.loss_rng.bernoulli(flip);
+                self.loss_rng.bernoulli(if self.in_bad_state { bad_loss } else { good_loss })
             }
         }
     }
@@ -136,10 +136,10 @@ impl Model {
             Jitter::None => base,
             // A cast from a float saturates: negative values become zero.
             Jitter::Normal { deviation } => {
-                (base as f64 + deviation.as_nanos() as f64 * self.jitter_chance.normal()) as u64
+                (base as f64 + deviation.as_nanos() as f64 * self.jitter_rng.normal()) as u64
             }
             Jitter::Pareto { scale, shape } => {
-                let extra = scale.as_nanos() as f64 * self.jitter_chance.pareto(*shape);
+                let extra = scale.as_nanos() as f64 * self.jitter_rng.pareto(*shape);
                 base.saturating_add(extra as u64)
             }
             Jitter::Replay(delays) => base + nanos(delays[(self.packets % delays.len() as u64) as usize]),
@@ -169,20 +169,20 @@ mod tests {
     }
 
     /// Results for `count` packets of 1000 bytes that arrive every `gap`.
-    fn fates(spec: LinkSpec, count: u32, gap: Duration) -> Vec<Fate> {
+    fn fates(spec: LinkSpec, count: u32, gap: Duration) -> Vec<PacketFate> {
         let mut model = model(spec);
-        (0..count).map(|n| model.carry(gap * n, 1000)).collect()
+        (0..count).map(|n| model.send(gap * n, 1000)).collect()
     }
 
-    fn delivered(fate: Fate) -> Duration {
+    fn delivered(fate: PacketFate) -> Duration {
         match fate {
-            Fate::Delivered { at } => at,
+            PacketFate::Delivered { at } => at,
             other => panic!("not delivered but {other:?}"),
         }
     }
 
     fn lost_share(spec: LinkSpec, count: u32) -> f64 {
-        let lost = fates(spec, count, MS).iter().filter(|&&fate| fate == Fate::Lost).count();
+        let lost = fates(spec, count, MS).iter().filter(|&&fate| fate == PacketFate::Lost).count();
         lost as f64 / f64::from(count)
     }
 
@@ -193,7 +193,7 @@ mod tests {
         let mut model = model(spec);
         let mut last = Duration::ZERO;
         for _ in 0..7_000_000 / 24 {
-            last = delivered(model.carry(Duration::ZERO, 3));
+            last = delivered(model.send(Duration::ZERO, 3));
         }
         let exact_ns = 7_000_000_u64 / 24 * 24 * 1_000_000_000 / 7_000_000;
         assert_eq!(last, 5 * MS + Duration::from_nanos(exact_ns));
@@ -203,9 +203,9 @@ mod tests {
     fn an_idle_wire_does_not_save_up_rate() {
         let spec = LinkSpec { rate_bps: Some(8_000_000), ..LinkSpec::default() };
         let mut model = model(spec);
-        assert_eq!(delivered(model.carry(Duration::ZERO, 1000)), MS);
-        assert_eq!(delivered(model.carry(10 * MS, 1000)), 11 * MS);
-        assert_eq!(delivered(model.carry(10 * MS, 1000)), 12 * MS);
+        assert_eq!(delivered(model.send(Duration::ZERO, 1000)), MS);
+        assert_eq!(delivered(model.send(10 * MS, 1000)), 11 * MS);
+        assert_eq!(delivered(model.send(10 * MS, 1000)), 12 * MS);
         assert_eq!(model.backlog_bytes(10 * MS), 2000);
         assert_eq!(model.backlog_bytes(10 * MS + MS / 2), 1500);
         assert_eq!(model.backlog_bytes(12 * MS), 0);
@@ -216,29 +216,29 @@ mod tests {
         let queue = Queue::Bytes(3000);
         let spec = LinkSpec { rate_bps: Some(8_000_000), queue, ..LinkSpec::default() };
         let mut model = model(spec);
-        let burst: Vec<Fate> = (0..5).map(|_| model.carry(Duration::ZERO, 1000)).collect();
+        let burst: Vec<PacketFate> = (0..5).map(|_| model.send(Duration::ZERO, 1000)).collect();
         assert_eq!(burst[..3].iter().map(|&f| delivered(f)).collect::<Vec<_>>(), [MS, 2 * MS, 3 * MS]);
-        assert_eq!(burst[3..], [Fate::QueueFull, Fate::QueueFull]);
+        assert_eq!(burst[3..], [PacketFate::QueueFull, PacketFate::QueueFull]);
         // After a millisecond 1000 bytes have left, and one packet fits again.
-        assert_eq!(delivered(model.carry(MS, 1000)), 4 * MS);
-        assert_eq!(model.carry(MS, 1000), Fate::QueueFull);
+        assert_eq!(delivered(model.send(MS, 1000)), 4 * MS);
+        assert_eq!(model.send(MS, 1000), PacketFate::QueueFull);
     }
 
     #[test]
     fn an_idle_link_takes_a_packet_larger_than_its_queue() {
         let spec = LinkSpec { rate_bps: Some(8_000_000), queue: Queue::Bytes(10), ..LinkSpec::default() };
         let mut model = model(spec);
-        assert_eq!(delivered(model.carry(Duration::ZERO, 1000)), MS);
-        assert_eq!(model.carry(Duration::ZERO, 1), Fate::QueueFull);
-        assert_eq!(delivered(model.carry(MS, 1000)), 2 * MS);
+        assert_eq!(delivered(model.send(Duration::ZERO, 1000)), MS);
+        assert_eq!(model.send(Duration::ZERO, 1), PacketFate::QueueFull);
+        assert_eq!(delivered(model.send(MS, 1000)), 2 * MS);
     }
 
     #[test]
     fn a_packet_lost_on_the_wire_has_used_the_rate() {
         let spec =
-            LinkSpec { rate_bps: Some(8_000_000), loss: Loss::Independent(1.0), ..LinkSpec::default() };
+            LinkSpec { rate_bps: Some(8_000_000), loss: PacketLoss::Independent(1.0), ..LinkSpec::default() };
         let mut model = model(spec);
-        assert_eq!(model.carry(Duration::ZERO, 1000), Fate::Lost);
+        assert_eq!(model.send(Duration::ZERO, 1000), PacketFate::Lost);
         assert_eq!(model.backlog_bytes(Duration::ZERO), 1000);
     }
 
@@ -247,7 +247,7 @@ mod tests {
         let n = 100_000;
         for p in [0.0, 0.001, 0.05, 0.5, 1.0] {
             let share =
-                lost_share(LinkSpec { loss: Loss::Independent(p), seed: 7, ..LinkSpec::default() }, n);
+                lost_share(LinkSpec { loss: PacketLoss::Independent(p), seed: 7, ..LinkSpec::default() }, n);
             let four_sigma = 4.0 * (p * (1.0 - p) / f64::from(n)).sqrt();
             assert!((share - p).abs() <= four_sigma, "p {p}, share {share}");
         }
@@ -255,13 +255,13 @@ mod tests {
 
     #[test]
     fn bursts_have_their_frequency_and_length() {
-        let loss = Loss::Bursts { enter: 0.01, leave: 0.25, good_loss: 0.0, bad_loss: 1.0 };
+        let loss = PacketLoss::Bursts { enter: 0.01, leave: 0.25, good_loss: 0.0, bad_loss: 1.0 };
         let all = fates(LinkSpec { loss, seed: 3, ..LinkSpec::default() }, 200_000, MS);
-        let lost = |fate: &&[Fate]| fate[0] == Fate::Lost;
+        let lost = |fate: &&[PacketFate]| fate[0] == PacketFate::Lost;
         let runs: Vec<usize> = all
-            .chunk_by(|a, b| a == b || !matches!((a, b), (Fate::Lost, _) | (_, Fate::Lost)))
+            .chunk_by(|a, b| a == b || !matches!((a, b), (PacketFate::Lost, _) | (_, PacketFate::Lost)))
             .filter(lost)
-            .map(<[Fate]>::len)
+            .map(<[PacketFate]>::len)
             .collect();
         let total: usize = runs.iter().sum();
         let (share, mean_run) = (total as f64 / all.len() as f64, total as f64 / runs.len() as f64);
@@ -272,10 +272,10 @@ mod tests {
 
     #[test]
     fn luck_hangs_on_seed_and_position_alone() {
-        let loss = Loss::Independent(0.1);
+        let loss = PacketLoss::Independent(0.1);
         let plain = LinkSpec { loss, seed: 5, ..LinkSpec::default() };
         let lost = |spec: LinkSpec, gap| -> Vec<bool> {
-            fates(spec, 2000, gap).iter().map(|&fate| fate == Fate::Lost).collect()
+            fates(spec, 2000, gap).iter().map(|&fate| fate == PacketFate::Lost).collect()
         };
         let expected = lost(plain.clone(), MS);
         assert_eq!(lost(plain.clone(), 3 * MS), expected, "other arrival times");
@@ -338,9 +338,9 @@ mod tests {
             prop::collection::vec((0_u32..80).prop_map(|ms| MS * ms), 1..9).prop_map(Jitter::Replay),
         ];
         let loss = prop_oneof![
-            Just(Loss::None),
-            (0.0..=1.0).prop_map(Loss::Independent),
-            (0.0..=1.0, 0.0..=1.0).prop_map(|(enter, leave)| Loss::Bursts {
+            Just(PacketLoss::None),
+            (0.0..=1.0).prop_map(PacketLoss::Independent),
+            (0.0..=1.0, 0.0..=1.0).prop_map(|(enter, leave)| PacketLoss::Bursts {
                 enter,
                 leave,
                 good_loss: 0.01,
@@ -374,12 +374,12 @@ mod tests {
             let (mut now, mut last) = (Duration::ZERO, Duration::ZERO);
             for (gap_us, bytes) in packets {
                 now += Duration::from_micros(gap_us);
-                let fate = one.carry(now, bytes);
-                prop_assert_eq!(fate, two.carry(now, bytes));
+                let fate = one.send(now, bytes);
+                prop_assert_eq!(fate, two.send(now, bytes));
                 if let Some(limit) = spec.queue_bytes() {
                     prop_assert!(one.backlog_bytes(now) <= limit.max(bytes as u64).max(3000));
                 }
-                if let Fate::Delivered { at } = fate {
+                if let PacketFate::Delivered { at } = fate {
                     prop_assert!(at >= last, "{at:?} after {last:?}");
                     let sending = spec.rate_bps.map_or(0.0, |rate| bytes as f64 * 8.0 / rate as f64);
                     prop_assert!((at - now).as_secs_f64() >= sending - 2e-9);

@@ -38,7 +38,7 @@ impl Namespace {
     }
 
     /// Creates a third namespace of the pair, for a switch between the two.
-    pub(crate) fn third(&self) -> Result<Self, Error> {
+    pub(crate) fn sibling(&self) -> Result<Self, Error> {
         Self::add(format!("{}c", self.name.trim_end_matches(SIDES)))
     }
 
@@ -126,7 +126,8 @@ fn remove(name: &str) {
 fn remove_leftovers() {
     for entry in fs::read_dir(NAMESPACES).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let Some((name, (pid, number))) = name.to_str().and_then(|name| Some((name, maker(name)?))) else {
+        let Some((name, (pid, number))) = name.to_str().and_then(|name| Some((name, parse_name(name)?)))
+        else {
             continue;
         };
         let own_leftover = || pid == process::id() && number >= NEXT_NUMBER.load(Ordering::SeqCst);
@@ -137,7 +138,7 @@ fn remove_leftovers() {
 }
 
 /// Process id and number in the name of a namespace; `None` if the name is not one of this crate's.
-fn maker(name: &str) -> Option<(u32, u64)> {
+fn parse_name(name: &str) -> Option<(u32, u64)> {
     let (pid, number) = name.strip_prefix(PREFIX)?.split_once('-')?;
     Some((pid.parse().ok()?, number.strip_suffix(SIDES)?.parse().ok()?))
 }
@@ -171,10 +172,10 @@ mod tests {
 
     #[test]
     fn names_tell_their_maker() {
-        assert_eq!(maker("barograph-123-7a"), Some((123, 7)));
-        assert_eq!(maker("barograph-123-7c"), Some((123, 7)));
+        assert_eq!(parse_name("barograph-123-7a"), Some((123, 7)));
+        assert_eq!(parse_name("barograph-123-7c"), Some((123, 7)));
         for other in ["barograph-x-0a", "barograph-123-0", "barograph-123", "other-123-0a"] {
-            assert_eq!(maker(other), None, "{other}");
+            assert_eq!(parse_name(other), None, "{other}");
         }
     }
 }

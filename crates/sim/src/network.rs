@@ -1,7 +1,7 @@
 //! Two hosts and the link between them, created by `new` and removed by `drop`.
 
 use crate::{
-    Error, Hop, LinkSpec, Model, Report,
+    Error, Hop, LinkSpec, Model, RelayReport,
     namespace::{Namespace, system},
     relay::Relay,
     tun,
@@ -96,7 +96,7 @@ pub struct Network {
 
 /// The port of a [`Switch`] to B.
 #[derive(Debug, Clone)]
-pub struct Port {
+pub struct SwitchPort {
     switch: String,
 }
 
@@ -167,7 +167,7 @@ impl Network {
             }
             Link::Switch(spec) => {
                 let [a, b] = Host::pair()?;
-                let switch = a.namespace.third()?;
+                let switch = a.namespace.sibling()?;
                 spec.join(&switch, &a, &b)?;
                 Ok(Self { relay: None, switch: Some(switch), a, b })
             }
@@ -175,12 +175,12 @@ impl Network {
     }
 
     /// The port of the switch to B; `None` for other links.
-    pub fn port(&self) -> Option<Port> {
-        Some(Port { switch: self.switch.as_ref()?.name().to_owned() })
+    pub fn port(&self) -> Option<SwitchPort> {
+        Some(SwitchPort { switch: self.switch.as_ref()?.name().to_owned() })
     }
 
     /// Statistics and cost of the relay since it started; `None` for a link in the kernel.
-    pub fn report(&self) -> Option<Report> {
+    pub fn report(&self) -> Option<RelayReport> {
         let mut report = self.relay.as_ref()?.report();
         report.device_drops = self.a.device_drops() + self.b.device_drops();
         Some(report)
@@ -295,7 +295,7 @@ impl Host {
     }
 }
 
-impl Port {
+impl SwitchPort {
     /// Opens or closes the port for packets to B; initially it is open. The change is complete when
     /// this returns, after some milliseconds.
     ///

@@ -1,10 +1,10 @@
 //! Relay: one thread that moves packets between two TUN devices at the times that the models give.
 
-mod ledger;
-mod shuttle;
+mod event_loop;
+mod stats;
 
-use self::{ledger::Ledger, shuttle::Shuttle};
-use crate::{Error, Line, Model, RelayOptions, namespace::system, report::Report, sync::lock};
+use self::{event_loop::RelayLoop, stats::RelayStats};
+use crate::{Error, Model, QueueChain, RelayOptions, namespace::system, report::RelayReport, sync::lock};
 use nix::{sys::prctl, unistd::gettid};
 use std::{
     fs::{self, File},
@@ -17,7 +17,7 @@ use std::{
 /// A running relay; dropping it ends the thread and closes the devices.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    ledger: Arc<Mutex<Ledger>>,
+    stats: Arc<Mutex<RelayStats>>,
     thread_id: i32,
     realtime: bool,
     /// Write end of a pipe to the thread. Closing the pipe wakes and ends the thread.
@@ -29,36 +29,36 @@ impl Relay {
     /// Starts the relay: packets from `tuns[0]` go through `models[0]` to `tuns[1]`, and vice
     /// versa.
     pub(crate) fn start(tuns: [File; 2], models: [Model; 2], options: RelayOptions) -> Result<Self, Error> {
-        let line = Line::new(&options.queues, options.queues_seed)?;
+        let queues = QueueChain::new(&options.queues, options.queues_seed)?;
         let (stopped, stop) = pipe().map_err(|e| Error::io("make a pipe", e))?;
-        let ledger = Arc::new(Mutex::new(Ledger::new(options.late)));
-        let (tell_id, id) = mpsc::channel();
+        let stats = Arc::new(Mutex::new(RelayStats::new(options.late)));
+        let (id_sender, id) = mpsc::channel();
         let spin = options.spin;
         let work = {
-            let ledger = Arc::clone(&ledger);
+            let stats = Arc::clone(&stats);
             move || {
                 // Ignore errors: the receiver waits for this value, unless the start of the whole
                 // relay has failed.
-                let _ = tell_id.send(gettid().as_raw());
+                let _ = id_sender.send(gettid().as_raw());
                 // Without this, the kernel may round each wake-up by 50 µs. If it refuses, the
                 // lateness shows the effect.
                 let _ = prctl::set_timerslack(1);
-                Shuttle::new(tuns, models, line, ledger, spin).run(&stopped);
+                RelayLoop::new(tuns, models, queues, stats, spin).run(&stopped);
             }
         };
         let thread = thread::Builder::new()
             .name("sim-relay".into())
             .spawn(work)
             .map_err(|e| Error::io("start the relay's thread", e))?;
-        let thread_id = id
-            .recv()
-            .map_err(|_| Error::io("start the relay's thread", std::io::Error::other("it ended at once")))?;
+        let thread_id = id.recv().map_err(|_| {
+            Error::io("start the relay's thread", std::io::Error::other("the thread ended at once"))
+        })?;
         let realtime = options.realtime && ask_realtime(thread_id);
-        Ok(Self { ledger, thread_id, realtime, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { stats, thread_id, realtime, stop: Some(stop), thread: Some(thread) })
     }
 
-    pub(crate) fn report(&self) -> Report {
-        let mut report = lock(&self.ledger).report();
+    pub(crate) fn report(&self) -> RelayReport {
+        let mut report = lock(&self.stats).report();
         report.realtime = self.realtime;
         report.running = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
         report.mean_wait = mean_wait(self.thread_id);

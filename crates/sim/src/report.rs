@@ -4,11 +4,11 @@ use std::{fmt, time::Duration};
 
 /// Statistics of a relay since it started.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct RelayReport {
     /// Packets from A to B.
-    pub forward: Counts,
+    pub forward: DirectionCounts,
     /// Packets from B to A.
-    pub back: Counts,
+    pub back: DirectionCounts,
     /// Time for which the relay has run.
     pub wall: Duration,
     /// CPU time of the relay's thread, without the time spent spinning.
@@ -35,7 +35,7 @@ pub struct Report {
 
 /// Packet counts of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct DirectionCounts {
     /// Packets that came out at the other end.
     pub forwarded: u64,
     /// Bytes of the forwarded packets.
@@ -44,7 +44,7 @@ pub struct Counts {
     pub lost: u64,
     /// Packets dropped because the queue was full.
     pub queue_full: u64,
-    /// Packets that departed later than [`Report::late_bound`] after their scheduled time.
+    /// Packets that departed later than [`RelayReport::late_bound`] after their scheduled time.
     pub late: u64,
     /// Packets dropped because the relay's memory for packets was full.
     pub overflow: u64,
@@ -59,10 +59,10 @@ pub struct Counts {
 
 /// Reason why a run is void: the emulator, not the emulated link, was the bottleneck, or it failed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Void {
+pub enum InvalidRun {
     /// The relay ended before the network was dropped.
     Ended,
-    /// The relay used more of a core than [`Report::CPU_LIMIT`].
+    /// The relay used more of a core than [`RelayReport::CPU_LIMIT`].
     Busy {
         /// Largest share of a core within a quarter of a second.
         share: f64,
@@ -87,7 +87,7 @@ pub enum Void {
     },
 }
 
-impl Report {
+impl RelayReport {
     /// Share of a core above which the relay counts as the bottleneck.
     pub const CPU_LIMIT: f64 = 0.7;
 
@@ -97,32 +97,32 @@ impl Report {
     }
 
     /// Reason why the run must not be used; `None` if it is valid.
-    pub fn void(&self) -> Option<Void> {
+    pub fn invalid_reason(&self) -> Option<InvalidRun> {
         let vanished = self.device_drops + self.forward.vanished() + self.back.vanished();
         let departed = self.forward.forwarded + self.back.forwarded;
         let late = self.forward.late + self.back.late;
         if !self.running {
-            Some(Void::Ended)
+            Some(InvalidRun::Ended)
         } else if vanished > 0 {
-            Some(Void::Vanished { packets: vanished })
+            Some(InvalidRun::Vanished { packets: vanished })
         } else if self.cpu_peak > Self::CPU_LIMIT {
-            Some(Void::Busy { share: self.cpu_peak })
+            Some(InvalidRun::Busy { share: self.cpu_peak })
         } else if late * 100 > departed {
-            Some(Void::Late { p99: self.late_p99, bound: self.late_bound })
+            Some(InvalidRun::Late { p99: self.late_p99, bound: self.late_bound })
         } else {
-            self.mean_wait.filter(|&wait| wait > self.late_bound).map(|wait| Void::Starved { wait })
+            self.mean_wait.filter(|&wait| wait > self.late_bound).map(|wait| InvalidRun::Starved { wait })
         }
     }
 }
 
-impl Counts {
+impl DirectionCounts {
     /// Packets lost outside the model.
     fn vanished(&self) -> u64 {
         self.overflow + self.read_errors + self.write_errors
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for RelayReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, counts) in [("A to B", &self.forward), ("B to A", &self.back)] {
             writeln!(f, "{name}: {counts}")?;
@@ -131,19 +131,19 @@ impl fmt::Display for Report {
         write!(f, "relay: {share:.1} % of a core over {:.3?}, at most {peak:.1} %; ", self.wall)?;
         write!(f, "lateness p99 {:?}, max {:?}", self.late_p99, self.late_max)?;
         match self.mean_wait {
-            Some(wait) => write!(f, "; waits {wait:?} for a core")?,
-            None => write!(f, "; wait for a core unknown")?,
+            Some(wait) => write!(f, "; mean wait for a core {wait:?}")?,
+            None => write!(f, "; unknown wait for a core")?,
         }
         writeln!(f, "{}", if self.realtime { ", real-time" } else { "" })?;
         writeln!(f, "devices dropped {}", self.device_drops)?;
-        match self.void() {
-            Some(void) => write!(f, "VOID: {void}"),
+        match self.invalid_reason() {
+            Some(reason) => write!(f, "VOID: {reason}"),
             None => write!(f, "valid"),
         }
     }
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for DirectionCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { forwarded, forwarded_bytes, lost, queue_full, late, overflow, ignored, .. } = self;
         write!(f, "{forwarded} packets ({forwarded_bytes} bytes), {lost} lost, {queue_full} queue full, ")?;
@@ -152,16 +152,16 @@ impl fmt::Display for Counts {
     }
 }
 
-impl fmt::Display for Void {
+impl fmt::Display for InvalidRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ended => write!(f, "the relay ended early"),
             Self::Busy { share } => write!(f, "the relay used {:.0} % of a core", 100.0 * share),
             Self::Late { p99, bound } => {
-                write!(f, "1 % of the packets departed {p99:?} late or more, over the bound of {bound:?}")
+                write!(f, "1 % of the packets left at least {p99:?} late; the bound is {bound:?}")
             }
             Self::Starved { wait } => write!(f, "the relay waited {wait:?} for a core at each wake-up"),
-            Self::Vanished { packets } => write!(f, "{packets} packets vanished in the emulator"),
+            Self::Vanished { packets } => write!(f, "the emulator lost {packets} packets outside the model"),
         }
     }
 }

@@ -7,10 +7,10 @@ mod check;
 use serde::Deserialize;
 use std::path::PathBuf;
 
-pub use base::Base;
+pub use base::LinkBase;
 
-/// Parameters of [`crate::Weather`] and of the program that runs on it. A missing key disables its
-/// effect. All times are in seconds.
+/// Parameters of [`crate::LinkSimulation`] and of the program that runs on it. A missing key
+/// disables its effect. All times are in seconds.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scenario {
@@ -25,7 +25,7 @@ pub struct Scenario {
     /// Message sizes in bytes; each send draws one of them.
     pub message_bytes: Vec<u64>,
     /// Range of message sizes, log-uniform; replaces the list.
-    pub message_bytes_range: Option<Range>,
+    pub message_bytes_range: Option<FloatRange>,
     /// Whether all sends of a reduction have the same size, from one draw.
     pub same_size_in_reduction: bool,
     /// Maximum number of attempts of a send.
@@ -47,7 +47,7 @@ pub struct Scenario {
     /// Further kinds of stalls, drawn independently.
     pub more_stalls: Vec<Stall>,
     /// Loss of some attempts.
-    pub loss: Option<Loss>,
+    pub loss: Option<AttemptLoss>,
     /// Connection resets of some attempts.
     pub reset: Option<Reset>,
     /// State in which all attempts on a link are slow.
@@ -55,7 +55,7 @@ pub struct Scenario {
     /// Changes of the base at regular intervals.
     pub regime: Option<Regime>,
     /// Factors of the base during some reductions.
-    pub shifts: Vec<Shift>,
+    pub shifts: Vec<BaseShift>,
 }
 
 /// Response time of an attempt: base × law × (1 − `size_share` + `size_share` × bytes ÷ 65 536).
@@ -63,19 +63,19 @@ pub struct Scenario {
 #[serde(deny_unknown_fields, default)]
 pub struct LinkLaw {
     /// Base of a link in seconds, the same for both of its directions.
-    pub base_s: Base,
+    pub base_s: LinkBase,
     /// Sigma of the lognormal factor by which a direction's base differs from the link's.
     pub direction_sigma: f64,
     /// Share of the response time that grows with the message size, 0 to 1.
     pub size_share: f64,
     /// Variation of the response time between attempts.
-    pub law: Law,
+    pub law: ResponseTimeLaw,
 }
 
 /// Range from `min` to `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Range {
+pub struct FloatRange {
     /// Lower end of the range.
     pub min: f64,
     /// Upper end of the range.
@@ -86,7 +86,7 @@ pub struct Range {
 /// without its slow attempts).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
-pub enum Law {
+pub enum ResponseTimeLaw {
     /// No variation: the factor is 1.
     Constant {},
     /// Lognormal distribution, with a share of slow attempts.
@@ -136,13 +136,13 @@ pub struct Stall {
     /// large messages stall more often.
     pub per_bytes: Option<u64>,
     /// Distribution of a stall's duration.
-    pub duration_s: Duration,
+    pub duration_s: StallDuration,
 }
 
 /// Distribution of a stall's duration in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
-pub enum Duration {
+pub enum StallDuration {
     /// The same duration for every stall.
     Constant {
         /// Duration of a stall in seconds.
@@ -181,7 +181,7 @@ pub enum Duration {
 /// connection, which then counts as broken. A caller with a shorter timeout times out first.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Loss {
+pub struct AttemptLoss {
     /// Probability that an attempt is lost.
     pub probability: f64,
     /// Time until TCP aborts. The default is the time of 15 retransmissions on Linux
@@ -229,25 +229,25 @@ pub struct Regime {
     /// Interval between changes in seconds.
     pub every_s: f64,
     /// Range of the factor. It applies to the link's initial base, until the next change.
-    pub factor: Range,
+    pub factor: FloatRange,
 }
 
 impl Default for Stall {
     fn default() -> Self {
-        Self { probability: 0.0, per_bytes: None, duration_s: Duration::Constant { value: 0.0 } }
+        Self { probability: 0.0, per_bytes: None, duration_s: StallDuration::Constant { value: 0.0 } }
     }
 }
 
 impl Default for Regime {
     fn default() -> Self {
-        Self { every_s: f64::INFINITY, factor: Range { min: 1.0, max: 1.0 } }
+        Self { every_s: f64::INFINITY, factor: FloatRange { min: 1.0, max: 1.0 } }
     }
 }
 
 /// Factor of the base of some links during some reductions.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Shift {
+pub struct BaseShift {
     /// First reduction with the factor, from 0.
     pub from: usize,
     /// First reduction without it again; none by default.
@@ -290,7 +290,12 @@ impl Default for Scenario {
 
 impl Default for LinkLaw {
     fn default() -> Self {
-        Self { base_s: Base::Constant(1.0), direction_sigma: 0.0, size_share: 0.0, law: Law::Constant {} }
+        Self {
+            base_s: LinkBase::Constant(1.0),
+            direction_sigma: 0.0,
+            size_share: 0.0,
+            law: ResponseTimeLaw::Constant {},
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{Error, Link, Network};
 #[macro_export]
 macro_rules! network_or_skip {
     ($link:expr) => {
-        match $crate::network_or_say($link, concat!(file!(), ":", line!())) {
+        match $crate::network_or_report($link, concat!(file!(), ":", line!())) {
             Some(network) => network,
             None => return,
         }
@@ -32,11 +32,11 @@ macro_rules! network_or_skip {
 /// # Panics
 /// If the network fails for another reason, which a test must not ignore.
 #[cfg(target_os = "linux")]
-pub fn network_or_say(link: Link, test: &str) -> Option<Network> {
+pub fn network_or_report(link: Link, test: &str) -> Option<Network> {
     match Network::new(link) {
         Ok(network) => Some(network),
         Err(error @ Error::NotPermitted { .. }) => {
-            say_skipped(&format!("{test}: {error}"));
+            report_skipped(&format!("{test}: {error}"));
             None
         }
         Err(error) => panic!("{test}: no emulated network: {error:?}"),
@@ -44,19 +44,19 @@ pub fn network_or_say(link: Link, test: &str) -> Option<Network> {
 }
 
 /// Writes `SKIPPED: reason` to standard error, past the capture of the test harness.
-pub fn say_skipped(reason: &str) {
+pub fn report_skipped(reason: &str) {
     // The harness captures `eprintln!` in passing tests, but not direct writes. Write once, because
     // the harness also writes to the stream. A closed stream is not an error.
     let _ = std::io::stderr().write_all(format!("SKIPPED: {reason}\n").as_bytes());
 }
 
-/// As [`say_skipped`], if a program that `scripts/install-test-needs` installs is missing.
+/// As [`report_skipped`], if a program that `scripts/install-test-needs` installs is missing.
 ///
 /// # Panics
 /// If the environment has [`MUST_RUN`]: then the program should have been installed.
-pub fn say_missing(reason: &str) {
+pub fn report_missing(reason: &str) {
     assert!(std::env::var_os(MUST_RUN).is_none(), "{reason}, and {MUST_RUN} is set");
-    say_skipped(reason);
+    report_skipped(reason);
 }
 
 /// Environment variable that forbids skipping tests because of a missing program; `.ci/run` sets

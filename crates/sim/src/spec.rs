@@ -19,7 +19,7 @@ pub struct LinkSpec {
     /// Variation of the delay between packets.
     pub jitter: Jitter,
     /// Loss on the wire, after the queue: a lost packet has used its share of the rate.
-    pub loss: Loss,
+    pub loss: PacketLoss,
     /// Reordering. Without it, packets leave in the order of their arrival, even with jitter.
     pub reorder: Option<Reorder>,
     /// Limit of the queue before the wire; packets that exceed it are dropped (tail drop). A
@@ -55,7 +55,7 @@ pub enum Jitter {
 
 /// Loss on the wire. Probabilities lie in 0..=1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Loss {
+pub enum PacketLoss {
     /// No packet is lost.
     #[default]
     None,
@@ -116,7 +116,7 @@ impl LinkSpec {
         }
         match (self.queue, self.rate_bps) {
             (Queue::Unlimited, _) => Ok(()),
-            (queue, None) => Err(bad("queue", format!("{queue:?}"), "a rate beside it")),
+            (queue, None) => Err(bad("queue", format!("{queue:?}"), "a rate (set `rate_bps` too)")),
             (Queue::Bytes(bytes), Some(_)) => {
                 within("queue", bytes as f64, 1.0..=QUEUE_MAX_BYTES, "1 to 1e12 bytes")
             }
@@ -143,7 +143,7 @@ impl Default for LinkSpec {
             rate_bps: None,
             delay: Duration::ZERO,
             jitter: Jitter::None,
-            loss: Loss::None,
+            loss: PacketLoss::None,
             reorder: None,
             queue: Queue::Unlimited,
             seed: 0,
@@ -151,7 +151,7 @@ impl Default for LinkSpec {
     }
 }
 
-impl Loss {
+impl PacketLoss {
     /// Long-run share of lost packets.
     pub fn mean(&self) -> f64 {
         match *self {
@@ -189,7 +189,9 @@ impl Jitter {
                 delay_within("jitter.scale", *scale)?;
                 within("jitter.shape", *shape, 1.01..=100.0, "1.01 to 100")
             }
-            Self::Replay(delays) if delays.is_empty() => Err(bad("jitter", "[]".into(), "one delay or more")),
+            Self::Replay(delays) if delays.is_empty() => {
+                Err(bad("jitter", "[]".into(), "at least one delay"))
+            }
             Self::Replay(delays) => delays.iter().try_for_each(|&delay| delay_within("jitter", delay)),
         }
     }
@@ -251,9 +253,9 @@ mod tests {
         let hour = Duration::from_secs(3600);
         assert_eq!(field_refused(LinkSpec { rate_bps: Some(0), ..ok.clone() }), "rate_bps");
         assert_eq!(field_refused(LinkSpec { delay: hour, ..ok.clone() }), "delay");
-        assert_eq!(field_refused(LinkSpec { loss: Loss::Independent(1.1), ..ok.clone() }), "loss");
-        assert_eq!(field_refused(LinkSpec { loss: Loss::Independent(f64::NAN), ..ok.clone() }), "loss");
-        let bursts = Loss::Bursts { enter: 0.1, leave: -0.1, good_loss: 0.0, bad_loss: 1.0 };
+        assert_eq!(field_refused(LinkSpec { loss: PacketLoss::Independent(1.1), ..ok.clone() }), "loss");
+        assert_eq!(field_refused(LinkSpec { loss: PacketLoss::Independent(f64::NAN), ..ok.clone() }), "loss");
+        let bursts = PacketLoss::Bursts { enter: 0.1, leave: -0.1, good_loss: 0.0, bad_loss: 1.0 };
         assert_eq!(field_refused(LinkSpec { loss: bursts, ..ok.clone() }), "loss.leave");
         assert_eq!(field_refused(LinkSpec { jitter: Jitter::Replay(vec![]), ..ok.clone() }), "jitter");
         let wild = Jitter::Pareto { scale: Duration::from_millis(1), shape: 1.0 };
@@ -277,9 +279,9 @@ mod tests {
 
     #[test]
     fn the_mean_loss_of_bursts_weighs_the_states() {
-        let bursts = Loss::Bursts { enter: 0.01, leave: 0.09, good_loss: 0.0, bad_loss: 0.5 };
+        let bursts = PacketLoss::Bursts { enter: 0.01, leave: 0.09, good_loss: 0.0, bad_loss: 0.5 };
         assert!((bursts.mean() - 0.05).abs() < 1e-12);
-        let stuck = Loss::Bursts { enter: 0.0, leave: 0.0, good_loss: 0.2, bad_loss: 1.0 };
+        let stuck = PacketLoss::Bursts { enter: 0.0, leave: 0.0, good_loss: 0.2, bad_loss: 1.0 };
         assert_eq!(stuck.mean(), 0.2);
     }
 }

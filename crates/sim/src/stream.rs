@@ -2,7 +2,7 @@
 //!
 //! [`path`] creates the two ends of a path: a [`Connector`] and an [`Acceptor`]. Their streams
 //! implement tokio's `AsyncRead` and `AsyncWrite`. The bytes that a client writes up to a flush are
-//! one *attempt*. For each attempt, a closure, the law, returns a [`Fate`]: when the attempt
+//! one *attempt*. For each attempt, a closure, the law, returns a [`AttemptFate`]: when the attempt
 //! arrives as a whole, and what happens to the answer. All waits use tokio's timers, so a runtime
 //! with paused time simulates hours in milliseconds. These timers have a resolution of 1 ms: to
 //! simulate delays of microseconds, multiply all times by 1000. A delay that the clock cannot
@@ -42,7 +42,7 @@ pub struct AttemptInfo {
 
 /// What happens to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fate {
+pub struct AttemptFate {
     /// Time until the request arrives; `None` if it never arrives.
     pub arrives: Option<Duration>,
     /// What happens to the answer.
@@ -60,7 +60,7 @@ pub enum Answer {
     Reset(Duration),
 }
 
-impl Fate {
+impl AttemptFate {
     /// The request arrives after `delay`, and the answer takes no time.
     #[must_use]
     pub fn after(delay: Duration) -> Self {
@@ -81,14 +81,14 @@ impl Fate {
 }
 
 /// Time to set up a connection, or to refuse it.
-pub type SetUp = Result<Duration, Duration>;
+pub type SetUpDelay = Result<Duration, Duration>;
 
 /// Configuration of a path, except its laws.
 #[derive(Clone, Copy, Debug)]
 pub struct PathConfig {
     /// Number of exchanges at the start of each connection that are handshakes: they take no time,
     /// and the law is not called. Their time belongs to the set-up.
-    pub greetings: u32,
+    pub handshake_exchanges: u32,
     /// Whether data in flight still arrive after the client has closed, as with TCP once they have
     /// left the host.
     pub delivers_late: bool,
@@ -96,40 +96,40 @@ pub struct PathConfig {
 
 /// The client's end of a path.
 #[derive(Clone)]
-pub struct Connector(Arc<Path>);
+pub struct Connector(Arc<PathState>);
 
 /// The server's end of a path.
-pub struct Acceptor(tokio::sync::Mutex<mpsc::UnboundedReceiver<Server>>);
+pub struct Acceptor(tokio::sync::Mutex<mpsc::UnboundedReceiver<ServerStream>>);
 
-type Law = Box<dyn FnMut(&AttemptInfo) -> Fate + Send>;
-type SetUpLaw = Box<dyn FnMut(Duration) -> SetUp + Send>;
+type AttemptLaw = Box<dyn FnMut(&AttemptInfo) -> AttemptFate + Send>;
+type SetUpDelayLaw = Box<dyn FnMut(Duration) -> SetUpDelay + Send>;
 
-struct Path {
+struct PathState {
     config: PathConfig,
     epoch: Instant,
-    law: Mutex<Law>,
-    set_up: Mutex<SetUpLaw>,
+    law: Mutex<AttemptLaw>,
+    set_up: Mutex<SetUpDelayLaw>,
     connections: Mutex<u64>,
     /// Arrival times of the cancelled copies.
-    given_up: Mutex<Vec<Instant>>,
-    servers: mpsc::UnboundedSender<Server>,
+    cancelled: Mutex<Vec<Instant>>,
+    servers: mpsc::UnboundedSender<ServerStream>,
 }
 
 /// Creates a path. `law` decides what happens to each attempt; `set_up` returns the set-up time of
 /// a connection, given the time since the creation of the path.
 pub fn path(
     config: PathConfig,
-    law: impl FnMut(&AttemptInfo) -> Fate + Send + 'static,
-    set_up: impl FnMut(Duration) -> SetUp + Send + 'static,
+    law: impl FnMut(&AttemptInfo) -> AttemptFate + Send + 'static,
+    set_up: impl FnMut(Duration) -> SetUpDelay + Send + 'static,
 ) -> (Connector, Acceptor) {
     let (servers, accepted) = mpsc::unbounded_channel();
-    let path = Path {
+    let path = PathState {
         config,
         epoch: Instant::now(),
         law: Mutex::new(Box::new(law)),
         set_up: Mutex::new(Box::new(set_up)),
         connections: Mutex::default(),
-        given_up: Mutex::default(),
+        cancelled: Mutex::default(),
         servers,
     };
     (Connector(Arc::new(path)), Acceptor(tokio::sync::Mutex::new(accepted)))
@@ -140,7 +140,7 @@ impl Connector {
     ///
     /// # Errors
     /// `ConnectionRefused` if `set_up` returns an error, or the acceptor is gone.
-    pub fn connect(&self) -> impl Future<Output = io::Result<Client>> + Send + use<> {
+    pub fn connect(&self) -> impl Future<Output = io::Result<ClientStream>> + Send + use<> {
         let path = self.0.clone();
         async move {
             let set_up = lock(&path.set_up)(path.epoch.elapsed());
@@ -155,13 +155,14 @@ impl Connector {
             };
             let (up, down) = (Arc::new(Pipe::default()), Arc::new(Pipe::default()));
             let answer = Arc::new(Mutex::new(Answer::After(Duration::ZERO)));
-            let server = Server { from: Reader::new(up.clone()), to: down.clone(), answer: answer.clone() };
+            let server =
+                ServerStream { from: Reader::new(up.clone()), to: down.clone(), answer: answer.clone() };
             path.servers.send(server).map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
-            let greetings = path.config.greetings;
-            Ok(Client {
+            let handshake_exchanges = path.config.handshake_exchanges;
+            Ok(ClientStream {
                 path,
                 connection,
-                greetings,
+                handshake_exchanges,
                 written: Vec::new(),
                 arrives: None,
                 to: up,
@@ -177,16 +178,16 @@ impl Acceptor {
     ///
     /// # Errors
     /// `BrokenPipe` if all connectors are gone.
-    pub async fn accept(&self) -> io::Result<Server> {
+    pub async fn accept(&self) -> io::Result<ServerStream> {
         self.0.lock().await.recv().await.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 }
 
 /// The client's stream. A flush sends the written bytes as one attempt.
-pub struct Client {
-    path: Arc<Path>,
+pub struct ClientStream {
+    path: Arc<PathState>,
     connection: u64,
-    greetings: u32,
+    handshake_exchanges: u32,
     written: Vec<u8>,
     /// Arrival time of the last attempt.
     arrives: Option<Instant>,
@@ -195,17 +196,17 @@ pub struct Client {
     answer: Arc<Mutex<Answer>>,
 }
 
-impl Client {
-    fn leave(&mut self, bytes: Vec<u8>) {
+impl ClientStream {
+    fn send_attempt(&mut self, bytes: Vec<u8>) {
         let now = Instant::now();
-        let fate = if 0 < self.greetings {
-            self.greetings -= 1;
-            Fate::after(Duration::ZERO)
+        let fate = if 0 < self.handshake_exchanges {
+            self.handshake_exchanges -= 1;
+            AttemptFate::after(Duration::ZERO)
         } else {
             let in_flight = {
-                let mut given_up = lock(&self.path.given_up);
-                given_up.retain(|&arrives| now < arrives);
-                given_up.len()
+                let mut cancelled = lock(&self.path.cancelled);
+                cancelled.retain(|&arrives| now < arrives);
+                cancelled.len()
             };
             let started = now.duration_since(self.path.epoch);
             let info = AttemptInfo { bytes: bytes.len(), started, connection: self.connection, in_flight };
@@ -225,7 +226,7 @@ impl Client {
     }
 }
 
-impl AsyncWrite for Client {
+impl AsyncWrite for ClientStream {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.to.is_abandoned() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -237,7 +238,7 @@ impl AsyncWrite for Client {
     fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         let bytes = std::mem::take(&mut self.written);
         if !bytes.is_empty() {
-            self.leave(bytes);
+            self.send_attempt(bytes);
         }
         Poll::Ready(Ok(()))
     }
@@ -247,7 +248,7 @@ impl AsyncWrite for Client {
     }
 }
 
-impl AsyncRead for Client {
+impl AsyncRead for ClientStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -257,23 +258,23 @@ impl AsyncRead for Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for ClientStream {
     fn drop(&mut self) {
         if let Some(arrives) = self.arrives.filter(|&arrives| Instant::now() < arrives) {
-            lock(&self.path.given_up).push(arrives);
+            lock(&self.path.cancelled).push(arrives);
         }
         self.to.close(self.path.config.delivers_late);
     }
 }
 
-/// The server's stream. Its answers follow the [`Fate`] of the client's last attempt.
-pub struct Server {
+/// The server's stream. Its answers follow the [`AttemptFate`] of the client's last attempt.
+pub struct ServerStream {
     from: Reader,
     to: Arc<Pipe>,
     answer: Arc<Mutex<Answer>>,
 }
 
-impl AsyncWrite for Server {
+impl AsyncWrite for ServerStream {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.to.is_abandoned() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -298,7 +299,7 @@ impl AsyncWrite for Server {
     }
 }
 
-impl AsyncRead for Server {
+impl AsyncRead for ServerStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -308,7 +309,7 @@ impl AsyncRead for Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerStream {
     fn drop(&mut self) {
         self.to.close(true);
     }

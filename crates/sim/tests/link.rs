@@ -5,8 +5,8 @@
 #![expect(clippy::unwrap_used)]
 
 use barograph_sim::{
-    Fate, Host, Jitter, Link, LinkSpec, Loss, Model, Network, Queue, RelayOptions, Void, network_or_say,
-    network_or_skip, say_missing, say_skipped,
+    Host, InvalidRun, Jitter, Link, LinkSpec, Model, Network, PacketFate, PacketLoss, Queue, RelayOptions,
+    network_or_report, network_or_skip, report_missing, report_skipped,
 };
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const RUNS: usize = 6;
 
 /// Tests that measure times or rates run one after the other.
-static ALONE: Mutex<()> = Mutex::new(());
+static SERIAL: Mutex<()> = Mutex::new(());
 
 fn udp(host: &Host, address: IpAddr) -> UdpSocket {
     let socket = host.run(|| UdpSocket::bind((address, 0))).unwrap().unwrap();
@@ -55,13 +55,13 @@ fn median(mut times: Vec<Duration>) -> Duration {
 /// may be void or slow: `attempt` returns that as an error. `attempt` panics on an error that a
 /// busy machine cannot cause.
 fn in_a_quiet_run(link: impl Fn() -> Link, attempt: impl Fn(&Network) -> Result<(), String>) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     let test = thread::current().name().unwrap_or(file!()).to_owned();
     let mut all_void = true;
     for _ in 0..RUNS {
-        let Some(network) = network_or_say(link(), &test) else { return };
+        let Some(network) = network_or_report(link(), &test) else { return };
         let outcome = attempt(&network);
-        let void = network.report().and_then(|report| report.void());
+        let void = network.report().and_then(|report| report.invalid_reason());
         match (outcome, void) {
             (Ok(()), None) => return,
             (outcome, void) => {
@@ -72,7 +72,7 @@ fn in_a_quiet_run(link: impl Fn() -> Link, attempt: impl Fn(&Network) -> Result<
     }
     // If the emulator was the bottleneck, the run is no evidence.
     assert!(all_void, "none of {RUNS} runs was good");
-    say_skipped(&format!("{test}: this machine was too busy to emulate the link in {RUNS} runs"));
+    report_skipped(&format!("{test}: this machine was too busy to emulate the link in {RUNS} runs"));
 }
 
 /// Time that a round trip may take beyond the path: half a millisecond, plus four times the present
@@ -214,9 +214,9 @@ const LOT: usize = 100;
 fn the_seed_decides_which_packets_are_lost() {
     let count = 2000;
     let p = 0.05;
-    let spec = LinkSpec { loss: Loss::Independent(p), seed: 11, ..delayed(2 * MS) };
+    let spec = LinkSpec { loss: PacketLoss::Independent(p), seed: 11, ..delayed(2 * MS) };
     let run = |spec: &LinkSpec| -> Option<Vec<bool>> {
-        let network = network_or_say(Link::symmetric(spec.clone()), "loss")?;
+        let network = network_or_report(Link::symmetric(spec.clone()), "loss")?;
         let arrived = arrivals(&network, count);
         let report = network.report().unwrap();
         let lost = arrived.iter().filter(|&&arrived| !arrived).count() as u64;
@@ -227,7 +227,7 @@ fn the_seed_decides_which_packets_are_lost() {
     let Some(first) = run(&spec) else { return };
     // The model alone predicts the fate of each packet.
     let mut model = Model::new(spec.clone()).unwrap();
-    let foretold: Vec<bool> = (0..count).map(|n| model.carry(MS * n, 32) != Fate::Lost).collect();
+    let foretold: Vec<bool> = (0..count).map(|n| model.send(MS * n, 32) != PacketFate::Lost).collect();
     assert!(first == foretold, "the link and the model disagree");
     assert!(run(&spec).unwrap() == first, "a second run differs");
     let other = LinkSpec { seed: 12, ..spec };
@@ -290,7 +290,7 @@ fn a_full_queue_drops_and_a_rate_holds() {
 /// `None`.
 fn iperf3_bps(network: &Network) -> Option<f64> {
     if Command::new("iperf3").arg("--version").output().is_err() {
-        say_missing("iperf3 is not installed");
+        report_missing("iperf3 is not installed");
         return None;
     }
     // Each namespace has its own ports. `timeout` limits both ends.
@@ -392,7 +392,7 @@ fn a_device_that_goes_away_makes_the_run_void() {
     let deleted = network.a.command("ip").args(["link", "del", "link0"]).status().unwrap();
     assert!(deleted.success());
     let started = Instant::now();
-    while network.report().unwrap().void() != Some(Void::Ended) {
+    while network.report().unwrap().invalid_reason() != Some(InvalidRun::Ended) {
         assert!(started.elapsed() < LIMIT, "{}", network.report().unwrap());
         thread::yield_now();
     }

@@ -13,12 +13,12 @@ use std::{
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Silence after which no further packet arrives: far longer than the delays here.
-const QUIET: Duration = Duration::from_millis(300);
+const SILENCE: Duration = Duration::from_millis(300);
 
 fn pair(network: &Network) -> (UdpSocket, UdpSocket) {
     let a = network.a.run(|| UdpSocket::bind((network.a.v4(), 0))).unwrap().unwrap();
     let b = network.b.run(|| UdpSocket::bind((network.b.v4(), 0))).unwrap().unwrap();
-    b.set_read_timeout(Some(QUIET)).unwrap();
+    b.set_read_timeout(Some(SILENCE)).unwrap();
     a.connect(b.local_addr().unwrap()).unwrap();
     (a, b)
 }

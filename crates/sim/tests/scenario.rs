@@ -16,7 +16,7 @@ fn the_kept_corpus_holds() {
     for entry in fs::read_dir(folder).unwrap() {
         let data = fs::read(entry.unwrap().path()).unwrap();
         if let Some(scenario) = std::str::from_utf8(&data).ok().and_then(|text| toml::from_str(text).ok()) {
-            sound += u32::from(Scenario::ready(Scenario::clone(&scenario), |_| Ok(vec![1.0])).is_ok());
+            sound += u32::from(Scenario::validate(Scenario::clone(&scenario), |_| Ok(vec![1.0])).is_ok());
             fuzz_scenario(scenario);
         }
     }

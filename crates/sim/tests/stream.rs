@@ -5,12 +5,12 @@ use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use barograph_sim::stream::{Answer, AttemptInfo, Fate, PathConfig, path};
+use barograph_sim::stream::{Answer, AttemptFate, AttemptInfo, PathConfig, path};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
-const CONFIG: PathConfig = PathConfig { greetings: 0, delivers_late: true };
+const CONFIG: PathConfig = PathConfig { handshake_exchanges: 0, delivers_late: true };
 
 async fn heard(stream: &mut (impl AsyncReadExt + Unpin), within: Duration) -> Option<std::io::Result<u8>> {
     timeout(within, stream.read_u8()).await.ok()
@@ -18,7 +18,7 @@ async fn heard(stream: &mut (impl AsyncReadExt + Unpin), within: Duration) -> Op
 
 #[tokio::test(start_paused = true)]
 async fn an_exchange_takes_what_the_law_says() {
-    let fate = Fate { arrives: Some(3 * SECOND), answer: Answer::After(2 * SECOND) };
+    let fate = AttemptFate { arrives: Some(3 * SECOND), answer: Answer::After(2 * SECOND) };
     let (connector, acceptor) = path(CONFIG, move |_| fate, |_| Ok(SECOND));
     let began = Instant::now();
     let (client, server) = tokio::join!(connector.connect(), acceptor.accept());
@@ -43,9 +43,10 @@ async fn greetings_take_no_time_and_what_is_lost_never_comes() {
     let seen = asked.clone();
     let law = move |info: &AttemptInfo| {
         seen.lock().unwrap().push(*info);
-        Fate::lost()
+        AttemptFate::lost()
     };
-    let (connector, acceptor) = path(PathConfig { greetings: 1, ..CONFIG }, law, |_| Ok(Duration::ZERO));
+    let (connector, acceptor) =
+        path(PathConfig { handshake_exchanges: 1, ..CONFIG }, law, |_| Ok(Duration::ZERO));
     let began = Instant::now();
     let mut client = connector.connect().await.unwrap();
     let mut server = acceptor.accept().await.unwrap();
@@ -63,7 +64,7 @@ async fn greetings_take_no_time_and_what_is_lost_never_comes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reset_is_an_error_at_both_ends() {
-    let (connector, acceptor) = path(CONFIG, |_| Fate::reset(SECOND), |_| Ok(Duration::ZERO));
+    let (connector, acceptor) = path(CONFIG, |_| AttemptFate::reset(SECOND), |_| Ok(Duration::ZERO));
     let mut client = connector.connect().await.unwrap();
     let mut server = acceptor.accept().await.unwrap();
     client.write_all(b"x").await.unwrap();
@@ -83,7 +84,7 @@ async fn a_copy_that_was_given_up() {
         let seen = in_flight.clone();
         let law = move |info: &AttemptInfo| {
             seen.lock().unwrap().push(info.in_flight);
-            Fate::after(5 * SECOND)
+            AttemptFate::after(5 * SECOND)
         };
         let (connector, acceptor) = path(PathConfig { delivers_late, ..CONFIG }, law, |_| Ok(Duration::ZERO));
         let mut servers = Vec::new();
@@ -102,7 +103,7 @@ async fn a_copy_that_was_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_takes_its_time() {
-    let (connector, _acceptor) = path(CONFIG, |_| Fate::lost(), |_| Err(2 * SECOND));
+    let (connector, _acceptor) = path(CONFIG, |_| AttemptFate::lost(), |_| Err(2 * SECOND));
     let began = Instant::now();
     assert_eq!(connector.connect().await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
     assert_eq!(began.elapsed(), 2 * SECOND);
@@ -112,10 +113,10 @@ async fn a_refusal_takes_its_time() {
 async fn a_delay_that_no_clock_can_tell_is_for_ever() {
     let max = Duration::MAX;
     let fates = [
-        Fate::after(max),
-        Fate::reset(max),
-        Fate { arrives: Some(SECOND), answer: Answer::After(max) },
-        Fate { arrives: Some(SECOND), answer: Answer::Reset(max) },
+        AttemptFate::after(max),
+        AttemptFate::reset(max),
+        AttemptFate { arrives: Some(SECOND), answer: Answer::After(max) },
+        AttemptFate { arrives: Some(SECOND), answer: Answer::Reset(max) },
     ];
     for fate in fates {
         let (connector, acceptor) = path(CONFIG, move |_| fate, |_| Ok(SECOND));

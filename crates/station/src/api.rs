@@ -2,7 +2,6 @@
 
 mod best;
 mod bulk;
-mod choice;
 mod claims;
 mod echo;
 mod engine;
@@ -18,6 +17,7 @@ mod page;
 mod peers;
 mod probe;
 mod read;
+mod selection;
 mod sites;
 mod stream;
 mod targets;
@@ -33,7 +33,7 @@ use axum::Router;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use barograph_api::ErrorAnswer;
+use barograph_api::ErrorBody;
 use barograph_engine::{Engine, Selector};
 use barograph_forecast::{Name, Quantity};
 use barograph_probe::io::Responder;
@@ -43,38 +43,38 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::echo::Echo;
-use crate::forecast::bank::Bank;
-use crate::forecast::hub::Hub;
+use crate::forecast::hub::PointHub;
+use crate::forecast::series::SeriesTable;
 use crate::health::Health;
-use crate::limits::connections::{Connections, Open};
+use crate::limits::connections::{ConnectionGuard, Connections};
 use crate::limits::heavy::HeavyReads;
 use crate::limits::proved::ProvedCallers;
-use crate::limits::unread::{Reader, UnreadAnswers};
+use crate::limits::unread::{CallerClass, UnreadResponses};
 use crate::limits::{Limit, reserved};
 use crate::measure::targets::Targets;
 use crate::mesh::sites::Sites;
 use crate::mesh::snapshot::MeshSnapshot;
-use crate::mesh::{Bulk, Kind, MeshState};
+use crate::mesh::{Bulk, EngineLocation, MeshState};
 use crate::record::recorder::Inbox;
 use crate::state::StateFiles;
 use crate::sync::lock;
 use crate::transfer::Transfers;
 
 pub(crate) use claims::Claims;
-pub(crate) use engine::Served;
-use guard::Peer;
+pub(crate) use engine::MemberService;
+use guard::RemoteEnd;
 
 /// State shared by all request handlers.
-pub(crate) struct Shared {
+pub(crate) struct ApiState {
     pub(crate) host: Name,
     pub(crate) config: Arc<RwLock<Arc<Config>>>,
     /// Configuration at the start, for settings that need a restart.
     pub(crate) initial: Arc<Config>,
-    pub(crate) bank: Arc<Mutex<Bank>>,
-    pub(crate) hub: Hub,
+    pub(crate) series_table: Arc<Mutex<SeriesTable>>,
+    pub(crate) hub: PointHub,
     pub(crate) engine: Arc<dyn Engine>,
     /// Members and their leases; `None` if the engine is not this station's own.
-    pub(crate) served: Option<Served>,
+    pub(crate) served: Option<MemberService>,
     /// Address on which the station listens.
     pub(crate) address: SocketAddr,
     pub(crate) inbox: Inbox,
@@ -98,14 +98,14 @@ pub(crate) struct Shared {
     pub(crate) proved: ProvedCallers,
     /// Becomes true when the station stops; streams then end.
     pub(crate) stopping: watch::Receiver<bool>,
-    pub(crate) unread: UnreadAnswers,
+    pub(crate) unread: UnreadResponses,
     pub(crate) heavy: HeavyReads,
     pub(crate) claims: Claims,
 }
 
-type State = axum::extract::State<Arc<Shared>>;
+type ApiStateExtractor = axum::extract::State<Arc<ApiState>>;
 
-impl Shared {
+impl ApiState {
     pub(crate) fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
@@ -113,28 +113,36 @@ impl Shared {
     /// Copies into `health` the numbers of refusals that other parts of the station count.
     fn note_refusals(&self) {
         self.mesh_state.note_refusals(&self.health);
-        self.health.refused_in_all(Limit::BulkTests, self.bulk.turned_away());
-        self.health.refused_in_all(Limit::ProbeRequests, self.responder.declined());
+        self.health.refused_in_all(Limit::BulkTests, self.bulk.refused_tests());
+        self.health.refused_in_all(Limit::ProbeRequests, self.responder.declined_count());
         let pages = self.echo.counters();
         self.health.refused_in_all(Limit::EchoRequests, pages.declined_by_a_limit());
         self.health.refused_in_all(Limit::EchoReports, self.echo.reports_crowded_out());
     }
 
     /// Takes a slot for the live stream of a connection.
-    fn stream(&self, peer: &Peer, open: &Open) -> Result<Arc<Open>, Refusal> {
-        let (seat, has_shed) = open.seat_in(&self.streams, peer.is_here()).map_err(|full| {
-            self.health.refused(Limit::of_seats(full, Limit::Streams), 1);
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open (limits.streams_max)")
-        })?;
+    fn stream(
+        &self,
+        remote: &RemoteEnd,
+        connection: &ConnectionGuard,
+    ) -> Result<Arc<ConnectionGuard>, ApiRefusal> {
+        let (slot, has_shed) =
+            connection.take_slot(&self.streams, remote.is_same_host()).map_err(|full| {
+                self.health.refused(Limit::from_full(full, Limit::Streams), 1);
+                ApiRefusal::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "too many streams are open (limits.streams_max)",
+                )
+            })?;
         self.health.refused(Limit::Streams, has_shed.into());
-        Ok(seat)
+        Ok(slot)
     }
 
     /// Groups of each other station that has series here, whether it is up or away.
     fn groups_of_others(&self) -> HashMap<Name, Vec<Name>> {
         match &self.served {
             Some(served) => served.groups(),
-            None if self.mesh_state.kind == (Kind::Nats { archive: true }) => {
+            None if self.mesh_state.location == (EngineLocation::Nats { archive: true }) => {
                 let peers = self.mesh_state.peers();
                 peers.all().map(|peer| (peer.entry.host.clone(), peer.entry.groups.clone())).collect()
             }
@@ -144,24 +152,25 @@ impl Shared {
 
     /// Reserves room for the series of each station of the current mesh.
     pub(crate) fn reserve_series(&self) {
-        let reserved = reserved(self.groups_of_others(), &self.host, &self.mesh_state.standing().groups);
-        lock(&self.bank).reserve(reserved);
+        let reserved =
+            reserved(self.groups_of_others(), &self.host, &self.mesh_state.site_assignment().groups);
+        lock(&self.series_table).reserve(reserved);
     }
 
     /// Class of the caller, for the budget of unread bytes.
-    fn reader(&self, peer: &guard::Peer) -> Reader {
-        match peer.address.ip() {
-            _ if peer.is_here() => Reader::Here,
+    fn caller_class(&self, remote: &RemoteEnd) -> CallerClass {
+        match remote.address.ip() {
+            _ if remote.is_same_host() => CallerClass::Local,
             ip => match self.proved.prover(ip) {
-                Some(prover) => Reader::Proved(ip, prover),
-                None => Reader::Stranger(ip),
+                Some(prover) => CallerClass::Authenticated(ip, prover),
+                None => CallerClass::Anonymous(ip),
             },
         }
     }
 }
 
 /// All routes with their methods, for the router and for the test against `openapi.json`.
-fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
+fn routes() -> Vec<(&'static str, MethodRouter<Arc<ApiState>>)> {
     let mut routes = vec![
         ("/v1/station", get(read::station)),
         ("/v1/series", get(read::series)),
@@ -196,14 +205,20 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
 }
 
 /// Makes the router, with the guard in front.
-pub(crate) fn router(shared: Arc<Shared>) -> Router {
+pub(crate) fn router(shared: Arc<ApiState>) -> Router {
     let api = routes().into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods));
     page::routes(api)
         .fallback(|uri: Uri| async move {
-            Refusal::new(StatusCode::NOT_FOUND, format!("nothing is at {}", uri.path()))
+            ApiRefusal::new(
+                StatusCode::NOT_FOUND,
+                format!("there is nothing at {}; see /v1/openapi.json for the API", uri.path()),
+            )
         })
         .method_not_allowed_fallback(|| async {
-            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not for this address")
+            ApiRefusal::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this address does not support the method; see /v1/openapi.json",
+            )
         })
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&shared), guard::guard))
         .with_state(shared)
@@ -211,12 +226,12 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 
 /// An error response: a status and one sentence.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct ApiRefusal {
     status: StatusCode,
     error: String,
 }
 
-impl Refusal {
+impl ApiRefusal {
     pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
         Self { status, error: error.into() }
     }
@@ -224,7 +239,7 @@ impl Refusal {
     /// Refusal for blocking work without a result: a panic, or the station is stopping.
     fn ended(error: &tokio::task::JoinError) -> Self {
         if error.is_panic() {
-            tracing::error!("a request was not answered: {error}");
+            tracing::error!("a request handler panicked: {error}");
             return Self::new(StatusCode::INTERNAL_SERVER_ERROR, INTERNAL);
         }
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping")
@@ -239,9 +254,9 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiRefusal {
     fn into_response(self) -> Response {
-        let mut response = json(self.status, &ErrorAnswer { error: self.error.as_str().into() });
+        let mut response = json(self.status, &ErrorBody { error: self.error.as_str().into() });
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("5"));
         }
@@ -255,13 +270,13 @@ impl IntoResponse for Refusal {
     }
 }
 
-impl From<barograph_engine::Error> for Refusal {
-    fn from(error: barograph_engine::Error) -> Self {
-        use barograph_engine::Error;
+impl From<barograph_engine::EngineError> for ApiRefusal {
+    fn from(error: barograph_engine::EngineError) -> Self {
+        use barograph_engine::EngineError;
         let status = match &error {
-            Error::Invalid(_) => StatusCode::BAD_REQUEST,
-            Error::TooOld(_) => StatusCode::GONE,
-            Error::Denied(_) => StatusCode::FORBIDDEN,
+            EngineError::Invalid(_) => StatusCode::BAD_REQUEST,
+            EngineError::TooOld(_) => StatusCode::GONE,
+            EngineError::Denied(_) => StatusCode::FORBIDDEN,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self::new(status, error.to_string())
@@ -269,7 +284,7 @@ impl From<barograph_engine::Error> for Refusal {
 }
 
 /// Text of the response after a panic.
-const INTERNAL: &str = "internal error: the request ended in a panic, see the log";
+const INTERNAL: &str = "internal error: the request handler panicked, see the log";
 
 /// A JSON response with `Cache-Control: no-store`.
 fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
@@ -287,27 +302,31 @@ fn json_text(status: StatusCode, text: impl IntoResponse) -> Response {
 /// Query of a request without parameters.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct NoParameters {}
 
 /// Parses the query of `uri`. An unknown or invalid parameter is a 400 that names it.
-fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
+fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, ApiRefusal> {
     axum::extract::Query::<T>::try_from_uri(uri).map(|query| query.0).map_err(|rejection| {
         let text = rejection.body_text();
         // Drop the first part, which only names the failing library step.
         let why = text.split_once(": ").map_or(&*text, |(_, why)| why);
-        Refusal::bad(format!("the query: {why}"))
+        ApiRefusal::bad(format!("the query: {why}"))
     })
 }
 
 /// Makes a selector of `source`, `target` and `quantity`, each optional.
-fn selector(source: Option<&str>, target: Option<&str>, quantity: Option<&str>) -> Result<Selector, Refusal> {
+fn selector(
+    source: Option<&str>,
+    target: Option<&str>,
+    quantity: Option<&str>,
+) -> Result<Selector, ApiRefusal> {
     let name = |key: &str, text: Option<&str>| {
-        text.map(Name::new).transpose().map_err(|error| Refusal::bad(format!("`{key}`: {error}")))
+        text.map(Name::new).transpose().map_err(|error| ApiRefusal::bad(format!("`{key}`: {error}")))
     };
     let quantity = quantity
         .map(Quantity::new)
         .transpose()
-        .map_err(|error| Refusal::bad(format!("`quantity`: {error}")))?;
+        .map_err(|error| ApiRefusal::bad(format!("`quantity`: {error}")))?;
     Ok(Selector { source: name("source", source)?, target: name("target", target)?, quantity })
 }
 
@@ -315,16 +334,16 @@ fn selector(source: Option<&str>, target: Option<&str>, quantity: Option<&str>) 
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::{Refusal, StatusCode};
+    use super::{ApiRefusal, StatusCode};
 
     #[tokio::test]
     async fn a_panic_is_an_internal_error_and_no_stop() {
         let panicked = tokio::task::spawn_blocking(|| -> u8 { panic!("bad") }).await;
-        let status = panicked.map_err(|error| Refusal::ended(&error).status);
+        let status = panicked.map_err(|error| ApiRefusal::ended(&error).status);
         assert_eq!(status, Err(StatusCode::INTERNAL_SERVER_ERROR));
         let waiting = tokio::spawn(std::future::pending::<u8>());
         waiting.abort();
-        let status = waiting.await.map_err(|error| Refusal::ended(&error).status);
+        let status = waiting.await.map_err(|error| ApiRefusal::ended(&error).status);
         assert_eq!(status, Err(StatusCode::SERVICE_UNAVAILABLE));
     }
 

@@ -23,12 +23,12 @@ use std::time::Duration;
 use barograph_forecast::Name;
 
 use crate::target::{Provenance, Secret, Target, TargetError};
-use kind::{DAY_S, address, days, flag, integer, maybe, name, path, seconds, words};
+use kind::{DAY_S, address, days, flag, integer, list, name, optional, path, seconds};
 use setting::{Applies, Setting, set, settings};
 use value::Value;
 
 pub use echo::EchoConfig;
-pub(crate) use mesh::{BULK_BYTES_MIN, local_group, unset_group, unusable};
+pub(crate) use mesh::{BULK_BYTES_MIN, local_group, unreachable_reason, unset_group};
 pub use mesh::{BulkWith, MeshConfig};
 pub use transfer::TransferConfig;
 
@@ -57,10 +57,10 @@ settings! {
         state: PathBuf = default_state(|name| std::env::var_os(name).map(PathBuf::from)) =>
             "state", path(), AtStart, example "/var/lib/barograph";
         /// Name of the station, the source of its series. Default: the host name of the system.
-        host: Option<Name> = None => "host", maybe(name()), AtStart, example "office";
+        host: Option<Name> = None => "host", optional(name()), AtStart, example "office";
         /// Host names under which browsers may open the station, in addition to its addresses,
         /// localhost and `host`. The station refuses requests for other names.
-        allowed_hosts: Vec<String> = Vec::new() => "allowed_hosts", words(Ok), AtOnce;
+        allowed_hosts: Vec<String> = Vec::new() => "allowed_hosts", list(Ok), AtOnce;
         /// Whether callers on other hosts that have the token may add targets for this host to
         /// probe.
         allow_remote_targets: bool = false => "allow_remote_targets", flag(), AtOnce;
@@ -96,7 +96,7 @@ settings! {
         /// configuration file that have no token_file of their own. It is never sent to targets
         /// added through the API. SIGHUP makes the station read it again.
         token_file: Option<PathBuf> = None =>
-            "probe.token_file", maybe(path()), AtOnce, example "/etc/barograph/token";
+            "probe.token_file", optional(path()), AtOnce, example "/etc/barograph/token";
         /// Shortest time (s) between two commits. A record is acknowledged after its commit.
         commit: Duration = Duration::from_secs(1) => "archive.commit_s", seconds(0.0..=60.0), AtStart;
         /// Longest time (days) to keep records. Records are removed when they are older, or when
@@ -123,7 +123,7 @@ settings! {
         /// member an eighth.
         series_max: usize = 40_000 => "limits.series_max", integer(1..=1_000_000), AtStart;
         /// Most HTTP connections at once. One address of another host gets a quarter of them, and
-        /// all other hosts together leave an eighth to this host. Strangers, that is callers that
+        /// all other hosts together leave an eighth to this host. Anonymous callers, which
         /// no token or signature has authorised within the last hour, get half; a quarter is
         /// reserved for them. If there is no room, the station closes an idle connection, or the
         /// oldest stream of the network that has the most streams.
@@ -141,10 +141,10 @@ settings! {
         /// Certificate chain (PEM). If this and `key` are set, the port serves HTTPS. Probes still
         /// connect without TLS, with a single-use token.
         tls_certificate: Option<PathBuf> = None =>
-            "tls.certificate", maybe(path()), AtOnce, example "/etc/barograph/fullchain.pem";
+            "tls.certificate", optional(path()), AtOnce, example "/etc/barograph/fullchain.pem";
         /// Private key of the certificate (PEM).
         tls_key: Option<PathBuf> = None =>
-            "tls.key", maybe(path()), AtOnce, example "/etc/barograph/key.pem";
+            "tls.key", optional(path()), AtOnce, example "/etc/barograph/key.pem";
     }
     and {
         /// Whether `listen` was not set, and follows from joining a mesh.
@@ -162,7 +162,7 @@ settings! {
 
 /// Sources of the settings: all that is needed to read them again on SIGHUP.
 #[derive(Clone, Debug, Default)]
-pub struct Sources {
+pub struct ConfigSources {
     /// Path of the file, if one is used. The file must exist.
     pub file: Option<PathBuf>,
     /// `(variable, text)` pairs; variables without the prefix `BAROGRAPH_` are ignored.
@@ -185,24 +185,24 @@ impl ConfigError {
     }
 }
 
-impl Sources {
+impl ConfigSources {
     /// Reads all layers and checks them.
     ///
     /// # Errors
     /// [`ConfigError`], with the file and line, the variable or the flag.
     pub fn read(&self) -> Result<Config, ConfigError> {
         let mut config = Config::default();
-        let mut noted = Noted::default();
+        let mut origins = SettingOrigins::default();
         if let Some(path) = &self.file {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| ConfigError(format!("{}: {error}", path.display())))?;
-            config.apply_file(path, &text, &mut noted)?;
+            config.apply_file(path, &text, &mut origins)?;
         }
         for (name, text) in &self.variables {
             let place = format!("variable {name}");
             match settings().find(|of| of.variable() == *name) {
                 Some(Setting { key, .. }) => {
-                    noted.note(key, &place);
+                    origins.record(key, &place);
                     set(TABLES, &mut config, key, Value::Raw(text), &place)?;
                 }
                 None if name == JOIN_TOKEN_VARIABLE => {
@@ -218,7 +218,7 @@ impl Sources {
         }
         for (key, text) in &self.flags {
             let place = flag_for(key);
-            noted.note(key, &place);
+            origins.record(key, &place);
             set(TABLES, &mut config, key, Value::Raw(text), &place)?;
         }
         for text in &self.targets {
@@ -227,7 +227,7 @@ impl Sources {
                 |error: TargetError| ConfigError::of_key(&flag_for("target"), "target", &error.to_string());
             config.targets.push(target.map_err(refuse)?);
         }
-        noted.judge(&mut config)?;
+        origins.check(&mut config)?;
         Ok(config)
     }
 }
@@ -238,14 +238,14 @@ fn flag_for(key: &str) -> String {
 
 /// For each table that is checked as a whole after reading: the origin of its last setting.
 #[derive(Default)]
-struct Noted {
+struct SettingOrigins {
     tls: Option<String>,
     mesh: Option<String>,
     listen: bool,
 }
 
-impl Noted {
-    fn note(&mut self, key: &str, place: &str) {
+impl SettingOrigins {
+    fn record(&mut self, key: &str, place: &str) {
         match key.split_once('.') {
             Some(("tls", _)) => self.tls = Some(place.to_string()),
             Some(("mesh", _)) => self.mesh = Some(place.to_string()),
@@ -254,7 +254,7 @@ impl Noted {
     }
 
     /// Checks settings that depend on others, and derives those that follow from others.
-    fn judge(self, config: &mut Config) -> Result<(), ConfigError> {
+    fn check(self, config: &mut Config) -> Result<(), ConfigError> {
         if let Some(place) = self.mesh {
             config.mesh.check().map_err(|(key, message)| ConfigError::of_key(&place, key, &message))?;
         }
@@ -273,32 +273,40 @@ impl Noted {
 
 impl Config {
     /// Configuration of the station's archive.
-    pub(crate) fn archive(&self) -> barograph_engine::Config {
-        let usual = barograph_engine::Config::new(&self.state);
-        barograph_engine::Config {
+    pub(crate) fn archive(&self) -> barograph_engine::LocalConfig {
+        let usual = barograph_engine::LocalConfig::new(&self.state);
+        barograph_engine::LocalConfig {
             commit_interval: self.commit,
             keep: self.keep,
             keep_bytes: self.keep_bytes,
-            // The archive has room for twice as many series as the bank. Series of stations that
-            // left stay in the archive until their records expire. An eighth of the archive, the
-            // share of a member, is as many series as a quarter of the bank.
+            // The archive has room for twice as many series as the series table. Series of stations
+            // that left stay in the archive until their records expire. An eighth of the archive,
+            // the share of a member, is as many series as a quarter of the series table.
             series_max: usual.series_max.max(2 * self.series_max),
             ..usual
         }
     }
 
     /// Overrides settings with those of a file, and records their origin for the final check.
-    fn apply_file(&mut self, path: &Path, text: &str, noted: &mut Noted) -> Result<(), ConfigError> {
+    fn apply_file(
+        &mut self,
+        path: &Path,
+        text: &str,
+        origins: &mut SettingOrigins,
+    ) -> Result<(), ConfigError> {
         let file = file::Text { path, text };
         let document = file.parse()?;
         for entry in file.settings(&document)? {
-            noted.note(&entry.key, &entry.place);
+            origins.record(&entry.key, &entry.place);
             set(TABLES, self, &entry.key, entry.value, &entry.place)?;
         }
         for (place, entries) in file.targets(&document)? {
             let target = target::target(&place, &entries)?;
             if self.targets.iter().any(|other| other.name == target.name) {
-                let message = format!("`{}` has a table already; name all its quantities there", target.name);
+                let message = format!(
+                    "`{}` has a [[target]] table already; list all quantities in that table",
+                    target.name
+                );
                 return Err(ConfigError::of_key(&place, "target", &message));
             }
             self.targets.push(target);
@@ -360,7 +368,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Config, ConfigError> {
         let mut config = Config::default();
-        config.apply_file(Path::new("b.toml"), text, &mut Noted::default())?;
+        config.apply_file(Path::new("b.toml"), text, &mut SettingOrigins::default())?;
         Ok(config)
     }
 
@@ -448,7 +456,8 @@ mod tests {
             [(half.clone(), 2, "tls.key"), (format!("{half}key = {pem:?}\n"), 3, "empty.pem")]
         {
             std::fs::write(&file, text).unwrap();
-            let error = Sources { file: Some(file.clone()), ..Sources::default() }.read().unwrap_err();
+            let error =
+                ConfigSources { file: Some(file.clone()), ..ConfigSources::default() }.read().unwrap_err();
             let error = error.to_string();
             assert!(error.contains(&format!("b.toml:{line}: ")) && error.contains(word), "{error}");
         }
@@ -460,7 +469,7 @@ mod tests {
         let file = directory.path().join("b.toml");
         std::fs::write(&file, "[probe]\nperiod_s = 1\ntimeout_s = 1\n[limits]\nseries_max = 1").unwrap();
         let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
-        let sources = Sources {
+        let sources = ConfigSources {
             file: Some(file),
             variables: vec![
                 pair("BAROGRAPH_PROBE_PERIOD_S", "2"),
@@ -476,33 +485,38 @@ mod tests {
         assert_eq!(config.probe_period, Duration::from_secs(2));
         assert_eq!(config.series_max, 3);
         assert_eq!(config.targets.len(), 1);
-        let wrong = Sources { variables: vec![pair("BAROGRAPH_LISEN", "x")], ..Sources::default() };
+        let wrong =
+            ConfigSources { variables: vec![pair("BAROGRAPH_LISEN", "x")], ..ConfigSources::default() };
         assert!(wrong.read().unwrap_err().to_string().contains("BAROGRAPH_LISEN"));
     }
 
     #[test]
-    fn who_joins_listens_for_others_and_keeps_its_invitation_to_itself() {
+    fn a_station_that_joins_listens_for_others_and_hides_its_invitation() {
         let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
         let variables = vec![pair("BAROGRAPH_JOIN_TOKEN", "sesame\n"), pair("BAROGRAPH_MESH_SITE", "lab")];
-        let sources = Sources { variables, flags: vec![pair("mesh.join", "head")], ..Sources::default() };
+        let sources =
+            ConfigSources { variables, flags: vec![pair("mesh.join", "head")], ..ConfigSources::default() };
         let config = sources.read().unwrap();
         assert_eq!(config.mesh.join.as_deref(), Some("http://head:10132/"));
         assert_eq!(config.mesh.join_token.as_ref().map(Secret::reveal), Some("sesame"));
         assert!(!format!("{config:?}").contains("sesame"));
-        let empty = Sources { variables: vec![pair("BAROGRAPH_JOIN_TOKEN", " ")], ..Sources::default() };
+        let empty =
+            ConfigSources { variables: vec![pair("BAROGRAPH_JOIN_TOKEN", " ")], ..ConfigSources::default() };
         assert_eq!(empty.read().unwrap().mesh.join_token, None);
         assert_eq!((config.listen.to_string().as_str(), config.listen_implied), ("[::]:10132", true));
         assert_eq!(config.mesh.all_groups()[0].as_str(), "local:lab");
-        let told = Sources {
+        let told = ConfigSources {
             flags: vec![pair("mesh.join", "head"), pair("listen", "127.0.0.1:0")],
-            ..Sources::default()
+            ..ConfigSources::default()
         };
         let config = told.read().unwrap();
         assert_eq!((config.listen.to_string().as_str(), config.listen_implied), ("127.0.0.1:0", false));
-        let both =
-            Sources { flags: vec![pair("mesh.join", "a"), pair("mesh.nats", "b")], ..Sources::default() };
+        let both = ConfigSources {
+            flags: vec![pair("mesh.join", "a"), pair("mesh.nats", "b")],
+            ..ConfigSources::default()
+        };
         let error = both.read().unwrap_err().to_string();
-        assert!(error.contains("`mesh.join`: a mesh has one engine"), "{error}");
+        assert!(error.contains("`mesh.join`: set only one of mesh.join and mesh.nats"), "{error}");
         assert_eq!(
             Config::default().needs_restart(&Config { mesh: config.mesh, ..Config::default() }),
             ["mesh.join"]

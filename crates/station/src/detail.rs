@@ -1,8 +1,8 @@
 //! Details of stored values as JSON: the form of `detail` in the API and of `tcp_info` in
 //! `barograph probe --json`.
 
-use barograph_probe::stream::Ended;
-use barograph_probe::{Measured, Streamed, TcpInfo};
+use barograph_probe::stream::StreamEnd;
+use barograph_probe::{MeasuredValue, StreamResult, TcpInfo};
 use serde::{Deserialize, Serialize};
 
 /// Statistics of a TCP connection, from the kernel's `TCP_INFO`.
@@ -22,7 +22,7 @@ impl<'a> From<&'a TcpInfo> for TcpInfoJson<'a> {
             min_rtt_s: info.min_rtt_s,
             total_retrans: info.total_retrans,
             congestion: info.congestion.as_deref(),
-            limited_by: info.limited_by.map(barograph_probe::reading::Limit::as_str),
+            limited_by: info.limited_by.map(barograph_probe::SenderLimit::as_str),
             delivery_rate_bit_s: info.delivery_rate_bit_s,
         }
     }
@@ -79,7 +79,7 @@ struct Message<'a> {
 
 /// Detail of a measured value: number of samples, their extremes, the uncorrected rate, TCP
 /// statistics, and whether it is a refusal.
-pub(crate) fn of(measured: &Measured) -> String {
+pub(crate) fn of(measured: &MeasuredValue) -> String {
     let several = 1 < measured.samples.len();
     let extreme =
         |pick: fn(f64, f64) -> f64| measured.samples.iter().copied().reduce(pick).filter(|_| several);
@@ -127,10 +127,10 @@ struct FailedTest<'a> {
 }
 
 /// Detail of a test between stations with a planned length of `test_s` seconds.
-pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool, with: Option<&str>) -> String {
+pub(crate) fn of_test(streamed: &StreamResult, test_s: f64, audit: bool, with: Option<&str>) -> String {
     let followed = match streamed.ended {
-        Ended::Early(reason) => Some(reason),
-        Ended::Full | Ended::Bytes => None,
+        StreamEnd::Early(reason) => Some(reason),
+        StreamEnd::Full | StreamEnd::Bytes => None,
     };
     let settled = followed.or(streamed.proposed);
     let detail = TestDetail {

@@ -5,9 +5,9 @@
 
 mod counters;
 mod metered;
-mod places;
 pub(crate) mod reports;
 mod session;
+mod slots;
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -22,22 +22,22 @@ use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::Bytes;
 
 use crate::config::EchoConfig;
-use crate::forecast::bank::Bank;
+use crate::forecast::series::SeriesTable;
 use crate::limits::Limit;
-use crate::limits::connections::{Connections, Open};
+use crate::limits::connections::{ConnectionGuard, Connections};
 use crate::limits::proved::ProvedCallers;
 use crate::record::recorder::Inbox;
 use crate::sync::lock;
 use barograph_limits::accounts::Accounts;
-use barograph_limits::admission::Kind;
-use barograph_limits::bucket::Rate;
-use places::Places;
+use barograph_limits::admission::AdmissionKind;
+use barograph_limits::token_bucket::Rate;
 use reports::PageReports;
+use slots::TransferSlots;
 
 pub(crate) use counters::Counters;
-#[cfg(test)]
-pub(crate) use places::SHARE as TRANSFERS_SHARE;
 pub(crate) use session::MESSAGE_BYTES_MAX;
+#[cfg(test)]
+pub(crate) use slots::SHARE as TRANSFERS_SHARE;
 
 /// The subprotocol of a session; the number is its version.
 pub(crate) const SUBPROTOCOL: &str = "barograph-probe.1";
@@ -56,7 +56,7 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {
 pub(crate) struct Echo {
     began: Instant,
     sessions: Connections,
-    places: Places,
+    slots: TransferSlots,
     accounts: Mutex<Accounts>,
     /// Accounts of the milliseconds in which transfers mark this host's measurements as loaded.
     marked: Mutex<Accounts>,
@@ -72,7 +72,7 @@ pub(crate) struct Echo {
 pub(crate) struct Parts {
     pub(crate) host: Name,
     pub(crate) inbox: Inbox,
-    pub(crate) bank: Arc<Mutex<Bank>>,
+    pub(crate) series_table: Arc<Mutex<SeriesTable>>,
     pub(crate) responder: Arc<Responder>,
     pub(crate) proved: ProvedCallers,
     /// Becomes true when the station stops: sessions then end.
@@ -84,7 +84,7 @@ pub(crate) struct Parts {
 pub(crate) struct Admission {
     caller: Caller,
     echo: Arc<Echo>,
-    seat: Arc<Open>,
+    slot: Arc<ConnectionGuard>,
 }
 
 /// The caller of a session.
@@ -97,15 +97,15 @@ struct Caller {
 
 impl Echo {
     pub(crate) fn new(config: &EchoConfig, parts: Parts) -> Self {
-        let Parts { host, inbox, bank, responder, proved, stopping } = parts;
+        let Parts { host, inbox, series_table, responder, proved, stopping } = parts;
         let accounts =
             Accounts::new(Rate::per_hour(config.bytes_per_hour), Rate::per_hour(config.peer_bytes_per_hour));
-        let page_reports = PageReports::new(config, host, inbox, bank);
+        let page_reports = PageReports::new(config, host, inbox, series_table);
         Self {
             began: Instant::now(),
-            sessions: Connections::new(config.sessions_max, Kind::Seats, proved),
-            places: Places::new(config.transfers_max),
-            transfer_bytes_max: accounts.at_once_max().min(TRANSFER_BYTES_MAX),
+            sessions: Connections::new(config.sessions_max, AdmissionKind::SessionSlots, proved),
+            slots: TransferSlots::new(config.transfers_max),
+            transfer_bytes_max: accounts.burst_max().min(TRANSFER_BYTES_MAX),
             accounts: Mutex::new(accounts),
             marked: Mutex::new(Accounts::new(
                 Rate::per_hour(MARKED_MS_PER_HOUR),
@@ -133,10 +133,11 @@ impl Echo {
         if !is_local && !lock(&self.accounts).could_pay(ip, OPENING_BYTES, now) {
             return Err((SPENT, Limit::AddressShare));
         }
-        let seated = self.sessions.accept(ip, is_local);
-        let (seat, has_shed) = seated.map_err(|full| (FULL, Limit::of_seats(full, Limit::EchoSessions)))?;
+        let accepted = self.sessions.accept(ip, is_local);
+        let (slot, has_shed) =
+            accepted.map_err(|full| (FULL, Limit::from_full(full, Limit::EchoSessions)))?;
         let caller = Caller { ip, is_local };
-        Ok((Admission { caller, echo: Arc::clone(self), seat }, has_shed))
+        Ok((Admission { caller, echo: Arc::clone(self), slot }, has_shed))
     }
 
     /// Number of open sessions, and their maximum.
@@ -150,8 +151,8 @@ impl Echo {
     }
 
     /// Whether reports of pages are kept.
-    pub(crate) fn keeps(&self) -> bool {
-        self.page_reports.keeps()
+    pub(crate) fn reports_enabled(&self) -> bool {
+        self.page_reports.is_enabled()
     }
 
     /// Reports of pages that were dropped because of a limit.
@@ -159,8 +160,8 @@ impl Echo {
         self.page_reports.crowded_out()
     }
 
-    pub(crate) fn set_keeps(&self, keeps: bool) {
-        self.page_reports.set_keeps(keeps);
+    pub(crate) fn set_reports_enabled(&self, enabled: bool) {
+        self.page_reports.set_enabled(enabled);
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -169,7 +170,7 @@ impl Echo {
 
     /// Waits until no session is open.
     pub(crate) async fn ended(&self) {
-        self.sessions.ended().await;
+        self.sessions.wait_until_empty().await;
     }
 
     fn pay(&self, caller: Caller, bytes: u64) -> bool {
@@ -199,7 +200,7 @@ impl Echo {
     /// A message of the largest size that does not compress; made at first use.
     fn noise(&self) -> Bytes {
         let make = || {
-            let mut noise = barograph_probe::io::noise();
+            let mut noise = barograph_probe::io::payload_block();
             noise.truncate(MESSAGE_BYTES_MAX);
             Bytes::from(noise)
         };
@@ -221,7 +222,7 @@ impl Admission {
     pub(crate) async fn serve<S: Socket>(self, socket: S, already_read: Vec<u8>) {
         let open = &self.echo.counters.sessions_open;
         open.fetch_add(1, Ordering::Relaxed);
-        session::run(&self.echo, self.caller, &self.seat, socket, already_read).await;
+        session::run(&self.echo, self.caller, &self.slot, socket, already_read).await;
         open.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -236,7 +237,7 @@ const OPENING_BYTES: u64 = metered::SLACK_BYTES;
 pub(crate) const PEER_MARKED_MS_PER_HOUR: u64 = 360_000;
 pub(crate) const MARKED_MS_PER_HOUR: u64 = 2 * PEER_MARKED_MS_PER_HOUR;
 const FULL: &str = "too many echo sessions are open (echo.sessions_max)";
-const SPENT: &str = "the bytes of this hour are spent (echo.peer_bytes_per_hour, echo.bytes_per_hour)";
+const SPENT: &str = "the hourly byte limit is reached (echo.peer_bytes_per_hour, echo.bytes_per_hour)";
 /// Maximum number of bytes of a page's transfer: it fills a link of 100 Mbit/s for more than a
 /// second, and a slower one for longer than a user waits.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 16 << 20;

@@ -1,5 +1,5 @@
 //! Series with their forecasts, and the ranking of hosts by them.
 
-pub mod bank;
 pub(crate) mod best;
 pub mod hub;
+pub mod series;

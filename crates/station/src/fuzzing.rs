@@ -27,7 +27,7 @@ pub fn fuzz_report(data: &[u8]) {
 /// # Panics
 /// If an accepted message breaks these rules: a defect.
 pub fn fuzz_engine(data: &[u8]) {
-    let mut lines = wire::Lines::new(wire::PLACED_BYTES_MAX);
+    let mut lines = wire::LineAssembler::new(wire::SUBSCRIPTION_LINE_BYTES_MAX);
     let (first, second) = data.split_at(data.len() / 2);
     if lines.push(first).is_err() || lines.push(second).is_err() {
         return;
@@ -51,9 +51,9 @@ fn engine_line(line: &[u8]) {
     if let Ok(event) = wire::read_event(line) {
         assert_eq!(wire::read_event(wire::event_text(&event).as_bytes()), Ok(event));
     }
-    if let Ok((cursor, record)) = wire::read_placed(line) {
-        let text = wire::placed_text(cursor, &record);
-        assert_eq!(wire::read_placed(text.as_bytes()), Ok((cursor, record)));
+    if let Ok((cursor, record)) = wire::read_subscription_line(line) {
+        let text = wire::subscription_line(cursor, &record);
+        assert_eq!(wire::read_subscription_line(text.as_bytes()), Ok((cursor, record)));
     }
     if let Some(error) = wire::read_error(line) {
         assert_eq!(wire::read_error(wire::error_text(&error).as_bytes()), Some(error));

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use barograph_engine::{Error, TaskStatus};
+use barograph_engine::{EngineError, TaskStatus};
 
 use crate::limits::{Limit, Refusals, Severity};
 use crate::sync::lock;
-use barograph_limits::credentials::{Credential, Line, WrongCredentials};
+use barograph_limits::credentials::{Credential, LogDecision, WrongCredentials};
 
 /// Health of a station, which all its threads share.
 #[derive(Debug)]
@@ -99,12 +99,12 @@ impl Health {
         let verdict = lock(&self.wrong).add(credential, ip, self.uptime());
         let what = credential.name();
         match verdict.line {
-            Line::None => {}
-            Line::Network(count) => tracing::warn!(
-                "wrong {what} from {ip}: {count} from its network since it was logged last; once a minute"
+            LogDecision::None => {}
+            LogDecision::Network(count) => tracing::warn!(
+                "wrong {what} from {ip}: {count} from its network since the last log line (one a minute)"
             ),
-            Line::Flood => {
-                tracing::warn!("wrong {what} from {ip} and further networks: not logged for a minute");
+            LogDecision::Flood => {
+                tracing::warn!("wrong {what} from {ip} and many other networks; not logged for a minute");
             }
         }
         verdict.delay
@@ -219,8 +219,8 @@ impl Health {
 
     /// Records that reading history failed. Damage stays a problem, because it does not repair
     /// itself.
-    pub(crate) fn read_failed(&self, error: &Error) {
-        if let Error::Corrupt(_) = error {
+    pub(crate) fn read_failed(&self, error: &EngineError) {
+        if let EngineError::Corrupt(_) = error {
             let mut damage = lock(&self.damage);
             if damage.is_none() {
                 tracing::error!("{error}");
@@ -248,7 +248,7 @@ impl Health {
         let lately = |at: &Mutex<Option<Instant>>, limit| lock(at).is_some_and(|at| at.elapsed() < limit);
         if lately(&self.last_inbox_drop, DROPS_MATTER_FOR) {
             let dropped = self.inbox_dropped.load(Ordering::Relaxed);
-            reasons.push(format!("{dropped} measurements were dropped because the recorder was behind"));
+            reasons.push(format!("{dropped} measurements were dropped because the recorder was too slow"));
         }
         let silence = last_measurement_age.unwrap_or(self.uptime());
         if sensor_period * SILENT_PERIODS + SLACK < silence {
@@ -317,14 +317,18 @@ mod tests {
         Limit::ALL.into_iter().for_each(|limit| health.refused(limit, 1));
         let report = health.report(Duration::from_secs(10));
         let says = |sentences: &[String], words: &str| sentences.iter().any(|one| one.contains(words));
-        for words in [" connections, ", "live streams", "sessions of pages", "members that use their share"] {
+        for words in
+            ["connections: refused", "live streams", "sessions of pages", "members beyond their share"]
+        {
             assert!(!says(&report.reasons, words) && says(&health.warnings(), words), "{words}");
         }
         assert!(says(&report.reasons, "further series") && !says(&health.warnings(), "further series"));
         let shown = health.refusing();
-        for words in ["waited for the archive", "the mesh took none", "recorder was behind", "all workers"] {
+        for words in
+            ["waited for the archive", "the mesh accepted none", "recorder was too slow", "all workers"]
+        {
             assert!(says(&shown, words), "{words}");
         }
-        assert!(!says(&shown, "have to wait"), "a pace is no trouble");
+        assert!(!says(&shown, "above their rate"), "a pace is no trouble");
     }
 }

@@ -1,4 +1,4 @@
 //! The station's port: connections, and HTTP on them.
 
-pub(crate) mod peer;
+pub(crate) mod remote_end;
 pub(crate) mod server;

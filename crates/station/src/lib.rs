@@ -10,8 +10,8 @@
 //!
 //! Three types matter:
 //!
-//! - [`Config`]: the settings, from defaults, a file, environment variables and flags. [`Sources`]
-//!   names the file, the variables and the flags.
+//! - [`Config`]: the settings, from defaults, a file, environment variables and flags.
+//!   [`ConfigSources`] names the file, the variables and the flags.
 //! - [`Station`]: a running station. [`Station::up`] starts it, [`Station::reload`] applies a new
 //!   configuration, and [`Station::stop`] stores the remaining records.
 //! - [`Engines`]: where a station stores records and registers. It is the station's own archive, or
@@ -61,10 +61,10 @@ pub mod target;
 mod time;
 mod transfer;
 
-pub use config::{Config, ConfigError, EchoConfig, MeshConfig, Sources, TransferConfig, tls};
-pub use forecast::{bank, hub};
-pub use measure::{sensor, surroundings, timetable};
-pub use mesh::{Engines, JoinError, Kind, Spool, identity};
+pub use config::{Config, ConfigError, ConfigSources, EchoConfig, MeshConfig, TransferConfig, tls};
+pub use forecast::{hub, series};
+pub use measure::{default_targets, sensor, timetable};
+pub use mesh::{EngineLocation, Engines, JoinError, Spool, identity};
 pub(crate) use quantity::unit;
 pub use signals::Signal;
 pub use station::{StartError, Station, open_archive};

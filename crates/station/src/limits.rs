@@ -1,11 +1,11 @@
 //! Limits of a station, and the work refused because of them: counted, and reported while it
 //! matters. Pure; times count from the station's start.
 
-pub(crate) mod allowance;
 pub(crate) mod connections;
 #[cfg(test)]
 mod documented;
 pub(crate) mod heavy;
+pub(crate) mod member_quota;
 pub(crate) mod proved;
 pub(crate) mod unread;
 
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use barograph_forecast::Name;
-use barograph_limits::admission::Full;
+use barograph_limits::admission::AdmissionError;
 
 /// A limit of the station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,37 +137,37 @@ impl Limit {
             Self::MemberSeries => (
                 "member_series",
                 "limits.series_max",
-                "a member's records of series beyond its share (a quarter at most, and no room that others need)",
+                "a member's records of series beyond its share (at most a quarter, and no room that others need)",
             ),
             Self::Connections => ("connections", "limits.connections_max", "connections"),
             Self::AddressShare => (
                 "address_share",
                 "limits.connections_max, limits.streams_max, echo.sessions_max or echo.peer_bytes_per_hour",
-                "work of one address beyond its share (hosts behind one NAT are one address)",
+                "requests beyond the share of one address (hosts behind one NAT are one address)",
             ),
             Self::Descriptors => {
-                ("file_descriptors", "ulimit -n", "connections for want of a file descriptor")
+                ("file_descriptors", "ulimit -n", "connections without a free file descriptor")
             }
             Self::Streams => ("streams", "limits.streams_max", "live streams"),
             Self::Spool => (
                 "spool_records",
                 "limits.spool_records_max",
-                "records dropped or not taken, as too many waited for the archive",
+                "records dropped or refused, because too many waited for the archive",
             ),
-            Self::Archive => ("archive", "", "records handed in while the archive took none"),
+            Self::Archive => ("archive", "", "submitted records while the archive accepted none"),
             Self::MeshSpool => {
-                ("mesh_spool_records", "mesh.spool_records_max", "records while the mesh took none")
+                ("mesh_spool_records", "mesh.spool_records_max", "records while the mesh accepted none")
             }
-            Self::Inbox => ("inbox", "", "measurements, as the recorder was behind"),
-            Self::Workers => ("workers", "probe.workers_max", "experiments, as all workers were busy"),
+            Self::Inbox => ("inbox", "", "measurements, because the recorder was too slow"),
+            Self::Workers => ("workers", "probe.workers_max", "experiments, because all workers were busy"),
             Self::ProbeSessions => ("probe_sessions", "", "probe sessions of other stations"),
             Self::EchoSessions => ("echo_sessions", "echo.sessions_max", "sessions of pages"),
             Self::Members => ("members", "", "invitations"),
             Self::MeshSeries => {
-                ("mesh_series", "limits.series_max", "stations whose series would find no room here")
+                ("mesh_series", "limits.series_max", "stations with too many series for this station")
             }
-            Self::MemberRequests => ("member_requests", "", "requests of members that use their share"),
-            Self::MemberPace => ("member_pace", "", "requests of members that have to wait"),
+            Self::MemberRequests => ("member_requests", "", "requests of members beyond their share"),
+            Self::MemberPace => ("member_pace", "", "requests of members above their rate"),
             Self::MemberSpool => (
                 "member_spool_records",
                 "limits.spool_records_max",
@@ -177,20 +177,22 @@ impl Limit {
             Self::Targets => ("targets", "", "targets"),
             Self::Origins => ("origins", "", "records of further origins"),
             Self::Transfers => ("transfers", "transfer.transfers_max", "transfers"),
-            Self::BulkTests => ("bulk_tests", "mesh.bulk_bytes_per_hour", "bulk tests that peers asked for"),
+            Self::BulkTests => ("bulk_tests", "mesh.bulk_bytes_per_hour", "bulk tests requested by peers"),
             Self::Values => ("values", "", "values that their quantity cannot have"),
             Self::OwnRecords => {
                 ("own_records", "", "measurements of this station that broke a limit of its archive")
             }
-            Self::FedRecords => ("fed_records", "", "records handed in that broke a limit of the archive"),
-            Self::InboxCallers => ("inbox_callers", "", "records handed in, as the recorder was behind"),
+            Self::FedRecords => ("fed_records", "", "submitted records that broke a limit of the archive"),
+            Self::InboxCallers => {
+                ("inbox_callers", "", "submitted records, because the recorder was too slow")
+            }
             Self::ConnectionsShed => {
                 ("connections_shed", "limits.connections_max", "connections closed to make room for others")
             }
             Self::ProbeRequests => (
                 "probe_requests",
                 "",
-                "experiments of other stations, as another bulk test ran or as they were too large",
+                "experiments of other stations, because another bulk test ran or they were too large",
             ),
             Self::EchoRequests => (
                 "echo_requests",
@@ -205,8 +207,8 @@ impl Limit {
             Self::MeshRecords => (
                 "mesh_records",
                 "",
-                "records that the mesh did not take or whose numbers another station used; they stay in \
-                 the archive here",
+                "records that the mesh refused or whose numbers another station used; they are only in \
+                 the archive of this station",
             ),
             Self::Hooks => (
                 "mesh_hooks",
@@ -249,7 +251,7 @@ impl Limit {
                  them again)",
             ),
             Self::UnreadAnswers => {
-                ("unread_answer_bytes", "", "reads, as too much waits to be read or to be made")
+                ("unread_answer_bytes", "", "large reads, because too many responses were in progress")
             }
         }
     }
@@ -303,27 +305,27 @@ impl Limit {
 
 /// Amount of work refused for each limit.
 #[derive(Clone, Debug)]
-pub(crate) struct Refusals([Refused; Limit::ALL.len()]);
+pub(crate) struct Refusals([RefusalCount; Limit::ALL.len()]);
 
 impl Default for Refusals {
     fn default() -> Self {
-        Self([Refused::default(); Limit::ALL.len()])
+        Self([RefusalCount::default(); Limit::ALL.len()])
     }
 }
 
 /// Work refused because of one limit.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Refused {
+pub(crate) struct RefusalCount {
     /// Amount since the start.
     pub(crate) count: u64,
-    /// Times of the first and the newest refusal of the current series of refusals.
-    spell: Option<(Duration, Duration)>,
+    /// Times of the first and the newest refusal of the current episode of refusals.
+    episode: Option<(Duration, Duration)>,
 }
 
-impl Refused {
-    /// Start of the current series of refusals; `None` if nothing was refused recently.
+impl RefusalCount {
+    /// Start of the current episode of refusals; `None` if nothing was refused recently.
     pub(crate) fn since(&self, now: Duration) -> Option<Duration> {
-        self.spell.filter(|(_, newest)| now.saturating_sub(*newest) < MATTERS_FOR).map(|(began, _)| began)
+        self.episode.filter(|(_, newest)| now.saturating_sub(*newest) < MATTERS_FOR).map(|(began, _)| began)
     }
 }
 
@@ -335,7 +337,7 @@ impl Refusals {
             return;
         }
         refused.count += work;
-        refused.spell = Some((refused.since(now).unwrap_or(now), now));
+        refused.episode = Some((refused.since(now).unwrap_or(now), now));
     }
 
     /// Sets the work refused since the start, as counted by another part of the station.
@@ -344,7 +346,7 @@ impl Refusals {
         self.add(limit, new, now);
     }
 
-    pub(crate) fn of(&self, limit: Limit) -> Refused {
+    pub(crate) fn of(&self, limit: Limit) -> RefusalCount {
         self.0[limit as usize]
     }
 
@@ -354,9 +356,9 @@ impl Refusals {
             let refused = self.of(limit);
             let since = now.saturating_sub(refused.since(now)?);
             let (_, setting, work) = limit.words();
-            let setting = if setting.is_empty() { String::new() } else { format!(" (raise {setting})") };
+            let setting = if setting.is_empty() { String::new() } else { format!("; raise {setting}") };
             Some(format!(
-                "refused in the last {} s: {work}, {} since the start{setting}",
+                "{work}: refused in the last {} s, {} since the start{setting}",
                 since.as_secs() + 1,
                 refused.count
             ))
@@ -367,10 +369,10 @@ impl Refusals {
 
 impl Limit {
     /// The limit that refused a connection: the share of its address, or `all`.
-    pub(crate) fn of_seats(full: Full, all: Self) -> Self {
+    pub(crate) fn from_full(full: AdmissionError, all: Self) -> Self {
         match full {
-            Full::Share => Self::AddressShare,
-            Full::All => all,
+            AdmissionError::Share => Self::AddressShare,
+            AdmissionError::All => all,
         }
     }
 
@@ -437,8 +439,8 @@ pub(crate) fn too_many_series<T: PartialEq>(
     let (stations, needed) = (groups_of_each.len(), series_of_mesh(groups_of_each));
     (series_max < needed).then(|| {
         format!(
-            "{stations} stations need {needed} series, and {series_max} find room: set limits.series_max to \
-             {needed} or more, or divide the mesh into sites (mesh.site)"
+            "{stations} stations need {needed} series, and limits.series_max is {series_max}: set it to {needed} \
+             or more, or divide the mesh into sites (mesh.site)"
         )
     })
 }
@@ -477,7 +479,7 @@ mod tests {
         assert_eq!((series.count, series.since(at(999))), (3, Some(at(100))));
         let reasons = refusals.sentences(at(500), all);
         assert_eq!(reasons.len(), 1, "{reasons:?}");
-        assert!(reasons[0].contains("3 since the start (raise limits.series_max)"), "{reasons:?}");
+        assert!(reasons[0].contains("3 since the start; raise limits.series_max"), "{reasons:?}");
         assert_eq!(series.since(at(1000)), None);
         refusals.set(Limit::Series, 3, at(1000));
         assert!(refusals.sentences(at(1000), all).is_empty(), "nothing new");
@@ -493,7 +495,7 @@ mod tests {
         let max = crate::Config::default().series_max;
         assert_eq!(too_many_series(&full(88), max), None);
         let why = too_many_series(&full(89), max).unwrap_or_default();
-        assert!(why.contains("89 stations need 40050 series, and 40000 find room"), "{why}");
+        assert!(why.contains("89 stations need 40050 series, and limits.series_max is 40000"), "{why}");
         let sites: Vec<[String; 1]> = (0..200).map(|i| [format!("site-{}", i / 20)]).collect();
         assert_eq!(series_of_mesh(&sites), 10 * 5 * 20 * 19 + 10 * 200);
         assert_eq!(series_of_mesh::<String>(&[[String::new()]]), 10);
@@ -503,16 +505,16 @@ mod tests {
     /// need.
     #[test]
     fn a_bank_of_the_size_of_a_mesh_refuses_none_of_its_series() {
-        use crate::forecast::bank::{Bank, Measured};
+        use crate::forecast::series::{Measurement, SeriesTable};
         use crate::quantity::loaded_form;
-        use barograph_forecast::{Name, Outcome, Quantity, Series};
+        use barograph_forecast::{Name, Outcome, Quantity, SeriesId};
         const STATIONS: usize = 9;
-        let mut bank = Bank::new(series_of_mesh(&[["all"]; STATIONS]));
+        let mut series_table = SeriesTable::new(series_of_mesh(&[["all"]; STATIONS]));
         let mut observe = |source: &str, target: &str, quantity: &Quantity| {
             let name = |text| Name::new(text).unwrap_or_else(|_| panic!("{text}"));
-            let series = Series { source: name(source), target: name(target), quantity: quantity.clone() };
+            let series = SeriesId { source: name(source), target: name(target), quantity: quantity.clone() };
             let outcome = Outcome::Value(0.5);
-            bank.observe(&Measured { series, time_unix_ns: 1, outcome, detail: String::new() });
+            series_table.observe(&Measurement { series, time_unix_ns: 1, outcome, detail: String::new() });
         };
         let names: Vec<String> = (0..STATIONS).map(|at| format!("station-{at}")).collect();
         for one in &names {
@@ -532,7 +534,7 @@ mod tests {
                 observe(one, other, &Quantity::GOODPUT);
             }
         }
-        assert_eq!((bank.refused(), bank.room()), (0, 0));
+        assert_eq!((series_table.refused(), series_table.room()), (0, 0));
     }
 
     proptest! {

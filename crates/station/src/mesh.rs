@@ -13,38 +13,38 @@
 mod addresses;
 mod bulk;
 mod check;
+mod check_backoff;
 mod directory;
 mod engine;
+mod event_queue;
 mod events;
 mod hook;
 pub mod identity;
-mod kept;
 mod latency;
 pub(crate) mod members;
 mod mesh_state;
 mod peers;
+mod peers_file;
 mod registrar;
 mod removals;
 mod removed;
-mod rests;
 pub(crate) mod sites;
 pub(crate) mod snapshot;
-mod waiting;
 mod watches;
 
 pub(crate) use bulk::iperf3_usable;
 pub(crate) use bulk::{
-    Bulk, Figures as TestFigures, Held, Parts as BulkParts, Place, ROLES, STATES, TestConsent, Tester, Use,
-    Verdict,
+    Bulk, BulkSlot, BulkSlotGuard, BulkTestMetrics, BulkUse, Parts as BulkParts, ROLES, STATES, TestAttempt,
+    TestConsent, Tester,
 };
 pub(crate) use engine::{Archiver, engine, one_line};
-pub use engine::{Engines, JoinError, Kind, Spool};
-pub(crate) use kept::groups_known;
+pub use engine::{EngineLocation, Engines, JoinError, Spool};
 #[cfg(test)]
 pub(crate) use latency::Latencies;
-pub(crate) use latency::{BOUNDS_S, EVERY, Spread, delay};
-pub(crate) use mesh_state::{Figures, MeshState};
-pub(crate) use peers::{Peer as Known, Standing};
+pub(crate) use latency::{BOUNDS_S, EXCHANGE_PERIOD, LatencyDistribution, excess_delay};
+pub(crate) use mesh_state::{MeshMetrics, MeshState};
+pub(crate) use peers::{Peer, PeerState};
+pub(crate) use peers_file::groups_known;
 pub(crate) use registrar::{Parts, Registrar};
 pub(crate) use removed::{Removed, RemovedStations};
 

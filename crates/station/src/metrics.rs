@@ -1,7 +1,7 @@
 //! Metrics of the station for `/metrics`, in the text format that the scraper prefers.
 //!
-//! The metric families are constants. Samples are read from the bank in one pass, so that no value
-//! is stored twice.
+//! The metric families are constants. Samples are read from the series table in one pass, so that
+//! no value is stored twice.
 
 mod text;
 
@@ -9,54 +9,54 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use barograph_engine::{Selector, TaskStatus};
-use barograph_forecast::{Forecast, Interval, Outcome, Series};
+use barograph_forecast::{Forecast, Interval, Outcome, SeriesId};
 
 use crate::echo::Counters;
-use crate::forecast::bank::{Account, Bank, in_order};
+use crate::forecast::series::{SeriesState, SeriesTable, in_order};
 use crate::health::Health;
 use crate::limits::Limit;
 use crate::limits::heavy::visit;
-use crate::mesh::{BOUNDS_S, Figures, ROLES, STATES, Spread, TestFigures};
+use crate::mesh::{BOUNDS_S, BulkTestMetrics, LatencyDistribution, MeshMetrics, ROLES, STATES};
 use crate::sync::lock;
 use barograph_limits::credentials::Credential;
 
 pub(crate) use text::Format;
 use text::{Kind, Text};
 
-/// Exported values of the bank.
-pub(crate) struct Snapshot {
-    series: Vec<(Series, Figured)>,
+/// Exported values of the series table.
+pub(crate) struct SeriesTableSamples {
+    series: Vec<(SeriesId, SeriesSample)>,
     refused: u64,
     late: u64,
 }
 
 /// Exported values of a series.
-struct Figured {
+struct SeriesSample {
     gauges: [Option<f64>; GAUGES.len()],
     counters: [u64; COUNTERS.len()],
     is_refused: bool,
 }
 
-impl Snapshot {
-    /// Reads the bank, which is locked for some series at a time.
-    pub(crate) fn of(bank: &Mutex<Bank>) -> Self {
+impl SeriesTableSamples {
+    /// Reads the series table, which is locked for some series at a time.
+    pub(crate) fn of(series_table: &Mutex<SeriesTable>) -> Self {
         let (mut names, refused, late) = {
-            let bank = lock(bank);
-            (bank.names(&Selector::default()), bank.refused(), bank.late())
+            let series_table = lock(series_table);
+            (series_table.names(&Selector::default()), series_table.refused(), series_table.late())
         };
         names.sort_unstable_by(in_order);
         let mut series = Vec::with_capacity(names.len());
-        visit(bank, &names, |name, account| series.push((name.clone(), Figured::of(account))));
+        visit(series_table, &names, |name, state| series.push((name.clone(), SeriesSample::of(state))));
         Self { series, refused, late }
     }
 }
 
-impl Figured {
-    fn of(account: &Account) -> Self {
+impl SeriesSample {
+    fn of(state: &SeriesState) -> Self {
         Self {
-            gauges: GAUGES.map(|(_, _, value)| value(account)),
-            counters: COUNTERS.map(|(_, _, value)| value(account)),
-            is_refused: account.is_refused(),
+            gauges: GAUGES.map(|(_, _, value)| value(state)),
+            counters: COUNTERS.map(|(_, _, value)| value(state)),
+            is_refused: state.is_refused(),
         }
     }
 }
@@ -64,75 +64,79 @@ impl Figured {
 /// All metrics of a station.
 pub(crate) fn exposition(
     format: Format,
-    bank: &Snapshot,
+    table: &SeriesTableSamples,
     health: &Health,
     sessions: &Counters,
-    peers: &Figures,
-    tests: &TestFigures,
+    peers: &MeshMetrics,
+    tests: &BulkTestMetrics,
 ) -> String {
-    let mut text = Text::new(format, 4096 + 2048 * bank.series.len());
-    let accounts = &bank.series;
+    let mut text = Text::new(format, 4096 + 2048 * table.series.len());
+    let samples = &table.series;
     for (unit, suffix) in UNITS {
         let of_unit: Vec<_> =
-            accounts.iter().filter(|(series, _)| crate::unit(&series.quantity) == *unit).collect();
+            samples.iter().filter(|(series, _)| crate::unit(&series.quantity) == *unit).collect();
         if of_unit.is_empty() {
             continue;
         }
         for (gauge, (name, help, _)) in GAUGES.iter().enumerate() {
             let family = if suffix.is_empty() { (*name).to_string() } else { format!("{name}_{suffix}") };
             text.head(&family, Kind::Gauge, suffix, help);
-            for (series, account) in &of_unit {
-                if let Some(value) = account.gauges[gauge] {
+            for (series, sample) in &of_unit {
+                if let Some(value) = sample.gauges[gauge] {
                     text.sample(&family, &labels(series), value);
                 }
             }
         }
     }
-    refusals(&mut text, accounts);
-    counters(&mut text, accounts);
-    station(&mut text, bank, health);
+    refusals(&mut text, samples);
+    counters(&mut text, samples);
+    station(&mut text, table, health);
     tasks(&mut text, health);
     echo(&mut text, sessions);
     mesh(&mut text, peers);
     latencies(&mut text, &peers.latencies);
-    tests_of_peers(&mut text, tests);
+    bulk_tests(&mut text, tests);
     text.finish()
 }
 
-type Counter = (&'static str, &'static str, fn(&Account) -> u64);
-type Gauge = (&'static str, &'static str, fn(&Account) -> Option<f64>);
+type Counter = (&'static str, &'static str, fn(&SeriesState) -> u64);
+type Gauge = (&'static str, &'static str, fn(&SeriesState) -> Option<f64>);
 
 /// Gauges of a series. Each gauge has one metric family for each unit.
 const GAUGES: [Gauge; 7] = [
-    ("barograph_measured", "The newest measurement; absent after a failure.", |account| {
-        match account.last().outcome {
+    ("barograph_measured", "The newest measurement; absent after a failure.", |state| {
+        match state.last().outcome {
             Outcome::Value(value) => Some(value),
             Outcome::Failed { .. } => None,
         }
     }),
-    ("barograph_forecast", "Forecast of the next value, for least absolute error.", |account| {
-        account.next().map(|next| next.median.value)
+    ("barograph_forecast", "Forecast of the next value, for least absolute error.", |state| {
+        state.forecasts().map(|next| next.median.value)
     }),
-    ("barograph_forecast_lower", "Lower end of the 90 % prediction interval.", |account| {
-        account.interval(Interval::DEFAULT_LEVEL).map(|(lower, _)| lower)
+    ("barograph_forecast_lower", "Lower end of the 90 % prediction interval.", |state| {
+        state.interval(Interval::DEFAULT_LEVEL).map(|(lower, _)| lower)
     }),
-    ("barograph_forecast_upper", "Upper end of the 90 % prediction interval.", |account| {
-        account.interval(Interval::DEFAULT_LEVEL).map(|(_, upper)| upper)
+    ("barograph_forecast_upper", "Upper end of the 90 % prediction interval.", |state| {
+        state.interval(Interval::DEFAULT_LEVEL).map(|(_, upper)| upper)
     }),
-    ("barograph_forecast_mae", "Mean absolute error of all forecasts issued.", |account| {
-        account.next().map(|next| next.median).filter(Forecast::is_scored).map(|median| median.mae)
+    ("barograph_forecast_mae", "Mean absolute error of all forecasts issued.", |state| {
+        state.forecasts().map(|next| next.median).filter(Forecast::is_scored).map(|median| median.mae)
     }),
     (
         "barograph_forecast_recent_mae",
         "Mean absolute error of recent forecasts (half-life 100 values).",
-        |account| {
-            account.next().map(|next| next.median).filter(Forecast::is_scored).map(|median| median.recent_mae)
+        |state| {
+            state
+                .forecasts()
+                .map(|next| next.median)
+                .filter(Forecast::is_scored)
+                .map(|median| median.recent_mae)
         },
     ),
     (
         "barograph_residual",
         "The newest measurement minus the forecast that had been issued for it; absent after a failure.",
-        Account::residual,
+        SeriesState::last_error,
     ),
 ];
 
@@ -141,50 +145,50 @@ const UNITS: &[(&str, &str)] =
     &[("s", "seconds"), ("bit/s", "bits_per_second"), ("ratio", "ratio"), ("bytes", "bytes"), ("", "")];
 
 /// Writes, for each series of `connect`, whether the port of the target is closed.
-fn refusals(text: &mut Text, accounts: &[(Series, Figured)]) {
+fn refusals(text: &mut Text, samples: &[(SeriesId, SeriesSample)]) {
     const NAME: &str = "barograph_port_refused";
     let help = "1 = the newest connect was refused: the host answers, the port is closed.";
     text.head(NAME, Kind::Gauge, "", help);
-    for (series, account) in accounts {
+    for (series, sample) in samples {
         if matches!(series.quantity.as_str(), "connect" | "connect_loaded") {
-            text.sample(NAME, &labels(series), f64::from(u8::from(account.is_refused)));
+            text.sample(NAME, &labels(series), f64::from(u8::from(sample.is_refused)));
         }
     }
 }
 
 /// Counters of a series: one family for all units.
 const COUNTERS: [Counter; 4] = [
-    ("barograph_values", "Values learnt, with those replayed at the start.", Account::count),
-    ("barograph_failures", "Failed experiments, with those replayed at the start.", Account::failures),
+    ("barograph_values", "Values learnt, with those replayed at the start.", SeriesState::count),
+    ("barograph_failures", "Failed experiments, with those replayed at the start.", SeriesState::failures),
     (
         "barograph_scored",
         "Values for which a 90 % interval had been issued, since the start.",
-        Account::scored,
+        SeriesState::scored,
     ),
     (
         "barograph_outside_interval",
         "Of barograph_scored, the values outside that interval.",
-        Account::outside,
+        SeriesState::outside,
     ),
 ];
 
-fn counters(text: &mut Text, accounts: &[(Series, Figured)]) {
+fn counters(text: &mut Text, samples: &[(SeriesId, SeriesSample)]) {
     for (counter, (family, help, _)) in COUNTERS.iter().enumerate() {
         text.head(family, Kind::Counter, "", help);
-        for (series, account) in accounts {
-            text.sample(&format!("{family}_total"), &labels(series), account.counters[counter] as f64);
+        for (series, sample) in samples {
+            text.sample(&format!("{family}_total"), &labels(series), sample.counters[counter] as f64);
         }
     }
 }
 
-fn station(text: &mut Text, bank: &Snapshot, health: &Health) {
+fn station(text: &mut Text, table: &SeriesTableSamples, health: &Health) {
     text.head("barograph_build", Kind::Info, "", "The version that runs.");
     let version = format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
     text.sample("barograph_build_info", &version, 1.0);
     let count = |atomic: &std::sync::atomic::AtomicU64| atomic.load(Ordering::Relaxed) as f64;
     let gauges = [
         ("barograph_uptime_seconds", "seconds", "Time since the start.", health.uptime().as_secs_f64()),
-        ("barograph_series", "", "Series kept.", bank.series.len() as f64),
+        ("barograph_series", "", "Series kept.", table.series.len() as f64),
         ("barograph_spool_records", "", "Records that wait for the archive.", count(&health.spool_records)),
         (
             "barograph_archive_up",
@@ -201,27 +205,27 @@ fn station(text: &mut Text, bank: &Snapshot, health: &Health) {
         (
             "barograph_series_refused",
             "Measurements refused because there are too many series.",
-            bank.refused as f64,
+            table.refused as f64,
         ),
         (
             "barograph_late_values",
-            "Values that came later than newer ones, and were not learnt.",
-            bank.late as f64,
+            "Values that arrived after newer ones, and were not learnt.",
+            table.late as f64,
         ),
         ("barograph_spool_dropped", "Records dropped before they were stored.", count(&health.spool_dropped)),
         (
             "barograph_inbox_dropped",
-            "Measurements dropped because the recorder was behind.",
+            "Measurements dropped because the recorder was too slow.",
             count(&health.inbox_dropped),
         ),
         (
             "barograph_probes_skipped",
-            "Experiments skipped for want of a worker.",
+            "Experiments skipped because all workers were busy.",
             count(&health.probes_skipped),
         ),
         (
             "barograph_requests_refused",
-            "Requests refused for want of authority.",
+            "Requests refused because they were not authorised.",
             count(&health.requests_refused),
         ),
         (
@@ -267,13 +271,13 @@ fn tasks(text: &mut Text, health: &Health) {
 }
 
 /// Metrics of the station's part in a mesh (docs/spec/mesh.md).
-fn mesh(text: &mut Text, figures: &Figures) {
+fn mesh(text: &mut Text, figures: &MeshMetrics) {
     let up = f64::from(u8::from(figures.is_connected));
     text.head(
         "barograph_mesh_directory_up",
         Kind::Gauge,
         "",
-        "1 = the station is registered and hears of its groups.",
+        "1 = the station is registered and watches its groups.",
     );
     text.sample("barograph_mesh_directory_up", "", up);
     text.head(
@@ -283,7 +287,7 @@ fn mesh(text: &mut Text, figures: &Figures) {
         "1 = the directory can be read and takes no writes; no peer is lost meanwhile.",
     );
     text.sample("barograph_mesh_directory_read_only", "", f64::from(u8::from(figures.is_read_only)));
-    text.head("barograph_mesh_peers", Kind::Gauge, "", "Stations that the directory told of.");
+    text.head("barograph_mesh_peers", Kind::Gauge, "", "Stations in the directory, by state.");
     for (state, count) in figures.peers {
         text.sample("barograph_mesh_peers", &format!("{{state=\"{state}\"}}"), count as f64);
     }
@@ -302,25 +306,16 @@ fn mesh(text: &mut Text, figures: &Figures) {
     let Some(spool) = &figures.spool else { return };
     text.head("barograph_mesh_spool_records", Kind::Gauge, "", "Records that wait for the mesh.");
     text.sample("barograph_mesh_spool_records", "", spool.records as f64);
-    text.head(
-        "barograph_mesh_spool_paced",
-        Kind::Gauge,
-        "",
-        "1 = they go at the pace that the mesh asks for.",
-    );
-    text.sample("barograph_mesh_spool_paced", "", f64::from(u8::from(spool.is_paced)));
+    text.head("barograph_mesh_spool_paced", Kind::Gauge, "", "1 = the mesh limits the rate of forwarding.");
+    text.sample("barograph_mesh_spool_paced", "", f64::from(u8::from(spool.is_throttled)));
     let counters = [
         ("forwarded", "Records that the mesh has acknowledged.", spool.forwarded),
-        ("turned_away", "Appends refused because too many records wait.", spool.turned_away),
-        (
-            "refused",
-            "Records that the mesh does not take; they stay in the archive here alone.",
-            spool.refused,
-        ),
+        ("turned_away", "Appends refused because too many records wait.", spool.refused_full),
+        ("refused", "Records that the mesh refused; they are only in this station's archive.", spool.refused),
         (
             "overtaken",
             "Records that the mesh may never get, because another station used their numbers under this one's name.",
-            spool.overtaken,
+            spool.conflicting,
         ),
     ];
     for (name, help, count) in counters {
@@ -329,7 +324,7 @@ fn mesh(text: &mut Text, figures: &Figures) {
 }
 
 /// Histograms of the latencies of exchanges with peers (docs/spec/mesh.md §1).
-fn latencies(text: &mut Text, spreads: &[Spread]) {
+fn latencies(text: &mut Text, distributions: &[LatencyDistribution]) {
     const NAME: &str = "barograph_mesh_latency_seconds";
     text.head(
         NAME,
@@ -337,24 +332,26 @@ fn latencies(text: &mut Text, spreads: &[Spread]) {
         "seconds",
         "Latency of exchanges with peers, each from when it was due.",
     );
-    for spread in spreads {
-        let labels = labels(&spread.series);
+    for distribution in distributions {
+        let labels = labels(&distribution.series);
         let of = labels.trim_end_matches('}');
-        for (bound, count) in BOUNDS_S.iter().zip(spread.at_most) {
+        for (bound, count) in BOUNDS_S.iter().zip(distribution.at_most) {
             text.sample(&format!("{NAME}_bucket"), &format!("{of},le=\"{bound:?}\"}}"), count as f64);
         }
-        text.sample(&format!("{NAME}_bucket"), &format!("{of},le=\"+Inf\"}}"), spread.count as f64);
-        text.sample(&format!("{NAME}_count"), &labels, spread.count as f64);
-        text.sample(&format!("{NAME}_sum"), &labels, spread.sum_s);
+        text.sample(&format!("{NAME}_bucket"), &format!("{of},le=\"+Inf\"}}"), distribution.count as f64);
+        text.sample(&format!("{NAME}_count"), &labels, distribution.count as f64);
+        text.sample(&format!("{NAME}_sum"), &labels, distribution.sum_s);
     }
-    let missed: Vec<_> =
-        spreads.iter().map(|spread| (labels(&spread.series), spread.missed as f64)).collect();
+    let missed: Vec<_> = distributions
+        .iter()
+        .map(|distribution| (labels(&distribution.series), distribution.missed as f64))
+        .collect();
     let help = "Exchanges with peers that were due and have no answer.";
     text.counter("barograph_mesh_latency_missed", "", help, &missed);
 }
 
 /// Metrics of bulk tests between this station and its peers (docs/spec/mesh.md §5).
-fn tests_of_peers(text: &mut Text, figures: &TestFigures) {
+fn bulk_tests(text: &mut Text, figures: &BulkTestMetrics) {
     let mut counts = Vec::new();
     for (role, row) in ROLES.iter().zip(figures.counts) {
         for (state, count) in STATES.iter().zip(row) {
@@ -367,16 +364,16 @@ fn tests_of_peers(text: &mut Text, figures: &TestFigures) {
         ("{reason=\"own\"}".to_string(), figures.deferred as f64),
     ];
     let help =
-        "Turns skipped because all peers asked refused, or put off for this host's own budget or transfer.";
+        "Turns skipped because every peer refused, or postponed because of this host's budget or transfer.";
     text.counter("barograph_mesh_turns_lost", "", help, &turns);
     let ends = [("source", figures.spent.source), ("target", figures.spent.target)];
-    let help = "What bulk tests with peers took of the last hour.";
+    let help = "Time of bulk tests with peers in the last hour.";
     text.head("barograph_mesh_budget_spent_seconds", Kind::Gauge, "seconds", help);
     for (role, cost) in ends {
         let labels = format!("{{role=\"{role}\"}}");
         text.sample("barograph_mesh_budget_spent_seconds", &labels, cost.duration.as_secs_f64());
     }
-    let help = "What bulk tests with peers moved in the last hour.";
+    let help = "Bytes of bulk tests with peers in the last hour.";
     text.head("barograph_mesh_budget_spent_bytes", Kind::Gauge, "bytes", help);
     for (role, cost) in ends {
         text.sample("barograph_mesh_budget_spent_bytes", &format!("{{role=\"{role}\"}}"), cost.bytes as f64);
@@ -404,10 +401,10 @@ fn echo(text: &mut Text, sessions: &Counters) {
         ("{outcome=\"kept\"}".to_string(), count(&sessions.reports_kept)),
         ("{outcome=\"dropped\"}".to_string(), count(&sessions.reports_dropped)),
     ];
-    text.counter("barograph_echo_reports", "", "What pages reported of their measurements.", &reports);
+    text.counter("barograph_echo_reports", "", "Reports of pages on their measurements.", &reports);
 }
 
-fn labels(series: &Series) -> String {
+fn labels(series: &SeriesId) -> String {
     format!(
         "{{quantity=\"{}\",source=\"{}\",target=\"{}\"}}",
         escaped(series.quantity.as_str()),

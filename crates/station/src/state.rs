@@ -21,8 +21,11 @@ pub fn prepare(directory: &Path) -> std::io::Result<()> {
     if mode & WRITABLE_BY_OTHERS == 0 {
         return Ok(());
     }
-    let message =
-        format!("others can write in it (mode {:04o}): chmod go-w {}", mode & 0o7777, directory.display());
+    let message = format!(
+        "other users can write to the directory (mode {:04o}); run `chmod go-w {}`",
+        mode & 0o7777,
+        directory.display()
+    );
     Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, message))
 }
 
@@ -34,7 +37,7 @@ pub fn prepare(directory: &Path) -> std::io::Result<()> {
 /// not replaced.
 pub fn token(files: &StateFiles) -> std::io::Result<String> {
     match std::fs::read_to_string(files.directory().join(TOKEN_FILE)) {
-        Ok(text) => usable(text.trim()),
+        Ok(text) => check_token(text.trim()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let token = random_token()?;
             files.write_new(TOKEN_FILE, format!("{token}\n").into_bytes(), NO_TOKEN);
@@ -49,22 +52,22 @@ pub fn token(files: &StateFiles) -> std::io::Result<String> {
 /// # Errors
 /// The error of the system, or that the file contains no valid token.
 pub(crate) fn other_token(path: &Path) -> std::io::Result<String> {
-    usable(std::fs::read_to_string(path)?.trim())
+    check_token(std::fs::read_to_string(path)?.trim())
 }
 
 /// Writes the station's address into the directory.
-pub(crate) fn announce(files: &StateFiles, url: &str) {
+pub(crate) fn write_url(files: &StateFiles, url: &str) {
     files.write(URL_FILE, format!("{url}\n").into_bytes(), NO_URL);
 }
 
-/// Reverts [`announce`]. A file that stays only leads to a refused connection.
-pub(crate) fn withdraw(files: &StateFiles) {
+/// Reverts [`write_url`]. A file that stays only leads to a refused connection.
+pub(crate) fn remove_url(files: &StateFiles) {
     files.remove(URL_FILE);
 }
 
 /// Address of the station of a state directory; `None` without a running station.
 #[must_use]
-pub fn announced(directory: &Path) -> Option<String> {
+pub fn read_url(directory: &Path) -> Option<String> {
     std::fs::read_to_string(directory.join(URL_FILE)).ok().map(|text| text.trim().to_string())
 }
 
@@ -104,19 +107,19 @@ fn put_whole(
         // Remove the partial file, because it would continue to occupy a full disk.
         let _ = std::fs::remove_file(&new);
     })?;
-    keep_names(path)
+    sync_directory(path)
 }
 
 /// Removes a file durably; a missing file is no error.
 pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        removed => removed.and_then(|()| keep_names(path)),
+        removed => removed.and_then(|()| sync_directory(path)),
     }
 }
 
 /// Syncs the directory of `path`, without which a name is not durable.
-fn keep_names(path: &Path) -> std::io::Result<()> {
+fn sync_directory(path: &Path) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
@@ -127,7 +130,7 @@ pub(crate) fn random_token() -> std::io::Result<String> {
     Ok(barograph_engine::wire::hex(&bytes))
 }
 
-fn usable(token: &str) -> std::io::Result<String> {
+fn check_token(token: &str) -> std::io::Result<String> {
     let visible = token.bytes().all(|byte| byte.is_ascii_graphic());
     if visible && (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
         Ok(token.to_string())
@@ -140,8 +143,8 @@ fn usable(token: &str) -> std::io::Result<String> {
 /// Write permission of the group and of other users.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const URL_FILE: &str = "url";
-const NO_URL: &str = "commands on this host find the station only by --station";
-const NO_TOKEN: &str = "the token is in memory alone, and a restart makes another one";
+const NO_URL: &str = "commands on this host need `--station URL`";
+const NO_TOKEN: &str = "the token is only in memory; a restart makes a new one";
 /// Name of the token's file in the state directory.
 pub const TOKEN_FILE: &str = "token";
 /// Minimum length of a token, so that it cannot be guessed over the network.
@@ -185,9 +188,9 @@ mod tests {
         let elsewhere = directory.path().join("elsewhere");
         std::fs::write(&elsewhere, "mine").unwrap();
         std::os::unix::fs::symlink(&elsewhere, directory.path().join("url.new")).unwrap();
-        announce(&StateFiles::new(directory.path()), "http://127.0.0.1:1/");
+        write_url(&StateFiles::new(directory.path()), "http://127.0.0.1:1/");
         assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "mine");
-        assert_eq!(announced(directory.path()).unwrap(), "http://127.0.0.1:1/");
+        assert_eq!(read_url(directory.path()).unwrap(), "http://127.0.0.1:1/");
     }
 
     #[test]

@@ -10,18 +10,18 @@ use std::time::{Duration, Instant, SystemTime};
 
 use barograph_engine::{Engine, Local, TaskStatus};
 use barograph_forecast::Name;
-use barograph_limits::admission::Kind;
+use barograph_limits::admission::AdmissionKind;
 use tokio::sync::watch;
 
 use self::parts::{Opened, own_name};
-use crate::api::{Claims, Shared};
+use crate::api::{ApiState, Claims};
 use crate::config::Config;
 use crate::config::tls::{self, TlsError};
 use crate::http::server;
 use crate::limits::connections::Connections;
 use crate::limits::heavy::HeavyReads;
 use crate::limits::proved::ProvedCallers;
-use crate::limits::unread::UnreadAnswers;
+use crate::limits::unread::UnreadResponses;
 use crate::measure::prober::Prober;
 use crate::measure::targets::TargetsError;
 use crate::mesh::{self, Engines, JoinError, MeshState, Registrar, Tester};
@@ -33,7 +33,7 @@ use crate::sync::lock;
 /// Threads: `http`, `recorder` and `directory`, each with a current-thread async runtime; `tester`;
 /// `prober` with its short-lived experiments; the responder's sessions; and those of the archive.
 pub struct Station {
-    shared: Arc<Shared>,
+    shared: Arc<ApiState>,
     prober: Arc<Mutex<Option<Prober>>>,
     registrar: Registrar,
     tester: Tester,
@@ -57,7 +57,7 @@ pub enum StartError {
         error: std::io::Error,
     },
     /// The state directory, or a file in it, cannot be used.
-    #[error("{path}: {error}", path = path.display(), error = barograph_engine::with_remedy(.error))]
+    #[error("{path}: {error}", path = path.display(), error = barograph_engine::describe_io_error(.error))]
     State {
         /// The path that cannot be used.
         path: PathBuf,
@@ -66,7 +66,7 @@ pub enum StartError {
     },
     /// The archive cannot be used.
     #[error("{}", mesh::one_line(.0))]
-    Archive(#[from] barograph_engine::Error),
+    Archive(#[from] barograph_engine::EngineError),
     /// The list of targets cannot be read.
     #[error("{0}")]
     Targets(String),
@@ -80,7 +80,7 @@ pub enum StartError {
     #[error("mesh.bulk_share, mesh.bulk_seconds: {0}")]
     Budget(#[from] barograph_mesh::BudgetError),
     /// A thread or an async runtime could not be created.
-    #[error("a thread could not be started: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
 
@@ -137,9 +137,9 @@ impl Station {
     pub fn start_in_mesh(config: Config, engines: Engines) -> Result<Self, StartError> {
         // Everything that can fail comes before the first thread.
         let opened = Opened::new(config, engines)?;
-        let Opened { base, identity, token, tls, ports, served, standing, removed, .. } = opened;
+        let Opened { base, identity, token, tls, ports, served, assignment, removed, .. } = opened;
         let recorder = base.start_recorder(served.as_ref(), opened.outbox)?;
-        let mesh_state = MeshState::new(identity, &base.engines, &base.config.mesh, standing, removed);
+        let mesh_state = MeshState::new(identity, &base.engines, &base.config.mesh, assignment, removed);
         let mesh_state = Arc::new(mesh_state);
         let bulk = base.bulk(&mesh_state)?;
         let responder = base.start_responder(&bulk, ports.udp)?;
@@ -149,16 +149,16 @@ impl Station {
         let (certificates, tls) = tls.map(watch::channel).unzip();
         let proved = ProvedCallers::new();
         let connections_max = server::connections_max(&base.config);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ApiState {
             sites: base.sites(&mesh_state, &snapshot),
             transfers: base.transfers(&bulk, &mesh_state),
             echo: base.echo(&responder, &proved, &stopped),
-            streams: Connections::new(base.config.streams_max, Kind::Seats, proved.clone()),
-            connections: Connections::new(connections_max, Kind::Connections, proved.clone()),
+            streams: Connections::new(base.config.streams_max, AdmissionKind::SessionSlots, proved.clone()),
+            connections: Connections::new(connections_max, AdmissionKind::Connections, proved.clone()),
             host: base.host,
             config: base.current,
             initial: base.config,
-            bank: base.bank,
+            series_table: base.series_table,
             hub: base.hub,
             engine: base.engines.engine,
             served,
@@ -175,13 +175,13 @@ impl Station {
             started: SystemTime::now(),
             proved,
             stopping: stopped,
-            unread: UnreadAnswers::default(),
+            unread: UnreadResponses::default(),
             heavy: HeavyReads::new(),
             claims: Claims::default(),
         });
         let http = parts::start_server(&shared, tls, ports.tcp)?;
         let given = parts::given(&shared.initial, opened.configured, &shared, certificates.is_some());
-        shared.targets.set_given(given);
+        shared.targets.set_configured(given);
         let registrar = parts::keep_peers(&shared)?;
         let tester = Tester::start(Arc::clone(&shared.bulk), &shared.health).map_err(StartError::Thread)?;
         Ok(Self {
@@ -235,11 +235,11 @@ impl Station {
             (None, None) => {}
             _ => needs_restart.push("tls"),
         }
-        self.shared.echo.set_keeps(new.echo.keep);
+        self.shared.echo.set_reports_enabled(new.echo.keep);
         let new = Arc::new(new);
         *self.shared.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
         let given = parts::given(&new, configured, &self.shared, self.certificates.is_some());
-        self.shared.targets.set_given(given);
+        self.shared.targets.set_configured(given);
         Ok(needs_restart)
     }
 
@@ -259,7 +259,7 @@ impl Station {
         }
         self.shared.inbox.stop(deadline.saturating_duration_since(Instant::now()));
         let lost = self.recorder.join().ok().flatten().unwrap_or(0);
-        state::withdraw(&self.shared.files);
+        state::remove_url(&self.shared.files);
         // Responses that waited for the recorder are complete now.
         let _ = self.stopping.send(true);
         let _ = self.http.join();

@@ -14,12 +14,13 @@ pub struct Target {
     pub address: barograph_probe::Target,
     /// Canonical spelling of the address: the target of its series.
     pub name: Name,
-    /// Quantities to measure; empty = those that the target turns out to support ([`Kind::usual`]).
+    /// Quantities to measure; empty = those that the target turns out to support
+    /// ([`ExperimentKind::usual`]).
     pub quantities: Vec<Quantity>,
     /// Period of its experiments; `None` = the station's own periods.
     pub period: Option<Duration>,
     /// Where the target comes from.
-    pub from: Provenance,
+    pub provenance: Provenance,
     /// File with the token that is sent to the target.
     pub token_file: Option<PathBuf>,
     /// Token that is sent to the target; `None` = no token.
@@ -83,7 +84,7 @@ pub enum TargetError {
     #[error(transparent)]
     Address(#[from] barograph_probe::TargetError),
     /// The quantity cannot be measured for a target.
-    #[error("`{word}` cannot be measured of a target; possible: {possible}")]
+    #[error("`{word}` is not a quantity of a target; use one of: {possible}")]
     Quantity {
         /// The given word, shortened.
         word: String,
@@ -101,14 +102,14 @@ impl Target {
         address: &str,
         quantities: &[String],
         period: Option<Duration>,
-        from: Provenance,
+        provenance: Provenance,
     ) -> Result<Self, TargetError> {
         let parsed = barograph_probe::Target::parse(address)?;
         let mut wanted = Vec::new();
         for word in quantities {
-            let quantity = Kind::ALL
+            let quantity = ExperimentKind::ALL
                 .into_iter()
-                .flat_map(Kind::quantities)
+                .flat_map(ExperimentKind::quantities)
                 .find(|quantity| quantity.as_str() == word)
                 .ok_or_else(|| unknown_quantity(word))?;
             if !wanted.contains(quantity) {
@@ -125,14 +126,14 @@ impl Target {
             }
         })?;
         let (token_file, token) = (None, None);
-        Ok(Self { address: parsed, name, quantities: wanted, period, from, token_file, token })
+        Ok(Self { address: parsed, name, quantities: wanted, period, provenance, token_file, token })
     }
 
     /// Period of the target's experiments; `usual` is the station's own period. For a peer, the
     /// period is never shorter than `usual`.
     #[must_use]
     pub fn period_or(&self, usual: Duration) -> Duration {
-        match (self.period, self.from) {
+        match (self.period, self.provenance) {
             (Some(period), Provenance::Mesh) => period.max(usual),
             (period, _) => period.unwrap_or(usual),
         }
@@ -140,9 +141,10 @@ impl Target {
 
     /// Experiments that give the requested quantities; empty = to be detected.
     #[must_use]
-    pub fn kinds(&self) -> Vec<Kind> {
-        let gives = |kind: &Kind| kind.quantities().iter().any(|given| self.quantities.contains(given));
-        Kind::ALL.into_iter().filter(gives).collect()
+    pub fn kinds(&self) -> Vec<ExperimentKind> {
+        let gives =
+            |kind: &ExperimentKind| kind.quantities().iter().any(|given| self.quantities.contains(given));
+        ExperimentKind::ALL.into_iter().filter(gives).collect()
     }
 
     /// Whether `quantity` is to be measured.
@@ -154,7 +156,7 @@ impl Target {
 
 /// Kind of an experiment, without its sizes. It identifies a job of the timetable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum ExperimentKind {
     /// Round-trip time to a station.
     Rtt,
     /// Round-trip time to a station through TLS.
@@ -173,7 +175,7 @@ pub enum Kind {
     GoodputDown,
 }
 
-impl Kind {
+impl ExperimentKind {
     /// All kinds, in the order of this enum.
     pub const ALL: [Self; 8] = [
         Self::Rtt,
@@ -226,7 +228,8 @@ impl Kind {
 }
 
 fn unknown_quantity(word: &str) -> TargetError {
-    let all: Vec<&str> = Kind::ALL.into_iter().flat_map(Kind::quantities).map(Quantity::as_str).collect();
+    let all: Vec<&str> =
+        ExperimentKind::ALL.into_iter().flat_map(ExperimentKind::quantities).map(Quantity::as_str).collect();
     TargetError::Quantity { word: word.chars().take(80).collect(), possible: all.join(", ") }
 }
 
@@ -250,7 +253,7 @@ mod tests {
     fn quantities_become_experiments_once_each() {
         let target = parse("a:80", &["first_byte", "response_time", "connect", "connect"]).unwrap();
         assert_eq!(target.quantities.len(), 3);
-        assert_eq!(target.kinds(), [Kind::Connect, Kind::Response]);
+        assert_eq!(target.kinds(), [ExperimentKind::Connect, ExperimentKind::Response]);
         assert!(!target.wants(&Quantity::RTT));
         assert!(parse("a:80", &[]).unwrap().kinds().is_empty());
     }
@@ -268,7 +271,7 @@ mod tests {
     fn nothing_usual_is_a_bulk_test() {
         for station in [true, false] {
             for url in [true, false] {
-                assert!(!Kind::usual(station, url).iter().any(|kind| kind.is_bulk()));
+                assert!(!ExperimentKind::usual(station, url).iter().any(|kind| kind.is_bulk()));
             }
         }
     }

@@ -4,10 +4,10 @@
 //! address is valid for one transfer into one directory, and for nothing else. The sender's own
 //! configuration limits what it may send.
 
+mod activity;
+mod allowed_paths;
 mod expiry;
 mod log;
-mod moving;
-mod places;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,19 +20,21 @@ use std::time::{Duration, Instant};
 
 use barograph_api::{LostPackets, Transfer, TransferState};
 use barograph_engine::tasks;
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_forecast::{Name, Outcome, Quantity, SeriesId};
 use barograph_transfer::files::{DestinationConfig, WalkConfig};
-use barograph_transfer::io::identity::Line;
-use barograph_transfer::io::{Event, Host, HostConfig, SendConfig, Summary, send};
-use barograph_transfer::io::{HostEvent, To};
+use barograph_transfer::io::identity::ReceiverAddress;
+use barograph_transfer::io::{
+    ReceiveConfig, ReceiveServer, SendConfig, TransferEvent, TransferSummary, send,
+};
+use barograph_transfer::io::{ReceiveEvent, ReceiverEndpoint};
 
+use self::activity::TransferActivity;
 use self::expiry::Expiry;
 use self::log::Log;
-use self::moving::Moving;
 use crate::config::TransferConfig;
 use crate::detail;
-use crate::forecast::bank::{Measured, RATE_MAX_BIT_S};
-use crate::mesh::{Bulk, Held, MeshState, Use};
+use crate::forecast::series::{Measurement, RATE_MAX_BIT_S};
+use crate::mesh::{Bulk, BulkSlotGuard, BulkUse, MeshState};
 use crate::record::recorder::Inbox;
 use crate::sync::lock;
 use crate::time::now_unix_ns;
@@ -46,11 +48,11 @@ pub(crate) struct Transfers {
     inbox: Inbox,
     log: Mutex<Log>,
     /// Transfers that have not ended, by id.
-    open: Mutex<HashMap<String, Open>>,
+    open: Mutex<HashMap<String, RunningTransfer>>,
 }
 
 /// Stop flag of a transfer, and its thread.
-type Open = (Arc<AtomicBool>, JoinHandle<()>);
+type RunningTransfer = (Arc<AtomicBool>, JoinHandle<()>);
 
 /// Why a request for a transfer was refused.
 #[derive(Debug, thiserror::Error)]
@@ -59,11 +61,13 @@ pub(crate) enum TransferError {
     NotAllowed(String),
     #[error("{0}")]
     Bad(String),
-    #[error("{0} transfers are under way or waited for already (transfer.transfers_max)")]
+    #[error(
+        "{0} transfers are already running or waiting; wait, cancel one, or raise transfer.transfers_max"
+    )]
     Busy(usize),
     #[error("{0}")]
     Failed(String),
-    #[error("no transfer that could be ended is called `{0}`")]
+    #[error("no running transfer has the id `{0}`")]
     Unknown(String),
 }
 
@@ -99,24 +103,24 @@ impl Transfers {
         directory: &Path,
         listen: IpAddr,
         host: &str,
-    ) -> Result<(Transfer, Line), TransferError> {
-        let directory =
-            places::admitted(directory, &config.receive, &self.state).map_err(TransferError::NotAllowed)?;
+    ) -> Result<(Transfer, ReceiverAddress), TransferError> {
+        let directory = allowed_paths::resolve_allowed(directory, &config.receive, &self.state)
+            .map_err(TransferError::NotAllowed)?;
         if !directory.is_dir() {
-            return Err(TransferError::Bad(format!("{} is no directory", directory.display())));
+            return Err(TransferError::Bad(format!("{} is not a directory", directory.display())));
         }
         let destination = DestinationConfig {
             bytes_max: config.bytes_max,
             replace: config.replace,
-            is_resolved: true,
+            forbid_links_in_path: true,
             ..DestinationConfig::default()
         };
         let id = self.begin(config, "receiver", None)?;
         let bound = bind(config, directory, destination, listen);
         let bound = bound.and_then(|waiting| {
-            let line = waiting.line(host);
+            let line = waiting.receiver_address(host);
             let (of, mine) = (Arc::clone(self), id.clone());
-            self.spawn(&id, move |stop| of.wait(&mine, &waiting, stop)).map(|()| line)
+            self.spawn(&id, move |stop| of.run_receiver(&mine, &waiting, stop)).map(|()| line)
         });
         let line = bound.inspect_err(|error| self.fail(&id, error.to_string()))?;
         Ok((self.row(&id), line))
@@ -127,16 +131,16 @@ impl Transfers {
         self: &Arc<Self>,
         config: &TransferConfig,
         paths: &[PathBuf],
-        to: Line,
+        to: ReceiverAddress,
     ) -> Result<Transfer, TransferError> {
         if paths.is_empty() {
-            return Err(TransferError::Bad("`paths`: nothing is to be sent".into()));
+            return Err(TransferError::Bad("`paths` is empty".into()));
         }
-        let admit = |path: &PathBuf| places::admitted(path, &config.send, &self.state);
+        let admit = |path: &PathBuf| allowed_paths::resolve_allowed(path, &config.send, &self.state);
         let paths = paths.iter().map(admit).collect::<Result<_, _>>().map_err(TransferError::NotAllowed)?;
         let id = self.begin(config, "sender", Some(to.host.clone()))?;
         let (of, mine) = (Arc::clone(self), id.clone());
-        self.spawn(&id, move |stop| of.carry(&mine, paths, to, stop))
+        self.spawn(&id, move |stop| of.run_sender(&mine, paths, to, stop))
             .inspect_err(|error| self.fail(&id, error.to_string()))?;
         Ok(self.row(&id))
     }
@@ -203,12 +207,13 @@ impl Transfers {
         open.retain(|_, (_, thread)| !thread.is_finished());
         let thread = std::thread::Builder::new().name("transfer".into()).spawn(move || {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(&stopped))) {
-                let why = format!("internal error: {}", tasks::message(&*panic));
+                let why = format!("internal error: {}", tasks::panic_message(&*panic));
                 tracing::error!("the transfer {mine} ended: {why}");
                 of.fail(&mine, why);
             }
         });
-        let thread = thread.map_err(|error| TransferError::Failed(format!("no thread: {error}")))?;
+        let thread =
+            thread.map_err(|error| TransferError::Failed(format!("cannot start a thread: {error}")))?;
         open.insert(id.into(), (stop, thread));
         Ok(())
     }
@@ -218,10 +223,10 @@ impl Transfers {
     }
 
     /// Runs the receiving end of a transfer.
-    fn wait(&self, id: &str, host: &Host, stop: &AtomicBool) {
+    fn run_receiver(&self, id: &str, host: &ReceiveServer, stop: &AtomicBool) {
         let expiry = Mutex::new(Expiry::new(Instant::now()));
         let ended = AtomicBool::new(false);
-        let bulk = Mutex::new((Moving::default(), None));
+        let bulk = Mutex::new((TransferActivity::default(), None));
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
                 // A receiver address that is not used must not be valid for ever.
@@ -231,21 +236,21 @@ impl Transfers {
                         stop.store(true, Ordering::SeqCst);
                         return;
                     }
-                    std::thread::sleep(LOOKS);
+                    std::thread::sleep(POLL_PERIOD);
                 }
             });
             let result = host.run(true, stop, &|_, event| match event {
-                HostEvent::Transfer(event) => {
-                    if let Event::Begun { .. } = event {
+                ReceiveEvent::Transfer(event) => {
+                    if let TransferEvent::Begun { .. } = event {
                         lock(&expiry).on_begun();
                     }
-                    self.hold(&mut lock(&bulk), &event, stop);
-                    self.heard(id, event);
+                    self.update_slot(&mut lock(&bulk), &event, stop);
+                    self.on_event(id, event);
                 }
-                HostEvent::Done(summary) => self.done(id, &summary, None),
+                ReceiveEvent::Done(summary) => self.done(id, &summary, None),
                 // The sender of the failed transfer may connect again.
-                HostEvent::Failed(error) => {
-                    *lock(&bulk) = (Moving::default(), None);
+                ReceiveEvent::Failed(error) => {
+                    *lock(&bulk) = (TransferActivity::default(), None);
                     lock(&expiry).on_failed(Instant::now());
                     lock(&self.log).change(id, |row| {
                         (row.state, row.why) = (TransferState::Waiting, Some(error.to_string()));
@@ -262,16 +267,20 @@ impl Transfers {
     }
 
     /// Runs the sending end of a transfer.
-    fn carry(&self, id: &str, paths: Vec<PathBuf>, to: Line, stop: &AtomicBool) {
+    fn run_sender(&self, id: &str, paths: Vec<PathBuf>, to: ReceiverAddress, stop: &AtomicBool) {
         let target = to.host.clone();
-        let memory = Some(self.state.join(MEMORY));
+        let hash_cache_directory = Some(self.state.join(HASHES_DIRECTORY));
         // The paths were resolved when they were admitted.
-        let walk = WalkConfig { is_resolved: true, ..WalkConfig::default() };
-        let config = SendConfig { memory, walk, ..SendConfig::new(paths, To::Line(to)) };
-        let mut bulk = (Moving::default(), None);
+        let walk = WalkConfig { forbid_links_in_path: true, ..WalkConfig::default() };
+        let config = SendConfig {
+            hash_cache_directory,
+            walk,
+            ..SendConfig::new(paths, ReceiverEndpoint::Address(to))
+        };
+        let mut bulk = (TransferActivity::default(), None);
         let sent = send(config, stop, &mut |event| {
-            self.hold(&mut bulk, &event, stop);
-            self.heard(id, event);
+            self.update_slot(&mut bulk, &event, stop);
+            self.on_event(id, event);
         });
         match sent {
             Ok(summary) => self.done(id, &summary, Some(&target)),
@@ -281,17 +290,22 @@ impl Transfers {
 
     /// Holds the host's slot for bulk transfers while a transfer moves bytes, and releases the slot
     /// otherwise: the other end may verify for a long time, or send nothing but keep-alives.
-    fn hold(&self, bulk: &mut (Moving, Option<Held>), event: &Event, stop: &AtomicBool) {
-        let (moving, held) = bulk;
+    fn update_slot(
+        &self,
+        bulk: &mut (TransferActivity, Option<BulkSlotGuard>),
+        event: &TransferEvent,
+        stop: &AtomicBool,
+    ) {
+        let (activity, held) = bulk;
         let now = Instant::now();
-        moving.on_event(event, now);
-        if !moving.is_moving(now) {
+        activity.on_event(event, now);
+        if !activity.is_moving(now) {
             *held = None;
         } else if held.is_none() {
             // Bytes are already moving, so do not wait for the slot.
             *held = match event {
-                Event::Begun { .. } => self.place(stop),
-                _ => self.bulk.place.take(Use::Guest),
+                TransferEvent::Begun { .. } => self.take_slot(stop),
+                _ => self.bulk.slot.take(BulkUse::Served),
             };
         }
     }
@@ -299,41 +313,41 @@ impl Transfers {
     /// Takes the host's slot for bulk transfers: tests wait until the slot is free, and
     /// measurements in this time count as loaded. Waits for a test that runs, but no longer than a
     /// test takes, because the other end waits, too.
-    fn place(&self, stop: &AtomicBool) -> Option<Held> {
-        let until = Instant::now() + (self.bulk.plan.budget.test_max + LOOKS).min(PLACE_MAX);
+    fn take_slot(&self, stop: &AtomicBool) -> Option<BulkSlotGuard> {
+        let until = Instant::now() + (self.bulk.plan.budget.test_max + POLL_PERIOD).min(SLOT_WAIT_MAX);
         loop {
-            let held = self.bulk.place.take(Use::Guest);
+            let held = self.bulk.slot.take(BulkUse::Served);
             if held.is_some() || until <= Instant::now() || stop.load(Ordering::SeqCst) {
                 return held;
             }
-            std::thread::sleep(LOOKS);
+            std::thread::sleep(POLL_PERIOD);
         }
     }
 
-    fn heard(&self, id: &str, event: Event) {
+    fn on_event(&self, id: &str, event: TransferEvent) {
         let peer = match &event {
-            Event::Connected { peer, .. } => {
+            TransferEvent::Connected { peer, .. } => {
                 Some(self.peer(*peer).map_or(peer.ip().to_string(), |name| name.to_string()))
             }
             _ => None,
         };
         lock(&self.log).change(id, |row| match event {
-            Event::Connected { .. } => row.peer = peer,
-            Event::Begun { files, bytes, held_bytes } => {
+            TransferEvent::Connected { .. } => row.peer = peer,
+            TransferEvent::Begun { files, bytes, held_bytes } => {
                 row.state = TransferState::Running;
-                (row.files, row.bytes, row.held_bytes) = (Some(files), Some(bytes), Some(held_bytes));
+                (row.files, row.bytes, row.resumed_bytes) = (Some(files), Some(bytes), Some(held_bytes));
             }
-            Event::Progress(seen) => row.there_bytes = seen.held_bytes,
-            Event::Verifying => row.state = TransferState::Verifying,
+            TransferEvent::Progress(seen) => row.received_bytes = seen.held_bytes,
+            TransferEvent::Verifying => row.state = TransferState::Verifying,
             _ => {}
         });
     }
 
-    fn done(&self, id: &str, summary: &Summary, target: Option<&str>) {
+    fn done(&self, id: &str, summary: &TransferSummary, target: Option<&str>) {
         let (lasted_s, fresh) =
             (summary.lasted.as_secs_f64(), summary.bytes.saturating_sub(summary.held_bytes));
         let rate = (0.0 < lasted_s).then(|| 8.0 * fresh as f64 / lasted_s);
-        let stats = summary.seen.stats;
+        let stats = summary.progress.stats;
         let lost = target.map(|_| LostPackets {
             sent_packets: stats.sent_packets,
             host: stats.lost_host,
@@ -344,13 +358,13 @@ impl Transfers {
             row.state = TransferState::Done;
             row.why = None;
             (row.duration_s, row.goodput_bit_s, row.lost) = (Some(lasted_s), rate, lost);
-            row.there_bytes = summary.bytes;
+            row.received_bytes = summary.bytes;
         });
         if let (Some(target), Some(rate)) = (target, rate)
             && (MEASURED_BYTES_MIN <= fresh && rate <= RATE_MAX_BIT_S)
             && let Some(target) = self.peer(summary.peer).or_else(|| Name::new(target).ok())
         {
-            let series = Series { source: self.host.clone(), target, quantity: Quantity::TRANSFER };
+            let series = SeriesId { source: self.host.clone(), target, quantity: Quantity::TRANSFER };
             let (time_unix_ns, outcome) = (now_unix_ns(), Outcome::Value(rate));
             let detail = detail::of_transfer(
                 fresh,
@@ -358,7 +372,7 @@ impl Transfers {
                 stats.lost_host,
                 stats.lost_network + stats.lost_unknown,
             );
-            self.inbox.offer(Measured { series, time_unix_ns, outcome, detail });
+            self.inbox.offer(Measurement { series, time_unix_ns, outcome, detail });
         }
     }
 
@@ -381,15 +395,15 @@ fn bind(
     directory: PathBuf,
     destination: DestinationConfig,
     listen: IpAddr,
-) -> Result<Host, TransferError> {
-    let mut result = Err(TransferError::Failed("no port is allowed (transfer.ports)".into()));
+) -> Result<ReceiveServer, TransferError> {
+    let mut result = Err(TransferError::Failed("transfer.ports allows no port".into()));
     for port in config.ports.clone().unwrap_or(0..=0) {
-        let bound = Host::bind(HostConfig {
+        let bound = ReceiveServer::bind(ReceiveConfig {
             at: SocketAddr::new(listen, port),
             udp_ports: config.ports.clone(),
             destination,
             transfers_max: 1,
-            ..HostConfig::new(directory.clone())
+            ..ReceiveConfig::new(directory.clone())
         });
         match bound {
             Ok(host) => return Ok(host),
@@ -405,19 +419,19 @@ fn new_id() -> Result<String, TransferError> {
     let mut bytes = [0; 8];
     ring::rand::SystemRandom::new()
         .fill(&mut bytes)
-        .map_err(|_| TransferError::Failed("the system has no random numbers".into()))?;
+        .map_err(|_| TransferError::Failed("the system provides no random numbers".into()))?;
     Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
 }
 
 /// Directory below the state directory, for the hashes of files in unfinished sends.
-const MEMORY: &str = "sending";
+const HASHES_DIRECTORY: &str = "sending";
 /// Longest wait for a test. A sender that gets no response for 15 s assumes that UDP does not reach
 /// the receiver.
-const PLACE_MAX: Duration = Duration::from_secs(8);
+const SLOT_WAIT_MAX: Duration = Duration::from_secs(8);
 /// Time between two checks whether a transfer has ended while this station stops.
 const ENDS: Duration = Duration::from_millis(10);
 /// Time between two checks for an expired address or a free slot.
-const LOOKS: Duration = Duration::from_millis(100);
+const POLL_PERIOD: Duration = Duration::from_millis(100);
 /// Minimum number of bytes for a measurement. Slow start from ten packets (RFC 6928) sends as many
 /// bytes in nine or ten round trips. A smaller transfer is mostly slow start, and shows little
 /// about the path.

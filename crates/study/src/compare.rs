@@ -4,6 +4,7 @@
 //! Desktop" (1999), §4 and §5. The paper compares measurements by C and by Java; this module
 //! compares any two series.
 
+mod comparison;
 mod distance;
 mod errors;
 mod moments;
@@ -11,13 +12,12 @@ mod pairing;
 pub mod plot;
 mod regression;
 mod series;
-mod study;
 
+pub use self::comparison::{ComparedSeries, Outlier, OutlierCause, SeriesComparison};
 pub use self::distance::{critical_value, kolmogorov_smirnov};
 pub use self::errors::{BINS, Histogram, forecast_errors};
 pub use self::moments::Moments;
 pub use self::pairing::Pairing;
-pub use self::regression::{Better, OUTLIER_FACTOR, coefficient, outlier_from};
-pub use self::series::{Kernel, Series, SeriesError};
-pub use self::study::{Cause, Outlier, Side, Study};
-pub use crate::units::figure;
+pub use self::regression::{OUTLIER_FACTOR, Preference, coefficient, outlier_from};
+pub use self::series::{SeriesError, TcpCounters, TimedSeries};
+pub use crate::units::format_significant;

@@ -4,7 +4,7 @@ use std::io::BufReader;
 
 use barograph_forecast::Quantity;
 
-use crate::input::{Detail, Sample, SeriesReader};
+use crate::input::{MeasurementDetail, Sample, SeriesReader};
 
 /// Reads `data` as a series, and checks what a reader guarantees for every input.
 ///
@@ -21,7 +21,7 @@ pub fn fuzz_series_reader(data: &[u8]) {
     assert!(!samples.is_empty() || !errors.is_empty(), "an empty series is an error");
     assert!(samples.iter().all(|(sample, _)| sample.time_s.is_finite() && sample.value.is_finite()));
     assert!(samples.is_sorted_by(|(a, _), (b, _)| a.time_s <= b.time_s), "times do not decrease");
-    let is_sound = |detail: &Detail| {
+    let is_sound = |detail: &MeasurementDetail| {
         detail.min_rtt_s.is_none_or(f64::is_finite)
             && detail.quantity.as_ref().is_none_or(|quantity| quantity.len() <= Quantity::BYTES_MAX)
     };
@@ -31,7 +31,7 @@ pub fn fuzz_series_reader(data: &[u8]) {
 
 /// Reads the first `RESULTS_MAX` results; returns the measurements with their details, and the
 /// messages of the errors.
-fn read<R: std::io::BufRead>(mut reader: SeriesReader<R>) -> (Vec<(Sample, Detail)>, Vec<String>) {
+fn read<R: std::io::BufRead>(mut reader: SeriesReader<R>) -> (Vec<(Sample, MeasurementDetail)>, Vec<String>) {
     let (mut samples, mut errors) = (Vec::new(), Vec::new());
     let mut last = false;
     for _ in 0..RESULTS_MAX {
@@ -40,7 +40,7 @@ fn read<R: std::io::BufRead>(mut reader: SeriesReader<R>) -> (Vec<(Sample, Detai
         match result {
             Ok(sample) => samples.push((sample, reader.detail().clone())),
             Err(error) => {
-                last = !error.is_of_one_value();
+                last = !error.is_recoverable();
                 errors.push(error.to_string());
             }
         }

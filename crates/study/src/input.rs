@@ -5,7 +5,7 @@
 //! file. This module opens no file and reads no clock.
 
 mod columns;
-mod one_series;
+mod series_check;
 
 use std::fmt;
 use std::io::{self, BufRead};
@@ -15,8 +15,8 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use self::columns::Columns;
-pub use self::columns::{Detail, smaller_is_better};
-use self::one_series::OneSeries;
+pub use self::columns::{MeasurementDetail, smaller_is_better};
+use self::series_check::SeriesCheck;
 
 /// One measurement, as it was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,7 +44,7 @@ pub enum Format {
 /// Reads the measurements of one series, in order.
 ///
 /// The iterator returns every measurement, or the error of its line. Reading can continue after an
-/// error [of one value](InputError::is_of_one_value); every other error is final.
+/// error of one value ([`InputError::is_recoverable`]); every other error is final.
 ///
 /// A CSV header may name more columns than `time_s` and `value`, in any order. A line without a
 /// value, but with text in the column or key `error`, is a failure and is skipped. Lines of
@@ -66,8 +66,8 @@ pub struct SeriesReader<R> {
     number: u64,
     format: Option<Format>,
     columns: Option<Columns>,
-    detail: Detail,
-    series: OneSeries,
+    detail: MeasurementDetail,
+    series: SeriesCheck,
     count: u64,
     time_s: f64,
     finished: bool,
@@ -82,8 +82,8 @@ impl<R: BufRead> SeriesReader<R> {
             number: 0,
             format: None,
             columns: None,
-            detail: Detail::default(),
-            series: OneSeries::default(),
+            detail: MeasurementDetail::default(),
+            series: SeriesCheck::default(),
             count: 0,
             time_s: f64::NEG_INFINITY,
             finished: false,
@@ -94,7 +94,7 @@ impl<R: BufRead> SeriesReader<R> {
     /// of the file.
     #[must_use]
     pub fn of_quantity(mut self, wanted: Option<&str>) -> Self {
-        self.series = OneSeries::of_quantity(wanted);
+        self.series = SeriesCheck::of_quantity(wanted);
         self
     }
 
@@ -109,7 +109,7 @@ impl<R: BufRead> SeriesReader<R> {
     }
 
     /// The details on the line of the last measurement.
-    pub fn detail(&self) -> &Detail {
+    pub fn detail(&self) -> &MeasurementDetail {
         &self.detail
     }
 
@@ -158,17 +158,21 @@ impl<R: BufRead> SeriesReader<R> {
             // Even a line with an invalid number decides the format.
             self.format = Some(format);
             self.detail = match (format, &self.columns) {
-                (Format::Json | Format::JsonTimed, _) => Detail::of_json(text),
+                (Format::Json | Format::JsonTimed, _) => MeasurementDetail::of_json(text),
                 (_, Some(columns)) => columns.detail(text),
-                _ => Detail::default(),
+                _ => MeasurementDetail::default(),
             };
-            if !self.series.takes(&self.detail)? {
+            if !self.series.accepts(&self.detail)? {
                 continue;
             }
             let (time_s, value) = numbers?;
             return self.accept(time_s, value).map(Some);
         }
-        if self.count == 0 { Err(self.series.absent().unwrap_or(InputError::Empty)) } else { Ok(None) }
+        if self.count == 0 {
+            Err(self.series.missing_quantity().unwrap_or(InputError::Empty))
+        } else {
+            Ok(None)
+        }
     }
 
     /// Checks a measurement against those before it.
@@ -222,7 +226,7 @@ impl<R: BufRead> SeriesReader<R> {
 impl InputError {
     /// Whether only this measurement is bad, so that reading can continue with the next line.
     #[must_use]
-    pub fn is_of_one_value(&self) -> bool {
+    pub fn is_recoverable(&self) -> bool {
         matches!(self, Self::NotFinite { .. } | Self::TooLarge { .. })
     }
 }
@@ -237,7 +241,7 @@ impl<R: BufRead> Iterator for SeriesReader<R> {
         let sample = self.sample().transpose();
         self.finished = match &sample {
             Some(Ok(_)) => false,
-            Some(Err(error)) => !error.is_of_one_value(),
+            Some(Err(error)) => !error.is_recoverable(),
             None => true,
         };
         sample
@@ -249,7 +253,7 @@ impl<R: BufRead> Iterator for SeriesReader<R> {
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum InputError {
     /// The bytes could not be read.
-    #[error("cannot be read: {}", cause(.0))]
+    #[error("cannot be read: {}", io_message(.0))]
     Io(#[source] io::Error),
     /// A line does not follow its format.
     #[error("line {line}: expected {expected}, found {found}")]
@@ -271,7 +275,7 @@ pub enum InputError {
         found: String,
     },
     /// A value that no battery accepts.
-    #[error("line {line}: value is {value:e}, expected at most {:e} either way", Battery::VALUE_MAX)]
+    #[error("line {line}: value is {value:e}; its magnitude may be at most {:e}", Battery::VALUE_MAX)]
     TooLarge {
         /// Number of the line, from 1.
         line: u64,
@@ -297,16 +301,16 @@ pub enum InputError {
         line: u64,
     },
     /// Measurements of more than one quantity.
-    #[error("it holds {before:?} and {quantity:?}; expected one quantity, or --quantity to pick one")]
-    SeveralQuantities {
+    #[error("the series contains {before:?} and {quantity:?}; select one with --quantity")]
+    MixedQuantities {
         /// The quantity of the lines read so far.
         before: String,
         /// The different quantity, found in the line at which reading stopped.
         quantity: String,
     },
     /// Measurements of more than one source or target.
-    #[error("it holds values of two {end}s, {before} and {next}; expected the lines of one")]
-    SeveralEnds {
+    #[error("the series contains values of two {end}s, {before} and {next}; keep the lines of one {end}")]
+    MixedEndpoints {
         /// What differs: `source` or `target`.
         end: &'static str,
         /// The beginning of the first name, quoted.
@@ -315,9 +319,9 @@ pub enum InputError {
         next: String,
     },
     /// No measurement of the wanted quantity.
-    #[error("it holds no value of {quantity:?}")]
-    Absent { quantity: String },
-    #[error("no values: expected lines of time_s,value or JSON objects or numbers")]
+    #[error("the series has no value of {quantity:?}; check --quantity")]
+    NoSuchQuantity { quantity: String },
+    #[error("no values; expected lines with time_s,value, with a JSON object, or with a number")]
     Empty,
 }
 
@@ -333,7 +337,7 @@ fn header(text: &str) -> Option<Format> {
 }
 
 /// The message of a system error, without its number.
-pub fn cause(error: &io::Error) -> String {
+pub fn io_message(error: &io::Error) -> String {
     let text = error.to_string();
     let end = text.find(" (os error").unwrap_or(text.len());
     text[..end].to_owned()
@@ -376,8 +380,8 @@ fn parse(text: &str, format: Option<Format>, line: u64) -> Result<(Format, Numbe
             Ok((Format::Bare, Ok((None, value))))
         }
         Format::Json | Format::JsonTimed => {
-            let (is_timed, numbers) = match serde_json::from_str::<Object>(text) {
-                Ok(Object { time_s, value }) => (time_s.is_some(), Ok((time_s, value))),
+            let (is_timed, numbers) = match serde_json::from_str::<JsonLine>(text) {
+                Ok(JsonLine { time_s, value }) => (time_s.is_some(), Ok((time_s, value))),
                 Err(error) => match (not_finite(text, &error, line), is_timed(text)) {
                     (Some(not_finite), Some(is_timed)) => (is_timed, Err(not_finite)),
                     _ => return Err(unexpected(&reason(&error))),
@@ -395,12 +399,12 @@ fn parse(text: &str, format: Option<Format>, line: u64) -> Result<(Format, Numbe
 /// Whether a JSON line reports a failure: it has an error and no value, as `barograph probe --json`
 /// writes it.
 fn is_failure(text: &str) -> bool {
-    serde_json::from_str::<Failure>(text).is_ok_and(|line| line.value.is_none() && !line.error.is_empty())
+    serde_json::from_str::<FailureLine>(text).is_ok_and(|line| line.value.is_none() && !line.error.is_empty())
 }
 
 /// A JSON line that reports a failure.
 #[derive(Deserialize)]
-struct Failure {
+struct FailureLine {
     error: String,
     #[serde(default, deserialize_with = "present")]
     value: Option<IgnoredAny>,
@@ -408,7 +412,7 @@ struct Failure {
 
 /// A JSON line; other keys are ignored. A time that is present is a number, not null.
 #[derive(Deserialize)]
-struct Object {
+struct JsonLine {
     #[serde(default, deserialize_with = "present")]
     time_s: Option<f64>,
     value: f64,
@@ -416,7 +420,7 @@ struct Object {
 
 /// A JSON line with a time of any type.
 #[derive(Deserialize)]
-struct Keys {
+struct JsonTime {
     #[serde(default, deserialize_with = "present")]
     time_s: Option<IgnoredAny>,
 }
@@ -446,7 +450,7 @@ fn is_timed(text: &str) -> Option<bool> {
         json.push(character);
         rest = &rest[character.len_utf8()..];
     }
-    serde_json::from_str::<Keys>(&json).ok().map(|keys| keys.time_s.is_some())
+    serde_json::from_str::<JsonTime>(&json).ok().map(|keys| keys.time_s.is_some())
 }
 
 /// Numbers that common writers produce and JSON does not have.
@@ -489,11 +493,11 @@ const NAMED: &str = "a field for each column of the header, with numbers for tim
 /// What a line of a format must contain.
 fn expected(format: Option<Format>) -> &'static str {
     match format {
-        None => "two numbers time_s,value or a JSON object with value or a number",
+        None => "two numbers time_s,value, or a JSON object with value, or a number",
         Some(Format::Csv) => "two numbers time_s,value",
-        Some(Format::JsonTimed) => "a JSON object with the numbers time_s and value, as before",
-        Some(Format::Json) => "a JSON object with the number value and no time_s, as before",
-        Some(Format::Bare) => "a number, as before",
+        Some(Format::JsonTimed) => "a JSON object with the numbers time_s and value, as on the lines before",
+        Some(Format::Json) => "a JSON object with the number value and no time_s, as on the lines before",
+        Some(Format::Bare) => "a number, as on the lines before",
     }
 }
 
@@ -579,9 +583,9 @@ mod tests {
             (b"time_s,value,error\n0,,\n", "line 2: expected a field for each column of the header"),
             (b"time_s,value,x\n0,1,2\n{\"value\":2}\n", "line 3: expected a field for each column"),
             (b"time_s,what\n0,1\n", "line 1: expected two numbers time_s,value"),
-            (b"when,what\n", "line 1: expected two numbers time_s,value or a JSON object"),
-            (b"1\n2,3\n", "line 2: expected a number, as before, found \"2,3\""),
-            (b"1\n{\"value\":2}\n", "line 2: expected a number, as before"),
+            (b"when,what\n", "line 1: expected two numbers time_s,value, or a JSON object"),
+            (b"1\n2,3\n", "line 2: expected a number, as on the lines before, found \"2,3\""),
+            (b"1\n{\"value\":2}\n", "line 2: expected a number, as on the lines before"),
             (b"{\"value\":2}\n3\n", "line 2: expected a JSON object with the number value and no time_s"),
             (b"{\"value\":2}\n{\"time_s\":1,\"value\":2}\n", "line 2: expected a JSON object"),
             (b"{\"time_s\":1,\"value\":2}\n{\"value\":2}\n", "line 2: expected a JSON object"),
@@ -594,7 +598,7 @@ mod tests {
             (b"0,1\n1,-inf\n", "line 2: value is -inf"),
             (b"nan,1\n", "line 1: time_s is NaN"),
             (b"0,1e400\n", "line 1: value is inf"),
-            (b"0,-1e71\n", "line 1: value is -1e71, expected at most 1e70 either way"),
+            (b"0,-1e71\n", "line 1: value is -1e71; its magnitude may be at most 1e70"),
             (b"{\"value\":NaN}\n", "line 1: value is NaN"),
             (b"{\"value\":NaN,,}\n", "line 1: expected"),
             (
@@ -620,7 +624,7 @@ mod tests {
         let detail = |text: &str| {
             let mut reader = SeriesReader::new(text.as_bytes());
             reader.next().unwrap().unwrap();
-            let Detail { quantity, retrans, min_rtt_s, .. } = reader.detail().clone();
+            let MeasurementDetail { quantity, retrans, min_rtt_s, .. } = reader.detail().clone();
             (quantity.unwrap_or_default(), retrans, min_rtt_s)
         };
         let all = ("rtt".to_owned(), Some(3), Some(0.5));
@@ -681,7 +685,7 @@ mod tests {
             assert!(matches!(reader.next(), Some(Err(InputError::Unexpected { line: 2, .. }))), "{what}");
         }
         let mut reader = SeriesReader::new(&b"{\"value\":NaN}\n1,2\n"[..]);
-        assert!(reader.next().is_some_and(|first| first.is_err_and(|error| error.is_of_one_value())));
+        assert!(reader.next().is_some_and(|first| first.is_err_and(|error| error.is_recoverable())));
         assert!(matches!(reader.next(), Some(Err(InputError::Unexpected { line: 2, .. }))), "CSV after JSON");
     }
 

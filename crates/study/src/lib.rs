@@ -5,19 +5,20 @@
 //!
 //! - [`input::SeriesReader`] reads the measurements of a series line by line, from CSV, JSON lines
 //!   or bare numbers.
-//! - [`compare::Study`] compares two series of one quantity.
-//! - [`tradeoff::Study`] scores predictors on a series that is thinned out to longer periods.
+//! - [`compare::SeriesComparison`] compares two series of one quantity.
+//! - [`tradeoff::TradeoffScores`] scores predictors on a series that is thinned out to longer
+//!   periods.
 //!
 //! [`plot`] draws measured and forecast values as SVG, and [`units`] formats and parses numbers
 //! with units.
 //!
 //! ```
-//! use barograph_forecast::Config;
-//! use barograph_study::compare::{Better, Series, Study};
+//! use barograph_forecast::BatteryConfig;
+//! use barograph_study::compare::{Preference, TimedSeries, SeriesComparison};
 //!
-//! let a = Series::read("time_s,goodput\n0,20e6\n10,40e6\n".as_bytes())?;
-//! let b = Series::read("time_s,goodput\n1,10e6\n11,20e6\n".as_bytes())?;
-//! let study = Study::of(a, b, Better::Larger, &Config::default())?;
+//! let a = TimedSeries::read("time_s,goodput\n0,20e6\n10,40e6\n".as_bytes())?;
+//! let b = TimedSeries::read("time_s,goodput\n1,10e6\n11,20e6\n".as_bytes())?;
+//! let study = SeriesComparison::of(a, b, Preference::Larger, &BatteryConfig::default())?;
 //! assert_eq!(study.coefficient, Some(0.5));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

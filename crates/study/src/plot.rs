@@ -7,23 +7,23 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-pub(crate) use self::axes::tick;
-use self::axes::{Clock, LOGARITHMIC_FROM, Ruler};
+pub(crate) use self::axes::tick_label;
+use self::axes::{LOGARITHMIC_FROM, TimeAxis, ValueAxis};
 use crate::input::Sample;
-use crate::units::short;
+use crate::units::axis_number;
 
 /// Collects a series of any length for one drawing, in bounded memory.
 ///
 /// Points are grouped in columns of equal counts. If there are more columns than a drawing can
 /// show, neighbours are merged. Each column keeps its minimum and maximum, so no outlier is lost.
 #[derive(Debug)]
-pub struct Recorder {
-    columns: Vec<Column>,
+pub struct PlotData {
+    columns: Vec<PlotColumn>,
     per_column: u64,
     in_last: u64,
 }
 
-impl Default for Recorder {
+impl Default for PlotData {
     fn default() -> Self {
         Self { columns: Vec::new(), per_column: 1, in_last: 0 }
     }
@@ -31,7 +31,7 @@ impl Default for Recorder {
 
 /// The texts of a drawing, the level of its interval, and whether its times are seconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Labels<'a> {
+pub struct PlotLabels<'a> {
     /// The name of the series.
     pub title: &'a str,
     /// The unit of its values, or empty.
@@ -42,10 +42,10 @@ pub struct Labels<'a> {
     pub timed: bool,
 }
 
-impl Recorder {
+impl PlotData {
     /// Adds a value and the median forecast issued for it, with its interval.
     pub fn push(&mut self, sample: Sample, issued: Option<(f64, Option<Interval>)>) {
-        let column = Column::new(sample, issued);
+        let column = PlotColumn::new(sample, issued);
         if self.columns.len() == COLUMNS_MAX {
             self.halve();
         }
@@ -67,7 +67,7 @@ impl Recorder {
     fn halve(&mut self) {
         let pause_s = self.pause_s();
         let merge = |limit_s: f64| {
-            let mut merged: Vec<Column> = Vec::with_capacity(COLUMNS_MAX);
+            let mut merged: Vec<PlotColumn> = Vec::with_capacity(COLUMNS_MAX);
             let mut columns = self.columns.iter().peekable();
             while let Some(column) = columns.next() {
                 let partner = columns.next_if(|next| next.first_s - column.last_s <= limit_s);
@@ -90,9 +90,9 @@ impl Recorder {
     }
 
     /// Draws the series as SVG.
-    pub fn svg(&self, labels: &Labels<'_>) -> Result<String, String> {
-        let (title, unit) = (drawable(labels.title), drawable(labels.unit));
-        let labels = &Labels { title: &title, unit: &unit, ..*labels };
+    pub fn svg(&self, labels: &PlotLabels<'_>) -> Result<String, String> {
+        let (title, unit) = (xml_text(labels.title), xml_text(labels.unit));
+        let labels = &PlotLabels { title: &title, unit: &unit, ..*labels };
         let mut svg = String::new();
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -110,27 +110,28 @@ impl Recorder {
     pub(crate) fn draw(
         &self,
         root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-        labels: &Labels<'_>,
+        labels: &PlotLabels<'_>,
         extent: (f64, f64),
         measured: RGBColor,
     ) -> Result<(), String> {
-        let (ruler, logarithmic) = Ruler::of(extent);
-        let (low, high) = (ruler.low, ruler.high);
+        let (value_axis, logarithmic) = ValueAxis::of(extent);
+        let (low, high) = (value_axis.low, value_axis.high);
         if logarithmic {
-            self.chart(root, labels, (low..high).log_scale(), &ruler, measured)
+            self.chart(root, labels, (low..high).log_scale(), &value_axis, measured)
         } else {
-            self.chart(root, labels, low..high, &ruler, measured)
+            self.chart(root, labels, low..high, &value_axis, measured)
         }
     }
 
     /// The least and the greatest value or forecast, with some room for the interval. The room is
     /// limited: the first intervals may be wide, and the lines are more important.
     pub(crate) fn extent(&self) -> (f64, f64) {
-        let lines =
-            |column: &Column| column.issued.map_or(column.value, |issued| column.value.with(issued.forecast));
-        let Some(lines) = self.columns.iter().map(lines).reduce(Span::with) else { return (0.0, 1.0) };
+        let lines = |column: &PlotColumn| {
+            column.issued.map_or(column.value, |issued| column.value.with(issued.forecast))
+        };
+        let Some(lines) = self.columns.iter().map(lines).reduce(ValueRange::with) else { return (0.0, 1.0) };
         let interval = self.columns.iter().filter_map(|column| column.issued?.interval);
-        let all = interval.fold(lines, Span::with);
+        let all = interval.fold(lines, ValueRange::with);
         // Subtract half of each number, because the difference of two large numbers may overflow.
         let room = (lines.high / 2.0 - lines.low / 2.0) * 0.4;
         let low = if 0.0 < lines.low && LOGARITHMIC_FROM * lines.low < lines.high {
@@ -142,9 +143,9 @@ impl Recorder {
     }
 
     /// The columns between pauses of the series. No line is drawn across a pause.
-    fn runs(&self) -> Vec<Vec<Column>> {
+    fn runs(&self) -> Vec<Vec<PlotColumn>> {
         let pause_s = self.pause_s();
-        let mut runs: Vec<Vec<Column>> = vec![Vec::new()];
+        let mut runs: Vec<Vec<PlotColumn>> = vec![Vec::new()];
         let mut end_s = f64::NEG_INFINITY;
         for column in &self.columns {
             let mut column = *column;
@@ -169,9 +170,9 @@ impl Recorder {
     fn chart<Y>(
         &self,
         root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-        labels: &Labels<'_>,
+        labels: &PlotLabels<'_>,
         scale: Y,
-        ruler: &Ruler,
+        value_axis: &ValueAxis,
         colour: RGBColor,
     ) -> Result<(), String>
     where
@@ -179,8 +180,8 @@ impl Recorder {
         Y::CoordDescType: ValueFormatter<f64>,
     {
         let failed = |error: DrawingAreaErrorKind<std::io::Error>| error.to_string();
-        let clock = Clock::of(&self.columns, labels.timed);
-        let (times, values) = (clock.range(), ruler.low..ruler.high);
+        let time_axis = TimeAxis::of(&self.columns, labels.timed);
+        let (times, values) = (time_axis.range(), value_axis.low..value_axis.high);
         let mut chart = ChartBuilder::on(root)
             .margin(14)
             .margin_right(28)
@@ -193,18 +194,18 @@ impl Recorder {
             .bold_line_style(BLACK.mix(0.12))
             .light_line_style(TRANSPARENT)
             .axis_style(BLACK.mix(0.5))
-            .x_desc(clock.name.as_str())
-            .y_desc(ruler.name(labels.unit))
+            .x_desc(time_axis.name.as_str())
+            .y_desc(value_axis.name(labels.unit))
             .axis_desc_style(("sans-serif", 19))
             .label_style(("sans-serif", 17))
             .x_labels(10)
             .y_labels(8)
-            .x_label_formatter(&|time| tick(*time, &times))
-            .y_label_formatter(&|value| tick(*value, &values))
+            .x_label_formatter(&|time| tick_label(*time, &times))
+            .y_label_formatter(&|value| tick_label(*value, &values))
             .draw()
             .map_err(failed)?;
 
-        let end = |time: f64, value: f64| (clock.at(time), ruler.at(value));
+        let end = |time: f64, value: f64| (time_axis.at(time), value_axis.at(value));
         for run in self.runs() {
             let issued = || run.iter().filter_map(|column| column.issued.map(|issued| (column, issued)));
             let band =
@@ -215,8 +216,9 @@ impl Recorder {
             chart.draw_series([Polygon::new(outline, BAND.mix(0.3))]).map_err(failed)?;
 
             // A column of one point is a point; a wider one is a stroke between its extremes.
-            let stroke =
-                |column: &Column, span: Span| [end(column.first_s, span.low), end(column.last_s, span.high)];
+            let stroke = |column: &PlotColumn, span: ValueRange| {
+                [end(column.first_s, span.low), end(column.last_s, span.high)]
+            };
             let measured = || run.iter().flat_map(|column| stroke(column, column.value));
             chart.draw_series(LineSeries::new(measured(), colour.stroke_width(1))).map_err(failed)?;
             if self.columns.len() <= DOTS_MAX {
@@ -235,7 +237,7 @@ impl Recorder {
 /// Draws the title and the legend, above the chart so that they cover none of it.
 fn heading(
     head: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-    labels: &Labels<'_>,
+    labels: &PlotLabels<'_>,
 ) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
     let middle = HEAD / 2 + 4;
     let left = Pos::new(HPos::Left, VPos::Center);
@@ -247,7 +249,7 @@ fn heading(
     let names = [
         "measured".to_owned(),
         "forecast one step ahead".to_owned(),
-        format!("{} % interval", short(labels.level * 100.0)),
+        format!("{} % interval", axis_number(labels.level * 100.0)),
     ];
     for (i, (name, x)) in names.into_iter().zip([700, 822, 1048]).enumerate() {
         let ends = [(x, middle), (x + 22, middle)];
@@ -266,7 +268,7 @@ fn heading(
 
 /// The beginning of a text, without the characters that XML does not allow even when escaped (XML
 /// 1.0 §2.2), and without other control characters.
-pub(crate) fn drawable(text: &str) -> String {
+pub(crate) fn xml_text(text: &str) -> String {
     let is_drawn = |c: &char| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}');
     text.chars().filter(is_drawn).take(LABEL_CHARACTERS).collect()
 }
@@ -274,43 +276,43 @@ pub(crate) fn drawable(text: &str) -> String {
 /// A column of a drawing: consecutive points of a series, with the range of their values and
 /// forecasts.
 #[derive(Clone, Copy, Debug)]
-struct Column {
+struct PlotColumn {
     first_s: f64,
     last_s: f64,
-    value: Span,
-    issued: Option<IssuedSpan>,
+    value: ValueRange,
+    issued: Option<IssuedRange>,
 }
 
 /// The forecasts and intervals of a column.
 #[derive(Clone, Copy, Debug)]
-struct IssuedSpan {
-    forecast: Span,
-    interval: Option<Span>,
+struct IssuedRange {
+    forecast: ValueRange,
+    interval: Option<ValueRange>,
 }
 
 /// Minimum and maximum of some numbers.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct ValueRange {
     low: f64,
     high: f64,
 }
 
-impl Span {
+impl ValueRange {
     fn with(self, other: Self) -> Self {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }
 }
 
-impl Column {
+impl PlotColumn {
     fn new(sample: Sample, issued: Option<(f64, Option<Interval>)>) -> Self {
-        let point = |value| Span { low: value, high: value };
+        let point = |value| ValueRange { low: value, high: value };
         Self {
             first_s: sample.time_s,
             last_s: sample.time_s,
             value: point(sample.value),
-            issued: issued.map(|(forecast, interval)| IssuedSpan {
+            issued: issued.map(|(forecast, interval)| IssuedRange {
                 forecast: point(forecast),
-                interval: interval.map(|interval| Span { low: interval.lower, high: interval.upper }),
+                interval: interval.map(|interval| ValueRange { low: interval.lower, high: interval.upper }),
             }),
         }
     }
@@ -321,9 +323,9 @@ impl Column {
             first_s: self.first_s,
             last_s: later.last_s,
             value: self.value.with(later.value),
-            issued: either(self.issued, later.issued, |a, b| IssuedSpan {
+            issued: either(self.issued, later.issued, |a, b| IssuedRange {
                 forecast: a.forecast.with(b.forecast),
-                interval: either(a.interval, b.interval, Span::with),
+                interval: either(a.interval, b.interval, ValueRange::with),
             }),
         }
     }
@@ -365,32 +367,32 @@ mod tests {
 
     use super::*;
 
-    fn labels() -> Labels<'static> {
-        Labels { title: "a <series>", unit: "ms", level: 0.9, timed: true }
+    fn labels() -> PlotLabels<'static> {
+        PlotLabels { title: "a <series>", unit: "ms", level: 0.9, timed: true }
     }
 
     #[test]
     fn any_series_is_drawn_in_bounded_memory() {
-        let mut recorder = Recorder::default();
+        let mut data = PlotData::default();
         for i in 0..100_000 {
             let value = if i == 54_321 { 1e6 } else { f64::from(i % 7) + 1.0 };
             let interval = Interval { level: 0.9, lower: value - 1.0, upper: value + 1.0 };
-            recorder.push(Sample { time_s: f64::from(i), value }, Some((value, Some(interval))));
+            data.push(Sample { time_s: f64::from(i), value }, Some((value, Some(interval))));
         }
-        assert!(recorder.columns.len() <= COLUMNS_MAX);
-        assert_eq!(recorder.extent(), (1.0, 1e6 + 1.0), "the outlier is kept");
-        let svg = recorder.svg(&labels()).unwrap();
+        assert!(data.columns.len() <= COLUMNS_MAX);
+        assert_eq!(data.extent(), (1.0, 1e6 + 1.0), "the outlier is kept");
+        let svg = data.svg(&labels()).unwrap();
         assert!(svg.starts_with("<svg") && svg.contains("a &lt;series&gt;") && svg.contains("value (ms)"));
         assert!(svg.len() < 300_000, "{}", svg.len());
     }
 
     #[test]
     fn labels_keep_to_what_xml_allows() {
-        let mut recorder = Recorder::default();
-        recorder.push(Sample { time_s: 0.0, value: 1.0 }, None);
+        let mut data = PlotData::default();
+        data.push(Sample { time_s: 0.0, value: 1.0 }, None);
         let long = "x".repeat(1000);
         for (title, unit) in [("a\u{0}b\n\u{1b}[1m\u{85}", "\u{8}<&>\"'\u{ffff}"), (&long, &long), ("", "")] {
-            let svg = recorder.svg(&Labels { title, unit, ..labels() }).unwrap();
+            let svg = data.svg(&PlotLabels { title, unit, ..labels() }).unwrap();
             assert!(!svg.contains(|c: char| c != '\n' && c.is_control() || c == '\u{ffff}'), "{svg:?}");
             assert!(!svg.contains("<&>") && svg.len() < 10_000, "{svg}");
         }
@@ -398,12 +400,12 @@ mod tests {
 
     #[test]
     fn no_line_is_drawn_over_a_pause() {
-        let mut recorder = Recorder::default();
+        let mut data = PlotData::default();
         for i in 0..100_000 {
             let time_s = if i < 30_000 { f64::from(i) } else { f64::from(i) + 50_000.0 };
-            recorder.push(Sample { time_s, value: 1.0 }, None);
+            data.push(Sample { time_s, value: 1.0 }, None);
         }
-        let runs = recorder.runs();
+        let runs = data.runs();
         assert_eq!(runs.len(), 2);
         let end_s = runs[0].last().unwrap().last_s;
         assert_eq!((end_s, runs[1][0].first_s), (29_999.0, 80_000.0));
@@ -424,11 +426,11 @@ mod tests {
             &[(1e9, 1.0), (1e9 + 1e-6, 2.0)],
         ];
         for values in series {
-            let mut recorder = Recorder::default();
+            let mut data = PlotData::default();
             for (time_s, value) in values.iter().copied() {
-                recorder.push(Sample { time_s, value }, Some((value, None)));
+                data.push(Sample { time_s, value }, Some((value, None)));
             }
-            let svg = recorder.svg(&labels()).unwrap();
+            let svg = data.svg(&labels()).unwrap();
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{values:?}");
         }
     }

@@ -2,27 +2,27 @@
 
 /// Formats bytes with three digits, in powers of 1000.
 #[must_use]
-pub fn size(bytes: u64) -> String {
+pub fn format_bytes(bytes: u64) -> String {
     let steps = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     scaled(bytes as f64, &steps).unwrap_or_else(|| format!("{bytes} B"))
 }
 
 /// Formats a rate in bytes per second as bits per second, with three digits.
 #[must_use]
-pub fn rate(bytes_s: f64) -> String {
-    bit_rate(8.0 * bytes_s)
+pub fn format_byte_rate(bytes_s: f64) -> String {
+    format_bit_rate(8.0 * bytes_s)
 }
 
 /// Formats a rate in bits per second, with three digits.
 #[must_use]
-pub fn bit_rate(bit_s: f64) -> String {
+pub fn format_bit_rate(bit_s: f64) -> String {
     let steps = [(1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")];
     scaled(bit_s, &steps).unwrap_or_else(|| format!("{bit_s:.0} bit/s"))
 }
 
 /// Formats a measured or forecast time in seconds, with three digits.
 #[must_use]
-pub fn seconds(seconds: f64) -> String {
+pub fn format_seconds(seconds: f64) -> String {
     match seconds {
         36_000.0.. => format!("{} h", three_digits(seconds / 3600.0)),
         600.0.. => format!("{} min", three_digits(seconds / 60.0)),
@@ -42,7 +42,7 @@ fn scaled(number: f64, steps: &[(f64, &str)]) -> Option<String> {
 
 /// Formats a share in percent with about two digits; a share above 0 is never shown as 0.
 #[must_use]
-pub fn share(share: f64) -> String {
+pub fn format_share(share: f64) -> String {
     let percent = 100.0 * share;
     match percent {
         _ if 0.0 < percent && percent < 0.005 => "<0.01 %".into(),
@@ -54,7 +54,7 @@ pub fn share(share: f64) -> String {
 
 /// Formats a remaining or elapsed time with its two largest units, to the second.
 #[must_use]
-pub fn time(seconds: f64) -> String {
+pub fn format_duration(seconds: f64) -> String {
     let whole = seconds.round();
     // The conversion saturates, at 584 billion years.
     let (total, parts) = (whole as u64, |unit: u64, of: u64| (whole as u64 / unit, whole as u64 % unit / of));
@@ -80,18 +80,18 @@ pub fn time(seconds: f64) -> String {
 
 /// Formats a measured duration; below a minute with decimals, because many transfers are short.
 #[must_use]
-pub fn lasted(seconds: f64) -> String {
+pub fn format_elapsed(seconds: f64) -> String {
     match seconds {
         ..0.0995 => format!("{:.0} ms", 1e3 * seconds),
         ..9.995 => format!("{seconds:.2} s"),
         ..59.95 => format!("{seconds:.1} s"),
-        _ => time(seconds),
+        _ => format_duration(seconds),
     }
 }
 
 /// Formats how long ago or ahead something is, with about two digits.
 #[must_use]
-pub fn age(seconds: f64) -> String {
+pub fn format_age(seconds: f64) -> String {
     match seconds {
         ..120.0 => format!("{seconds:.0} s"),
         ..7200.0 => format!("{:.0} min", seconds / 60.0),
@@ -101,19 +101,19 @@ pub fn age(seconds: f64) -> String {
 
 /// Formats a period in seconds, minutes or hours, as it suits.
 #[must_use]
-pub fn shown_s(seconds: f64) -> String {
+pub fn format_period(seconds: f64) -> String {
     let (unit_s, unit) = match seconds {
-        s if s < 1.0 => return format!("{} s", figure(s)),
+        s if s < 1.0 => return format!("{} s", format_significant(s)),
         s if s < 120.0 => (1.0, "s"),
         s if s < 7200.0 => (60.0, "min"),
         _ => (3600.0, "h"),
     };
-    format!("{} {unit}", short((seconds / unit_s * 100.0).round() / 100.0))
+    format!("{} {unit}", axis_number((seconds / unit_s * 100.0).round() / 100.0))
 }
 
 /// Formats a number with its noun: `one` after 1, else `many`.
 #[must_use]
-pub fn count(number: u64, one: &str, many: &str) -> String {
+pub fn format_count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
@@ -127,7 +127,7 @@ fn three_digits(number: f64) -> String {
 
 /// Formats a number with five significant digits.
 #[must_use]
-pub fn figure(number: f64) -> String {
+pub fn format_significant(number: f64) -> String {
     let size = number.abs();
     if size == 0.0 {
         return "0".to_owned();
@@ -142,7 +142,7 @@ pub fn figure(number: f64) -> String {
 }
 
 /// Formats a number on an axis.
-pub(crate) fn short(number: f64) -> String {
+pub(crate) fn axis_number(number: f64) -> String {
     let size = number.abs();
     if size != 0.0 && !(1e-3..1e6).contains(&size) {
         return format!("{number:.1e}");
@@ -194,7 +194,7 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
     let (digits, unit) = text.split_at(split);
     let unit = unit.trim_start();
     if unit.contains('B') {
-        return Err(format!("{} (bits: eight times the bytes)", wrong()));
+        return Err(format!("{} (rates are in bits: multiply bytes by 8)", wrong()));
     }
     let prefix = unit.trim_end_matches("/s").trim_end_matches("bit");
     let factor = match prefix {
@@ -267,7 +267,7 @@ mod tests {
             (u64::MAX, "18446744 TB"),
         ];
         for (bytes, shown) in sizes {
-            assert_eq!(size(bytes), shown);
+            assert_eq!(format_bytes(bytes), shown);
         }
         for (bytes_s, shown) in [
             (0.0, "0 bit/s"),
@@ -276,7 +276,7 @@ mod tests {
             (116.8e6, "934 Mbit/s"),
             (1e9, "8.00 Gbit/s"),
         ] {
-            assert_eq!(rate(bytes_s), shown);
+            assert_eq!(format_byte_rate(bytes_s), shown);
         }
     }
 
@@ -291,7 +291,7 @@ mod tests {
             (0.42, "42 %"),
             (1.0, "100 %"),
         ] {
-            assert_eq!(share(given), shown);
+            assert_eq!(format_share(given), shown);
         }
     }
 
@@ -308,12 +308,12 @@ mod tests {
             (1e300, "over 1000 d"),
             (f64::INFINITY, "over 1000 d"),
         ] {
-            assert_eq!(time(seconds), shown);
+            assert_eq!(format_duration(seconds), shown);
         }
         for (seconds, shown) in
             [(0.0123, "12 ms"), (0.0996, "0.10 s"), (12.34, "12.3 s"), (59.97, "1 min 00 s")]
         {
-            assert_eq!(lasted(seconds), shown);
+            assert_eq!(format_elapsed(seconds), shown);
         }
     }
 
@@ -332,7 +332,10 @@ mod tests {
         for bad in ["", "0", "M", "-1M", "1X", "7999", "11T", "1.2.3M", "inf", "nan", "1e9", "1Mbits"] {
             assert!(parse_rate(bad).is_err(), "{bad}");
         }
-        assert!(parse_rate("10MB/s").is_err_and(|told| told.ends_with("(bits: eight times the bytes)")));
+        assert!(
+            parse_rate("10MB/s")
+                .is_err_and(|told| told.ends_with("(rates are in bits: multiply bytes by 8)"))
+        );
     }
 
     #[test]
@@ -383,7 +386,7 @@ mod tests {
             (86_400.0, "24 h"),
             (300.123, "5 min"),
         ] {
-            assert_eq!(shown_s(seconds), expected);
+            assert_eq!(format_period(seconds), expected);
         }
     }
 
@@ -398,7 +401,7 @@ mod tests {
             (1e8, "1.0000e8"),
             (2.5e-7, "2.5000e-7"),
         ] {
-            assert_eq!(figure(number), text);
+            assert_eq!(format_significant(number), text);
         }
     }
 }

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::{LIMIT, until_some};
+use crate::{LIMIT, wait_for};
 
 /// A response of a server.
-pub struct Answer {
+pub struct HttpResponse {
     /// The status code, such as 200.
     pub status: u16,
     /// The status line and headers, in lower case.
@@ -18,7 +18,7 @@ pub struct Answer {
     pub body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     /// The body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
@@ -31,18 +31,24 @@ impl Answer {
 }
 
 /// Sends a GET without further headers.
-pub fn get(address: SocketAddr, path: &str) -> Answer {
+pub fn get(address: SocketAddr, path: &str) -> HttpResponse {
     send(address, "GET", path, &[], "")
 }
 
 /// Sends a POST with a JSON body.
-pub fn post(address: SocketAddr, path: &str, body: &str) -> Answer {
+pub fn post(address: SocketAddr, path: &str, body: &str) -> HttpResponse {
     send(address, "POST", path, &[("Content-Type", "application/json")], body)
 }
 
 /// Sends a request with these headers, a `Content-Length` and `Connection: close`. Adds a `Host`
 /// header if `headers` contains none.
-pub fn send(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+pub fn send(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> HttpResponse {
     let mut head =
         format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -55,7 +61,7 @@ pub fn send(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &st
 }
 
 /// Sends these bytes and reads the response to its end; it must be text.
-pub fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
+pub fn raw(address: SocketAddr, bytes: &[u8]) -> HttpResponse {
     let mut stream = connect(address);
     // The station may respond and close before it has read everything.
     let _ = stream.write_all(bytes);
@@ -64,7 +70,7 @@ pub fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     let text = String::from_utf8(answer).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Answer { status, head: head.to_ascii_lowercase(), body: body.to_string() }
+    HttpResponse { status, head: head.to_ascii_lowercase(), body: body.to_string() }
 }
 
 /// Sends a GET and returns the whole response, which need not be text.
@@ -88,12 +94,12 @@ pub fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// Server-sent events of an open stream.
-pub struct Events {
+pub struct SseReader {
     lines: BufReader<TcpStream>,
     opened: Instant,
 }
 
-impl Events {
+impl SseReader {
     /// Opens a stream. From this time on, the station sends every new point.
     pub fn open(address: SocketAddr, path: &str) -> Self {
         let mut stream = connect(address);
@@ -131,8 +137,8 @@ impl Events {
 }
 
 /// Repeats a GET until `satisfied` returns true for the response, and returns that response.
-pub fn until(address: SocketAddr, path: &str, satisfied: impl Fn(&Answer) -> bool) -> Answer {
-    until_some(|| {
+pub fn get_until(address: SocketAddr, path: &str, satisfied: impl Fn(&HttpResponse) -> bool) -> HttpResponse {
+    wait_for(|| {
         let answer = get(address, path);
         if satisfied(&answer) {
             return Ok(answer);
@@ -142,8 +148,8 @@ pub fn until(address: SocketAddr, path: &str, satisfied: impl Fn(&Answer) -> boo
 }
 
 /// Waits until the station accepts connections again.
-pub fn until_reachable(address: SocketAddr) {
-    until_some(|| {
+pub fn wait_until_reachable(address: SocketAddr) {
+    wait_for(|| {
         let mut stream = connect(address);
         let _ = write!(stream, "GET /v1/station HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         let mut answer = String::new();

@@ -2,12 +2,12 @@
 //!
 //! Three types matter:
 //!
-//! - [`Hooked`] is an engine that delegates to others; a test redirects, rejects or replaces its
-//!   calls.
-//! - [`Program`] is a process that is killed when it is dropped.
-//! - [`nats::Server`] is a `nats-server`, killed in the same way.
+//! - [`HookedEngine`] is an engine that delegates to others; a test redirects, rejects or replaces
+//!   its calls.
+//! - [`ChildProcess`] is a process that is killed when it is dropped.
+//! - [`nats::NatsServer`] is a `nats-server`, killed in the same way.
 //!
-//! [`http`] is a small HTTP client, and [`until`] waits with a limit. [`name`], [`series`],
+//! [`http`] is a small HTTP client, and [`wait_until`] waits with a limit. [`name`], [`series`],
 //! [`record`] and [`entry`] create valid values.
 //!
 //! ```
@@ -19,16 +19,16 @@
 //! disks are in `barograph-sim`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod engine;
+mod child_process;
 mod fenced;
+mod hooked_engine;
 pub mod http;
 pub mod nats;
-mod program;
 mod values;
 mod wait;
 
-pub use engine::{Call, Hooked, Hooks};
+pub use child_process::ChildProcess;
 pub use fenced::fenced;
-pub use program::Program;
+pub use hooked_engine::{EngineCall, EngineHooks, HookedEngine};
 pub use values::{entry, name, record, series};
-pub use wait::{LIMIT, next, until, until_some};
+pub use wait::{LIMIT, next_item, wait_for, wait_until};

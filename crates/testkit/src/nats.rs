@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::{Program, until_some};
+use crate::{ChildProcess, wait_for};
 
 /// Size of the small disk in bytes. It has room for streams with few messages only.
 const SMALL_DISK_BYTES: usize = 16 << 20;
 
 /// A running `nats-server`, which is killed when it is dropped.
-pub struct Server {
-    program: Program,
+pub struct NatsServer {
+    program: ChildProcess,
     configuration: tempfile::TempDir,
     /// The address for clients.
     pub url: String,
@@ -25,14 +25,14 @@ pub fn binary() -> Option<PathBuf> {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/nats-server");
     let found = named.into_iter().chain(on_path).chain([tools]).find(|file| file.is_file());
     if found.is_none() {
-        barograph_sim::say_missing(
-            "the engine on NATS: there is no nats-server (scripts/install-test-needs gets it)",
+        barograph_sim::report_missing(
+            "the engine on NATS: nats-server is missing (run scripts/install-test-needs)",
         );
     }
     found
 }
 
-impl Server {
+impl NatsServer {
     /// Starts a single server without access control. Its store is below `directory`. It does not
     /// sync every record: a killed server keeps what it wrote, and the tests take a tenth of the
     /// time. `None` = the program is missing.
@@ -44,11 +44,11 @@ impl Server {
     pub fn start_on(directory: &Path, listen: &str) -> Option<Self> {
         let store = directory.join("jetstream");
         let text = format!("listen: \"{listen}\"\njetstream {{ store_dir: {store:?} }}\n");
-        Self::with(directory, &text)
+        Self::start_with(directory, &text)
     }
 
     /// Starts a server with this configuration and waits until it listens.
-    pub fn with(directory: &Path, configuration: &str) -> Option<Self> {
+    pub fn start_with(directory: &Path, configuration: &str) -> Option<Self> {
         Self::run(directory, configuration, Command::new(binary()?))
     }
 
@@ -65,8 +65,8 @@ impl Server {
             command
         };
         if !apart(&mount).stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
-            barograph_sim::say_missing(
-                "a server with a full disk: no mount in a namespace of its own (unshare)",
+            barograph_sim::report_missing(
+                "a server with a full disk: `unshare` cannot mount in a namespace of its own",
             );
             return None;
         }
@@ -94,9 +94,9 @@ impl Server {
             directory.join(format!("{}.log", ports.path().file_name().unwrap().to_string_lossy())),
         );
         program.arg("-c").arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.unwrap());
-        let mut program = Program::start(&mut program);
+        let mut program = ChildProcess::start(&mut program);
         let file = ports.path().join(format!("nats-server_{}.ports", program.id()));
-        let url = until_some(|| {
+        let url = wait_for(|| {
             assert!(program.is_running(), "nats-server ended: {}", log_of(directory));
             let text = std::fs::read_to_string(&file).unwrap_or_default();
             let is_local = |part: &&str| part.starts_with("nats://127.") || part.starts_with("tls://127.");
@@ -125,7 +125,7 @@ impl Server {
 
     /// The address of the server's monitoring endpoint, which exists if the server's configuration
     /// has `http`.
-    pub fn monitoring(&self) -> String {
+    pub fn monitoring_address(&self) -> String {
         let file = self.configuration.path().join(format!("nats-server_{}.ports", self.program.id()));
         let text = std::fs::read_to_string(file).unwrap();
         let url = text.split('"').find_map(|part| part.strip_prefix("http://127."));
@@ -133,10 +133,11 @@ impl Server {
     }
 
     /// Kills the server and starts it on the same address with this configuration.
-    pub fn again(self, directory: &Path, configuration: &str) -> Self {
+    pub fn restart(self, directory: &Path, configuration: &str) -> Self {
         let listen = self.address().to_owned();
         self.kill();
-        Self::with(directory, &configuration.replacen("127.0.0.1:-1", &listen, 1)).expect("it ran before")
+        Self::start_with(directory, &configuration.replacen("127.0.0.1:-1", &listen, 1))
+            .expect("it ran before")
     }
 
     /// Ends the server as a crash does.

@@ -1,7 +1,7 @@
 //! Creates valid names, series, records and entries.
 
 use barograph_engine::{Capabilities, Entry, Record};
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_forecast::{Name, Outcome, Quantity, SeriesId};
 
 /// Creates a name; panics if `text` is not valid.
 pub fn name(text: &str) -> Name {
@@ -9,8 +9,8 @@ pub fn name(text: &str) -> Name {
 }
 
 /// The series of round-trip times from `source` to `target`.
-pub fn series(source: &str, target: &str) -> Series {
-    Series { source: name(source), target: name(target), quantity: Quantity::RTT }
+pub fn series(source: &str, target: &str) -> SeriesId {
+    SeriesId { source: name(source), target: name(target), quantity: Quantity::RTT }
 }
 
 /// Record `seq` of `origin`. Its time is `seq` seconds after the beginning of 2026 (UTC), its value

@@ -9,27 +9,27 @@ use futures_util::StreamExt as _;
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Time between two checks; it leaves the processor to the program under test.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits until `is_so` returns true; after [`LIMIT`] it panics with a message that contains `what`.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    until_some(|| if is_so() { Ok(()) } else { Err(what) });
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    wait_for(|| if is_so() { Ok(()) } else { Err(what) });
 }
 
 /// Calls `look` until it returns a value; panics with its error after [`LIMIT`].
-pub fn until_some<T, E: std::fmt::Display>(mut look: impl FnMut() -> Result<T, E>) -> T {
+pub fn wait_for<T, E: std::fmt::Display>(mut look: impl FnMut() -> Result<T, E>) -> T {
     let began = Instant::now();
     loop {
         match look() {
             Ok(answer) => return answer,
-            Err(why) => assert!(began.elapsed() < LIMIT, "not within {LIMIT:?}: {why}"),
+            Err(why) => assert!(began.elapsed() < LIMIT, "the condition was not met within {LIMIT:?}: {why}"),
         }
-        std::thread::park_timeout(LOOK_EVERY);
+        std::thread::park_timeout(CHECK_INTERVAL);
     }
 }
 
 /// Returns the next item of a stream; panics if there is none within [`LIMIT`].
-pub async fn next<T>(stream: &mut BoxStream<T>) -> T {
+pub async fn next_item<T>(stream: &mut BoxStream<T>) -> T {
     let item = tokio::time::timeout(LIMIT, stream.next()).await.expect("an item in time");
     item.expect("the stream goes on").expect("an item")
 }

@@ -16,9 +16,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use barograph_forecast::{Battery, Config, Preset, Rule};
-use barograph_timeout::tower::{AdaptiveTimeoutLayer, BoxError, Settings, Targets};
-use barograph_timeout::{Adaptive, Ended, Exchange, Nws, Rfc6298, Static, Timeout};
+use barograph_forecast::{Battery, BatteryConfig, Preset, Rule};
+use barograph_timeout::tower::{AdaptiveTimeoutLayer, BoxError, Targets, TargetsConfig};
+use barograph_timeout::{
+    Adaptive, AttemptOutcome, FixedTimeout, MessageAttempts, Nws, Rfc6298, TimeoutEstimator,
+};
 use tower::hedge::{Hedge, Policy};
 use tower::timeout::Timeout as Fixed;
 use tower::{Layer, Service, ServiceExt};
@@ -39,7 +41,12 @@ fn main() {
     println!("{:<28} {:>11} {:>13} {:>12}", "per message", "median ns", "amortised ns", "bytes a link");
     for (sizes, bytes) in [("one size", one_size as fn(Duration) -> u64), ("many sizes", many_sizes)] {
         let name = |estimator| format!("{estimator}, {sizes}");
-        estimator(&name("static"), bytes, || Static(Duration::from_secs(1)), |_| size_of::<Static>());
+        estimator(
+            &name("static"),
+            bytes,
+            || FixedTimeout(Duration::from_secs(1)),
+            |_| size_of::<FixedTimeout>(),
+        );
         estimator(&name("rfc6298"), bytes, Rfc6298::default, |_| size_of::<Rfc6298>());
         estimator(&name("nws"), bytes, || Nws::new(2.0), |_| nws_bytes());
         estimator(&name("adaptive"), bytes, Adaptive::default, Adaptive::size_bytes);
@@ -49,7 +56,7 @@ fn main() {
 }
 
 /// Prints one row: cost of deciding and recording for each message of a link.
-fn estimator<T: Timeout>(name: &str, bytes: Bytes, new: impl Fn() -> T, size: impl Fn(&T) -> usize) {
+fn estimator<T: TimeoutEstimator>(name: &str, bytes: Bytes, new: impl Fn() -> T, size: impl Fn(&T) -> usize) {
     let times = series();
     let mut link = new();
     feed(&mut link, &times, bytes);
@@ -66,7 +73,8 @@ fn estimator<T: Timeout>(name: &str, bytes: Bytes, new: impl Fn() -> T, size: im
 
 /// Memory of [`Nws`] with its two-level battery, in bytes.
 fn nws_bytes() -> usize {
-    let battery = Battery::new(&Config { preset: Preset::Nws, rule: Rule::TwoLevel, levels: Vec::new() });
+    let battery =
+        Battery::new(&BatteryConfig { preset: Preset::Nws, rule: Rule::TwoLevel, levels: Vec::new() });
     size_of::<Nws>() - size_of::<Battery>() + battery.size_bytes()
 }
 
@@ -81,7 +89,7 @@ fn many_sizes(took: Duration) -> u64 {
     u64::from(took.subsec_nanos() & 0xFFFF)
 }
 
-fn feed<T: Timeout>(link: &mut T, times: &[Duration], bytes: Bytes) {
+fn feed<T: TimeoutEstimator>(link: &mut T, times: &[Duration], bytes: Bytes) {
     for took in times {
         message(link, *took, bytes);
     }
@@ -89,21 +97,21 @@ fn feed<T: Timeout>(link: &mut T, times: &[Duration], bytes: Bytes) {
 
 /// One message of a link: an attempt that takes too long is cut off, and the retry takes half the
 /// time.
-fn message<T: Timeout>(link: &mut T, took: Duration, bytes: Bytes) {
-    let mut exchange = Exchange::new(bytes(took), 3);
-    let attempt = exchange.attempt(Duration::ZERO);
+fn message<T: TimeoutEstimator>(link: &mut T, took: Duration, bytes: Bytes) {
+    let mut message = MessageAttempts::new(bytes(took), 3);
+    let attempt = message.attempt(Duration::ZERO);
     let timeout = link.decide(black_box(&attempt)).timeout;
     if took <= timeout {
-        link.record(&attempt, Ended::Answered(took));
+        link.record(&attempt, AttemptOutcome::Completed(took));
         return;
     }
-    link.record(&attempt, Ended::TimedOut(timeout));
-    exchange.again();
-    link.record(&exchange.attempt(timeout), Ended::Answered(took / 2));
+    link.record(&attempt, AttemptOutcome::TimedOut(timeout));
+    message.advance();
+    link.record(&message.attempt(timeout), AttemptOutcome::Completed(took / 2));
 }
 
 /// Cost of the median message, which excludes messages that compute a new timeout.
-fn median_ns<T: Timeout>(link: &mut T, times: &[Duration], bytes: Bytes) -> f64 {
+fn median_ns<T: TimeoutEstimator>(link: &mut T, times: &[Duration], bytes: Bytes) -> f64 {
     let mut costs: Vec<_> = times
         .iter()
         .map(|took| {
@@ -187,7 +195,7 @@ fn links() {
 
 /// Time from one call to the next, of all threads together.
 fn ns_per_call(threads: u32, shared: bool) -> f64 {
-    let targets = || Targets::new(Settings { max_targets: LINKS, ..Settings::default() });
+    let targets = || Targets::new(TargetsConfig { max_targets: LINKS, ..TargetsConfig::default() });
     let common = targets();
     let of_thread: Vec<_> = (0..threads).map(|_| if shared { common.clone() } else { targets() }).collect();
     of_thread.iter().for_each(|targets| round(targets, 0, 1));
@@ -272,9 +280,9 @@ fn best(runs: usize, mut run: impl FnMut() -> f64) -> f64 {
 /// Response times like those of a WAN: a level that shifts, noise, and a heavy tail. The seed is
 /// fixed, so every run has the same times.
 fn series() -> Vec<Duration> {
-    let mut chance = barograph_sim::Chance::new(42, 0);
+    let mut rng = barograph_sim::SeededRng::new(42, 0);
     // The result is above 0, because it is used as a divisor.
-    let mut uniform = move || 1.0 - chance.uniform();
+    let mut uniform = move || 1.0 - rng.uniform();
     let mut level = 0.02;
     (0..MESSAGES)
         .map(|_| {

@@ -44,7 +44,7 @@ async fn main() -> Result<(), BoxError> {
     for _ in 0..300 {
         *heard.entry(http.get(front_uri.parse()?).await?.status()).or_insert(0) += 1;
     }
-    println!("callers heard {heard:?}");
+    println!("status codes: {heard:?}");
     let metrics = http.get(format!("{front_uri}metrics").parse()?).await?.into_body().collect().await?;
     println!("{}", String::from_utf8_lossy(&metrics.to_bytes()));
     Ok(())

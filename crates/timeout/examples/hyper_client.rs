@@ -45,7 +45,7 @@ async fn main() -> Result<(), BoxError> {
             }
             longest = longest.max(began.elapsed());
         }
-        println!("{calls} × {method}: the longest took {longest:.1?}, {told} cut off");
+        println!("{calls} × {method}: at most {longest:.1?}, {told} cut off");
     }
     for target in targets.metrics().targets {
         let (decision, counts) = (target.decision, target.counts);

@@ -25,12 +25,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tokio::spawn(async move { listener.serve(handle, std::future::pending()).await });
 
     let mut link = Link::tcp(target, LinkConfig::default(), Adaptive::default());
-    println!("message  tries  response ms  timeout ms  because");
+    println!("message  attempts  response ms  timeout ms  reason");
     for _ in 0..30 {
         let receipt = link.send(&[0; 4096]).await?;
         let Some(decision) = link.last_decision() else { continue };
         println!(
-            "{:7}  {:5}  {:11.1}  {:10.1}  {}{}",
+            "{:7}  {:8}  {:11.1}  {:10.1}  {}{}",
             receipt.id,
             receipt.attempts,
             receipt.response.as_secs_f64() * 1e3,

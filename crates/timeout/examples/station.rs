@@ -9,7 +9,7 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use axum::{Router, http::StatusCode, routing::get, routing::post};
-use barograph_timeout::{Adaptive, Ended, Exchange, Timeout};
+use barograph_timeout::{Adaptive, AttemptOutcome, MessageAttempts, TimeoutEstimator};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,35 +20,38 @@ const PAIR: &str = "source=front&target=stock&quantity=response_time";
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let station = if let Some(address) = std::env::args().nth(1) { address } else { stand_in().await? };
-    let exchange = Exchange::new(64, 3);
+    let message = MessageAttempts::new(64, 3);
     let mut link = Adaptive::default();
-    println!("cold:    {:?}", link.decide(&exchange.attempt(Duration::ZERO)));
+    println!("cold:     {:?}", link.decide(&message.attempt(Duration::ZERO)));
 
     let answer = ask(&station, &format!("GET /v1/forecast?{PAIR}"), "").await?;
     let mean = &answer["forecasts"][0]["mean"];
     if let (Some(value), Some(mse)) = (mean["value"].as_f64(), mean["mse"].as_f64()) {
         // Values from a network may be outside the range of a Duration.
         link.start_from(Duration::try_from_secs_f64(value)?, Duration::try_from_secs_f64(mse.sqrt())?);
-        println!("told:    {:?}", link.decide(&exchange.attempt(Duration::ZERO)));
+        println!("forecast: {:?}", link.decide(&message.attempt(Duration::ZERO)));
     } else {
         println!("the station has no forecast of this pair yet: {answer}");
     }
 
     let mut records = Vec::new();
     for n in 0..100 {
-        let attempt = exchange.attempt(Duration::ZERO);
+        let attempt = message.attempt(Duration::ZERO);
         let (began, allowed) = (Instant::now(), link.timeout(&attempt));
         let is_answered = timeout(allowed, stock(n)).await.is_ok();
         let took = began.elapsed();
-        link.record(&attempt, if is_answered { Ended::Answered(took) } else { Ended::TimedOut(took) });
+        link.record(
+            &attempt,
+            if is_answered { AttemptOutcome::Completed(took) } else { AttemptOutcome::TimedOut(took) },
+        );
         if is_answered {
             records.push(json!({"source": "front", "target": "stock", "quantity": "response_time",
                 "value": took.as_secs_f64()}));
         }
     }
-    println!("learned: {:?}", link.decide(&exchange.attempt(Duration::ZERO)));
+    println!("learned:  {:?}", link.decide(&message.attempt(Duration::ZERO)));
     let stored = ask(&station, "POST /v1/measurements", &json!({ "records": records }).to_string()).await?;
-    println!("the station says {stored}");
+    println!("the station replied {stored}");
     Ok(())
 }
 
@@ -64,7 +67,7 @@ async fn ask(station: &str, what: &str, body: &str) -> Result<Value, Box<dyn Err
     stream.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).await?;
     let mut answer = String::new();
     timeout(Duration::from_secs(10), stream.take(1 << 20).read_to_string(&mut answer)).await??;
-    let (_, json) = answer.split_once("\r\n\r\n").ok_or("the station does not speak HTTP")?;
+    let (_, json) = answer.split_once("\r\n\r\n").ok_or("the station's reply is not HTTP")?;
     Ok(serde_json::from_str(json)?)
 }
 

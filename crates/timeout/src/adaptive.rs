@@ -3,8 +3,8 @@
 
 mod histogram;
 mod host;
-mod level;
 mod optimum;
+mod response_time;
 mod state;
 
 use alloc::vec::Vec;
@@ -12,34 +12,36 @@ use barograph_forecast::Battery;
 use core::time::Duration;
 
 use crate::time::bounded;
-use crate::{Attempt, Decision, Ended, LIMIT, Reason, START, Timeout};
-use histogram::{BINS, Counts, Histogram, PRIOR, bin};
-use level::{Ground, Level, PART_MAX};
+use crate::{
+    Attempt, AttemptOutcome, INITIAL_TIMEOUT, MAX_TIMEOUT, TimeoutDecision, TimeoutEstimator, TimeoutReason,
+};
+use histogram::{BINS, BinCounts, Histogram, PRIOR, bin};
 use optimum::{Optimum, Retries, weighed};
+use response_time::{ForecastSource, PART_MAX, ResponseTimeModel};
 use state::{Reader, Writer};
 
-pub use host::Host;
+pub use host::HostStatistics;
 pub use state::StateError;
 
 /// Configuration of an [`Adaptive`]; the defaults suit most programs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub struct AdaptiveConfig {
     /// Retry budget: the largest share of messages that may be sent again because of a timeout, 0
     /// to 1. Until retries have proven to help, at most 0.03 is used. The share grows to this value
     /// as retries, and the messages after slow ones, show that retries help. With 0, only the
     /// backstop cuts attempts off. NaN counts as 0.
-    pub budget: f64,
+    pub retry_budget: f64,
     /// Timeout before anything was learned.
-    pub start: Duration,
+    pub initial_timeout: Duration,
     /// Timeout of the last attempt, or of the only one; no timeout is longer. It is at least 1 ms,
     /// and two hours unless set. Callers that need a result earlier set this limit, or a deadline
     /// for the whole message.
-    pub limit: Duration,
+    pub max_timeout: Duration,
 }
 
-impl Default for Config {
+impl Default for AdaptiveConfig {
     fn default() -> Self {
-        Self { budget: BUDGET, start: START, limit: LIMIT }
+        Self { retry_budget: RETRY_BUDGET, initial_timeout: INITIAL_TIMEOUT, max_timeout: MAX_TIMEOUT }
     }
 }
 
@@ -58,13 +60,13 @@ impl Default for Config {
 /// remains.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
-    config: Config,
-    host: Host,
-    level: Level,
+    config: AdaptiveConfig,
+    host: HostStatistics,
+    model: ResponseTimeModel,
     histogram: Histogram,
     optimum: Optimum,
-    /// Probability that a retry is quick; see [`Decision::help`].
-    help: f64,
+    /// Probability that a retry is quick; see [`TimeoutDecision::retry_success`].
+    retry_success: f64,
     /// Timeouts left in the budget.
     tokens: f64,
     refill: f64,
@@ -90,25 +92,27 @@ pub struct Adaptive {
 
 impl Default for Adaptive {
     fn default() -> Self {
-        Self::new(&Config::default(), &Host::default())
+        Self::new(&AdaptiveConfig::default(), &HostStatistics::default())
     }
 }
 
 impl Adaptive {
     /// Creates a link that starts with what `host` has learned on other links.
     #[must_use]
-    pub fn new(config: &Config, host: &Host) -> Self {
-        let budget = if config.budget.is_nan() { 0.0 } else { config.budget.clamp(0.0, 1.0) };
-        let limit = config.limit.max(LEAST);
-        let config = Config { budget, limit, start: config.start.clamp(LEAST, limit) };
-        let refill = UNPROVEN.min(budget);
+    pub fn new(config: &AdaptiveConfig, host: &HostStatistics) -> Self {
+        let budget = config.retry_budget;
+        let retry_budget = if budget.is_nan() { 0.0 } else { budget.clamp(0.0, 1.0) };
+        let max_timeout = config.max_timeout.max(LEAST);
+        let initial_timeout = config.initial_timeout.clamp(LEAST, max_timeout);
+        let config = AdaptiveConfig { retry_budget, initial_timeout, max_timeout };
+        let refill = UNPROVEN.min(retry_budget);
         Self {
             config,
             host: host.clone(),
-            level: Level::new(),
-            histogram: Histogram::new(Counts::NONE),
+            model: ResponseTimeModel::new(),
+            histogram: Histogram::new(BinCounts::NONE),
             optimum: Optimum::START,
-            help: 0.5,
+            retry_success: 0.5,
             tokens: TOKENS_START,
             refill,
             error2: 0.0,
@@ -127,19 +131,19 @@ impl Adaptive {
     /// microsecond for each response. It suits series in which the last values predict the next
     /// one.
     #[must_use]
-    pub fn with_battery(self, config: &barograph_forecast::Config) -> Self {
-        let mut level = self.level;
-        level.use_battery(Battery::new(config));
-        Self { level, ..self }
+    pub fn with_battery(self, config: &barograph_forecast::BatteryConfig) -> Self {
+        let mut model = self.model;
+        model.use_battery(Battery::new(config));
+        Self { model, ..self }
     }
 
     /// Starts from a forecast made elsewhere, such as a station's for this pair, and its error.
     /// Ignored once this link has responses of its own.
     pub fn start_from(&mut self, forecast: Duration, error: Duration) {
-        if self.level.ground == Ground::Answers {
+        if self.model.source == ForecastSource::Responses {
             return;
         }
-        self.level.tell(log2(forecast));
+        self.model.preset(log2(forecast));
         // The timeout adds four times the error, as RFC 6298 §2.3 adds four times the deviation.
         let ratio = 1.0 + 4.0 * error.as_secs_f64() / forecast.as_secs_f64().max(TINY_S);
         let first = libm::log2(ratio).clamp(Optimum::START.first, Optimum::START.retries[0]);
@@ -147,16 +151,16 @@ impl Adaptive {
     }
 
     /// Saves what was learned, in a small versioned format that [`Adaptive::load`] reads. What the
-    /// host has learned is saved by [`Host::save`].
+    /// host has learned is saved by [`HostStatistics::save`].
     #[must_use]
     pub fn save(&self) -> Vec<u8> {
         let mut writer = Writer::new(KIND);
-        let known = self.level.ground == Ground::Answers;
+        let known = self.model.source == ForecastSource::Responses;
         writer.double(f64::from(u8::from(known)));
-        for number in if known { self.level.save() } else { Level::new().save() } {
+        for number in if known { self.model.save() } else { ResponseTimeModel::new().save() } {
             writer.double(number);
         }
-        let bytes = (self.level.usual_bytes() as f64).min(BYTES_MAX);
+        let bytes = (self.model.usual_bytes() as f64).min(BYTES_MAX);
         let answers = (self.answers as f64).min(ANSWERS_MAX);
         for number in [bytes, self.usual, self.tokens, self.error2, self.connect_s, answers] {
             writer.double(number);
@@ -171,7 +175,7 @@ impl Adaptive {
     /// # Errors
     /// [`StateError`] if `saved` is not the state of a link. A damaged state that loads still gives
     /// timeouts within the limits.
-    pub fn load(saved: &[u8], config: &Config, host: &Host) -> Result<Self, StateError> {
+    pub fn load(saved: &[u8], config: &AdaptiveConfig, host: &HostStatistics) -> Result<Self, StateError> {
         let mut reader = Reader::new(saved, KIND)?;
         let known = 0.5 < reader.double(0.0, 1.0)?;
         let most = [LEVEL_MAX, PART_MAX, PART_MAX, LEVEL_MAX, LEVEL_MAX, LEVEL_MAX];
@@ -187,14 +191,14 @@ impl Adaptive {
         new.error2 = reader.double(0.0, ERROR2_MAX)?;
         new.connect_s = reader.double(0.0, SECONDS_MAX)?;
         let answers = reader.double(0.0, ANSWERS_MAX)?;
-        let mut counts = Counts::NONE;
+        let mut counts = BinCounts::NONE;
         for count in counts.all_mut() {
             *count = reader.count()?;
         }
         reader.end()?;
         if known {
             // Both floats were checked to be within the range of the casts.
-            new.level = Level::load(level, bytes as u64);
+            new.model = ResponseTimeModel::load(level, bytes as u64);
             new.answers = answers as u64;
             new.histogram = Histogram::new(counts);
             new.fit();
@@ -205,12 +209,12 @@ impl Adaptive {
     /// Memory of this link in bytes, including the heap but not its host.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
-        size_of::<Self>() + self.level.size_bytes()
+        size_of::<Self>() + self.model.size_bytes()
     }
 
     /// log2 of the expected time of an attempt in seconds.
     fn forecast(&self, bytes: u64) -> f64 {
-        self.level.forecast(bytes) + self.lift
+        self.model.forecast(bytes) + self.lift
     }
 
     /// Timeout of a first attempt, in octaves above the forecast.
@@ -242,42 +246,41 @@ impl Adaptive {
         }
     }
 
-    /// Expected share of attempts like `attempt` that reach their timeout; NaN for retries.
-    fn expected_timeouts(&self, attempt: &Attempt) -> f64 {
+    /// Expected share of attempts like `attempt` that reach their timeout; `None` for retries.
+    fn timeout_probability(&self, attempt: &Attempt) -> Option<f64> {
         match attempt.number {
-            _ if attempt.is_last() => 0.0,
-            0 if self.answers == 0 => f64::NAN,
-            0 => self.optimum.exceed_at(self.first()),
-            _ => f64::NAN,
+            _ if attempt.is_last() => Some(0.0),
+            0 if 0 < self.answers => Some(self.optimum.exceed_at(self.first())),
+            _ => None,
         }
     }
 
-    fn reason(&self, attempt: &Attempt) -> Reason {
+    fn reason(&self, attempt: &Attempt) -> TimeoutReason {
         match attempt.number {
-            0 if self.level.ground == Ground::Told => Reason::Error,
-            0 if self.tokens < 1.0 => Reason::Budget,
+            0 if self.model.source == ForecastSource::Preset => TimeoutReason::ForecastError,
+            0 if self.tokens < 1.0 => TimeoutReason::BudgetSpent,
             0 if self.optimum.pays
                 || TOKENS_EXPLORE <= self.tokens && self.optimum.explore < self.optimum.backstop =>
             {
-                Reason::Restart
+                TimeoutReason::Optimal
             }
-            0 => Reason::Backstop,
-            _ => Reason::Escalated,
+            0 => TimeoutReason::Backstop,
+            _ => TimeoutReason::Escalated,
         }
     }
 
-    fn answered(&mut self, attempt: &Attempt, took: Duration) {
+    fn completed(&mut self, attempt: &Attempt, took: Duration) {
         let y = log2(took);
-        let forecast = self.level.forecast(attempt.bytes);
-        if self.level.ground != Ground::Nothing {
+        let forecast = self.model.forecast(attempt.bytes);
+        if self.model.source != ForecastSource::None {
             let error = libm::exp2(y - forecast - self.lift) - 1.0;
             let gain = (1.0 / (self.answers + 1) as f64).max(ERROR_GAIN);
             self.error2 += gain * ((error * error).min(ERROR2_MAX) - self.error2);
         }
-        if self.level.ground == Ground::Answers {
-            self.place(attempt, y - forecast);
+        if self.model.source == ForecastSource::Responses {
+            self.classify_response(attempt, y - forecast);
         }
-        self.level.learn(attempt.bytes, y, forecast);
+        self.model.learn(attempt.bytes, y, forecast);
         self.usual = forecast;
         self.answers += 1;
         self.tokens = (self.tokens + self.refill).min(TOKENS_MAX);
@@ -288,7 +291,7 @@ impl Adaptive {
 
     /// Learns from a response that took 2^`above` times the forecast. This forecast does not
     /// include the lift.
-    fn place(&mut self, attempt: &Attempt, above: f64) {
+    fn classify_response(&mut self, attempt: &Attempt, above: f64) {
         if 0.0 < self.lift && above < self.lift - SETTLED {
             self.lift = 0.0;
         }
@@ -300,10 +303,10 @@ impl Adaptive {
         match attempt.number {
             0 => {
                 if let Some(slow) = self.slow {
-                    self.host.witness(above < slow - SETTLED, false);
+                    self.host.record_retry_evidence(above < slow - SETTLED, false);
                 }
             }
-            1 => self.host.witness(!late, true),
+            1 => self.host.record_retry_evidence(!late, true),
             _ => {}
         }
         self.slow = (SLOW < octaves).then_some(above);
@@ -314,11 +317,11 @@ impl Adaptive {
 
     fn timed_out(&mut self, attempt: &Attempt, took: Duration) {
         self.spend(attempt);
-        if self.level.ground == Ground::Answers {
-            let above = log2(took) - self.level.forecast(attempt.bytes);
+        if self.model.source == ForecastSource::Responses {
+            let above = log2(took) - self.model.forecast(attempt.bytes);
             self.observe(above - self.lift, true);
             if attempt.number == 1 {
-                self.host.witness(false, true);
+                self.host.record_retry_evidence(false, true);
             }
             if attempt.number == 0 {
                 self.cut = Some(above);
@@ -328,15 +331,15 @@ impl Adaptive {
         }
     }
 
-    fn superseded(&mut self, attempt: &Attempt, took: Duration) {
-        if self.level.ground != Ground::Answers || took.is_zero() {
+    fn cancelled(&mut self, attempt: &Attempt, took: Duration) {
+        if self.model.source != ForecastSource::Responses || took.is_zero() {
             return;
         }
         let octaves = log2(took) - self.forecast(attempt.bytes);
         self.observe(octaves, true);
         // An attempt that was dropped before its timeout does not show whether retries help.
         if attempt.number == 1 && self.first() < octaves {
-            self.host.witness(false, true);
+            self.host.record_retry_evidence(false, true);
         }
     }
 
@@ -364,18 +367,18 @@ impl Adaptive {
         let host = self.host.counts();
         let total: f64 = host.answered.iter().chain(&host.censored).map(|count| f64::from(*count)).sum();
         self.host.fade(total);
-        self.help = self.host.evidence().quick();
-        let proven = ((self.help - PROVEN_FROM) / PROVEN_OVER).clamp(0.0, 1.0);
-        let unproven = UNPROVEN.min(self.config.budget);
-        self.refill = unproven + (self.config.budget - unproven) * proven;
+        self.retry_success = self.host.evidence().quick();
+        let proven = ((self.retry_success - PROVEN_FROM) / PROVEN_OVER).clamp(0.0, 1.0);
+        let unproven = UNPROVEN.min(self.config.retry_budget);
+        self.refill = unproven + (self.config.retry_budget - unproven) * proven;
         // An independent retry is quick unless its own time exceeds the timeout, so divide by the
         // share of attempts within the timeout.
-        let help = (self.help / (1.0 - self.optimum.exceed).max(0.5)).min(1.0);
+        let help = (self.retry_success / (1.0 - self.optimum.exceed).max(0.5)).min(1.0);
         let retries = Retries {
             connect: self.connect_s * libm::exp2(-self.usual),
             help,
             exceed_max: self.refill,
-            explore_max: self.config.budget,
+            explore_max: self.config.retry_budget,
         };
         let host_weight = if 0.0 < total { HOST_WEIGHT * (HOST_MAX / total).min(1.0) } else { 0.0 };
         let counts = weighed(self.histogram.stored(), &host, host_weight, &PRIOR);
@@ -384,47 +387,50 @@ impl Adaptive {
     }
 }
 
-impl Timeout for Adaptive {
-    fn decide(&self, attempt: &Attempt) -> Decision {
-        if self.level.ground == Ground::Nothing {
-            let reason = if attempt.is_last() { Reason::LastTry } else { Reason::Start };
+impl TimeoutEstimator for Adaptive {
+    fn decide(&self, attempt: &Attempt) -> TimeoutDecision {
+        if self.model.source == ForecastSource::None {
+            let reason = if attempt.is_last() { TimeoutReason::LastAttempt } else { TimeoutReason::Initial };
             let timeout = self.timeout(attempt);
-            return Decision { help: self.help, ..Decision::bare(timeout, reason) };
+            return TimeoutDecision {
+                retry_success: Some(self.retry_success),
+                ..TimeoutDecision::bare(timeout, reason)
+            };
         }
         let forecast = libm::exp2(self.forecast(attempt.bytes));
         let known = 0 < self.answers;
-        Decision {
+        TimeoutDecision {
             timeout: self.timeout(attempt),
-            forecast: Some(bounded(forecast, self.config.limit)),
-            error: known.then(|| bounded(forecast * libm::sqrt(self.error2), self.config.limit)),
-            expected_timeouts: self.expected_timeouts(attempt),
-            help: self.help,
-            reason: if attempt.is_last() { Reason::LastTry } else { self.reason(attempt) },
+            forecast: Some(bounded(forecast, self.config.max_timeout)),
+            error: known.then(|| bounded(forecast * libm::sqrt(self.error2), self.config.max_timeout)),
+            timeout_probability: self.timeout_probability(attempt),
+            retry_success: Some(self.retry_success),
+            reason: if attempt.is_last() { TimeoutReason::LastAttempt } else { self.reason(attempt) },
         }
     }
 
     fn timeout(&self, attempt: &Attempt) -> Duration {
         if attempt.is_last() {
-            return self.config.limit;
+            return self.config.max_timeout;
         }
-        if self.level.ground == Ground::Nothing {
-            return self.config.start;
+        if self.model.source == ForecastSource::None {
+            return self.config.initial_timeout;
         }
         let octaves = self.forecast(attempt.bytes) + self.octaves(attempt.number);
-        bounded(libm::exp2(octaves), self.config.limit)
+        bounded(libm::exp2(octaves), self.config.max_timeout)
     }
 
-    fn record(&mut self, attempt: &Attempt, ended: Ended) {
+    fn record(&mut self, attempt: &Attempt, ended: AttemptOutcome) {
         match ended {
-            Ended::Answered(took) => self.answered(attempt, took),
-            Ended::TimedOut(took) => self.timed_out(attempt, took),
-            Ended::Overdue(_) => self.spend(attempt),
-            Ended::Superseded(took) => self.superseded(attempt, took),
-            Ended::Failed(_) => {}
+            AttemptOutcome::Completed(took) => self.completed(attempt, took),
+            AttemptOutcome::TimedOut(took) => self.timed_out(attempt, took),
+            AttemptOutcome::Hedged(_) => self.spend(attempt),
+            AttemptOutcome::Cancelled(took) => self.cancelled(attempt, took),
+            AttemptOutcome::Failed(_) => {}
         }
     }
 
-    fn connected(&mut self, took: Duration) {
+    fn record_connect(&mut self, took: Duration) {
         let took = took.as_secs_f64().min(SECONDS_MAX);
         self.connect_s += if self.connect_s == 0.0 { took } else { CONNECT_GAIN * (took - self.connect_s) };
     }
@@ -452,7 +458,7 @@ impl Pending {
         self.count += 1;
     }
 
-    fn publish(&mut self, host: &Host) {
+    fn publish(&mut self, host: &HostStatistics) {
         for coded in &self.bins[..usize::from(self.count)] {
             let coded = usize::from(*coded);
             host.count(coded % BINS, BINS <= coded);
@@ -475,7 +481,7 @@ const TINY_S: f64 = 1e-9;
 ///
 /// This number, those below, and those of `host.rs` and `optimum.rs` were chosen on the scenarios
 /// in `lab/scenarios/settle`. `docs/design/timeout.md` states which of them matter.
-const BUDGET: f64 = 0.3;
+const RETRY_BUDGET: f64 = 0.3;
 
 /// Share of messages that may be retried until retries have proven to help: enough to find out.
 const UNPROVEN: f64 = 0.03;

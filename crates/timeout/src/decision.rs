@@ -5,7 +5,7 @@ use core::time::Duration;
 
 /// A timeout, the forecast that it is based on, and the reason for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Decision {
+pub struct TimeoutDecision {
     /// How long the attempt may take.
     pub timeout: Duration,
     /// The forecast of the response time, if there is one.
@@ -17,59 +17,59 @@ pub struct Decision {
     /// because sizes differ, and multiplies this mean by the current forecast.
     /// [`Rfc6298`](crate::Rfc6298) gives the mean deviation.
     pub error: Option<Duration>,
-    /// Expected share of attempts like this one that reach this timeout, 0 to 1; NaN if the
+    /// Expected share of attempts like this one that reach this timeout, 0 to 1; `None` if the
     /// estimator cannot estimate it.
-    pub expected_timeouts: f64,
+    pub timeout_probability: Option<f64>,
     /// Probability that a retry is quick, that is, that its response arrives before the timeout of
-    /// the first attempt, 0 to 1; NaN if the estimator does not learn it.
-    pub help: f64,
+    /// the first attempt, 0 to 1; `None` if the estimator does not learn it.
+    pub retry_success: Option<f64>,
     /// Reason for this timeout.
-    pub reason: Reason,
+    pub reason: TimeoutReason,
 }
 
-impl Decision {
+impl TimeoutDecision {
     /// A decision without a forecast.
-    pub(crate) fn bare(timeout: Duration, reason: Reason) -> Self {
-        Self { timeout, forecast: None, error: None, expected_timeouts: f64::NAN, help: f64::NAN, reason }
+    pub(crate) fn bare(timeout: Duration, reason: TimeoutReason) -> Self {
+        Self { timeout, forecast: None, error: None, timeout_probability: None, retry_success: None, reason }
     }
 }
 
 /// Reason for a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum TimeoutReason {
     /// A fixed timeout that the caller set.
-    Set,
+    Fixed,
     /// Nothing was learned yet: the generous start value.
-    Start,
+    Initial,
     /// Forecast plus a multiple of its error.
-    Error,
+    ForecastError,
     /// Cutting the attempt off here minimises the expected time to the response.
-    Restart,
+    Optimal,
     /// No timeout is expected to gain time: a long timeout that only detects a missing response.
     Backstop,
-    /// The retry budget is spent: as [`Reason::Backstop`] until responses have refilled it.
-    Budget,
+    /// The retry budget is spent: as [`TimeoutReason::Backstop`] until responses have refilled it.
+    BudgetSpent,
     /// A retry, which may take longer than the attempt before it.
     Escalated,
     /// The last attempt runs to the limit, because cutting it off gains nothing.
-    LastTry,
+    LastAttempt,
     /// The minimum that the caller set.
     Floor,
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for TimeoutReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Set => "set by hand",
-            Self::Start => "nothing known yet",
-            Self::Error => "forecast and a multiple of its error",
-            Self::Restart => "a retry here is expected to be the quickest",
-            Self::Backstop => "no timeout is expected to pay",
-            Self::Budget => "the budget of timeouts is spent",
-            Self::Escalated => "longer than the attempt before",
-            Self::LastTry => "the last try runs to the limit",
-            Self::Floor => "the floor set by hand",
+            Self::Fixed => "fixed by the caller",
+            Self::Initial => "no response recorded yet",
+            Self::ForecastError => "forecast and a multiple of its error",
+            Self::Optimal => "a retry after this time is expected to be fastest",
+            Self::Backstop => "no timeout is expected to gain time",
+            Self::BudgetSpent => "the retry budget is spent",
+            Self::Escalated => "a retry, with more time than the attempt before",
+            Self::LastAttempt => "the last attempt runs to the limit",
+            Self::Floor => "the configured minimum",
         })
     }
 }

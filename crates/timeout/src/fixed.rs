@@ -2,16 +2,16 @@
 
 use core::time::Duration;
 
-use crate::{Attempt, Decision, Ended, Reason, Timeout};
+use crate::{Attempt, AttemptOutcome, TimeoutDecision, TimeoutEstimator, TimeoutReason};
 
 /// The same timeout for every attempt.
 #[derive(Clone, Debug)]
-pub struct Static(pub Duration);
+pub struct FixedTimeout(pub Duration);
 
-impl Timeout for Static {
-    fn decide(&self, _attempt: &Attempt) -> Decision {
-        Decision::bare(self.0, Reason::Set)
+impl TimeoutEstimator for FixedTimeout {
+    fn decide(&self, _attempt: &Attempt) -> TimeoutDecision {
+        TimeoutDecision::bare(self.0, TimeoutReason::Fixed)
     }
 
-    fn record(&mut self, _attempt: &Attempt, _ended: Ended) {}
+    fn record(&mut self, _attempt: &Attempt, _ended: AttemptOutcome) {}
 }

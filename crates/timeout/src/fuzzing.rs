@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::{Adaptive, Attempt, Config, Ended, Host, Timeout};
+use crate::{Adaptive, AdaptiveConfig, Attempt, AttemptOutcome, HostStatistics, TimeoutEstimator};
 
 /// Loads `data` as the state of a link and as the state of a host. A state that loads must give
 /// timeouts within their limits after any further attempts, and must save and load again.
@@ -10,10 +10,10 @@ use crate::{Adaptive, Attempt, Config, Ended, Host, Timeout};
 /// # Panics
 /// If an assertion fails, which is a defect.
 pub fn fuzz_state(data: &[u8]) {
-    let config = Config::default();
-    let host = Host::load(data);
+    let config = AdaptiveConfig::default();
+    let host = HostStatistics::load(data);
     if let Ok(host) = &host {
-        assert!(Host::load(&host.save()).is_ok(), "a host does not load what it saved");
+        assert!(HostStatistics::load(&host.save()).is_ok(), "a host does not load what it saved");
         exercise(Adaptive::new(&config, host), &config, data);
     }
     if let Ok(link) = Adaptive::load(data, &config, &host.unwrap_or_default()) {
@@ -22,29 +22,29 @@ pub fn fuzz_state(data: &[u8]) {
 }
 
 /// Records attempts that end in every way, in an order taken from `data`.
-fn exercise(mut link: Adaptive, config: &Config, data: &[u8]) {
+fn exercise(mut link: Adaptive, config: &AdaptiveConfig, data: &[u8]) {
     for (turn, byte) in data.iter().rev().chain(&[0; 8]).take(TURNS).enumerate() {
         let number = u32::from(byte % 4);
         let bytes = u64::MAX >> (byte % 64);
-        let attempt = Attempt { bytes, number, tries: 4, elapsed: Duration::from_secs(turn as u64) };
+        let attempt = Attempt { bytes, number, max_attempts: 4, elapsed: Duration::from_secs(turn as u64) };
         let decision = link.decide(&attempt);
         let timeout = decision.timeout;
-        assert!(Duration::ZERO < timeout && timeout <= config.limit, "{decision:?}");
+        assert!(Duration::ZERO < timeout && timeout <= config.max_timeout, "{decision:?}");
         assert_eq!(timeout, link.timeout(&attempt));
         let took = TIMES[usize::from(byte / 4) % TIMES.len()];
         link.record(
             &attempt,
             match byte / 32 {
-                0 => Ended::TimedOut(timeout),
-                1 => Ended::TimedOut(took),
-                2 => Ended::Superseded(took),
-                3 => Ended::Failed(took),
-                _ => Ended::Answered(took),
+                0 => AttemptOutcome::TimedOut(timeout),
+                1 => AttemptOutcome::TimedOut(took),
+                2 => AttemptOutcome::Cancelled(took),
+                3 => AttemptOutcome::Failed(took),
+                _ => AttemptOutcome::Completed(took),
             },
         );
-        link.connected(took);
+        link.record_connect(took);
     }
-    let again = Adaptive::load(&link.save(), config, &Host::default());
+    let again = Adaptive::load(&link.save(), config, &HostStatistics::default());
     assert!(again.is_ok(), "a link does not load what it saved: {again:?}");
 }
 

@@ -5,32 +5,32 @@
 //! measures the times and passes them in: the core has no networking, clock, thread or I/O, and it
 //! neither sends nor cancels anything.
 //!
-//! - [`Timeout`] is the trait of all estimators: [`Timeout::decide`] before an attempt,
-//!   [`Timeout::record`] after it.
+//! - [`TimeoutEstimator`] is the trait of all estimators: [`TimeoutEstimator::decide`] before an
+//!   attempt, [`TimeoutEstimator::record`] after it.
 //! - [`Adaptive`] is the default estimator. It also learns from attempts that were cut off,
 //!   measures whether retries help, takes the size of a message into account and keeps a retry
 //!   budget.
-//! - [`Exchange`] numbers the attempts of one message.
+//! - [`MessageAttempts`] numbers the attempts of one message.
 //!
-//! The other estimators are for comparison: [`Static`]; [`Nws`] and [`NwsEscalating`], those of
-//! Allen, Wolski and Plank, *Adaptive timeout discovery using the Network Weather Service* (2002);
-//! and [`Rfc6298`], the retransmission timer of TCP.
+//! The other estimators are for comparison: [`FixedTimeout`]; [`Nws`] and [`NwsEscalating`], those
+//! of Allen, Wolski and Plank, *Adaptive timeout discovery using the Network Weather Service*
+//! (2002); and [`Rfc6298`], the retransmission timer of TCP.
 //!
 //! The feature `link` adds module `link`: messages over TCP that are cut off, sent again and
 //! handled once. The feature `tower` adds module `tower`: middleware for services.
 //!
 //! ```
-//! use barograph_timeout::{Adaptive, Ended, Exchange, Timeout};
+//! use barograph_timeout::{Adaptive, AttemptOutcome, MessageAttempts, TimeoutEstimator};
 //! use std::time::Duration;
 //!
 //! let mut link = Adaptive::default();
 //! for _ in 0..100 {
-//!     let exchange = Exchange::new(1024, 3);
-//!     let attempt = exchange.attempt(Duration::ZERO);
+//!     let message = MessageAttempts::new(1024, 3);
+//!     let attempt = message.attempt(Duration::ZERO);
 //!     let _wait_at_most = link.timeout(&attempt);
-//!     link.record(&attempt, Ended::Answered(Duration::from_millis(20)));
+//!     link.record(&attempt, AttemptOutcome::Completed(Duration::from_millis(20)));
 //! }
-//! let decision = link.decide(&Exchange::new(1024, 3).attempt(Duration::ZERO));
+//! let decision = link.decide(&MessageAttempts::new(1024, 3).attempt(Duration::ZERO));
 //! assert!(decision.timeout < Duration::from_millis(400), "{decision:?}");
 //! ```
 #![no_std]
@@ -55,10 +55,10 @@ mod time;
 #[cfg(feature = "tower")]
 pub mod tower;
 
-pub use adaptive::{Adaptive, Config, Host, StateError};
-pub use attempt::{Attempt, Ended, Exchange};
-pub use decision::{Decision, Reason};
-pub use fixed::Static;
+pub use adaptive::{Adaptive, AdaptiveConfig, HostStatistics, StateError};
+pub use attempt::{Attempt, AttemptOutcome, MessageAttempts};
+pub use decision::{TimeoutDecision, TimeoutReason};
+pub use fixed::FixedTimeout;
 pub use nws::{Nws, NwsEscalating};
 pub use rfc6298::Rfc6298;
 
@@ -68,25 +68,25 @@ use core::time::Duration;
 ///
 /// There is one estimator for each link, that is for each ordered pair of this program and a
 /// target.
-pub trait Timeout {
+pub trait TimeoutEstimator {
     /// Returns how long `attempt` may take, the forecast behind it, and the reason.
-    fn decide(&self, attempt: &Attempt) -> Decision;
+    fn decide(&self, attempt: &Attempt) -> TimeoutDecision;
 
-    /// Returns [`Decision::timeout`] alone.
+    /// Returns [`TimeoutDecision::timeout`] alone.
     fn timeout(&self, attempt: &Attempt) -> Duration {
         self.decide(attempt).timeout
     }
 
     /// Records how `attempt` ended. Attempts may end in any order, and some may never be recorded.
-    fn record(&mut self, attempt: &Attempt, ended: Ended);
+    fn record(&mut self, attempt: &Attempt, ended: AttemptOutcome);
 
     /// Records the time to set up a connection. It is not part of the time of any attempt;
     /// estimators that compute the cost of a retry use it.
-    fn connected(&mut self, _took: Duration) {}
+    fn record_connect(&mut self, _took: Duration) {}
 }
 
-impl<T: Timeout + ?Sized> Timeout for alloc::boxed::Box<T> {
-    fn decide(&self, attempt: &Attempt) -> Decision {
+impl<T: TimeoutEstimator + ?Sized> TimeoutEstimator for alloc::boxed::Box<T> {
+    fn decide(&self, attempt: &Attempt) -> TimeoutDecision {
         (**self).decide(attempt)
     }
 
@@ -94,19 +94,19 @@ impl<T: Timeout + ?Sized> Timeout for alloc::boxed::Box<T> {
         (**self).timeout(attempt)
     }
 
-    fn record(&mut self, attempt: &Attempt, ended: Ended) {
+    fn record(&mut self, attempt: &Attempt, ended: AttemptOutcome) {
         (**self).record(attempt, ended);
     }
 
-    fn connected(&mut self, took: Duration) {
-        (**self).connected(took);
+    fn record_connect(&mut self, took: Duration) {
+        (**self).record_connect(took);
     }
 }
 
 /// Timeout of a first attempt before anything was learned: the generous timeout of the paper's
 /// experiment (Allen, Wolski, Plank 2002, §4.2: 45 s is "a very conservative estimate").
-pub const START: Duration = Duration::from_secs(45);
+pub const INITIAL_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Timeout of the last attempt: two hours, the idle time after which TCP keepalive by default
 /// begins to probe the connection (RFC 9293 §3.8.4). Waiting longer gains nothing.
-pub const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
+pub const MAX_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use crate::time::bounded;
-use crate::{Attempt, Decision, Ended, LIMIT, Reason, Timeout};
+use crate::{Attempt, AttemptOutcome, MAX_TIMEOUT, TimeoutDecision, TimeoutEstimator, TimeoutReason};
 
 /// SRTT + 4·RTTVAR, doubled with every timeout until a response arrives (RFC 6298 §2, §5.5).
 ///
@@ -23,35 +23,38 @@ impl Rfc6298 {
     /// Sets a minimum, such as the 1 s of RFC 6298 §2.4; none unless set.
     #[must_use]
     pub fn with_floor(self, floor: Duration) -> Self {
-        Self { floor: floor.min(LIMIT), ..self }
+        Self { floor: floor.min(MAX_TIMEOUT), ..self }
     }
 }
 
-impl Timeout for Rfc6298 {
-    fn decide(&self, _attempt: &Attempt) -> Decision {
+impl TimeoutEstimator for Rfc6298 {
+    fn decide(&self, _attempt: &Attempt) -> TimeoutDecision {
         let doubled = 2_u32.saturating_pow(self.backoff.min(BACKOFF_MAX));
         let Some((srtt, rttvar)) = self.smoothed else {
-            return Decision::bare(INITIAL.saturating_mul(doubled).max(self.floor), Reason::Start);
+            return TimeoutDecision::bare(
+                INITIAL.saturating_mul(doubled).max(self.floor),
+                TimeoutReason::Initial,
+            );
         };
         // RFC 6298 §2.3, with a clock granularity G of 0.
-        let rto = bounded(srtt + 4.0 * rttvar, LIMIT);
-        Decision {
-            timeout: rto.max(self.floor).saturating_mul(doubled).min(LIMIT),
-            forecast: Some(bounded(srtt, LIMIT)),
-            error: Some(bounded(rttvar, LIMIT)),
-            expected_timeouts: f64::NAN,
-            help: f64::NAN,
+        let rto = bounded(srtt + 4.0 * rttvar, MAX_TIMEOUT);
+        TimeoutDecision {
+            timeout: rto.max(self.floor).saturating_mul(doubled).min(MAX_TIMEOUT),
+            forecast: Some(bounded(srtt, MAX_TIMEOUT)),
+            error: Some(bounded(rttvar, MAX_TIMEOUT)),
+            timeout_probability: None,
+            retry_success: None,
             reason: match self.backoff {
-                0 if rto < self.floor => Reason::Floor,
-                0 => Reason::Error,
-                _ => Reason::Escalated,
+                0 if rto < self.floor => TimeoutReason::Floor,
+                0 => TimeoutReason::ForecastError,
+                _ => TimeoutReason::Escalated,
             },
         }
     }
 
-    fn record(&mut self, _attempt: &Attempt, ended: Ended) {
+    fn record(&mut self, _attempt: &Attempt, ended: AttemptOutcome) {
         match ended {
-            Ended::Answered(took) => {
+            AttemptOutcome::Completed(took) => {
                 let sample = took.as_secs_f64();
                 self.smoothed = Some(match self.smoothed {
                     // RFC 6298 §2.2.
@@ -63,8 +66,8 @@ impl Timeout for Rfc6298 {
                 });
                 self.backoff = 0;
             }
-            Ended::TimedOut(_) => self.backoff = (self.backoff + 1).min(BACKOFF_MAX),
-            Ended::Overdue(_) | Ended::Superseded(_) | Ended::Failed(_) => {}
+            AttemptOutcome::TimedOut(_) => self.backoff = (self.backoff + 1).min(BACKOFF_MAX),
+            AttemptOutcome::Hedged(_) | AttemptOutcome::Cancelled(_) | AttemptOutcome::Failed(_) => {}
         }
     }
 }

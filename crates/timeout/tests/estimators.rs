@@ -3,8 +3,9 @@
 #![expect(clippy::unwrap_used)]
 
 use barograph_timeout::{
-    Adaptive, Attempt, Config, Decision, Ended, Exchange, Host, LIMIT, Nws, NwsEscalating, Reason, Rfc6298,
-    START, StateError, Static, Timeout,
+    Adaptive, AdaptiveConfig, Attempt, AttemptOutcome, FixedTimeout, HostStatistics, INITIAL_TIMEOUT,
+    MAX_TIMEOUT, MessageAttempts, Nws, NwsEscalating, Rfc6298, StateError, TimeoutDecision, TimeoutEstimator,
+    TimeoutReason,
 };
 use proptest::prelude::*;
 use std::time::Duration;
@@ -13,36 +14,36 @@ const S: fn(f64) -> Duration = Duration::from_secs_f64;
 
 /// Sends a message with attempts that would take `times`, until one is within its timeout. Returns
 /// how many attempts were cut off.
-fn send(link: &mut impl Timeout, bytes: u64, times: &[f64]) -> u32 {
-    let mut exchange = Exchange::new(bytes, times.len() as u32);
+fn send(link: &mut impl TimeoutEstimator, bytes: u64, times: &[f64]) -> u32 {
+    let mut message = MessageAttempts::new(bytes, times.len() as u32);
     let (mut now, mut cut) = (Duration::ZERO, 0);
     for time in times {
-        let attempt = exchange.attempt(now);
+        let attempt = message.attempt(now);
         let timeout = link.timeout(&attempt);
         if S(*time) <= timeout {
-            link.record(&attempt, Ended::Answered(S(*time)));
+            link.record(&attempt, AttemptOutcome::Completed(S(*time)));
             return cut;
         }
-        link.record(&attempt, Ended::TimedOut(timeout));
+        link.record(&attempt, AttemptOutcome::TimedOut(timeout));
         cut += 1;
         now += timeout;
-        exchange.again();
+        message.advance();
     }
     cut
 }
 
 fn first(bytes: u64) -> Attempt {
-    Exchange::new(bytes, 5).attempt(Duration::ZERO)
+    MessageAttempts::new(bytes, 5).attempt(Duration::ZERO)
 }
 
 fn last(bytes: u64) -> Attempt {
-    Exchange::new(bytes, 1).attempt(Duration::ZERO)
+    MessageAttempts::new(bytes, 1).attempt(Duration::ZERO)
 }
 
 /// Uniform numbers from a seed, so that each run of a test has the same.
 fn uniform(seed: u64) -> impl FnMut() -> f64 {
-    let mut chance = barograph_sim::Chance::new(seed, 0);
-    move || chance.uniform()
+    let mut rng = barograph_sim::SeededRng::new(seed, 0);
+    move || rng.uniform()
 }
 
 /// Lognormal number with median 1.
@@ -53,10 +54,10 @@ fn lognormal(sigma: f64, uniform: &mut impl FnMut() -> f64) -> f64 {
 
 #[test]
 fn a_static_timeout_stays() {
-    let mut link = Static(S(2.0));
+    let mut link = FixedTimeout(S(2.0));
     assert_eq!(send(&mut link, 1, &[3.0, 1.0]), 1);
     assert_eq!(link.decide(&last(1)).timeout, S(2.0));
-    assert_eq!(link.decide(&first(1)).reason, Reason::Set);
+    assert_eq!(link.decide(&first(1)).reason, TimeoutReason::Fixed);
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn the_papers_timeout_is_the_forecast_and_k_deviations() {
     // Allen, Wolski, Plank 2002, §3: forecast + k·√MSE. On a constant series the error is 0. On a
     // series that alternates between 1 and 3, with forecasts near the mean 2, the MSE is about 1.
     let mut link = Nws::new(2.0);
-    assert_eq!(link.timeout(&first(1)), START);
+    assert_eq!(link.timeout(&first(1)), INITIAL_TIMEOUT);
     for _ in 0..3 {
         send(&mut link, 1, &[1.5]);
     }
@@ -77,25 +78,29 @@ fn the_papers_timeout_is_the_forecast_and_k_deviations() {
     assert!(
         (forecast.as_secs_f64() + 2.0 * error.as_secs_f64() - decision.timeout.as_secs_f64()).abs() < 1e-6
     );
-    assert_eq!(decision.reason, Reason::Error);
+    assert_eq!(decision.reason, TimeoutReason::ForecastError);
 }
 
 #[test]
 fn the_papers_timeout_learns_the_elapsed_time() {
-    let elapsed = |ended: Ended, last: bool| {
+    let elapsed = |ended: AttemptOutcome, last: bool| {
         let mut link = Nws::new(0.0);
-        let mut exchange = Exchange::new(1, if last { 2 } else { 3 });
-        exchange.again();
+        let mut message = MessageAttempts::new(1, if last { 2 } else { 3 });
+        message.advance();
         for _ in 0..3 {
-            link.record(&exchange.attempt(S(10.0)), ended);
+            link.record(&message.attempt(S(10.0)), ended);
         }
         link.decide(&first(1)).forecast
     };
-    assert_eq!(elapsed(Ended::Answered(S(1.0)), false), Some(S(11.0)), "from the first attempt's start");
-    assert_eq!(elapsed(Ended::TimedOut(S(2.0)), true), Some(S(12.0)), "abandoned after so long");
-    assert_eq!(elapsed(Ended::TimedOut(S(2.0)), false), None, "it goes on");
-    assert_eq!(elapsed(Ended::Failed(S(2.0)), true), None);
-    assert_eq!(elapsed(Ended::Superseded(S(2.0)), true), None);
+    assert_eq!(
+        elapsed(AttemptOutcome::Completed(S(1.0)), false),
+        Some(S(11.0)),
+        "from the first attempt's start"
+    );
+    assert_eq!(elapsed(AttemptOutcome::TimedOut(S(2.0)), true), Some(S(12.0)), "abandoned after so long");
+    assert_eq!(elapsed(AttemptOutcome::TimedOut(S(2.0)), false), None, "it goes on");
+    assert_eq!(elapsed(AttemptOutcome::Failed(S(2.0)), true), None);
+    assert_eq!(elapsed(AttemptOutcome::Cancelled(S(2.0)), true), None);
 }
 
 #[test]
@@ -105,7 +110,7 @@ fn floors_and_starts_are_kept() {
     for _ in 0..9 {
         send(&mut link, 1, &[0.01]);
     }
-    assert_eq!((link.timeout(&first(1)), link.decide(&first(1)).reason), (S(1.0), Reason::Floor));
+    assert_eq!((link.timeout(&first(1)), link.decide(&first(1)).reason), (S(1.0), TimeoutReason::Floor));
 }
 
 #[test]
@@ -114,31 +119,31 @@ fn escalation_grows_and_ends_at_the_limit() {
     for _ in 0..5 {
         send(&mut link, 1, &[1.0]);
     }
-    let mut exchange = Exchange::new(1, 4);
-    let mut timeouts = vec![link.timeout(&exchange.attempt(Duration::ZERO))];
-    while exchange.again() {
-        timeouts.push(link.timeout(&exchange.attempt(Duration::ZERO)));
+    let mut message = MessageAttempts::new(1, 4);
+    let mut timeouts = vec![link.timeout(&message.attempt(Duration::ZERO))];
+    while message.advance() {
+        timeouts.push(link.timeout(&message.attempt(Duration::ZERO)));
     }
-    assert_eq!(timeouts, [S(1.0), S(4.0), S(16.0), LIMIT]);
+    assert_eq!(timeouts, [S(1.0), S(4.0), S(16.0), MAX_TIMEOUT]);
 }
 
 #[test]
 fn rfc6298_computes_as_the_rfc_does() {
     let mut link = Rfc6298::default();
     assert_eq!(link.timeout(&first(1)), S(3.0));
-    link.record(&first(1), Ended::Answered(S(1.0)));
+    link.record(&first(1), AttemptOutcome::Completed(S(1.0)));
     // §2.2: SRTT = R, RTTVAR = R/2, RTO = SRTT + 4·RTTVAR.
     assert_eq!(link.timeout(&first(1)), S(3.0));
-    link.record(&first(1), Ended::Answered(S(2.0)));
+    link.record(&first(1), AttemptOutcome::Completed(S(2.0)));
     // §2.3: RTTVAR = 3/4·0.5 + 1/4·|1 − 2| = 0.625; SRTT = 7/8·1 + 1/8·2 = 1.125.
     assert_eq!(link.timeout(&first(1)), S(1.125 + 4.0 * 0.625));
     // §5.5: the timeout doubles after each timeout that passes, until there is a new sample.
-    link.record(&first(1), Ended::TimedOut(S(1.0)));
-    link.record(&first(1), Ended::TimedOut(S(1.0)));
+    link.record(&first(1), AttemptOutcome::TimedOut(S(1.0)));
+    link.record(&first(1), AttemptOutcome::TimedOut(S(1.0)));
     assert_eq!(link.timeout(&first(1)), S(4.0 * 3.625));
-    link.record(&first(1), Ended::Failed(S(1.0)));
+    link.record(&first(1), AttemptOutcome::Failed(S(1.0)));
     assert_eq!(link.timeout(&first(1)), S(4.0 * 3.625));
-    link.record(&first(1), Ended::Answered(S(1.125)));
+    link.record(&first(1), AttemptOutcome::Completed(S(1.125)));
     assert!(link.timeout(&first(1)) < S(3.625));
     let floored = Rfc6298::default().with_floor(S(5.0));
     assert_eq!(floored.timeout(&first(1)), S(5.0));
@@ -148,9 +153,12 @@ fn rfc6298_computes_as_the_rfc_does() {
 fn nothing_known_is_a_generous_start() {
     let link = Adaptive::default();
     let decision = link.decide(&first(1));
-    assert_eq!((decision.timeout, decision.reason, decision.forecast), (START, Reason::Start, None));
-    assert_eq!(link.decide(&last(1)).reason, Reason::LastTry);
-    assert_eq!(link.timeout(&last(1)), LIMIT);
+    assert_eq!(
+        (decision.timeout, decision.reason, decision.forecast),
+        (INITIAL_TIMEOUT, TimeoutReason::Initial, None)
+    );
+    assert_eq!(link.decide(&last(1)).reason, TimeoutReason::LastAttempt);
+    assert_eq!(link.timeout(&last(1)), MAX_TIMEOUT);
 }
 
 #[test]
@@ -174,9 +182,9 @@ fn stalls_that_a_retry_cures_are_cut_soon() {
     }
     let decision = link.decide(&first(1));
     assert!(S(1.3) < decision.timeout && decision.timeout < S(4.0), "{decision:?}");
-    assert_eq!(decision.reason, Reason::Restart);
-    assert!(0.8 < decision.help, "{decision:?}");
-    assert!((0.02..0.10).contains(&decision.expected_timeouts), "{decision:?}");
+    assert_eq!(decision.reason, TimeoutReason::Optimal);
+    assert!(decision.retry_success > Some(0.8), "{decision:?}");
+    assert!(decision.timeout_probability.is_some_and(|share| (0.02..0.10).contains(&share)), "{decision:?}");
 }
 
 #[test]
@@ -191,7 +199,7 @@ fn slowness_that_a_retry_meets_again_is_waited_for() {
         let cut = send(&mut link, 1, &[time(), time(), time()]);
         cut_late += if 1200 <= i { cut } else { 0 };
     }
-    assert!(link.decide(&first(1)).help < 0.6, "{:?}", link.decide(&first(1)));
+    assert!(link.decide(&first(1)).retry_success.is_some_and(|share| share < 0.6));
     // 800 of 4800 messages are slow.
     assert!(cut_late < 120, "{cut_late}");
 }
@@ -207,7 +215,7 @@ fn one_outlier_is_soon_forgotten() {
             // In one case the outlier's response is awaited; in the other case the outlier is cut
             // off.
             if waited {
-                link.record(&first(1), Ended::Answered(S(time)));
+                link.record(&first(1), AttemptOutcome::Completed(S(time)));
             } else {
                 send(&mut link, 1, &[time, 1.0]);
             }
@@ -271,7 +279,7 @@ fn an_outage_under_many_at_once_is_forgiven() {
     for _ in 0..2 {
         let attempt = first(1);
         let timeout = link.timeout(&attempt);
-        (0..100).for_each(|_| link.record(&attempt, Ended::TimedOut(timeout)));
+        (0..100).for_each(|_| link.record(&attempt, AttemptOutcome::TimedOut(timeout)));
     }
     assert!(link.timeout(&first(1)) < S(25.0), "{:?}", link.decide(&first(1)));
     for _ in 0..300 {
@@ -288,26 +296,30 @@ fn what_cannot_be_sent_again_costs_no_budget() {
     }
     for _ in 0..50 {
         let attempt = last(1);
-        link.record(&attempt, Ended::Answered(S(100.0)));
-        link.record(&attempt, Ended::TimedOut(S(100.0)));
-        link.record(&attempt, Ended::Superseded(S(100.0)));
+        link.record(&attempt, AttemptOutcome::Completed(S(100.0)));
+        link.record(&attempt, AttemptOutcome::TimedOut(S(100.0)));
+        link.record(&attempt, AttemptOutcome::Cancelled(S(100.0)));
     }
-    assert_ne!(link.decide(&first(1)).reason, Reason::Budget);
+    assert_ne!(link.decide(&first(1)).reason, TimeoutReason::BudgetSpent);
 }
 
 #[test]
 fn senseless_settings_are_harmless() {
-    let config = Config { budget: f64::NAN, start: Duration::ZERO, limit: Duration::ZERO };
-    let mut link = Adaptive::new(&config, &Host::default());
+    let config = AdaptiveConfig {
+        retry_budget: f64::NAN,
+        initial_timeout: Duration::ZERO,
+        max_timeout: Duration::ZERO,
+    };
+    let mut link = Adaptive::new(&config, &HostStatistics::default());
     assert_eq!(link.timeout(&first(1)), S(0.001));
-    let config = Config { budget: f64::NAN, ..Config::default() };
-    link = Adaptive::new(&config, &Host::default());
+    let config = AdaptiveConfig { retry_budget: f64::NAN, ..AdaptiveConfig::default() };
+    link = Adaptive::new(&config, &HostStatistics::default());
     let mut uniform = uniform(10);
     let cut: u32 =
         (0..1000).map(|_| send(&mut link, 1, &[if uniform() < 0.1 { 5.0 } else { 1.0 }, 1.0])).sum();
     assert!(cut <= 7, "{cut}");
-    assert!(Attempt { number: u32::MAX, tries: 3, bytes: 0, elapsed: S(0.0) }.is_last());
-    assert_eq!(Nws::new(f64::NAN).with_floor(Duration::MAX).timeout(&first(1)), LIMIT);
+    assert!(Attempt { number: u32::MAX, max_attempts: 3, bytes: 0, elapsed: S(0.0) }.is_last());
+    assert_eq!(Nws::new(f64::NAN).with_floor(Duration::MAX).timeout(&first(1)), MAX_TIMEOUT);
 }
 
 #[test]
@@ -319,20 +331,20 @@ fn a_host_shares_what_its_links_learn() {
         };
         send(link, 1, &[draw(), draw(), draw()])
     };
-    let (host, mut uniform) = (Host::default(), uniform(6));
-    let mut old = Adaptive::new(&Config::default(), &host);
+    let (host, mut uniform) = (HostStatistics::default(), uniform(6));
+    let mut old = Adaptive::new(&AdaptiveConfig::default(), &host);
     for _ in 0..400 {
         stalls(&mut old, &mut uniform);
     }
-    let mut beside = Adaptive::new(&Config::default(), &host);
+    let mut beside = Adaptive::new(&AdaptiveConfig::default(), &host);
     let mut alone = Adaptive::default();
     for _ in 0..4 {
         send(&mut beside, 1, &[1.0]);
         send(&mut alone, 1, &[1.0]);
     }
     let (beside, alone) = (beside.decide(&first(1)), alone.decide(&first(1)));
-    assert!(0.8 < beside.help && alone.help == 0.5, "{beside:?} {alone:?}");
-    assert_eq!(beside.reason, Reason::Restart);
+    assert!(beside.retry_success > Some(0.8) && alone.retry_success == Some(0.5), "{beside:?} {alone:?}");
+    assert_eq!(beside.reason, TimeoutReason::Optimal);
     assert!(beside.timeout < S(4.0), "{beside:?}");
 }
 
@@ -342,17 +354,17 @@ fn retries_wait_longer_and_the_last_one_to_the_limit() {
     for _ in 0..200 {
         send(&mut link, 1, &[lognormal(0.3, &mut uniform), 1.0]);
     }
-    let mut exchange = Exchange::new(1, 6);
+    let mut message = MessageAttempts::new(1, 6);
     let mut before = Duration::ZERO;
     loop {
-        let decision = link.decide(&exchange.attempt(Duration::ZERO));
+        let decision = link.decide(&message.attempt(Duration::ZERO));
         assert!(before < decision.timeout, "{decision:?}");
         before = decision.timeout;
-        if !exchange.again() {
+        if !message.advance() {
             break;
         }
     }
-    assert_eq!(before, LIMIT);
+    assert_eq!(before, MAX_TIMEOUT);
 }
 
 #[test]
@@ -360,7 +372,7 @@ fn a_forecast_from_elsewhere_starts_a_link() {
     let mut link = Adaptive::default();
     link.start_from(S(0.2), S(0.05));
     let decision = link.decide(&first(1000));
-    assert_eq!((decision.forecast, decision.reason), (Some(S(0.2)), Reason::Error));
+    assert_eq!((decision.forecast, decision.reason), (Some(S(0.2)), TimeoutReason::ForecastError));
     assert!(S(0.4) < decision.timeout && decision.timeout < S(8.0), "{decision:?}");
     // An uncertain forecast gives a longer timeout.
     let mut unsure = Adaptive::default();
@@ -381,28 +393,28 @@ fn a_copy_that_was_sent_for_nothing_costs_budget_and_trust() {
     for _ in 0..50 {
         send(&mut trusting, 1, &[1.0]);
     }
-    let before = trusting.decide(&first(1)).help;
-    let mut exchange = Exchange::new(1, 2);
-    let original = exchange.attempt(Duration::ZERO);
-    exchange.again();
+    let before = trusting.decide(&first(1)).retry_success;
+    let mut message = MessageAttempts::new(1, 2);
+    let original = message.attempt(Duration::ZERO);
+    message.advance();
     for _ in 0..5 {
         // The response to the original arrives long after its timeout, but before the response to
         // the copy.
-        trusting.record(&original, Ended::Overdue(S(29.0)));
-        let copy = exchange.attempt(S(30.0));
-        trusting.record(&copy, Ended::Superseded(S(200.0)));
-        trusting.record(&original, Ended::Answered(S(230.0)));
+        trusting.record(&original, AttemptOutcome::Hedged(S(29.0)));
+        let copy = message.attempt(S(30.0));
+        trusting.record(&copy, AttemptOutcome::Cancelled(S(200.0)));
+        trusting.record(&original, AttemptOutcome::Completed(S(230.0)));
     }
     let decision = trusting.decide(&first(1));
-    assert!(decision.help < before, "{decision:?}");
-    assert_eq!(decision.reason, Reason::Budget);
+    assert!(decision.retry_success.is_some() && decision.retry_success < before, "{decision:?}");
+    assert_eq!(decision.reason, TimeoutReason::BudgetSpent);
 }
 
 #[test]
 fn a_battery_can_forecast_instead() {
     // The values alternate. The mean of logarithms forecasts the middle; a battery with
     // differencing or lags may do better. Both forecasts stay near the values.
-    let mut link = Adaptive::default().with_battery(&barograph_forecast::Config::default());
+    let mut link = Adaptive::default().with_battery(&barograph_forecast::BatteryConfig::default());
     for i in 0..200 {
         send(&mut link, 1, &[if i % 2 == 0 { 1.0 } else { 1.2 }, 1.0]);
     }
@@ -414,17 +426,18 @@ fn a_battery_can_forecast_instead() {
 #[test]
 fn what_is_saved_is_loaded() {
     let (mut link, mut uniform) = (Adaptive::default(), uniform(8));
-    link.connected(S(0.3));
+    link.record_connect(S(0.3));
     for _ in 0..300 {
         let bytes = (uniform() * 1e5) as u64;
         send(&mut link, bytes, &[(0.5 + bytes as f64 / 1e5) * lognormal(0.2, &mut uniform), 2.0]);
     }
-    let loaded = Adaptive::load(&link.save(), &Config::default(), &Host::default()).unwrap();
+    let loaded =
+        Adaptive::load(&link.save(), &AdaptiveConfig::default(), &HostStatistics::default()).unwrap();
     assert_eq!(loaded.save(), link.save());
     // The timeout is fitted again, with a host that has learned less.
     for bytes in [1, 50_000, 1_000_000] {
         let (old, new) = (link.decide(&first(bytes)), loaded.decide(&first(bytes)));
-        let ratio = |f: fn(&Decision) -> Duration| f(&new).as_secs_f64() / f(&old).as_secs_f64();
+        let ratio = |f: fn(&TimeoutDecision) -> Duration| f(&new).as_secs_f64() / f(&old).as_secs_f64();
         assert!((ratio(|decision| decision.forecast.unwrap()) - 1.0).abs() < 1e-6);
         assert!((ratio(|decision| decision.error.unwrap()) - 1.0).abs() < 1e-6);
         assert!((0.6..1.7).contains(&ratio(|decision| decision.timeout)), "{old:?} {new:?}");
@@ -437,23 +450,27 @@ fn what_is_saved_is_loaded() {
     let [old, new] = both.map(|link| link.decide(&first(1_000_000)).forecast.unwrap().as_secs_f64());
     assert!((new / old - 1.0).abs() < 0.05, "{old} {new}");
     // A link without responses has no responses after saving and loading either.
-    let empty = Adaptive::load(&Adaptive::default().save(), &Config::default(), &Host::default()).unwrap();
-    assert_eq!(empty.decide(&first(1)).reason, Reason::Start);
-    let host = Host::default();
-    let mut taught = Adaptive::new(&Config::default(), &host);
+    let empty =
+        Adaptive::load(&Adaptive::default().save(), &AdaptiveConfig::default(), &HostStatistics::default())
+            .unwrap();
+    assert_eq!(empty.decide(&first(1)).reason, TimeoutReason::Initial);
+    let host = HostStatistics::default();
+    let mut taught = Adaptive::new(&AdaptiveConfig::default(), &host);
     for _ in 0..100 {
         send(&mut taught, 1, &[1.0, 1.0]);
     }
-    assert_eq!(Host::load(&host.save()).unwrap().save(), host.save());
+    assert_eq!(HostStatistics::load(&host.save()).unwrap().save(), host.save());
 }
 
 #[test]
 fn damaged_states_are_refused() {
     let saved = Adaptive::default().save();
-    let load = |bytes: &[u8]| Adaptive::load(bytes, &Config::default(), &Host::default()).map(|_| ());
+    let load = |bytes: &[u8]| {
+        Adaptive::load(bytes, &AdaptiveConfig::default(), &HostStatistics::default()).map(|_| ())
+    };
     assert_eq!(load(b""), Err(StateError::Unknown));
     assert_eq!(load(b"hello"), Err(StateError::Unknown));
-    assert_eq!(load(&Host::default().save()), Err(StateError::Unknown), "another kind");
+    assert_eq!(load(&HostStatistics::default().save()), Err(StateError::Unknown), "another kind");
     assert_eq!(load(&saved[..saved.len() - 1]), Err(StateError::Length(saved.len() - 1)));
     assert_eq!(load(&[saved.as_slice(), b"x"].concat()), Err(StateError::Length(saved.len() + 1)));
     let mut newer = saved.clone();
@@ -466,7 +483,7 @@ fn damaged_states_are_refused() {
 }
 
 /// Any end of an attempt, in any order.
-fn ended() -> impl Strategy<Value = Ended> {
+fn ended() -> impl Strategy<Value = AttemptOutcome> {
     let time = prop_oneof![
         Just(Duration::ZERO),
         Just(Duration::from_nanos(1)),
@@ -474,10 +491,10 @@ fn ended() -> impl Strategy<Value = Ended> {
         (0.0..100.0).prop_map(Duration::from_secs_f64),
     ];
     (0..4_u8, time).prop_map(|(kind, time)| match kind {
-        0 => Ended::Answered(time),
-        1 => Ended::TimedOut(time),
-        2 => Ended::Superseded(time),
-        _ => Ended::Failed(time),
+        0 => AttemptOutcome::Completed(time),
+        1 => AttemptOutcome::TimedOut(time),
+        2 => AttemptOutcome::Cancelled(time),
+        _ => AttemptOutcome::Failed(time),
     })
 }
 
@@ -487,7 +504,7 @@ proptest! {
     fn no_history_makes_a_timeout_wild(
         history in prop::collection::vec((ended(), 0..6_u32, any::<u64>(), any::<u32>()), 0..300)
     ) {
-        let links: [Box<dyn Timeout>; 4] = [
+        let links: [Box<dyn TimeoutEstimator>; 4] = [
             Box::new(Adaptive::default()),
             Box::new(Nws::new(2.0)),
             Box::new(NwsEscalating(Nws::new(1.0))),
@@ -496,15 +513,15 @@ proptest! {
         for mut link in links {
             for (ended, number, bytes, elapsed) in &history {
                 let elapsed = Duration::from_secs(u64::from(*elapsed));
-                let attempt = Attempt { bytes: *bytes, number: *number, tries: 4, elapsed };
+                let attempt = Attempt { bytes: *bytes, number: *number, max_attempts: 4, elapsed };
                 let decision = link.decide(&attempt);
-                prop_assert!(Duration::ZERO < decision.timeout && decision.timeout <= LIMIT);
+                prop_assert!(Duration::ZERO < decision.timeout && decision.timeout <= MAX_TIMEOUT);
                 prop_assert_eq!(decision.timeout, link.timeout(&attempt));
-                prop_assert!(decision.help.is_nan() || (0.0..=1.0).contains(&decision.help));
-                let share = decision.expected_timeouts;
-                prop_assert!(share.is_nan() || (0.0..=1.0).contains(&share));
+                for share in [decision.retry_success, decision.timeout_probability] {
+                    prop_assert!(share.is_none_or(|share| (0.0..=1.0).contains(&share)));
+                }
                 link.record(&attempt, *ended);
-                link.connected(elapsed);
+                link.record_connect(elapsed);
             }
         }
     }
@@ -515,7 +532,7 @@ proptest! {
         budget in 0.0..0.5_f64,
         times in prop::collection::vec(prop_oneof![4 => 0.5..2.0_f64, 1 => 0.01..50.0_f64], 1..800),
     ) {
-        let mut link = Adaptive::new(&Config { budget, ..Config::default() }, &Host::default());
+        let mut link = Adaptive::new(&AdaptiveConfig { retry_budget: budget, ..AdaptiveConfig::default() }, &HostStatistics::default());
         let cut: u32 = times.windows(2).map(|pair| send(&mut link, 1, pair).min(1)).sum();
         // Three timeouts at the start, and four that may be owed.
         let most = 7.0 + budget * times.len() as f64;
@@ -532,10 +549,10 @@ proptest! {
         let mut saved = link.save();
         let at = at.index(saved.len());
         saved[at] = byte;
-        if let Ok(mut link) = Adaptive::load(&saved, &Config::default(), &Host::default()) {
+        if let Ok(mut link) = Adaptive::load(&saved, &AdaptiveConfig::default(), &HostStatistics::default()) {
             for _ in 0..20 {
                 let timeout = link.timeout(&first(10));
-                prop_assert!(Duration::ZERO < timeout && timeout <= LIMIT);
+                prop_assert!(Duration::ZERO < timeout && timeout <= MAX_TIMEOUT);
                 send(&mut link, 10, &[1.0, 1.0]);
             }
         }

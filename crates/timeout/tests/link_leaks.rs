@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use barograph_timeout::Static;
+use barograph_timeout::FixedTimeout;
 use barograph_timeout::link::wire::Welcome;
 use barograph_timeout::link::{Link, LinkConfig, ListenConfig, Listener, Message, SendError};
 use proptest::prelude::Rng as _;
@@ -67,7 +67,7 @@ async fn nothing_is_left_of_sends_that_were_given_up() {
     });
 
     let mut luck = TestRng::from_seed(RngAlgorithm::ChaCha, &[1; 32]);
-    let mut link = Link::tcp(target, LinkConfig::default(), Static(LONG));
+    let mut link = Link::tcp(target, LinkConfig::default(), FixedTimeout(LONG));
     let (mut kept, mut given_up) = (Vec::new(), 0);
     while given_up < CANCELS {
         // Short messages are written at once; long ones are also cancelled while they are written.
@@ -122,7 +122,7 @@ async fn nothing_is_left_of_tries_that_timed_out() {
             while held.try_join_next().is_some() {}
         }
     });
-    let mut link = Link::tcp(target, LinkConfig::default(), Static(Duration::from_millis(1)));
+    let mut link = Link::tcp(target, LinkConfig::default(), FixedTimeout(Duration::from_millis(1)));
     let mut most = 0;
     for _ in 0..MUTE_MESSAGES {
         let error = timeout(LONG, link.send(b"hello?")).await.unwrap().unwrap_err();

@@ -7,7 +7,7 @@ use std::path::Path;
 use barograph_timeout::link::SenderId;
 use barograph_timeout::link::fuzzing::fuzz_wire;
 use barograph_timeout::link::wire::{
-    Acknowledgement, Assembler, CHUNK_BYTES, Header, Hello, Verdict, Welcome, WireError,
+    AckStatus, Acknowledgement, Assembler, CHUNK_BYTES, Header, Hello, Welcome, WireError,
 };
 use proptest::prelude::*;
 
@@ -24,9 +24,9 @@ fn the_examples_of_the_specification() {
     assert_eq!(welcome.encode()[..], bytes("42 47 4c 4b 01 00 00 00 04 00 00 00 00 00 00 00"));
     let header = Header { id: 9, length: 65_536 };
     assert_eq!(header.encode()[..], bytes("c1 00 00 00 00 01 00 00 00 00 00 00 00 00 00 09"));
-    let acknowledgement = Acknowledgement { id: 9, verdict: Verdict::Duplicate };
+    let acknowledgement = Acknowledgement { id: 9, status: AckStatus::Duplicate };
     assert_eq!(acknowledgement.encode()[..], bytes("c2 01 00 00 00 00 00 00 00 00 00 00 00 00 00 09"));
-    let acknowledgement = Acknowledgement { id: 9, verdict: Verdict::Waited };
+    let acknowledgement = Acknowledgement { id: 9, status: AckStatus::Waited };
     assert_eq!(acknowledgement.encode()[..], bytes("c2 03 00 00 00 00 00 00 00 00 00 00 00 00 00 09"));
 }
 
@@ -51,7 +51,7 @@ fn what_is_not_defined_is_refused() {
     assert_eq!(Header::decode(&changed(header, 2, 1), 100), Err(WireError::Reserved));
     assert_eq!(Header::decode(&changed(header, 15, 0), 100), Err(WireError::NoId));
     assert_eq!(Header::decode(&header, 99), Err(WireError::TooLong { length: 100, max: 99 }));
-    let acknowledgement = Acknowledgement { id: 1, verdict: Verdict::Handled }.encode();
+    let acknowledgement = Acknowledgement { id: 1, status: AckStatus::Handled }.encode();
     assert!(Acknowledgement::decode(&changed(acknowledgement, 1, 4)).is_err());
     assert!(Acknowledgement::decode(&changed(acknowledgement, 5, 1)).is_err());
 }
@@ -88,8 +88,8 @@ proptest! {
     #[test]
     fn decode_after_encode_is_the_identity(
         sender: [u8; 16], number: u32, id in 1..=u64::MAX,
-        verdict in prop::sample::select(vec![
-            Verdict::Handled, Verdict::Duplicate, Verdict::Stale, Verdict::Waited,
+        status in prop::sample::select(vec![
+            AckStatus::Handled, AckStatus::Duplicate, AckStatus::Stale, AckStatus::Waited,
         ]),
     ) {
         let hello = Hello { sender: SenderId(sender) };
@@ -100,7 +100,7 @@ proptest! {
         }
         let header = Header { id, length: number };
         prop_assert_eq!(Header::decode(&header.encode(), number), Ok(header));
-        let acknowledgement = Acknowledgement { id, verdict };
+        let acknowledgement = Acknowledgement { id, status };
         prop_assert_eq!(Acknowledgement::decode(&acknowledgement.encode()), Ok(acknowledgement));
     }
 
@@ -126,7 +126,7 @@ proptest! {
             }
         }
         prop_assert_eq!(out, messages);
-        prop_assert!(!assembler.is_amid());
+        prop_assert!(!assembler.is_partial());
     }
 
     #[test]

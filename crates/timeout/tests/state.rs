@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use barograph_timeout::fuzzing::fuzz_state;
-use barograph_timeout::{Adaptive, Config, Ended, Exchange, Host, Timeout};
+use barograph_timeout::{
+    Adaptive, AdaptiveConfig, AttemptOutcome, HostStatistics, MessageAttempts, TimeoutEstimator,
+};
 use proptest::prelude::*;
 
 #[test]
@@ -16,21 +18,25 @@ fn the_kept_corpus_holds() {
     for entry in fs::read_dir(folder).unwrap() {
         let data = fs::read(entry.unwrap().path()).unwrap();
         fuzz_state(&data);
-        links += u32::from(Adaptive::load(&data, &Config::default(), &Host::default()).is_ok());
-        hosts += u32::from(Host::load(&data).is_ok());
+        links +=
+            u32::from(Adaptive::load(&data, &AdaptiveConfig::default(), &HostStatistics::default()).is_ok());
+        hosts += u32::from(HostStatistics::load(&data).is_ok());
     }
     assert!(1 <= links && 1 <= hosts, "states of {links} links and {hosts} hosts still load");
 }
 
 /// Saved states of a link and its host after responses and timeouts.
 fn saved() -> (Vec<u8>, Vec<u8>) {
-    let host = Host::default();
-    let mut link = Adaptive::new(&Config::default(), &host);
+    let host = HostStatistics::default();
+    let mut link = Adaptive::new(&AdaptiveConfig::default(), &host);
     for n in 0..200_u64 {
-        let attempt = Exchange::new(1000 * (n % 7), 3).attempt(Duration::ZERO);
+        let attempt = MessageAttempts::new(1000 * (n % 7), 3).attempt(Duration::ZERO);
         let took = Duration::from_millis(20 + n % 13);
-        link.record(&attempt, if n % 40 == 39 { Ended::TimedOut(took) } else { Ended::Answered(took) });
-        link.connected(took);
+        link.record(
+            &attempt,
+            if n % 40 == 39 { AttemptOutcome::TimedOut(took) } else { AttemptOutcome::Completed(took) },
+        );
+        link.record_connect(took);
     }
     (link.save(), host.save())
 }

@@ -94,7 +94,7 @@ fn write<'a>(
 ) -> (Duration, Duration) {
     let entry = barograph_transfer::testkit::files::Entry {
         path: b"file".to_vec(),
-        kind: barograph_transfer::testkit::files::Kind::File { size: bytes as u64, extents: None },
+        kind: barograph_transfer::testkit::files::EntryKind::File { size: bytes as u64, extents: None },
         mode: 0o644,
         modified: Default::default(),
     };

@@ -24,8 +24,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use barograph_transfer::testkit::controller::{Config, Kind};
-use barograph_transfer::testkit::io::flow::{FlowError, FlowProgress, Inflow, Origin, Outflow, Sink, Watch};
+use barograph_transfer::testkit::controller::{ControllerConfig, ControllerKind};
+use barograph_transfer::testkit::io::flow::{
+    FlowError, FlowMonitor, FlowProgress, Origin, ReceiveFlow, SendFlow, Sink,
+};
 use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::testkit::io::socket::{Inbox, Socket, SocketConfig, Train};
 use barograph_transfer::testkit::wire::{self, Header};
@@ -62,11 +64,11 @@ fn main() {
             note("raw", limit, 1.0);
             let rate_bytes_s = limit * 1e9 / 8.0 * DATAGRAM as f64 / payload(suite) as f64;
             for (name, kind, memories) in [
-                ("fixed at the limit", Kind::Fixed, [memory(256, true), memory(256, true)]),
-                ("fixed, 64 MiB", Kind::Fixed, [memory(65_536, true), memory(65_536, true)]),
-                ("default", Kind::DEFAULT, [memory(256, true), memory(256, true)]),
-                ("default, 64 MiB", Kind::DEFAULT, [memory(65_536, true), memory(65_536, true)]),
-                ("default, threads", Kind::DEFAULT, [memory(256, false), memory(256, false)]),
+                ("fixed at the limit", ControllerKind::Fixed, [memory(256, true), memory(256, true)]),
+                ("fixed, 64 MiB", ControllerKind::Fixed, [memory(65_536, true), memory(65_536, true)]),
+                ("default", ControllerKind::DEFAULT, [memory(256, true), memory(256, true)]),
+                ("default, 64 MiB", ControllerKind::DEFAULT, [memory(65_536, true), memory(65_536, true)]),
+                ("default, threads", ControllerKind::DEFAULT, [memory(256, false), memory(256, false)]),
             ]
             .into_iter()
             .filter(|row| only.as_ref().is_none_or(|only| row.0 == only))
@@ -104,7 +106,7 @@ fn raw(suite: Suite, bytes: u64) -> f64 {
     let [mut here, mut there] = sockets();
     let packets = bytes / payload(suite) as u64;
     // The kernel counts about twice the bytes of a datagram.
-    let window = there.abilities().receive_buffer_bytes as u64 / 4 / DATAGRAM as u64;
+    let window = there.capabilities().receive_buffer_bytes as u64 / 4 / DATAGRAM as u64;
     let read = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&read);
     let began = Instant::now();
@@ -138,7 +140,7 @@ fn raw(suite: Suite, bytes: u64) -> f64 {
             std::thread::sleep(Duration::from_micros(10));
         }
         for datagram in train.chunks_mut(DATAGRAM) {
-            let header = Header { kind: wire::Kind::Data, transfer: 7, number };
+            let header = Header { kind: wire::PacketKind::Data, transfer: 7, number };
             datagram[..wire::HEADER_BYTES].copy_from_slice(&header.encode());
             assert!(sealer.seal(number, datagram));
             number += 1;
@@ -211,15 +213,22 @@ impl Sink for Memory {
     }
 }
 
-fn ours(name: &str, suite: Suite, bytes: u64, kind: Kind, rate_bytes_s: f64, memories: [Memory; 2]) -> f64 {
+fn ours(
+    name: &str,
+    suite: Suite,
+    bytes: u64,
+    kind: ControllerKind,
+    rate_bytes_s: f64,
+    memories: [Memory; 2],
+) -> f64 {
     let [origin, sink] = memories;
     let [here, there] = sockets();
     let payload_bytes = payload(suite) as u32;
     let overhead_bytes = DATAGRAM as u32 + 28 - payload_bytes;
-    let config = Config { rate_bytes_s, packet_bytes: DATAGRAM as u32 + 28, seed: 1 };
+    let config = ControllerConfig { rate_bytes_s, packet_bytes: DATAGRAM as u32 + 28, seed: 1 };
     let sender = SenderConfig { payload_bytes, overhead_bytes, seed: 1, classify_losses: true };
     let silence_max = Duration::from_secs(10);
-    let outflow = Outflow {
+    let outflow = SendFlow {
         socket: here,
         sealer: Sealer::new(suite, &SECRETS[0]),
         opener: Opener::new(suite, &SECRETS[1]),
@@ -228,7 +237,7 @@ fn ours(name: &str, suite: Suite, bytes: u64, kind: Kind, rate_bytes_s: f64, mem
         origin: Box::new(origin),
         silence_max,
     };
-    let inflow = Inflow {
+    let inflow = ReceiveFlow {
         socket: there,
         opener: Opener::new(suite, &SECRETS[0]),
         sealer: Sealer::new(suite, &SECRETS[1]),
@@ -238,14 +247,14 @@ fn ours(name: &str, suite: Suite, bytes: u64, kind: Kind, rate_bytes_s: f64, mem
         from: HERE,
         silence_max,
     };
-    let watches = [Arc::new(Watch::default()), Arc::new(Watch::default())];
+    let watches = [Arc::new(FlowMonitor::default()), Arc::new(FlowMonitor::default())];
     let watch = Arc::clone(&watches[1]);
     let receiving = named("receive", move || inflow.run(&watch).map(|_| ()));
     let began = Instant::now();
     let (stats, _) = outflow.run(&watches[0]).unwrap_or_else(|error| panic!("{name}: {error}"));
     let gbit_s = bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e9;
     receiving.join().unwrap().unwrap_or_else(|error| panic!("{name}: {error}"));
-    let [out, back]: [FlowProgress; 2] = [0, 1].map(|end| *watches[end].seen.lock().unwrap());
+    let [out, back]: [FlowProgress; 2] = [0, 1].map(|end| *watches[end].progress.lock().unwrap());
     let each = |cpu: Duration| cpu.as_nanos() as f64 / stats.sent_packets as f64;
     println!(
         "  {name:>20}  {gbit_s:6.2} Gbit/s, {:.2} % lost ({} by the host), {:.0} ns a packet to send ({:.2} % of it the classifier's), {:.0} to receive, round trip {:?}",

@@ -17,7 +17,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use barograph_transfer::testkit::wire::{DataHead, HEADER_BYTES, Header, Kind, Note, SEAL_BYTES};
+use barograph_transfer::testkit::wire::{DataHead, HEADER_BYTES, Header, Note, PacketKind, SEAL_BYTES};
 use barograph_transfer::testkit::{Arrival, Receiver, ReceiverConfig};
 use rangemap::RangeSet;
 
@@ -99,7 +99,7 @@ fn receiver() -> Receiver {
 }
 
 fn datagram(arrival: &Arrival) -> Vec<u8> {
-    let header = Header { kind: Kind::Data, transfer: 1, number: arrival.number };
+    let header = Header { kind: PacketKind::Data, transfer: 1, number: arrival.number };
     let mut datagram = header.encode().to_vec();
     let head = DataHead { sent_us: arrival.sent_us, offset: arrival.range.start, note: arrival.note };
     head.encode(&mut datagram);

@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use barograph_transfer::controller::FeedbackSample;
-use barograph_transfer::testkit::wire::{Echo, Evidence, Feedback, Run};
+use barograph_transfer::testkit::wire::{AckRange, Echo, Evidence, Feedback};
 use barograph_transfer::testkit::{
     Controller, LossAttributor, PathContext, Sender, SenderConfig, UnattributedLoss,
 };
@@ -28,7 +28,7 @@ struct Free;
 impl Controller for Free {
     fn on_feedback(&mut self, _: Duration, _: &FeedbackSample<'_>) {}
 
-    fn on_silence(&mut self, _: Duration) {}
+    fn on_no_feedback(&mut self, _: Duration) {}
 
     fn rate_bytes_s(&self) -> f64 {
         1e10
@@ -125,14 +125,14 @@ fn draw(sent: &[(u64, u32, bool)], floor: u64, upto: usize, now: Duration) -> Fe
         match feedback.runs.last_mut() {
             Some(run) if missing > 0 => {
                 (run.missing, run.evidence) = (missing, evidence);
-                feedback.runs.push(Run { received: 1, ..Run::default() });
+                feedback.runs.push(AckRange { received: 1, ..AckRange::default() });
             }
             Some(run) => run.received += 1,
             None if missing > 0 => {
-                feedback.runs.push(Run { received: 0, missing, evidence });
-                feedback.runs.push(Run { received: 1, ..Run::default() });
+                feedback.runs.push(AckRange { received: 0, missing, evidence });
+                feedback.runs.push(AckRange { received: 1, ..AckRange::default() });
             }
-            None => feedback.runs.push(Run { received: 1, ..Run::default() }),
+            None => feedback.runs.push(AckRange { received: 1, ..AckRange::default() }),
         }
         at = number + 1;
         let held_us = 5;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::testkit::io::socket::{Inbox, Socket, SocketConfig, Train};
-use barograph_transfer::testkit::wire::{Header, Kind};
+use barograph_transfer::testkit::wire::{Header, PacketKind};
 
 /// UDP payload of an Ethernet packet.
 const SEGMENT: usize = 1472;
@@ -71,7 +71,7 @@ fn send(from: &mut Socket, suite: Suite, stop: &AtomicBool, sent: &AtomicU64) {
     let mut bytes = vec![0; SEGMENT * TRAIN];
     while !stop.load(Ordering::Relaxed) {
         for datagram in bytes.chunks_mut(SEGMENT) {
-            let header = Header { kind: Kind::Data, transfer: 7, number }.encode();
+            let header = Header { kind: PacketKind::Data, transfer: 7, number }.encode();
             datagram[..header.len()].copy_from_slice(&header);
             assert!(sealer.seal(number, datagram));
             number += 1;

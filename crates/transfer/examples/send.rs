@@ -4,13 +4,16 @@
 use std::error::Error;
 use std::sync::atomic::AtomicBool;
 
-use barograph_transfer::io::{SendConfig, To, send};
+use barograph_transfer::io::{ReceiverEndpoint, SendConfig, send};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
-    let line = words.next().ok_or("whom to? give the line that `barograph recv` prints")?.parse()?;
-    let config = SendConfig::new(words.map(Into::into).collect(), To::Line(line));
+    let address = words
+        .next()
+        .ok_or("a receiver address is missing: pass the one that `barograph recv` prints")?
+        .parse()?;
+    let config = SendConfig::new(words.map(Into::into).collect(), ReceiverEndpoint::Address(address));
     let summary = send(config, &AtomicBool::new(false), &mut |_| {})?;
-    println!("{} bytes in {:?}, lost: {:?}", summary.bytes, summary.lasted, summary.seen.stats);
+    println!("{} bytes in {:?}, lost: {:?}", summary.bytes, summary.lasted, summary.progress.stats);
     Ok(())
 }

@@ -4,11 +4,11 @@
 //!   files, end to end; packets carry offsets in it. Small files share packets, and holes of sparse
 //!   files are not part of it.
 //! - A [`Source`] walks paths into a manifest and reads ranges of the object. It detects files that
-//!   change, and can [remember](Source::remember) hashes for the next run.
+//!   change, and can [keep](Source::use_hash_cache) hashes for the next run.
 //! - A [`Destination`] writes ranges of the object below one directory, and nowhere else. Files get
 //!   their names when all files are complete, verified and durable.
-//! - [`Present`] is for files that exist already under their names. It compares their hashes and
-//!   writes nothing.
+//! - [`ExistingFiles`] is for files that exist already under their names. It compares their hashes
+//!   and writes nothing.
 //! - A [`Journal`] records what is durable, so that a killed transfer can resume.
 //! - A [`Tree`] is the BLAKE3 hash of a file that arrives in parts, in any order.
 //!
@@ -17,19 +17,19 @@
 #[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod destination;
 pub(crate) mod error;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
+pub(crate) mod existing;
 mod jail;
 #[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod journal;
 #[allow(missing_docs, reason = "only `testkit` shows it")]
-pub(crate) mod kept;
+pub(crate) mod journal_state;
+mod lru;
 #[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod manifest;
 pub(crate) mod path;
 #[allow(missing_docs, reason = "only `testkit` shows it")]
-pub(crate) mod place;
-#[allow(missing_docs, reason = "only `testkit` shows it")]
-pub(crate) mod present;
-mod recent;
+pub(crate) mod rename;
 #[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod source;
 mod system;
@@ -42,13 +42,13 @@ pub(crate) mod walk;
 pub use destination::DestinationConfig;
 pub(crate) use destination::{Destination, TransferId};
 pub use error::FileError;
+pub(crate) use existing::ExistingFiles;
 pub(crate) use journal::Journal;
-pub(crate) use kept::{Kept, Node, Record};
+pub(crate) use journal_state::{HashNode, JournalRecord, JournalState};
 pub use manifest::ManifestError;
-pub(crate) use manifest::{Entry, Kind, Manifest, Modified};
+pub(crate) use manifest::{Entry, EntryKind, Manifest, Modified};
 pub use path::{PathError, RESERVED_PREFIX};
-pub(crate) use place::Placed;
-pub(crate) use present::Present;
+pub(crate) use rename::RenamedFiles;
 pub(crate) use source::Source;
 pub(crate) use tree::{GROUP_BYTES, Tree};
-pub use walk::{Notice, Special, WalkConfig};
+pub use walk::{SkippedPath, SpecialFilePolicy, WalkConfig};

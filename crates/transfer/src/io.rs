@@ -1,10 +1,10 @@
 //! Transfers over real sockets (feature `io`, Unix).
 //!
 //! ```text
-//! send() ── control connection (TCP, TLS 1.3): Hello, Offer ⇄ Accept, Digests, Done ── Host
-//!   │                                                                                   │
-//! Source → Outflow: Sender, Sealer, Socket                                              │
-//!             ══ datagrams ══►  Inflow: Socket, Opener, Receiver → Destination ─────────┘
+//! send() ─ control connection (TCP, TLS 1.3): Hello, Offer ⇄ Accept, Digests, Done ─ ReceiveServer
+//!   │                                                                                       │
+//! Source → SendFlow: Sender, Sealer, Socket                                                 │
+//!          ══ datagrams ══►  ReceiveFlow: Socket, Opener, Receiver → Destination ───────────┘
 //! ```
 //!
 //! - `socket` sends and receives trains of datagrams as fast as the system can, with what the
@@ -13,7 +13,7 @@
 //! - `flow` transfers one object: the loops around the two halves of the protocol.
 //! - `control` is the control connection, on which both ends agree; [`identity`] is how each
 //!   authenticates the other.
-//! - `session` is a transfer of files from end to end: [`send`] and [`Host`].
+//! - `session` is a transfer of files from end to end: [`send`] and [`ReceiveServer`].
 
 #[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod control;
@@ -26,6 +26,9 @@ mod session;
 #[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod socket;
 
-pub use control::{ControlError, FrameError, Reason};
+pub use control::{ControlError, FrameError, RefuseReason};
 pub use flow::{FlowError, FlowProgress};
-pub use session::{Event, Host, HostConfig, HostEvent, SendConfig, SessionError, Summary, To, send};
+pub use session::{
+    ReceiveConfig, ReceiveEvent, ReceiveServer, ReceiverEndpoint, SendConfig, SessionError, TransferEvent,
+    TransferSummary, send,
+};

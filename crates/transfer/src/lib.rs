@@ -10,13 +10,14 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::atomic::AtomicBool;
 //!
-//! use barograph_transfer::io::{SendConfig, To, send};
+//! use barograph_transfer::io::{SendConfig, ReceiverEndpoint, send};
 //!
 //! // The receiver address, as `barograph recv` prints it.
 //! let address = std::env::args().nth(1).ok_or("a receiver address is missing")?.parse()?;
-//! let config = SendConfig::new(vec!["data".into()], To::Line(address));
+//! let config = SendConfig::new(vec!["data".into()], ReceiverEndpoint::Address(address));
 //! let summary = send(config, &AtomicBool::new(false), &mut |_| {})?;
-//! println!("{} bytes in {:?}, losses: {:?}", summary.bytes, summary.lasted, summary.seen.stats);
+//! println!("{} bytes in {:?}", summary.bytes, summary.lasted);
+//! println!("losses: {:?}", summary.progress.stats);
 //! # Ok(())
 //! # }
 //! # #[cfg(not(feature = "io"))]
@@ -26,8 +27,8 @@
 //! # The three types that matter
 //!
 //! - [`io::SendConfig`]: what to send, to which receiver and how; [`io::send`] sends it.
-//! - [`io::Host`]: receives into one directory, from one sender or several.
-//! - [`controller::Kind`]: the congestion controller; the default models the path.
+//! - [`io::ReceiveServer`]: receives into one directory, from one sender or several.
+//! - [`controller::ControllerKind`]: the congestion controller; the default models the path.
 //!
 //! # Features
 //!
@@ -57,9 +58,11 @@ mod proto;
 #[allow(missing_docs, reason = "its names say what they are")]
 pub mod testkit;
 
-pub use proto::{Limit, Rtt, Stats, Violation};
+pub use proto::{ProtocolViolation, Rtt, SendLimit, SenderStats};
 
 /// Congestion controllers: how fast a sender sends.
 pub mod controller {
-    pub use crate::proto::controller::{Controller, Delivery, FeedbackSample, Kind, LossRun, UnknownKind};
+    pub use crate::proto::controller::{
+        Controller, ControllerKind, Delivery, FeedbackSample, LossRun, UnknownKind,
+    };
 }

@@ -25,14 +25,14 @@ pub mod wire;
 
 pub use controller::Controller;
 pub use loss_attributor::{AttributedLoss, LossAttributor, PathContext, UnattributedLoss};
-pub use receiver::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal};
+pub use receiver::{Arrival, NewBytes, Receiver, ReceiverConfig, Refusal};
 pub use rtt::Rtt;
-pub use sender::{Limit, Packet, Sender, SenderConfig, Stats, Violation};
+pub use sender::{Packet, ProtocolViolation, SendLimit, Sender, SenderConfig, SenderStats};
 pub use wire::Feedback;
 
 /// The object has more than [`wire::NUMBER_MAX`] bytes, so offsets in it cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an object of {0} bytes, where 2^62 - 1 is the most")]
+#[error("the object has {0} bytes, and at most 2^62 - 1 can be sent: send the files in several transfers")]
 pub struct TooLong(pub u64);
 
 impl TooLong {

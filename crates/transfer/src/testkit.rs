@@ -18,8 +18,8 @@ pub use crate::proto::*;
 #[cfg(feature = "files")]
 pub mod files {
     pub use crate::files::{
-        destination::*, error::*, journal::*, kept::*, manifest::*, path::*, place::*, present::*, source::*,
-        tree::*, walk::*,
+        destination::*, error::*, existing::*, journal::*, journal_state::*, manifest::*, path::*, rename::*,
+        source::*, tree::*, walk::*,
     };
 }
 

@@ -6,14 +6,14 @@ mod common;
 
 use std::time::Duration;
 
-use barograph_sim::{CodelParameters, Discipline, Hop, LinkSpec, Loss, Queue, Reorder};
-use barograph_transfer::testkit::pair::{Ended, Pair, Taker};
+use barograph_sim::{CodelParameters, Discipline, Hop, LinkSpec, PacketLoss, Queue, Reorder};
+use barograph_transfer::testkit::pair::{Pair, ReceivingEnd, RunEnd};
 use barograph_transfer::testkit::{Receiver, ReceiverConfig, SenderConfig};
 use common::{Counter, Fixed, Line, MS, OVERHEAD, Shared, config, flow};
 use proptest::prelude::*;
 
 fn lossy(loss: f64) -> LinkSpec {
-    LinkSpec { delay: 10 * MS, loss: Loss::Independent(loss), seed: 5, ..LinkSpec::default() }
+    LinkSpec { delay: 10 * MS, loss: PacketLoss::Independent(loss), seed: 5, ..LinkSpec::default() }
 }
 
 fn fixed(rate: f64) -> Fixed {
@@ -22,9 +22,9 @@ fn fixed(rate: f64) -> Fixed {
 
 fn links() -> impl Strategy<Value = LinkSpec> {
     let loss = prop_oneof![
-        Just(Loss::None),
-        (0.0..0.3).prop_map(Loss::Independent),
-        (0.001..0.05, 0.05..0.5).prop_map(|(enter, leave)| Loss::Bursts {
+        Just(PacketLoss::None),
+        (0.0..0.3).prop_map(PacketLoss::Independent),
+        (0.001..0.05, 0.05..0.5).prop_map(|(enter, leave)| PacketLoss::Bursts {
             enter,
             leave,
             good_loss: 0.0,
@@ -69,7 +69,7 @@ struct Case {
 }
 
 /// Our receiver, or the simple one of the tests.
-fn taker(is_counter: bool, object_bytes: u64) -> Box<dyn Taker> {
+fn receiving_end(is_counter: bool, object_bytes: u64) -> Box<dyn ReceivingEnd> {
     if is_counter {
         return Box::new(Counter::new(object_bytes, rangemap::RangeSet::new()));
     }
@@ -133,14 +133,14 @@ proptest! {
         let mut link = Line::new(case.there.clone(), case.back.clone());
         link.twice = case.twice;
         let mut pair = Pair::new(link);
-        let mut flow = flow(config, case.object_bytes, controller, taker(case.is_counter, case.object_bytes));
+        let mut flow = flow(config, case.object_bytes, controller, receiving_end(case.is_counter, case.object_bytes));
         flow.has_drops = case.has_drops;
         pair.add(flow);
         let ended = pair.run(Duration::from_secs(3600), 3_000_000);
         let flight = &pair.flights()[0];
-        prop_assert_eq!(ended, Ended::Done, "{:?} after {:?}, {:?}", flight.flow.sender.stats(), pair.now(), case);
+        prop_assert_eq!(ended, RunEnd::Done, "{:?} after {:?}, {:?}", flight.flow.sender.stats(), pair.now(), case);
         prop_assert_eq!(flight.violation, None);
-        prop_assert!(flight.flow.sender.is_done() && flight.flow.taker.has_all());
+        prop_assert!(flight.flow.sender.is_done() && flight.flow.receiver.has_all());
         prop_assert_eq!(flight.flow.sender.poll_timeout(), None);
         prop_assert!(!pair.link.is_repeated, "a number twice");
 
@@ -163,11 +163,16 @@ proptest! {
     }
 }
 
-fn run(link: Line, config: SenderConfig, controller: Fixed, object_bytes: u64) -> Pair<Line, Box<dyn Taker>> {
+fn run(
+    link: Line,
+    config: SenderConfig,
+    controller: Fixed,
+    object_bytes: u64,
+) -> Pair<Line, Box<dyn ReceivingEnd>> {
     let mut pair = Pair::new(link);
-    pair.add(flow(config, object_bytes, controller, taker(false, object_bytes)));
+    pair.add(flow(config, object_bytes, controller, receiving_end(false, object_bytes)));
     let ended = pair.run(Duration::from_secs(600), 10_000_000);
-    assert_eq!(ended, Ended::Done, "{:?}", pair.flights()[0].flow.sender.stats());
+    assert_eq!(ended, RunEnd::Done, "{:?}", pair.flights()[0].flow.sender.stats());
     assert_eq!(pair.flights()[0].violation, None);
     pair
 }
@@ -234,10 +239,10 @@ fn what_the_host_dropped_is_no_loss_to_the_controller() {
         let mut link = Line::new(lossy(0.0), lossy(0.0));
         link.stall = Some((10 * MS, 237 * MS));
         let mut pair = Pair::new(link);
-        let mut flow = flow(config(4), 100_000_000, controller, taker(false, 100_000_000));
+        let mut flow = flow(config(4), 100_000_000, controller, receiving_end(false, 100_000_000));
         flow.has_drops = has_count;
         pair.add(flow);
-        assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), Ended::Done);
+        assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), RunEnd::Done);
         let stats = pair.flights()[0].flow.sender.stats();
         let told = told.lock().unwrap();
         assert!(stats.lost_packets > 1000, "{stats:?}");
@@ -259,7 +264,7 @@ fn a_receiver_that_blames_its_host_for_a_lossy_link_is_not_believed() {
     let mut liar = Counter::new(100_000_000, rangemap::RangeSet::new());
     liar.claims = Some(true);
     pair.add(flow(config(5), 100_000_000, controller, liar));
-    assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), Ended::Done);
+    assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), RunEnd::Done);
     let stats = pair.flights()[0].flow.sender.stats();
     assert!(stats.lost_packets > 300 && stats.lost_host * 20 < stats.lost_packets, "{stats:?}");
 }
@@ -272,15 +277,15 @@ fn a_path_that_falls_silent_is_asked_seldom_and_used_again() {
     link.outage = Some((500 * MS, 40_500 * MS));
     let mut pair = Pair::new(link);
     let controller = Fixed { window: 50_000, ..controller };
-    pair.add(flow(config(6), 2_000_000, controller, taker(false, 2_000_000)));
-    assert_eq!(pair.run(40_000 * MS, 1_000_000), Ended::Time);
+    pair.add(flow(config(6), 2_000_000, controller, receiving_end(false, 2_000_000)));
+    assert_eq!(pair.run(40_000 * MS, 1_000_000), RunEnd::Time);
     let sender = &pair.flights()[0].flow.sender;
     let silence = sender.silence(pair.now());
     assert!(silence > 39_000 * MS && silence < 40_000 * MS, "{silence:?}");
     let probes = sender.stats().probe_packets;
     assert!((10..30).contains(&probes), "{probes} in 40 s");
     assert!(told.lock().unwrap().silences.len() > 10);
-    assert_eq!(pair.run(60_000 * MS, 1_000_000), Ended::Done);
+    assert_eq!(pair.run(60_000 * MS, 1_000_000), RunEnd::Done);
     let done = pair.flights()[0].done.unwrap();
     assert!(done < 47_000 * MS, "done at {done:?}");
     assert_eq!(pair.flights()[0].flow.sender.silence(done), Duration::ZERO);
@@ -291,11 +296,11 @@ fn many_flows_share_a_link() {
     let spec = LinkSpec { rate_bps: Some(100_000_000), queue: Queue::Bytes(100_000), ..lossy(0.001) };
     let mut pair = Pair::new(Line::new(spec, lossy(0.0)));
     for seed in 0..8 {
-        let flow = flow(config(seed), 500_000, fixed(1.5e6), taker(false, 500_000));
-        pair.add(barograph_transfer::testkit::pair::Flow { start: MS * 50 * seed as u32, ..flow });
+        let flow = flow(config(seed), 500_000, fixed(1.5e6), receiving_end(false, 500_000));
+        pair.add(barograph_transfer::testkit::pair::FlowConfig { start: MS * 50 * seed as u32, ..flow });
     }
     // Each flow counts its own numbers, so `Line::is_repeated` is not checked here.
-    assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), Ended::Done);
+    assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), RunEnd::Done);
     assert!(pair.flights().iter().all(|flight| flight.done.is_some() && flight.violation.is_none()));
 }
 
@@ -303,13 +308,13 @@ fn many_flows_share_a_link() {
 fn many_flows_share_a_queue_that_drops_early() {
     let codel = Discipline::Codel(CodelParameters::default());
     let hop = Hop { rate_bps: 50_000_000, queue_packets: 100, discipline: codel };
-    let queue = barograph_sim::Line::new(&[hop], 3).unwrap();
+    let queue = barograph_sim::QueueChain::new(&[hop], 3).unwrap();
     let mut pair = Pair::new(Shared { queue, back: 20 * MS });
     for seed in 0..4 {
         // Twice what the queue carries, so it must drop.
-        pair.add(flow(config(seed), 2_000_000, fixed(3e6), taker(false, 2_000_000)));
+        pair.add(flow(config(seed), 2_000_000, fixed(3e6), receiving_end(false, 2_000_000)));
     }
-    assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), Ended::Done);
+    assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), RunEnd::Done);
     for flight in pair.flights() {
         let stats = flight.flow.sender.stats();
         assert!(flight.done.is_some() && flight.violation.is_none() && stats.lost_packets > 100, "{stats:?}");
@@ -327,8 +332,8 @@ fn both_causes_at_once_are_told_apart_by_the_count() {
     let mut link = Line::new(lossy(0.002), lossy(0.01));
     link.stall = Some((10 * MS, 237 * MS));
     let mut pair = Pair::new(link);
-    pair.add(flow(config(7), 100_000_000, controller, taker(false, 100_000_000)));
-    assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), Ended::Done);
+    pair.add(flow(config(7), 100_000_000, controller, receiving_end(false, 100_000_000)));
+    assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), RunEnd::Done);
     let (flight, told) = (&pair.flights()[0], told.lock().unwrap());
     let stats = flight.flow.sender.stats();
     // A packet that the network lost beside a run of host losses counts as a host loss, and vice
@@ -349,9 +354,9 @@ fn lost_reports_make_no_losses() {
     let object_bytes = 40_000_000;
     let receiver = ReceiverConfig { feedback_bytes_max: 200 };
     let mut pair = Pair::new(Line::new(lossy(0.02), lossy(0.1)));
-    let taker = Receiver::new(receiver, object_bytes, rangemap::RangeSet::new()).unwrap();
-    pair.add(flow(config(8), object_bytes, fixed(1.25e8), taker));
-    assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), Ended::Done);
+    let receiver = Receiver::new(receiver, object_bytes, rangemap::RangeSet::new()).unwrap();
+    pair.add(flow(config(8), object_bytes, fixed(1.25e8), receiver));
+    assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), RunEnd::Done);
     let stats = pair.flights()[0].flow.sender.stats();
     assert!(stats.lost_packets > 500 && stats.spurious_packets == 0, "{stats:?}");
 }
@@ -361,15 +366,15 @@ fn an_object_arrives_although_only_the_first_datagram_of_a_report_does() {
     // The return path holds one datagram, and the object is sent before the first report arrives.
     // This once took an hour.
     let there =
-        LinkSpec { loss: Loss::Independent(0.200_928_939_346_178_34), seed: 0, ..LinkSpec::default() };
+        LinkSpec { loss: PacketLoss::Independent(0.200_928_939_346_178_34), seed: 0, ..LinkSpec::default() };
     let reorder = Some(Reorder { probability: 0.086_643_808_631_011_52, hold: MS });
     let (rate_bps, queue) = (Some(7_299_997), Queue::Bytes(1500));
     let back = LinkSpec { rate_bps, delay: 14 * MS, reorder, queue, ..LinkSpec::default() };
     let config =
         SenderConfig { payload_bytes: 1037, overhead_bytes: OVERHEAD, seed: 0, classify_losses: false };
     let mut pair = Pair::new(Line::new(there, back));
-    let mut flow = flow(config, 3_122_399, fixed(84_557_884.9), taker(false, 3_122_399));
+    let mut flow = flow(config, 3_122_399, fixed(84_557_884.9), receiving_end(false, 3_122_399));
     flow.has_drops = false;
     pair.add(flow);
-    assert_eq!(pair.run(5000 * MS, 1_000_000), Ended::Done, "{:?}", pair.flights()[0].flow.sender.stats());
+    assert_eq!(pair.run(5000 * MS, 1_000_000), RunEnd::Done, "{:?}", pair.flights()[0].flow.sender.stats());
 }

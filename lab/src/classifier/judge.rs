@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use barograph_loss::{
-    Cause, Classifier, Diagnosis, Evidence, Labelled, PAPER_KINDS, PaperClassifier, Verdict, deal_runs, fit,
-    fit_paper,
+    Classifier, Diagnosis, Evidence, Label, LabelledWindow, PAPER_KINDS, PaperClassifier, Verdict,
+    assign_folds, fit, fit_paper,
 };
-use barograph_sim::Chance;
+use barograph_sim::SeededRng;
 
 use crate::stats::{interval, resampled};
 use crate::table::dash;
@@ -87,9 +87,9 @@ impl Models {
         Self::new(paper, Classifier::shipped())
     }
 
-    pub(crate) fn fit(windows: &[Labelled]) -> anyhow::Result<Self> {
+    pub(crate) fn fit(windows: &[LabelledWindow]) -> anyhow::Result<Self> {
         let of = |kinds: Kinds| {
-            let windows: Vec<Labelled> =
+            let windows: Vec<LabelledWindow> =
                 windows.iter().filter(|window| kinds.has(&window.kind)).cloned().collect();
             fit_paper(&windows)
                 .map(|fit| fit.classifier)
@@ -102,7 +102,7 @@ impl Models {
         })
     }
 
-    fn say(&self, method: Method, window: &Labelled) -> Diagnosis {
+    fn diagnose(&self, method: Method, window: &LabelledWindow) -> Diagnosis {
         match method {
             Method::Paper => self.paper.diagnose(&window.metrics),
             Method::PaperOfAll => self.paper_of_all.diagnose(&window.metrics),
@@ -110,26 +110,27 @@ impl Models {
         }
     }
 
-    pub(crate) fn judge<'a>(&self, windows: impl IntoIterator<Item = &'a Labelled>) -> Vec<Judged<'a>> {
-        let judge = |window| Judged { window, said: Method::ALL.map(|method| self.say(method, window)) };
+    pub(crate) fn judge<'a>(&self, windows: impl IntoIterator<Item = &'a LabelledWindow>) -> Vec<Judged<'a>> {
+        let judge =
+            |window| Judged { window, diagnoses: Method::ALL.map(|method| self.diagnose(method, window)) };
         windows.into_iter().map(judge).collect()
     }
 }
 
 /// A window with the diagnosis of each method, indexed by [`Method::ALL`].
 pub(crate) struct Judged<'a> {
-    pub(crate) window: &'a Labelled,
-    said: [Diagnosis; 7],
+    pub(crate) window: &'a LabelledWindow,
+    diagnoses: [Diagnosis; 7],
 }
 
 impl Judged<'_> {
-    pub(crate) fn said(&self, method: Method) -> &Diagnosis {
-        &self.said[method as usize]
+    pub(crate) fn diagnosis(&self, method: Method) -> &Diagnosis {
+        &self.diagnoses[method as usize]
     }
 
     /// Compares a method's verdict with the cause of the window, which must have one cause.
     pub(crate) fn outcome(&self, method: Method) -> Outcome {
-        Outcome::of(self.said(method).verdict, self.window.cause)
+        Outcome::of(self.diagnosis(method).verdict, self.window.cause)
     }
 }
 
@@ -143,10 +144,10 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn of(verdict: Verdict, cause: Cause) -> Self {
+    pub(crate) fn of(verdict: Verdict, cause: Label) -> Self {
         match (verdict, cause) {
-            (Verdict::Cpu, Cause::Host) | (Verdict::Network, Cause::Network) => Self::Right,
-            (Verdict::Cpu | Verdict::Network, _) => Self::Wrong,
+            (Verdict::Host, Label::Host) | (Verdict::Network, Label::Network) => Self::Right,
+            (Verdict::Host | Verdict::Network, _) => Self::Wrong,
             (Verdict::Hybrid, _) => Self::Hybrid,
             (Verdict::Inconclusive, _) => Self::Inconclusive,
         }
@@ -170,7 +171,7 @@ impl Split {
         }
     }
 
-    pub(crate) fn judge(self, windows: &[Labelled], seed: u64) -> anyhow::Result<Vec<Judged<'_>>> {
+    pub(crate) fn judge(self, windows: &[LabelledWindow], seed: u64) -> anyhow::Result<Vec<Judged<'_>>> {
         let (parts, reported) = match self {
             Self::Half => (2, 1..2),
             Self::Five => (5, 0..5),
@@ -178,8 +179,8 @@ impl Split {
         let part_of = parts_of(windows, parts, seed);
         let mut judged = Vec::new();
         for part in reported {
-            let is_reported = |window: &&Labelled| part_of[window.run.as_str()] == part;
-            let fitted: Vec<Labelled> =
+            let is_reported = |window: &&LabelledWindow| part_of[window.run.as_str()] == part;
+            let fitted: Vec<LabelledWindow> =
                 windows.iter().filter(|window| !is_reported(window)).cloned().collect();
             judged.extend(Models::fit(&fitted)?.judge(windows.iter().filter(is_reported)));
         }
@@ -188,11 +189,11 @@ impl Split {
 }
 
 /// Assigns each run to a part. The runs of one kind are distributed over the parts in random order.
-pub(crate) fn parts_of(windows: &[Labelled], parts: usize, seed: u64) -> BTreeMap<&str, usize> {
-    let mut chance = Chance::new(seed, PARTS_STREAM);
+pub(crate) fn parts_of(windows: &[LabelledWindow], parts: usize, seed: u64) -> BTreeMap<&str, usize> {
+    let mut rng = SeededRng::new(seed, PARTS_STREAM);
     let runs = windows.iter().map(|window| (window.kind.as_str(), window.run.as_str()));
-    deal_runs(runs, parts, |of_kind| {
-        *of_kind = (1..=of_kind.len()).rev().map(|left| of_kind.swap_remove(chance.below(left))).collect();
+    assign_folds(runs, parts, |of_kind| {
+        *of_kind = (1..=of_kind.len()).rev().map(|left| of_kind.swap_remove(rng.index_below(left))).collect();
     })
 }
 
@@ -233,12 +234,12 @@ impl Kinds {
 pub(crate) const BANDS: [f64; 5] = [8e-5, 5e-4, 2e-3, 1e-2, 5e-2];
 
 /// Whether the classifiers are made for the loss rate of this window.
-pub(crate) fn is_in_range(window: &Labelled) -> bool {
+pub(crate) fn is_in_range(window: &LabelledWindow) -> bool {
     (BANDS[0]..=BANDS[4]).contains(&window.signature.loss_rate())
 }
 
 /// Index of the band of the window's loss rate; the highest band includes its upper bound.
-pub(crate) fn band_of(window: &Labelled) -> usize {
+pub(crate) fn band_of(window: &LabelledWindow) -> usize {
     let rate = window.signature.loss_rate();
     BANDS[1..4].iter().filter(|bound| **bound <= rate).count()
 }
@@ -247,15 +248,15 @@ pub(crate) fn band_of(window: &Labelled) -> usize {
 pub(crate) const FLOORS_AT: u32 = 20_000;
 
 /// Lengths of these windows (packets), ascending.
-pub(crate) fn lengths(windows: &[Labelled]) -> BTreeSet<u32> {
+pub(crate) fn lengths(windows: &[LabelledWindow]) -> BTreeSet<u32> {
     windows.iter().map(|window| window.signature.packets()).collect()
 }
 
-pub(crate) fn cause_name(cause: Cause) -> &'static str {
+pub(crate) fn cause_name(cause: Label) -> &'static str {
     match cause {
-        Cause::Host => "CPU",
-        Cause::Network => "network",
-        Cause::Unknown => "both",
+        Label::Host => "CPU",
+        Label::Network => "network",
+        Label::Both => "both",
     }
 }
 
@@ -290,24 +291,24 @@ pub(crate) fn rates(judged: &[&Judged<'_>], method: Method, seed: u64) -> Option
 /// the share that it attributes to neither.
 pub(crate) fn misattributed(judged: &[&Judged<'_>], method: Method, seed: u64) -> Option<(Share, Share)> {
     let wrong = |judged: &Judged<'_>| {
-        let (said, lost) = (judged.said(method), f64::from(judged.window.metrics.lost));
+        let (diagnosis, lost) = (judged.diagnosis(method), f64::from(judged.window.metrics.lost));
         let host = match judged.window.cause {
-            Cause::Host => lost,
-            Cause::Network => 0.0,
-            Cause::Unknown => f64::from(judged.window.evidence.host_drops.unwrap_or_default()),
+            Label::Host => lost,
+            Label::Network => 0.0,
+            Label::Both => f64::from(judged.window.evidence.host_drops.unwrap_or_default()),
         };
-        let too_much = |said: u32, truth: f64| (f64::from(said) - truth).max(0.0);
-        (too_much(said.lost_host, host) + too_much(said.lost_network, lost - host), lost)
+        let too_much = |attributed: u32, truth: f64| (f64::from(attributed) - truth).max(0.0);
+        (too_much(diagnosis.lost_host, host) + too_much(diagnosis.lost_network, lost - host), lost)
     };
     let unknown = |judged: &Judged<'_>| {
-        (f64::from(judged.said(method).lost_unknown), f64::from(judged.window.metrics.lost))
+        (f64::from(judged.diagnosis(method).lost_unknown), f64::from(judged.window.metrics.lost))
     };
     Some((ratio(judged, seed, wrong)?, ratio(judged, seed, unknown)?))
 }
 
 pub(crate) fn those<'a, 'w: 'a>(
     judged: impl IntoIterator<Item = &'a Judged<'w>>,
-    is: impl Fn(&Labelled) -> bool,
+    is: impl Fn(&LabelledWindow) -> bool,
 ) -> Vec<&'a Judged<'w>> {
     judged.into_iter().filter(|judged| is(judged.window)).collect()
 }
@@ -341,10 +342,10 @@ fn share(runs: &[(f64, f64)], seed: u64) -> Option<Share> {
     if !value.is_finite() {
         return None;
     }
-    let mut chance = Chance::new(seed, BOOTSTRAP_STREAM);
+    let mut rng = SeededRng::new(seed, BOOTSTRAP_STREAM);
     let drawn = |drawn: &[usize]| ratio(&mut drawn.iter().map(|run| &runs[*run]));
     let interval = (2 <= runs.len())
-        .then(|| interval(resampled(runs.len(), RESAMPLES, &mut chance, drawn), 0.025))
+        .then(|| interval(resampled(runs.len(), RESAMPLES, &mut rng, drawn), 0.025))
         .flatten();
     Some(Share { value, interval })
 }
@@ -385,20 +386,20 @@ pub(crate) mod tests {
 
     /// Makes `runs` runs of each cause with `windows` windows each: single losses of the network,
     /// long gaps of the host.
-    pub(crate) fn made(packets: u32, runs: u32, windows: u32, seed: u64) -> Vec<Labelled> {
-        let (mut chance, mut meter, mut made) = (Chance::new(seed, 0), Meter::new(), Vec::new());
+    pub(crate) fn made(packets: u32, runs: u32, windows: u32, seed: u64) -> Vec<LabelledWindow> {
+        let (mut rng, mut meter, mut made) = (SeededRng::new(seed, 0), Meter::new(), Vec::new());
         for (run, window) in (0..2 * runs).flat_map(|run| (0..windows).map(move |window| (run, window))) {
             let is_host = run % 2 == 0;
             // From 0.001 to 0.03 of the packets.
-            let lost = (f64::from(packets) * 0.001 * 30f64.powf(chance.uniform())) as u32 + 1;
+            let lost = (f64::from(packets) * 0.001 * 30f64.powf(rng.uniform())) as u32 + 1;
             let gaps = if is_host { lost.div_ceil(100) } else { lost };
             let longest = packets / gaps - lost.div_ceil(gaps);
-            let between = |chance: &mut Chance| (chance.uniform() * f64::from(longest)) as u32;
+            let between = |rng: &mut SeededRng| (rng.uniform() * f64::from(longest)) as u32;
             let lengths: Vec<u32> =
-                (0..gaps).flat_map(|_| [1 + between(&mut chance), (lost / gaps).max(1)]).collect();
+                (0..gaps).flat_map(|_| [1 + between(&mut rng), (lost / gaps).max(1)]).collect();
             let signature = Signature::from_runs(packets, lengths).unwrap();
             let lost = signature.lost();
-            made.push(Labelled {
+            made.push(LabelledWindow {
                 metrics: meter.measure(&signature),
                 evidence: Evidence {
                     burst: Some(1 + window % 4),
@@ -407,7 +408,7 @@ pub(crate) mod tests {
                     marks: None,
                 },
                 signature,
-                cause: if is_host { Cause::Host } else { Cause::Network },
+                cause: if is_host { Label::Host } else { Label::Network },
                 kind: if is_host { "gen" } else { "random" }.to_owned(),
                 run: format!("r{run}"),
             });
@@ -449,7 +450,7 @@ pub(crate) mod tests {
         assert_eq!(left[4], Evidence { delay_s: Some(0.1), ..Evidence::default() });
         assert_eq!((left[5], left[6]), (Evidence { host_drops: None, ..all }, all));
         for (at, method) in Method::ALL.into_iter().enumerate() {
-            assert_eq!(method as usize, at, "what is said is looked up by the method's number");
+            assert_eq!(method as usize, at, "a diagnosis is looked up by the method's number");
         }
     }
 

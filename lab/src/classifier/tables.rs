@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use barograph_loss::{Cause, Labelled, Meter, PaperClassifier, fit_paper};
+use barograph_loss::{Label, LabelledWindow, Meter, PaperClassifier, fit_paper};
 
 use super::judge::{
     BANDS, FLOORS_AT, Judged, Kinds, Method, Models, Outcome, Rates, Split, band_of, cause_name, cell,
@@ -31,7 +31,7 @@ impl Held {
 
 /// Tables of models that are judged on runs that they were not fitted on. The short form has the
 /// windows of [`FLOORS_AT`] packets, and the five-fold tables of the longest windows.
-pub(crate) fn held_out(windows: &[Labelled], seed: u64) -> anyhow::Result<Held> {
+pub(crate) fn held_out(windows: &[LabelledWindow], seed: u64) -> anyhow::Result<Held> {
     let mut held = Held { all: format!("\n## Right and wrong verdicts\n{LEGEND}"), short: String::new() };
     let longest = lengths(windows).into_iter().next_back();
     for split in [Split::Half, Split::Five] {
@@ -49,7 +49,7 @@ pub(crate) fn held_out(windows: &[Labelled], seed: u64) -> anyhow::Result<Held> 
 }
 
 /// Tables of given models on all windows of the folder, without fitting.
-pub(crate) fn as_they_are(windows: &[Labelled], models: &Models, name: &str, seed: u64) -> Held {
+pub(crate) fn as_they_are(windows: &[LabelledWindow], models: &Models, name: &str, seed: u64) -> Held {
     let all = format!("\n## Right and wrong verdicts of {name}, not fitted here\n{LEGEND}");
     let mut held = Held { all, short: String::new() };
     let judged = models.judge(windows);
@@ -90,8 +90,8 @@ impl Tables<'_> {
     fn summary(&self, judged: &[&Judged<'_>]) -> String {
         let mut table = self.table(["loss 0.00008–0.05", "cause"]);
         for kinds in [Kinds::Papers, Kinds::All, Kinds::Outage] {
-            for cause in [Cause::Host, Cause::Network] {
-                let is = |window: &Labelled| window.cause == cause && kinds.has(&window.kind);
+            for cause in [Label::Host, Label::Network] {
+                let is = |window: &LabelledWindow| window.cause == cause && kinds.has(&window.kind);
                 let of = those(judged.iter().copied(), is);
                 if !of.is_empty() {
                     table.push(self.row([kinds.name(), cause_name(cause)], &of));
@@ -105,7 +105,7 @@ impl Tables<'_> {
         format!("{table}{legend}")
     }
 
-    fn references(&self, kinds: Kinds, cause: Cause, of: &[&Judged<'_>]) -> Vec<Vec<String>> {
+    fn references(&self, kinds: Kinds, cause: Label, of: &[&Judged<'_>]) -> Vec<Vec<String>> {
         let row = |name: &str, cell: &dyn Fn(Method) -> String| {
             let of_methods = self.methods.iter().map(|method| cell(*method));
             cells![name, "", ""].into_iter().chain(of_methods).collect()
@@ -134,14 +134,14 @@ impl Tables<'_> {
 
     fn by_kind_and_band(&self, judged: &[&Judged<'_>]) -> String {
         let mut table = self.table(["kind", "loss"]);
-        for cause in [Cause::Host, Cause::Network] {
+        for cause in [Label::Host, Label::Network] {
             let of_cause = those(judged.iter().copied(), |window| window.cause == cause);
             let kinds: BTreeSet<&str> = of_cause.iter().map(|judged| judged.window.kind.as_str()).collect();
             for kind in kinds.into_iter().map(Some).chain([None]) {
                 let name = format!("{}: {}", cause_name(cause), kind.unwrap_or(Kinds::All.name()));
                 let has = |of: &str| kind.map_or(Kinds::All.has(of), |kind| kind == of);
                 for (band, bounds) in BANDS.windows(2).enumerate() {
-                    let is = |window: &Labelled| has(&window.kind) && band_of(window) == band;
+                    let is = |window: &LabelledWindow| has(&window.kind) && band_of(window) == band;
                     let of = those(of_cause.iter().copied(), is);
                     if !of.is_empty() {
                         table.push(self.row([&name, &format!("{}–{}", bounds[0], bounds[1])], &of));
@@ -155,7 +155,7 @@ impl Tables<'_> {
     fn hybrids(&self, judged: &[&Judged<'_>]) -> String {
         let mut table = self.table(["both causes: % of lost packets given to the wrong one; to none", ""]);
         for (name, is_low) in [("loss 0.00008–0.05", true), ("loss over 0.05", false)] {
-            let is = |window: &Labelled| window.cause == Cause::Unknown && is_in_range(window) == is_low;
+            let is = |window: &LabelledWindow| window.cause == Label::Both && is_in_range(window) == is_low;
             let of = those(judged.iter().copied(), is);
             let cell = |method: &Method| {
                 let of_method = misattributed(&of, *method, self.seed);
@@ -224,12 +224,12 @@ pub(crate) const TRANSFERS: [Transfer; 3] = [
 
 /// Dickens Table 2, and columns 3 to 5 of his Table 1: cause, metric, right, wrong, inconclusive
 /// (%).
-pub(crate) const TABLE_2: [(Cause, &str, [&str; 3]); 5] = [
-    (Cause::Network, "complexity", ["99.94", "0.052", "0.001"]),
-    (Cause::Network, "success proportion", ["98.2", "0.18", "1.5"]),
-    (Cause::Host, "both, long-term loss 0.00035", ["98.9", "0.22", "0.86"]),
-    (Cause::Host, "both, long-term loss 0.00045", ["99.8", "0", "0.2"]),
-    (Cause::Host, "both, long-term loss 0.00056", ["99.3", "0", "0.7"]),
+pub(crate) const TABLE_2: [(Label, &str, [&str; 3]); 5] = [
+    (Label::Network, "complexity", ["99.94", "0.052", "0.001"]),
+    (Label::Network, "success proportion", ["98.2", "0.18", "1.5"]),
+    (Label::Host, "both, long-term loss 0.00035", ["98.9", "0.22", "0.86"]),
+    (Label::Host, "both, long-term loss 0.00045", ["99.8", "0", "0.2"]),
+    (Label::Host, "both, long-term loss 0.00056", ["99.3", "0", "0.7"]),
 ];
 
 /// Result of an earlier experiment of ours on windows of 20 000 packets, five-fold by run, with
@@ -237,7 +237,7 @@ pub(crate) const TABLE_2: [(Cause, &str, [&str; 3]); 5] = [
 /// (%).
 pub(crate) struct Earlier {
     pub(crate) kinds: Kinds,
-    pub(crate) cause: Cause,
+    pub(crate) cause: Label,
     /// The paper's classifier by tail areas, fitted on the same kinds.
     paper: [f64; 3],
     /// Kernel densities over mean burst, success proportion and words.
@@ -275,16 +275,16 @@ impl Earlier {
 
 #[rustfmt::skip]
 pub(crate) const EARLIER: [Earlier; 4] = [
-    Earlier { kinds: Kinds::Papers, cause: Cause::Host, paper: [76.3, 0.6, 23.1], pattern: "97.7 / 0 / 2.3", delay: "98.3 / 0.6 / 1.2" },
-    Earlier { kinds: Kinds::Papers, cause: Cause::Network, paper: [83.3, 3.8, 12.9], pattern: "97.8 / 0.2 / 2.0", delay: "98.9 / 0.2 / 0.9" },
-    Earlier { kinds: Kinds::All, cause: Cause::Host, paper: [24.7, 4.7, 70.6], pattern: "84.4 / 0 / 15.6", delay: "96.2 / 0 / 3.8" },
-    Earlier { kinds: Kinds::All, cause: Cause::Network, paper: [72.0, 0.5, 27.6], pattern: "93.1 / 0.3 / 6.6", delay: "97.9 / 0 / 2.1" },
+    Earlier { kinds: Kinds::Papers, cause: Label::Host, paper: [76.3, 0.6, 23.1], pattern: "97.7 / 0 / 2.3", delay: "98.3 / 0.6 / 1.2" },
+    Earlier { kinds: Kinds::Papers, cause: Label::Network, paper: [83.3, 3.8, 12.9], pattern: "97.8 / 0.2 / 2.0", delay: "98.9 / 0.2 / 0.9" },
+    Earlier { kinds: Kinds::All, cause: Label::Host, paper: [24.7, 4.7, 70.6], pattern: "84.4 / 0 / 15.6", delay: "96.2 / 0 / 3.8" },
+    Earlier { kinds: Kinds::All, cause: Label::Network, paper: [72.0, 0.5, 27.6], pattern: "93.1 / 0.3 / 6.6", delay: "97.9 / 0 / 2.1" },
 ];
 
 /// Bounds for windows of 20 000 packets: right at least, and wrong or called hybrid at most (%).
 pub(crate) struct Floor {
     pub(crate) kinds: Kinds,
-    pub(crate) cause: Cause,
+    pub(crate) cause: Label,
     /// Without the delay, whether or not the sender's burst is known.
     pattern: Option<(f64, f64)>,
     /// With the delay, whether or not the sender's burst is known.
@@ -319,19 +319,19 @@ impl Floor {
 /// is known.
 #[rustfmt::skip]
 pub(crate) const FLOORS: [Floor; 5] = [
-    Floor { kinds: Kinds::Papers, cause: Cause::Host, pattern: Some((97.0, 0.8)), delay: None, counter: None },
-    Floor { kinds: Kinds::Papers, cause: Cause::Network, pattern: Some((97.0, 0.8)), delay: None, counter: None },
-    Floor { kinds: Kinds::All, cause: Cause::Host, pattern: Some((83.0, 0.8)), delay: Some((95.0, 0.5)), counter: Some((100.0, 0.0)) },
-    Floor { kinds: Kinds::All, cause: Cause::Network, pattern: Some((92.0, 0.8)), delay: Some((97.0, 0.5)), counter: Some((100.0, 0.0)) },
-    Floor { kinds: Kinds::Outage, cause: Cause::Network, pattern: None, delay: None, counter: Some((0.0, 0.0)) },
+    Floor { kinds: Kinds::Papers, cause: Label::Host, pattern: Some((97.0, 0.8)), delay: None, counter: None },
+    Floor { kinds: Kinds::Papers, cause: Label::Network, pattern: Some((97.0, 0.8)), delay: None, counter: None },
+    Floor { kinds: Kinds::All, cause: Label::Host, pattern: Some((83.0, 0.8)), delay: Some((95.0, 0.5)), counter: Some((100.0, 0.0)) },
+    Floor { kinds: Kinds::All, cause: Label::Network, pattern: Some((92.0, 0.8)), delay: Some((97.0, 0.5)), counter: Some((100.0, 0.0)) },
+    Floor { kinds: Kinds::Outage, cause: Label::Network, pattern: None, delay: None, counter: Some((0.0, 0.0)) },
 ];
 
 #[rustfmt::skip]
 pub(crate) const GOALS: [Floor; 4] = [
-    Floor { kinds: Kinds::Papers, cause: Cause::Host, pattern: Some((98.5, 0.2)), delay: None, counter: None },
-    Floor { kinds: Kinds::Papers, cause: Cause::Network, pattern: Some((98.5, 0.2)), delay: None, counter: None },
-    Floor { kinds: Kinds::All, cause: Cause::Host, pattern: Some((90.0, 0.3)), delay: Some((98.0, 0.2)), counter: Some((100.0, 0.0)) },
-    Floor { kinds: Kinds::All, cause: Cause::Network, pattern: Some((95.0, 0.3)), delay: Some((98.0, 0.2)), counter: Some((100.0, 0.0)) },
+    Floor { kinds: Kinds::Papers, cause: Label::Host, pattern: Some((98.5, 0.2)), delay: None, counter: None },
+    Floor { kinds: Kinds::Papers, cause: Label::Network, pattern: Some((98.5, 0.2)), delay: None, counter: None },
+    Floor { kinds: Kinds::All, cause: Label::Host, pattern: Some((90.0, 0.3)), delay: Some((98.0, 0.2)), counter: Some((100.0, 0.0)) },
+    Floor { kinds: Kinds::All, cause: Label::Network, pattern: Some((95.0, 0.3)), delay: Some((98.0, 0.2)), counter: Some((100.0, 0.0)) },
 ];
 
 /// Largest share (%) of the losses of both causes that may be attributed to the wrong cause or to
@@ -346,10 +346,10 @@ pub(crate) fn three(rates: Option<&Rates>) -> [String; 3] {
 
 /// Compares the paper's classifier with the earlier experiment; empty if a cause has no window of
 /// the paper's kinds.
-pub(crate) fn reproduction_table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
-    let compared: Vec<&Labelled> = windows.iter().filter(|window| is_compared(window)).collect();
+pub(crate) fn reproduction_table(windows: &[LabelledWindow], seed: u64) -> anyhow::Result<String> {
+    let compared: Vec<&LabelledWindow> = windows.iter().filter(|window| is_compared(window)).collect();
     let of = |cause| compared.iter().copied().filter(|window| window.cause == cause).collect::<Vec<_>>();
-    let causes = [Cause::Host, Cause::Network].map(|cause| (cause, of(cause)));
+    let causes = [Label::Host, Label::Network].map(|cause| (cause, of(cause)));
     if causes.iter().any(|(_, of)| of.is_empty()) {
         return Ok(String::new());
     }
@@ -364,7 +364,7 @@ pub(crate) fn reproduction_table(windows: &[Labelled], seed: u64) -> anyhow::Res
         "the earlier experiment, twice as many runs, five-fold",
         causes_of(|cause| [earlier(cause).map_or(String::new(), Earlier::papers), String::new()]),
     );
-    let owned: Vec<Labelled> = compared.iter().copied().cloned().collect();
+    let owned: Vec<LabelledWindow> = compared.iter().copied().cloned().collect();
     for (name, model) in [
         ("its curves, as they are, on these windows", PaperClassifier::read(CURVES)?),
         ("ours, fitted on these windows themselves", fit_paper(&owned)?.classifier),
@@ -375,15 +375,16 @@ pub(crate) fn reproduction_table(windows: &[Labelled], seed: u64) -> anyhow::Res
     let judged = Split::Five.judge(windows, seed)?;
     let five: Vec<Judged<'_>> = judged.into_iter().filter(|judged| is_compared(judged.window)).collect();
     add("ours, five-fold, this seed's parts", causes_of(|cause| judged_cells(&five, cause, seed)));
-    let dealt: Vec<Dealt> =
-        (0..DEALS).map(|deal| Dealt::new(windows, seed + deal)).collect::<anyhow::Result<_>>()?;
+    let assignments: Vec<Assignment> = (0..ASSIGNMENTS)
+        .map(|index| Assignment::new(windows, seed + index))
+        .collect::<anyhow::Result<_>>()?;
     add(
-        &format!("…, {DEALS} random assignments of the runs: mean [least, most right]"),
-        causes_of(|cause| mean_cells(&dealt, cause, |dealt| dealt.shares(cause))),
+        &format!("…, {ASSIGNMENTS} random assignments of the runs: mean [least, most right]"),
+        causes_of(|cause| mean_cells(&assignments, cause, |assignment| assignment.shares(cause))),
     );
     add(
         "…, bands of loss as frequent as in the earlier experiment",
-        causes_of(|cause| mean_cells(&dealt, cause, |dealt| dealt.shares_by_band(cause))),
+        causes_of(|cause| mean_cells(&assignments, cause, |assignment| assignment.shares_by_band(cause))),
     );
     Ok(format!("{REPRODUCTION_LEGEND}{table}"))
 }
@@ -391,19 +392,19 @@ pub(crate) fn reproduction_table(windows: &[Labelled], seed: u64) -> anyhow::Res
 const REPRODUCTION_LEGEND: &str = "\n## The paper's classifier against an earlier experiment\n\nRight [interval] / wrong / inconclusive, %, loss 0.00008–0.05; is right within 3 points \
     of the earlier experiment's, and wrong at most 3 points above?\n\n";
 
-fn causes_of(cells: impl Fn(Cause) -> [String; 2]) -> [[String; 2]; 2] {
-    [Cause::Host, Cause::Network].map(cells)
+fn causes_of(cells: impl Fn(Label) -> [String; 2]) -> [[String; 2]; 2] {
+    [Label::Host, Label::Network].map(cells)
 }
 
-fn is_compared(window: &Labelled) -> bool {
+fn is_compared(window: &LabelledWindow) -> bool {
     window.signature.packets() == FLOORS_AT && Kinds::Papers.has(&window.kind) && is_in_range(window)
 }
 
-fn earlier(cause: Cause) -> Option<&'static Earlier> {
+fn earlier(cause: Label) -> Option<&'static Earlier> {
     EARLIER.iter().find(|earlier| (earlier.kinds, earlier.cause) == (Kinds::Papers, cause))
 }
 
-fn judged_cells(judged: &[Judged<'_>], cause: Cause, seed: u64) -> [String; 2] {
+fn judged_cells(judged: &[Judged<'_>], cause: Label, seed: u64) -> [String; 2] {
     let of = those(judged, |window| window.cause == cause);
     let found = rates(&of, Method::Paper, seed);
     let verdict = found
@@ -414,17 +415,18 @@ fn judged_cells(judged: &[Judged<'_>], cause: Cause, seed: u64) -> [String; 2] {
 }
 
 /// Number of windows by cause, band and outcome for one random assignment of the runs to fifths.
-struct Dealt([[[u32; 3]; BANDS.len() - 1]; 2]);
+struct Assignment([[[u32; 3]; BANDS.len() - 1]; 2]);
 
-impl Dealt {
+impl Assignment {
     /// Each fifth is judged by curves fitted on the other four.
-    fn new(windows: &[Labelled], seed: u64) -> anyhow::Result<Self> {
+    fn new(windows: &[LabelledWindow], seed: u64) -> anyhow::Result<Self> {
         let part_of = parts_of(windows, PARTS, seed);
         let mut counts = Self(Default::default());
         for part in 0..PARTS {
-            let is_judged = |window: &&Labelled| part_of[window.run.as_str()] == part;
+            let is_judged = |window: &&LabelledWindow| part_of[window.run.as_str()] == part;
             let compared = || windows.iter().filter(|window| is_compared(window));
-            let fitted: Vec<Labelled> = compared().filter(|window| !is_judged(window)).cloned().collect();
+            let fitted: Vec<LabelledWindow> =
+                compared().filter(|window| !is_judged(window)).cloned().collect();
             let model = fit_paper(&fitted)?.classifier;
             for window in compared().filter(is_judged) {
                 let outcome = Outcome::of(model.diagnose(&window.metrics).verdict, window.cause);
@@ -434,7 +436,7 @@ impl Dealt {
         Ok(counts)
     }
 
-    fn shares(&self, cause: Cause) -> [f64; 3] {
+    fn shares(&self, cause: Label) -> [f64; 3] {
         let of = &self.0[index(cause)];
         let all: u32 = of.iter().flatten().sum();
         [0, 1, 2].map(|outcome| of.iter().map(|band| f64::from(band[outcome])).sum::<f64>() / f64::from(all))
@@ -442,7 +444,7 @@ impl Dealt {
 
     /// As [`Self::shares`], with each band weighted by its windows in the earlier experiment. A
     /// band without windows here is left out.
-    fn shares_by_band(&self, cause: Cause) -> [f64; 3] {
+    fn shares_by_band(&self, cause: Label) -> [f64; 3] {
         let (mut sums, mut weights) = ([0.0; 3], 0.0);
         for (band, weight) in self.0[index(cause)].iter().zip(EARLIER_BANDS[index(cause)]) {
             let all: u32 = band.iter().sum();
@@ -457,8 +459,12 @@ impl Dealt {
     }
 }
 
-fn mean_cells(dealt: &[Dealt], cause: Cause, shares: impl Fn(&Dealt) -> [f64; 3]) -> [String; 2] {
-    let all: Vec<[f64; 3]> = dealt.iter().map(shares).collect();
+fn mean_cells(
+    assignments: &[Assignment],
+    cause: Label,
+    shares: impl Fn(&Assignment) -> [f64; 3],
+) -> [String; 2] {
+    let all: Vec<[f64; 3]> = assignments.iter().map(shares).collect();
     let [right, wrong, inconclusive] =
         [0, 1, 2].map(|outcome| all.iter().map(|shares| shares[outcome]).sum::<f64>() / all.len() as f64);
     let (least, most) = range(all.iter().map(|shares| shares[0]));
@@ -473,8 +479,8 @@ fn mean_cells(dealt: &[Dealt], cause: Cause, shares: impl Fn(&Dealt) -> [f64; 3]
     [shown, earlier(cause).map_or(String::new(), |earlier| earlier.is_near(right, wrong))]
 }
 
-fn index(cause: Cause) -> usize {
-    usize::from(cause != Cause::Host)
+fn index(cause: Label) -> usize {
+    usize::from(cause != Label::Host)
 }
 
 fn outcome_index(outcome: Outcome) -> usize {
@@ -489,7 +495,7 @@ const PARTS: usize = 5;
 
 /// The results of single assignments differ by chance. The standard error of the mean of 30 is a
 /// sixth of their standard deviation.
-const DEALS: u64 = 30;
+const ASSIGNMENTS: u64 = 30;
 
 /// Windows of the earlier experiment in each of [`BANDS`], CPU and network.
 const EARLIER_BANDS: [[f64; BANDS.len() - 1]; 2] = [[3.0, 10.0, 63.0, 97.0], [108.0, 86.0, 74.0, 182.0]];
@@ -510,11 +516,11 @@ network = { a = 0.469, b = 5.48, c = -0.262, d = -304.0, sd = 0.053 }
 /// Accuracy by window length: windows of each of [`LENGTHS`] are cut from whole runs. They are
 /// judged by the given models, or else by models fitted on windows of all lengths of other runs.
 pub(crate) fn length_table(runs: &[Run], models: Option<&Models>, seed: u64) -> anyhow::Result<String> {
-    let (mut windows, mut meter): (Vec<Labelled>, _) = (Vec::new(), Meter::new());
+    let (mut windows, mut meter): (Vec<LabelledWindow>, _) = (Vec::new(), Meter::new());
     for (run, length) in runs.iter().flat_map(|run| LENGTHS.map(|length| (run, length))) {
         run.cut(length, &mut meter, |window| windows.push(window))?;
     }
-    windows.retain(|window| window.cause != Cause::Unknown && Kinds::All.has(&window.kind));
+    windows.retain(|window| window.cause != Label::Both && Kinds::All.has(&window.kind));
     let (judged, by) = match models {
         Some(models) => (models.judge(&windows), "by models that were not fitted here"),
         None => (Split::Five.judge(&windows, seed)?, Split::Five.name()),
@@ -523,7 +529,7 @@ pub(crate) fn length_table(runs: &[Run], models: Option<&Models>, seed: u64) -> 
     let mut table =
         Table::new(["packets", "cause", "windows (runs)", "losses, median"]).and(methods.map(Method::name));
     for (length, cause) in
-        LENGTHS.into_iter().flat_map(|length| [Cause::Host, Cause::Network].map(|cause| (length, cause)))
+        LENGTHS.into_iter().flat_map(|length| [Label::Host, Label::Network].map(|cause| (length, cause)))
     {
         let of = those(&judged, |window| {
             window.signature.packets() == length && window.cause == cause && is_in_range(window)
@@ -597,19 +603,19 @@ mod tests {
 
     #[test]
     fn bands_count_as_often_as_in_the_earlier_experiment() {
-        let mut dealt = Dealt(Default::default());
+        let mut assignment = Assignment(Default::default());
         // Network: 1 of 2 right in the first band, 3 of 3 wrong in the last; the others have none.
-        dealt.0[1][0] = [1, 0, 1];
-        dealt.0[1][3] = [0, 3, 0];
-        assert_eq!(dealt.shares(Cause::Network), [0.2, 0.6, 0.2]);
-        let [right, wrong, inconclusive] = dealt.shares_by_band(Cause::Network);
+        assignment.0[1][0] = [1, 0, 1];
+        assignment.0[1][3] = [0, 3, 0];
+        assert_eq!(assignment.shares(Label::Network), [0.2, 0.6, 0.2]);
+        let [right, wrong, inconclusive] = assignment.shares_by_band(Label::Network);
         assert!((right - 54.0 / 290.0).abs() < 1e-12 && (inconclusive - right).abs() < 1e-12);
         assert!((wrong - 182.0 / 290.0).abs() < 1e-12);
     }
 
     #[test]
     fn nearness_is_of_both_numbers() {
-        let earlier = earlier(Cause::Network).unwrap();
+        let earlier = earlier(Label::Network).unwrap();
         assert_eq!([earlier.is_near(0.81, 0.05), earlier.is_near(0.86, 0.0)], ["met", "met"]);
         assert_eq!(earlier.is_near(0.735, 0.02), "missed by 6.8");
         assert_eq!(earlier.is_near(0.833, 0.088), "missed by 2.0");

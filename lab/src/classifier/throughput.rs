@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use barograph_loss::{Cause, Gap, Labelled, Verdict};
-use barograph_sim::Chance;
+use barograph_loss::{Label, LabelledWindow, LossRun, Verdict};
+use barograph_sim::SeededRng;
 pub(crate) use barograph_transfer::testkit::controller::estimate::Cumulative;
-use barograph_transfer::testkit::controller::history::{Events, INTERVALS, LossHistory, Run};
-use barograph_transfer::testkit::controller::{Response, response};
+use barograph_transfer::testkit::controller::history::{INTERVALS, LossEvents, LossHistory, LossSpan};
+use barograph_transfer::testkit::controller::{ResponseFunction, response};
 
 use super::judge::{Judged, Method, Split, is_in_range, percent, rates, runs, those};
 use super::tables::{TRANSFERS, Transfer};
@@ -17,10 +17,10 @@ use crate::table::{Table, cells, list};
 
 /// The simulated throughputs, and whether the floors are met. Each window is judged by models that
 /// were not fitted on its run.
-pub(crate) fn table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
+pub(crate) fn table(windows: &[LabelledWindow], seed: u64) -> anyhow::Result<String> {
     let judged = Split::Five.judge(windows, seed)?;
     let pool = those(&judged, |window| {
-        window.cause == Cause::Host && window.signature.packets() == PACKETS && is_in_range(window)
+        window.cause == Label::Host && window.signature.packets() == PACKETS && is_in_range(window)
     });
     if pool.is_empty() {
         return Ok(format!("\n{TITLE}\n\nNo window of {PACKETS} packets has losses by the CPU alone.\n"));
@@ -75,26 +75,26 @@ struct Floor {
 /// and with the delay, against RFC 5348's estimate.
 const FLOORS: [Floor; 3] = [
     Floor { estimate: Estimate::Cumulative, method: 3, factor: 100.0 },
-    Floor { estimate: Estimate::Events, method: 1, factor: 4.0 },
-    Floor { estimate: Estimate::Events, method: 2, factor: 4.0 },
+    Floor { estimate: Estimate::LossEvents, method: 1, factor: 4.0 },
+    Floor { estimate: Estimate::LossEvents, method: 2, factor: 4.0 },
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Estimate {
     Cumulative,
-    Events,
+    LossEvents,
     /// Loss events counted with round trips of the physical transfer.
     ShortEvents,
     Recent,
 }
 
 impl Estimate {
-    const ALL: [Self; 4] = [Self::Cumulative, Self::Events, Self::ShortEvents, Self::Recent];
+    const ALL: [Self; 4] = [Self::Cumulative, Self::LossEvents, Self::ShortEvents, Self::Recent];
 
     fn name(self) -> &'static str {
         match self {
             Self::Cumulative => "packets, cumulative (the paper's, as we read it)",
-            Self::Events => "events, RFC 5348, 8 intervals, a window a round trip",
+            Self::LossEvents => "events, RFC 5348, 8 intervals, a window a round trip",
             Self::ShortEvents => "the same, 65 ms of the physical 1 Gb/s a round trip",
             Self::Recent => "packets of the last 8 events",
         }
@@ -105,7 +105,7 @@ impl Estimate {
         match self {
             Self::Cumulative => Box::new(Cumulative::default()),
             // A physical window stands for a virtual one, which takes one round trip.
-            Self::Events => Box::new(EventHistory::new(PACKETS, first_interval)),
+            Self::LossEvents => Box::new(EventHistory::new(PACKETS, first_interval)),
             Self::ShortEvents => {
                 // The physical path has a tenth of the virtual path's rate and the same round trip.
                 Box::new(EventHistory::new((PATH.ceiling_packets() / 10.0) as u32, first_interval))
@@ -117,8 +117,8 @@ impl Estimate {
 
 /// Dickens §4.1.1 and §5: 10 Gbit/s, a round trip of 65 ms, packets of 1024 bytes; UDP, IPv4 and
 /// Ethernet add 42 bytes.
-const PATH: Path =
-    Path { ceiling_bit_s: 10e9, round_trip_s: 0.065, payload_bytes: 1024.0, header_bytes: 42.0 };
+const PATH: VirtualPath =
+    VirtualPath { ceiling_bit_s: 10e9, round_trip_s: 0.065, payload_bytes: 1024.0, header_bytes: 42.0 };
 
 /// Throughputs (bit/s) of one estimate at one long-term loss.
 #[derive(Default)]
@@ -137,16 +137,16 @@ impl Reached {
         seed: u64,
     ) -> anyhow::Result<Self> {
         let losses: Vec<f64> = pool.iter().map(|judged| judged.window.signature.loss_rate()).collect();
-        let gaps: Vec<Vec<Gap>> =
-            pool.iter().map(|judged| judged.window.signature.gaps().collect()).collect();
+        let gaps: Vec<Vec<LossRun>> =
+            pool.iter().map(|judged| judged.window.signature.loss_runs().collect()).collect();
         let lossy = transfer.loss_rate * Transfer::WINDOWS as f64 / transfer.lossy as f64;
         let weights = tilt(&losses, lossy).with_context(|| {
             format!("no mixture of the {} windows has a mean loss of {lossy:.4}", pool.len())
         })?;
         let mut mean = Self::default();
         for seed in seed..seed + SEEDS {
-            let mut chance = Chance::new(seed, SIMULATION_STREAM);
-            let drawn = draw(&weights, Transfer::WINDOWS, transfer.lossy, &mut chance);
+            let mut rng = SeededRng::new(seed, SIMULATION_STREAM);
+            let drawn = draw(&weights, Transfer::WINDOWS, transfer.lossy, &mut rng);
             // Throughput with the gaps that the sender attributes to the network.
             let reach = |is_told: &dyn Fn(usize, usize) -> bool| {
                 let windows = drawn.iter().enumerate().map(|(place, window)| match window {
@@ -157,7 +157,7 @@ impl Reached {
             };
             mean.without += reach(&|_, _| false);
             for (method, reached) in METHODS.into_iter().zip(&mut mean.methods) {
-                *reached += reach(&|_, window| pool[window].said(method).verdict == Verdict::Cpu);
+                *reached += reach(&|_, window| pool[window].diagnosis(method).verdict == Verdict::Host);
             }
             let failed = lowest(&drawn, &losses, transfer.below_range + transfer.missed);
             mean.papers_errors += reach(&|place, _| !failed[place]);
@@ -201,7 +201,7 @@ const SEEDS: u64 = 3;
 /// Random stream of the seed for this; the parts of the runs and the bootstrap have their own.
 const SIMULATION_STREAM: u64 = 3;
 
-pub(crate) struct Path {
+pub(crate) struct VirtualPath {
     pub(crate) ceiling_bit_s: f64,
     pub(crate) round_trip_s: f64,
     pub(crate) payload_bytes: f64,
@@ -209,7 +209,7 @@ pub(crate) struct Path {
     pub(crate) header_bytes: f64,
 }
 
-impl Path {
+impl VirtualPath {
     /// The largest window (packets): what the path carries in a round trip.
     pub(crate) fn ceiling_packets(&self) -> f64 {
         self.ceiling_bit_s * self.round_trip_s / 8.0 / (self.payload_bytes + self.header_bytes)
@@ -218,19 +218,19 @@ impl Path {
     /// The next window (packets) after one of `window` packets, at this loss rate.
     pub(crate) fn response(&self, window: f64, rate: f64) -> f64 {
         // At a rate of 0 the formula gives infinity.
-        response::papers(window, rate).clamp(1.0, self.ceiling_packets())
+        response::fobs_window(window, rate).clamp(1.0, self.ceiling_packets())
     }
 
     /// Loss rate at which the response is this window (packets).
     pub(crate) fn rate_at(&self, window: f64) -> f64 {
-        Response::HighSpeed.rate(window)
+        ResponseFunction::HighSpeed.rate(window)
     }
 
     /// Payload over time (bit/s). `windows` has, for each physical window, the gaps that the sender
     /// attributes to the network. A virtual window takes one round trip.
     fn throughput_bit_s<'a>(
         &self,
-        windows: impl IntoIterator<Item = &'a [Gap]>,
+        windows: impl IntoIterator<Item = &'a [LossRun]>,
         estimator: &mut dyn Estimator,
     ) -> f64 {
         let (mut packets, mut round_trips, mut window) = (0.0, 0u32, self.ceiling_packets());
@@ -281,17 +281,17 @@ const BISECTIONS: u32 = 70;
 
 /// Draws a sequence of `windows` windows, of which exactly `lossy` at random positions have losses:
 /// `Some` is an index into the pool, drawn by weight.
-pub(crate) fn draw(weights: &[f64], windows: usize, lossy: usize, chance: &mut Chance) -> Vec<Option<usize>> {
+pub(crate) fn draw(weights: &[f64], windows: usize, lossy: usize, rng: &mut SeededRng) -> Vec<Option<usize>> {
     let mut left = lossy;
     (0..windows)
         .map(|place| {
             // Selection sampling (Knuth, TAOCP 2, §3.4.2, algorithm S) selects exactly `lossy`
             // positions.
-            if left as f64 <= (windows - place) as f64 * chance.uniform() {
+            if left as f64 <= (windows - place) as f64 * rng.uniform() {
                 return None;
             }
             left -= 1;
-            let mut rest = chance.uniform();
+            let mut rest = rng.uniform();
             let found = weights.iter().position(|weight| {
                 rest -= weight;
                 rest < 0.0
@@ -321,14 +321,14 @@ pub(crate) fn lowest(drawn: &[Option<usize>], rates: &[f64], count: usize) -> Ve
 /// An estimator of the long-term loss rate.
 pub(crate) trait Estimator {
     /// Records that `packets` more packets were sent, of which those in `gaps` were lost.
-    fn window(&mut self, packets: u32, gaps: &[Gap]);
+    fn window(&mut self, packets: u32, gaps: &[LossRun]);
 
     /// Losses per packet, 0 to 1; 0 before the first loss.
     fn rate(&self) -> f64;
 }
 
 impl Estimator for Cumulative {
-    fn window(&mut self, packets: u32, gaps: &[Gap]) {
+    fn window(&mut self, packets: u32, gaps: &[LossRun]) {
         self.record(packets.into(), gaps.iter().map(|gap| u64::from(gap.lost)).sum());
     }
 
@@ -352,7 +352,7 @@ impl EventHistory {
 }
 
 impl Estimator for EventHistory {
-    fn window(&mut self, packets: u32, gaps: &[Gap]) {
+    fn window(&mut self, packets: u32, gaps: &[LossRun]) {
         for run in self.sent.runs(gaps) {
             self.history.lost(run, self.sent.round_trip, self.first_interval);
         }
@@ -368,7 +368,7 @@ impl Estimator for EventHistory {
 /// began. With fewer events, of all sent since the start.
 pub(crate) struct RecentLosses {
     sent: Sent,
-    events: Events,
+    events: LossEvents,
     /// Packet number at which each event began, and the packets lost in it.
     last: VecDeque<(u64, u64)>,
     began: u64,
@@ -377,12 +377,12 @@ pub(crate) struct RecentLosses {
 impl RecentLosses {
     pub(crate) fn new(round_trip_packets: u32) -> Self {
         let sent = Sent::new(round_trip_packets);
-        Self { sent, events: Events::default(), last: VecDeque::new(), began: 0 }
+        Self { sent, events: LossEvents::default(), last: VecDeque::new(), began: 0 }
     }
 }
 
 impl Estimator for RecentLosses {
-    fn window(&mut self, packets: u32, gaps: &[Gap]) {
+    fn window(&mut self, packets: u32, gaps: &[LossRun]) {
         let (last, began) = (&mut self.last, &mut self.began);
         for run in self.sent.runs(gaps) {
             self.events.lost(run, self.sent.round_trip, |event, lost| match last.back_mut() {
@@ -417,12 +417,12 @@ impl Sent {
     }
 
     /// Converts the gaps of the next window to runs of lost packets.
-    fn runs(&self, gaps: &[Gap]) -> impl Iterator<Item = Run> {
+    fn runs(&self, gaps: &[LossRun]) -> impl Iterator<Item = LossSpan> {
         let mut at = self.packets;
         gaps.iter().map(move |gap| {
             at += u64::from(gap.received);
             let sent = Duration::from_nanos(at);
-            let run = Run { at, packets: gap.lost.into(), sent, spacing: SPACING };
+            let run = LossSpan { at, packets: gap.lost.into(), sent, spacing: SPACING };
             at += run.packets;
             run
         })
@@ -441,10 +441,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_knows_all_causes_reaches_the_ceiling_and_who_knows_none_what_the_response_gives() {
+    fn known_causes_reach_the_ceiling_and_unknown_ones_the_response() {
         let windows = made(PACKETS, 4, 6, 5);
         let models = Models::fit(&windows).unwrap();
-        let judged = models.judge(windows.iter().filter(|window| window.cause == Cause::Host));
+        let judged = models.judge(windows.iter().filter(|window| window.cause == Label::Host));
         let pool: Vec<&Judged<'_>> = judged.iter().collect();
         let reached = Reached::mean(&pool, Estimate::Cumulative, &TRANSFERS[0], 1).unwrap();
         // At 0.00035 the response is 92.5 packets of 1024 bytes in 65 ms: 11.7 Mb/s. The throughput
@@ -453,12 +453,12 @@ mod tests {
         let again = Reached::mean(&pool, Estimate::Cumulative, &TRANSFERS[0], 1).unwrap();
         assert_eq!((reached.without, reached.papers_errors), (again.without, again.papers_errors));
         assert!(reached.without < reached.papers_errors && reached.papers_errors < 9.6e9);
-        let events = Reached::mean(&pool, Estimate::Events, &TRANSFERS[0], 1).unwrap();
+        let events = Reached::mean(&pool, Estimate::LossEvents, &TRANSFERS[0], 1).unwrap();
         assert!(20.0 * reached.without < events.without, "{}", events.without);
     }
 
-    const PATH: Path =
-        Path { ceiling_bit_s: 10e9, round_trip_s: 0.065, payload_bytes: 1024.0, header_bytes: 42.0 };
+    const PATH: VirtualPath =
+        VirtualPath { ceiling_bit_s: 10e9, round_trip_s: 0.065, payload_bytes: 1024.0, header_bytes: 42.0 };
 
     #[test]
     fn the_response_is_of_the_window_before_and_within_what_the_path_carries() {
@@ -473,10 +473,11 @@ mod tests {
     fn throughput_is_as_computed_by_hand() {
         // 100 losses in 100 000, then in 200 000 packets: 1e-3 after the first window, half of it
         // after the second.
-        let path = Path { ceiling_bit_s: 8e6, round_trip_s: 1.0, payload_bytes: 900.0, header_bytes: 100.0 };
+        let path =
+            VirtualPath { ceiling_bit_s: 8e6, round_trip_s: 1.0, payload_bytes: 900.0, header_bytes: 100.0 };
         assert_eq!(path.ceiling_packets(), 1000.0);
-        let lossy: &[Gap] = &[Gap { received: 5, lost: 100 }];
-        let free: &[Gap] = &[];
+        let lossy: &[LossRun] = &[LossRun { received: 5, lost: 100 }];
+        let free: &[LossRun] = &[];
         let reached = path.throughput_bit_s([lossy, free, free], &mut Cumulative::default());
         let windows = 1000.0 + 0.12 / 1e-3f64.powf(0.835) + 0.12 / 5e-4f64.powf(0.835);
         assert!((reached / (windows * 7200.0 / 3.0) - 1.0).abs() < 1e-12);
@@ -501,8 +502,8 @@ mod tests {
 
     #[test]
     fn as_many_windows_are_lossy_as_asked_for_and_each_by_its_weight() {
-        let drawn = draw(&[0.75, 0.25, 0.0], 16_000, 1000, &mut Chance::new(3, 0));
-        assert_eq!(drawn, draw(&[0.75, 0.25, 0.0], 16_000, 1000, &mut Chance::new(3, 0)));
+        let drawn = draw(&[0.75, 0.25, 0.0], 16_000, 1000, &mut SeededRng::new(3, 0));
+        assert_eq!(drawn, draw(&[0.75, 0.25, 0.0], 16_000, 1000, &mut SeededRng::new(3, 0)));
         let count = |which| drawn.iter().filter(|window| **window == which).count();
         assert_eq!((count(None), count(Some(2))), (15_000, 0));
         assert!((200..300).contains(&count(Some(1))), "{}", count(Some(1)));
@@ -517,8 +518,8 @@ mod tests {
         assert_eq!(lowest(&drawn, &[0.2, 0.1, 0.3], 9).iter().filter(|chosen| **chosen).count(), 4);
     }
 
-    fn gap(received: u32, lost: u32) -> Gap {
-        Gap { received, lost }
+    fn gap(received: u32, lost: u32) -> LossRun {
+        LossRun { received, lost }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use barograph_loss::{Cause, Evidence, Labelled, Meter, Signature, Table};
+use barograph_loss::{Evidence, Label, LabelledWindow, Meter, Signature, TableReader};
 use flate2::read::MultiGzDecoder;
 
 pub(crate) fn folder(named: Option<&Path>) -> anyhow::Result<PathBuf> {
@@ -20,7 +20,7 @@ pub(crate) fn folder(named: Option<&Path>) -> anyhow::Result<PathBuf> {
 }
 
 /// Reads all windows of a folder's files `w<packets>_*.txt.gz`, ordered by packets, then by path.
-pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<Labelled>> {
+pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<LabelledWindow>> {
     let mut files: Vec<(u32, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let path = entry?.path();
@@ -38,10 +38,10 @@ pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<Labelled>> {
     files.sort();
     let (mut windows, mut meter) = (Vec::new(), Meter::new());
     for (packets, path) in &files {
-        let mut table: Option<Table> = None;
+        let mut table: Option<TableReader> = None;
         each_line(path, |line| {
             match &table {
-                None => table = Table::of_header(line)?,
+                None => table = TableReader::from_header(line)?,
                 Some(table) => windows.extend(table.read(line, *packets, &mut meter)?),
             }
             Ok(())
@@ -96,26 +96,33 @@ fn run(line: &str) -> anyhow::Result<Run> {
 }
 
 impl Run {
-    /// Cuts the run into windows of `packets` packets and calls `say` for each that has losses. An
+    /// Cuts the run into windows of `packets` packets and calls `emit` for each that has losses. An
     /// incomplete window at the end is left out.
     pub(crate) fn cut(
         &self,
         packets: u32,
         meter: &mut Meter,
-        mut say: impl FnMut(Labelled),
+        mut emit: impl FnMut(LabelledWindow),
     ) -> anyhow::Result<()> {
         let (mut signature, mut host) = (Signature::new(), 0);
         let mut end = |signature: &mut Signature, host: &mut u32| {
             if 0 < signature.lost() {
                 let cause = match *host {
-                    0 => Cause::Network,
-                    host if host == signature.lost() => Cause::Host,
-                    _ => Cause::Unknown,
+                    0 => Label::Network,
+                    host if host == signature.lost() => Label::Host,
+                    _ => Label::Both,
                 };
                 let evidence = Evidence { burst: self.burst, host_drops: Some(*host), ..Evidence::default() };
                 let (kind, run) = (self.kind.clone(), self.name.clone());
                 let metrics = meter.measure(signature);
-                say(Labelled { signature: std::mem::take(signature), metrics, evidence, cause, kind, run });
+                emit(LabelledWindow {
+                    signature: std::mem::take(signature),
+                    metrics,
+                    evidence,
+                    cause,
+                    kind,
+                    run,
+                });
             }
             signature.clear();
             *host = 0;
@@ -176,19 +183,20 @@ impl Report {
         self.short.push((name, lines.join("\n").trim().to_owned()));
     }
 
-    /// Writes all tables to [`PAGE`] in the folder, and the short ones between the marks of its
-    /// [`README`]. The other text of that page stays, as do tables that were not made in this run.
+    /// Writes all tables to [`ALL_TABLES_PAGE`] in the folder, and the short ones between the marks
+    /// of its [`SUMMARY_PAGE`]. The other text of that page stays, as do tables that were not made
+    /// in this run.
     pub(crate) fn write(&self, folder: &Path, command: &str) -> anyhow::Result<()> {
-        let readme = folder.join(README);
+        let summary = folder.join(SUMMARY_PAGE);
         let mut text =
-            fs::read_to_string(&readme).with_context(|| format!("cannot read {}", readme.display()))?;
+            fs::read_to_string(&summary).with_context(|| format!("cannot read {}", summary.display()))?;
         for (name, tables) in &self.short {
-            text = replaced(&text, name, tables).with_context(|| readme.display().to_string())?;
+            text = replaced(&text, name, tables).with_context(|| summary.display().to_string())?;
         }
-        let page = folder.join(PAGE);
-        let about = format!("<!-- Made by `{command}`; {README} explains the tables. -->\n\n");
+        let page = folder.join(ALL_TABLES_PAGE);
+        let about = format!("<!-- Made by `{command}`; {SUMMARY_PAGE} explains the tables. -->\n\n");
         fs::write(&page, about + &self.all).with_context(|| format!("cannot write {}", page.display()))?;
-        fs::write(&readme, text).with_context(|| format!("cannot write {}", readme.display()))
+        fs::write(&summary, text).with_context(|| format!("cannot write {}", summary.display()))
     }
 }
 
@@ -202,8 +210,8 @@ fn replaced(text: &str, name: &str, tables: &str) -> anyhow::Result<String> {
 }
 
 const END: &str = "<!-- end -->";
-const README: &str = "classifier.md";
-const PAGE: &str = "classifier-bins.md";
+const SUMMARY_PAGE: &str = "classifier.md";
+const ALL_TABLES_PAGE: &str = "classifier-bins.md";
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -239,7 +247,7 @@ pub(crate) mod tests {
         );
         let windows = read(folder.path()).unwrap();
         let evidence = Evidence { burst: Some(4), delay_s: Some(120e-6), host_drops: Some(6), marks: None };
-        assert_eq!((windows[0].cause, windows[0].evidence, windows.len()), (Cause::Unknown, evidence, 1));
+        assert_eq!((windows[0].cause, windows[0].evidence, windows.len()), (Label::Both, evidence, 1));
         assert_eq!(windows[0].signature, Signature::from_runs(100, [10, 6, 30, 2]).unwrap());
 
         let runs = runs(folder.path()).unwrap();
@@ -255,7 +263,7 @@ pub(crate) mod tests {
             cut.iter().map(|window| window.evidence.host_drops).collect::<Vec<_>>(),
             [Some(6), Some(5), Some(5)]
         );
-        assert_eq!([cut[0].cause, cut[1].cause], [Cause::Unknown, Cause::Host]);
+        assert_eq!([cut[0].cause, cut[1].cause], [Label::Both, Label::Host]);
     }
 
     #[test]
@@ -267,7 +275,7 @@ pub(crate) mod tests {
         let long = format!("{HEADER}\ncpu\tr1\tgen\t4\t600\t120\t1.0\t10,600\n");
         compress(&folder.path().join("w100_cpu.txt.gz"), &long);
         let error = format!("{:#}", read(folder.path()).unwrap_err());
-        assert!(error.contains("line 2") && error.contains("do not fit"), "{error}");
+        assert!(error.contains("line 2") && error.contains("more than the window"), "{error}");
     }
 
     /// The windows published with the runs equal those that are cut from the runs.
@@ -275,14 +283,14 @@ pub(crate) mod tests {
     fn runs_cut_to_the_windows_of_the_open_set() {
         let open = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/signatures");
         if !open.is_dir() {
-            return barograph_sim::say_skipped(
+            return barograph_sim::report_skipped(
                 "runs_cut_to_the_windows_of_the_open_set: no ../shared/signatures",
             );
         }
-        let key = |window: &Labelled| {
+        let key = |window: &LabelledWindow| {
             (
                 window.run.clone(),
-                window.signature.gaps().map(|gap| (gap.received, gap.lost)).collect::<Vec<_>>(),
+                window.signature.loss_runs().map(|gap| (gap.received, gap.lost)).collect::<Vec<_>>(),
             )
         };
         let mut read: Vec<_> = read(&open).unwrap();
@@ -304,37 +312,39 @@ pub(crate) mod tests {
     #[test]
     fn only_what_is_between_the_marks_changes() {
         let folder = tempfile::tempdir().unwrap();
-        let readme = folder.path().join(README);
+        let summary = folder.path().join(SUMMARY_PAGE);
         let page = |verdicts: &str| {
             format!(
                 "# Lab\n<!-- classifier: worth -->\nkept\n<!-- end -->\n<!-- classifier: verdicts -->\n{verdicts}\n<!-- end -->\nMore.\n"
             )
         };
-        fs::write(&readme, page("old")).unwrap();
+        fs::write(&summary, page("old")).unwrap();
         let mut report = Report::default();
         report.add("## Title\n\n| all |\n");
         report.add_short("verdicts", "\n## Title\n\n| new |\n");
         report.write(folder.path(), "lab classifier").unwrap();
-        assert_eq!(fs::read_to_string(&readme).unwrap(), page("| new |"));
+        assert_eq!(fs::read_to_string(&summary).unwrap(), page("| new |"));
         assert!(
-            fs::read_to_string(folder.path().join(PAGE)).unwrap().ends_with("-->\n\n## Title\n\n| all |\n")
+            fs::read_to_string(folder.path().join(ALL_TABLES_PAGE))
+                .unwrap()
+                .ends_with("-->\n\n## Title\n\n| all |\n")
         );
     }
 
     #[test]
     fn a_page_without_marks_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let readme = folder.path().join(README);
+        let summary = folder.path().join(SUMMARY_PAGE);
         let mut report = Report::default();
         report.add_short("verdicts", "| new |");
         for text in
             ["# Lab\n", "<!-- classifier: verdicts -->\n| old |\n<!-- classifier: worth -->\n<!-- end -->\n"]
         {
-            fs::write(&readme, text).unwrap();
+            fs::write(&summary, text).unwrap();
             let error = format!("{:#}", report.write(folder.path(), "").unwrap_err());
             assert!(error.contains("classifier: verdicts"), "{error}");
-            assert_eq!(fs::read_to_string(&readme).unwrap(), text);
-            assert!(!folder.path().join(PAGE).exists());
+            assert_eq!(fs::read_to_string(&summary).unwrap(), text);
+            assert!(!folder.path().join(ALL_TABLES_PAGE).exists());
         }
     }
 }

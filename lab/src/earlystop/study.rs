@@ -1,18 +1,18 @@
 //! Measures one cell: tests of full length, most in turns with iperf3, and then tests that may end
 //! early.
 
-use barograph_probe::calibration::{Calibration, Partials};
-use barograph_probe::stop::{Decision, Rule};
-use barograph_probe::stream::{Ended, Sample, StreamPlan, Streamed, after_startup};
+use barograph_probe::calibration::{Calibration, CheckpointRates};
+use barograph_probe::stop::{Decision, EarlyStopRule};
+use barograph_probe::stream::{Sample, StreamEnd, StreamPlan, StreamResult, after_startup};
 
 use super::Args;
-use super::bench::{BYTES_MAX, Bench, Cell};
+use super::testbed::{BYTES_MAX, Cell, CellTestbed};
 use crate::calibrated::Calibrated;
 use crate::stats::{Rank, deviation, mean_of_some as mean, median, quantile, sorted};
 use crate::table::{Table, cells, number, shown};
 
 #[derive(serde::Serialize)]
-pub(crate) struct Study {
+pub(crate) struct CellStudy {
     pub(crate) cell: Cell,
     /// The first test takes 10 s, the others 5 s.
     pub(crate) long: Vec<Long>,
@@ -23,7 +23,8 @@ pub(crate) struct Study {
     /// Largest share of a core that the emulator used.
     pub(crate) cpu_peak: Option<f64>,
     /// Why results are missing, if they are.
-    pub(crate) void: Option<String>,
+    #[serde(rename = "void")]
+    pub(crate) invalid_reason: Option<String>,
 }
 
 #[derive(serde::Serialize)]
@@ -35,7 +36,7 @@ pub(crate) struct Long {
     /// Rate after start-up until 5 s.
     pub(crate) full_bit_s: f64,
     #[serde(skip)]
-    partials: Partials,
+    partials: CheckpointRates,
     #[serde(skip)]
     samples: Vec<Sample>,
 }
@@ -61,35 +62,35 @@ pub(crate) struct Short {
 }
 
 /// Measures a cell; an error is stored in the result.
-pub(crate) fn cell(cell: Cell, args: &Args) -> Study {
-    let mut study = Study {
+pub(crate) fn cell(cell: Cell, args: &Args) -> CellStudy {
+    let mut study = CellStudy {
         cell,
         long: Vec::new(),
         iperf3_bit_s: Vec::new(),
         replayed: Vec::new(),
         early: Vec::new(),
         cpu_peak: None,
-        void: None,
+        invalid_reason: None,
     };
     if let Err(error) = measure(&mut study, args) {
-        study.void = Some(format!("{error:#}"));
+        study.invalid_reason = Some(format!("{error:#}"));
     }
     study
 }
 
-fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
+fn measure(study: &mut CellStudy, args: &Args) -> anyhow::Result<()> {
     // A void test is repeated, with at most two attempts per test on average: a calibration by
     // fewer tests would be another experiment.
     for turn in 0..2 * args.tests {
         if args.tests <= study.long.len() as u32 {
             break;
         }
-        let bench = Bench::new(study.cell, args.seed * 1000 + u64::from(turn))?;
+        let testbed = CellTestbed::new(study.cell, args.seed * 1000 + u64::from(turn))?;
         let is_first = study.long.is_empty();
         let seconds = if is_first { LONG_S } else { FULL_S };
         let plan = StreamPlan { seconds: f64::from(seconds), bytes_max: BYTES_MAX, ..StreamPlan::full() };
-        let long = || bench.stream(plan.clone());
-        let theirs = || (!is_first).then(|| bench.iperf3(seconds)).transpose();
+        let long = || testbed.stream(plan.clone());
+        let theirs = || (!is_first).then(|| testbed.iperf3(seconds)).transpose();
         // The stream and iperf3 go first equally often.
         let (streamed, theirs) = if turn % 2 == 0 {
             let streamed = long()?;
@@ -98,7 +99,7 @@ fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
             let theirs = theirs()?;
             (long()?, theirs)
         };
-        if study.is_void(&bench) {
+        if study.is_invalid(&testbed) {
             continue;
         }
         write_samples(study.cell, turn, &streamed, args)?;
@@ -114,10 +115,10 @@ fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
         path.learn_full(&long.partials, long.full_bit_s)?;
     }
     for test in 0..args.early {
-        let bench = Bench::new(study.cell, args.seed * 1000 + 500 + u64::from(test))?;
+        let testbed = CellTestbed::new(study.cell, args.seed * 1000 + 500 + u64::from(test))?;
         let early = path.early();
-        let streamed = bench.stream(StreamPlan { early, bytes_max: BYTES_MAX, ..StreamPlan::full() })?;
-        if study.is_void(&bench) {
+        let streamed = testbed.stream(StreamPlan { early, bytes_max: BYTES_MAX, ..StreamPlan::full() })?;
+        if study.is_invalid(&testbed) {
             continue;
         }
         path.learn(&streamed, early.is_some())?;
@@ -125,7 +126,7 @@ fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
             bytes: streamed.bytes,
             rate_bit_s: streamed.rate_bit_s(),
             duration_s: streamed.duration_s,
-            is_early: matches!(streamed.ended, Ended::Early(_)),
+            is_early: matches!(streamed.ended, StreamEnd::Early(_)),
             was_allowed: early.is_some(),
         });
     }
@@ -146,7 +147,7 @@ fn replay(long: &[Long]) -> Vec<Replayed> {
         }
         let test = &long[index];
         let reason = path.early().and_then(|early| {
-            let mut rule = Rule::new(Some(early));
+            let mut rule = EarlyStopRule::new(Some(early));
             test.first_seconds().iter().find_map(|sample| match rule.push(sample) {
                 Decision::Stop(reason) => Some(reason),
                 Decision::Continue => None,
@@ -161,18 +162,18 @@ fn replay(long: &[Long]) -> Vec<Replayed> {
     (0..long.len()).map(next).collect()
 }
 
-impl Study {
-    fn is_void(&mut self, bench: &Bench) -> bool {
-        self.cpu_peak = self.cpu_peak.into_iter().chain(bench.cpu_peak()).reduce(f64::max);
-        let void = bench.void();
-        let is_void = void.is_some();
-        self.void = void.or(self.void.take());
-        is_void
+impl CellStudy {
+    fn is_invalid(&mut self, testbed: &CellTestbed) -> bool {
+        self.cpu_peak = self.cpu_peak.into_iter().chain(testbed.cpu_peak()).reduce(f64::max);
+        let invalid_reason = testbed.invalid_reason();
+        let is_invalid = invalid_reason.is_some();
+        self.invalid_reason = invalid_reason.or(self.invalid_reason.take());
+        is_invalid
     }
 }
 
 impl Long {
-    fn of(streamed: &Streamed) -> Self {
+    fn of(streamed: &StreamResult) -> Self {
         let samples = streamed.samples.as_slice();
         let mut long = Self {
             bytes: streamed.bytes,
@@ -204,7 +205,7 @@ impl Long {
     }
 }
 
-fn write_samples(cell: Cell, turn: u32, streamed: &Streamed, args: &Args) -> anyhow::Result<()> {
+fn write_samples(cell: Cell, turn: u32, streamed: &StreamResult, args: &Args) -> anyhow::Result<()> {
     let Some(directory) = &args.out else { return Ok(()) };
     let mut text = String::from("time_s,acked_bytes,rtt_s,min_rtt_s,retrans,app_limited\n");
     for sample in streamed.samples.as_slice() {
@@ -224,7 +225,7 @@ const FULL_S: u32 = 5;
 /// Tests that calibrate a path before the first may end early.
 const CALIBRATING: usize = Calibration::TESTS_MIN as usize;
 
-pub(crate) fn markdown(studies: &[Study], loads: &[String; 2]) -> String {
+pub(crate) fn markdown(studies: &[CellStudy], loads: &[String; 2]) -> String {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let [before, after] = loads;
     let mut table = Table::titled(
@@ -243,13 +244,15 @@ pub(crate) fn markdown(studies: &[Study], loads: &[String; 2]) -> String {
         verdict(studies)
     );
     for study in studies {
-        text +=
-            &study.void.as_ref().map_or(String::new(), |void| format!("\n- {}: {void}\n", study.cell.name()));
+        text += &study
+            .invalid_reason
+            .as_ref()
+            .map_or(String::new(), |invalid_reason| format!("\n- {}: {invalid_reason}\n", study.cell.name()));
     }
     text
 }
 
-fn row(study: &Study) -> Vec<String> {
+fn row(study: &CellStudy) -> Vec<String> {
     let name = study.cell.name();
     let cpu = shown(study.cpu_peak, |share| format!("{:.0} %", share * 100.0));
     let Some(full) = full(study) else {
@@ -282,10 +285,11 @@ fn row(study: &Study) -> Vec<String> {
     ]
 }
 
-fn verdict(studies: &[Study]) -> String {
-    let of_cells =
-        |of: fn(&Study) -> Vec<f64>| studies.iter().flat_map(|study| mean(&of(study))).collect::<Vec<_>>();
-    let pooled = |of: fn(&Study) -> Vec<f64>| studies.iter().flat_map(of).collect::<Vec<_>>();
+fn verdict(studies: &[CellStudy]) -> String {
+    let of_cells = |of: fn(&CellStudy) -> Vec<f64>| {
+        studies.iter().flat_map(|study| mean(&of(study))).collect::<Vec<_>>()
+    };
+    let pooled = |of: fn(&CellStudy) -> Vec<f64>| studies.iter().flat_map(of).collect::<Vec<_>>();
     let (made, replayed) = (of_cells(made_shares), of_cells(shares));
     let full = studies.iter().flat_map(|study| Some(mean(&full_bytes(study))? / long_bytes(study)?));
     let full: Vec<f64> = full.collect();
@@ -346,7 +350,7 @@ fn verdict(studies: &[Study]) -> String {
 }
 
 /// Ratio of our median rate to iperf3's, and two standard errors of it.
-fn against_iperf3(study: &Study) -> Option<(f64, f64)> {
+fn against_iperf3(study: &CellStudy) -> Option<(f64, f64)> {
     let (ours, theirs) = (wholes(study), &study.iperf3_bit_s);
     let ratio = median(&ours)? / median(theirs)?;
     let logs = |rates: &[f64]| rates.iter().map(|rate| rate.ln()).collect::<Vec<_>>();
@@ -355,38 +359,38 @@ fn against_iperf3(study: &Study) -> Option<(f64, f64)> {
 }
 
 /// Whole rates of the tests that alternated with iperf3; of all tests if there was no iperf3.
-fn wholes(study: &Study) -> Vec<f64> {
+fn wholes(study: &CellStudy) -> Vec<f64> {
     let skipped = usize::from(!study.iperf3_bit_s.is_empty());
     study.long.iter().skip(skipped).map(|long| long.whole_bit_s).collect()
 }
 
-fn full(study: &Study) -> Option<f64> {
+fn full(study: &CellStudy) -> Option<f64> {
     median(&study.long.iter().map(|long| long.full_bit_s).collect::<Vec<_>>())
 }
 
-fn long_bytes(study: &Study) -> Option<f64> {
+fn long_bytes(study: &CellStudy) -> Option<f64> {
     study.long.first().map(|long| long.bytes as f64)
 }
 
-fn full_bytes(study: &Study) -> Vec<f64> {
+fn full_bytes(study: &CellStudy) -> Vec<f64> {
     study.long.iter().map(|long: &Long| long.full_bytes as f64).collect()
 }
 
-fn shares(study: &Study) -> Vec<f64> {
+fn shares(study: &CellStudy) -> Vec<f64> {
     let long = long_bytes(study).unwrap_or(f64::NAN);
     study.replayed.iter().map(|replayed| replayed.bytes as f64 / long).collect()
 }
 
-fn errors(study: &Study) -> Vec<f64> {
+fn errors(study: &CellStudy) -> Vec<f64> {
     study.replayed.iter().map(|replayed| (replayed.ratio - 1.0).abs()).collect()
 }
 
-fn made_shares(study: &Study) -> Vec<f64> {
+fn made_shares(study: &CellStudy) -> Vec<f64> {
     let long = long_bytes(study).unwrap_or(f64::NAN);
     study.early.iter().map(|short| short.bytes as f64 / long).collect()
 }
 
-fn made_errors(study: &Study) -> Vec<f64> {
+fn made_errors(study: &CellStudy) -> Vec<f64> {
     let reference = full(study).unwrap_or(f64::NAN);
     study.early.iter().map(|short| (short.rate_bit_s / reference - 1.0).abs()).collect()
 }

@@ -5,16 +5,16 @@ use std::path::Path as FilePath;
 use std::time::Duration;
 
 use anyhow::ensure;
-use barograph_forecast::{Battery, Config, Preset, Rule};
-use barograph_probe::io::{Cancel, Limits};
+use barograph_forecast::{Battery, BatteryConfig, Preset, Rule};
+use barograph_probe::io::{CancellationToken, ResponderLimits};
 use barograph_probe::{Direction, Experiment};
-use barograph_study::compare::{Kernel, Series, Study};
+use barograph_study::compare::{SeriesComparison, TcpCounters, TimedSeries};
 use barograph_study::input::Sample;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use super::link::{Bench, Path};
-use super::programs::{Asked, Quantity, Ready, Shown};
+use super::link::{LinkSetup, LinkTestbed};
+use super::programs::{Quantity, Ready, SampleRequest, Shown};
 use super::{Args, ClockName, programs};
 use crate::jobs::bar;
 use crate::output::save;
@@ -23,22 +23,22 @@ use crate::stats::{mean, median};
 pub(crate) struct LinkStudy {
     pub(crate) name: &'static str,
     pub(crate) slug: &'static str,
-    pub(crate) quantities: Vec<(Quantity, Study)>,
+    pub(crate) quantities: Vec<(Quantity, SeriesComparison)>,
     /// Failed samples of the native program and of the browser.
     pub(crate) failures: (u32, u32),
     /// Why the study ended before all pairs were made, if it did.
     pub(crate) stopped: Option<String>,
-    pub(crate) void: Option<String>,
+    pub(crate) invalid_reason: Option<String>,
 }
 
 impl LinkStudy {
-    pub(crate) fn failed(path: &Path, error: &anyhow::Error) -> Self {
+    pub(crate) fn failed(path: &LinkSetup, error: &anyhow::Error) -> Self {
         let stopped = Some(format!("{error:#}"));
         let (name, slug) = (path.name, path.slug);
-        Self { name, slug, quantities: Vec::new(), failures: (0, 0), stopped, void: None }
+        Self { name, slug, quantities: Vec::new(), failures: (0, 0), stopped, invalid_reason: None }
     }
 
-    pub(crate) fn of(&self, wanted: Quantity) -> Option<&Study> {
+    pub(crate) fn of(&self, wanted: Quantity) -> Option<&SeriesComparison> {
         self.quantities.iter().find(|(quantity, _)| *quantity == wanted).map(|(_, study)| study)
     }
 
@@ -48,9 +48,9 @@ impl LinkStudy {
 }
 
 #[derive(Default)]
-pub(crate) struct Turns {
-    native: Series,
-    browser: Series,
+pub(crate) struct PairedSamples {
+    native: TimedSeries,
+    browser: TimedSeries,
     failures: (u32, u32),
     /// Number of pairs tried; `failed` of them lack one or both samples.
     tried: u32,
@@ -60,51 +60,59 @@ pub(crate) struct Turns {
 
 /// Measures all quantities on one link. It ends early, with the pairs so far, when it is cancelled
 /// or fails too often.
-pub(crate) fn pairs(bench: &mut Bench, args: &Args, cancel: &Cancel) -> anyhow::Result<LinkStudy> {
-    let bar = progress(u64::from(args.pairs), bench.name);
-    let mut turns = Quantity::ALL.map(|quantity| (quantity, Turns::default()));
+pub(crate) fn pairs(
+    testbed: &mut LinkTestbed,
+    args: &Args,
+    cancel: &CancellationToken,
+) -> anyhow::Result<LinkStudy> {
+    let bar = progress(u64::from(args.pairs), testbed.name);
+    let mut samples = Quantity::ALL.map(|quantity| (quantity, PairedSamples::default()));
     let mut stopped = None;
     for pair in 0..args.pairs {
-        for (quantity, turns) in &mut turns {
-            let asked =
-                Asked { quantity: *quantity, bytes: args.bytes, write_bytes: None, message_bytes: None };
-            turns.take(bench, args, &asked, pair % 2 == 0, cancel);
+        for (quantity, samples) in &mut samples {
+            let request = SampleRequest {
+                quantity: *quantity,
+                bytes: args.bytes,
+                write_bytes: None,
+                message_bytes: None,
+            };
+            samples.take(testbed, args, &request, pair % 2 == 0, cancel);
         }
-        stopped = turns.iter().find_map(|(quantity, turns)| turns.too_many_failures(*quantity));
+        stopped = samples.iter().find_map(|(quantity, samples)| samples.too_many_failures(*quantity));
         if stopped.is_some() || cancel.is_cancelled() {
             break;
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let failures = turns.iter().fold((0, 0), |(native, browser), (_, turns)| {
-        (native + turns.failures.0, browser + turns.failures.1)
+    let failures = samples.iter().fold((0, 0), |(native, browser), (_, samples)| {
+        (native + samples.failures.0, browser + samples.failures.1)
     });
     let studies: anyhow::Result<Vec<_>> =
-        turns.into_iter().map(|(quantity, turns)| Ok((quantity, turns.study(quantity)?))).collect();
-    let (name, slug, void) = (bench.name, bench.slug, bench.void());
-    Ok(LinkStudy { name, slug, quantities: studies?, failures, stopped, void })
+        samples.into_iter().map(|(quantity, samples)| Ok((quantity, samples.study(quantity)?))).collect();
+    let (name, slug, invalid_reason) = (testbed.name, testbed.slug, testbed.invalid_reason());
+    Ok(LinkStudy { name, slug, quantities: studies?, failures, stopped, invalid_reason })
 }
 
-impl Turns {
+impl PairedSamples {
     /// Takes one sample by each program. If cancelled meanwhile, the pair stays incomplete.
     pub(crate) fn take(
         &mut self,
-        bench: &mut Bench,
+        testbed: &mut LinkTestbed,
         args: &Args,
-        asked: &Asked,
+        request: &SampleRequest,
         is_native_first: bool,
-        cancel: &Cancel,
+        cancel: &CancellationToken,
     ) {
         let mut is_whole = true;
         for is_native in [is_native_first, !is_native_first] {
-            let time_s = bench.now_s();
+            let time_s = testbed.now_s();
             let taken = if is_native {
-                bench
+                testbed
                     .target()
-                    .and_then(|target| programs::native_measure(&bench.network, &target, asked, cancel))
+                    .and_then(|target| programs::native_measure(&testbed.network, &target, request, cancel))
             } else {
-                bench.measure_in_browser(asked, args).map(|value| (value, Kernel::default()))
+                testbed.measure_in_browser(request, args).map(|value| (value, TcpCounters::default()))
             };
             if cancel.is_cancelled() {
                 return;
@@ -118,7 +126,7 @@ impl Turns {
                     is_whole = false;
                     *(if is_native { &mut self.failures.0 } else { &mut self.failures.1 }) += 1;
                     self.last_error = format!("{}: {error:#}", who(is_native));
-                    eprintln!("{} of {}", asked.quantity.as_str(), self.last_error);
+                    eprintln!("{} of {}", request.quantity.as_str(), self.last_error);
                 }
             }
         }
@@ -135,12 +143,12 @@ impl Turns {
         })
     }
 
-    pub(crate) fn study(mut self, quantity: Quantity) -> anyhow::Result<Study> {
-        let config = Config { preset: Preset::Full, rule: Rule::Blend, levels: Vec::new() };
+    pub(crate) fn study(mut self, quantity: Quantity) -> anyhow::Result<SeriesComparison> {
+        let config = BatteryConfig { preset: Preset::Full, rule: Rule::Blend, levels: Vec::new() };
         for series in [&mut self.native, &mut self.browser] {
             series.quantity = Some(quantity.as_str().to_owned());
         }
-        Ok(Study::of(self.native, self.browser, quantity.better(), &config)?)
+        Ok(SeriesComparison::of(self.native, self.browser, quantity.better(), &config)?)
     }
 }
 
@@ -166,7 +174,7 @@ pub(crate) fn write_csv(study: &LinkStudy, directory: &FilePath) -> anyhow::Resu
 }
 
 /// Returns the value if a forecaster accepts it; any other value is not a time or a rate.
-fn usable((value, kernel): (f64, Kernel)) -> anyhow::Result<(f64, Kernel)> {
+fn usable((value, kernel): (f64, TcpCounters)) -> anyhow::Result<(f64, TcpCounters)> {
     ensure!(value.is_finite() && value.abs() <= Battery::VALUE_MAX, "measured {value}");
     Ok((value, kernel))
 }
@@ -188,8 +196,8 @@ pub(crate) struct Buffers {
     /// Bytes that the native program's responder reads at once; `None` is its default. The station
     /// that answers the page has no such setting.
     pub(crate) receive_bytes: Option<usize>,
-    pub(crate) study: Study,
-    pub(crate) void: Option<String>,
+    pub(crate) study: SeriesComparison,
+    pub(crate) invalid_reason: Option<String>,
 }
 
 impl Buffers {
@@ -199,7 +207,7 @@ impl Buffers {
     }
 }
 
-pub(crate) fn rows(path: &Path, args: &Args, cancel: &Cancel) -> Vec<Buffers> {
+pub(crate) fn rows(path: &LinkSetup, args: &Args, cancel: &CancellationToken) -> Vec<Buffers> {
     let mut rows = Vec::new();
     for (write_bytes, receive_bytes) in SETTINGS {
         if cancel.is_cancelled() {
@@ -214,33 +222,33 @@ pub(crate) fn rows(path: &Path, args: &Args, cancel: &Cancel) -> Vec<Buffers> {
 }
 
 fn row(
-    path: &Path,
+    path: &LinkSetup,
     args: &Args,
     write_bytes: Option<usize>,
     receive_bytes: Option<usize>,
-    cancel: &Cancel,
+    cancel: &CancellationToken,
 ) -> anyhow::Result<Buffers> {
-    let mut limits = Limits::default();
+    let mut limits = ResponderLimits::default();
     if let Some(bytes) = receive_bytes {
         limits.receive_block_bytes = bytes;
     }
-    let mut bench = path.bench_with(args, limits)?;
+    let mut testbed = path.testbed_with(args, limits)?;
     let quantity = Quantity::Goodput;
-    let asked = Asked { quantity, bytes: args.bytes, write_bytes, message_bytes: write_bytes };
-    let mut turns = Turns::default();
+    let request = SampleRequest { quantity, bytes: args.bytes, write_bytes, message_bytes: write_bytes };
+    let mut samples = PairedSamples::default();
     let bar = progress(args.buffer_pairs.into(), "buffers");
     let mut stopped = None;
     for pair in 0..args.buffer_pairs {
-        turns.take(&mut bench, args, &asked, pair % 2 == 0, cancel);
-        stopped = turns.too_many_failures(quantity);
+        samples.take(&mut testbed, args, &request, pair % 2 == 0, cancel);
+        stopped = samples.too_many_failures(quantity);
         if stopped.is_some() || cancel.is_cancelled() {
             break;
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let void = bench.void().or(stopped);
-    Ok(Buffers { write_bytes, receive_bytes, study: turns.study(quantity)?, void })
+    let invalid_reason = testbed.invalid_reason().or(stopped);
+    Ok(Buffers { write_bytes, receive_bytes, study: samples.study(quantity)?, invalid_reason })
 }
 
 /// The paper's write sizes (§4.2: 32 KiB in C, 64 KiB in Java), and the receive blocks with which
@@ -252,23 +260,24 @@ const SETTINGS: [(Option<usize>, Option<usize>); 5] =
 #[derive(Serialize)]
 pub(crate) struct Rates {
     pub(crate) link: &'static str,
-    pub(crate) up: Beside,
-    pub(crate) down: Beside,
+    pub(crate) up: DirectionRates,
+    pub(crate) down: DirectionRates,
     /// Why the rounds ended before all were made, if they did.
     pub(crate) stopped: Option<String>,
-    pub(crate) void: Option<String>,
+    #[serde(rename = "void")]
+    pub(crate) invalid_reason: Option<String>,
 }
 
 /// Values measured in one direction, one for each round.
 #[derive(Default, Serialize)]
-pub(crate) struct Beside {
+pub(crate) struct DirectionRates {
     pub(crate) page: Vec<Shown>,
     /// With transfers of 64 KiB, corrected like the page's other values.
     pub(crate) page_small_bit_s: Vec<f64>,
     pub(crate) native_bit_s: Vec<f64>,
 }
 
-impl Beside {
+impl DirectionRates {
     /// Medians (bit/s): of the page's default, of the page with 64 KiB, and of the native program.
     pub(crate) fn medians(&self) -> [Option<f64>; 3] {
         let page: Vec<f64> = self.page.iter().map(|shown| shown.bit_s).collect();
@@ -276,13 +285,13 @@ impl Beside {
     }
 }
 
-pub(crate) fn of_link(path: &Path, args: &Args, cancel: &Cancel) -> anyhow::Result<Rates> {
-    let mut bench = path.bench(args)?;
-    let (mut up, mut down) = (Beside::default(), Beside::default());
+pub(crate) fn of_link(path: &LinkSetup, args: &Args, cancel: &CancellationToken) -> anyhow::Result<Rates> {
+    let mut testbed = path.testbed(args)?;
+    let (mut up, mut down) = (DirectionRates::default(), DirectionRates::default());
     let bar = progress(args.rate_rounds.into(), "rates");
     let mut stopped = None;
     for _ in 0..args.rate_rounds {
-        if let Err(error) = round(&mut bench, args, cancel, &mut up, &mut down) {
+        if let Err(error) = round(&mut testbed, args, cancel, &mut up, &mut down) {
             stopped = Some(format!("{error:#}"));
             break;
         }
@@ -292,31 +301,35 @@ pub(crate) fn of_link(path: &Path, args: &Args, cancel: &Cancel) -> anyhow::Resu
         bar.inc(1);
     }
     bar.finish_and_clear();
-    Ok(Rates { link: path.name, up, down, stopped, void: bench.void() })
+    Ok(Rates { link: path.name, up, down, stopped, invalid_reason: testbed.invalid_reason() })
 }
 
 fn round(
-    bench: &mut Bench,
+    testbed: &mut LinkTestbed,
     args: &Args,
-    cancel: &Cancel,
-    up: &mut Beside,
-    down: &mut Beside,
+    cancel: &CancellationToken,
+    up: &mut DirectionRates,
+    down: &mut DirectionRates,
 ) -> anyhow::Result<()> {
     for (direction, beside) in [(Direction::Up, &mut *up), (Direction::Down, &mut *down)] {
-        beside.native_bit_s.push(native_bit_s(bench, direction, cancel)?);
+        beside.native_bit_s.push(native_bit_s(testbed, direction, cancel)?);
     }
-    let shown = bench.browser(args)?.cycle("auto")?;
+    let shown = testbed.browser(args)?.cycle("auto")?;
     up.page.push(shown.goodput);
     down.page.push(shown.goodput_down);
-    let small = bench.browser(args)?.cycle(SMALL_BYTES)?;
+    let small = testbed.browser(args)?.cycle(SMALL_BYTES)?;
     up.page_small_bit_s.push(small.goodput.bit_s);
     down.page_small_bit_s.push(small.goodput_down.bit_s);
     Ok(())
 }
 
-fn native_bit_s(bench: &Bench, direction: Direction, cancel: &Cancel) -> anyhow::Result<f64> {
+fn native_bit_s(
+    testbed: &LinkTestbed,
+    direction: Direction,
+    cancel: &CancellationToken,
+) -> anyhow::Result<f64> {
     let experiment = Experiment::Goodput { direction, bytes: NATIVE_BYTES };
-    Ok(programs::one(&bench.network, &bench.target()?, experiment, DEADLINE, None, cancel)?.value)
+    Ok(programs::one(&testbed.network, &testbed.target()?, experiment, DEADLINE, None, cancel)?.value)
 }
 
 /// Large enough that slow start is a small part: 1.4 s at 100 Mbit/s.
@@ -394,7 +407,7 @@ impl Overhead {
 }
 
 /// Measures blocks with the fine and the coarse clock in turns, each in a new browser.
-pub(crate) fn by_clock(bench: &mut Bench, args: &Args, cancel: &Cancel) -> Overhead {
+pub(crate) fn by_clock(testbed: &mut LinkTestbed, args: &Args, cancel: &CancellationToken) -> Overhead {
     let mut overhead = Overhead::default();
     let bar = progress(2 * BLOCKS, "what the browser adds");
     for turn in 0..BLOCKS {
@@ -402,7 +415,7 @@ pub(crate) fn by_clock(bench: &mut Bench, args: &Args, cancel: &Cancel) -> Overh
         // Each clock goes first in turn.
         clocks.rotate_left((turn % 2) as usize);
         for clock in clocks {
-            let made = block(bench, args, clock, overhead.blocks.len(), cancel);
+            let made = block(testbed, args, clock, overhead.blocks.len(), cancel);
             if cancel.is_cancelled() {
                 return overhead;
             }
@@ -421,22 +434,22 @@ pub(crate) fn by_clock(bench: &mut Bench, args: &Args, cancel: &Cancel) -> Overh
 }
 
 fn block(
-    bench: &mut Bench,
+    testbed: &mut LinkTestbed,
     args: &Args,
     clock: ClockName,
     number: usize,
-    cancel: &Cancel,
+    cancel: &CancellationToken,
 ) -> anyhow::Result<Block> {
-    let (target, station) = (bench.target()?, bench.station());
-    let (_, ready) = bench.reopened(args, clock)?;
+    let (target, station) = (testbed.target()?, testbed.station());
+    let (_, ready) = testbed.reopened(args, clock)?;
     let mut centres = [Centre::default(); 3];
     for place in 0..3 {
         // Each program goes first in a third of the blocks.
         let which = (place + number) % 3;
         let times_s = match which {
-            0 => programs::native_exchanges(&bench.network, &target, WARMING + EXCHANGES, cancel)?,
-            1 => programs::websocket_exchanges(&bench.network, station, WARMING + EXCHANGES)?,
-            _ => bench.browser(args)?.exchanges(WARMING + EXCHANGES)?,
+            0 => programs::native_exchanges(&testbed.network, &target, WARMING + EXCHANGES, cancel)?,
+            1 => programs::websocket_exchanges(&testbed.network, station, WARMING + EXCHANGES)?,
+            _ => testbed.browser(args)?.exchanges(WARMING + EXCHANGES)?,
         };
         centres[which] = Centre::of(&times_s).ok_or_else(|| anyhow::anyhow!("too few exchanges"))?;
     }
@@ -471,15 +484,15 @@ mod tests {
 
     fn worse_by_half() -> LinkStudy {
         let quantities = Quantity::ALL.map(|quantity| {
-            let mut turns = Turns::default();
+            let mut samples = PairedSamples::default();
             for i in 0..50 {
                 let value = 1.0 + f64::from(i % 7);
-                let kernel = Kernel { retrans: Some(1), min_rtt_s: Some(0.5) };
-                turns.native.push(Sample { time_s: f64::from(i), value }, kernel);
+                let kernel = TcpCounters { retrans: Some(1), min_rtt_s: Some(0.5) };
+                samples.native.push(Sample { time_s: f64::from(i), value }, kernel);
                 let value = if quantity.is_transfer() { value / 2.0 } else { value * 2.0 };
-                turns.browser.push(Sample { time_s: f64::from(i) + 0.25, value }, Kernel::default());
+                samples.browser.push(Sample { time_s: f64::from(i) + 0.25, value }, TcpCounters::default());
             }
-            (quantity, turns.study(quantity).unwrap())
+            (quantity, samples.study(quantity).unwrap())
         });
         LinkStudy {
             name: "a link",
@@ -487,7 +500,7 @@ mod tests {
             quantities: quantities.into(),
             failures: (0, 0),
             stopped: None,
-            void: None,
+            invalid_reason: None,
         }
     }
 
@@ -506,7 +519,7 @@ mod tests {
     #[test]
     fn a_link_that_failed_is_marked_beside_those_that_did_not() {
         let replayed = Replayed::seeded();
-        let path = Path::of(LinkName::Loopback, &replayed);
+        let path = LinkSetup::of(LinkName::Loopback, &replayed);
         let failed = LinkStudy::failed(&path, &anyhow::anyhow!("the browser cannot open the page"));
         assert!(!failed.has_pairs() && worse_by_half().has_pairs());
         let folder = tempfile::tempdir().unwrap();
@@ -527,16 +540,18 @@ mod tests {
     #[test]
     fn few_failures_are_borne_and_many_end_a_link() {
         let told = |tried, failed| {
-            Turns { tried, failed, ..Turns::default() }.too_many_failures(Quantity::Rtt).is_some()
+            PairedSamples { tried, failed, ..PairedSamples::default() }
+                .too_many_failures(Quantity::Rtt)
+                .is_some()
         };
         assert_eq!([told(20, 20), told(21, 21), told(1000, 50), told(1000, 51)], [false, true, false, true]);
     }
 
     #[test]
     fn what_no_forecaster_takes_is_a_failure() {
-        assert!(usable((0.0, Kernel::default())).is_ok(), "a coarse clock sees no time pass");
+        assert!(usable((0.0, TcpCounters::default())).is_ok(), "a coarse clock sees no time pass");
         for value in [f64::INFINITY, f64::NAN, 1e300] {
-            assert!(usable((value, Kernel::default())).is_err());
+            assert!(usable((value, TcpCounters::default())).is_err());
         }
     }
 
@@ -548,7 +563,7 @@ mod tests {
         for (quantity, compared) in &study.quantities {
             for (who, side) in [("native", &compared.a), ("browser", &compared.b)] {
                 let path = folder.path().join(format!("link-{}-{who}.csv", quantity.as_str()));
-                let read = Series::read(&*fs::read(path).unwrap()).unwrap();
+                let read = TimedSeries::read(&*fs::read(path).unwrap()).unwrap();
                 assert_eq!(read, side.series);
             }
         }

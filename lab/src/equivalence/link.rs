@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use barograph_probe::Target;
-use barograph_probe::io::Limits;
-use barograph_sim::{Chance, Host, Jitter, Link, LinkSpec, Network, Queue};
-use barograph_station::{Sources, Station, open_archive};
+use barograph_probe::io::ResponderLimits;
+use barograph_sim::{Host, Jitter, Link, LinkSpec, Network, Queue, SeededRng};
+use barograph_station::{ConfigSources, Station, open_archive};
 use tempfile::TempDir;
 
-use super::programs::{Asked, Browser, Ready};
+use super::programs::{Browser, Ready, SampleRequest};
 use super::{Args, ClockName, LinkName};
 use crate::emulation::{Responder, forget_connections};
 use crate::stats::deviation;
 
-pub(crate) struct Path {
+pub(crate) struct LinkSetup {
     pub(crate) name: &'static str,
     /// Name of the link in file names.
     pub(crate) slug: &'static str,
@@ -24,7 +24,7 @@ pub(crate) struct Path {
     pub(crate) is_loopback: bool,
 }
 
-impl Path {
+impl LinkSetup {
     /// Returns a link of the study; `jitter` is used by the emulated ones.
     pub(crate) fn of(name: LinkName, jitter: &Replayed) -> Self {
         let (name, slug, link, is_loopback) = match name {
@@ -37,12 +37,12 @@ impl Path {
     }
 
     /// Sets up the link and both ends, and loads the page in the browser.
-    pub(crate) fn bench(&self, args: &Args) -> anyhow::Result<Bench> {
-        self.bench_with(args, Limits::default())
+    pub(crate) fn testbed(&self, args: &Args) -> anyhow::Result<LinkTestbed> {
+        self.testbed_with(args, ResponderLimits::default())
     }
 
-    /// As [`Self::bench`], with a responder that has these limits.
-    pub(crate) fn bench_with(&self, args: &Args, limits: Limits) -> anyhow::Result<Bench> {
+    /// As [`Self::testbed`], with a responder that has these limits.
+    pub(crate) fn testbed_with(&self, args: &Args, limits: ResponderLimits) -> anyhow::Result<LinkTestbed> {
         let network = Network::new(self.link.clone())?;
         forget_connections(&network)?;
         let far = if self.is_loopback { &network.a } else { &network.b };
@@ -54,7 +54,7 @@ impl Path {
         let ready = browser.open(&page.url, args, ClockName::Fine)?;
         let (name, slug) = (self.name, self.slug);
         let browser = Some(browser);
-        Ok(Bench { name, slug, browser, ready, responder, page, network, began: Instant::now() })
+        Ok(LinkTestbed { name, slug, browser, ready, responder, page, network, began: Instant::now() })
     }
 }
 
@@ -75,7 +75,7 @@ fn emulated(rate_bps: u64, rtt_ms: u64, jitter: &Replayed) -> Link {
     Link::Relay { forward, back, options: Default::default() }
 }
 
-pub(crate) struct Bench {
+pub(crate) struct LinkTestbed {
     pub(crate) name: &'static str,
     pub(crate) slug: &'static str,
     // `None` while the browser is restarted. It uses all fields below, so it is dropped first.
@@ -88,7 +88,7 @@ pub(crate) struct Bench {
     began: Instant,
 }
 
-impl Bench {
+impl LinkTestbed {
     pub(crate) fn target(&self) -> anyhow::Result<Target> {
         self.responder.target()
     }
@@ -97,8 +97,8 @@ impl Bench {
         self.page.address
     }
 
-    pub(crate) fn measure_in_browser(&mut self, asked: &Asked, args: &Args) -> anyhow::Result<f64> {
-        self.browser(args)?.measure(asked)
+    pub(crate) fn measure_in_browser(&mut self, request: &SampleRequest, args: &Args) -> anyhow::Result<f64> {
+        self.browser(args)?.measure(request)
     }
 
     /// Opens the page with this kind of clock in a new browser.
@@ -126,8 +126,8 @@ impl Bench {
         self.began.elapsed().as_secs_f64()
     }
 
-    pub(crate) fn void(&self) -> Option<String> {
-        crate::emulation::void(&self.network)
+    pub(crate) fn invalid_reason(&self) -> Option<String> {
+        crate::emulation::invalid_reason(&self.network)
     }
 }
 
@@ -151,7 +151,7 @@ impl Page {
             ("echo.peer_bytes_per_hour", ENOUGH_BYTES.to_string()),
         ];
         let flags = flags.map(|(key, value)| (key.to_owned(), value)).into();
-        let config = Sources { flags, ..Sources::default() }.read()?;
+        let config = ConfigSources { flags, ..ConfigSources::default() }.read()?;
         let archive = Arc::new(open_archive(&config)?);
         let station = host.run(|| Station::start(config, archive))??;
         let address = station.address();
@@ -174,10 +174,10 @@ impl Replayed {
     /// The square of a first-order autoregression of normal numbers: never negative, with calm and
     /// busy times and a long tail, as queues with other traffic have.
     pub(crate) fn seeded() -> Self {
-        let mut chance = Chance::new(SEED, 0);
+        let mut rng = SeededRng::new(SEED, 0);
         let mut state = 0.0;
         let step = |_| {
-            state = MEMORY * state + (1.0 - MEMORY * MEMORY).sqrt() * chance.normal();
+            state = MEMORY * state + (1.0 - MEMORY * MEMORY).sqrt() * rng.normal();
             Duration::from_secs_f64(SCALE_S * state * state)
         };
         Self((0..DELAYS).map(step).collect())
@@ -260,7 +260,7 @@ mod tests {
     fn a_link_has_the_round_trip_time_that_it_is_named_after() {
         let replayed = Replayed::seeded();
         for (name, rtt) in [(LinkName::Slow, 95), (LinkName::Fast, 20)] {
-            let Link::Relay { forward, back, .. } = Path::of(name, &replayed).link else {
+            let Link::Relay { forward, back, .. } = LinkSetup::of(name, &replayed).link else {
                 panic!("emulated");
             };
             let both = forward.delay + back.delay + 2 * replayed.mean();

@@ -11,11 +11,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use barograph_probe::io::{Cancel, run_one};
+use barograph_probe::io::{CancellationToken, run_one};
 use barograph_probe::wire::{Reply, Request};
-use barograph_probe::{Direction, Experiment, Measured, Target, io};
+use barograph_probe::{Direction, Experiment, MeasuredValue, Target, io};
 use barograph_sim::{Host, Network};
-use barograph_study::compare::{Better, Kernel};
+use barograph_study::compare::{Preference, TcpCounters};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -54,12 +54,12 @@ impl Quantity {
         self == Self::Goodput
     }
 
-    pub(crate) fn better(self) -> Better {
-        if self.is_transfer() { Better::Larger } else { Better::Smaller }
+    pub(crate) fn better(self) -> Preference {
+        if self.is_transfer() { Preference::Larger } else { Preference::Smaller }
     }
 }
 
-pub(crate) struct Asked {
+pub(crate) struct SampleRequest {
     pub(crate) quantity: Quantity,
     pub(crate) bytes: u64,
     /// Bytes of a write of the native program; `None` is its default.
@@ -73,18 +73,18 @@ pub(crate) struct Asked {
 pub(crate) fn native_measure(
     network: &Network,
     target: &Target,
-    asked: &Asked,
-    cancel: &Cancel,
-) -> anyhow::Result<(f64, Kernel)> {
-    let experiment = match asked.quantity {
+    request: &SampleRequest,
+    cancel: &CancellationToken,
+) -> anyhow::Result<(f64, TcpCounters)> {
+    let experiment = match request.quantity {
         Quantity::Rtt => Experiment::Rtt { n: 1 },
         Quantity::RttNagle => Experiment::RttNagle { n: 1 },
-        Quantity::Goodput => Experiment::Goodput { direction: Direction::Up, bytes: asked.bytes },
+        Quantity::Goodput => Experiment::Goodput { direction: Direction::Up, bytes: request.bytes },
     };
-    let measured = one(network, target, experiment, DEADLINE, asked.write_bytes, cancel)?;
+    let measured = one(network, target, experiment, DEADLINE, request.write_bytes, cancel)?;
     let kernel = measured
         .tcp_info
-        .map(|info| Kernel { retrans: Some(info.total_retrans.into()), min_rtt_s: info.min_rtt_s });
+        .map(|info| TcpCounters { retrans: Some(info.total_retrans.into()), min_rtt_s: info.min_rtt_s });
     Ok((measured.raw.unwrap_or(measured.value), kernel.unwrap_or_default()))
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn native_exchanges(
     network: &Network,
     target: &Target,
     n: u32,
-    cancel: &Cancel,
+    cancel: &CancellationToken,
 ) -> anyhow::Result<Vec<f64>> {
     Ok(one(network, target, Experiment::Rtt { n }, DEADLINE, None, cancel)?.samples)
 }
@@ -103,9 +103,9 @@ pub(crate) fn one(
     experiment: Experiment,
     deadline: Duration,
     write_bytes: Option<usize>,
-    cancel: &Cancel,
-) -> anyhow::Result<Measured> {
-    let mut context = io::Context { deadline, cancel: cancel.clone(), ..Default::default() };
+    cancel: &CancellationToken,
+) -> anyhow::Result<MeasuredValue> {
+    let mut context = io::ProbeContext { deadline, cancel: cancel.clone(), ..Default::default() };
     context.write_bytes = write_bytes.unwrap_or(context.write_bytes);
     let mut readings = network.a.run(|| run_one(target, experiment, &context))?;
     let reading = readings.pop().context("the experiment returned no reading")?;
@@ -232,16 +232,16 @@ impl Browser {
     }
 
     /// Takes one sample on a new connection, in seconds, or in bit/s without any correction.
-    pub(crate) fn measure(&mut self, asked: &Asked) -> anyhow::Result<f64> {
-        let request = json!({
+    pub(crate) fn measure(&mut self, request: &SampleRequest) -> anyhow::Result<f64> {
+        let message = json!({
             "do": "measure",
-            "quantity": asked.quantity.as_str(),
+            "quantity": request.quantity.as_str(),
             "n": 1,
-            "bytes": asked.bytes,
-            "message_bytes": asked.message_bytes,
+            "bytes": request.bytes,
+            "message_bytes": request.message_bytes,
             "fresh": true,
         });
-        Ok(self.ask::<PageMeasured>(&request)?.value)
+        Ok(self.ask::<PageMeasured>(&message)?.value)
     }
 
     /// Times (s) of `n` exchanges one after another on the open connection.
@@ -263,9 +263,9 @@ impl Browser {
 
     fn ask<T: for<'a> Deserialize<'a>>(&mut self, request: &Value) -> anyhow::Result<T> {
         self.id += 1;
-        let asked = self.answer_to(request);
+        let answered = self.answer_to(request);
         // The answer may still arrive, so this script cannot be used again.
-        let (answer, line) = asked.inspect_err(|_| self.is_lost = true)?;
+        let (answer, line) = answered.inspect_err(|_| self.is_lost = true)?;
         if let Some(error) = answer.get("error").and_then(Value::as_str) {
             self.is_lost |= answer.get("lost").and_then(Value::as_bool).unwrap_or(false);
             bail!("{error}");

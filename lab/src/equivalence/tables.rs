@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use anyhow::anyhow;
-use barograph_study::compare::plot::{Panel, Row, svg};
-use barograph_study::compare::{Cause, Moments, Side, Study, figure};
+use barograph_study::compare::plot::{FigureRow, Panel, svg};
+use barograph_study::compare::{ComparedSeries, Moments, OutlierCause, SeriesComparison, format_significant};
 use serde_json::{Value, json as object};
 
-use super::collect::{Beside, Buffers, Centre, EXCHANGES, LinkStudy, NATIVE_BYTES, Overhead, Rates};
+use super::collect::{Buffers, Centre, DirectionRates, EXCHANGES, LinkStudy, NATIVE_BYTES, Overhead, Rates};
 use super::programs::{Quantity, Ready};
 use super::{ClockName, REGIME, Results, Variation, by_scatter};
 use crate::machine;
@@ -37,7 +37,7 @@ pub(crate) fn all(results: &Results) -> String {
 
 fn places(studies: &[LinkStudy], jitter: Option<Variation>) -> String {
     let jitter = jitter.map(|Variation { one_way_s, round_trip_s, mean_one_way_s, .. }| {
-        let [one_way, round_trip, mean] = [one_way_s, round_trip_s, mean_one_way_s].map(|s| figure(s * 1e3));
+        let [one_way, round_trip, mean] = [one_way_s, round_trip_s, mean_one_way_s].map(|s| format_significant(s * 1e3));
         format!(
             "The emulated links replay seeded delays in each direction. Their standard deviation is {one_way} ms one way and \
              {round_trip} ms for a packet and its answer; their mean, {mean} ms one way, is part of the link's delay.\n"
@@ -45,9 +45,9 @@ fn places(studies: &[LinkStudy], jitter: Option<Variation>) -> String {
     });
     let mut table =
         Table::new(["link", "pairs a quantity", "samples that failed, native and browser", "emulator"]);
-    for LinkStudy { name, quantities, failures, stopped, void, .. } in studies {
+    for LinkStudy { name, quantities, failures, stopped, invalid_reason, .. } in studies {
         let pairs = list(quantities.iter().map(|(_, study)| study.pairing.pairs.len()));
-        let state = match (stopped, void) {
+        let state = match (stopped, invalid_reason) {
             (Some(why), _) => format!("**stopped**: {why}"),
             (None, Some(why)) => format!("**void**: {why}"),
             (None, None) => "kept up".to_owned(),
@@ -78,7 +78,7 @@ fn machines(browsers: &[Ready]) -> String {
 
 fn clock(ready: &Ready) -> String {
     let isolated = if ready.isolated { "isolated" } else { "not isolated" };
-    format!("{} µs, page {isolated}", figure(ready.clock_resolution_s * 1e6))
+    format!("{} µs, page {isolated}", format_significant(ready.clock_resolution_s * 1e6))
 }
 
 fn moments(studies: &[LinkStudy], quantity: Quantity) -> String {
@@ -88,13 +88,13 @@ fn moments(studies: &[LinkStudy], quantity: Quantity) -> String {
     };
     let mut table =
         Table::new(["link", "native mean", "variance", "median", "browser mean", "variance", "median"]);
-    let side = |side: &barograph_study::compare::Side| {
+    let side = |side: &barograph_study::compare::ComparedSeries| {
         let Moments { count, mean, variance } = side.moments;
         if count == 0 {
             return [dash(), dash(), dash()];
         }
-        let variance = shown(variance, |v| figure(v * scale * scale));
-        [figure(mean * scale), variance, figure(side.median * scale)]
+        let variance = shown(variance, |v| format_significant(v * scale * scale));
+        [format_significant(mean * scale), variance, format_significant(side.median * scale)]
     };
     for (name, study) in studies.iter().filter_map(|study| Some((study.name, study.of(quantity)?))) {
         table.push(cells![name].into_iter().chain(side(&study.a)).chain(side(&study.b)));
@@ -135,7 +135,7 @@ fn coefficients(studies: &[LinkStudy]) -> String {
     )
 }
 
-fn with_and_without(study: &Study) -> String {
+fn with_and_without(study: &SeriesComparison) -> String {
     let without = number(study.without_outliers, 4);
     format!("{} ({without}: {})", number(study.coefficient, 4), study.outliers.len())
 }
@@ -148,8 +148,8 @@ fn outliers(studies: &[LinkStudy]) -> String {
             .flat_map(|(quantity, study)| study.outliers.iter().map(move |of| (quantity, of)))
         {
             let cause = match outlier.cause {
-                Cause::Network => "network",
-                Cause::Unexplained => "unexplained",
+                OutlierCause::Network => "network",
+                OutlierCause::Unexplained => "unexplained",
             };
             let retrans =
                 outlier.kernel_a.retrans.map_or_else(String::new, |n| format!(", {n} retransmitted"));
@@ -157,8 +157,8 @@ fn outliers(studies: &[LinkStudy]) -> String {
                 "- left out of {} on {name} at {:.1} s: native {} {unit}{retrans}, browser {} {unit}: {cause}\n",
                 quantity.as_str(),
                 outlier.time_s,
-                figure(outlier.a),
-                figure(outlier.b),
+                format_significant(outlier.a),
+                format_significant(outlier.b),
                 unit = quantity.unit(),
             );
         }
@@ -172,22 +172,23 @@ fn control(buffers: &[Buffers]) -> String {
         "write | receive block of the native responder | pairs | browser ÷ native | native, Mbit/s | \
          ÷ native default | error | browser, Mbit/s | ÷ browser default | error | distance | ",
     );
-    for Buffers { write_bytes, receive_bytes, study, void } in buffers {
+    for Buffers { write_bytes, receive_bytes, study, invalid_reason } in buffers {
         let bytes = |bytes: &Option<usize>| bytes.map_or_else(|| "default".to_owned(), size);
         let sides = [(&study.a, &default.study.a), (&study.b, &default.study.b)];
         let sides = sides.into_iter().flat_map(|(side, default)| {
             let mean = side.moments.mean;
             let ratio = Some(mean / default.moments.mean).filter(|ratio| ratio.is_finite());
             let error = number(side.mae().map(|mae| 100.0 * mae / mean), 2) + " %";
-            [figure(mean / 1e6), number(ratio, 4), error]
+            [format_significant(mean / 1e6), number(ratio, 4), error]
         });
         let (pairs, coefficient) = (study.pairing.pairs.len(), number(study.coefficient, 4));
-        let void = void.as_ref().map_or_else(String::new, |why| format!("**void**: {why}"));
+        let invalid_reason =
+            invalid_reason.as_ref().map_or_else(String::new, |why| format!("**void**: {why}"));
         table.push(
             cells![bytes(write_bytes), bytes(receive_bytes), pairs, coefficient]
                 .into_iter()
                 .chain(sides)
-                .chain([number(study.distance, 3), void]),
+                .chain([number(study.distance, 3), invalid_reason]),
         );
     }
     for [pair, coefficient] in PAPER_6 {
@@ -210,13 +211,13 @@ fn page(rates: &[Rates]) -> String {
          native, Mbit/s | page ÷ native | ",
     )
     .text_columns(2);
-    for Rates { link, up, down, stopped, void } in rates {
+    for Rates { link, up, down, stopped, invalid_reason } in rates {
         for (direction, beside) in [("up", up), ("down", down)] {
-            let Beside { page, .. } = beside;
+            let DirectionRates { page, .. } = beside;
             let [typical, small, native] = beside.medians();
-            let mbit = |bit_s: Option<f64>| shown(bit_s, |bit_s| figure(bit_s / 1e6));
+            let mbit = |bit_s: Option<f64>| shown(bit_s, |bit_s| format_significant(bit_s / 1e6));
             let [least, most] = [f64::min, f64::max].map(|of| page.iter().map(|page| page.bit_s).reduce(of));
-            let state = void.as_ref().map(|why| format!("**void**: {why}"));
+            let state = invalid_reason.as_ref().map(|why| format!("**void**: {why}"));
             let state = state.or_else(|| stopped.as_ref().map(|why| format!("**stopped**: {why}")));
             table.push(cells![
                 link,
@@ -347,7 +348,7 @@ pub(crate) fn json(results: &Results) -> Value {
                 "link": link.name,
                 "failures": {"native": link.failures.0, "browser": link.failures.1},
                 "stopped": link.stopped,
-                "void": link.void,
+                "void": link.invalid_reason,
                 "quantities": quantities,
             })
         })
@@ -358,7 +359,7 @@ pub(crate) fn json(results: &Results) -> Value {
             object!({
                 "write_bytes": row.write_bytes,
                 "native_receive_block_bytes": row.receive_bytes,
-                "void": row.void,
+                "void": row.invalid_reason,
                 "goodput": compared(&row.study),
             })
         })
@@ -384,7 +385,7 @@ pub(crate) fn json(results: &Results) -> Value {
     })
 }
 
-fn compared(study: &Study) -> Value {
+fn compared(study: &SeriesComparison) -> Value {
     object!({
         "pairs": study.pairing.pairs.len(),
         "native": side_json(&study.a),
@@ -398,7 +399,7 @@ fn compared(study: &Study) -> Value {
     })
 }
 
-fn side_json(side: &Side) -> Value {
+fn side_json(side: &ComparedSeries) -> Value {
     let median = (0 < side.moments.count).then_some(side.median);
     object!({"moments": side.moments, "median": median, "mean_absolute_error": side.mae()})
 }
@@ -421,7 +422,7 @@ fn with(mut value: Value, key: &str, more: Value) -> Value {
 pub(crate) fn write_figures(studies: &[LinkStudy], directory: &Path) -> anyhow::Result<String> {
     let mut text = "Figures:\n\n".to_owned();
     for (number, title, panel, quantities) in FIGURES {
-        let rows: Vec<Row<'_>> =
+        let rows: Vec<FigureRow<'_>> =
             studies.iter().flat_map(|study| figure_rows(study, panel, quantities)).collect();
         let drawn = svg(&rows).map_err(|error| anyhow!("figure {number} cannot be drawn: {error}"))?;
         let path = save(directory, &format!("figure-{number}.svg"), &drawn)?;
@@ -434,7 +435,7 @@ fn figure_rows<'a>(
     study: &'a LinkStudy,
     panel: Panel,
     quantities: &'a [Quantity],
-) -> impl Iterator<Item = Row<'a>> {
+) -> impl Iterator<Item = FigureRow<'a>> {
     // A series without values has nothing to draw.
     let wanted = study
         .quantities
@@ -442,7 +443,7 @@ fn figure_rows<'a>(
         .filter(|(quantity, compared)| quantities.contains(quantity) && !compared.pairing.pairs.is_empty());
     wanted.map(move |(quantity, compared)| {
         let title = |who: &str| format!("{}, {}: {who}", study.name, quantity.as_str());
-        Row {
+        FigureRow {
             title_a: title(if panel == Panel::Distributions { "A native, B browser" } else { "native" }),
             title_b: title("browser"),
             panel,

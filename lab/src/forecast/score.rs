@@ -1,6 +1,6 @@
 //! Scores one battery on one trace.
 
-use barograph_forecast::{Battery, Config, Objective, Preset, Rule};
+use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
 use barograph_study::input::Sample;
 use serde::Serialize;
 
@@ -86,7 +86,7 @@ pub(crate) struct GapScore {
 }
 
 /// Scores values after gaps, beside a battery of the same configuration that has no times.
-fn score_gaps(config: &Config, samples: &[Sample]) -> Option<GapScore> {
+fn score_gaps(config: &BatteryConfig, samples: &[Sample]) -> Option<GapScore> {
     let mut batteries = [Battery::new(config), Battery::new(config)];
     let (mut inside, mut errors, mut last_errors) = ([0.0; 2], [0.0; 2], 0.0);
     let (mut count, mut last) = (0, 0.0);
@@ -119,7 +119,7 @@ fn score_gaps(config: &Config, samples: &[Sample]) -> Option<GapScore> {
 
 /// Runs one battery through a trace; `None` if the trace is too short to be scored.
 pub(crate) fn score(preset: Preset, rule: Rule, samples: &[Sample]) -> Option<Score> {
-    let config = Config { preset, rule, levels: vec![LEVEL] };
+    let config = BatteryConfig { preset, rule, levels: vec![LEVEL] };
     let mut battery = Battery::new(&config);
     let (mut start, mut start_last) = (0.0, 0.0);
     let mut last_value = Sums::default();
@@ -234,7 +234,7 @@ pub(crate) fn score_cycle(samples: &[Sample], loss: Objective) -> Option<CycleSc
         return None;
     }
     let cost = |error: f64| if loss == Objective::Squared { error * error } else { error.abs() };
-    let mut battery = Battery::new(&Config::default());
+    let mut battery = Battery::new(&BatteryConfig::default());
     let cycles = || [Cycle::new(DAY_S, DAY_SLOTS), Cycle::new(WEEK_S, WEEK_SLOTS)];
     let (mut levels, mut residuals) = (cycles(), cycles());
     let mut level = first.value;

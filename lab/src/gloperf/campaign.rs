@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use barograph_probe::io::{Context, Limits, stream};
-use barograph_probe::{StreamPlan, Streamed, Target};
-use barograph_sim::{Chance, Link, LinkSpec, Network, Queue, RelayOptions, Report};
-use barograph_study::tradeoff::{Grid, Measured, Study};
+use barograph_probe::io::{ProbeContext, ResponderLimits, stream};
+use barograph_probe::{StreamPlan, StreamResult, Target};
+use barograph_sim::{Link, LinkSpec, Network, Queue, RelayOptions, RelayReport, SeededRng};
+use barograph_study::tradeoff::{Grid, MeasuredSeries, TradeoffScores};
 use indicatif::ProgressBar;
 
 use super::figures::BASE_S;
@@ -57,7 +57,7 @@ pub(crate) struct Test {
     pub(crate) length: usize,
     pub(crate) cycle: usize,
     /// Result; `None` if the emulator was too slow or the test failed.
-    pub(crate) streamed: Option<Streamed>,
+    pub(crate) streamed: Option<StreamResult>,
 }
 
 pub(crate) struct Campaign {
@@ -65,7 +65,7 @@ pub(crate) struct Campaign {
     pub(crate) slug: &'static str,
     pub(crate) plan: Plan,
     pub(crate) tests: Vec<Test>,
-    pub(crate) spoilt: usize,
+    pub(crate) invalid: usize,
     /// Number of failed tests, and the last reason.
     pub(crate) failed: (usize, String),
     /// Largest share of a core that the emulator used within a quarter of a second.
@@ -76,19 +76,19 @@ pub(crate) struct Campaign {
 
 impl Campaign {
     /// Runs the campaign; a failed test has no result.
-    pub(crate) fn run(weather: Weather, plan: Plan, bar: &ProgressBar) -> anyhow::Result<Self> {
-        let (name, slug) = match weather {
-            Weather::Stationary => ("stationary", "stationary"),
-            Weather::Shifting => ("non-stationary", "shifting"),
+    pub(crate) fn run(traffic: BackgroundTraffic, plan: Plan, bar: &ProgressBar) -> anyhow::Result<Self> {
+        let (name, slug) = match traffic {
+            BackgroundTraffic::Stationary => ("stationary", "stationary"),
+            BackgroundTraffic::Shifting => ("non-stationary", "shifting"),
         };
         let network = Network::new(plan.link(plan.seed))?;
         forget_connections(&network)?;
-        let responder = Responder::start(&network.b, Limits::default())?;
+        let responder = Responder::start(&network.b, ResponderLimits::default())?;
         let target = responder.target()?;
         let step = plan.cycle() / STEPS as u32;
         // Twice as many steps as planned: on a busy machine cycles are late, and the background
         // traffic must not end before them.
-        let shares = weather.shares(plan.seed, 2 * plan.cycles * STEPS);
+        let shares = traffic.shares(plan.seed, 2 * plan.cycles * STEPS);
         let _background = Traffic::start([&network.a, &network.b], move |now| {
             let place = now.as_secs_f64() / step.as_secs_f64();
             let share = shares.get(place as usize).or(shares.last()).copied().unwrap_or(0.0);
@@ -99,7 +99,7 @@ impl Campaign {
             slug,
             plan,
             tests: Vec::new(),
-            spoilt: 0,
+            invalid: 0,
             failed: (0, String::new()),
             peak: 0.0,
             late_s: 0.0,
@@ -127,13 +127,14 @@ impl Campaign {
             congestion: Some(CONGESTION.to_owned()),
             ..StreamPlan::full()
         };
-        let context = Context { deadline: DEADLINE, ..Context::default() };
+        let context = ProbeContext { deadline: DEADLINE, ..ProbeContext::default() };
         let before = network.report();
         let streamed = network.a.run(|| stream(target, &plan, &context));
-        let is_spoilt = before.zip(network.report()).is_none_or(|(before, after)| is_spoilt(&before, &after));
+        let is_invalid =
+            before.zip(network.report()).is_none_or(|(before, after)| is_invalid(&before, &after));
         let streamed = match streamed.map_err(anyhow::Error::from).and_then(|streamed| Ok(streamed?)) {
-            Ok(_) if is_spoilt => {
-                self.spoilt += 1;
+            Ok(_) if is_invalid => {
+                self.invalid += 1;
                 None
             }
             Ok(streamed) => Some(streamed),
@@ -150,7 +151,7 @@ impl Campaign {
         Some(test.streamed.as_ref()?.whole_bit_s / self.plan.scale)
     }
 
-    pub(crate) fn of_length(&self, length: usize) -> impl Iterator<Item = (&Test, &Streamed)> {
+    pub(crate) fn of_length(&self, length: usize) -> impl Iterator<Item = (&Test, &StreamResult)> {
         let tests = self.tests.iter().filter(move |test| test.length == length);
         tests.filter_map(|test| Some((test, test.streamed.as_ref()?)))
     }
@@ -168,28 +169,35 @@ impl Campaign {
     }
 
     /// Errors by period and length, in the paper's time: five minutes between tests of one length.
-    pub(crate) fn study(&self) -> Study {
+    pub(crate) fn study(&self) -> TradeoffScores {
         let measured = |(length, length_s): (usize, &f64)| {
             let mut slots = vec![None; self.plan.cycles];
             for test in self.tests.iter().filter(|test| test.length == length) {
                 slots[test.cycle] = self.goodput_bps(test);
             }
-            let grid = Grid { base_s: BASE_S, slots, crowded: 0 };
-            Measured { name: self.name.to_owned(), length_s: Some(*length_s), bit_per_s: Some(1.0), grid }
+            let grid = Grid { base_s: BASE_S, slots, duplicates: 0 };
+            MeasuredSeries {
+                name: self.name.to_owned(),
+                length_s: Some(*length_s),
+                bit_per_s: Some(1.0),
+                grid,
+            }
         };
         let series = LENGTHS_S.iter().enumerate().map(measured).collect();
-        Study::of(series, &PERIODS_S[..6], self.plan.seed, &|| {})
+        TradeoffScores::of(series, &PERIODS_S[..6], self.plan.seed, &|| {})
     }
 }
 
 /// Whether the emulator, not the path, delayed or dropped packets in between.
-fn is_spoilt(before: &Report, after: &Report) -> bool {
-    let vanished = |report: &Report| {
-        let of = |counts: &barograph_sim::Counts| counts.overflow + counts.read_errors + counts.write_errors;
+fn is_invalid(before: &RelayReport, after: &RelayReport) -> bool {
+    let vanished = |report: &RelayReport| {
+        let of = |counts: &barograph_sim::DirectionCounts| {
+            counts.overflow + counts.read_errors + counts.write_errors
+        };
         report.device_drops + of(&report.forward) + of(&report.back)
     };
-    let departed = |report: &Report| report.forward.forwarded + report.back.forwarded;
-    let late = |report: &Report| report.forward.late + report.back.late;
+    let departed = |report: &RelayReport| report.forward.forwarded + report.back.forwarded;
+    let late = |report: &RelayReport| report.forward.late + report.back.late;
     let (sent, late) = (departed(after) - departed(before), late(after) - late(before));
     !after.running || vanished(before) < vanished(after) || sent < 100 * late
 }
@@ -213,7 +221,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const DEADLINE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weather {
+pub(crate) enum BackgroundTraffic {
     /// Background traffic around one mean (the paper's Los Nettos, figures 1 to 4).
     Stationary,
     /// Background traffic around a mean that jumps about every two hours (the paper's vBNS, figures
@@ -221,11 +229,11 @@ pub(crate) enum Weather {
     Shifting,
 }
 
-impl Weather {
+impl BackgroundTraffic {
     /// The background traffic's share of the bottleneck, 0 to 1, in each step. A cycle of tests has
     /// [`STEPS`] steps.
     pub(crate) fn shares(self, seed: u64, steps: usize) -> Vec<f64> {
-        let (mut noise, mut shifts) = (Chance::new(seed, 11), Chance::new(seed, 12));
+        let (mut noise, mut shifts) = (SeededRng::new(seed, 11), SeededRng::new(seed, 12));
         let mut level = LEVEL;
         let mut until = match self {
             Self::Stationary => f64::INFINITY,
@@ -272,14 +280,14 @@ mod tests {
 
     #[test]
     fn only_one_of_the_links_has_a_mean_that_moves() {
-        let hours = |weather: Weather| {
-            let shares = weather.shares(1, 96 * STEPS);
+        let hours = |traffic: BackgroundTraffic| {
+            let shares = traffic.shares(1, 96 * STEPS);
             assert!(shares.iter().all(|share| (0.0..=SHARE_MAX).contains(share)));
-            assert_eq!(shares, weather.shares(1, 96 * STEPS));
+            assert_eq!(shares, traffic.shares(1, 96 * STEPS));
             let (low, high) = range(shares.chunks(12 * STEPS).map(mean));
             high - low
         };
-        assert!(hours(Weather::Stationary) < 0.1);
-        assert!(0.2 < hours(Weather::Shifting));
+        assert!(hours(BackgroundTraffic::Stationary) < 0.1);
+        assert!(0.2 < hours(BackgroundTraffic::Shifting));
     }
 }

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use barograph_probe::calibration::Calibration;
-use barograph_probe::io::{Context, Limits, stream};
-use barograph_probe::stream::{Early, Ended};
-use barograph_probe::{StreamPlan, Streamed, Target};
+use barograph_probe::io::{ProbeContext, ResponderLimits, stream};
+use barograph_probe::stream::{EarlyStopPolicy, StreamEnd};
+use barograph_probe::{StreamPlan, StreamResult, Target};
 use barograph_sim::{Host, Link, LinkSpec, Network, Queue};
 use indicatif::ProgressBar;
 
@@ -30,12 +30,12 @@ enum Ending {
     /// Ends after [`TEST_S`] in any case.
     Full,
     /// Ends as a station's test does on a path that full tests beside the same flow have
-    /// calibrated; after [`TEST_S`] if its rate is a surprise.
+    /// calibrated; after [`TEST_S`] if its estimate is rejected.
     Early,
 }
 
 struct Run {
-    test: Streamed,
+    test: StreamResult,
     /// Rate (bit/s) of the competing flow before, during and after the test. During an early test
     /// means until its end.
     competing_bps: [f64; 3],
@@ -49,7 +49,7 @@ struct Run {
     /// Packets that found the queue full in the whole run.
     dropped: u64,
     /// Why the run is void because of the emulator, if it is.
-    void: Option<String>,
+    invalid_reason: Option<String>,
 }
 
 /// Measures the runs of both kinds and reports them. Full tests come first: they calibrate the path
@@ -64,7 +64,7 @@ pub(crate) fn report(runs: u32, seed: u64) -> anyhow::Result<String> {
         let early = if ending == Ending::Early { path.early() } else { None };
         let run = run(early, seed + i)?;
         bar.inc(1);
-        if run.void.is_none() {
+        if run.invalid_reason.is_none() {
             path.learn(&run.test, early.is_some())?;
         }
         all.push((ending, run));
@@ -73,7 +73,7 @@ pub(crate) fn report(runs: u32, seed: u64) -> anyhow::Result<String> {
     Ok(table(&all))
 }
 
-fn run(early: Option<Early>, seed: u64) -> anyhow::Result<Run> {
+fn run(early: Option<EarlyStopPolicy>, seed: u64) -> anyhow::Result<Run> {
     let spec = LinkSpec {
         rate_bps: Some(RATE_BPS),
         delay: RTT / 2,
@@ -84,7 +84,7 @@ fn run(early: Option<Early>, seed: u64) -> anyhow::Result<Run> {
     let network = Network::new(Link::symmetric(spec))?;
     forget_connections(&network)?;
     // Each flow has its own responder, because a responder accepts one bulk test at a time.
-    let responder = || Responder::start(&network.b, Limits::default());
+    let responder = || Responder::start(&network.b, ResponderLimits::default());
     let (first, second) = (responder()?, responder()?);
     let (competitor, tested) = (first.target()?, second.target()?);
     let pings = pings(&network)?;
@@ -116,20 +116,25 @@ fn run(early: Option<Early>, seed: u64) -> anyhow::Result<Run> {
         rtt_s: phases.map(|phase| median(&rtts_of(phase)).unwrap_or(f64::NAN)),
         rtt_high_s: quantile(&during, 0.95, Rank::Above).unwrap_or(f64::NAN),
         dropped: report.forward.queue_full,
-        void: report.void().map(|void| void.to_string()),
+        invalid_reason: report.invalid_reason().map(|reason| reason.to_string()),
         test,
     })
 }
 
-fn send(host: &Host, target: &Target, seconds: f64, early: Option<Early>) -> anyhow::Result<Streamed> {
+fn send(
+    host: &Host,
+    target: &Target,
+    seconds: f64,
+    early: Option<EarlyStopPolicy>,
+) -> anyhow::Result<StreamResult> {
     let congestion = Some(CONGESTION.to_owned());
     let plan = StreamPlan { seconds, congestion, early, ..StreamPlan::full() };
-    let context = Context { deadline: DEADLINE, ..Context::default() };
+    let context = ProbeContext { deadline: DEADLINE, ..ProbeContext::default() };
     Ok(host.run(|| stream(target, &plan, &context))??)
 }
 
 /// Bytes acknowledged until `at_s`; after the last sample, all of them.
-fn acked_bytes(streamed: &Streamed, at_s: f64) -> f64 {
+fn acked_bytes(streamed: &StreamResult, at_s: f64) -> f64 {
     let last = || streamed.samples.as_slice().last().map_or(0.0, |last| last.acked_bytes as f64);
     findings::acked_bytes(streamed.samples.as_slice(), at_s).unwrap_or_else(last)
 }
@@ -158,8 +163,11 @@ fn table(all: &[(Ending, Run)]) -> String {
          queue ms before, during, after | 95th | drops",
     );
     for (ending, name) in [(Ending::Full, "full"), (Ending::Early, "may end early")] {
-        let runs: Vec<&Run> =
-            all.iter().filter(|(of, run)| *of == ending && run.void.is_none()).map(|(_, run)| run).collect();
+        let runs: Vec<&Run> = all
+            .iter()
+            .filter(|(of, run)| *of == ending && run.invalid_reason.is_none())
+            .map(|(_, run)| run)
+            .collect();
         let middle = |of: &dyn Fn(&Run) -> f64| {
             median(&runs.iter().map(|run| of(run)).collect::<Vec<_>>()).unwrap_or(f64::NAN)
         };
@@ -171,7 +179,7 @@ fn table(all: &[(Ending, Run)]) -> String {
         table.push(cells![
             name,
             runs.len(),
-            runs.iter().filter(|run| matches!(run.test.ended, Ended::Early(_))).count(),
+            runs.iter().filter(|run| matches!(run.test.ended, StreamEnd::Early(_))).count(),
             format!("{:.2}", middle(&|run| run.test.duration_s)),
             format!("{:.1}", middle(&|run| run.test.rate_bit_s() / 1e6)),
             format!("{:.2}", middle(&|run| run.test.bytes as f64 / 1e6)),
@@ -183,7 +191,7 @@ fn table(all: &[(Ending, Run)]) -> String {
             format!("{:.0}", middle(&|run| run.dropped as f64)),
         ]);
     }
-    let voids: Vec<&str> = all.iter().filter_map(|(_, run)| run.void.as_deref()).collect();
+    let voids: Vec<&str> = all.iter().filter_map(|(_, run)| run.invalid_reason.as_deref()).collect();
     let told = if voids.is_empty() { String::new() } else { format!(" ({})", voids.join("; ")) };
     format!(
         "{:.0} Mbit/s, {} ms, a queue of one bandwidth–delay product ({:.0} ms), one competing {CONGESTION} flow. Medians; \

@@ -1,6 +1,6 @@
 //! The paper's figures, drawn from our series.
 
-use barograph_study::tradeoff::{Measured, Predictor, Row, Study, shown_s};
+use barograph_study::tradeoff::{MeasuredSeries, Predictor, ScoreRow, TradeoffScores, format_period};
 
 use super::long::{DAY_S, Long, PERIODS_S, periodogram, spread};
 use crate::figure::{Axis, Chart, Layer, Shape, charts, highest, largest};
@@ -19,7 +19,7 @@ fn figure_10(long: &Long) -> Chart {
     for (colour, predictor) in
         [Predictor::Last, Predictor::Exponential, Predictor::Battery].into_iter().enumerate()
     {
-        let points = |of: &dyn Fn(&Row) -> f64| {
+        let points = |of: &dyn Fn(&ScoreRow) -> f64| {
             rows(predictor).map(|row| (row.period_s, long.percent(of(row)))).collect::<Vec<_>>()
         };
         let name = predictor.name();
@@ -45,17 +45,18 @@ fn figure_10(long: &Long) -> Chart {
 fn figure_11(long: &Long) -> Chart {
     let shown = [1800.0, 14_400.0, 43_200.0, DAY_S];
     let rows: Vec<_> = shown.iter().filter_map(|s| long.row(*s, Predictor::Exponential)).collect();
-    let maes = |row: &Row| row.offsets.iter().map(|errors| long.percent(errors.mae)).collect::<Vec<f64>>();
+    let maes =
+        |row: &ScoreRow| row.offsets.iter().map(|errors| long.percent(errors.mae)).collect::<Vec<f64>>();
     let high = largest(rows.iter().flat_map(|row| maes(row))) * 1.02;
     let width = high / BINS as f64;
-    let layer = |(colour, row): (usize, &&Row)| {
+    let layer = |(colour, row): (usize, &&ScoreRow)| {
         let maes = maes(row);
         let share = |bin: usize| {
             let inside = |mae: &&f64| (**mae / width) as usize == bin;
             100.0 * maes.iter().filter(inside).count() as f64 / maes.len() as f64
         };
         let bars = (0..BINS).map(|bin| ((bin as f64 + 0.5) * width, share(bin))).filter(|bar| 0.0 < bar.1);
-        Layer::new(shown_s(row.period_s), Shape::Bars(0.8 / BINS as f64), bars.collect(), colour)
+        Layer::new(format_period(row.period_s), Shape::Bars(0.8 / BINS as f64), bars.collect(), colour)
     };
     let layers: Vec<Layer> = rows.iter().enumerate().map(layer).collect();
     let title = format!("Figure 11: {}, exponential, over all offsets", long.name);
@@ -77,7 +78,7 @@ pub(crate) fn offsets(all: &[Long]) -> anyhow::Result<String> {
             .collect();
         let ends = (lines[0].0, lines[lines.len() - 1].0);
         let days = [3600.0, 14_400.0, 43_200.0, DAY_S, 2.0 * DAY_S, 7.0 * DAY_S];
-        let ticks = days.map(|s| (s, shown_s(s))).to_vec();
+        let ticks = days.map(|s| (s, format_period(s))).to_vec();
         let (lines, spreads) =
             ([Layer::new("", Shape::Thin, lines, 0)], [Layer::new("", Shape::Line, spreads, 1)]);
         let share = Axis::linear("share of the variance", 0.0, highest(&lines) * 1.05);
@@ -103,7 +104,7 @@ pub(crate) fn offsets(all: &[Long]) -> anyhow::Result<String> {
 
 /// Errors of a campaign by test length, for the shortest and the longest period: figures 3, 7 and
 /// 8.
-pub(crate) fn by_length(study: &Study, title: &str, predictors: &[Predictor]) -> Chart {
+pub(crate) fn by_length(study: &TradeoffScores, title: &str, predictors: &[Predictor]) -> Chart {
     let ends = ends_of(study);
     let mut layers = Vec::new();
     for (i, predictor) in predictors.iter().enumerate() {
@@ -112,8 +113,8 @@ pub(crate) fn by_length(study: &Study, title: &str, predictors: &[Predictor]) ->
                 let (row, measured) = (study.row(series, *every, *predictor)?, &study.series[series]);
                 Some((measured.length_s?, row))
             };
-            let points: Vec<(f64, &Row)> = (0..study.series.len()).filter_map(point).collect();
-            let name = format!("{} {}", predictor.name(), shown_s(*every as f64 * BASE_S));
+            let points: Vec<(f64, &ScoreRow)> = (0..study.series.len()).filter_map(point).collect();
+            let name = format!("{} {}", predictor.name(), format_period(*every as f64 * BASE_S));
             layers.extend(mae_and_root_mse(study, name, &points, 2 * i + j));
         }
     }
@@ -125,11 +126,11 @@ pub(crate) fn by_length(study: &Study, title: &str, predictors: &[Predictor]) ->
 
 /// Errors of a campaign by test period, a line for each length: figures 4 and 9. The axis of bytes
 /// is that of the longest test.
-pub(crate) fn by_period(study: &Study, title: &str, predictor: Predictor) -> Chart {
+pub(crate) fn by_period(study: &TradeoffScores, title: &str, predictor: Predictor) -> Chart {
     let scale = |every: usize| every as f64 * BASE_S;
-    let layers = |(colour, measured): (usize, &Measured)| {
+    let layers = |(colour, measured): (usize, &MeasuredSeries)| {
         let rows = study.rows.iter().filter(|row| (row.series, row.predictor) == (colour, predictor));
-        let points: Vec<(f64, &Row)> = rows.map(|row| (scale(row.every), row)).collect();
+        let points: Vec<(f64, &ScoreRow)> = rows.map(|row| (scale(row.every), row)).collect();
         mae_and_root_mse(study, format!("{:.0} s", measured.length_s.unwrap_or(0.0)), &points, colour)
     };
     let layers: Vec<Layer> = study.series.iter().enumerate().flat_map(layers).collect();
@@ -146,9 +147,14 @@ pub(crate) fn by_period(study: &Study, title: &str, predictor: Predictor) -> Cha
 
 /// Mean absolute errors with their name, and the roots of mean squared errors as a thin line of the
 /// same colour.
-fn mae_and_root_mse(study: &Study, name: String, points: &[(f64, &Row)], colour: usize) -> [Layer; 2] {
-    let percent = |of: &dyn Fn(&Row) -> f64| {
-        let at = |(x, row): &(f64, &Row)| (*x, 100.0 * of(row) / study.series[row.series].grid.mean());
+fn mae_and_root_mse(
+    study: &TradeoffScores,
+    name: String,
+    points: &[(f64, &ScoreRow)],
+    colour: usize,
+) -> [Layer; 2] {
+    let percent = |of: &dyn Fn(&ScoreRow) -> f64| {
+        let at = |(x, row): &(f64, &ScoreRow)| (*x, 100.0 * of(row) / study.series[row.series].grid.mean());
         points.iter().map(at).collect::<Vec<(f64, f64)>>()
     };
     let (mae, root) = (percent(&|row| row.mae().mean), percent(&|row| row.root_mse().mean));
@@ -156,7 +162,7 @@ fn mae_and_root_mse(study: &Study, name: String, points: &[(f64, &Row)], colour:
 }
 
 /// The base period and the longest scored period, in base periods.
-pub(crate) fn ends_of(study: &Study) -> Vec<usize> {
+pub(crate) fn ends_of(study: &TradeoffScores) -> Vec<usize> {
     let periods = study.periods(0);
     let mut ends: Vec<usize> = periods.first().into_iter().chain(periods.last()).copied().collect();
     ends.dedup();
@@ -172,7 +178,7 @@ fn bytes_axis(bytes: &[(f64, f64)]) -> Axis {
 fn periods(seconds: impl Iterator<Item = f64> + Clone) -> Axis {
     let (low, high) = range(seconds);
     let shown = [300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0];
-    let ticks = PERIODS_S.into_iter().filter(|s| shown.contains(s)).map(|s| (s, shown_s(s))).collect();
+    let ticks = PERIODS_S.into_iter().filter(|s| shown.contains(s)).map(|s| (s, format_period(s))).collect();
     Axis::log("test period", low / 1.15, high * 1.15).with_ticks(ticks)
 }
 

@@ -2,7 +2,7 @@
 //! tests cut off around the end of slow start.
 
 use barograph_probe::stream::Sample;
-use barograph_study::tradeoff::{Grid, Over, Predictor, Row, Study, shown_s};
+use barograph_study::tradeoff::{Grid, OffsetStatistics, Predictor, ScoreRow, TradeoffScores, format_period};
 
 use super::campaign::{CONGESTION, Campaign, LENGTHS_S};
 use super::figures::{BASE_S, by_length, by_period, ends_of};
@@ -11,12 +11,12 @@ use crate::figure::{Axis, Chart, Layer, Shape, charts, highest, largest};
 use crate::stats::{Rank, median, quantile, sorted};
 use crate::table::{Table, cells, list, number, shown};
 
-pub(crate) struct Found {
+pub(crate) struct CampaignResult {
     pub(crate) campaign: Campaign,
-    pub(crate) study: Study,
+    pub(crate) study: TradeoffScores,
 }
 
-impl Found {
+impl CampaignResult {
     pub(crate) fn of(campaign: Campaign) -> Self {
         let study = campaign.study();
         Self { campaign, study }
@@ -77,20 +77,21 @@ impl Found {
     }
 
     fn retransmitted(&self, length: usize) -> Option<f64> {
-        let last =
-            |(_, s): (_, &barograph_probe::Streamed)| Some(f64::from(s.samples.as_slice().last()?.retrans));
+        let last = |(_, s): (_, &barograph_probe::StreamResult)| {
+            Some(f64::from(s.samples.as_slice().last()?.retrans))
+        };
         median(&self.campaign.of_length(length).filter_map(last).collect::<Vec<f64>>())
     }
 }
 
-pub(crate) fn report(all: &[Found]) -> String {
+pub(crate) fn report(all: &[CampaignResult]) -> String {
     let mut text = String::new();
     for found in all {
-        let Campaign { name, plan, spoilt, failed, peak, late_s, .. } = &found.campaign;
+        let Campaign { name, plan, invalid, failed, peak, late_s, .. } = &found.campaign;
         text += &format!(
             "\n### The {name} link\n\n{} cycles of tests of 1, 2, 5, 7 and 10 s with {CONGESTION}; time is compressed: tests, \
              delays and the others' traffic {} ×, and five minutes from test to test of a length are {:.1} s. Rates and \
-             times below are the paper's. No value: {spoilt} tests that the emulator delayed, {} that failed{}. Emulator: at \
+             times below are the paper's. No value: {invalid} tests that the emulator delayed, {} that failed{}. Emulator: at \
              most {:.0} % of a core. It ended {late_s:.0} s late.\n\n",
             plan.cycles,
             plan.scale,
@@ -110,7 +111,7 @@ pub(crate) fn report(all: &[Found]) -> String {
 }
 
 /// MAE and √MSE by length, period and predictor (figures 3, 4, 7, 8 and 9).
-fn errors(found: &Found) -> Table {
+fn errors(found: &CampaignResult) -> Table {
     let mut table = Table::new(["test", "period"])
         .and(Predictor::ALL.map(|predictor| format!("MAE % {} (worst)", predictor.name())))
         .and(Predictor::ALL.map(|predictor| format!("√MSE % {}", predictor.name())))
@@ -119,10 +120,11 @@ fn errors(found: &Found) -> Table {
         for every in found.study.periods(length) {
             let rows = || Predictor::ALL.map(|predictor| found.study.row(length, every, predictor));
             let percent = |number: f64| 100.0 * number / found.mean(length);
-            let mut cells = vec![format!("{length_s} s"), shown_s(every as f64 * BASE_S)];
+            let mut cells = vec![format!("{length_s} s"), format_period(every as f64 * BASE_S)];
             cells.extend(rows().map(|row| {
-                let mae = |mae: Over| format!("{:.1} ({:.1})", percent(mae.mean), percent(mae.worst));
-                shown(row.map(Row::mae), mae)
+                let mae =
+                    |mae: OffsetStatistics| format!("{:.1} ({:.1})", percent(mae.mean), percent(mae.worst));
+                shown(row.map(ScoreRow::mae), mae)
             }));
             cells.extend(rows().map(|row| number(row.map(|row| percent(row.root_mse().mean)), 1)));
             let bytes = found.study.series[length].bytes_per_hour(every as f64 * BASE_S);
@@ -134,7 +136,7 @@ fn errors(found: &Found) -> Table {
 }
 
 /// Numbers from the histograms of each length (figures 2 and 6), and the end of slow start.
-fn lengths(found: &Found) -> Table {
+fn lengths(found: &CampaignResult) -> Table {
     let mut table = Table::titled(
         "test | mean Mbit/s | mode | strata | middle half, % of the median | MAE % last | \
          slow start ends | retransmitted",
@@ -154,7 +156,7 @@ fn lengths(found: &Found) -> Table {
     table
 }
 
-fn statements(all: &[Found]) -> Vec<Statement> {
+fn statements(all: &[CampaignResult]) -> Vec<Statement> {
     let mut statements = Vec::new();
     if let Some(found) = all.iter().find(|found| found.campaign.slug == "stationary") {
         of_stationary(found, &mut said_of(found.campaign.name, &mut statements));
@@ -172,7 +174,7 @@ fn statements(all: &[Found]) -> Vec<Statement> {
     statements
 }
 
-fn of_stationary(found: &Found, say: &mut impl FnMut(&str, Option<(String, bool)>)) {
+fn of_stationary(found: &CampaignResult, say: &mut impl FnMut(&str, Option<(String, bool)>)) {
     let [longest, shortest] = [LENGTHS_S.len() - 1, 0];
     let last = |length, every| found.mae(length, every, Predictor::Last);
     let means: Vec<f64> = (0..LENGTHS_S.len()).map(|length| found.mean(length) / 1e6).collect();
@@ -202,12 +204,12 @@ fn of_stationary(found: &Found, say: &mut impl FnMut(&str, Option<(String, bool)
     }
 }
 
-fn of_shifting(found: &Found, say: &mut impl FnMut(&str, Option<(String, bool)>)) {
+fn of_shifting(found: &CampaignResult, say: &mut impl FnMut(&str, Option<(String, bool)>)) {
     let longest = LENGTHS_S.len() - 1;
     let mae = |every, predictor| found.mae(longest, every, predictor);
     let ends = ends_of(&found.study);
     for every in &ends {
-        let period = shown_s(*every as f64 * BASE_S);
+        let period = format_period(*every as f64 * BASE_S);
         let pair = mae(*every, Predictor::Last).zip(mae(*every, Predictor::Exponential));
         say(
             &format!("the exponential average is better than the last value ({period}, 10 s)"),
@@ -227,7 +229,7 @@ fn of_shifting(found: &Found, say: &mut impl FnMut(&str, Option<(String, bool)>)
     }
 }
 
-pub(crate) fn figures(found: &Found) -> anyhow::Result<String> {
+pub(crate) fn figures(found: &CampaignResult) -> anyhow::Result<String> {
     let is_stationary = found.campaign.slug == "stationary";
     let shown: Vec<usize> =
         if is_stationary { (0..LENGTHS_S.len()).collect() } else { vec![0, LENGTHS_S.len() - 1] };
@@ -258,7 +260,7 @@ pub(crate) fn figures(found: &Found) -> anyhow::Result<String> {
     charts(&all, 2)
 }
 
-fn series(found: &Found, shown: &[usize], title: String) -> Chart {
+fn series(found: &CampaignResult, shown: &[usize], title: String) -> Chart {
     let layer = |(colour, length): (usize, &usize)| {
         let slots = found.study.series[*length].grid.slots.iter().enumerate();
         let point = |(place, slot): (usize, &Option<f64>)| {
@@ -273,7 +275,7 @@ fn series(found: &Found, shown: &[usize], title: String) -> Chart {
     Chart::new(title, Axis::linear("hours of the paper's time", 0.0, hours), y, layers)
 }
 
-fn histograms(found: &Found, shown: &[usize], title: String) -> Chart {
+fn histograms(found: &CampaignResult, shown: &[usize], title: String) -> Chart {
     let width = found.bin_bps() / 1e6;
     let layer = |(colour, length): (usize, &usize)| {
         let counts = found.histogram(*length).into_iter().enumerate();
@@ -322,7 +324,7 @@ pub(crate) fn slow_start_table(campaign: &Campaign) -> Table {
             all += 1;
             ended += usize::from(streamed.startup_s.is_some_and(|end_s| end_s <= compressed_s));
         }
-        let grid = Grid { base_s: BASE_S, slots, crowded: 0 };
+        let grid = Grid { base_s: BASE_S, slots, duplicates: 0 };
         let mae = Predictor::Last.errors(&grid, 1, 0, 0).map_or(f64::NAN, |errors| errors.mae);
         table.push(cells![
             format!("{first_s} s"),
@@ -364,33 +366,33 @@ const FIRST_S: [f64; 12] = [0.3, 0.5, 0.7, 0.9, 1.1, 1.5, 2.0, 3.0, 4.0, 5.0, 7.
 
 #[cfg(test)]
 mod tests {
-    use barograph_study::tradeoff::Measured;
+    use barograph_study::tradeoff::MeasuredSeries;
 
     use super::super::campaign::Plan;
 
     use super::*;
 
     /// A campaign without tests; its study has the same values for every length.
-    fn found(values: &[f64]) -> Found {
+    fn found(values: &[f64]) -> CampaignResult {
         let slots: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
-        let measured = |length_s: &f64| Measured {
+        let measured = |length_s: &f64| MeasuredSeries {
             name: String::new(),
             length_s: Some(*length_s),
             bit_per_s: Some(1.0),
-            grid: Grid { base_s: BASE_S, slots: slots.clone(), crowded: 0 },
+            grid: Grid { base_s: BASE_S, slots: slots.clone(), duplicates: 0 },
         };
-        let study = Study::of(LENGTHS_S.iter().map(measured).collect(), &[600.0], 1, &|| {});
+        let study = TradeoffScores::of(LENGTHS_S.iter().map(measured).collect(), &[600.0], 1, &|| {});
         let campaign = Campaign {
             name: "stationary",
             slug: "stationary",
             plan: Plan { scale: 1.0, cycles: values.len(), seed: 1 },
             tests: Vec::new(),
-            spoilt: 0,
+            invalid: 0,
             failed: (0, String::new()),
             peak: 0.0,
             late_s: 0.0,
         };
-        Found { campaign, study }
+        CampaignResult { campaign, study }
     }
 
     #[test]

@@ -6,8 +6,11 @@ use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::Context as _;
-use barograph_sim::Chance;
-use barograph_study::tradeoff::{Grid, Measured, Over, Predictor, Row, Source, Study, read, shown_s};
+use barograph_sim::SeededRng;
+use barograph_study::tradeoff::{
+    Grid, MeasuredSeries, OffsetStatistics, Predictor, ReadOptions, ScoreRow, TradeoffScores, format_period,
+    read,
+};
 
 use crate::stats::{Rank, mean_of_some, population_deviation, quantile, sorted};
 use crate::table::{Table, cells, dash, number, shown};
@@ -16,7 +19,7 @@ pub(crate) struct Long {
     /// Name of the series; says if it is synthetic.
     pub(crate) name: String,
     /// The study of this series alone.
-    pub(crate) study: Study,
+    pub(crate) study: TradeoffScores,
     /// Number of base periods in a day.
     pub(crate) slots_a_day: usize,
 }
@@ -26,22 +29,22 @@ impl Long {
     pub(crate) fn synthetic(seed: u64) -> Self {
         let grid = series(seed, 1.0);
         let name = format!("SYNTHETIC bandwidth, seed {seed}");
-        Self::of(Measured { name, length_s: Some(10.0), bit_per_s: Some(1e6), grid }, seed)
+        Self::of(MeasuredSeries { name, length_s: Some(10.0), bit_per_s: Some(1e6), grid }, seed)
     }
 
     pub(crate) fn of_file(path: &Path, seed: u64) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        let source = Source { name: &name, ..Source::default() };
-        let series = read(BufReader::new(file), &source);
+        let options = ReadOptions { name: &name, ..ReadOptions::default() };
+        let series = read(BufReader::new(file), &options);
         let measured = series.with_context(|| format!("cannot read {}", path.display()))?.into_iter().next();
         Ok(Self::of(measured.with_context(|| format!("{} has no series", path.display()))?, seed))
     }
 
-    fn of(measured: Measured, seed: u64) -> Self {
+    fn of(measured: MeasuredSeries, seed: u64) -> Self {
         let slots_a_day = (DAY_S / measured.grid.base_s).round() as usize;
         let name = measured.name.clone();
-        let study = Study::of(vec![measured], &PERIODS_S, seed, &|| {});
+        let study = TradeoffScores::of(vec![measured], &PERIODS_S, seed, &|| {});
         Self { name, study, slots_a_day }
     }
 
@@ -49,7 +52,7 @@ impl Long {
         &self.study.series[0].grid
     }
 
-    pub(crate) fn row(&self, period_s: f64, predictor: Predictor) -> Option<&Row> {
+    pub(crate) fn row(&self, period_s: f64, predictor: Predictor) -> Option<&ScoreRow> {
         let every = (period_s / self.grid().base_s).round().max(1.0) as usize;
         self.study.row(0, every, predictor)
     }
@@ -78,16 +81,16 @@ pub(crate) fn tables(all: &[Long]) -> String {
             .and(["bytes/h"]);
         for every in long.study.periods(0) {
             let rows = || Predictor::ALL.into_iter().map(|predictor| long.study.row(0, every, predictor));
-            let over = |over: Option<Over>| {
+            let over = |over: Option<OffsetStatistics>| {
                 shown(over, |over| {
                     let [mean, spread, worst] = [over.mean, over.spread, over.worst].map(|x| long.percent(x));
                     format!("{mean:.2} ± {spread:.2}, {worst:.2}")
                 })
             };
             let period_s = every as f64 * grid.base_s;
-            let mut cells = vec![shown_s(period_s)];
-            cells.extend(rows().map(|row| over(row.map(Row::mae))));
-            cells.extend(rows().map(|row| over(row.map(Row::root_mse))));
+            let mut cells = vec![format_period(period_s)];
+            cells.extend(rows().map(|row| over(row.map(ScoreRow::mae))));
+            cells.extend(rows().map(|row| over(row.map(ScoreRow::root_mse))));
             let bytes = long.study.series[0].bytes_per_hour(period_s);
             cells.push(shown(bytes, |bytes| format!("{bytes:.3e}")));
             table.push(cells);
@@ -128,7 +131,7 @@ pub(crate) fn statements(long: &Long) -> Vec<Statement> {
     say(
         "the widest variability over the offsets is that of 24 h",
         widest.map(|(every, share)| {
-            let period = shown_s(every as f64 * long.grid().base_s);
+            let period = format_period(every as f64 * long.grid().base_s);
             (format!("{period} (± {:.1} % of its mean)", 100.0 * share), every == long.slots_a_day)
         }),
     );
@@ -193,7 +196,7 @@ pub(crate) fn offsets(all: &[Long], seed: u64) -> String {
         let lines = [day as f64, day as f64 / 2.0].map(|period| format!("{:.4}", power(long.grid(), period)));
         for period_s in [HOUR_S, 8.0 * HOUR_S, DAY_S] {
             let every = (period_s / long.grid().base_s).round().max(1.0) as usize;
-            let mut row = vec![long.name.clone(), shown_s(every as f64 * long.grid().base_s)];
+            let mut row = vec![long.name.clone(), format_period(every as f64 * long.grid().base_s)];
             row.extend(lines.clone());
             let tests = [Null::Shuffled, Null::Turned].map(|null| null.test(long.grid(), every, day, seed));
             let share = |share: f64| format!("{:.1} %", 100.0 * share);
@@ -290,17 +293,17 @@ pub(crate) enum Null {
 }
 
 impl Null {
-    fn draw(self, grid: &Grid, slots_a_day: usize, chance: &mut Chance) -> Grid {
+    fn draw(self, grid: &Grid, slots_a_day: usize, rng: &mut SeededRng) -> Grid {
         let mut slots = grid.slots.clone();
         match self {
             Self::Shuffled => {
                 let places: Vec<usize> = (0..slots.len()).filter(|place| slots[*place].is_some()).collect();
                 for last in (1..places.len()).rev() {
-                    slots.swap(places[last], places[chance.below(last + 1)]);
+                    slots.swap(places[last], places[rng.index_below(last + 1)]);
                 }
             }
             Self::Turned => {
-                slots.chunks_mut(slots_a_day).for_each(|day| day.rotate_left(chance.below(day.len())))
+                slots.chunks_mut(slots_a_day).for_each(|day| day.rotate_left(rng.index_below(day.len())))
             }
         }
         Grid { slots, ..grid.clone() }
@@ -310,8 +313,8 @@ impl Null {
     /// the spread of `grid`. The series itself counts among them, so the share is never 0.
     pub(crate) fn test(self, grid: &Grid, every: usize, slots_a_day: usize, seed: u64) -> Option<Tested> {
         let observed = spread(grid, every)?;
-        let mut chance = Chance::new(seed, 77);
-        let draw = |_| spread(&self.draw(grid, slots_a_day, &mut chance), every);
+        let mut rng = SeededRng::new(seed, 77);
+        let draw = |_| spread(&self.draw(grid, slots_a_day, &mut rng), every);
         let drawn = sorted((0..DRAWS).filter_map(draw));
         let at_least = drawn.iter().filter(|spread| observed <= **spread).count();
         let at = |share: f64| quantile(&drawn, share, Rank::Above);
@@ -346,7 +349,7 @@ const LINES: usize = 300;
 pub(crate) fn series(seed: u64, daily: f64) -> Grid {
     // Each ingredient has its own random stream, so that one can change without the others.
     let [mut shifts, mut slow, mut fast, mut dips, mut outages] =
-        [1, 2, 3, 4, 5].map(|stream| Chance::new(seed, stream));
+        [1, 2, 3, 4, 5].map(|stream| SeededRng::new(seed, stream));
     let (mut level, mut shift_at) = (LEVEL_MBPS, shifts.exponential(SHIFT_EVERY));
     let (mut state, mut dip, mut dip_left) = (0.0, 1.0, 0_u32);
     let mut values = Vec::with_capacity(SLOTS);
@@ -361,7 +364,7 @@ pub(crate) fn series(seed: u64, daily: f64) -> Grid {
         let noise = (SLOW_NOISE * state + FAST_NOISE * fast.normal()).exp();
         if dip_left == 0 {
             dip = 1.0;
-            if dips.happens(DIP_CHANCE) {
+            if dips.bernoulli(DIP_CHANCE) {
                 dip_left = 1 + dips.exponential(DIP_SLOTS) as u32;
                 dip = 1.0 / (1.0 + dips.pareto(DIP_SHAPE));
             }
@@ -371,7 +374,7 @@ pub(crate) fn series(seed: u64, daily: f64) -> Grid {
     }
     let mut blank = 0;
     while blank < SLOTS - TESTS {
-        let (from, length) = (outages.below(SLOTS), 1 + outages.exponential(OUTAGE_SLOTS) as usize);
+        let (from, length) = (outages.index_below(SLOTS), 1 + outages.exponential(OUTAGE_SLOTS) as usize);
         // The first and last slot keep their values, so that the series is as long as the paper's.
         for slot in values.iter_mut().take(SLOTS - 1).skip(from.max(1)).take(length) {
             if blank < SLOTS - TESTS && slot.take().is_some() {
@@ -379,7 +382,7 @@ pub(crate) fn series(seed: u64, daily: f64) -> Grid {
             }
         }
     }
-    Grid { base_s: 300.0, slots: values, crowded: 0 }
+    Grid { base_s: 300.0, slots: values, duplicates: 0 }
 }
 
 /// Periods of 300 s in 28.8 days, and the paper's tests in them.
@@ -424,7 +427,7 @@ mod tests {
 
     fn grid(value: impl Fn(usize) -> f64) -> Grid {
         let slots = (0..2880).map(|i| (i % 7 != 0).then(|| value(i))).collect();
-        Grid { base_s: 300.0, slots, crowded: 0 }
+        Grid { base_s: 300.0, slots, duplicates: 0 }
     }
 
     #[test]
@@ -440,8 +443,8 @@ mod tests {
 
     #[test]
     fn errors_that_depend_on_the_hour_are_found_and_chance_is_not() {
-        let mut chance = Chance::new(1, 0);
-        let noise: Vec<f64> = (0..2880).map(|_| chance.normal()).collect();
+        let mut rng = SeededRng::new(1, 0);
+        let noise: Vec<f64> = (0..2880).map(|_| rng.normal()).collect();
         let quiet = grid(|i| 100.0 + noise[i]);
         let tested = Null::Turned.test(&quiet, 288, 288, 1).unwrap();
         assert!(0.01 < tested.chance, "{tested:?}");

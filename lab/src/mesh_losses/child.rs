@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use barograph_engine::{
-    Capabilities, Config, Engine, Entry, Error, Event, Joined, JoinedConfig, Lease, Local, Nats, NatsConfig,
-    Record, Remote, RemoteConfig,
+    Capabilities, Engine, EngineError, Entry, Event, Joined, JoinedConfig, Lease, Local, LocalConfig, Nats,
+    NatsConfig, Record, Remote, RemoteConfig,
 };
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_forecast::{Name, Outcome, Quantity, SeriesId};
 use barograph_station::Station;
 use futures_util::StreamExt as _;
 
@@ -21,14 +21,14 @@ use super::{Args, Part};
 
 pub(super) fn run(part: Part, args: &Args) -> anyhow::Result<()> {
     match part {
-        Part::Host | Part::Archive => keeper(part, args),
+        Part::Host | Part::Archive => archive(part, args),
         Part::Station => station(args),
     }
 }
 
 /// Runs a whole station with its server, as `barograph up` does: the station that others join, or
 /// the archive beside NATS.
-fn keeper(part: Part, args: &Args) -> anyhow::Result<()> {
+fn archive(part: Part, args: &Args) -> anyhow::Result<()> {
     let mut config = barograph_station::Config {
         listen: args.listen.context("a whole station listens")?,
         state: args.directory.clone(),
@@ -66,7 +66,8 @@ fn station(args: &Args) -> anyhow::Result<()> {
         Arc::new(Nats::new(config)?)
     };
     let config = JoinedConfig { confirm_every: Duration::from_secs(1), ..JoinedConfig::new(name) };
-    let local = Arc::new(Local::open(Config { commit_interval: COMMIT, ..Config::new(&args.directory) })?);
+    let local =
+        Arc::new(Local::open(LocalConfig { commit_interval: COMMIT, ..LocalConfig::new(&args.directory) })?);
     let joined = Arc::new(Joined::start(config, Arc::clone(&local), mesh)?);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let attended = Arc::clone(&joined);
@@ -80,7 +81,7 @@ async fn attend(mesh: &Joined, archive: &Local) -> anyhow::Result<()> {
     let group = Name::new(GROUP)?;
     let mut lease = std::pin::pin!(register(mesh));
     let mut held = None;
-    let (mut events, mut ticks) = (mesh.watch(&group), tokio::time::interval(LOOK_EVERY));
+    let (mut events, mut ticks) = (mesh.watch(&group), tokio::time::interval(POLL_INTERVAL));
     let mut is_well = true;
     loop {
         tokio::select! {
@@ -115,7 +116,7 @@ async fn attend(mesh: &Joined, archive: &Local) -> anyhow::Result<()> {
 
 /// What `/healthz` of a whole station would report; `None` if nothing.
 fn sign(mesh: &Joined, archive: &Local) -> Option<String> {
-    let read_only = mesh.read_only().map(|read_only| format!("read-only: {}", read_only.why));
+    let read_only = mesh.read_only().map(|read_only| format!("read-only: {}", read_only.error));
     let failed = || archive.statistics().last_error.or_else(|| mesh.statistics().last_error);
     read_only.or_else(|| failed().map(|error| error.to_string()))
 }
@@ -180,7 +181,7 @@ async fn measure(joined: &Joined) -> anyhow::Result<()> {
             }
             Err(error) => {
                 writeln!(std::io::stdout().lock(), "refused {error} .")?;
-                if let Error::Invalid(_) = error {
+                if let EngineError::Invalid(_) = error {
                     // Other records have these sequence numbers.
                     next = joined.next_seq(&host).await.unwrap_or(next);
                 }
@@ -202,7 +203,7 @@ pub(super) fn record(host: &Name, seq: u64, ahead_s: i64) -> anyhow::Result<Reco
     Ok(Record {
         origin: host.clone(),
         seq,
-        series: Series { source: host.clone(), target, quantity: Quantity::RTT },
+        series: SeriesId { source: host.clone(), target, quantity: Quantity::RTT },
         time_unix_ns: now + ahead_s * 1_000_000_000,
         // Steps of a millisecond, because a round-trip time of an hour or more is refused.
         outcome: Outcome::Value(value(seq)),
@@ -235,7 +236,7 @@ const COMMIT: Duration = Duration::from_millis(5);
 /// rate.
 const BATCH: u64 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {

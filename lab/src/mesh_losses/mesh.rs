@@ -27,36 +27,36 @@ pub(super) struct Mesh {
     /// NATS servers; `None` if the engine is a joined station.
     pub(super) servers: Option<Cluster>,
     /// The archive beside NATS, or the joined station.
-    keeper: Option<Process>,
+    archive: Option<Process>,
     station: Option<Process>,
     /// Relays between the station and the mesh.
-    ways: Vec<Relay>,
+    relays: Vec<Relay>,
     engine: Engine,
-    /// Number of the station's values that the keeper forecast from after the mesh had confirmed
+    /// Number of the station's values that the archive forecast from after the mesh had confirmed
     /// all.
     pub(super) learnt: u64,
     port: Port,
     token: String,
-    said: Arc<Mutex<Said>>,
-    disks: Vec<(Place, Disk)>,
+    reported: Arc<Mutex<ReportedState>>,
+    disks: Vec<(Component, Disk)>,
     // Dropped last, after all processes that write there.
     directory: tempfile::TempDir,
 }
 
 /// A part of the mesh that may have its own disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Component {
     Station,
     /// The archive beside NATS, or the joined station.
-    Keeper,
+    Archive,
     Server(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
-    Small(Place),
-    Failing(&'static [Place]),
+    Small(Component),
+    Failing(&'static [Component]),
     /// NATS servers that authenticate each station by its credentials.
     Credentials,
 }
@@ -69,23 +69,23 @@ impl Mesh {
         needs: Needs,
     ) -> anyhow::Result<Option<Self>> {
         let directory = tempfile::tempdir()?;
-        let at = |place| match place {
-            Place::Station => directory.path().join(Part::Station.as_str()),
-            Place::Keeper => directory.path().join(keeper(engine).as_str()),
-            Place::Server(index) => directory.path().join(format!("jetstream{index}")),
+        let at = |component| match component {
+            Component::Station => directory.path().join(Part::Station.as_str()),
+            Component::Archive => directory.path().join(archive_part(engine).as_str()),
+            Component::Server(index) => directory.path().join(format!("jetstream{index}")),
         };
         let mut disks = Vec::new();
         match needs {
             Needs::Nothing => {}
             Needs::Credentials => make_accounts(directory.path())?,
-            Needs::Small(place) => {
-                let Some(disk) = Disk::small(&at(place))? else { return Ok(None) };
-                disks.push((place, disk));
+            Needs::Small(component) => {
+                let Some(disk) = Disk::small(&at(component))? else { return Ok(None) };
+                disks.push((component, disk));
             }
-            Needs::Failing(places) => {
-                for place in places {
-                    let Some(disk) = Disk::failing(&at(*place))? else { return Ok(None) };
-                    disks.push((*place, disk));
+            Needs::Failing(components) => {
+                for component in components {
+                    let Some(disk) = Disk::failing(&at(*component))? else { return Ok(None) };
+                    disks.push((*component, disk));
                 }
             }
         }
@@ -96,57 +96,61 @@ impl Mesh {
         };
         let mut mesh = Self {
             servers,
-            keeper: None,
+            archive: None,
             station: None,
-            ways: Vec::new(),
+            relays: Vec::new(),
             engine,
             learnt: 0,
             port: Port::new()?,
             token: String::new(),
-            said: Arc::default(),
+            reported: Arc::default(),
             disks,
             directory,
         };
         let ends = mesh.servers.as_ref().map_or_else(|| vec![listen(mesh.port.number)], Cluster::addresses);
-        mesh.ways = ends.into_iter().map(Relay::start).collect::<anyhow::Result<_>>()?;
-        mesh.start_keeper()?;
+        mesh.relays = ends.into_iter().map(Relay::start).collect::<anyhow::Result<_>>()?;
+        mesh.start_archive()?;
         if engine == Engine::Remote {
             let invitation = post(listen(mesh.port.number), "/v1/invitations", &json!({ "name": STATION }))?;
             mesh.token = invitation["token"].as_str().context("an invitation has a token")?.to_string();
         }
         mesh.start_station()?;
-        watch(keeper(engine).as_str(), listen(mesh.port.number), &mesh.said);
+        watch(archive_part(engine).as_str(), listen(mesh.port.number), &mesh.reported);
         Ok(Some(mesh))
     }
 
     /// Starts the archive, or the joined station, and waits until it listens.
-    pub(super) fn start_keeper(&mut self) -> anyhow::Result<()> {
+    pub(super) fn start_archive(&mut self) -> anyhow::Result<()> {
         let servers = self.servers.as_ref().map_or_else(Vec::new, Cluster::addresses);
         let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
         let address = listen(self.port.number);
-        let mut command = self.child(keeper(self.engine), &servers.join(","))?;
-        self.keeper = Some(self.spawn(command.args(["--listen", &address.to_string()]))?);
+        let mut command = self.child(archive_part(self.engine), &servers.join(","))?;
+        self.archive = Some(self.spawn(command.args(["--listen", &address.to_string()]))?);
         let began = Instant::now();
         while get(address, "/v1/station").is_err() {
-            ensure!(began.elapsed() < DRAIN_MAX, "the {} does not listen", keeper(self.engine).as_str());
-            thread::sleep(LOOK_EVERY);
+            ensure!(
+                began.elapsed() < DRAIN_MAX,
+                "the {} does not listen",
+                archive_part(self.engine).as_str()
+            );
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    pub(super) fn kill_keeper(&mut self) {
-        self.keeper = None;
+    pub(super) fn kill_archive(&mut self) {
+        self.archive = None;
     }
 
-    pub(super) fn signal_keeper(&self, name: &str) -> anyhow::Result<()> {
-        self.keeper.as_ref().map_or(Ok(()), |keeper| keeper.signal(name))
+    pub(super) fn signal_archive(&self, name: &str) -> anyhow::Result<()> {
+        self.archive.as_ref().map_or(Ok(()), |archive| archive.signal(name))
     }
 
     pub(super) fn start_station(&mut self) -> anyhow::Result<()> {
-        let ways: Vec<String> = self.ways.iter().map(|way| way.address.to_string()).collect();
+        let relays: Vec<String> = self.relays.iter().map(|relay| relay.address.to_string()).collect();
         let at = match self.engine {
-            Engine::Remote => format!("http://{}/", ways.join(",")),
-            _ => ways.join(","),
+            Engine::Remote => format!("http://{}/", relays.join(",")),
+            _ => relays.join(","),
         };
         let mut command = self.child(Part::Station, &at)?;
         command.env(TOKEN, &self.token);
@@ -157,10 +161,10 @@ impl Mesh {
     fn spawn(&self, command: &mut Command) -> anyhow::Result<Process> {
         let mut process = Process::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
         let out = BufReader::new(process.take_stdout().context("the output is a pipe")?);
-        let said = Arc::clone(&self.said);
+        let reported = Arc::clone(&self.reported);
         thread::spawn(move || {
             for line in out.lines().map_while(Result::ok) {
-                said.lock().unwrap_or_else(PoisonError::into_inner).hear(&line);
+                reported.lock().unwrap_or_else(PoisonError::into_inner).record_line(&line);
             }
         });
         Ok(process)
@@ -180,25 +184,25 @@ impl Mesh {
     }
 
     /// Disk of a part that has its own.
-    pub(super) fn disk(&self, place: Place) -> anyhow::Result<&Disk> {
-        let found = self.disks.iter().find(|(of, _)| *of == place);
-        found.map(|(_, disk)| disk).with_context(|| format!("{place:?} has a disk of its own"))
+    pub(super) fn disk(&self, component: Component) -> anyhow::Result<&Disk> {
+        let found = self.disks.iter().find(|(of, _)| *of == component);
+        found.map(|(_, disk)| disk).with_context(|| format!("{component:?} has a disk of its own"))
     }
 
-    pub(super) fn kill(&mut self, place: Place) -> anyhow::Result<()> {
-        match place {
-            Place::Station => self.kill_station(),
-            Place::Keeper => self.kill_keeper(),
-            Place::Server(index) => self.servers.as_mut().context("the mesh has servers")?.kill(index),
+    pub(super) fn kill(&mut self, component: Component) -> anyhow::Result<()> {
+        match component {
+            Component::Station => self.kill_station(),
+            Component::Archive => self.kill_archive(),
+            Component::Server(index) => self.servers.as_mut().context("the mesh has servers")?.kill(index),
         }
         Ok(())
     }
 
-    pub(super) fn revive(&mut self, place: Place) -> anyhow::Result<()> {
-        match place {
-            Place::Station => self.start_station(),
-            Place::Keeper => self.start_keeper(),
-            Place::Server(index) => self.servers.as_mut().context("the mesh has servers")?.revive(index),
+    pub(super) fn revive(&mut self, component: Component) -> anyhow::Result<()> {
+        match component {
+            Component::Station => self.start_station(),
+            Component::Archive => self.start_archive(),
+            Component::Server(index) => self.servers.as_mut().context("the mesh has servers")?.revive(index),
         }
     }
 
@@ -212,7 +216,7 @@ impl Mesh {
 
     /// Starts counting the effects of a fault.
     pub(super) fn begins(&self) {
-        self.said().begin();
+        self.reported().begin();
     }
 
     /// Waits until the mesh has confirmed all earlier acknowledged records, another append was
@@ -220,36 +224,38 @@ impl Mesh {
     /// took.
     pub(super) fn recover(&self) -> anyhow::Result<Duration> {
         let (ended, acknowledged, highest, learnt) = {
-            let said = self.said();
-            (Instant::now(), said.acknowledged.len(), said.highest, said.learnt_most)
+            let reported = self.reported();
+            (Instant::now(), reported.acknowledged.len(), reported.highest, reported.learnt_most)
         };
-        self.wait("recovered", |said| {
-            acknowledged < said.acknowledged.len() && highest <= said.confirmed && learnt < said.learnt_most
+        self.wait("recovered", |reported| {
+            acknowledged < reported.acknowledged.len()
+                && highest <= reported.confirmed
+                && learnt < reported.learnt_most
         })?;
         Ok(ended.elapsed())
     }
 
     pub(super) fn cut(&self, is_cut: bool) {
-        self.ways.iter().for_each(|way| way.cut(is_cut));
+        self.relays.iter().for_each(|relay| relay.cut(is_cut));
     }
 
-    pub(super) fn said(&self) -> MutexGuard<'_, Said> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn reported(&self) -> MutexGuard<'_, ReportedState> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the mesh works: `acknowledged` records are acknowledged, the mesh has confirmed
-    /// some and forecasts from them, station and keeper see each other, and no part reports
+    /// some and forecasts from them, station and archive see each other, and no part reports
     /// trouble. An unregistered station cannot be lost, and a sign of trouble from before the fault
     /// does not belong to it.
     pub(super) fn wait_for(&self, acknowledged: usize) -> anyhow::Result<()> {
-        let keeper = keeper(self.engine).as_str();
-        let seen = [format!("{keeper} by {STATION}"), format!("{STATION} by {keeper}")];
-        self.wait("its first records confirmed, its peers, and no trouble", |said| {
-            acknowledged <= said.acknowledged.len()
-                && 0 < said.confirmed
-                && 0 < said.learnt_most
-                && seen.iter().all(|seen| said.up.contains(seen))
-                && said.trouble().is_none()
+        let archive = archive_part(self.engine).as_str();
+        let seen = [format!("{archive} by {STATION}"), format!("{STATION} by {archive}")];
+        self.wait("its first records confirmed, its peers, and no trouble", |reported| {
+            acknowledged <= reported.acknowledged.len()
+                && 0 < reported.confirmed
+                && 0 < reported.learnt_most
+                && seen.iter().all(|seen| reported.up.contains(seen))
+                && reported.trouble().is_none()
         })
     }
 
@@ -257,17 +263,17 @@ impl Mesh {
     pub(super) fn drain(&mut self) -> anyhow::Result<()> {
         let station = self.station.as_mut().context("the station runs")?;
         drop(station.take_stdin());
-        self.wait("everything confirmed by the mesh", |said| said.drained)?;
+        self.wait("everything confirmed by the mesh", |reported| reported.drained)?;
         self.learnt = self.forecast_from()?;
         self.station = None;
-        self.keeper = None;
+        self.archive = None;
         Ok(())
     }
 
-    /// Number of the station's values that the keeper forecasts from. The archive on NATS learns a
+    /// Number of the station's values that the archive forecasts from. The archive on NATS learns a
     /// value after it has stored it, so this waits for the last values.
     fn forecast_from(&self) -> anyhow::Result<u64> {
-        let (began, all) = (Instant::now(), self.said().acknowledged.len() as u64);
+        let (began, all) = (Instant::now(), self.reported().acknowledged.len() as u64);
         let mut before = 0;
         loop {
             let learnt = learnt_at(listen(self.port.number))?;
@@ -275,28 +281,28 @@ impl Mesh {
                 return Ok(learnt);
             }
             before = learnt;
-            thread::sleep(2 * LOOK_EVERY);
+            thread::sleep(2 * POLL_INTERVAL);
         }
     }
 
-    fn wait(&self, what: &str, is_so: impl Fn(&Said) -> bool) -> anyhow::Result<()> {
+    fn wait(&self, what: &str, is_so: impl Fn(&ReportedState) -> bool) -> anyhow::Result<()> {
         let began = Instant::now();
-        while !is_so(&self.said()) {
+        while !is_so(&self.reported()) {
             if DRAIN_MAX < began.elapsed() {
-                let said = self.said();
-                let (refused, trouble) = (&said.refused, said.trouble());
+                let reported = self.reported();
+                let (refused, trouble) = (&reported.refused, reported.trouble());
                 anyhow::bail!(
                     "the station did not have {what} within {DRAIN_MAX:?}; last refusal: {refused:?}; trouble now: \
                      {trouble:?}"
                 );
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
     pub(super) fn archive_directory(&self) -> PathBuf {
-        self.directory.path().join(keeper(self.engine).as_str())
+        self.directory.path().join(archive_part(self.engine).as_str())
     }
 
     pub(super) fn credentials(&self, host: &str) -> PathBuf {
@@ -328,7 +334,7 @@ fn make_accounts(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn keeper(engine: Engine) -> Part {
+fn archive_part(engine: Engine) -> Part {
     if engine == Engine::Remote { Part::Host } else { Part::Archive }
 }
 
@@ -337,10 +343,10 @@ fn keeper(engine: Engine) -> Part {
 const DRAIN_MAX: Duration = Duration::from_secs(180);
 /// Longest wait for forecasts from all values that the mesh has confirmed.
 const LEARN_MAX: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct ReportedState {
     pub(super) acknowledged: BTreeSet<u64>,
     last: Option<Instant>,
     pub(super) longest_gap: Duration,
@@ -358,15 +364,15 @@ pub(super) struct Said {
     /// The first sign of trouble after `began`, with its delay.
     pub(super) noticed: Option<(Duration, String)>,
     troubles: BTreeMap<&'static str, Vec<String>>,
-    /// Largest number of the station's values that forecasts used. A restarted keeper begins with
+    /// Largest number of the station's values that forecasts used. A restarted archive begins with
     /// none.
     pub(super) learnt_most: u64,
     /// The longest time (s) that the directory was read-only.
     pub(super) longest_read_only_s: u64,
 }
 
-impl Said {
-    pub(super) fn hear(&mut self, line: &str) {
+impl ReportedState {
+    pub(super) fn record_line(&mut self, line: &str) {
         // A line that a kill cut off lacks the mark at its end.
         let Some(line) = line.strip_suffix(" .") else { return };
         self.drained |= line.starts_with("drained");
@@ -436,35 +442,35 @@ impl Said {
 }
 
 /// Polls health, peers, directory and forecasts of the station `host` until the mesh is dropped.
-pub(super) fn watch(host: &'static str, address: SocketAddr, said: &Arc<Mutex<Said>>) {
-    let said = Arc::downgrade(said);
+pub(super) fn watch(host: &'static str, address: SocketAddr, reported: &Arc<Mutex<ReportedState>>) {
+    let reported = Arc::downgrade(reported);
     thread::spawn(move || {
         let mut lost = BTreeSet::new();
-        while let Some(said) = said.upgrade() {
+        while let Some(reported) = reported.upgrade() {
             let mut signs = health(address);
             let peers = get(address, "/v1/peers").ok();
             let read_only_s =
                 get(address, "/v1/mesh").ok().and_then(|mesh| mesh["directory"]["read_only_s"].as_f64());
             let learnt = learnt_at(address).ok();
-            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reported = reported.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(peers) = &peers {
                 let lost_now: BTreeSet<String> = in_state(peers, "lost").collect();
                 for peer in lost_now.difference(&lost) {
-                    said.hear(&format!("lost {peer} by {host} ."));
+                    reported.record_line(&format!("lost {peer} by {host} ."));
                 }
                 for peer in in_state(peers, "up") {
-                    said.hear(&format!("up {peer} by {host} ."));
+                    reported.record_line(&format!("up {peer} by {host} ."));
                 }
                 signs.extend(lost_now.iter().map(|peer| format!("lost {peer} by {host}")));
                 lost = lost_now;
             }
             if let Some(seconds) = read_only_s {
-                said.hear(&format!("read-only {} .", seconds as u64));
+                reported.record_line(&format!("read-only {} .", seconds as u64));
                 signs.push(format!("read-only for {seconds:.0} s"));
             }
-            said.learnt_most = said.learnt_most.max(learnt.unwrap_or(0));
-            said.reports(host, signs);
-            drop(said);
+            reported.learnt_most = reported.learnt_most.max(learnt.unwrap_or(0));
+            reported.reports(host, signs);
+            drop(reported);
             thread::sleep(WATCH_LOOKS_EVERY);
         }
     });

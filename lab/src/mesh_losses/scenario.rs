@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use async_nats::{ConnectOptions, HeaderMap};
 use barograph_engine::{
-    Config, Error, Local, NatsConfig, Record, Remote as Joining, RemoteConfig, Selector, token,
+    EngineError, Local, LocalConfig, NatsConfig, Record, Remote as Joining, RemoteConfig, Selector, token,
 };
 use barograph_forecast::{Name, Outcome};
 use futures_util::StreamExt as _;
@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::Engine::{Cluster, Nats, Remote};
 use super::child::{Clock, STATION, record, value};
-use super::mesh::{Mesh, Needs, Place};
+use super::mesh::{Component, Mesh, Needs};
 use super::{Engine, Row};
 
 type Fault = fn(&mut Mesh) -> anyhow::Result<()>;
@@ -39,14 +39,14 @@ const fn row(name: &'static str, of: &'static [Engine], fault: Fault) -> Scenari
 const fn failing(
     name: &'static str,
     of: &'static [Engine],
-    places: &'static [Place],
+    components: &'static [Component],
     fault: Fault,
 ) -> Scenario {
-    Scenario { needs: Needs::Failing(places), ..row(name, of, fault) }
+    Scenario { needs: Needs::Failing(components), ..row(name, of, fault) }
 }
 
-const fn small(name: &'static str, of: &'static [Engine], place: Place, fault: Fault) -> Scenario {
-    Scenario { needs: Needs::Small(place), ..row(name, of, fault) }
+const fn small(name: &'static str, of: &'static [Engine], component: Component, fault: Fault) -> Scenario {
+    Scenario { needs: Needs::Small(component), ..row(name, of, fault) }
 }
 
 static ALL: &[Scenario] = &[
@@ -84,20 +84,22 @@ static ALL: &[Scenario] = &[
             Ok(())
         })
     },
-    failing("power loss of the station", ANY, &[Place::Station], |mesh| power_loss(mesh, &[Place::Station])),
-    failing("power loss of the joined station", &[Remote], &[Place::Keeper], |mesh| {
-        power_loss(mesh, &[Place::Keeper])
+    failing("power loss of the station", ANY, &[Component::Station], |mesh| {
+        power_loss(mesh, &[Component::Station])
     }),
-    failing("power loss of the archive", ON_NATS, &[Place::Keeper], |mesh| {
-        power_loss(mesh, &[Place::Keeper])
+    failing("power loss of the joined station", &[Remote], &[Component::Archive], |mesh| {
+        power_loss(mesh, &[Component::Archive])
     }),
-    failing("power loss of a server", ON_NATS, &[Place::Server(0)], |mesh| {
-        power_loss(mesh, &[Place::Server(0)])
+    failing("power loss of the archive", ON_NATS, &[Component::Archive], |mesh| {
+        power_loss(mesh, &[Component::Archive])
+    }),
+    failing("power loss of a server", ON_NATS, &[Component::Server(0)], |mesh| {
+        power_loss(mesh, &[Component::Server(0)])
     }),
     failing("power loss of two servers of three at once", &[Cluster], SERVERS, |mesh| {
         for _ in 0..3 {
             let leader = servers(mesh)?.leader()?;
-            cut_power(mesh, &[Place::Server(leader), Place::Server((leader + 1) % 3)])?;
+            cut_power(mesh, &[Component::Server(leader), Component::Server((leader + 1) % 3)])?;
             pause(5000)?;
         }
         Ok(())
@@ -109,30 +111,30 @@ static ALL: &[Scenario] = &[
         }
         Ok(())
     }),
-    failing("disk of the station fails for 10 s, then a restart", ANY, &[Place::Station], |mesh| {
-        input_output_errors(mesh, Place::Station)
+    failing("disk of the station fails for 10 s, then a restart", ANY, &[Component::Station], |mesh| {
+        input_output_errors(mesh, Component::Station)
     }),
     failing(
         "disk of the joined station fails for 10 s, then a restart",
         &[Remote],
-        &[Place::Keeper],
-        |mesh| input_output_errors(mesh, Place::Keeper),
+        &[Component::Archive],
+        |mesh| input_output_errors(mesh, Component::Archive),
     ),
-    failing("disk of the archive fails for 10 s, then a restart", ON_NATS, &[Place::Keeper], |mesh| {
-        input_output_errors(mesh, Place::Keeper)
+    failing("disk of the archive fails for 10 s, then a restart", ON_NATS, &[Component::Archive], |mesh| {
+        input_output_errors(mesh, Component::Archive)
     }),
-    failing("disk of a server fails for 10 s, then a restart", ON_NATS, &[Place::Server(0)], |mesh| {
-        input_output_errors(mesh, Place::Server(0))
+    failing("disk of a server fails for 10 s, then a restart", ON_NATS, &[Component::Server(0)], |mesh| {
+        input_output_errors(mesh, Component::Server(0))
     }),
-    row("kill -9 of the joined station, 5 times", &[Remote], kill_keeper),
-    row("joined station frozen for 20 s", &[Remote], freeze_keeper),
+    row("kill -9 of the joined station, 5 times", &[Remote], kill_archive),
+    row("joined station frozen for 20 s", &[Remote], freeze_archive),
     row("joined station away for 30 s", &[Remote], |mesh| {
-        mesh.kill_keeper();
+        mesh.kill_archive();
         pause(30_000)?;
-        mesh.start_keeper()
+        mesh.start_archive()
     }),
-    row("kill -9 of the archive, 5 times", ON_NATS, kill_keeper),
-    row("archive frozen for 20 s", ON_NATS, freeze_keeper),
+    row("kill -9 of the archive, 5 times", ON_NATS, kill_archive),
+    row("archive frozen for 20 s", ON_NATS, freeze_archive),
     row("kill -9 of the server, 3 times", &[Nats], |mesh| {
         for _ in 0..3 {
             kill_servers(mesh, &[0], 700)?;
@@ -174,22 +176,26 @@ static ALL: &[Scenario] = &[
         mesh.cut(false);
         Ok(())
     }),
-    small("disk of the station full for 10 s", ANY, Place::Station, |mesh| fill(mesh, Place::Station)),
-    small("disk of the joined station full for 10 s", &[Remote], Place::Keeper, |mesh| {
-        fill(mesh, Place::Keeper)
+    small("disk of the station full for 10 s", ANY, Component::Station, |mesh| {
+        fill(mesh, Component::Station)
     }),
-    small("disk of the archive full for 10 s", ON_NATS, Place::Keeper, |mesh| fill(mesh, Place::Keeper)),
-    small("disk of a server full for 10 s, then kill -9 of it", ON_NATS, Place::Server(0), |mesh| {
-        fill(mesh, Place::Server(0))?;
+    small("disk of the joined station full for 10 s", &[Remote], Component::Archive, |mesh| {
+        fill(mesh, Component::Archive)
+    }),
+    small("disk of the archive full for 10 s", ON_NATS, Component::Archive, |mesh| {
+        fill(mesh, Component::Archive)
+    }),
+    small("disk of a server full for 10 s, then kill -9 of it", ON_NATS, Component::Server(0), |mesh| {
+        fill(mesh, Component::Server(0))?;
         // A server that could not store gives up its streams until it is restarted.
         kill_servers(mesh, &[0], 700)
     }),
     // A minute of registrations and records also fills the last page of each file.
-    small("disk of a server full for 60 s, then kill -9 of it", ON_NATS, Place::Server(0), |mesh| {
-        fill(mesh, Place::Server(0))?;
-        mesh.disk(Place::Server(0))?.as_small()?.fill()?;
+    small("disk of a server full for 60 s, then kill -9 of it", ON_NATS, Component::Server(0), |mesh| {
+        fill(mesh, Component::Server(0))?;
+        mesh.disk(Component::Server(0))?.as_small()?.fill()?;
         pause(50_000)?;
-        mesh.disk(Place::Server(0))?.as_small()?.empty()?;
+        mesh.disk(Component::Server(0))?.as_small()?.empty()?;
         kill_servers(mesh, &[0], 700)
     }),
 ];
@@ -208,17 +214,18 @@ impl Scenario {
         let recovered = mesh.recover()?;
         mesh.drain()?;
         let found = archived(&mesh)?;
-        let said = mesh.said();
-        let lost = said.acknowledged.iter().filter(|seq| !found.contains_key(seq)).count();
+        let reported = mesh.reported();
+        let lost = reported.acknowledged.iter().filter(|seq| !found.contains_key(seq)).count();
         let double = found.values().map(|count| count - 1).sum();
-        if let Some(refused) = &said.refused {
+        if let Some(refused) = &reported.refused {
             eprintln!("{}: an append was refused: {refused}", self.name);
         }
-        let (noticed_s, sign) = said.noticed.clone().map(|(after, sign)| (after.as_secs_f64(), sign)).unzip();
+        let (noticed_s, sign) =
+            reported.noticed.clone().map(|(after, sign)| (after.as_secs_f64(), sign)).unzip();
         Ok(Some(Row {
             mesh: engine.shown(),
             fault: self.name,
-            acknowledged: said.acknowledged.len(),
+            acknowledged: reported.acknowledged.len(),
             archived: found.values().sum(),
             lost,
             double,
@@ -226,10 +233,10 @@ impl Scenario {
             sign,
             recovered_s: recovered.as_secs_f64(),
             forecast_from: mesh.learnt,
-            longest_gap_s: said.longest_gap.as_secs_f64(),
-            most_waiting: said.most_waiting,
-            peers_lost: said.lost,
-            read_only_s: said.longest_read_only_s,
+            longest_gap_s: reported.longest_gap.as_secs_f64(),
+            most_waiting: reported.most_waiting,
+            peers_lost: reported.lost,
+            read_only_s: reported.longest_read_only_s,
         }))
     }
 }
@@ -241,32 +248,32 @@ fn wrong_clock(mesh: &mut Mesh, clock: Clock, seconds: u64) -> anyhow::Result<()
     mesh.set_clock(Clock::RIGHT)
 }
 
-fn power_loss(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
+fn power_loss(mesh: &mut Mesh, components: &[Component]) -> anyhow::Result<()> {
     for _ in 0..3 {
-        cut_power(mesh, places)?;
+        cut_power(mesh, components)?;
         pause(2000)?;
     }
     Ok(())
 }
 
-fn cut_power(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
-    places.iter().try_for_each(|place| mesh.disk(*place)?.power(false))?;
-    places.iter().try_for_each(|place| mesh.kill(*place))?;
+fn cut_power(mesh: &mut Mesh, components: &[Component]) -> anyhow::Result<()> {
+    components.iter().try_for_each(|component| mesh.disk(*component)?.power(false))?;
+    components.iter().try_for_each(|component| mesh.kill(*component))?;
     pause(500)?;
-    for place in places {
-        mesh.disk(*place)?.power(true)?;
-        mesh.revive(*place)?;
+    for component in components {
+        mesh.disk(*component)?.power(true)?;
+        mesh.revive(*component)?;
     }
     Ok(())
 }
 
 /// The disk of a part fails, and then the operator restarts the part.
-fn input_output_errors(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
-    mesh.disk(place)?.power(false)?;
+fn input_output_errors(mesh: &mut Mesh, component: Component) -> anyhow::Result<()> {
+    mesh.disk(component)?.power(false)?;
     pause(10_000)?;
-    mesh.kill(place)?;
-    mesh.disk(place)?.power(true)?;
-    mesh.revive(place)
+    mesh.kill(component)?;
+    mesh.disk(component)?.power(true)?;
+    mesh.revive(component)
 }
 
 /// Appends a forged record under the station's name and with its token.
@@ -290,7 +297,7 @@ fn steal(mesh: &Mesh, seq: u64) -> anyhow::Result<()> {
         for _ in 0..ATTEMPTS {
             // The station itself appends at the same time, so the request may be throttled.
             match attacker.append(std::slice::from_ref(&forged)).await {
-                Err(Error::Throttled { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(EngineError::Throttled { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
                 other => return anyhow::Ok(format!("{other:?}")),
             }
         }
@@ -300,20 +307,20 @@ fn steal(mesh: &Mesh, seq: u64) -> anyhow::Result<()> {
     pause(3000)
 }
 
-fn kill_keeper(mesh: &mut Mesh) -> anyhow::Result<()> {
+fn kill_archive(mesh: &mut Mesh) -> anyhow::Result<()> {
     for _ in 0..5 {
         pause(1000)?;
-        mesh.kill_keeper();
+        mesh.kill_archive();
         pause(300)?;
-        mesh.start_keeper()?;
+        mesh.start_archive()?;
     }
     Ok(())
 }
 
-fn freeze_keeper(mesh: &mut Mesh) -> anyhow::Result<()> {
-    mesh.signal_keeper("STOP")?;
+fn freeze_archive(mesh: &mut Mesh) -> anyhow::Result<()> {
+    mesh.signal_archive("STOP")?;
     pause(20_000)?;
-    mesh.signal_keeper("CONT")
+    mesh.signal_archive("CONT")
 }
 
 fn kill_servers(mesh: &mut Mesh, which: &[usize], away_ms: u64) -> anyhow::Result<()> {
@@ -327,17 +334,17 @@ fn servers(mesh: &mut Mesh) -> anyhow::Result<&mut crate::nats::Cluster> {
     mesh.servers.as_mut().context("the mesh has NATS servers")
 }
 
-fn fill(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
-    mesh.disk(place)?.as_small()?.fill()?;
+fn fill(mesh: &mut Mesh, component: Component) -> anyhow::Result<()> {
+    mesh.disk(component)?.as_small()?.fill()?;
     pause(10_000)?;
-    mesh.disk(place)?.as_small()?.empty()
+    mesh.disk(component)?.as_small()?.empty()
 }
 
 /// Number of copies in the archive for each of the station's sequence numbers.
 fn archived(mesh: &Mesh) -> anyhow::Result<HashMap<u64, u64>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let local = Local::open(Config::new(mesh.archive_directory()))?;
+        let local = Local::open(LocalConfig::new(mesh.archive_directory()))?;
         let mut found = HashMap::new();
         let mut all = local.export(&Selector::default());
         while let Some(item) = all.next().await {
@@ -360,7 +367,7 @@ fn pause(milliseconds: u64) -> anyhow::Result<()> {
 
 const ANY: &[Engine] = &Engine::ALL;
 const ON_NATS: &[Engine] = &[Nats, Cluster];
-const SERVERS: &[Place] = &[Place::Server(0), Place::Server(1), Place::Server(2)];
+const SERVERS: &[Component] = &[Component::Server(0), Component::Server(1), Component::Server(2)];
 const YEAR_S: i64 = 31_556_952;
 
 /// Value of a forged record (s); the station never measures it.

@@ -27,7 +27,7 @@ pub(super) struct Station {
 impl Station {
     /// Starts the station that keeps the mesh's history: an archive beside NATS, or the station
     /// that others join.
-    pub(super) fn keeper(
+    pub(super) fn archive(
         program: &Path,
         directory: &Path,
         cluster: Option<&Cluster>,
@@ -47,7 +47,7 @@ impl Station {
         directory: &Path,
         index: usize,
         cluster: Option<&Cluster>,
-        keeper: &Self,
+        archive: &Self,
         set: &[String],
     ) -> anyhow::Result<Self> {
         let name = format!("station{index:03}");
@@ -55,9 +55,9 @@ impl Station {
         // Its peers must sign their requests, as peers on other hosts must.
         command.args(["--set", "loopback_needs_token=true"]);
         if cluster.is_none() {
-            let invitation = post(keeper.address, "/v1/invitations", &json!({ "name": name }))?;
+            let invitation = post(archive.address, "/v1/invitations", &json!({ "name": name }))?;
             let token = invitation["token"].as_str().context("an invitation has a token")?;
-            command.env("BAROGRAPH_JOIN_TOKEN", token).args(["--join", &keeper.address.to_string()]);
+            command.env("BAROGRAPH_JOIN_TOKEN", token).args(["--join", &archive.address.to_string()]);
         }
         Self::start(command, directory, &name)
     }
@@ -123,7 +123,7 @@ pub(super) fn wait_until_met(stations: &mut [Station], others: usize) -> anyhow:
                     station.log()
                 ),
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
     }
     Ok(())
@@ -162,7 +162,7 @@ const LATENCY: [&str; 4] =
     ["quantity=\"rtt\"", "quantity=\"loss\"", "quantity=\"rtt_loaded\"", "quantity=\"loss_loaded\""];
 /// A hundred stations start one after another on two processors.
 pub(super) const MET_WITHIN: Duration = Duration::from_secs(180);
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Processor time of a process so far, and the time of reading it.
 pub(super) struct Cost {

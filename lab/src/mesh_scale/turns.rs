@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
 use anyhow::{Context as _, ensure};
-use barograph_mesh::{BudgetConfig, Cost, Expectation, Layout, PlanConfig, expect};
+use barograph_mesh::{BudgetConfig, Cost, MeshSize, PlanConfig, PlanPrediction, predict};
 use serde::Serialize;
 
 use super::station::{Station, machine_busy_s, now_s, wait_until_met};
@@ -84,11 +84,11 @@ pub(super) fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
     );
     let promised = promised(group)?;
     let cluster = args.cluster(directory)?;
-    let keeper = Station::keeper(&args.program, directory, cluster.as_ref(), &args.set)?;
+    let archive = Station::archive(&args.program, directory, cluster.as_ref(), &args.set)?;
     let member = |index| {
         let mut set = settings(index / group);
         set.extend(args.set.iter().cloned());
-        Station::member(&args.program, directory, index, cluster.as_ref(), &keeper, &set)
+        Station::member(&args.program, directory, index, cluster.as_ref(), &archive, &set)
     };
     let mut stations = (0..stations).map(member).collect::<anyhow::Result<Vec<_>>>()?;
     wait_until_met(&mut stations, group - 1)?;
@@ -99,10 +99,10 @@ pub(super) fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
     let before = stations.iter().map(counts).collect::<anyhow::Result<Vec<_>>>()?;
     let (mut seen, mut over) = (Seen::new(), 0);
     loop {
-        thread::sleep(LOOK_EVERY.min(length.saturating_sub(began.elapsed())));
+        thread::sleep(POLL_INTERVAL.min(length.saturating_sub(began.elapsed())));
         for station in &mut stations {
             ensure!(!station.has_ended(), "{} has ended: {}", station.name, station.log());
-            over += look(station, &mut seen)?;
+            over += record_tests(station, &mut seen)?;
         }
         if length <= began.elapsed() {
             break;
@@ -144,9 +144,9 @@ fn plan() -> PlanConfig {
 }
 
 /// What `barograph plan` computes for one group with these settings.
-fn promised(group: usize) -> anyhow::Result<Expectation> {
-    let layout = Layout { hosts: u32::try_from(group)?, sites: 1 };
-    Ok(expect(layout, &plan(), Cost { duration: LENGTH, bytes: 0 })?)
+fn promised(group: usize) -> anyhow::Result<PlanPrediction> {
+    let mesh_size = MeshSize { hosts: u32::try_from(group)?, sites: 1 };
+    Ok(predict(mesh_size, &plan(), Cost { duration: LENGTH, bytes: 0 })?)
 }
 
 fn settings(site: usize) -> Vec<String> {
@@ -176,7 +176,7 @@ fn counts(station: &Station) -> anyhow::Result<Counts> {
 
 /// Records the newest tests that a station started. Returns how many of the new ones exceeded the
 /// limit of one test.
-fn look(station: &Station, seen: &mut Seen) -> anyhow::Result<usize> {
+fn record_tests(station: &Station, seen: &mut Seen) -> anyhow::Result<usize> {
     let answer = get(station.address, "/v1/tests")?;
     let bytes_max = answer["budget"]["per_test"]["bytes"].as_u64().context("a test has a bound")?;
     let mut over = 0;
@@ -205,7 +205,7 @@ fn revisit(
     group: usize,
     seen: &Seen,
     [began, ended]: [f64; 2],
-    promised: &Expectation,
+    promised: &PlanPrediction,
 ) -> Revisit {
     let (mut longest, mut tests, mut unmeasured) = (Vec::new(), 0, 0);
     for site in stations.chunks(group) {
@@ -292,4 +292,4 @@ const BYTES_PER_HOUR: u64 = 1_000_000_000_000_000;
 /// Time to start and end a test on a machine that runs a hundred stations.
 const LATE: Duration = Duration::from_millis(500);
 /// A station keeps its newest hundred tests and refusals, which cover several such intervals.
-const LOOK_EVERY: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_secs(20);

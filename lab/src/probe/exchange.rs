@@ -1,14 +1,15 @@
 //! Round-trip experiments, and goodput in turns with iperf3.
 
 use anyhow::{Context, ensure};
-use barograph_forecast::{Battery, Config, Objective};
+use barograph_forecast::{Battery, BatteryConfig, Objective};
 use barograph_probe::{Direction, Experiment, Plan, Target};
-use barograph_sim::{Network, say_skipped};
+use barograph_sim::{Network, report_skipped};
 
 use super::path::{
-    BarePingPong, Bench, Nginx, Path, Qperf, Unanswered, iperf3, latencies, measure, once, responder,
+    BarePingPong, Nginx, ProbePath, ProbeTestbed, Qperf, Unanswered, iperf3, latencies, measure, once,
+    responder,
 };
-use super::{Goal, Question, Row, Unit, Verdict};
+use super::{Comparison, Goal, Row, Unit, Verdict};
 use crate::iperf;
 use crate::stats::{mean, median};
 use crate::tool::find;
@@ -16,38 +17,38 @@ use crate::tool::find;
 /// Steps of progress: three on each path, then handshakes, datagrams, two responses and the loss.
 pub(crate) const STEPS: u64 = 3 * PATHS_MS.len() as u64 + 5;
 
-pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
+pub(crate) fn rows(testbed: &ProbeTestbed, quick: bool) -> Vec<Row> {
     let mut rows = Vec::new();
     for rtt_ms in PATHS_MS {
-        let path = Path::of_ms(rtt_ms);
-        rows.push(round_trip(bench, &path, turns(rtt_ms, quick)));
-        rows.push(latency(bench, &path, if quick { 2 } else { 6 }));
-        rows.extend(stall(bench, &path, if quick { 5 } else { 11 }));
+        let path = ProbePath::of_ms(rtt_ms);
+        rows.push(round_trip(testbed, &path, turns(rtt_ms, quick)));
+        rows.push(latency(testbed, &path, if quick { 2 } else { 6 }));
+        rows.extend(stall(testbed, &path, if quick { 5 } else { 11 }));
     }
-    let path = Path::of_ms(SIMPLE_MS);
+    let path = ProbePath::of_ms(SIMPLE_MS);
     let n = if quick { 11 } else { 51 };
-    rows.push(against_path(bench, &path, "connect", n, |network| {
+    rows.push(against_path(testbed, &path, "connect", n, |network| {
         let station = responder(network)?;
         Ok(measure(network, &station.target()?, Experiment::Connect { n }, None)?.remove(0).value)
     }));
-    rows.push(against_path(bench, &path, "rtt_udp", n, |network| {
+    rows.push(against_path(testbed, &path, "rtt_udp", n, |network| {
         let station = responder(network)?;
         let mut measured = measure(network, &station.target()?, Experiment::Loss { n }, None)?;
         let lost = measured.remove(0).value;
         ensure!(lost == 0.0, "{:.0} % lost on a path without loss", lost * 100.0);
         Ok(measured.remove(0).value)
     }));
-    rows.push(against_path(bench, &path, "response_time of a responder", n, |network| {
+    rows.push(against_path(testbed, &path, "response_time of a responder", n, |network| {
         responses(network, &responder(network)?.url()?, n)
     }));
-    rows.push(response_of_nginx(bench, &path, n));
-    rows.push(loss(bench, if quick { 2 } else { 6 }));
+    rows.push(response_of_nginx(testbed, &path, n));
+    rows.push(loss(testbed, if quick { 2 } else { 6 }));
     rows
 }
 
 /// `rtt` in turns with the bare ping-pong on the same path.
-fn round_trip(bench: &Bench, path: &Path, turns: u32) -> Row {
-    let question = Question::new("rtt", path, Unit::Milliseconds, "bare ping-pong", Goal::Within(0.01));
+fn round_trip(testbed: &ProbeTestbed, path: &ProbePath, turns: u32) -> Row {
+    let comparison = Comparison::new("rtt", path, Unit::Milliseconds, "bare ping-pong", Goal::Within(0.01));
     let exchanges = |network: &Network| {
         let (station, mut bare) = (responder(network)?, BarePingPong::start(network)?);
         let target = station.target()?;
@@ -58,24 +59,24 @@ fn round_trip(bench: &Bench, path: &Path, turns: u32) -> Row {
         let (ours_s, bare_s) = in_turns(turns, ours, || bare.exchange(EXCHANGES))?;
         Ok((median(&ours_s).context("nothing measured")?, median(&bare_s).context("nothing measured")?))
     };
-    question.asked(bench, path, format!("{turns} turns of {EXCHANGES} each"), exchanges)
+    comparison.measure_both(testbed, path, format!("{turns} turns of {EXCHANGES} each"), exchanges)
 }
 
 /// Mean latency of timed exchanges, in turns with the mean of qperf's request–response of the same
 /// size.
-fn latency(bench: &Bench, path: &Path, turns: u32) -> Row {
+fn latency(testbed: &ProbeTestbed, path: &ProbePath, turns: u32) -> Row {
     let peer = "qperf tcp_lat, 2 bytes";
-    let question = Question::new("latency, mean", path, Unit::Milliseconds, peer, Goal::Within(0.05));
+    let comparison = Comparison::new("latency, mean", path, Unit::Milliseconds, peer, Goal::Within(0.05));
     if !Qperf::is_here() {
-        say_skipped("qperf is not installed");
-        bench.done();
-        return question.unanswered(Verdict::Skipped, "qperf is not installed".to_owned());
+        report_skipped("qperf is not installed");
+        testbed.done();
+        return comparison.row_without_value(Verdict::Skipped, "qperf is not installed".to_owned());
     }
     // qperf divides its time by whole exchanges: with a hundred of them the incomplete last one is
     // an error of 1 %.
     let seconds = (100.0 * path.rtt_s()).ceil().max(1.0) as u32;
     let note = format!("{turns} turns: {TIMED} exchanges, {seconds} s of qperf");
-    question.asked(bench, path, note, |network| {
+    comparison.measure_both(testbed, path, note, |network| {
         let (station, qperf) = (responder(network)?, Qperf::start(network)?);
         let target = station.target()?;
         let theirs = || Ok(vec![qperf.round_trip_s(network, seconds)?]);
@@ -101,51 +102,53 @@ fn in_turns(
 
 /// `rtt_nagle`, and the delayed acknowledgement in it: the second byte waits for the
 /// acknowledgement of the first, so that an exchange takes two round trips and the delay.
-fn stall(bench: &Bench, path: &Path, n: u32) -> Vec<Row> {
-    let nagle = Question::new("rtt_nagle", path, Unit::Milliseconds, "rtt", Goal::None);
+fn stall(testbed: &ProbeTestbed, path: &ProbePath, n: u32) -> Vec<Row> {
+    let nagle = Comparison::new("rtt_nagle", path, Unit::Milliseconds, "rtt", Goal::None);
     let of_stall = Goal::Between(0.035, 0.060);
-    let stall = Question::new("rtt_nagle − 2 rtt", path, Unit::Milliseconds, "40 ms", of_stall);
-    bench.begin(&format!("rtt_nagle, {}", path.name));
-    let outcome = bench.on(path, |network| {
+    let stall = Comparison::new("rtt_nagle − 2 rtt", path, Unit::Milliseconds, "40 ms", of_stall);
+    testbed.begin(&format!("rtt_nagle, {}", path.name));
+    let outcome = testbed.on(path, |network| {
         let station = responder(network)?;
         let target = station.target()?;
         let rtt = measure(network, &target, Experiment::Rtt { n: EXCHANGES }, None)?.remove(0).value;
         let nagle = measure(network, &target, Experiment::RttNagle { n }, None)?.remove(0).value;
         Ok((nagle, rtt))
     });
-    bench.done();
+    testbed.done();
     match outcome {
-        Ok(((value, rtt), void)) => {
-            let note = format!("{n} exchanges{}", Question::repeated(void));
-            let of_stall = stall.answered(value - 2.0 * rtt, DELAYED_ACK_S, note.clone());
-            vec![nagle.answered(value, rtt, note), of_stall]
+        Ok(((value, rtt), invalid)) => {
+            let note = format!("{n} exchanges{}", Comparison::repeated(invalid));
+            let of_stall = stall.row(value - 2.0 * rtt, DELAYED_ACK_S, note.clone());
+            vec![nagle.row(value, rtt, note), of_stall]
         }
-        Err(Unanswered { verdict, why }) => vec![stall.unanswered(verdict, why)],
+        Err(Unanswered { verdict, why }) => vec![stall.row_without_value(verdict, why)],
     }
 }
 
 fn against_path(
-    bench: &Bench,
-    path: &Path,
+    testbed: &ProbeTestbed,
+    path: &ProbePath,
     name: &str,
     n: u32,
     work: impl Fn(&Network) -> anyhow::Result<f64>,
 ) -> Row {
-    one_round_trip(name, path).asked(bench, path, n.to_string(), |network| Ok((work(network)?, path.rtt_s())))
+    one_round_trip(name, path)
+        .measure_both(testbed, path, n.to_string(), |network| Ok((work(network)?, path.rtt_s())))
 }
 
-fn one_round_trip(name: &str, path: &Path) -> Question {
-    Question::new(name, path, Unit::Milliseconds, "the path", Goal::Within(0.05))
+fn one_round_trip(name: &str, path: &ProbePath) -> Comparison {
+    Comparison::new(name, path, Unit::Milliseconds, "the path", Goal::Within(0.05))
 }
 
-fn response_of_nginx(bench: &Bench, path: &Path, n: u32) -> Row {
+fn response_of_nginx(testbed: &ProbeTestbed, path: &ProbePath, n: u32) -> Row {
     const NAME: &str = "response_time of nginx";
     let Some(program) = find("nginx") else {
-        say_skipped("nginx is not installed");
-        bench.done();
-        return one_round_trip(NAME, path).unanswered(Verdict::Skipped, "nginx is not installed".to_owned());
+        report_skipped("nginx is not installed");
+        testbed.done();
+        return one_round_trip(NAME, path)
+            .row_without_value(Verdict::Skipped, "nginx is not installed".to_owned());
     };
-    against_path(bench, path, NAME, n, |network| {
+    against_path(testbed, path, NAME, n, |network| {
         responses(network, &Nginx::start(network, &program)?.url()?, n)
     })
 }
@@ -160,14 +163,14 @@ fn responses(network: &Network, url: &Target, n: u32) -> anyhow::Result<f64> {
 }
 
 /// Share of lost datagrams over many runs, against the binomial distribution.
-fn loss(bench: &Bench, rounds: u32) -> Row {
-    let path = Path::lossy(SIMPLE_MS, LOSS);
+fn loss(testbed: &ProbeTestbed, rounds: u32) -> Row {
+    let path = ProbePath::lossy(SIMPLE_MS, LOSS);
     let datagrams = rounds * AT_ONCE * DATAGRAMS;
     let deviation = (LOSS * (1.0 - LOSS) / f64::from(datagrams)).sqrt();
     let goal = Goal::Between(LOSS - DEVIATIONS * deviation, LOSS + DEVIATIONS * deviation);
-    let question = Question::new("loss", &path, Unit::Percent, "the path", goal);
+    let comparison = Comparison::new("loss", &path, Unit::Percent, "the path", goal);
     let note = format!("{} runs of {DATAGRAMS}, {DEVIATIONS} deviations", rounds * AT_ONCE);
-    question.asked(bench, &path, note, |network| {
+    comparison.measure_both(testbed, &path, note, |network| {
         let station = responder(network)?;
         let target = station.target()?;
         let many = || -> anyhow::Result<f64> {
@@ -191,27 +194,27 @@ fn turns(rtt_ms: u64, quick: bool) -> u32 {
     u32::try_from(sum_ms / rtt_ms).unwrap_or(fewest).max(fewest)
 }
 
-impl Question {
+impl Comparison {
     /// Measures our value and the peer's on the path and returns the row; `note` gives the number
     /// of runs.
-    fn asked(
+    fn measure_both(
         self,
-        bench: &Bench,
-        path: &Path,
+        testbed: &ProbeTestbed,
+        path: &ProbePath,
         note: String,
         work: impl Fn(&Network) -> anyhow::Result<(f64, f64)>,
     ) -> Row {
-        bench.begin(&format!("{}, {}", self.measure, path.name));
-        let outcome = bench.on(path, work);
-        bench.done();
+        testbed.begin(&format!("{}, {}", self.measure, path.name));
+        let outcome = testbed.on(path, work);
+        testbed.done();
         match outcome {
-            Ok(((ours, theirs), void)) => self.answered(ours, theirs, note + &Self::repeated(void)),
-            Err(Unanswered { verdict, why }) => self.unanswered(verdict, why),
+            Ok(((ours, theirs), invalid)) => self.row(ours, theirs, note + &Self::repeated(invalid)),
+            Err(Unanswered { verdict, why }) => self.row_without_value(verdict, why),
         }
     }
 
-    fn repeated(void: u32) -> String {
-        if void == 0 { String::new() } else { format!(", after {void} void") }
+    fn repeated(invalid: u32) -> String {
+        if invalid == 0 { String::new() } else { format!(", after {invalid} void") }
     }
 }
 
@@ -241,17 +244,17 @@ pub(crate) fn transfer_steps(quick: bool) -> u64 {
     cases(quick).iter().map(|case| u64::from(case.pairs) * DIRECTIONS.len() as u64).sum()
 }
 
-pub(crate) fn transfer_rows(bench: &Bench, quick: bool) -> Vec<Row> {
+pub(crate) fn transfer_rows(testbed: &ProbeTestbed, quick: bool) -> Vec<Row> {
     let present = iperf::is_here();
     if !present {
-        say_skipped("iperf3 is not installed");
+        report_skipped("iperf3 is not installed");
     }
     let compare_or_skip = |(case, direction): (&Case, Direction)| {
         if present {
-            return compare(bench, case, direction);
+            return compare(testbed, case, direction);
         }
-        let [_, corrected] = questions(direction, &case.path());
-        vec![corrected.unanswered(Verdict::Skipped, "iperf3 is not installed".to_owned())]
+        let [_, corrected] = comparisons(direction, &case.path());
+        vec![corrected.row_without_value(Verdict::Skipped, "iperf3 is not installed".to_owned())]
     };
     let cases = cases(quick).iter().flat_map(|case| DIRECTIONS.map(|direction| (case, direction)));
     cases.flat_map(compare_or_skip).collect()
@@ -268,8 +271,8 @@ struct Case {
 }
 
 impl Case {
-    fn path(&self) -> Path {
-        Path::shaped(RTT_MS, self.rate_bps, self.congestion)
+    fn path(&self) -> ProbePath {
+        ProbePath::shaped(RTT_MS, self.rate_bps, self.congestion)
     }
 
     fn bytes(&self) -> u64 {
@@ -298,49 +301,46 @@ struct Pair {
 }
 
 /// Measures pairs, each on a fresh network, until enough are valid.
-fn compare(bench: &Bench, case: &Case, direction: Direction) -> Vec<Row> {
+fn compare(testbed: &ProbeTestbed, case: &Case, direction: Direction) -> Vec<Row> {
     let (path, bytes) = (case.path(), case.bytes());
-    let [raw, corrected] = questions(direction, &path);
-    let (mut pairs, mut void, mut why) = (Vec::new(), 0, String::new());
+    let [raw, corrected] = comparisons(direction, &path);
+    let (mut pairs, mut invalid, mut why) = (Vec::new(), 0, String::new());
     for attempt in 0..2 * case.pairs {
-        if case.pairs <= pairs.len() as u32 || (case.pairs <= attempt && !bench.may_repeat()) {
+        if case.pairs <= pairs.len() as u32 || (case.pairs <= attempt && !testbed.may_repeat()) {
             break;
         }
-        bench.begin(&format!("{}, {}", corrected.measure, path.name));
+        testbed.begin(&format!("{}, {}", corrected.measure, path.name));
         // Each goes first equally often.
         let ours_first = attempt % 2 == 0;
         match once(&path, attempt.into(), &|network: &Network| pair(network, direction, bytes, ours_first)) {
             Ok(pair) => {
                 pairs.push(pair);
-                bench.done();
+                testbed.done();
             }
             Err(Unanswered { verdict: Verdict::Void, why: reason }) => {
-                void += 1;
+                invalid += 1;
                 why = reason;
             }
-            Err(Unanswered { verdict, why }) => return vec![corrected.unanswered(verdict, why)],
+            Err(Unanswered { verdict, why }) => return vec![corrected.row_without_value(verdict, why)],
         }
     }
-    let note = format!("{} pairs of {:.1} MB, {void} void", pairs.len(), bytes as f64 / 1e6);
+    let note = format!("{} pairs of {:.1} MB, {invalid} void", pairs.len(), bytes as f64 / 1e6);
     if (pairs.len() as u32) < case.pairs.div_ceil(2) {
-        return vec![corrected.unanswered(Verdict::Void, format!("{note}; {why}"))];
+        return vec![corrected.row_without_value(Verdict::Void, format!("{note}; {why}"))];
     }
     let of =
         |value: fn(&Pair) -> f64| median(&pairs.iter().map(value).collect::<Vec<_>>()).unwrap_or(f64::NAN);
     let theirs = of(|pair| pair.iperf3);
     let arrived = of(|pair| pair.iperf3_bytes as f64) / bytes as f64;
     let detail = format!("{note}; iperf3 counted {:.2} % of the bytes", arrived * 100.0);
-    vec![
-        raw.answered(of(|pair| pair.raw), theirs, note),
-        corrected.answered(of(|pair| pair.corrected), theirs, detail),
-    ]
+    vec![raw.row(of(|pair| pair.raw), theirs, note), corrected.row(of(|pair| pair.corrected), theirs, detail)]
 }
 
 /// Measures the round trip as a station does, forecasts it, and then makes the two transfers.
 fn pair(network: &Network, direction: Direction, bytes: u64, ours_first: bool) -> anyhow::Result<Pair> {
     let station = responder(network)?;
     let target = station.target()?;
-    let mut battery = Battery::new(&Config::default());
+    let mut battery = Battery::new(&BatteryConfig::default());
     for _ in 0..3 {
         let rtt = Experiment::Rtt { n: Plan::RTT_EXCHANGES };
         battery.update(measure(network, &target, rtt, None)?.remove(0).value)?;
@@ -360,13 +360,14 @@ fn pair(network: &Network, direction: Direction, bytes: u64, ours_first: bool) -
     Ok(Pair { raw, corrected, iperf3: received.bits_per_second, iperf3_bytes: received.bytes })
 }
 
-fn questions(direction: Direction, path: &Path) -> [Question; 2] {
+fn comparisons(direction: Direction, path: &ProbePath) -> [Comparison; 2] {
     let name = match direction {
         Direction::Up => "goodput",
         Direction::Down => "goodput_down",
     };
-    let of =
-        |kind| Question::new(&format!("{name}, {kind}"), path, Unit::Megabits, "iperf3", Goal::Within(0.05));
+    let of = |kind| {
+        Comparison::new(&format!("{name}, {kind}"), path, Unit::Megabits, "iperf3", Goal::Within(0.05))
+    };
     ["raw", "corrected"].map(of)
 }
 

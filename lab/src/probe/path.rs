@@ -8,15 +8,15 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use barograph_probe::io::{Limits, paced, run_one};
-use barograph_probe::{Direction, Experiment, Measured, Target};
-use barograph_sim::{Link, LinkSpec, Loss, Network, Queue};
+use barograph_probe::io::{ResponderLimits, exchange_on_timer, run_one};
+use barograph_probe::{Direction, Experiment, MeasuredValue, Target};
+use barograph_sim::{Link, LinkSpec, Network, PacketLoss, Queue};
 use indicatif::ProgressBar;
 use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::Verdict;
-use crate::emulation::{Responder, forget_connections, ping_pong, set_tcp, void};
+use crate::emulation::{Responder, forget_connections, invalid_reason, ping_pong, set_tcp};
 use crate::process::Process;
 use crate::tool::{Ended, find, run};
 use crate::{iperf, machine};
@@ -24,7 +24,7 @@ use crate::{iperf, machine};
 /// A path between two hosts: the same both ways, except for loss, which occurs only towards the far
 /// host.
 #[derive(Clone)]
-pub(crate) struct Path {
+pub(crate) struct ProbePath {
     pub(crate) name: String,
     rtt: Duration,
     rate_bps: Option<u64>,
@@ -33,7 +33,7 @@ pub(crate) struct Path {
     congestion: Option<String>,
 }
 
-impl Path {
+impl ProbePath {
     pub(crate) fn of_ms(rtt_ms: u64) -> Self {
         let rtt = Duration::from_millis(rtt_ms);
         Self { name: format!("{rtt_ms} ms"), rtt, rate_bps: None, loss: 0.0, congestion: None }
@@ -62,13 +62,13 @@ impl Path {
         let queue = if self.rate_bps.is_some() { Queue::Bdp(1.0) } else { Queue::Unlimited };
         let spec =
             LinkSpec { delay: self.rtt / 2, rate_bps: self.rate_bps, queue, seed, ..LinkSpec::default() };
-        let forward = LinkSpec { loss: Loss::Independent(self.loss), ..spec.clone() };
+        let forward = LinkSpec { loss: PacketLoss::Independent(self.loss), ..spec.clone() };
         Link::Relay { forward, back: spec, options: Default::default() }
     }
 }
 
 /// Shared by all measurements: the progress bar, and the time until which attempts are repeated.
-pub(crate) struct Bench {
+pub(crate) struct ProbeTestbed {
     bar: ProgressBar,
     repeat_until: Instant,
 }
@@ -78,7 +78,7 @@ pub(crate) struct Unanswered {
     pub(crate) why: String,
 }
 
-impl Bench {
+impl ProbeTestbed {
     pub(crate) fn new(bar: ProgressBar, repeats: Duration) -> Self {
         Self { bar, repeat_until: Instant::now() + repeats }
     }
@@ -99,19 +99,19 @@ impl Bench {
     /// bottleneck. Returns the value and the number of void attempts before it.
     pub(crate) fn on<T>(
         &self,
-        path: &Path,
+        path: &ProbePath,
         work: impl Fn(&Network) -> anyhow::Result<T>,
     ) -> Result<(T, u32), Unanswered> {
         let mut attempt = 0;
         loop {
-            let spoilt = match once(path, attempt.into(), &work) {
+            let unanswered = match once(path, attempt.into(), &work) {
                 Ok(value) => return Ok((value, attempt)),
                 Err(unanswered) if unanswered.verdict != Verdict::Void => return Err(unanswered),
-                Err(spoilt) => spoilt,
+                Err(unanswered) => unanswered,
             };
             attempt += 1;
             if ATTEMPTS <= attempt || !self.may_repeat() {
-                return Err(spoilt);
+                return Err(unanswered);
             }
         }
     }
@@ -119,7 +119,7 @@ impl Bench {
 
 /// One attempt on a fresh network; on a void network a failure counts as void.
 pub(crate) fn once<T>(
-    path: &Path,
+    path: &ProbePath,
     seed: u64,
     work: &impl Fn(&Network) -> anyhow::Result<T>,
 ) -> Result<T, Unanswered> {
@@ -135,14 +135,14 @@ pub(crate) fn once<T>(
     };
     prepare().map_err(failed)?;
     let result = work(&network);
-    match void(&network) {
+    match invalid_reason(&network) {
         Some(why) => Err(Unanswered { verdict: Verdict::Void, why }),
         None => result.map_err(failed),
     }
 }
 
 pub(crate) fn responder(network: &Network) -> anyhow::Result<Responder> {
-    Responder::start(&network.b, Limits::default())
+    Responder::start(&network.b, ResponderLimits::default())
 }
 
 /// Results of `experiment` from the near host, a value for each of its quantities.
@@ -151,8 +151,9 @@ pub(crate) fn measure(
     target: &Target,
     experiment: Experiment,
     rtt_forecast_s: Option<f64>,
-) -> anyhow::Result<Vec<Measured>> {
-    let context = barograph_probe::io::Context { deadline: DEADLINE, rtt_forecast_s, ..Default::default() };
+) -> anyhow::Result<Vec<MeasuredValue>> {
+    let context =
+        barograph_probe::io::ProbeContext { deadline: DEADLINE, rtt_forecast_s, ..Default::default() };
     let readings = network.a.run(|| run_one(target, experiment, &context))?;
     let name = |quantity| format!("{quantity:?} of {target}");
     readings.into_iter().map(|reading| reading.result.with_context(|| name(reading.quantity))).collect()
@@ -160,8 +161,8 @@ pub(crate) fn measure(
 
 /// Latencies of `n` timed exchanges, as between stations; all must be answered.
 pub(crate) fn latencies(network: &Network, target: &Target, n: u32) -> anyhow::Result<Vec<f64>> {
-    let context = barograph_probe::io::Context { deadline: DEADLINE, ..Default::default() };
-    let paced = network.a.run(|| paced(target, n, Duration::from_millis(20), &context))?;
+    let context = barograph_probe::io::ProbeContext { deadline: DEADLINE, ..Default::default() };
+    let paced = network.a.run(|| exchange_on_timer(target, n, Duration::from_millis(20), &context))?;
     Ok(paced.result?.samples)
 }
 

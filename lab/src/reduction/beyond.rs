@@ -396,7 +396,11 @@ mod tests {
 
     #[test]
     fn a_majority_does_not_wait_for_the_slow() {
-        let law = barograph_sim::scenario::Law::Lognormal { sigma: 0.5, slow_share: 0.0, slow_factor: 1.0 };
+        let law = barograph_sim::scenario::ResponseTimeLaw::Lognormal {
+            sigma: 0.5,
+            slow_share: 0.0,
+            slow_factor: 1.0,
+        };
         let link = barograph_sim::scenario::LinkLaw { law, ..Default::default() };
         let scenario = Scenario { link, ..steady() };
         let times = |needs| Request { replicas: 9, needs }.run(&scenario, Strategy::Static(45.0)).times;

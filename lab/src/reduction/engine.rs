@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use barograph_sim::{Response, Scenario, Try, Weather};
-use barograph_timeout::{Ended, Exchange, LIMIT, Timeout};
+use barograph_sim::{LinkSimulation, Scenario, SimulatedAttempt, SimulatedResponse};
+use barograph_timeout::{AttemptOutcome, MAX_TIMEOUT, MessageAttempts, TimeoutEstimator};
 use serde::Serialize;
 
 use super::strategy::Strategy;
@@ -25,8 +25,8 @@ pub(crate) struct Sent {
 /// The links of a scenario in virtual time, with a timeout for each path.
 pub(crate) struct Network<'a> {
     scenario: &'a Scenario,
-    weather: Weather<'a>,
-    paths: Vec<Box<dyn Timeout + Send>>,
+    simulation: LinkSimulation<'a>,
+    paths: Vec<Box<dyn TimeoutEstimator + Send>>,
     hedged: bool,
     pub(crate) run: Run,
     /// Whether a message of this round used up its tries.
@@ -37,9 +37,9 @@ impl<'a> Network<'a> {
     /// `links` links as `scenario` describes them, with a timeout for each path; `owners` has the
     /// sending node of each path.
     pub(crate) fn new(scenario: &'a Scenario, links: usize, strategy: Strategy, owners: &[usize]) -> Self {
-        let weather = Weather::new(scenario, links);
+        let simulation = LinkSimulation::new(scenario, links);
         let (paths, hedged) = (strategy.timeouts(owners, 1.0), strategy.is_hedged());
-        Self { scenario, weather, paths, hedged, run: Run::default(), abandoning: false }
+        Self { scenario, simulation, paths, hedged, run: Run::default(), abandoning: false }
     }
 
     pub(crate) fn forget(&mut self, strategy: Strategy, owners: &[usize]) {
@@ -60,7 +60,7 @@ impl<'a> Network<'a> {
         start: f64,
         look_on: &mut impl FnMut(Sent),
     ) -> f64 {
-        self.send(path, round, start, self.weather.bytes(path, round), look_on)
+        self.send(path, round, start, self.simulation.bytes(path, round), look_on)
     }
 
     /// Sends one message at `start` and returns the time of its acknowledgement.
@@ -75,31 +75,31 @@ impl<'a> Network<'a> {
         bytes: u64,
         look_on: &mut impl FnMut(Sent),
     ) -> f64 {
-        let reconnect_s = self.weather.reconnect_s(path);
-        let mut exchange = Exchange::begun_at(bytes, self.scenario.tries, seconds(start));
+        let reconnect_s = self.simulation.reconnect_s(path);
+        let mut message = MessageAttempts::begun_at(bytes, self.scenario.tries, seconds(start));
         let (mut at, mut attempts, mut given_up, mut first_timeout) = (start, 0, false, 0.0);
         loop {
-            let attempt = exchange.attempt(seconds(at));
+            let attempt = message.attempt(seconds(at));
             let timeout =
                 if given_up { f64::INFINITY } else { self.paths[path].timeout(&attempt).as_secs_f64() };
             if attempts == 0 {
                 first_timeout = timeout;
             }
-            let try_ = Try { path, reduction, number: attempts, at, bytes };
-            let response = self.weather.respond(&try_);
+            let try_ = SimulatedAttempt { path, reduction, number: attempts, at, bytes };
+            let response = self.simulation.respond(&try_);
             attempts += 1;
             let in_time = response.takes_s <= timeout;
             if in_time && !response.broken {
                 at += response.takes_s;
                 if !given_up {
-                    self.paths[path].record(&attempt, Ended::Answered(seconds(response.takes_s)));
+                    self.paths[path].record(&attempt, AttemptOutcome::Completed(seconds(response.takes_s)));
                 }
                 break;
             }
             if !in_time && self.hedged && attempt.number == 0 && !attempt.is_last() {
-                exchange.again();
+                message.advance();
                 attempts += 1;
-                let (took, answered) = self.hedge(&try_, response, timeout, &exchange);
+                let (took, answered) = self.hedge(&try_, response, timeout, &message);
                 at += took;
                 if answered {
                     break;
@@ -111,9 +111,9 @@ impl<'a> Network<'a> {
                 }
                 at += response.takes_s.min(timeout);
             }
-            self.paths[path].connected(seconds(reconnect_s));
+            self.paths[path].record_connect(seconds(reconnect_s));
             at += reconnect_s;
-            given_up = !exchange.again();
+            given_up = !message.advance();
             self.abandoning |= given_up;
         }
         self.run.count(bytes, attempts, at - start);
@@ -123,39 +123,45 @@ impl<'a> Network<'a> {
 
     /// How an attempt that began at `at` ended without an answer in time: it was cut off, unless
     /// its connection broke before.
-    fn ended(&mut self, path: usize, at: f64, response: Response, timeout: f64) -> Ended {
+    fn ended(&mut self, path: usize, at: f64, response: SimulatedResponse, timeout: f64) -> AttemptOutcome {
         if response.takes_s <= timeout {
-            return Ended::Failed(seconds(response.takes_s));
+            return AttemptOutcome::Failed(seconds(response.takes_s));
         }
         if !response.broken {
-            self.weather.cancelled(path, at, at + response.takes_s);
+            self.simulation.cancelled(path, at, at + response.takes_s);
         }
-        Ended::TimedOut(seconds(timeout))
+        AttemptOutcome::TimedOut(seconds(timeout))
     }
 
     /// Sends a copy at the timeout and keeps the first attempt running. Returns the time of the
     /// quicker one from the start of the first, and whether there was an answer; if not, both have
     /// broken after this time. If the link is congested, both share the bottleneck, each at half
     /// its rate.
-    fn hedge(&mut self, first: &Try, response: Response, timeout: f64, exchange: &Exchange) -> (f64, bool) {
-        let Try { path, at, .. } = *first;
-        let reconnect_s = self.weather.reconnect_s(path);
+    fn hedge(
+        &mut self,
+        first: &SimulatedAttempt,
+        response: SimulatedResponse,
+        timeout: f64,
+        message: &MessageAttempts,
+    ) -> (f64, bool) {
+        let SimulatedAttempt { path, at, .. } = *first;
+        let reconnect_s = self.simulation.reconnect_s(path);
         let copy_at = at + timeout + reconnect_s;
-        let copy = self.weather.respond(&Try { number: 1, at: copy_at, ..*first });
+        let copy = self.simulation.respond(&SimulatedAttempt { number: 1, at: copy_at, ..*first });
         let shared = if response.congested || copy.congested { 2.0 } else { 1.0 };
         // Times from the decision to send the copy.
         let first_rest = shared * (response.takes_s - timeout);
         let copy_rest = shared * (reconnect_s + copy.takes_s);
         let link = &mut self.paths[path];
-        link.connected(seconds(reconnect_s));
+        link.record_connect(seconds(reconnect_s));
         let first_attempt =
-            Exchange::begun_at(first.bytes, self.scenario.tries, seconds(at)).attempt(seconds(at));
-        let copy_attempt = exchange.attempt(seconds(copy_at));
-        link.record(&first_attempt, Ended::Overdue(seconds(timeout)));
+            MessageAttempts::begun_at(first.bytes, self.scenario.tries, seconds(at)).attempt(seconds(at));
+        let copy_attempt = message.attempt(seconds(copy_at));
+        link.record(&first_attempt, AttemptOutcome::Hedged(seconds(timeout)));
         if response.broken && copy.broken {
             let took = timeout + first_rest.max(copy_rest);
-            link.record(&copy_attempt, Ended::Failed(seconds(copy.takes_s)));
-            link.record(&first_attempt, Ended::Failed(seconds(response.takes_s)));
+            link.record(&copy_attempt, AttemptOutcome::Failed(seconds(copy.takes_s)));
+            link.record(&first_attempt, AttemptOutcome::Failed(seconds(response.takes_s)));
             return (took, false);
         }
         // If one breaks, the other continues.
@@ -163,16 +169,16 @@ impl<'a> Network<'a> {
         let took = timeout + if copy_wins { copy_rest } else { first_rest };
         let copy_ran = (took - timeout - reconnect_s).max(0.0);
         if copy_wins {
-            link.record(&copy_attempt, Ended::Answered(seconds(copy_ran)));
-            link.record(&first_attempt, Ended::Superseded(seconds(took)));
+            link.record(&copy_attempt, AttemptOutcome::Completed(seconds(copy_ran)));
+            link.record(&first_attempt, AttemptOutcome::Cancelled(seconds(took)));
             if !response.broken {
-                self.weather.cancelled(path, at, at + response.takes_s);
+                self.simulation.cancelled(path, at, at + response.takes_s);
             }
         } else {
-            link.record(&copy_attempt, Ended::Superseded(seconds(copy_ran)));
-            link.record(&first_attempt, Ended::Answered(seconds(took)));
+            link.record(&copy_attempt, AttemptOutcome::Cancelled(seconds(copy_ran)));
+            link.record(&first_attempt, AttemptOutcome::Completed(seconds(took)));
             if !copy.broken {
-                self.weather.cancelled(path, copy_at, copy_at + copy.takes_s);
+                self.simulation.cancelled(path, copy_at, copy_at + copy.takes_s);
             }
         }
         (took, true)
@@ -180,7 +186,7 @@ impl<'a> Network<'a> {
 }
 
 fn seconds(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(LIMIT)
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(MAX_TIMEOUT)
 }
 
 /// Runs the scenario's reductions `sets` times, one after another on the same links. The timeouts

@@ -1,8 +1,8 @@
 //! Figures 2 to 4 with the times of reductions, and Figures 5 to 7 with the times of messages on a
 //! link and their timeouts.
 
-use barograph_sim::scenario::Shift;
-use barograph_sim::{Scenario, Weather};
+use barograph_sim::scenario::BaseShift;
+use barograph_sim::{LinkSimulation, Scenario};
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::{HPos, VPos};
 
@@ -172,17 +172,17 @@ pub(super) fn one(experiment: &Experiment) -> anyhow::Result<Figure> {
 /// Figure 6: two links of one node, those that differ most.
 pub(super) fn two(experiment: &Experiment) -> anyhow::Result<Figure> {
     let scenario = one_set(experiment);
-    let weather = Weather::new(&scenario, scenario.nodes - 1);
+    let simulation = LinkSimulation::new(&scenario, scenario.nodes - 1);
     // The paths down from a node to its children, 2 n + 1 and 2 n + 2.
     let down = |node: usize| [4 * node + 1, 4 * node + 3];
-    let differ = |paths: [usize; 2]| (weather.base_s(paths[0]) / weather.base_s(paths[1])).ln().abs();
+    let differ = |paths: [usize; 2]| (simulation.base_s(paths[0]) / simulation.base_s(paths[1])).ln().abs();
     let nodes = 0..(scenario.nodes - 1) / 2;
     let paths = nodes.map(down).max_by(|a, b| differ(*a).total_cmp(&differ(*b))).unwrap_or([1, 3]);
     let panels = panels(&scenario, &paths);
     let says = format!(
         "two links of one node, of {:.2} and {:.2} s: {}.",
-        weather.base_s(paths[0]),
-        weather.base_s(paths[1]),
+        simulation.base_s(paths[0]),
+        simulation.base_s(paths[1]),
         counts(&panels)
     );
     Ok(Figure { file: "figure-6.svg", says, svg: draw(&panels)? })
@@ -190,7 +190,7 @@ pub(super) fn two(experiment: &Experiment) -> anyhow::Result<Figure> {
 
 /// Figure 7: a link with a change of behaviour.
 pub(super) fn changing(experiment: &Experiment) -> anyhow::Result<Figure> {
-    let shift = Shift { from: 40, until: 75, factor: 2.5, every_other_link: false };
+    let shift = BaseShift { from: 40, until: 75, factor: 2.5, every_other_link: false };
     let scenario = Scenario { shifts: vec![shift], ..one_set(experiment) };
     let panels = panels(&scenario, &[0]);
     let says = format!(

@@ -29,7 +29,7 @@ pub(crate) fn load(file: &Path) -> anyhow::Result<Scenario> {
 /// Parses the scenario in `text`; it is called `stem` unless it has a name.
 pub(crate) fn parse(text: &str, stem: &str, folder: &Path) -> Result<Scenario, String> {
     let scenario: Scenario = toml::from_str(text).map_err(|error| one_line(text, &error))?;
-    let mut scenario = scenario.ready(|path| trace(path, folder))?;
+    let mut scenario = scenario.validate(|path| trace(path, folder))?;
     if scenario.name.is_empty() {
         stem.clone_into(&mut scenario.name);
     }
@@ -110,7 +110,9 @@ mod tests {
         fs::write(&file, "[link]\nlaw = { kind = \"trace\", file = \"rtt.csv\" }\n").unwrap();
         let scenario = load(&file).unwrap();
         assert_eq!(scenario.name, "traced", "the file's name stands in");
-        let barograph_sim::scenario::Law::Trace { values, .. } = scenario.link.law else { panic!() };
+        let barograph_sim::scenario::ResponseTimeLaw::Trace { values, .. } = scenario.link.law else {
+            panic!()
+        };
         assert_eq!(values, [0.5, 1.0, 2.0]);
         fs::write(folder.path().join("rtt.csv"), "0,1\n1,-1\n").unwrap();
         let error = load(&file).unwrap_err().to_string();

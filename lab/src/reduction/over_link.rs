@@ -25,12 +25,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use barograph_sim::stream::{Acceptor, AttemptInfo, Client, Connector, Fate, PathConfig, Server, path};
-use barograph_sim::{Scenario, Try, Weather};
+use barograph_sim::stream::{
+    Acceptor, AttemptFate, AttemptInfo, ClientStream, Connector, PathConfig, ServerStream, path,
+};
+use barograph_sim::{LinkSimulation, Scenario, SimulatedAttempt};
 use barograph_timeout::link::{
     Accept, Connect, Link, LinkConfig, ListenConfig, ListenCounters, Listener, Message, SendError, SenderId,
 };
-use barograph_timeout::{Attempt, Decision, Ended, Timeout};
+use barograph_timeout::{Attempt, AttemptOutcome, TimeoutDecision, TimeoutEstimator};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep_until};
@@ -68,9 +70,9 @@ async fn all(
     copies: Copies,
     owners: &[usize],
 ) -> anyhow::Result<Run> {
-    let weather = Arc::new(Mutex::new(Weather::owned(scenario.clone(), scenario.nodes - 1)));
+    let simulation = Arc::new(Mutex::new(LinkSimulation::owned(scenario.clone(), scenario.nodes - 1)));
     let timeouts = strategy.timeouts(owners, 1.0);
-    let (mut nodes, servers) = node_tree(scenario, &weather, timeouts, copies);
+    let (mut nodes, servers) = node_tree(scenario, &simulation, timeouts, copies);
     let epoch = Instant::now();
     let (mut run, mut start) = (Run::default(), 0.0);
     for reduction in 0..scenario.reductions {
@@ -140,8 +142,8 @@ type Incoming = mpsc::UnboundedReceiver<Vec<u8>>;
 /// Makes all nodes, and the listeners at the ends of their paths.
 fn node_tree(
     scenario: &Scenario,
-    weather: &Shared<Weather<'static>>,
-    timeouts: Vec<Box<dyn Timeout + Send>>,
+    simulation: &Shared<LinkSimulation<'static>>,
+    timeouts: Vec<Box<dyn TimeoutEstimator + Send>>,
     copies: Copies,
 ) -> (Vec<Node>, Servers) {
     let nodes = scenario.nodes;
@@ -160,9 +162,9 @@ fn node_tree(
     for (index, timeout) in timeouts.into_iter().enumerate() {
         let (child, parent) = (index / 2 + 1, index / 2 / 2);
         let sending = Arc::default();
-        let (dial, door) = ends(index, weather, &sending, copies);
-        let outgoing = Outgoing::new(index, scenario.tries, dial, timeout, sending, weather.clone());
-        let incoming = servers.serve(door);
+        let (dial, acceptor) = ends(index, simulation, &sending, copies);
+        let outgoing = Outgoing::new(index, scenario.tries, dial, timeout, sending, simulation.clone());
+        let incoming = servers.serve(acceptor);
         if index.is_multiple_of(2) {
             all[child].up = Some(outgoing);
             all[parent].from_children.push(incoming);
@@ -207,9 +209,9 @@ impl Node {
 
 struct Outgoing {
     index: usize,
-    link: Link<Dial, Patient>,
+    link: Link<Dial, UnlimitedLastTry>,
     sending: Shared<Sending>,
-    weather: Shared<Weather<'static>>,
+    simulation: Shared<LinkSimulation<'static>>,
 }
 
 impl Outgoing {
@@ -217,26 +219,26 @@ impl Outgoing {
         index: usize,
         tries: u32,
         dial: Dial,
-        inner: Box<dyn Timeout + Send>,
+        inner: Box<dyn TimeoutEstimator + Send>,
         sending: Shared<Sending>,
-        weather: Shared<Weather<'static>>,
+        simulation: Shared<LinkSimulation<'static>>,
     ) -> Self {
         let config = LinkConfig {
-            tries,
+            max_attempts: tries,
             // A new connection takes the scenario's time and no longer.
             backoff_min: Duration::ZERO,
             backoff_max: Duration::ZERO,
             sender: Some(SenderId((index as u128).to_be_bytes())),
             ..LinkConfig::default()
         };
-        let link = Link::new(dial, config, Patient { inner, waits: false });
-        Self { index, link, sending, weather }
+        let link = Link::new(dial, config, UnlimitedLastTry { inner, waits: false });
+        Self { index, link, sending, simulation }
     }
 
     /// Sends until the message is acknowledged; after its tries are used up, without a timeout.
     async fn send(&mut self, reduction: usize, maxima: &[i32]) -> anyhow::Result<Sent> {
         let began = Instant::now();
-        let bytes = lock(&self.weather).bytes(self.index, reduction);
+        let bytes = lock(&self.simulation).bytes(self.index, reduction);
         *lock(&self.sending) = Sending::of(reduction, bytes);
         let message = encode(reduction, maxima, bytes);
         let mut gave_up = false;
@@ -266,7 +268,7 @@ impl Servers {
         Self { tasks: JoinSet::new(), stop: watch::Sender::new(false), again: Arc::default() }
     }
 
-    fn serve(&mut self, door: Door) -> Incoming {
+    fn serve(&mut self, acceptor: SimAcceptor) -> Incoming {
         // A node may pause for longer than the default limit for a silent connection; here no
         // connection dies silently.
         let config = ListenConfig {
@@ -275,7 +277,7 @@ impl Servers {
             grace: Duration::ZERO,
             ..ListenConfig::default()
         };
-        let listener = Listener::new(door, config);
+        let listener = Listener::new(acceptor, config);
         let (hand_on, incoming) = mpsc::unbounded_channel();
         let (last, again) = (Mutex::new(0), self.again.clone());
         let handler = move |message: Message| {
@@ -364,7 +366,7 @@ pub(crate) enum Copies {
     ArriveLate,
 }
 
-/// What is being sent on a path. The weather needs it, and the link does not report it.
+/// What is being sent on a path. The simulation needs it, and the link does not report it.
 #[derive(Debug, Default)]
 pub(super) struct Sending {
     pub(super) reduction: usize,
@@ -381,20 +383,25 @@ impl Sending {
 
     /// Draws the fate of the next attempt. The attempt before it was cut off; otherwise there would
     /// be no other.
-    fn attempt(&mut self, index: usize, weather: &mut Weather<'_>, info: &AttemptInfo) -> Fate {
+    fn attempt(
+        &mut self,
+        index: usize,
+        simulation: &mut LinkSimulation<'_>,
+        info: &AttemptInfo,
+    ) -> AttemptFate {
         if let Some((began, ends)) = self.last.take() {
-            weather.cancelled(index, began, ends);
+            simulation.cancelled(index, began, ends);
         }
         let at = info.started.as_secs_f64();
         let Self { reduction, bytes, attempts: number, .. } = *self;
-        let response = weather.respond(&Try { path: index, reduction, number, at, bytes });
+        let response = simulation.respond(&SimulatedAttempt { path: index, reduction, number, at, bytes });
         self.attempts += 1;
         let takes = Duration::from_secs_f64(response.takes_s);
         if response.broken {
-            return Fate::reset(takes);
+            return AttemptFate::reset(takes);
         }
         self.last = Some((at, at + response.takes_s));
-        Fate::after(takes)
+        AttemptFate::after(takes)
     }
 }
 
@@ -403,62 +410,62 @@ pub(super) type Shared<T> = Arc<Mutex<T>>;
 /// The two ends of path `index`.
 pub(super) fn ends(
     index: usize,
-    weather: &Shared<Weather<'static>>,
+    simulation: &Shared<LinkSimulation<'static>>,
     sending: &Shared<Sending>,
     copies: Copies,
-) -> (Dial, Door) {
-    let reconnect = Duration::from_secs_f64(lock(weather).reconnect_s(index));
-    let (weather, sending) = (weather.clone(), sending.clone());
-    let law = move |info: &AttemptInfo| lock(&sending).attempt(index, &mut lock(&weather), info);
+) -> (Dial, SimAcceptor) {
+    let reconnect = Duration::from_secs_f64(lock(simulation).reconnect_s(index));
+    let (simulation, sending) = (simulation.clone(), sending.clone());
+    let law = move |info: &AttemptInfo| lock(&sending).attempt(index, &mut lock(&simulation), info);
     let mut next = Duration::ZERO;
     let set_up = move |_| Ok(std::mem::replace(&mut next, reconnect));
     // The hello and the welcome are part of setting up a connection.
-    let config = PathConfig { greetings: 1, delivers_late: copies == Copies::ArriveLate };
+    let config = PathConfig { handshake_exchanges: 1, delivers_late: copies == Copies::ArriveLate };
     let (connector, acceptor) = path(config, law, set_up);
-    (Dial(connector), Door(acceptor))
+    (Dial(connector), SimAcceptor(acceptor))
 }
 
 pub(super) struct Dial(Connector);
 
 impl Connect for Dial {
-    type Stream = Client;
+    type Stream = ClientStream;
 
-    fn connect(&self) -> impl Future<Output = io::Result<Client>> + Send {
+    fn connect(&self) -> impl Future<Output = io::Result<ClientStream>> + Send {
         self.0.connect()
     }
 }
 
-pub(super) struct Door(Acceptor);
+pub(super) struct SimAcceptor(Acceptor);
 
-impl Accept for Door {
-    type Stream = Server;
+impl Accept for SimAcceptor {
+    type Stream = ServerStream;
 
-    fn accept(&self) -> impl Future<Output = io::Result<Server>> + Send {
+    fn accept(&self) -> impl Future<Output = io::Result<ServerStream>> + Send {
         self.0.accept()
     }
 }
 
 /// A timeout that waits without limit for a message that has used up its tries and learns nothing
 /// from it, as the engine does.
-pub(super) struct Patient {
-    pub(super) inner: Box<dyn Timeout + Send>,
+pub(super) struct UnlimitedLastTry {
+    pub(super) inner: Box<dyn TimeoutEstimator + Send>,
     pub(super) waits: bool,
 }
 
-impl Timeout for Patient {
-    fn decide(&self, attempt: &Attempt) -> Decision {
+impl TimeoutEstimator for UnlimitedLastTry {
+    fn decide(&self, attempt: &Attempt) -> TimeoutDecision {
         let decision = self.inner.decide(attempt);
-        if self.waits { Decision { timeout: Duration::MAX, ..decision } } else { decision }
+        if self.waits { TimeoutDecision { timeout: Duration::MAX, ..decision } } else { decision }
     }
 
-    fn record(&mut self, attempt: &Attempt, ended: Ended) {
+    fn record(&mut self, attempt: &Attempt, ended: AttemptOutcome) {
         if !self.waits {
             self.inner.record(attempt, ended);
         }
     }
 
-    fn connected(&mut self, took: Duration) {
-        self.inner.connected(took);
+    fn record_connect(&mut self, took: Duration) {
+        self.inner.record_connect(took);
     }
 }
 

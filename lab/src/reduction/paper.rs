@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use barograph_sim::{Scenario, Weather};
+use barograph_sim::{LinkSimulation, Scenario};
 
 use super::engine::{Row, Run};
 use super::strategy::Strategy;
@@ -301,8 +301,8 @@ pub(crate) fn differences(experiment: &Experiment) -> String {
     let uncut = engine::run_tree(scenario, 1, Strategy::Static(1e6), |sent| sends.push(sent.took_s));
     let beyond =
         |limit: f64| 100.0 * sends.iter().filter(|took| limit < **took).count() as f64 / sends.len() as f64;
-    let weather = Weather::new(scenario, scenario.nodes - 1);
-    let slowest = (0..2 * (scenario.nodes - 1)).map(|path| weather.base_s(path)).fold(0.0, f64::max);
+    let simulation = LinkSimulation::new(scenario, scenario.nodes - 1);
+    let slowest = (0..2 * (scenario.nodes - 1)).map(|path| simulation.base_s(path)).fold(0.0, f64::max);
     let (_, percent, retries) = TABLE_2[3];
     let chain = 2 * scenario.nodes.ilog2();
     let spent = f64::from(chain) * percent / 100.0 * retries * 2.0;

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
-use barograph_timeout::{Adaptive, Config, Host, Nws, NwsEscalating, Rfc6298, START, Static, Timeout};
+use barograph_timeout::{
+    Adaptive, AdaptiveConfig, FixedTimeout, HostStatistics, INITIAL_TIMEOUT, Nws, NwsEscalating, Rfc6298,
+    TimeoutEstimator,
+};
 
 use super::engine::Run;
 use crate::stats::mean;
@@ -59,13 +62,13 @@ impl Strategy {
     /// Makes a timeout for each path. `owners` has the path's sending node; paths of one node share
     /// what their host learns. Numbers that the paper sets by hand, a static timeout and the
     /// generous start, are multiplied by `scale`; learned numbers need no scale.
-    pub(crate) fn timeouts(self, owners: &[usize], scale: f64) -> Vec<Box<dyn Timeout + Send>> {
-        let mut hosts: BTreeMap<usize, Host> = BTreeMap::new();
-        let start = START.mul_f64(scale);
-        let config = Config { start, ..Config::default() };
-        let timeout = |owner: &usize| -> Box<dyn Timeout + Send> {
+    pub(crate) fn timeouts(self, owners: &[usize], scale: f64) -> Vec<Box<dyn TimeoutEstimator + Send>> {
+        let mut hosts: BTreeMap<usize, HostStatistics> = BTreeMap::new();
+        let start = INITIAL_TIMEOUT.mul_f64(scale);
+        let config = AdaptiveConfig { initial_timeout: start, ..AdaptiveConfig::default() };
+        let timeout = |owner: &usize| -> Box<dyn TimeoutEstimator + Send> {
             match self {
-                Self::Static(seconds) => Box::new(Static(Duration::from_secs_f64(seconds * scale))),
+                Self::Static(seconds) => Box::new(FixedTimeout(Duration::from_secs_f64(seconds * scale))),
                 Self::StaticBest => unreachable!("it runs as one of the static ones"),
                 Self::Nws(k) => Box::new(Nws::new(k).with_start(start)),
                 Self::NwsEscalating => Box::new(NwsEscalating(Nws::new(2.0).with_start(start))),

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use barograph_sim::{Network, Report};
+use barograph_sim::{Network, RelayReport};
 use indicatif::ProgressBar;
 
 use super::engine::Run;
@@ -23,7 +23,7 @@ use crate::machine::load;
 use crate::output::Output;
 use crate::stats::{Rank, quantile, sorted};
 use tables::{Blocks, Findings};
-use turns::{Contestant, Hosts, Outcome, Plan, bottleneck, take_turns};
+use turns::{Hosts, Outcome, Plan, StrategyRun, bottleneck, take_turns};
 
 #[cfg(test)]
 mod tests;
@@ -76,7 +76,7 @@ pub(crate) struct Sets {
     /// Why blocks were left out: the emulator was their bottleneck.
     pub(crate) void_blocks: Vec<String>,
     /// Report of each set's emulator.
-    pub(crate) reports: Vec<Report>,
+    pub(crate) reports: Vec<RelayReport>,
     pub(crate) took_s: f64,
     /// Bytes of both directions and all sets.
     pub(crate) background_bytes: u64,
@@ -138,7 +138,7 @@ impl Set {
 
     /// Times (s) of messages that are never cut off.
     fn uncut(&self, bar: &ProgressBar) -> anyhow::Result<Vec<f64>> {
-        let mut pilot = Contestant::new(&self.hosts, &self.plan, Strategy::Static(UNCUT_S), 1.0)?;
+        let mut pilot = StrategyRun::new(&self.hosts, &self.plan, Strategy::Static(UNCUT_S), 1.0)?;
         let reduced = pilot.reduce(&self.hosts, &self.plan, self.plan.pilot, bar)?;
         Ok(reduced.iter().flat_map(|reduced| &reduced.sent).map(|sent| sent.took_s).collect())
     }
@@ -149,10 +149,10 @@ impl Set {
         scale: f64,
         bar: &ProgressBar,
     ) -> anyhow::Result<(Vec<Outcome>, Vec<String>)> {
-        let new = |strategy: &Strategy| Contestant::new(&self.hosts, &self.plan, *strategy, scale);
-        let mut contestants: Vec<Contestant> = strategies.iter().map(new).collect::<anyhow::Result<_>>()?;
-        let voids = take_turns(&self.hosts, &self.plan, &mut contestants, bar)?;
-        let outcomes = contestants.into_iter().map(Contestant::finish).collect();
+        let new = |strategy: &Strategy| StrategyRun::new(&self.hosts, &self.plan, *strategy, scale);
+        let mut runs: Vec<StrategyRun> = strategies.iter().map(new).collect::<anyhow::Result<_>>()?;
+        let voids = take_turns(&self.hosts, &self.plan, &mut runs, bar)?;
+        let outcomes = runs.into_iter().map(StrategyRun::finish).collect();
         Ok((outcomes, voids.iter().map(ToString::to_string).collect()))
     }
 }

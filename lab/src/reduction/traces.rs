@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use barograph_timeout::{Adaptive, Config, Ended, Exchange, Nws, NwsEscalating, Rfc6298, Timeout};
+use barograph_timeout::{
+    Adaptive, AdaptiveConfig, AttemptOutcome, MessageAttempts, Nws, NwsEscalating, Rfc6298, TimeoutEstimator,
+};
 
 use super::TraceArgs;
 use crate::series::{files, name, read};
@@ -24,7 +26,7 @@ pub(crate) fn markdown(args: &TraceArgs) -> anyhow::Result<String> {
          answers was on its way. The default's budget is {:.0} % if retries prove to help, 3 % before. The \
          last column: one answer in the middle takes 1000 × the median; after this number of messages the \
          default's timeout stays below 10 × the median.\n\n{table}",
-        100.0 * Config::default().budget
+        100.0 * AdaptiveConfig::default().retry_budget
     ))
 }
 
@@ -42,24 +44,24 @@ fn row(name: &str, times: &[Duration]) -> Vec<String> {
 }
 
 /// Number of attempts that were cut off; `look_on` gets the first timeout of each message.
-fn replay(link: &mut impl Timeout, times: &[Duration], mut look_on: impl FnMut(Duration)) -> usize {
+fn replay(link: &mut impl TimeoutEstimator, times: &[Duration], mut look_on: impl FnMut(Duration)) -> usize {
     let mut cut = 0;
-    let mut exchange = Exchange::new(BYTES, TRIES);
+    let mut message = MessageAttempts::new(BYTES, TRIES);
     let mut now = Duration::ZERO;
     for time in times {
-        let attempt = exchange.attempt(now);
+        let attempt = message.attempt(now);
         let timeout = link.timeout(&attempt);
         if attempt.number == 0 {
             look_on(timeout);
         }
         if *time <= timeout {
-            link.record(&attempt, Ended::Answered(*time));
-            (exchange, now) = (Exchange::new(BYTES, TRIES), Duration::ZERO);
+            link.record(&attempt, AttemptOutcome::Completed(*time));
+            (message, now) = (MessageAttempts::new(BYTES, TRIES), Duration::ZERO);
         } else {
-            link.record(&attempt, Ended::TimedOut(timeout));
+            link.record(&attempt, AttemptOutcome::TimedOut(timeout));
             cut += 1;
             now += timeout;
-            exchange.again();
+            message.advance();
         }
     }
     cut

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use anyhow::{Context as _, ensure};
-use barograph_sim::Chance;
+use barograph_sim::SeededRng;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
 
@@ -55,20 +55,20 @@ impl Load {
     /// Starts the load beside the receiver's process. A slow receiver does its work itself and
     /// needs no load.
     pub(crate) fn start(host: Host, cpus: Cpus, process_id: u32, seed: u64) -> anyhow::Result<Self> {
-        let mut chance = Chance::new(seed, 2);
+        let mut rng = SeededRng::new(seed, 2);
         let cpu = cpus.receiver;
         let mut group = None;
         let task = match host {
             Host::Slow { .. } => None,
             Host::Gen { busy, run_ms, sleep_ms, .. } => {
-                Some(Task::start(move |stop| generate(busy, run_ms, sleep_ms, cpu, &mut chance, stop)))
+                Some(Task::start(move |stop| generate(busy, run_ms, sleep_ms, cpu, &mut rng, stop)))
             }
             Host::Preempt { stall_ms, every_ms } => {
                 let (tell, told) = std::sync::mpsc::channel();
                 let task = Task::start(move |stop| {
                     // The other end waits, or the run is over.
                     let _ = tell.send(gettid().as_raw());
-                    preempt(stall_ms, every_ms, cpu, &mut chance, stop);
+                    preempt(stall_ms, every_ms, cpu, &mut rng, stop);
                 });
                 // Waits at most until this thread is scheduled.
                 ask_realtime(told.recv_timeout(Duration::from_secs(5))?, PRIORITY)?;
@@ -89,12 +89,12 @@ fn generate(
     run_ms: [f64; 2],
     sleep_ms: [f64; 2],
     cpu: usize,
-    chance: &mut Chance,
+    rng: &mut SeededRng,
     stop: &AtomicBool,
 ) {
     while !stop.load(Ordering::Relaxed) {
-        let count = chance.below(busy as usize + 1);
-        let until = Instant::now() + draw(chance, run_ms);
+        let count = rng.index_below(busy as usize + 1);
+        let until = Instant::now() + draw(rng, run_ms);
         thread::scope(|scope| {
             for _ in 0..count {
                 scope.spawn(move || {
@@ -105,23 +105,23 @@ fn generate(
                 });
             }
         });
-        sleep(draw(chance, sleep_ms), stop);
+        sleep(draw(rng, sleep_ms), stop);
     }
 }
 
-fn preempt(stall_ms: [f64; 2], every_ms: f64, cpu: usize, chance: &mut Chance, stop: &AtomicBool) {
+fn preempt(stall_ms: [f64; 2], every_ms: f64, cpu: usize, rng: &mut SeededRng, stop: &AtomicBool) {
     if pin(cpu).is_err() {
         return;
     }
     while !stop.load(Ordering::Relaxed) {
-        sleep(Duration::from_secs_f64(chance.exponential(every_ms / 1e3)), stop);
-        let until = Instant::now() + draw(chance, stall_ms);
+        sleep(Duration::from_secs_f64(rng.exponential(every_ms / 1e3)), stop);
+        let until = Instant::now() + draw(rng, stall_ms);
         spin(until, stop);
     }
 }
 
 /// Measures the CPU time that the receiver needs, then limits it to a share of that.
-fn limit(group: &GroupPlace, process_id: u32, period_us: u32, share_of_need: f64, stop: &AtomicBool) {
+fn limit(group: &CgroupPath, process_id: u32, period_us: u32, share_of_need: f64, stop: &AtomicBool) {
     sleep(SETTLED, stop);
     let before = (Instant::now(), ran(process_id));
     sleep(OBSERVED, stop);
@@ -133,8 +133,8 @@ fn limit(group: &GroupPlace, process_id: u32, period_us: u32, share_of_need: f64
     let _ = group.set(quota_us, period_us);
 }
 
-pub(crate) fn draw(chance: &mut Chance, [from_ms, to_ms]: [f64; 2]) -> Duration {
-    Duration::from_secs_f64((from_ms + (to_ms - from_ms) * chance.uniform()) / 1e3)
+pub(crate) fn draw(rng: &mut SeededRng, [from_ms, to_ms]: [f64; 2]) -> Duration {
+    Duration::from_secs_f64((from_ms + (to_ms - from_ms) * rng.uniform()) / 1e3)
 }
 
 fn spin(until: Instant, stop: &AtomicBool) {
@@ -157,10 +157,10 @@ pub(crate) fn limit_to(process_id: u32, quota_us: u32, period_us: u32) -> anyhow
 }
 
 /// A control group with the receiver in it; removed when dropped.
-pub(crate) struct Group(GroupPlace);
+pub(crate) struct Group(CgroupPath);
 
 #[derive(Clone)]
-struct GroupPlace {
+struct CgroupPath {
     folder: PathBuf,
     is_v2: bool,
 }
@@ -185,14 +185,14 @@ impl Group {
         let parent = if is_v2 { root.to_owned() } else { root.join("cpu") };
         let folder = parent.join(format!("barograph-{process_id}"));
         fs::create_dir(&folder).context("control groups are not writable")?;
-        let group = Self(GroupPlace { folder, is_v2 });
+        let group = Self(CgroupPath { folder, is_v2 });
         fs::write(group.0.folder.join("cgroup.procs"), process_id.to_string())
             .context("cannot move the process into a control group")?;
         Ok(group)
     }
 }
 
-impl GroupPlace {
+impl CgroupPath {
     fn set(&self, quota_us: u32, period_us: u32) -> std::io::Result<()> {
         if self.is_v2 {
             return fs::write(self.folder.join("cpu.max"), format!("{quota_us} {period_us}"));

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use barograph_probe::io::Cancel;
-use barograph_sim::{Chance, Link, LinkSpec, Network, RelayOptions, Switch};
+use barograph_probe::io::CancellationToken;
+use barograph_sim::{Link, LinkSpec, Network, RelayOptions, SeededRng, Switch};
 use nix::unistd::gettid;
 
 use super::cut::Trace;
@@ -16,7 +16,7 @@ use super::host::{Cpus, Load, ask_realtime, draw, pin};
 use super::plan::{Design, Path};
 use super::receiver::Receiver;
 use super::sender::send;
-use crate::emulation::void;
+use crate::emulation::invalid_reason;
 use crate::iperf;
 use crate::jobs::{Task, sleep};
 use crate::process::Process;
@@ -32,7 +32,7 @@ pub(crate) enum Made {
 ///
 /// # Errors
 /// This machine cannot do something, or a part failed. Nothing is left behind.
-pub(crate) fn make(design: &Design, cpus: Cpus, stop: &Cancel) -> anyhow::Result<Made> {
+pub(crate) fn make(design: &Design, cpus: Cpus, stop: &CancellationToken) -> anyhow::Result<Made> {
     let network = Network::new(link(design))?;
     let receiver = Receiver::start(&network, design, cpus)?;
     let sink = network.b.run(|| UdpSocket::bind((network.b.v4(), 0)))??;
@@ -65,7 +65,7 @@ pub(crate) fn make(design: &Design, cpus: Cpus, stop: &Cancel) -> anyhow::Result
         return Ok(Made::Stopped);
     }
     let arrivals = receiver.finish()?;
-    if let Some(why) = void(&network) {
+    if let Some(why) = invalid_reason(&network) {
         return Ok(Made::Void(why));
     }
     if BEHIND_MAX * design.seconds < behind_s {
@@ -114,10 +114,10 @@ fn start_outages(
 ) -> anyhow::Result<Task<()>> {
     let port = network.port().context("outages need a switch")?;
     Ok(Task::start(move |stop| {
-        let mut chance = Chance::new(seed, 3);
+        let mut rng = SeededRng::new(seed, 3);
         while !stop.load(Ordering::Relaxed) {
-            sleep(Duration::from_secs_f64(chance.exponential(every_ms / 1e3)), stop);
-            let length = draw(&mut chance, length_ms);
+            sleep(Duration::from_secs_f64(rng.exponential(every_ms / 1e3)), stop);
+            let length = draw(&mut rng, length_ms);
             // If this fails there are no outages; the table then shows that.
             let _ = port.set_open(false);
             thread::sleep(length);

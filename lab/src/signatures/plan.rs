@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use barograph_sim::{Chance, CodelParameters, Discipline, Hop, RedParameters};
+use barograph_sim::{CodelParameters, Discipline, Hop, RedParameters, SeededRng};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
@@ -191,10 +191,10 @@ impl Design {
     /// Draws the design of run `number`; `low` aims at losses of 0.00008 to 0.0005 in windows of
     /// 100 000.
     pub(crate) fn draw(kind: Kind, low: bool, number: u64, setting: &Setting) -> Self {
-        let mut draw = Draw(Chance::new(setting.seed, number));
+        let mut draw = Draw(SeededRng::new(setting.seed, number));
         let mut design = Self {
             kind,
-            seed: draw.0.bits(),
+            seed: draw.0.next_u64(),
             seconds: setting.seconds * if kind.is_relayed() { RELAY_STRETCH } else { 1.0 },
             pps: draw.of(&[20_000, 30_000, 40_000]),
             burst: draw.of(&[1, 1, 4, 16, 32]),
@@ -405,11 +405,11 @@ impl Design {
     }
 }
 
-struct Draw(Chance);
+struct Draw(SeededRng);
 
 impl Draw {
     fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.0.below(choices.len())]
+        choices[self.0.index_below(choices.len())]
     }
 
     fn linear(&mut self, from: f64, to: f64) -> f64 {

@@ -7,14 +7,19 @@ use std::net::UdpSocket;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use barograph_probe::io::Cancel;
-use barograph_sim::Chance;
+use barograph_probe::io::CancellationToken;
+use barograph_sim::SeededRng;
 
 use super::plan::{Design, Net, Others, PAYLOAD_BYTES, Path};
 
 /// Sends the run's packets to the receiver, and those of the other sources to a sink, until the run
 /// is over or stopped. Returns the total time in which the sender was not running or late.
-pub(crate) fn send(own: &UdpSocket, others: &UdpSocket, design: &Design, stop: &Cancel) -> Duration {
+pub(crate) fn send(
+    own: &UdpSocket,
+    others: &UdpSocket,
+    design: &Design,
+    stop: &CancellationToken,
+) -> Duration {
     let mut payload = [0; PAYLOAD_BYTES];
     let filler = payload;
     warm_up(own, others, &mut payload);
@@ -89,7 +94,7 @@ pub(crate) struct Event {
 
 /// All bursts of a run in order of time; endless.
 pub(crate) struct Timeline {
-    chance: Chance,
+    rng: SeededRng,
     sources: Vec<Source>,
     /// Time (ns) at which each source sends next.
     due_ns: BinaryHeap<Reverse<(u64, usize)>>,
@@ -121,7 +126,7 @@ impl Timeline {
     }
 
     fn of(own: Option<Source>, others: Option<Others>, seed: u64) -> Self {
-        let mut chance = Chance::new(seed, 1);
+        let mut rng = SeededRng::new(seed, 1);
         let other = |others| Source { others, is_own: false, on_until_ns: 0.0 };
         let others = others.into_iter().flat_map(|others| (0..others.sources).map(move |_| other(others)));
         let sources: Vec<Source> = own.into_iter().chain(others).collect();
@@ -129,10 +134,10 @@ impl Timeline {
         // stay in step.
         let first = |(index, source): (usize, &Source)| {
             let period_ns = f64::from(source.others.burst) / source.others.pps * 1e9;
-            Reverse(((period_ns * chance.uniform()) as u64, index))
+            Reverse(((period_ns * rng.uniform()) as u64, index))
         };
         let due_ns = sources.iter().enumerate().map(first).collect();
-        Self { chance, sources, due_ns }
+        Self { rng, sources, due_ns }
     }
 
     pub(crate) fn next(&mut self) -> Option<Event> {
@@ -140,10 +145,10 @@ impl Timeline {
         let Source { others, is_own, on_until_ns } = &mut self.sources[index];
         let Others { pps, burst, is_poisson, on_ms, off_ms, .. } = *others;
         let mean_ns = f64::from(burst) / pps * 1e9;
-        let mut next_ns = at_ns as f64 + if is_poisson { self.chance.exponential(mean_ns) } else { mean_ns };
+        let mut next_ns = at_ns as f64 + if is_poisson { self.rng.exponential(mean_ns) } else { mean_ns };
         if off_ms > 0.0 && *on_until_ns < next_ns {
-            next_ns = next_ns.max(*on_until_ns) + self.chance.exponential(off_ms * 1e6);
-            *on_until_ns = next_ns + self.chance.exponential(on_ms * 1e6);
+            next_ns = next_ns.max(*on_until_ns) + self.rng.exponential(off_ms * 1e6);
+            *on_until_ns = next_ns + self.rng.exponential(on_ms * 1e6);
         }
         self.due_ns.push(Reverse((next_ns as u64, index)));
         Some(Event { due: Duration::from_nanos(at_ns), burst, is_own: *is_own })

@@ -51,7 +51,7 @@ impl Tally {
         if MEASURED.contains(&band) {
             row.complexity.push(metrics.complexity);
             row.success_proportion.push(metrics.success_proportion);
-            row.longest.push(metrics.longest_burst.into());
+            row.longest.push(metrics.longest_run.into());
             row.delay_us.push(window.mean(|gap| gap.delay_us));
         }
     }

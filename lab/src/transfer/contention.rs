@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use serde_json::json;
 
 use super::host::{Busy, Host};
-use super::run::{Case, Ours, PACKET, Path, all};
+use super::run::{Case, Ours, PACKET, SimPath, all};
 use super::{START_S, Setting};
 use crate::output::name;
 use crate::table::{Section, Table, cells, percent};
@@ -25,7 +25,14 @@ const LOSS: f64 = 1e-3;
 
 /// `fixed` does not use the attribution, because its rate is given. The paper's other mode behaves
 /// like `paper` and is left out.
-const KINDS: [Kind; 6] = [Kind::Model, Kind::HighSpeed, Kind::Tfrc, Kind::Scalable, Kind::Fixed, Kind::Paper];
+const KINDS: [ControllerKind; 6] = [
+    ControllerKind::Model,
+    ControllerKind::HighSpeed,
+    ControllerKind::Tfrc,
+    ControllerKind::Scalable,
+    ControllerKind::Fixed,
+    ControllerKind::Paper,
+];
 
 /// Attribution of losses: whether there is one, and whether it has the kernel's counter.
 const CLASSIFIERS: [(bool, bool); 3] = [(true, true), (true, false), (false, false)];
@@ -41,31 +48,35 @@ pub(super) fn paths(
     buffers: &[u64],
     loss: f64,
     setting: Setting,
-) -> Vec<(Path, Busy, u64, f64)> {
+) -> Vec<(SimPath, Busy, u64, f64)> {
     let [from, to] = [START_S, START_S + setting.seconds].map(Duration::from_secs);
     let all = busy.iter().flat_map(|busy| buffers.iter().map(|buffer| (*busy, *buffer)));
     let path = |(busy, buffer)| {
         let host = Host::new(busy, READS_MBIT_S, buffer, setting.seed, to);
-        let path = Path { loss, host: Some(host.clone()), ..Path::new(MBIT_S, RTT_MS, setting.seed) };
+        let path = SimPath { loss, host: Some(host.clone()), ..SimPath::new(MBIT_S, RTT_MS, setting.seed) };
         let drains = host.drains_bytes_s(path.bytes_s(), PACKET, from, to);
         (path, busy, buffer, drains)
     };
     all.map(path).collect()
 }
 
-fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyhow::Result<Section> {
+fn of(busy: &[Busy], buffers: &[u64], kinds: &[ControllerKind], setting: Setting) -> anyhow::Result<Section> {
     let seconds = START_S + setting.seconds;
     let of_loss = |loss| paths(busy, buffers, loss, setting);
     let paths: Vec<_> = [0.0, LOSS].into_iter().flat_map(of_loss).collect();
-    let flows = |kind: Kind| {
-        CLASSIFIERS.map(|(classify_losses, has_count)| Ours { classify_losses, has_count, ..Ours::new(kind) })
+    let flows = |kind: ControllerKind| {
+        CLASSIFIERS.map(|(classify_losses, has_kernel_counter)| Ours {
+            classify_losses,
+            has_kernel_counter,
+            ..Ours::new(kind)
+        })
     };
     let cases: Vec<Case> = paths
         .iter()
         .flat_map(|(path, ..)| kinds.iter().flat_map(|kind| flows(*kind)).map(move |flow| (path, flow)))
         .map(|(path, flow)| Case { path: path.clone(), flows: vec![flow], seconds })
         .collect();
-    let courses = all("contention", &cases)?;
+    let runs = all("contention", &cases)?;
     let (mut table, mut numbers) = (
         Table::titled(
             "host, buffer, random loss | could drain | controller | loss attribution with kernel's count | \
@@ -74,16 +85,16 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
         Vec::new(),
     );
     let per_path = kinds.len() * CLASSIFIERS.len();
-    for ((path, busy, buffer, drains), courses) in paths.iter().zip(courses.chunks(per_path)) {
-        for (kind, courses) in kinds.iter().zip(courses.chunks(CLASSIFIERS.len())) {
+    for ((path, busy, buffer, drains), runs) in paths.iter().zip(runs.chunks(per_path)) {
+        for (kind, runs) in kinds.iter().zip(runs.chunks(CLASSIFIERS.len())) {
             let mut row = cells![
                 format!("{}, {} kB, {} %", name(*busy), buffer / 1000, 100.0 * path.loss),
                 format!("{:.0}", drains / 125_000.0),
                 kind.name(),
             ];
-            for (course, (classify_losses, has_count)) in courses.iter().zip(CLASSIFIERS) {
-                let goodput = course.bytes_s(0, START_S, seconds);
-                let dropped = course.dropped(0, START_S, seconds);
+            for (run, (classify_losses, has_kernel_counter)) in runs.iter().zip(CLASSIFIERS) {
+                let goodput = run.bytes_s(0, START_S, seconds);
+                let dropped = run.dropped(0, START_S, seconds);
                 row.push(format!(
                     "{:.1} = {} / {}",
                     goodput / 125_000.0,
@@ -92,7 +103,7 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
                 ));
                 numbers.push(json!({
                     "host": name(*busy), "buffer_bytes": buffer, "loss": path.loss, "controller": kind.name(),
-                    "has_ear": classify_losses, "has_count": has_count, "mbit_s": goodput / 125_000.0,
+                    "has_ear": classify_losses, "has_count": has_kernel_counter, "mbit_s": goodput / 125_000.0,
                     "could_drain_mbit_s": drains / 125_000.0, "of_drained": goodput / drains, "thrown_away": dropped,
                 }));
             }
@@ -113,15 +124,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ear_keeps_an_equation_from_collapse() {
-        let kinds = [Kind::HighSpeed, Kind::Paper];
+    fn attribution_keeps_an_equation_from_collapse() {
+        let kinds = [ControllerKind::HighSpeed, ControllerKind::Paper];
         let table = of(&[Busy::Generator], &BUFFERS[1..], &kinds, Setting { seconds: 4, seed: 3 }).unwrap();
-        let drained = |controller: &str, loss: f64, ear: (bool, bool)| {
+        let drained = |controller: &str, loss: f64, classifier: (bool, bool)| {
             let row = table.rows.iter().find(|row| {
                 row["controller"] == controller
                     && row["loss"] == loss
-                    && row["has_ear"] == ear.0
-                    && row["has_count"] == ear.1
+                    && row["has_ear"] == classifier.0
+                    && row["has_count"] == classifier.1
             });
             row.unwrap()["of_drained"].as_f64().unwrap()
         };

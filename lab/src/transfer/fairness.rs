@@ -1,10 +1,10 @@
 //! Shares that a flow leaves to others: to a flow of RFC 9438, and to its own kind.
 
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use serde_json::json;
 
 use super::Setting;
-use super::run::{Case, Ours, Path, all};
+use super::run::{Case, Ours, SimPath, all};
 use crate::stats::fair_from;
 use crate::table::{Section, Table, cells, percent};
 
@@ -25,17 +25,17 @@ const SPAN_S: u64 = 10;
 const JAIN: f64 = 0.95;
 
 pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
-    of(&Kind::ALL, &[20, 100], setting)
+    of(&ControllerKind::ALL, &[20, 100], setting)
 }
 
-fn of(kinds: &[Kind], rtts_ms: &[u64], setting: Setting) -> anyhow::Result<Section> {
+fn of(kinds: &[ControllerKind], rtts_ms: &[u64], setting: Setting) -> anyhow::Result<Section> {
     let seconds = LONGER * setting.seconds;
     let cases: Vec<Case> = kinds
         .iter()
         .flat_map(|kind| rtts_ms.iter().map(move |rtt_ms| (*kind, *rtt_ms)))
         .flat_map(|(kind, rtt_ms)| {
-            let path = Path::new(MBIT_S, rtt_ms, setting.seed);
-            let beside = Path { has_cubic: true, ..path.clone() };
+            let path = SimPath::new(MBIT_S, rtt_ms, setting.seed);
+            let beside = SimPath { has_cubic: true, ..path.clone() };
             let four = (0..FLOWS).map(|flow| Ours { start_s: APART_S * flow, ..Ours::new(kind) });
             [
                 Case { path: beside, flows: vec![Ours::new(kind)], seconds },
@@ -43,7 +43,7 @@ fn of(kinds: &[Kind], rtts_ms: &[u64], setting: Setting) -> anyhow::Result<Secti
             ]
         })
         .collect();
-    let courses = all("fairness", &cases)?;
+    let runs = all("fairness", &cases)?;
     let from = seconds / SETTLED;
     let (mut table, mut numbers) = (
         Table::titled(
@@ -52,8 +52,8 @@ fn of(kinds: &[Kind], rtts_ms: &[u64], setting: Setting) -> anyhow::Result<Secti
         ),
         Vec::new(),
     );
-    for (case, course) in cases.chunks(2).zip(courses.chunks(2)) {
-        let ([case, _], [beside, four]) = (case, course) else { continue };
+    for (case, run) in cases.chunks(2).zip(runs.chunks(2)) {
+        let ([case, _], [beside, four]) = (case, run) else { continue };
         let half = case.path.bytes_s() / 2.0;
         let (ours, cubic) = (beside.bytes_s(0, from, seconds) / half, beside.cubic(from, seconds).0 / half);
         let last_start = APART_S * (FLOWS - 1);
@@ -93,7 +93,9 @@ mod tests {
 
     #[test]
     fn the_model_shares_with_cubic_and_a_fixed_rate_does_not() {
-        let table = of(&[Kind::Model, Kind::Fixed], &[20], Setting { seconds: 4, seed: 3 }).unwrap();
+        let table =
+            of(&[ControllerKind::Model, ControllerKind::Fixed], &[20], Setting { seconds: 4, seed: 3 })
+                .unwrap();
         let share = |row: usize, name: &str| table.rows[row][name].as_f64().unwrap();
         assert!((0.5..2.0).contains(&share(0, "of_equal_share")), "{}", table.text);
         assert!(share(0, "cubic_of_equal_share") > 0.3, "{}", table.text);

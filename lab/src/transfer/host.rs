@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use barograph_forecast::{Battery, Config, Objective};
-use barograph_sim::Chance;
+use barograph_forecast::{Battery, BatteryConfig, Objective};
+use barograph_sim::SeededRng;
 use clap::ValueEnum;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -30,15 +30,15 @@ impl Busy {
                 }
             }
             Self::Generator => {
-                let mut chance = Chance::new(seed, 31);
+                let mut rng = SeededRng::new(seed, 31);
                 while at < until {
-                    let others = chance.below(8) as u32;
-                    let end = at + MS.mul_f64(20.0 + 120.0 * chance.uniform());
+                    let others = rng.index_below(8) as u32;
+                    let end = at + MS.mul_f64(20.0 + 120.0 * rng.uniform());
                     while 0 < others && at < end {
                         stalls.push((at, at + others * SLICE));
                         at += (others + 1) * SLICE;
                     }
-                    at = at.max(end) + MS.mul_f64(400.0 * chance.uniform());
+                    at = at.max(end) + MS.mul_f64(400.0 * rng.uniform());
                 }
             }
         }
@@ -175,7 +175,7 @@ pub(crate) struct Predictor {
 
 impl Predictor {
     pub(crate) fn new(round_trip: Duration) -> Self {
-        let battery = || Battery::new(&Config { levels: vec![LEVEL], ..Config::default() });
+        let battery = || Battery::new(&BatteryConfig { levels: vec![LEVEL], ..BatteryConfig::default() });
         Self {
             round_trip,
             coming: VecDeque::new(),

@@ -1,9 +1,9 @@
 //! Transfers to a receiver that attributes all losses of the network to its host.
 
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use serde_json::json;
 
-use super::run::{Case, Ours, Path, all};
+use super::run::{Case, Ours, SimPath, all};
 use super::{START_S, Setting};
 use crate::table::{Section, Table, cells, percent, shown};
 
@@ -11,16 +11,16 @@ const MBIT_S: u64 = 100;
 const RTT_MS: u64 = 20;
 
 pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
-    of(&Kind::ALL, setting)
+    of(&ControllerKind::ALL, setting)
 }
 
-fn of(kinds: &[Kind], setting: Setting) -> anyhow::Result<Section> {
+fn of(kinds: &[ControllerKind], setting: Setting) -> anyhow::Result<Section> {
     let seconds = START_S + setting.seconds;
-    let plain = Path::new(MBIT_S, RTT_MS, setting.seed);
+    let plain = SimPath::new(MBIT_S, RTT_MS, setting.seed);
     let paths = [
-        ("0.1 % random loss", Path { loss: 1e-3, ..plain.clone() }),
-        ("1 % random loss", Path { loss: 1e-2, ..plain.clone() }),
-        ("beside a cubic flow", Path { has_cubic: true, ..plain }),
+        ("0.1 % random loss", SimPath { loss: 1e-3, ..plain.clone() }),
+        ("1 % random loss", SimPath { loss: 1e-2, ..plain.clone() }),
+        ("beside a cubic flow", SimPath { has_cubic: true, ..plain }),
     ];
     let cases: Vec<Case> = paths
         .iter()
@@ -28,7 +28,7 @@ fn of(kinds: &[Kind], setting: Setting) -> anyhow::Result<Section> {
         .flat_map(|(path, kind)| [false, true].map(|lies| (path, Ours { lies, ..Ours::new(kind) })))
         .map(|(path, flow)| Case { path: path.clone(), flows: vec![flow], seconds })
         .collect();
-    let courses = all("lies", &cases)?;
+    let runs = all("lies", &cases)?;
     let (mut table, mut numbers) = (
         Table::titled(
             "path, controller | honest | lying | lying ÷ honest | cubic beside the honest | \
@@ -36,13 +36,13 @@ fn of(kinds: &[Kind], setting: Setting) -> anyhow::Result<Section> {
         ),
         Vec::new(),
     );
-    for ((name, path), courses) in paths.iter().zip(courses.chunks(2 * kinds.len())) {
-        for (kind, courses) in kinds.iter().zip(courses.chunks(2)) {
-            let [honest, lying] = courses else { continue };
+    for ((name, path), runs) in paths.iter().zip(runs.chunks(2 * kinds.len())) {
+        for (kind, runs) in kinds.iter().zip(runs.chunks(2)) {
+            let [honest, lying] = runs else { continue };
             let [honest_share, lying_share] =
-                [honest, lying].map(|course| course.bytes_s(0, START_S, seconds) / path.bytes_s());
+                [honest, lying].map(|run| run.bytes_s(0, START_S, seconds) / path.bytes_s());
             let [honest_cubic, lying_cubic] =
-                [honest, lying].map(|course| course.cubic(START_S, seconds).0 / path.bytes_s());
+                [honest, lying].map(|run| run.cubic(START_S, seconds).0 / path.bytes_s());
             let cubic = |share: f64| shown(path.has_cubic.then_some(share), percent);
             table.push(cells![
                 format!("{name}, {}", kind.name()),
@@ -72,7 +72,8 @@ mod tests {
 
     #[test]
     fn lies_gain_little() {
-        let table = of(&[Kind::Model, Kind::HighSpeed], Setting { seconds: 4, seed: 3 }).unwrap();
+        let table =
+            of(&[ControllerKind::Model, ControllerKind::HighSpeed], Setting { seconds: 4, seed: 3 }).unwrap();
         for row in &table.rows {
             let gain = row["gain"].as_f64().unwrap();
             assert!((0.5..2.0).contains(&gain), "{}", table.text);

@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use barograph_sim::{Fate, LinkSpec, Loss, Model, Queue};
-use barograph_transfer::testkit::controller::{Config, Kind};
-use barograph_transfer::testkit::pair::{Arrived, Flow, Link, Load, Pair, Parcel, Taker};
+use barograph_sim::{LinkSpec, Model, PacketFate, PacketLoss, Queue};
+use barograph_transfer::testkit::controller::{ControllerConfig, ControllerKind};
+use barograph_transfer::testkit::pair::{
+    DatagramArrival, DatagramContent, EmulatedDatagram, FlowConfig, Link, Pair, ReceivingEnd,
+};
 use barograph_transfer::testkit::wire::{Evidence, Feedback, Totals};
 use barograph_transfer::testkit::{Arrival, Cubic, Receiver, ReceiverConfig, Sender, SenderConfig};
 
@@ -15,23 +17,23 @@ use crate::stats::jain;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ours {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ControllerKind,
     pub(crate) start_s: u64,
     pub(crate) classify_losses: bool,
     /// Whether the receiver's kernel counts its drops.
-    pub(crate) has_count: bool,
+    pub(crate) has_kernel_counter: bool,
     pub(crate) lies: bool,
 }
 
 impl Ours {
-    pub(crate) fn new(kind: Kind) -> Self {
-        Self { kind, start_s: 0, classify_losses: true, has_count: true, lies: false }
+    pub(crate) fn new(kind: ControllerKind) -> Self {
+        Self { kind, start_s: 0, classify_losses: true, has_kernel_counter: true, lies: false }
     }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    pub(crate) path: Path,
+    pub(crate) path: SimPath,
     pub(crate) flows: Vec<Ours>,
     pub(crate) seconds: u64,
 }
@@ -55,11 +57,11 @@ struct Second {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Course {
+pub(crate) struct RunSamples {
     seconds: Vec<Second>,
 }
 
-impl Course {
+impl RunSamples {
     fn between<T>(&self, from_s: u64, to_s: u64, of: impl Fn(&Second) -> T) -> (T, T) {
         let at = |second: u64| (second as usize).min(self.seconds.len() - 1);
         (of(&self.seconds[at(from_s)]), of(&self.seconds[at(to_s)]))
@@ -105,32 +107,35 @@ impl Course {
 }
 
 impl Case {
-    pub(crate) fn go(&self) -> anyhow::Result<Course> {
+    pub(crate) fn go(&self) -> anyhow::Result<RunSamples> {
         let mut pair = Pair::new(self.path.link()?);
         for (number, ours) in self.flows.iter().enumerate() {
             pair.add(self.flow(number as u64, *ours)?);
         }
         if self.flows.is_empty() {
             // The pair needs a flow to run, so this one never starts.
-            pair.add(self.flow(0, Ours { start_s: u64::from(u32::MAX), ..Ours::new(Kind::Fixed) })?);
+            pair.add(
+                self.flow(0, Ours { start_s: u64::from(u32::MAX), ..Ours::new(ControllerKind::Fixed) })?,
+            );
         }
-        let mut seconds = vec![look(&pair)];
+        let mut seconds = vec![sample(&pair)];
         for second in 1..=self.seconds {
             pair.run(Duration::from_secs(second), u64::MAX);
-            seconds.push(look(&pair));
+            seconds.push(sample(&pair));
         }
         for flight in pair.flights() {
             if let Some(violation) = &flight.violation {
                 anyhow::bail!("a flow violated the protocol: {violation}");
             }
         }
-        Ok(Course { seconds })
+        Ok(RunSamples { seconds })
     }
 
-    fn flow(&self, number: u64, ours: Ours) -> anyhow::Result<Flow<Box<dyn Taker>>> {
+    fn flow(&self, number: u64, ours: Ours) -> anyhow::Result<FlowConfig<Box<dyn ReceivingEnd>>> {
         let seed = self.path.seed.wrapping_mul(16).wrapping_add(number);
         let payload_bytes = PACKET - OVERHEAD;
-        let given = Config { rate_bytes_s: GIVEN * self.path.bytes_s(), packet_bytes: PACKET, seed };
+        let given =
+            ControllerConfig { rate_bytes_s: GIVEN * self.path.bytes_s(), packet_bytes: PACKET, seed };
         let config = SenderConfig {
             payload_bytes,
             overhead_bytes: OVERHEAD,
@@ -140,9 +145,16 @@ impl Case {
         let sender = Sender::new(config, OBJECT_BYTES, &Default::default(), ours.kind.controller(given))?;
         let config = ReceiverConfig { feedback_bytes_max: 1400 };
         let receiver = Receiver::new(config, OBJECT_BYTES, Default::default())?;
-        let taker: Box<dyn Taker> = if ours.lies { Box::new(Liar(receiver)) } else { Box::new(receiver) };
+        let receiver: Box<dyn ReceivingEnd> =
+            if ours.lies { Box::new(MisattributingReceiver(receiver)) } else { Box::new(receiver) };
         let start = Duration::from_secs(ours.start_s);
-        Ok(Flow { start, sender, taker, overhead_bytes: OVERHEAD, has_drops: ours.has_count })
+        Ok(FlowConfig {
+            start,
+            sender,
+            receiver,
+            overhead_bytes: OVERHEAD,
+            has_drops: ours.has_kernel_counter,
+        })
     }
 }
 
@@ -152,7 +164,7 @@ const OBJECT_BYTES: u64 = 1 << 44;
 /// Share of the bottleneck that `fixed` sends, and at which the paper's controllers begin.
 pub(crate) const GIVEN: f64 = 0.95;
 
-fn look(pair: &Pair<Bottleneck, Box<dyn Taker>>) -> Second {
+fn sample(pair: &Pair<Bottleneck, Box<dyn ReceivingEnd>>) -> Second {
     let flows = pair.flights().iter().map(|flight| {
         let stats = flight.flow.sender.stats();
         Mark {
@@ -168,9 +180,9 @@ fn look(pair: &Pair<Bottleneck, Box<dyn Taker>>) -> Second {
 
 /// A receiver that attributes every loss to its host and claims to read 10 Gbit/s.
 #[derive(Debug)]
-struct Liar(Receiver);
+struct MisattributingReceiver(Receiver);
 
-impl Taker for Liar {
+impl ReceivingEnd for MisattributingReceiver {
     fn take(&mut self, arrival: &Arrival) {
         self.0.take(arrival);
     }
@@ -193,7 +205,7 @@ impl Taker for Liar {
     }
 }
 
-pub(crate) fn all(name: &str, cases: &[Case]) -> anyhow::Result<Vec<Course>> {
+pub(crate) fn all(name: &str, cases: &[Case]) -> anyhow::Result<Vec<RunSamples>> {
     jobs::all(cases, |_| name.to_owned(), Case::go).into_iter().collect()
 }
 
@@ -205,7 +217,7 @@ pub(crate) const OVERHEAD: u32 = 60;
 
 /// A path with the same delay in both directions and a bottleneck towards the receiver.
 #[derive(Clone, Debug)]
-pub(crate) struct Path {
+pub(crate) struct SimPath {
     pub(crate) mbit_s: u64,
     pub(crate) rtt_ms: u64,
     /// Probability that a packet is lost after the queue.
@@ -218,7 +230,7 @@ pub(crate) struct Path {
     pub(crate) hold: Hold,
 }
 
-impl Path {
+impl SimPath {
     pub(crate) fn new(mbit_s: u64, rtt_ms: u64, seed: u64) -> Self {
         Self { mbit_s, rtt_ms, loss: 0.0, seed, host: None, has_cubic: false, hold: Hold::Never }
     }
@@ -240,7 +252,7 @@ impl Path {
         let there = Model::new(LinkSpec {
             rate_bps: Some(self.mbit_s * 1_000_000),
             delay: self.half(),
-            loss: if 0.0 < self.loss { Loss::Independent(self.loss) } else { Loss::None },
+            loss: if 0.0 < self.loss { PacketLoss::Independent(self.loss) } else { PacketLoss::None },
             queue: Queue::Bytes(self.queue_bytes()),
             seed: self.seed,
             ..LinkSpec::default()
@@ -312,9 +324,9 @@ impl Bottleneck {
     fn pass(&mut self, now: Duration, bytes: u32) -> Option<Duration> {
         self.waits += 1;
         self.waited_s += self.there.backlog_bytes(now) as f64 / self.bytes_s;
-        match self.there.carry(now, bytes as usize) {
-            Fate::Delivered { at } => Some(at),
-            Fate::Lost | Fate::QueueFull => None,
+        match self.there.send(now, bytes as usize) {
+            PacketFate::Delivered { at } => Some(at),
+            PacketFate::Lost | PacketFate::QueueFull => None,
         }
     }
 
@@ -342,28 +354,34 @@ impl Bottleneck {
 }
 
 impl Link for Bottleneck {
-    fn carry(&mut self, now: Duration, parcel: Parcel, arrivals: &mut Vec<Arrived>) {
+    fn carry(&mut self, now: Duration, datagram: EmulatedDatagram, arrivals: &mut Vec<DatagramArrival>) {
         let (is_marked, stamped) = (None, None);
-        if let Load::Feedback(..) = parcel.load {
+        if let DatagramContent::Feedback(..) = datagram.content {
             // A host that stalls also sends nothing.
             let sent = self.host.as_ref().map_or(now, |host| host.runs_from(now));
             let at = sent + self.back;
             if let Some(predictor) = &mut self.predictor {
                 predictor.hears(at);
             }
-            arrivals.push(Arrived { at, stamped, parcel, is_marked, is_dropped: false });
+            arrivals.push(DatagramArrival { at, stamped, datagram, is_marked, is_dropped: false });
             return;
         }
-        let Some(came) = self.pass(now, parcel.bytes) else { return };
+        let Some(came) = self.pass(now, datagram.bytes) else { return };
         let Some(host) = &mut self.host else {
-            arrivals.push(Arrived { at: came, stamped, parcel, is_marked, is_dropped: false });
+            arrivals.push(DatagramArrival { at: came, stamped, datagram, is_marked, is_dropped: false });
             return;
         };
-        let read = host.take(came, parcel.bytes);
+        let read = host.take(came, datagram.bytes);
         // A dropped packet increases the counter that the next packet entering the socket carries,
         // which is read after those already there.
         let at = read.unwrap_or_else(|| host.last_read().max(came));
-        arrivals.push(Arrived { at, stamped: Some(came), parcel, is_marked, is_dropped: read.is_none() });
+        arrivals.push(DatagramArrival {
+            at,
+            stamped: Some(came),
+            datagram,
+            is_marked,
+            is_dropped: read.is_none(),
+        });
     }
 
     fn held_until(&mut self, now: Duration, _flow: usize) -> Option<Duration> {
@@ -379,7 +397,7 @@ impl Link for Bottleneck {
         self.other.as_ref().map(Other::next_at)
     }
 
-    fn pop(&mut self, now: Duration) -> Option<Arrived> {
+    fn pop(&mut self, now: Duration) -> Option<DatagramArrival> {
         self.step(now);
         None
     }

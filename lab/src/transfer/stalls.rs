@@ -1,19 +1,20 @@
 //! Holds packets while the receiver's host is expected to stall (Dickens §8): with a predictor, and
 //! with full knowledge of the stalls.
 
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use serde_json::json;
 
 use super::contention::{BUFFERS, MBIT_S, RTT_MS, paths};
 use super::host::{Busy, Hold};
-use super::run::{Case, Ours, Path, all};
+use super::run::{Case, Ours, SimPath, all};
 use super::{START_S, Setting};
 use crate::output::name;
 use crate::table::{Section, Table, cells, percent};
 
 /// `fixed` without loss attribution sends at 95 % of the path whatever is lost, so it shows only
 /// the effect of holding.
-const KINDS: [(Kind, bool); 3] = [(Kind::Fixed, false), (Kind::Model, true), (Kind::HighSpeed, true)];
+const KINDS: [(ControllerKind, bool); 3] =
+    [(ControllerKind::Fixed, false), (ControllerKind::Model, true), (ControllerKind::HighSpeed, true)];
 
 pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     let seconds = START_S + setting.seconds;
@@ -22,26 +23,26 @@ pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
         for (kind, classify_losses) in KINDS {
             names.push((busy, buffer, kind, drains));
             cases.extend(Hold::ALL.map(|hold| Case {
-                path: Path { hold, ..plain.clone() },
+                path: SimPath { hold, ..plain.clone() },
                 flows: vec![Ours { classify_losses, ..Ours::new(kind) }],
                 seconds,
             }));
         }
     }
-    let courses = all("stalls", &cases)?;
+    let runs = all("stalls", &cases)?;
     let (mut table, mut numbers) = (
         Table::new(["host, buffer", "could drain", "controller", "never held", "predicted", "known"]),
         Vec::new(),
     );
-    for ((busy, buffer, kind, drains), courses) in names.iter().zip(courses.chunks(Hold::ALL.len())) {
+    for ((busy, buffer, kind, drains), runs) in names.iter().zip(runs.chunks(Hold::ALL.len())) {
         let mut row = cells![
             format!("{}, {} kB", name(*busy), buffer / 1000),
             format!("{:.0}", drains / 125_000.0),
             kind.name(),
         ];
-        for (course, hold) in courses.iter().zip(Hold::ALL) {
-            let goodput = course.bytes_s(0, START_S, seconds);
-            let dropped = course.dropped(0, START_S, seconds);
+        for (run, hold) in runs.iter().zip(Hold::ALL) {
+            let goodput = run.bytes_s(0, START_S, seconds);
+            let dropped = run.dropped(0, START_S, seconds);
             row.push(format!("{:.1} / {}", goodput / 125_000.0, percent(dropped)));
             numbers.push(json!({
                 "host": name(*busy), "buffer_bytes": buffer, "controller": kind.name(), "hold": name(hold),

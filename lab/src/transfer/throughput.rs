@@ -1,9 +1,9 @@
 //! One flow alone on a path that loses packets at random.
 
-use barograph_transfer::testkit::controller::{Kind, Response};
+use barograph_transfer::testkit::controller::{ControllerKind, ResponseFunction};
 use serde_json::json;
 
-use super::run::{Case, Course, Ours, PACKET, Path, all};
+use super::run::{Case, Ours, PACKET, RunSamples, SimPath, all};
 use super::{START_S, Setting};
 use crate::stats::{mean, range};
 use crate::table::{Section, Table, bold, cells, percent};
@@ -18,36 +18,36 @@ const LOSSES: [f64; 4] = [0.0, 1e-4, 1e-3, 1e-2];
 const LARGE_MBIT_S: u64 = 1000;
 
 pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
-    let paths: Vec<Path> = PATHS
+    let paths: Vec<SimPath> = PATHS
         .iter()
         .flat_map(|&(mbit_s, rtt_ms)| {
-            LOSSES.map(|loss| Path { loss, ..Path::new(mbit_s, rtt_ms, setting.seed) })
+            LOSSES.map(|loss| SimPath { loss, ..SimPath::new(mbit_s, rtt_ms, setting.seed) })
         })
         .collect();
     over(&paths, setting)
 }
 
-fn over(paths: &[Path], setting: Setting) -> anyhow::Result<Section> {
+fn over(paths: &[SimPath], setting: Setting) -> anyhow::Result<Section> {
     let cases: Vec<Case> = paths.iter().flat_map(|path| cases(path, setting.seconds)).collect();
-    let courses = all("throughput", &cases)?;
-    let per_path = Kind::ALL.len() + 1;
+    let runs = all("throughput", &cases)?;
+    let per_path = ControllerKind::ALL.len() + 1;
     let (mut table, mut numbers) = (
         Table::new(["Mbit/s, round trip, random loss"])
-            .and(Kind::ALL.map(Kind::name))
+            .and(ControllerKind::ALL.map(ControllerKind::name))
             .and(["cubic (RFC 9438)", "highspeed's equation"]),
         Vec::new(),
     );
     let mut shares = vec![Vec::new(); per_path];
-    for ((path, courses), cases) in paths.iter().zip(courses.chunks(per_path)).zip(cases.chunks(per_path)) {
+    for ((path, runs), cases) in paths.iter().zip(runs.chunks(per_path)).zip(cases.chunks(per_path)) {
         let equation = equation(path);
         let mut row = vec![format!("{}, {} ms, {} %", path.mbit_s, path.rtt_ms, 100.0 * path.loss)];
-        for (number, (course, case)) in courses.iter().zip(cases).enumerate() {
-            let found = Found::new(course, case, number);
+        for (number, (run, case)) in runs.iter().zip(cases).enumerate() {
+            let found = ThroughputCell::new(run, case, number);
             shares[number].push(found.share);
             row.push(format!("{} / {} / {:.1}", percent(found.share), percent(found.lost), found.queue_ms));
             numbers.push(json!({
                 "mbit_s": path.mbit_s, "rtt_ms": path.rtt_ms, "loss": path.loss,
-                "controller": Kind::ALL.get(number).map_or("cubic", |kind| kind.name()),
+                "controller": ControllerKind::ALL.get(number).map_or("cubic", |kind| kind.name()),
                 "share": found.share, "lost": found.lost, "queue_ms": found.queue_ms,
                 "highspeed_equation_share": equation,
             }));
@@ -69,35 +69,36 @@ fn over(paths: &[Path], setting: Setting) -> anyhow::Result<Section> {
     Ok(Section::new("Throughput of one flow alone", &legend, &table, numbers))
 }
 
-fn cases(path: &Path, seconds: u64) -> Vec<Case> {
+fn cases(path: &SimPath, seconds: u64) -> Vec<Case> {
     let seconds = START_S + if path.mbit_s < LARGE_MBIT_S { seconds } else { seconds.div_ceil(3) };
-    let ours = Kind::ALL.map(|kind| Case { path: path.clone(), flows: vec![Ours::new(kind)], seconds });
-    let cubic = Case { path: Path { has_cubic: true, ..path.clone() }, flows: Vec::new(), seconds };
+    let ours =
+        ControllerKind::ALL.map(|kind| Case { path: path.clone(), flows: vec![Ours::new(kind)], seconds });
+    let cubic = Case { path: SimPath { has_cubic: true, ..path.clone() }, flows: Vec::new(), seconds };
     ours.into_iter().chain([cubic]).collect()
 }
 
-struct Found {
+struct ThroughputCell {
     share: f64,
     lost: f64,
     queue_ms: f64,
 }
 
-impl Found {
-    fn new(course: &Course, case: &Case, number: usize) -> Self {
+impl ThroughputCell {
+    fn new(run: &RunSamples, case: &Case, number: usize) -> Self {
         let (from, to) = (START_S, case.seconds);
-        let (bytes_s, lost) = if number < Kind::ALL.len() {
-            (course.bytes_s(0, from, to), course.lost(0, from, to))
+        let (bytes_s, lost) = if number < ControllerKind::ALL.len() {
+            (run.bytes_s(0, from, to), run.lost(0, from, to))
         } else {
-            course.cubic(from, to)
+            run.cubic(from, to)
         };
-        Self { share: bytes_s / case.path.bytes_s(), lost, queue_ms: course.queue_ms(from, to) }
+        Self { share: bytes_s / case.path.bytes_s(), lost, queue_ms: run.queue_ms(from, to) }
     }
 }
 
 /// Share of the bottleneck that RFC 3649's response function gives at the path's loss, if each loss
 /// were its own event and no packet had to wait.
-fn equation(path: &Path) -> f64 {
-    let window = Response::HighSpeed.window(path.loss);
+fn equation(path: &SimPath) -> f64 {
+    let window = ResponseFunction::HighSpeed.window(path.loss);
     (window * f64::from(PACKET) / (path.rtt_ms as f64 / 1e3) / path.bytes_s()).min(1.0)
 }
 
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_model_keeps_its_rate_where_equations_and_cubic_do_not() {
-        let path = Path { loss: 1e-3, ..Path::new(30, 100, 3) };
+        let path = SimPath { loss: 1e-3, ..SimPath::new(30, 100, 3) };
         let table = over(&[path], Setting { seconds: 8, seed: 3 }).unwrap();
         let share = |name: &str| {
             table.rows.iter().find(|row| row["controller"] == name).unwrap()["share"].as_f64().unwrap()
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_table() {
         let rows = |seed| {
-            let path = Path { loss: 1e-2, ..Path::new(10, 10, seed) };
+            let path = SimPath { loss: 1e-2, ..SimPath::new(10, 10, seed) };
             over(&[path], Setting { seconds: 4, seed }).unwrap().rows
         };
         assert_eq!(rows(3), rows(3));

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use barograph_sim::{Link, Network, Switch};
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use serde_json::json;
 
-use super::flow::{Flow, Ours, SenderSaid};
+use super::flow::{Flow, Ours, SenderResult};
 use super::raw::Flood;
 use super::session::{AROUND, Bound, Plan, Session, for_people};
 use super::{flow, session};
@@ -31,13 +31,19 @@ const TROUBLES: [Trouble; 3] = [
 ];
 
 /// Controllers of short runs, which matter most for the question.
-const SOME: [Kind; 3] = [Kind::Model, Kind::HighSpeed, Kind::Paper];
-const ALL: [Kind; 5] = [Kind::Model, Kind::HighSpeed, Kind::Tfrc, Kind::Scalable, Kind::Paper];
+const SOME: [ControllerKind; 3] = [ControllerKind::Model, ControllerKind::HighSpeed, ControllerKind::Paper];
+const ALL: [ControllerKind; 5] = [
+    ControllerKind::Model,
+    ControllerKind::HighSpeed,
+    ControllerKind::Tfrc,
+    ControllerKind::Scalable,
+    ControllerKind::Paper,
+];
 
 struct Group {
     trouble: Trouble,
     buffer: usize,
-    kinds: Vec<Kind>,
+    kinds: Vec<ControllerKind>,
 }
 
 impl Group {
@@ -104,11 +110,14 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         let name = group.name();
         let plan = Plan::of(1, cell_time(session), 1);
         let drains = session.cell(format!("{name}: a flood"), plan, || flood(session, &group))?;
-        let fixed =
-            Ours { classify_losses: false, receive_buffer: group.buffer, ..ours(session, Kind::Fixed) };
-        let run = || one(session, group.trouble, &fixed).map(|course| course.bps);
+        let fixed = Ours {
+            classify_losses: false,
+            receive_buffer: group.buffer,
+            ..ours(session, ControllerKind::Fixed)
+        };
+        let run = || one(session, group.trouble, &fixed).map(|result| result.bps);
         let fixed_bps = session
-            .cell(format!("{name}: {}", Kind::Fixed), plan, run)
+            .cell(format!("{name}: {}", ControllerKind::Fixed), plan, run)
             .inspect_err(|error| lines.push(format!("- {name}: fixed did not run: {error:#}\n")))
             .ok();
         for kind in group.kinds.iter().copied() {
@@ -120,8 +129,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                     format!("{name}: {kind}, classifier {}", if classify_losses { "on" } else { "off" });
                 let ours = Ours { classify_losses, receive_buffer: group.buffer, ..ours(session, kind) };
                 let found = session.cell(what, plan, || one(session, group.trouble, &ours));
-                let Course { bps, said, socket_drops, link_drops } = match found {
-                    Ok(course) => course,
+                let BusyRun { bps, sender, socket_drops, link_drops } = match found {
+                    Ok(result) => result,
                     Err(error) => {
                         cells.push(dash());
                         causes
@@ -135,14 +144,14 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                         continue;
                     }
                 };
-                let lost = said.lost_packets as f64 / said.sent_packets.max(1) as f64;
+                let lost = sender.lost_packets as f64 / sender.sent_packets.max(1) as f64;
                 cells.push(format!("{:.0} = {} / {}", bps / 1e6, percent(bps / drains), percent(lost)));
                 if classify_losses {
-                    causes.push(format!("{} / {socket_drops}", said.lost_host));
-                    causes.push(format!("{} / {link_drops}", said.lost_network));
-                    causes.push(said.lost_unknown.to_string());
+                    causes.push(format!("{} / {socket_drops}", sender.lost_host));
+                    causes.push(format!("{} / {link_drops}", sender.lost_network));
+                    causes.push(sender.lost_unknown.to_string());
                 }
-                if classify_losses && kind == Kind::DEFAULT && group.trouble.loss == 0.0 {
+                if classify_losses && kind == ControllerKind::DEFAULT && group.trouble.loss == 0.0 {
                     let what = format!("{name}: {kind} with the classifier ÷ what could be drained");
                     lines.push(session::goal_line(&what, Bound::Least(0.9), Some(bps / drains)));
                     lines.extend(fixed_bps.map(|fixed| {
@@ -157,9 +166,9 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                     "trouble": group.trouble.name, "loss": group.trouble.loss, "buffer_bytes": 2 * group.buffer,
                     "controller": kind.name(), "has_ear": classify_losses, "bit_s": bps, "could_drain_bit_s": drains,
                     "fixed_bit_s": fixed_bps,
-                    "of_drained": bps / drains, "lost": lost, "sent_packets": said.sent_packets,
-                    "lost_packets": said.lost_packets, "lost_host": said.lost_host, "lost_network": said.lost_network,
-                    "lost_unknown": said.lost_unknown, "socket_drops": socket_drops, "link_drops": link_drops,
+                    "of_drained": bps / drains, "lost": lost, "sent_packets": sender.sent_packets,
+                    "lost_packets": sender.lost_packets, "lost_host": sender.lost_host, "lost_network": sender.lost_network,
+                    "lost_unknown": sender.lost_unknown, "socket_drops": socket_drops, "link_drops": link_drops,
                 }));
             }
             cells.extend(causes);
@@ -170,7 +179,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
 }
 
 /// A line about a cell that drained more than the flood did.
-fn noise(name: &str, kind: Kind, share: f64) -> Option<String> {
+fn noise(name: &str, kind: ControllerKind, share: f64) -> Option<String> {
     (1.0 + NOISE < share).then(|| {
         format!(
             "- noise: {name}: {kind} drained {share:.2} of what could be drained, so its row is unreliable\n"
@@ -191,14 +200,14 @@ fn flood(session: &Session, group: &Group) -> anyhow::Result<f64> {
 }
 
 /// A run of ours, with the kernel's counts of its losses.
-struct Course {
+struct BusyRun {
     bps: f64,
-    said: SenderSaid,
+    sender: SenderResult,
     socket_drops: u64,
     link_drops: u64,
 }
 
-fn one(session: &Session, trouble: Trouble, ours: &Ours) -> anyhow::Result<Course> {
+fn one(session: &Session, trouble: Trouble, ours: &Ours) -> anyhow::Result<BusyRun> {
     let network = Network::new(link(trouble))?;
     let waiting = Flow::prepare(&network, ours)?;
     let load = trouble.start(session, waiting.process_id())?;
@@ -207,8 +216,8 @@ fn one(session: &Session, trouble: Trouble, ours: &Ours) -> anyhow::Result<Cours
     // The load ends before the receiver is stopped, which still has to respond.
     drop(load);
     let (socket_drops, link_drops) = (flow.socket_drops(&network)?, network.dropped()?);
-    let course = flow.stop()?;
-    Ok(Course { bps: course.bps(from_ms, to_ms), said: course.sender, socket_drops, link_drops })
+    let result = flow.stop()?;
+    Ok(BusyRun { bps: result.bps(from_ms, to_ms), sender: result.sender, socket_drops, link_drops })
 }
 
 fn link(trouble: Trouble) -> Link {
@@ -233,7 +242,7 @@ impl Trouble {
     }
 }
 
-fn ours(session: &Session, kind: Kind) -> Ours {
+fn ours(session: &Session, kind: ControllerKind) -> Ours {
     Ours {
         rate_bytes_s: Some(OFFERED_BYTES_S),
         receiver_cpu: Some(session.cpus.receiver),
@@ -270,9 +279,10 @@ mod tests {
 
     #[test]
     fn only_what_beats_the_flood_clearly_is_noise() {
-        assert_eq!(noise("quota", Kind::Model, 1.04), None);
+        assert_eq!(noise("quota", ControllerKind::Model, 1.04), None);
         assert!(
-            noise("quota", Kind::Model, 1.08).is_some_and(|line| line.contains("quota: model drained 1.08"))
+            noise("quota", ControllerKind::Model, 1.08)
+                .is_some_and(|line| line.contains("quota: model drained 1.08"))
         );
     }
 }

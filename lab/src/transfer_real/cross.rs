@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use barograph_sim::Network;
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use serde_json::json;
 
-use super::flow::{Course, Flow, Ours, now_ms};
-use super::path::Path;
+use super::flow::{Flow, FlowResult, Ours, now_ms};
+use super::path::BottleneckPath;
 use super::session::{AROUND, Lanes, Plan, Session};
-use crate::emulation::void;
+use crate::emulation::invalid_reason;
 use crate::iperf;
 use crate::signatures::plan::Others;
 use crate::signatures::sender::Timeline;
@@ -40,14 +40,14 @@ pub(crate) struct Window {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Beside {
+pub(crate) struct CompetitionResult {
     pub(crate) ours_bps: f64,
     pub(crate) other_bps: f64,
     /// Rate that the other traffic sent, if nothing makes it slow down.
     pub(crate) offered_bps: Option<f64>,
     /// Median queueing delay of our flow: its smoothed round trip minus the path's.
     pub(crate) queue_ms: Option<f64>,
-    pub(crate) void: Option<String>,
+    pub(crate) invalid_reason: Option<String>,
 }
 
 impl Other {
@@ -61,16 +61,16 @@ impl Other {
 }
 
 pub(crate) fn beside(
-    path: &Path,
-    kind: Kind,
+    path: &BottleneckPath,
+    kind: ControllerKind,
     other: Other,
     window: Window,
     seed: u64,
-) -> anyhow::Result<Beside> {
+) -> anyhow::Result<CompetitionResult> {
     let network = Network::new(path.link())?;
     let Window { seconds, from } = window;
     let ours = ours(path, kind, seed);
-    let (course, began_ms, other_bps, offered_bps) = match other {
+    let (result, began_ms, other_bps, offered_bps) = match other {
         Other::Tcp { congestion, flows } => {
             let _server = iperf::serve(&network.b, PORT)?;
             let flow = Flow::start(&network, &ours)?;
@@ -79,36 +79,36 @@ pub(crate) fn beside(
             let options = ["-i", "1", "-t", &time, "-C", congestion, "-P", &flows];
             let report =
                 iperf::report(&network.a, (network.b.v4(), PORT), seconds + iperf::GRACE_S, &options);
-            let course = flow.stop()?;
+            let result = flow.stop()?;
             let report = report?;
             let intervals = report["intervals"].as_array().context("iperf3 reports no intervals")?;
             let rates = intervals.iter().skip(from as usize);
             let rates: Vec<f64> =
                 rates.filter_map(|interval| interval["sum"]["bits_per_second"].as_f64()).collect();
-            (course, began_ms, mean_of_some(&rates).unwrap_or(0.0), None)
+            (result, began_ms, mean_of_some(&rates).unwrap_or(0.0), None)
         }
         Other::OnOff => {
             let flow = Flow::start(&network, &ours)?;
             let began_ms = now_ms();
             let datagrams = on_off(&network, path, window, seed);
-            let course = flow.stop()?;
+            let result = flow.stop()?;
             let [sent, came] = datagrams?.map(|count| count as f64 * PACKET_BITS / (seconds - from) as f64);
-            (course, began_ms, came, Some(sent))
+            (result, began_ms, came, Some(sent))
         }
     };
     let (from_ms, to_ms) = (began_ms + 1000 * from, began_ms + 1000 * seconds);
-    Ok(Beside {
-        ours_bps: course.bps(from_ms, to_ms),
+    Ok(CompetitionResult {
+        ours_bps: result.bps(from_ms, to_ms),
         other_bps,
         offered_bps,
-        queue_ms: queue_ms(&course, path, from_ms, to_ms),
-        void: void(&network),
+        queue_ms: queue_ms(&result, path, from_ms, to_ms),
+        invalid_reason: invalid_reason(&network),
     })
 }
 
 /// Sends until the window ends; returns the datagrams that were sent and those that arrived within
 /// it.
-fn on_off(network: &Network, path: &Path, window: Window, seed: u64) -> anyhow::Result<[u64; 2]> {
+fn on_off(network: &Network, path: &BottleneckPath, window: Window, seed: u64) -> anyhow::Result<[u64; 2]> {
     let to = network.b.run(|| UdpSocket::bind((network.b.v4(), 0)))??;
     let from = network.a.run(|| UdpSocket::bind((network.a.v4(), 0)))??;
     from.connect(to.local_addr()?)?;
@@ -148,19 +148,19 @@ fn on_off(network: &Network, path: &Path, window: Window, seed: u64) -> anyhow::
     })
 }
 
-fn others(path: &Path) -> Others {
+fn others(path: &BottleneckPath) -> Others {
     let pps = path.bps() as f64 / 8.0 / PACKET_BITS;
     Others { sources: 4, pps, burst: 4, is_poisson: false, on_ms: 1000.0, off_ms: 1000.0 }
 }
 
-pub(crate) fn ours(path: &Path, kind: Kind, seed: u64) -> Ours {
-    let rate_bytes_s = (kind == Kind::Fixed).then_some(path.bps() as f64 / 8.0);
+pub(crate) fn ours(path: &BottleneckPath, kind: ControllerKind, seed: u64) -> Ours {
+    let rate_bytes_s = (kind == ControllerKind::Fixed).then_some(path.bps() as f64 / 8.0);
     Ours { rate_bytes_s, seed, ..Ours::new(kind) }
 }
 
 /// Median of a flow's smoothed round trips minus the path's round trip.
-pub(crate) fn queue_ms(course: &Course, path: &Path, from_ms: u64, to_ms: u64) -> Option<f64> {
-    let [median, _] = course.rtts_s(from_ms, to_ms)?;
+pub(crate) fn queue_ms(result: &FlowResult, path: &BottleneckPath, from_ms: u64, to_ms: u64) -> Option<f64> {
+    let [median, _] = result.rtts_s(from_ms, to_ms)?;
     Some((1e3 * median - path.rtt_ms as f64).max(0.0))
 }
 
@@ -178,8 +178,9 @@ const OTHERS: [Other; 3] = [
     Other::Tcp { congestion: "cubic", flows: 4 },
 ];
 
-fn paths(session: &Session) -> Vec<Path> {
-    let all = [20, 100].map(|rtt_ms| Path { mbit_s: MBIT_S, rtt_ms, loss: 0.0, seed: session.seed });
+fn paths(session: &Session) -> Vec<BottleneckPath> {
+    let all =
+        [20, 100].map(|rtt_ms| BottleneckPath { mbit_s: MBIT_S, rtt_ms, loss: 0.0, seed: session.seed });
     all.into_iter().filter(|path| session.wants_path(&path.name())).collect()
 }
 
@@ -188,7 +189,7 @@ fn window(session: &Session) -> Window {
     Window { seconds, from: (seconds / 3).min(START_S) }
 }
 
-fn plan_of(session: &Session, path: &Path, cells: usize) -> Plan {
+fn plan_of(session: &Session, path: &BottleneckPath, cells: usize) -> Plan {
     let each = Duration::from_secs(window(session).seconds) + AROUND;
     Plan::of(cells as u64, each, path.at_once(session))
 }
@@ -213,13 +214,14 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         let mut lanes = Lanes::new(path.at_once(session));
         for other in OTHERS {
             let name = format!("{} ms, {}", path.rtt_ms, other.name());
-            let measure = |kind: &Kind| {
+            let measure = |kind: &ControllerKind| {
                 let measure = || beside(&path, *kind, other, window, session.seed);
                 session.cell(format!("{name}: {kind}"), plan_of(session, &path, 1), measure)
             };
-            let is_spoilt =
-                |found: &anyhow::Result<Beside>| found.as_ref().map_or(true, |of| of.void.is_some());
-            let found = lanes.run(&kinds, measure, is_spoilt);
+            let is_invalid = |found: &anyhow::Result<CompetitionResult>| {
+                found.as_ref().map_or(true, |of| of.invalid_reason.is_some())
+            };
+            let found = lanes.run(&kinds, measure, is_invalid);
             let cells: Vec<String> = std::iter::once(name).chain(found.iter().map(cell)).collect();
             let rows = kinds.iter().zip(&found).map(|(kind, found)| {
                 let of = found.as_ref().ok();
@@ -227,7 +229,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                     "mbit_s": MBIT_S, "rtt_ms": path.rtt_ms, "beside": other.name(), "controller": kind.name(),
                     "bit_s": of.map(|of| of.ours_bps), "others_bit_s": of.map(|of| of.other_bps),
                     "others_offered_bit_s": of.and_then(|of| of.offered_bps), "queue_ms": of.and_then(|of| of.queue_ms),
-                    "void": of.and_then(|of| of.void.clone()),
+                    "void": of.and_then(|of| of.invalid_reason.clone()),
                     "failure": found.as_ref().err().map(|error| format!("{error:#}")),
                 })
             });
@@ -237,12 +239,12 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     session.report.end(&[])
 }
 
-fn cell(found: &anyhow::Result<Beside>) -> String {
+fn cell(found: &anyhow::Result<CompetitionResult>) -> String {
     let Ok(of) = found else { return dash() };
     let arrived = of.offered_bps.filter(|offered| 0.0 < *offered);
     let arrived =
         arrived.map_or_else(String::new, |offered| format!(" ({})", percent(of.other_bps / offered)));
-    let mark = if of.void.is_some() { "*" } else { "" };
+    let mark = if of.invalid_reason.is_some() { "*" } else { "" };
     format!("{:.1} / {:.1}{arrived}{mark}", of.ours_bps / 1e6, of.other_bps / 1e6)
 }
 
@@ -258,7 +260,7 @@ mod tests {
 
     #[test]
     fn datagrams_that_come_and_go_take_a_quarter_of_the_path() {
-        let path = Path { mbit_s: 100, rtt_ms: 20, loss: 0.0, seed: 1 };
+        let path = BottleneckPath { mbit_s: 100, rtt_ms: 20, loss: 0.0, seed: 1 };
         let mut timeline = Timeline::of_others(others(&path), 7);
         let (mut packets, end) = (0, Duration::from_secs(400));
         while let Some(event) = timeline.next().filter(|event| event.due < end) {
@@ -270,15 +272,18 @@ mod tests {
 
     #[test]
     fn a_cell_says_what_both_get() {
-        let of = Beside {
+        let of = CompetitionResult {
             ours_bps: 70.25e6,
             other_bps: 24e6,
             offered_bps: Some(25e6),
             queue_ms: None,
-            void: Some("late".to_owned()),
+            invalid_reason: Some("late".to_owned()),
         };
         assert_eq!(cell(&Ok(of.clone())), "70.2 / 24.0 (96.0)*");
-        assert_eq!(cell(&Ok(Beside { offered_bps: None, void: None, ..of })), "70.2 / 24.0");
+        assert_eq!(
+            cell(&Ok(CompetitionResult { offered_bps: None, invalid_reason: None, ..of })),
+            "70.2 / 24.0"
+        );
         assert_eq!(cell(&Err(anyhow::anyhow!("no iperf3"))), "–");
     }
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use barograph_sim::Network;
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use serde_json::{Value, json};
 
-use super::cross::{Beside, Other, Window, beside, ours, queue_ms};
-use super::flow::{Course, Flow, now_ms};
-use super::path::Path;
+use super::cross::{CompetitionResult, Other, Window, beside, ours, queue_ms};
+use super::flow::{Flow, FlowResult, now_ms};
+use super::path::BottleneckPath;
 use super::session;
 use super::session::{AROUND, Bound, Lanes, Plan, Session};
-use crate::emulation::void;
+use crate::emulation::invalid_reason;
 use crate::stats::{fair_from, jain};
 use crate::table::{Table, dash, number, percent};
 
@@ -49,16 +49,16 @@ const JOBS: [(u64, What); 6] = [
     (100, What::Beside("bbr")),
 ];
 
-enum Found {
+enum FairnessCell {
     Four(Four),
-    Beside(Beside),
+    Beside(CompetitionResult),
 }
 
-impl Found {
-    fn is_void(&self) -> bool {
+impl FairnessCell {
+    fn is_invalid(&self) -> bool {
         match self {
-            Self::Four(four) => four.is_void,
-            Self::Beside(beside) => beside.void.is_some(),
+            Self::Four(four) => four.is_invalid,
+            Self::Beside(beside) => beside.invalid_reason.is_some(),
         }
     }
 }
@@ -68,8 +68,8 @@ fn seconds(session: &Session) -> u64 {
     if session.is_full { FULL_S } else { LONGER * session.seconds }
 }
 
-fn path(session: &Session, rtt_ms: u64) -> Path {
-    Path { mbit_s: MBIT_S, rtt_ms, loss: 0.0, seed: session.seed }
+fn path(session: &Session, rtt_ms: u64) -> BottleneckPath {
+    BottleneckPath { mbit_s: MBIT_S, rtt_ms, loss: 0.0, seed: session.seed }
 }
 
 fn plan_of(session: &Session, what: What) -> Plan {
@@ -110,19 +110,20 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             let plan = plan_of(session, *what);
             match what {
                 What::Four => session.cell(format!("four of {kind}, {rtt_ms} ms"), plan, || {
-                    four(session, &path, kind).map(Found::Four)
+                    four(session, &path, kind).map(FairnessCell::Four)
                 }),
                 What::Beside(congestion) => {
                     let window = Window { seconds, from: seconds / SETTLED };
                     let other = Other::Tcp { congestion, flows: 1 };
                     session.cell(format!("{kind} beside {congestion}, {rtt_ms} ms"), plan, || {
-                        beside(&path, kind, other, window, session.seed).map(Found::Beside)
+                        beside(&path, kind, other, window, session.seed).map(FairnessCell::Beside)
                     })
                 }
             }
         };
-        let is_spoilt = |found: &anyhow::Result<Found>| found.as_ref().map_or(true, Found::is_void);
-        let mut found = lanes.run(&JOBS, measure, is_spoilt);
+        let is_invalid =
+            |found: &anyhow::Result<FairnessCell>| found.as_ref().map_or(true, FairnessCell::is_invalid);
+        let mut found = lanes.run(&JOBS, measure, is_invalid);
         for rtt_ms in [20, 100] {
             let mut row = Row::new(kind, rtt_ms);
             for ((_, what), found) in JOBS.iter().zip(&mut found).filter(|((of, _), _)| *of == rtt_ms) {
@@ -136,40 +137,40 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
 }
 
 struct Row {
-    kind: Kind,
+    kind: ControllerKind,
     rtt_ms: u64,
-    cubic: Option<Beside>,
-    bbr: Option<Beside>,
+    cubic: Option<CompetitionResult>,
+    bbr: Option<CompetitionResult>,
     four: Option<Four>,
     numbers: Vec<Value>,
 }
 
 impl Row {
-    fn new(kind: Kind, rtt_ms: u64) -> Self {
+    fn new(kind: ControllerKind, rtt_ms: u64) -> Self {
         Self { kind, rtt_ms, cubic: None, bbr: None, four: None, numbers: Vec::new() }
     }
 
-    fn add(&mut self, what: What, found: &anyhow::Result<Found>) {
+    fn add(&mut self, what: What, found: &anyhow::Result<FairnessCell>) {
         let mut numbers = json!({ "controller": self.kind.name(), "rtt_ms": self.rtt_ms });
         let beside =
             if let What::Beside(congestion) = what { json!(congestion) } else { json!(self.kind.name()) };
         numbers["beside"] = beside;
         match found {
-            Ok(Found::Beside(of)) => {
+            Ok(FairnessCell::Beside(of)) => {
                 numbers["of_equal_share"] = json!(of.ours_bps / HALF_BPS);
                 numbers["others_of_equal_share"] = json!(of.other_bps / HALF_BPS);
                 numbers["queue_ms"] = json!(of.queue_ms);
-                numbers["void"] = json!(of.void);
+                numbers["void"] = json!(of.invalid_reason);
                 let cell =
                     if matches!(what, What::Beside("cubic")) { &mut self.cubic } else { &mut self.bbr };
                 *cell = Some(of.clone());
             }
-            Ok(Found::Four(four)) => {
+            Ok(FairnessCell::Four(four)) => {
                 numbers["four_jain"] = json!(four.jain);
                 numbers["fair_after_s"] = json!(four.fair_after_s);
                 numbers["four_share"] = json!(four.share);
                 numbers["queue_ms"] = json!(four.queue_ms);
-                numbers["is_void"] = json!(four.is_void);
+                numbers["is_void"] = json!(four.is_invalid);
                 self.four = Some(four.clone());
             }
             Err(error) => numbers["failure"] = json!(format!("{error:#}")),
@@ -186,11 +187,11 @@ impl Row {
                 continue;
             };
             let shares = format!("{:.2} / {:.2}", of.ours_bps / HALF_BPS, of.other_bps / HALF_BPS);
-            cells.extend([shares + mark(of.void.is_some()), queue(of.queue_ms)]);
+            cells.extend([shares + mark(of.invalid_reason.is_some()), queue(of.queue_ms)]);
         }
         match &self.four {
             Some(four) => cells.extend([
-                format!("{:.3}{}", four.jain, mark(four.is_void)),
+                format!("{:.3}{}", four.jain, mark(four.is_invalid)),
                 four.fair_after_s.map_or_else(|| "never".to_owned(), |second| second.to_string()),
                 percent(four.share),
                 queue(four.queue_ms),
@@ -202,11 +203,12 @@ impl Row {
 
     /// Goals of the default controller; void runs do not count.
     fn goals(&self) -> Vec<String> {
-        if self.kind != Kind::DEFAULT {
+        if self.kind != ControllerKind::DEFAULT {
             return Vec::new();
         }
-        let share = self.cubic.as_ref().filter(|of| of.void.is_none()).map(|of| of.ours_bps / HALF_BPS);
-        let four = self.four.as_ref().filter(|four| !four.is_void);
+        let share =
+            self.cubic.as_ref().filter(|of| of.invalid_reason.is_none()).map(|of| of.ours_bps / HALF_BPS);
+        let four = self.four.as_ref().filter(|four| !four.is_invalid);
         let of = |what: &str| format!("{} ms: {what}", self.rtt_ms);
         let (fair, in_time) =
             (of("seconds after the last start from when on four stay fair"), Bound::Most(FULL_S as f64));
@@ -228,10 +230,10 @@ struct Four {
     fair_after_s: Option<u64>,
     share: f64,
     queue_ms: Option<f64>,
-    is_void: bool,
+    is_invalid: bool,
 }
 
-fn four(session: &Session, path: &Path, kind: Kind) -> anyhow::Result<Four> {
+fn four(session: &Session, path: &BottleneckPath, kind: ControllerKind) -> anyhow::Result<Four> {
     let network = Network::new(path.link())?;
     let mut flows = Vec::new();
     for number in 0..FLOWS {
@@ -244,27 +246,27 @@ fn four(session: &Session, path: &Path, kind: Kind) -> anyhow::Result<Four> {
     let last_ms = now_ms();
     let to_ms = last_ms + 1000 * (FULL_S + SPAN_S);
     thread::sleep(Duration::from_millis(to_ms.saturating_sub(now_ms())));
-    let is_void = void(&network).is_some();
-    let courses = flows.into_iter().map(Flow::stop).collect::<anyhow::Result<Vec<Course>>>()?;
+    let is_invalid = invalid_reason(&network).is_some();
+    let results = flows.into_iter().map(Flow::stop).collect::<anyhow::Result<Vec<FlowResult>>>()?;
     let from_ms = last_ms + 1000 * (FULL_S / SETTLED);
     let between = |from_ms: u64, to_ms: u64| -> Vec<f64> {
-        courses.iter().map(|course| course.bps(from_ms, to_ms)).collect()
+        results.iter().map(|result| result.bps(from_ms, to_ms)).collect()
     };
     let shares = between(from_ms, to_ms);
     let is_fair =
         |second: u64| JAIN <= jain(&between(last_ms + 1000 * second, last_ms + 1000 * (second + SPAN_S)));
-    let first = courses.first().ok_or_else(|| anyhow!("no flow"))?;
+    let first = results.first().ok_or_else(|| anyhow!("no flow"))?;
     Ok(Four {
         jain: jain(&shares),
         fair_after_s: fair_from(0, FULL_S, is_fair),
         share: shares.iter().sum::<f64>() / path.bps() as f64,
         queue_ms: queue_ms(first, path, from_ms, to_ms),
-        is_void,
+        is_invalid,
     })
 }
 
-fn mark(is_void: bool) -> &'static str {
-    if is_void { "*" } else { "" }
+fn mark(is_invalid: bool) -> &'static str {
+    if is_invalid { "*" } else { "" }
 }
 
 #[cfg(test)]
@@ -273,16 +275,16 @@ mod tests {
 
     #[test]
     fn a_run_that_is_never_fair_misses_and_a_void_one_says_nothing() {
-        let mut row = Row::new(Kind::DEFAULT, 20);
+        let mut row = Row::new(ControllerKind::DEFAULT, 20);
         let last = |row: &Row| row.goals().pop().unwrap_or_default();
         assert!(last(&row).ends_with("not measured\n"));
-        let mut four = Four { jain: 0.5, fair_after_s: None, share: 1.0, queue_ms: None, is_void: false };
+        let mut four = Four { jain: 0.5, fair_after_s: None, share: 1.0, queue_ms: None, is_invalid: false };
         row.four = Some(four.clone());
         assert!(last(&row).ends_with("never, MISSED\n"), "{}", last(&row));
         four.fair_after_s = Some(FULL_S);
         row.four = Some(four.clone());
         assert!(last(&row).ends_with("met\n"), "{}", last(&row));
-        (four.fair_after_s, four.is_void) = (None, true);
+        (four.fair_after_s, four.is_invalid) = (None, true);
         row.four = Some(four);
         assert!(last(&row).ends_with("not measured\n"));
     }

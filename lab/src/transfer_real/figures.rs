@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use plotters::element::Rectangle;
 use plotters::style::text_anchor::{HPos, VPos};
 use plotters::style::{Color as _, RGBColor};
@@ -67,7 +67,7 @@ fn series(rows: &[Value], mbit_s: u64, is_ours: bool) -> Vec<Series> {
         else {
             continue;
         };
-        if name.parse::<Kind>().is_ok() != is_ours {
+        if name.parse::<ControllerKind>().is_ok() != is_ours {
             continue;
         }
         // A series is also added if its first cell is void, so that it has the same colour in all

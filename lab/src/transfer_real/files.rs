@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail, ensure};
 use barograph_sim::{Link, Network};
 use serde_json::json;
 
-use super::peer::{Bench, Copied, Job, NAME, Peer, SECONDS_MAX};
+use super::peer::{Copied, Job, NAME, Peer, ProgramTestbed, SECONDS_MAX};
 use super::session;
 use super::session::{AROUND, Bound, Plan, Rounds, Session, prepare_tcp, ratio};
 use crate::process::Process;
@@ -50,7 +50,7 @@ fn one(session: &Session) -> anyhow::Result<Section> {
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
     let bytes = file_bytes(session);
     let job = Job::file(folder.path(), folder.path(), bytes)?;
-    let mut study = Study::new(session, &job, rounds(session)[0]);
+    let mut study = FileStudy::new(session, &job, rounds(session)[0]);
     study.copies(&[Subject::Written, Subject::Copied, SEALED, UNCLASSIFIED, CLEAR]);
     study.copies(&PEERS);
     study.run();
@@ -78,7 +78,7 @@ fn limited(session: &Session) -> anyhow::Result<Section> {
         }
     };
     let job = Job::file(folder.path(), disk.path(), bytes)?;
-    let mut study = Study::new(session, &job, rounds(session)[1]);
+    let mut study = FileStudy::new(session, &job, rounds(session)[1]);
     study.copies(&[Subject::Copied, SEALED, CLEAR]);
     study.copies(&[Peer::Scp, Peer::RsyncDaemon].map(Subject::Peer));
     study.run();
@@ -96,7 +96,7 @@ fn limited(session: &Session) -> anyhow::Result<Section> {
 fn many(session: &Session) -> anyhow::Result<Section> {
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
     let job = Job::tree(folder.path(), folder.path(), FILES)?;
-    let mut study = Study::new(session, &job, rounds(session)[2]);
+    let mut study = FileStudy::new(session, &job, rounds(session)[2]);
     study.copies(&[Subject::Copied, SEALED, CLEAR]);
     study.copies(&[Peer::Scp, Peer::RsyncSsh, Peer::RsyncDaemon].map(Subject::Peer));
     study.run();
@@ -124,8 +124,8 @@ impl Subject {
             Self::Written => "the disk: written and synced".to_owned(),
             Self::Copied => "the disk: copied by cp and synced".to_owned(),
             Self::Ours { is_clear, classify_losses } => {
-                let ear = if classify_losses { "" } else { ", no classifier" };
-                format!("Barograph, {}{ear}", if is_clear { "clear" } else { "sealed" })
+                let classifier = if classify_losses { "" } else { ", no classifier" };
+                format!("Barograph, {}{classifier}", if is_clear { "clear" } else { "sealed" })
             }
             Self::Peer(peer) => peer.name(),
         }
@@ -144,7 +144,13 @@ impl Subject {
                 let network = Network::new(Link::Veth { rate_bps: None })?;
                 prepare_tcp(&network, peer)?;
                 let (tools, seconds) = (&session.tools, session.seconds);
-                peer.measure(&Bench { network: &network, tools, seconds, rate_bps: None, job: Some(job) })
+                peer.measure(&ProgramTestbed {
+                    network: &network,
+                    tools,
+                    seconds,
+                    rate_bps: None,
+                    job: Some(job),
+                })
             }
         }
     }
@@ -154,7 +160,7 @@ fn bits(bytes_s: f64) -> f64 {
     8.0 * bytes_s
 }
 
-struct Study<'a> {
+struct FileStudy<'a> {
     session: &'a Session,
     job: &'a Job,
     rounds: usize,
@@ -166,7 +172,7 @@ struct Row {
     rounds: Rounds,
 }
 
-impl<'a> Study<'a> {
+impl<'a> FileStudy<'a> {
     fn new(session: &'a Session, job: &'a Job, rounds: usize) -> Self {
         Self { session, job, rounds, rows: vec![] }
     }

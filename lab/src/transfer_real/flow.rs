@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use barograph_sim::{Host, Network};
-use barograph_transfer::testkit::controller::{Config, Kind};
-use barograph_transfer::testkit::io::flow::{FlowError, Inflow, Origin, Outflow, Sink, Watch};
+use barograph_transfer::testkit::controller::{ControllerConfig, ControllerKind};
+use barograph_transfer::testkit::io::flow::{FlowError, FlowMonitor, Origin, ReceiveFlow, SendFlow, Sink};
 use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::testkit::io::socket::{Socket, SocketConfig};
 use barograph_transfer::testkit::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
@@ -31,7 +31,7 @@ use crate::stats::{Rank, quantile, sorted};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Ours {
     #[serde(with = "by_name")]
-    pub(crate) kind: Kind,
+    pub(crate) kind: ControllerKind,
     pub(crate) is_sealed: bool,
     /// Whether losses are classified by cause.
     pub(crate) classify_losses: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: ControllerKind) -> Self {
         Self {
             kind,
             is_sealed: true,
@@ -67,14 +67,14 @@ impl Ours {
 }
 
 mod by_name {
-    use barograph_transfer::controller::Kind;
+    use barograph_transfer::controller::ControllerKind;
     use serde::{Deserialize as _, Deserializer, Serializer, de};
 
-    pub(super) fn serialize<S: Serializer>(kind: &Kind, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(kind: &ControllerKind, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(kind.name())
     }
 
-    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Kind, D::Error> {
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<ControllerKind, D::Error> {
         String::deserialize(from)?.parse().map_err(de::Error::custom)
     }
 }
@@ -93,7 +93,7 @@ pub(crate) struct ReceivePlan {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct SenderSaid {
+pub(crate) struct SenderResult {
     pub(crate) sent_packets: u64,
     pub(crate) lost_packets: u64,
     pub(crate) lost_host: u64,
@@ -108,7 +108,7 @@ pub(crate) struct SenderSaid {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct ReceiverSaid {
+pub(crate) struct ReceiverResult {
     /// Time (ms since the epoch), and bytes of the object written until then.
     pub(crate) written: Vec<(u64, u64)>,
     pub(crate) failure: Option<String>,
@@ -120,9 +120,9 @@ pub(crate) struct Flow {
     at: SocketAddr,
 }
 
-pub(crate) struct Course {
-    pub(crate) sender: SenderSaid,
-    pub(crate) receiver: ReceiverSaid,
+pub(crate) struct FlowResult {
+    pub(crate) sender: SenderResult,
+    pub(crate) receiver: ReceiverResult,
 }
 
 impl Flow {
@@ -135,7 +135,7 @@ impl Flow {
         let (at, from) = (IpAddr::V4(network.b.v4()), IpAddr::V4(network.a.v4()));
         let plan = ReceivePlan { at, from, ours: *ours };
         let receiver = Worker::start(&network.b, "Receive", &plan)?;
-        let ready: Ready = receiver.hear()?;
+        let ready: Ready = receiver.read_message()?;
         Ok(Waiting { receiver, ours: *ours, at: SocketAddr::new(at, ready.port) })
     }
 
@@ -151,13 +151,13 @@ impl Flow {
     ///
     /// # Errors
     /// One of them ended early.
-    pub(crate) fn stop(self) -> anyhow::Result<Course> {
-        let sender: SenderSaid = self.sender.finish().context("the sender")?;
-        let receiver: ReceiverSaid = self.receiver.finish().context("the receiver")?;
+    pub(crate) fn stop(self) -> anyhow::Result<FlowResult> {
+        let sender: SenderResult = self.sender.finish().context("the sender")?;
+        let receiver: ReceiverResult = self.receiver.finish().context("the receiver")?;
         if let Some(failure) = sender.failure.as_ref().or(receiver.failure.as_ref()) {
             anyhow::bail!("{failure}");
         }
-        Ok(Course { sender, receiver })
+        Ok(FlowResult { sender, receiver })
     }
 }
 
@@ -178,7 +178,7 @@ impl Waiting {
     }
 }
 
-impl Course {
+impl FlowResult {
     /// Goodput (bit/s) between two times (ms since the epoch).
     pub(crate) fn bps(&self, from_ms: u64, to_ms: u64) -> f64 {
         let at = |moment_ms: u64| interpolated(&self.receiver.written, moment_ms);
@@ -239,8 +239,8 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     let frame = HEADER_BYTES + DATA_HEAD_BYTES + sealer.seal_bytes();
     let payload_bytes = socket.datagram_bytes_max()?.checked_sub(frame).context("a tiny path")? as u32;
     let overhead_bytes = (frame + IP_UDP_BYTES) as u32;
-    let config = Config {
-        rate_bytes_s: ours.rate_bytes_s.unwrap_or(Config::default().rate_bytes_s),
+    let config = ControllerConfig {
+        rate_bytes_s: ours.rate_bytes_s.unwrap_or(ControllerConfig::default().rate_bytes_s),
         packet_bytes: payload_bytes + overhead_bytes,
         seed: ours.seed,
     };
@@ -257,17 +257,17 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     )?;
     let origin = Box::new(memory(&ours));
     let opener = Opener::new(suite, &FEEDBACK);
-    let outflow = Outflow { socket, sealer, opener, transfer: 1, sender, origin, silence_max: SILENCE_MAX };
-    let watch = Arc::new(Watch::default());
-    let sampler = sampler(&watch, Vec::new(), |watch| Some(watch.seen.lock().ok()?.rtt?.as_secs_f64()));
+    let outflow = SendFlow { socket, sealer, opener, transfer: 1, sender, origin, silence_max: SILENCE_MAX };
+    let watch = Arc::new(FlowMonitor::default());
+    let sampler = sampler(&watch, Vec::new(), |watch| Some(watch.progress.lock().ok()?.rtt?.as_secs_f64()));
     let ended = outflow.run(&watch).map(drop);
-    let seen = watch.seen.lock().map(|seen| *seen).unwrap_or_default();
+    let seen = watch.progress.lock().map(|seen| *seen).unwrap_or_default();
     let failure = failure(ended);
     if failure.is_some() {
         // The sampler is not awaited after a failure, because the input may stay open.
-        return say(&SenderSaid { failure, ..SenderSaid::default() });
+        return print_message(&SenderResult { failure, ..SenderResult::default() });
     }
-    say(&SenderSaid {
+    print_message(&SenderResult {
         sent_packets: seen.stats.sent_packets,
         lost_packets: seen.stats.lost_packets,
         lost_host: seen.stats.lost_host,
@@ -285,13 +285,13 @@ pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
     ours.receiver_cpu.map_or(Ok(()), pin)?;
     let config = SocketConfig { buffer_bytes: ours.receive_buffer, ..SOCKET };
     let socket = Socket::bind(SocketAddr::new(at, 0), config)?;
-    let buffer_bytes = socket.abilities().receive_buffer_bytes as u64;
+    let buffer_bytes = socket.capabilities().receive_buffer_bytes as u64;
     // Before the port is printed, so that the sender meets a receiver that reads.
     let sink = memory(&ours);
     let count = sink.count();
-    say(&Ready { port: socket.local_addr()?.port(), buffer_bytes })?;
+    print_message(&Ready { port: socket.local_addr()?.port(), buffer_bytes })?;
     let suite = suite(ours.is_sealed);
-    let inflow = Inflow {
+    let inflow = ReceiveFlow {
         socket,
         opener: Opener::new(suite, &DATA),
         sealer: Sealer::new(suite, &FEEDBACK),
@@ -305,26 +305,26 @@ pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
         from,
         silence_max: SILENCE_MAX,
     };
-    let watch = Arc::new(Watch::default());
+    let watch = Arc::new(FlowMonitor::default());
     let sampler = sampler(&watch, vec![(now_ms(), 0)], move |_| Some(count.load(Ordering::Relaxed)));
     // On this thread, because the control groups limit its CPU time.
     let failure = failure(inflow.run(&watch).map(drop));
     let written = if failure.is_some() { Vec::new() } else { sampler.join().unwrap_or_default() };
-    say(&ReceiverSaid { written, failure })
+    print_message(&ReceiverResult { written, failure })
 }
 
 /// Samples at intervals until the input ends, and then stops the flow; returns the samples with
 /// their times.
 fn sampler<T: Send + 'static>(
-    watch: &Arc<Watch>,
+    watch: &Arc<FlowMonitor>,
     mut seen: Vec<(u64, T)>,
-    look: impl Fn(&Watch) -> Option<T> + Send + 'static,
+    sample: impl Fn(&FlowMonitor) -> Option<T> + Send + 'static,
 ) -> JoinHandle<Vec<(u64, T)>> {
     let (watch, is_over) = (Arc::clone(watch), input_ends());
     thread::spawn(move || {
         while !is_over.load(Ordering::Relaxed) {
             thread::sleep(SAMPLE_EACH);
-            seen.extend(look(&watch).map(|found| (now_ms(), found)));
+            seen.extend(sample(&watch).map(|found| (now_ms(), found)));
         }
         watch.stop.store(true, Ordering::Relaxed);
         seen
@@ -457,7 +457,7 @@ pub(crate) struct Ready {
     pub(crate) buffer_bytes: u64,
 }
 
-pub(crate) fn say(what: &impl Serialize) -> anyhow::Result<()> {
+pub(crate) fn print_message(what: &impl Serialize) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", serde_json::to_string(what)?)?;
     Ok(out.flush()?)
@@ -484,12 +484,12 @@ impl Worker {
         self.process.id()
     }
 
-    pub(crate) fn hear<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
-        self.hear_after(Duration::ZERO)
+    pub(crate) fn read_message<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
+        self.read_message_after(Duration::ZERO)
     }
 
     /// Reads the next line, of a process that first works for this time.
-    pub(crate) fn hear_after<T: DeserializeOwned>(&self, work: Duration) -> anyhow::Result<T> {
+    pub(crate) fn read_message_after<T: DeserializeOwned>(&self, work: Duration) -> anyhow::Result<T> {
         let line = self
             .lines
             .recv_timeout(LIMIT + work)
@@ -499,7 +499,7 @@ impl Worker {
 
     pub(crate) fn finish<T: DeserializeOwned>(mut self) -> anyhow::Result<T> {
         drop(self.process.take_stdin());
-        self.hear()
+        self.read_message()
     }
 }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use barograph_sim::{Link, Network, Switch};
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use serde_json::json;
 
 use super::flow::Ours;
@@ -56,7 +56,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             classify_losses,
             // A little less than the line, because its rate also counts Ethernet's headers.
             rate_bytes_s: Some(line_bps / 8.0 * OF_LINE),
-            ..Ours::new(Kind::Fixed)
+            ..Ours::new(ControllerKind::Fixed)
         };
         let (mut on, mut off, mut shares) = (Vec::new(), Vec::new(), Vec::new());
         for pair in 0..pairs {
@@ -79,8 +79,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             if let Some((with, without)) = with.zip(without) {
                 on.push(with.bps / line_bps);
                 off.push(without.bps / line_bps);
-                let said = &with.course.sender;
-                shares.extend((0.0 < said.cpu_s).then(|| said.classifier_s / said.cpu_s));
+                let sender = &with.result.sender;
+                shares.extend((0.0 < sender.cpu_s).then(|| sender.classifier_s / sender.cpu_s));
             }
         }
         let differences: Vec<f64> = on.iter().zip(&off).map(|(on, off)| on - off).collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use barograph_sim::{Link, Network};
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use serde_json::json;
@@ -21,7 +21,7 @@ use crate::table::{Section, Table, cells, number, percent};
 
 /// Where the receiver's thread may run. It begins on the generator's processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Pinning {
     /// Pinned to the generator's processor.
     Kept,
     /// Wherever the scheduler puts it.
@@ -30,7 +30,7 @@ enum Place {
     Moved,
 }
 
-impl Place {
+impl Pinning {
     const ALL: [Self; 3] = [Self::Kept, Self::Free, Self::Moved];
 
     fn name(self) -> &'static str {
@@ -43,7 +43,7 @@ impl Place {
 }
 
 pub(crate) fn plan(session: &Session) -> Plan {
-    Plan::of(ROUNDS * Place::ALL.len() as u64, cell_time(session), 1)
+    Plan::of(ROUNDS * Pinning::ALL.len() as u64, cell_time(session), 1)
 }
 
 fn cell_time(session: &Session) -> Duration {
@@ -53,23 +53,23 @@ fn cell_time(session: &Session) -> Duration {
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let (mut table, mut rows) =
         (Table::new(["round", "kept", "left to the scheduler", "moved to the idlest"]), Vec::new());
-    let mut all: Vec<Vec<f64>> = vec![Vec::new(); Place::ALL.len()];
+    let mut all: Vec<Vec<f64>> = vec![Vec::new(); Pinning::ALL.len()];
     // One after another in each round, so that other work of the machine affects all alike.
     for round in 0..ROUNDS {
         let mut row = cells![format!("seed {}", session.seed + round)];
-        for (place, all) in Place::ALL.iter().zip(&mut all) {
-            let what = format!("round {round}: {}", place.name());
+        for (pinning, all) in Pinning::ALL.iter().zip(&mut all) {
+            let what = format!("round {round}: {}", pinning.name());
             let (run, moves) = session.cell(what, Plan::of(1, cell_time(session), 1), || {
-                one(session, *place, session.seed + round)
+                one(session, *pinning, session.seed + round)
             })?;
-            let said = &run.course.sender;
-            let lost = said.lost_packets as f64 / said.sent_packets.max(1) as f64;
-            let moves = if *place == Place::Moved { format!(", {moves} moves") } else { String::new() };
+            let sender = &run.result.sender;
+            let lost = sender.lost_packets as f64 / sender.sent_packets.max(1) as f64;
+            let moves = if *pinning == Pinning::Moved { format!(", {moves} moves") } else { String::new() };
             row.push(format!("{:.0} / {}{moves}", run.bps / 1e6, percent(lost)));
             all.push(run.bps);
             rows.push(json!({
-                "place": place.name(), "seed": session.seed + round, "bit_s": run.bps, "lost": lost,
-                "lost_host": said.lost_host, "lost_network": said.lost_network,
+                "place": pinning.name(), "seed": session.seed + round, "bit_s": run.bps, "lost": lost,
+                "lost_host": sender.lost_host, "lost_network": sender.lost_network,
             }));
         }
         table.push(row);
@@ -79,19 +79,19 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let legend = format!(
         "`{}` over 1 Gbit/s at native delay, sealed, the sender pinned to the other processor; the generator of `busy` on that on which the receiver \
          begins. Goodput (Mbit/s) / % of the packets lost; {} s after {START_S} s of start.",
-        Kind::DEFAULT,
+        ControllerKind::DEFAULT,
         session.seconds * LONGER
     );
     session.report.section(Section::new("A receiver that moves", &legend, &table, rows))
 }
 
-fn one(session: &Session, place: Place, seed: u64) -> anyhow::Result<(Run, u32)> {
+fn one(session: &Session, pinning: Pinning, seed: u64) -> anyhow::Result<(Run, u32)> {
     let ours = Ours {
         receiver_cpu: Some(session.cpus.receiver),
         sender_cpu: Some(session.cpus.sender),
         seed,
         receive_buffer: BUFFER,
-        ..Ours::new(Kind::DEFAULT)
+        ..Ours::new(ControllerKind::DEFAULT)
     };
     let network = Network::new(Link::Veth { rate_bps: Some(RATE) })?;
     let waiting = Flow::prepare(&network, &ours)?;
@@ -100,21 +100,21 @@ fn one(session: &Session, place: Place, seed: u64) -> anyhow::Result<(Run, u32)>
     // The flow runs on the process's first thread.
     let thread = Pid::from_raw(i32::try_from(process_id)?);
     let allowed = sched_getaffinity(Pid::from_raw(0))?;
-    let mover = match place {
-        Place::Kept => None,
-        Place::Free => {
+    let mover = match pinning {
+        Pinning::Kept => None,
+        Pinning::Free => {
             sched_setaffinity(thread, &allowed)?;
             None
         }
-        Place::Moved => Some(mover(thread, session.cpus.receiver)),
+        Pinning::Moved => Some(mover(thread, session.cpus.receiver)),
     };
     let flow = waiting.go(&network)?;
     let [from_ms, to_ms] =
         measured(Duration::from_secs(START_S), Duration::from_secs(session.seconds * LONGER));
     drop(load);
     let moves = mover.and_then(Task::finish).unwrap_or(0);
-    let course = flow.stop()?;
-    Ok((Run { bps: course.bps(from_ms, to_ms), course, void: None }, moves))
+    let result = flow.stop()?;
+    Ok((Run { bps: result.bps(from_ms, to_ms), result, invalid_reason: None }, moves))
 }
 
 /// Moves a thread to the processor with the most idle time; returns the number of moves.
@@ -122,7 +122,7 @@ fn mover(thread: Pid, cpu: usize) -> Task<u32> {
     Task::start(move |stop| {
         let (mut chooser, mut before, mut moves) = (Chooser { cpu, better: None }, idle(), 0);
         while !stop.load(Ordering::Relaxed) {
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
             let now = idle();
             let (Ok(earlier), Ok(later)) = (&before, &now) else { break };
             let spare: Vec<u64> =
@@ -175,7 +175,7 @@ impl Chooser {
 }
 
 /// Ten of a processor's ticks of 10 ms.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// A quarter of the time between two checks, far above the error of a tick.
 const MARGIN_TICKS: u64 = 3;
 const ROUNDS: u64 = 3;

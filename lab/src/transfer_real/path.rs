@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use barograph_sim::{Link, LinkSpec, Loss, Queue, RelayOptions, Switch};
-use barograph_transfer::testkit::controller::{Kind, Response};
+use barograph_sim::{Link, LinkSpec, PacketLoss, Queue, RelayOptions, Switch};
+use barograph_transfer::testkit::controller::{ControllerKind, ResponseFunction};
 use serde_json::{Value, json};
 
 use super::flow::Ours;
@@ -13,7 +13,7 @@ use super::session::{AROUND, Bound, Lanes, Plan, Session};
 use crate::table::{Table, dash, percent};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Path {
+pub(crate) struct BottleneckPath {
     pub(crate) mbit_s: u64,
     /// 0 means native: the kernel's own queue, without a delay.
     pub(crate) rtt_ms: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Path {
     pub(crate) seed: u64,
 }
 
-impl Path {
+impl BottleneckPath {
     pub(crate) fn bps(&self) -> u64 {
         self.mbit_s * 1_000_000
     }
@@ -58,7 +58,7 @@ impl Path {
             seed: self.seed,
             ..LinkSpec::default()
         };
-        let loss = if self.loss > 0.0 { Loss::Independent(self.loss) } else { Loss::None };
+        let loss = if self.loss > 0.0 { PacketLoss::Independent(self.loss) } else { PacketLoss::None };
         let forward = LinkSpec { loss, ..spec.clone() };
         Link::Relay {
             forward,
@@ -81,7 +81,7 @@ const PEERS: [Peer; 7] = [
 
 #[derive(Clone, Copy)]
 enum Column {
-    Ours(Kind),
+    Ours(ControllerKind),
     Peer(Peer),
 }
 
@@ -94,15 +94,16 @@ impl Column {
     }
 
     /// Rate (bit/s), and why it is void if it is.
-    fn measure(self, session: &Session, path: &Path) -> Measured {
+    fn measure(self, session: &Session, path: &BottleneckPath) -> Measured {
         match self {
             Self::Ours(kind) => {
                 // The rate of a dedicated link, which its owner knows.
-                let is_told = matches!(kind, Kind::Fixed | Kind::Paper | Kind::PaperRate);
+                let is_told =
+                    matches!(kind, ControllerKind::Fixed | ControllerKind::Paper | ControllerKind::PaperRate);
                 let rate_bytes_s = is_told.then_some(0.98 * path.bps() as f64 / 8.0);
                 let ours = Ours { rate_bytes_s, seed: session.seed, ..Ours::new(kind) };
                 let run = session.ours(&path.link(), &ours, path.start(), session.time())?;
-                Ok((run.bps, run.void))
+                Ok((run.bps, run.invalid_reason))
             }
             Self::Peer(peer) => {
                 peer.version(&session.tools).map_err(anyhow::Error::msg)?;
@@ -111,7 +112,7 @@ impl Column {
         }
     }
 
-    fn time(self, session: &Session, path: &Path) -> Duration {
+    fn time(self, session: &Session, path: &BottleneckPath) -> Duration {
         let extra = match self {
             Self::Ours(_) => return path.start() + session.time() + AROUND,
             Self::Peer(Peer::Tcp(_) | Peer::Quinn(_)) => Duration::from_millis(500),
@@ -126,16 +127,16 @@ impl Column {
 type Measured = anyhow::Result<(f64, Option<String>)>;
 
 /// As long as our runs take in total, because the start of other programs counts.
-fn peer_seconds(session: &Session, path: &Path) -> u64 {
+fn peer_seconds(session: &Session, path: &BottleneckPath) -> u64 {
     (path.start() + session.time()).as_secs_f64().round() as u64
 }
 
 fn columns(session: &Session) -> Vec<Column> {
-    let all = Kind::ALL.into_iter().map(Column::Ours).chain(PEERS.into_iter().map(Column::Peer));
+    let all = ControllerKind::ALL.into_iter().map(Column::Ours).chain(PEERS.into_iter().map(Column::Peer));
     all.filter(|column| session.wants(&column.name())).collect()
 }
 
-fn plan_of(session: &Session, path: &Path, columns: &[Column]) -> Plan {
+fn plan_of(session: &Session, path: &BottleneckPath, columns: &[Column]) -> Plan {
     let time: Duration = columns.iter().map(|column| column.time(session, path)).sum();
     Plan { cells: columns.len() as u64, time: time / path.at_once(session) as u32 }
 }
@@ -161,7 +162,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         "Bottlenecks with delay and loss",
         &legend,
         table,
-        paths_of.iter().map(Path::name),
+        paths_of.iter().map(BottleneckPath::name),
     )?;
     let mut goals = Vec::new();
     let (mut lanes, mut lanes_of) = (Lanes::new(1), None);
@@ -175,8 +176,10 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             let what = format!("{}: {}", path.name(), column.name());
             session.cell(what, plan_of(session, &path, &[*column]), || column.measure(session, &path))
         };
-        let is_spoilt = |measured: &Measured| measured.as_ref().map_or(true, |(_, void)| void.is_some());
-        let measured = lanes.run(&columns, measure, is_spoilt);
+        let is_invalid = |measured: &Measured| {
+            measured.as_ref().map_or(true, |(_, invalid_reason)| invalid_reason.is_some())
+        };
+        let measured = lanes.run(&columns, measure, is_invalid);
         let line = path.bps() as f64;
         let cells: Vec<String> = std::iter::once(path.name())
             .chain(measured.iter().map(|measured| cell(measured, line)))
@@ -190,22 +193,22 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
 }
 
 /// Goals on a path, from its rows; void cells do not count.
-fn goals_of(path: &Path, rows: &[Value]) -> Vec<String> {
+fn goals_of(path: &BottleneckPath, rows: &[Value]) -> Vec<String> {
     let of = |what: &str| {
         let row = rows.iter().find(|row| row["what"] == what && row["void"].is_null());
         row.and_then(|row| row["bit_s"].as_f64())
     };
     let over = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
-    let ours = of(Kind::DEFAULT.name());
+    let ours = of(ControllerKind::DEFAULT.name());
     let mut goals = Vec::new();
     let mut add = |what: String, bound, found| {
         goals.push(session::goal_line(&format!("{}: {what}", path.name()), bound, found))
     };
     if path.rtt_ms == 100 && path.loss == 1e-3 {
-        let (default, line) = (Kind::DEFAULT, path.bps() as f64);
+        let (default, line) = (ControllerKind::DEFAULT, path.bps() as f64);
         add(format!("{default} ÷ the bottleneck"), Bound::Least(0.9), over(ours, Some(line)));
         add(format!("{default} ÷ cubic"), Bound::Least(5.0), over(ours, of(&Peer::Tcp("cubic").name())));
-        let equation = over(of(Kind::HighSpeed.name()), Some(highspeed_bps(path)));
+        let equation = over(of(ControllerKind::HighSpeed.name()), Some(highspeed_bps(path)));
         add("highspeed ÷ its own equation".to_owned(), Bound::Within(0.8, 1.2), equation);
     }
     // Faster where there is delay and loss, and not much slower elsewhere.
@@ -213,7 +216,11 @@ fn goals_of(path: &Path, rows: &[Value]) -> Vec<String> {
     for peer in PEERS.into_iter().filter(|peer| !matches!(peer, Peer::Tcp(_) | Peer::Quinn(_))) {
         let other = of(&peer.name());
         if other.is_some() && ours.is_some() {
-            add(format!("{} ÷ {}", Kind::DEFAULT, peer.name()), Bound::Least(least), over(ours, other));
+            add(
+                format!("{} ÷ {}", ControllerKind::DEFAULT, peer.name()),
+                Bound::Least(least),
+                over(ours, other),
+            );
         }
     }
     goals
@@ -221,18 +228,18 @@ fn goals_of(path: &Path, rows: &[Value]) -> Vec<String> {
 
 /// Rate (bit/s) that RFC 3649's response function gives at the path's loss, if each loss were its
 /// own event and no packet had to wait.
-fn highspeed_bps(path: &Path) -> f64 {
-    let window = Response::HighSpeed.window(path.loss);
+fn highspeed_bps(path: &BottleneckPath) -> f64 {
+    let window = ResponseFunction::HighSpeed.window(path.loss);
     (8.0 * window * f64::from(PACKET) / (path.rtt_ms as f64 / 1e3)).min(path.bps() as f64)
 }
 
-fn paths(session: &Session) -> Vec<Path> {
+fn paths(session: &Session) -> Vec<BottleneckPath> {
     let all = all_paths(session);
     all.into_iter().filter(|path| session.wants_path(&path.name())).collect()
 }
 
-fn all_paths(session: &Session) -> Vec<Path> {
-    let of = |mbit_s, rtt_ms, loss| Path { mbit_s, rtt_ms, loss, seed: session.seed };
+fn all_paths(session: &Session) -> Vec<BottleneckPath> {
+    let of = |mbit_s, rtt_ms, loss| BottleneckPath { mbit_s, rtt_ms, loss, seed: session.seed };
     if !session.is_full {
         return vec![
             of(100, 20, 0.0),
@@ -254,18 +261,19 @@ fn all_paths(session: &Session) -> Vec<Path> {
 
 fn cell(measured: &Measured, line: f64) -> String {
     match measured {
-        Ok((bps, void)) => {
-            let mark = if void.is_some() { "*" } else { "" };
+        Ok((bps, invalid_reason)) => {
+            let mark = if invalid_reason.is_some() { "*" } else { "" };
             format!("{:.1} ({}){mark}", bps / 1e6, percent(bps / line))
         }
         Err(_) => dash(),
     }
 }
 
-fn row_of(path: &Path, what: &str, measured: &Measured) -> Value {
-    let (bps, void) = measured.as_ref().map_or((None, None), |(bps, void)| (Some(*bps), void.clone()));
+fn row_of(path: &BottleneckPath, what: &str, measured: &Measured) -> Value {
+    let (bps, invalid_reason) =
+        measured.as_ref().map_or((None, None), |(bps, invalid_reason)| (Some(*bps), invalid_reason.clone()));
     json!({
-        "mbit_s": path.mbit_s, "rtt_ms": path.rtt_ms, "loss": path.loss, "what": what, "bit_s": bps, "void": void,
+        "mbit_s": path.mbit_s, "rtt_ms": path.rtt_ms, "loss": path.loss, "what": what, "bit_s": bps, "void": invalid_reason,
         "failure": measured.as_ref().err().map(|error| format!("{error:#}")),
     })
 }
@@ -288,25 +296,25 @@ mod tests {
 
     #[test]
     fn a_path_loses_only_on_the_way_there() {
-        let path = Path { mbit_s: 100, rtt_ms: 20, loss: 0.01, seed: 3 };
+        let path = BottleneckPath { mbit_s: 100, rtt_ms: 20, loss: 0.01, seed: 3 };
         let Link::Relay { forward, back, .. } = path.link() else { panic!("emulated") };
-        assert_eq!(forward.loss, Loss::Independent(0.01));
-        assert_eq!(back.loss, Loss::None);
+        assert_eq!(forward.loss, PacketLoss::Independent(0.01));
+        assert_eq!(back.loss, PacketLoss::None);
         assert_eq!(forward.queue, Queue::Bytes(250_000));
         assert_eq!(forward.delay + back.delay, Duration::from_millis(20));
-        assert!(matches!(Path { rtt_ms: 0, ..path }.link(), Link::Switch(_)));
+        assert!(matches!(BottleneckPath { rtt_ms: 0, ..path }.link(), Link::Switch(_)));
     }
 
     #[test]
     fn highspeeds_equation_is_what_rfc_3649_says() {
-        let path = Path { mbit_s: 100, rtt_ms: 100, loss: 1e-3, seed: 3 };
+        let path = BottleneckPath { mbit_s: 100, rtt_ms: 100, loss: 1e-3, seed: 3 };
         let mbit_s = highspeed_bps(&path) / 1e6;
         assert!((4.0..5.0).contains(&mbit_s), "{mbit_s}");
     }
 
     #[test]
     fn void_cells_count_for_nothing() {
-        let path = Path { mbit_s: 100, rtt_ms: 100, loss: 1e-3, seed: 3 };
+        let path = BottleneckPath { mbit_s: 100, rtt_ms: 100, loss: 1e-3, seed: 3 };
         let rows = [
             json!({ "what": "model", "bit_s": 95e6, "void": null }),
             json!({ "what": "scp", "bit_s": 1e6, "void": "late" }),

@@ -117,40 +117,40 @@ impl Peer {
     ///
     /// # Errors
     /// Why it did not run.
-    pub(crate) fn measure(self, bench: &Bench<'_>) -> anyhow::Result<f64> {
+    pub(crate) fn measure(self, testbed: &ProgramTestbed<'_>) -> anyhow::Result<f64> {
         match self {
             Self::Tcp(congestion) => {
-                let report = report(bench, &["-C", congestion])?;
+                let report = report(testbed, &["-C", congestion])?;
                 report["end"]["sum_received"]["bits_per_second"].as_f64().context("iperf3 reports no rate")
             }
             Self::Udp => {
                 // Without a limit, or at the rate of the bottleneck.
-                let rate = bench.rate_bps.unwrap_or(0).to_string();
-                let report = report(bench, &["-u", "-l", "1472", "-b", &rate])?;
+                let rate = testbed.rate_bps.unwrap_or(0).to_string();
+                let report = report(testbed, &["-u", "-l", "1472", "-b", &rate])?;
                 let sum = &report["end"]["sum"];
                 let (sent, lost) = (sum["bits_per_second"].as_f64(), sum["lost_percent"].as_f64());
                 let (sent, lost) = sent.zip(lost).context("iperf3 reports no rate")?;
                 Ok(sent * (1.0 - lost / 100.0))
             }
-            Self::UdtMemory => udt_memory(bench),
-            Self::UdtFile => udt_file(bench),
-            Self::Uftp { has_control } => uftp(bench, has_control),
-            Self::GridFtp { streams } => gridftp(bench, streams),
-            Self::Quinn(congestion) => quinn(bench, congestion),
-            Self::Scp => scp(bench),
-            Self::RsyncSsh => rsync(bench),
-            Self::RsyncDaemon => rsync_daemon(bench),
+            Self::UdtMemory => udt_memory(testbed),
+            Self::UdtFile => udt_file(testbed),
+            Self::Uftp { has_control } => uftp(testbed, has_control),
+            Self::GridFtp { streams } => gridftp(testbed, streams),
+            Self::Quinn(congestion) => quinn(testbed, congestion),
+            Self::Scp => scp(testbed),
+            Self::RsyncSsh => rsync(testbed),
+            Self::RsyncDaemon => rsync_daemon(testbed),
         }
     }
 }
 
-fn report(bench: &Bench<'_>, options: &[&str]) -> anyhow::Result<serde_json::Value> {
-    let seconds = bench.seconds.to_string();
+fn report(testbed: &ProgramTestbed<'_>, options: &[&str]) -> anyhow::Result<serde_json::Value> {
+    let seconds = testbed.seconds.to_string();
     let options = [options, &["-t", &seconds]].concat();
-    iperf::measured(bench.network, bench.seconds + iperf::GRACE_S, &options)
+    iperf::measured(testbed.network, testbed.seconds + iperf::GRACE_S, &options)
 }
 
-pub(crate) struct Bench<'a> {
+pub(crate) struct ProgramTestbed<'a> {
     pub(crate) network: &'a Network,
     pub(crate) tools: &'a Tools,
     /// Approximate length of a run.
@@ -182,7 +182,7 @@ impl Tools {
     }
 }
 
-impl Bench<'_> {
+impl ProgramTestbed<'_> {
     /// Rate of a program that copies a file from one folder to another, without the time that it
     /// needs for a file of one byte.
     ///
@@ -297,17 +297,17 @@ const FILE_BYTES_MAX: u64 = 2 << 30;
 /// Set-up over 100 ms, on a machine with other work.
 pub(super) const GRACE_S: u64 = 6;
 
-pub(super) fn gridftp(bench: &Bench<'_>, streams: u32) -> anyhow::Result<f64> {
-    let (address, streams) = (bench.network.b.v4().to_string(), streams.to_string());
-    let log = bench.tools.path().join("gridftp.log").to_string_lossy().into_owned();
+pub(super) fn gridftp(testbed: &ProgramTestbed<'_>, streams: u32) -> anyhow::Result<f64> {
+    let (address, streams) = (testbed.network.b.v4().to_string(), streams.to_string());
+    let log = testbed.tools.path().join("gridftp.log").to_string_lossy().into_owned();
     let words = ["-p", GRIDFTP_PORT_TEXT, "-aa", "-anonymous-user", "nobody", "-anonymous-group", "nogroup"];
     let words = [&words[..], &["-data-interface", &address, "-l", &log]].concat();
     let program = Path::new("globus-gridftp-server");
-    let _server = bench.serve(&bench.network.b, program, &words, ("tcp", GRIDFTP_PORT))?;
-    bench.copied(|from, to, limit_s| {
+    let _server = testbed.serve(&testbed.network.b, program, &words, ("tcp", GRIDFTP_PORT))?;
+    testbed.copied(|from, to, limit_s| {
         let from = format!("file://{}", from.display());
         let to = format!("ftp://{address}:{GRIDFTP_PORT_TEXT}{}/source", to.display());
-        run(&bench.network.a, &["globus-url-copy", "-p", &streams, &from, &to], limit_s)
+        run(&testbed.network.a, &["globus-url-copy", "-p", &streams, &from, &to], limit_s)
     })
 }
 
@@ -349,17 +349,17 @@ pub(super) fn quinn_version() -> String {
     version.unwrap_or("?").to_owned()
 }
 
-pub(super) fn quinn(bench: &Bench<'_>, congestion: &str) -> anyhow::Result<f64> {
-    let program = quinn_built(bench.tools).map_err(anyhow::Error::msg)?;
+pub(super) fn quinn(testbed: &ProgramTestbed<'_>, congestion: &str) -> anyhow::Result<f64> {
+    let program = quinn_built(testbed.tools).map_err(anyhow::Error::msg)?;
     let program = program.to_string_lossy();
-    let at = format!("{}:{QUINN_PORT}", bench.network.b.v4());
-    let mut server = bench.network.b.command("timeout");
-    server.args([&bench.limit_s().to_string(), &*program, "serve", &at]).stdout(Stdio::piped());
+    let at = format!("{}:{QUINN_PORT}", testbed.network.b.v4());
+    let mut server = testbed.network.b.command("timeout");
+    server.args([&testbed.limit_s().to_string(), &*program, "serve", &at]).stdout(Stdio::piped());
     let mut server = Process::spawn(server.stderr(Stdio::null()))?;
     let lines = server.lines()?;
     lines.recv().context("quinn's server ended before it listened")?;
-    let seconds = bench.seconds.to_string();
-    run(&bench.network.a, &[&program, "send", &at, &seconds, congestion], bench.limit_s())?;
+    let seconds = testbed.seconds.to_string();
+    run(&testbed.network.a, &[&program, "send", &at, &seconds, congestion], testbed.limit_s())?;
     let said = lines.recv().context("quinn's server ended without a result")?;
     let (bytes, seconds) = said.split_once(' ').context("quinn's server printed no rate")?;
     let (bytes, seconds): (f64, f64) = (bytes.parse()?, seconds.parse()?);
@@ -369,36 +369,36 @@ pub(super) fn quinn(bench: &Bench<'_>, congestion: &str) -> anyhow::Result<f64> 
 
 const QUINN_PORT: u16 = 4433;
 
-pub(super) fn scp(bench: &Bench<'_>) -> anyhow::Result<f64> {
-    let server = SshServer::start(bench)?;
-    let address = bench.network.b.v4();
-    bench.copied(|from, to, limit_s| {
+pub(super) fn scp(testbed: &ProgramTestbed<'_>) -> anyhow::Result<f64> {
+    let server = SshServer::start(testbed)?;
+    let address = testbed.network.b.v4();
+    testbed.copied(|from, to, limit_s| {
         let (from, to) = (from.to_string_lossy(), format!("root@{address}:{}/", to.display()));
         let mut words = vec!["scp", "-q", "-r", "-P", SSH_PORT_TEXT];
         words.extend(server.options.iter().map(String::as_str));
         words.extend([&*from, &to]);
-        run(&bench.network.a, &words, limit_s)
+        run(&testbed.network.a, &words, limit_s)
     })
 }
 
-pub(super) fn rsync(bench: &Bench<'_>) -> anyhow::Result<f64> {
-    let server = SshServer::start(bench)?;
-    let address = bench.network.b.v4();
+pub(super) fn rsync(testbed: &ProgramTestbed<'_>) -> anyhow::Result<f64> {
+    let server = SshServer::start(testbed)?;
+    let address = testbed.network.b.v4();
     let shell = format!("ssh -p {SSH_PORT_TEXT} {}", server.options.join(" "));
-    bench.copied(|from, to, limit_s| {
+    testbed.copied(|from, to, limit_s| {
         let (from, to) = (from.to_string_lossy(), format!("root@{address}:{}/", to.display()));
         run(
-            &bench.network.a,
+            &testbed.network.a,
             &["rsync", "--whole-file", "--inplace", "-r", "-e", &shell, &from, &to],
             limit_s,
         )
     })
 }
 
-pub(super) fn rsync_daemon(bench: &Bench<'_>) -> anyhow::Result<f64> {
-    let folder = tempfile::tempdir_in(bench.tools.path())?;
+pub(super) fn rsync_daemon(testbed: &ProgramTestbed<'_>) -> anyhow::Result<f64> {
+    let folder = tempfile::tempdir_in(testbed.tools.path())?;
     let config = folder.path().join("rsyncd.conf");
-    let root = bench.root().display();
+    let root = testbed.root().display();
     fs::write(
         &config,
         format!(
@@ -406,13 +406,13 @@ pub(super) fn rsync_daemon(bench: &Bench<'_>) -> anyhow::Result<f64> {
         ),
     )?;
     let words = ["--daemon", "--no-detach", &format!("--config={}", config.display())];
-    let _server = bench.serve(&bench.network.b, Path::new("rsync"), &words, ("tcp", RSYNC_PORT))?;
-    let address = bench.network.b.v4();
-    bench.copied(|from, to, limit_s| {
-        let below = to.strip_prefix(bench.root()).context("copies are below the folder")?;
+    let _server = testbed.serve(&testbed.network.b, Path::new("rsync"), &words, ("tcp", RSYNC_PORT))?;
+    let address = testbed.network.b.v4();
+    testbed.copied(|from, to, limit_s| {
+        let below = to.strip_prefix(testbed.root()).context("copies are below the folder")?;
         let to = format!("rsync://{address}:{RSYNC_PORT}/there/{}/", below.display());
         run(
-            &bench.network.a,
+            &testbed.network.a,
             &["rsync", "--whole-file", "--inplace", "-r", &from.to_string_lossy(), &to],
             limit_s,
         )
@@ -427,7 +427,7 @@ struct SshServer {
 }
 
 impl SshServer {
-    fn start(bench: &Bench<'_>) -> anyhow::Result<Self> {
+    fn start(testbed: &ProgramTestbed<'_>) -> anyhow::Result<Self> {
         let keys = tempfile::tempdir()?;
         let (host, user) = (keys.path().join("host"), keys.path().join("user"));
         for key in [&host, &user] {
@@ -439,7 +439,7 @@ impl SshServer {
             ensure!(made.success(), "ssh-keygen failed to make a key");
         }
         let config = keys.path().join("sshd_config");
-        let address = bench.network.b.v4();
+        let address = testbed.network.b.v4();
         fs::write(
             &config,
             format!(
@@ -454,7 +454,7 @@ impl SshServer {
         fs::create_dir_all("/run/sshd").context("sshd needs /run/sshd")?;
         let program = find("sshd").unwrap_or_else(|| PathBuf::from("sshd"));
         let words = ["-D", "-e", "-f", &config.to_string_lossy()];
-        let process = bench.serve(&bench.network.b, &program, &words, ("tcp", SSH_PORT))?;
+        let process = testbed.serve(&testbed.network.b, &program, &words, ("tcp", SSH_PORT))?;
         let options = ["-F", "none", "-i", &user.to_string_lossy()].map(str::to_owned);
         let settings =
             ["UserKnownHostsFile=/dev/null", "StrictHostKeyChecking=no", "LogLevel=ERROR", "BatchMode=yes"];
@@ -510,20 +510,20 @@ fn read_example(folder: &Path, name: &str) -> anyhow::Result<String> {
 }
 
 /// Mean of the rates that its client prints each second, without the first.
-pub(super) fn udt_memory(bench: &Bench<'_>) -> anyhow::Result<f64> {
-    let folder = udt_built(bench.tools).map_err(anyhow::Error::msg)?;
+pub(super) fn udt_memory(testbed: &ProgramTestbed<'_>) -> anyhow::Result<f64> {
+    let folder = udt_built(testbed.tools).map_err(anyhow::Error::msg)?;
     let _server =
-        bench.serve(&bench.network.b, &folder.join("appserver"), &[UDT_PORT_TEXT], ("udp", UDT_PORT))?;
-    let (to, client) = (bench.network.b.v4().to_string(), folder.join("appclient"));
+        testbed.serve(&testbed.network.b, &folder.join("appserver"), &[UDT_PORT_TEXT], ("udp", UDT_PORT))?;
+    let (to, client) = (testbed.network.b.v4().to_string(), folder.join("appclient"));
     let log = folder.join("appclient.log");
     // It would end after 100 GB and is stopped before, so its output goes to a file.
     let line = format!(
         "exec timeout {} stdbuf -oL {} {to} {UDT_PORT_TEXT} > {}",
-        bench.seconds + 2,
+        testbed.seconds + 2,
         client.display(),
         log.display()
     );
-    let _ = run(&bench.network.a, &["sh", "-c", &line], bench.seconds + GRACE_S)?;
+    let _ = run(&testbed.network.a, &["sh", "-c", &line], testbed.seconds + GRACE_S)?;
     let text = fs::read_to_string(&log)?;
     let rates: Vec<f64> =
         text.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).skip(1).collect();
@@ -532,16 +532,16 @@ pub(super) fn udt_memory(bench: &Bench<'_>) -> anyhow::Result<f64> {
 }
 
 /// Copies a file that the far host requests.
-pub(super) fn udt_file(bench: &Bench<'_>) -> anyhow::Result<f64> {
-    let folder = udt_built(bench.tools).map_err(anyhow::Error::msg)?;
+pub(super) fn udt_file(testbed: &ProgramTestbed<'_>) -> anyhow::Result<f64> {
+    let folder = udt_built(testbed.tools).map_err(anyhow::Error::msg)?;
     let client = folder.join("recvfile");
     let _server =
-        bench.serve(&bench.network.a, &folder.join("sendfile"), &[UDT_PORT_TEXT], ("udp", UDT_PORT))?;
-    let from_host = bench.network.a.v4().to_string();
-    bench.copied(|from, to, limit_s| -> anyhow::Result<Ended> {
+        testbed.serve(&testbed.network.a, &folder.join("sendfile"), &[UDT_PORT_TEXT], ("udp", UDT_PORT))?;
+    let from_host = testbed.network.a.v4().to_string();
+    testbed.copied(|from, to, limit_s| -> anyhow::Result<Ended> {
         let (from, to) = (from.to_string_lossy(), to.join("source"));
         let (client, to) = (client.to_string_lossy(), to.to_string_lossy());
-        run(&bench.network.b, &[&client, &from_host, UDT_PORT_TEXT, &from, &to], limit_s)
+        run(&testbed.network.b, &[&client, &from_host, UDT_PORT_TEXT, &from, &to], limit_s)
     })
 }
 
@@ -550,48 +550,49 @@ const UDT_PORT_TEXT: &str = "9000";
 
 /// At a given rate: that of the bottleneck, or the best of some. Its own time counts, because it
 /// first waits three seconds for receivers.
-pub(super) fn uftp(bench: &Bench<'_>, has_control: bool) -> anyhow::Result<f64> {
+pub(super) fn uftp(testbed: &ProgramTestbed<'_>, has_control: bool) -> anyhow::Result<f64> {
     if has_control {
         // TFMCC finds its rate; `-R` is its first rate.
-        return uftp_at(bench, bench.rate_bps.map_or(1_000_000, |rate| rate / 10_000), true);
+        return uftp_at(testbed, testbed.rate_bps.map_or(1_000_000, |rate| rate / 10_000), true);
     }
-    match bench.rate_bps {
+    match testbed.rate_bps {
         // Its headers are not included in the given rate.
-        Some(rate) => uftp_at(bench, rate / 1000 * 94 / 100, false),
+        Some(rate) => uftp_at(testbed, rate / 1000 * 94 / 100, false),
         None => {
-            let rates = RATES_KBIT_S.map(|rate| uftp_at(bench, rate, false));
+            let rates = RATES_KBIT_S.map(|rate| uftp_at(testbed, rate, false));
             let best = rates.into_iter().flatten().max_by(f64::total_cmp);
             best.context("UFTP ended at no rate")
         }
     }
 }
 
-fn uftp_at(bench: &Bench<'_>, rate_kbit_s: u64, has_control: bool) -> anyhow::Result<f64> {
-    let bytes = bench.rate_bps.map_or(rate_kbit_s * 125, |rate| rate / 10) * bench.seconds;
+fn uftp_at(testbed: &ProgramTestbed<'_>, rate_kbit_s: u64, has_control: bool) -> anyhow::Result<f64> {
+    let bytes = testbed.rate_bps.map_or(rate_kbit_s * 125, |rate| rate / 10) * testbed.seconds;
     let time = |text: &str| -> Option<f64> {
         let line = text.lines().find(|line| line.starts_with("Total elapsed time:"))?;
         line.split_whitespace().nth(3)?.parse().ok()
     };
     let own = std::cell::Cell::new(None);
-    let copied = bench.copied_in(
+    let copied = testbed.copied_in(
         &|from: &Path, to: &Path, limit_s| {
             let words = ["-d", "-I", DEVICE, "-B", BUFFER_BYTES, "-D", &to.to_string_lossy()];
-            let _server = bench.serve(&bench.network.b, Path::new("uftpd"), &words, ("udp", UFTP_PORT))?;
-            let to = bench.network.b.v4().to_string();
+            let _server =
+                testbed.serve(&testbed.network.b, Path::new("uftpd"), &words, ("udp", UFTP_PORT))?;
+            let to = testbed.network.b.v4().to_string();
             let (rate, from) = (rate_kbit_s.to_string(), from.to_string_lossy());
             let mut words = vec!["uftp", "-M", &to, "-P", &to, "-I", DEVICE, "-R", &rate, "-B", BUFFER_BYTES];
             if has_control {
                 words.extend(["-C", "tfmcc"]);
             }
             words.extend(["-Y", "none", &from]);
-            let ended = run(&bench.network.a, &words, limit_s + ANNOUNCE_S)?;
+            let ended = run(&testbed.network.a, &words, limit_s + ANNOUNCE_S)?;
             if let Ended::Done(text) = &ended {
                 own.set(time(text));
             }
             Ok(ended)
         },
         bytes,
-        bench.rate_bps.map_or(bench.limit_s(), |_| bench.seconds),
+        testbed.rate_bps.map_or(testbed.limit_s(), |_| testbed.seconds),
     )?;
     let seconds = own.get().unwrap_or(copied.seconds - ANNOUNCE_S as f64) + copied.synced_s;
     if seconds <= 0.0 {

@@ -15,14 +15,14 @@ use anyhow::Context as _;
 use barograph_sim::Network;
 use barograph_transfer::testkit::io::flow::Sink;
 use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
-use barograph_transfer::testkit::wire::{HEADER_BYTES, Header, Kind, SEAL_BYTES};
+use barograph_transfer::testkit::wire::{HEADER_BYTES, Header, PacketKind, SEAL_BYTES};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::{RcvBufForce, SndBufForce, UdpGroSegment, UdpGsoSegment};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg, setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 
-use super::flow::{HOT_BYTES, Memory, Ready, Worker, say};
+use super::flow::{HOT_BYTES, Memory, Ready, Worker, print_message};
 use crate::process::input_ends;
 use crate::signatures::host::{Cpus, pin};
 
@@ -66,7 +66,7 @@ struct Came {
 impl ReceivePlan {
     fn start(&self, network: &Network) -> anyhow::Result<(Worker, SocketAddr)> {
         let receiver = Worker::start(&network.b, "RawReceive", self)?;
-        let Ready { port, .. } = receiver.hear()?;
+        let Ready { port, .. } = receiver.read_message()?;
         Ok((receiver, SocketAddr::new(self.at, port)))
     }
 }
@@ -142,7 +142,7 @@ fn trial(
     let plan = ReceivePlan { at, is_sealed, buffer_bytes, is_copied: false, cpu };
     let (receiver, to) = plan.start(network)?;
     let send = SendPlan { to, is_sealed, rate_bytes_s, train: TRAIN, milliseconds, cpu: cpus.sender };
-    let sent: Sent = Worker::start(&network.a, "RawSend", &send)?.hear()?;
+    let sent: Sent = Worker::start(&network.a, "RawSend", &send)?.read_message()?;
     // The receiver reads its buffer before it checks whether its input ended.
     let came: Came = receiver.finish()?;
     let share = came.datagrams as f64 / sent.datagrams.max(1) as f64;
@@ -185,7 +185,7 @@ impl Flood {
         let rate_bytes_s = Some(rate_bytes_s * SEGMENT_BYTES as f64 / PACKET_BYTES);
         let milliseconds = time.as_millis() as u64;
         let plan = SendPlan { to: self.to, is_sealed: true, rate_bytes_s, train, milliseconds, cpu };
-        Worker::start(&network.a, "RawSend", &plan)?.hear_after::<Sent>(time).map(drop)
+        Worker::start(&network.a, "RawSend", &plan)?.read_message_after::<Sent>(time).map(drop)
     }
 
     /// Bit/s of what the received datagrams carried, between the first and the last.
@@ -223,7 +223,7 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
             }
         }
         for datagram in train.chunks_exact_mut(SEGMENT_BYTES) {
-            let header = Header { kind: Kind::Data, transfer: 1, number }.encode();
+            let header = Header { kind: PacketKind::Data, transfer: 1, number }.encode();
             if let Some(head) = datagram.first_chunk_mut() {
                 *head = header;
             }
@@ -233,7 +233,7 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
         // The call blocks while the device has no room.
         socket.send(&train)?;
     }
-    say(&Sent { datagrams: number, seconds: began.elapsed().as_secs_f64() })
+    print_message(&Sent { datagrams: number, seconds: began.elapsed().as_secs_f64() })
 }
 
 pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
@@ -244,7 +244,7 @@ pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
     socket.set_read_timeout(Some(QUIET))?;
     let buffer_bytes = getsockopt(&socket, sockopt::RcvBuf)? as u64;
     let mut opener = Opener::new(suite(plan.is_sealed), &SECRET);
-    say(&Ready { port: socket.local_addr()?.port(), buffer_bytes })?;
+    print_message(&Ready { port: socket.local_addr()?.port(), buffer_bytes })?;
     let is_over = input_ends();
     let mut object = plan.is_copied.then(|| Memory::new(HOT_BYTES, false));
     let mut buffer = vec![0; 65_536];
@@ -279,7 +279,7 @@ pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
         }
     }
     came.seconds = first.map_or(0.0, |first| last.duration_since(first).as_secs_f64());
-    say(&came)
+    print_message(&came)
 }
 
 fn suite(is_sealed: bool) -> Suite {

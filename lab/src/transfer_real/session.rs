@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use barograph_sim::{Link, Network};
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::Args;
-use super::flow::{Course, Flow, Ours, measured};
-use super::peer::{Bench, Peer, Tools};
-use crate::emulation::{forget_connections, set_tcp, void};
+use super::flow::{Flow, FlowResult, Ours, measured};
+use super::peer::{Peer, ProgramTestbed, Tools};
+use crate::emulation::{forget_connections, invalid_reason, set_tcp};
 use crate::jobs::{self, bar_like};
 use crate::output::Output;
 use crate::signatures::host::Cpus;
@@ -123,12 +123,12 @@ impl Session {
     }
 
     /// The requested controllers: all, or in short runs the most informative.
-    pub(crate) fn kinds(&self) -> Vec<Kind> {
-        self.kinds_of(&Kind::ALL, &[Kind::Model, Kind::HighSpeed])
+    pub(crate) fn kinds(&self) -> Vec<ControllerKind> {
+        self.kinds_of(&ControllerKind::ALL, &[ControllerKind::Model, ControllerKind::HighSpeed])
     }
 
     /// The requested ones of `full`, or in short runs of `quick`.
-    pub(crate) fn kinds_of(&self, full: &[Kind], quick: &[Kind]) -> Vec<Kind> {
+    pub(crate) fn kinds_of(&self, full: &[ControllerKind], quick: &[ControllerKind]) -> Vec<ControllerKind> {
         let kinds = if self.is_full { full } else { quick };
         kinds.iter().copied().filter(|kind| self.wants(kind.name())).collect()
     }
@@ -145,9 +145,9 @@ impl Session {
         let network = Network::new(link.clone())?;
         let flow = Flow::start(&network, ours)?;
         let [from_ms, to_ms] = measured(start, time);
-        let course = flow.stop()?;
-        let void = void(&network);
-        Ok(Run { bps: course.bps(from_ms, to_ms), course, void })
+        let result = flow.stop()?;
+        let invalid_reason = invalid_reason(&network);
+        Ok(Run { bps: result.bps(from_ms, to_ms), result, invalid_reason })
     }
 
     /// Runs another program alone on a fresh link; returns its rate (bit/s), and why it is void if
@@ -161,9 +161,14 @@ impl Session {
     ) -> anyhow::Result<(f64, Option<String>)> {
         let network = Network::new(link.clone())?;
         prepare_tcp(&network, peer)?;
-        let bps =
-            peer.measure(&Bench { network: &network, tools: &self.tools, seconds, rate_bps, job: None })?;
-        Ok((bps, void(&network)))
+        let bps = peer.measure(&ProgramTestbed {
+            network: &network,
+            tools: &self.tools,
+            seconds,
+            rate_bps,
+            job: None,
+        })?;
+        Ok((bps, invalid_reason(&network)))
     }
 }
 
@@ -219,8 +224,8 @@ impl Progress {
 
 pub(crate) struct Run {
     pub(crate) bps: f64,
-    pub(crate) course: Course,
-    pub(crate) void: Option<String>,
+    pub(crate) result: FlowResult,
+    pub(crate) invalid_reason: Option<String>,
 }
 
 /// Rates (bit/s) of the rounds of a row, and the last failure if one failed.
@@ -394,17 +399,17 @@ impl Lanes {
         &mut self,
         jobs: &[J],
         run: impl Fn(&J) -> T + Sync,
-        is_void: impl Fn(&T) -> bool,
+        is_invalid: impl Fn(&T) -> bool,
     ) -> Vec<T> {
         if self.0 == 1 {
             return jobs.iter().map(run).collect();
         }
         let found = jobs::at_once(jobs, self.0, &run);
-        let spoilt = found.iter().filter(|came| is_void(came)).count();
-        if jobs.len() < 3 * spoilt {
+        let invalid = found.iter().filter(|came| is_invalid(came)).count();
+        if jobs.len() < 3 * invalid {
             self.0 = 1;
         }
-        let again = |(came, job): (T, &J)| if is_void(&came) { run(job) } else { came };
+        let again = |(came, job): (T, &J)| if is_invalid(&came) { run(job) } else { came };
         found.into_iter().zip(jobs).map(again).collect()
     }
 }
@@ -489,11 +494,11 @@ mod tests {
                 seen.push(*job);
                 (*job, is_first && job % 2 == 1)
             },
-            |(_, is_void)| *is_void,
+            |(_, is_invalid)| *is_invalid,
         );
         assert_eq!(found, jobs.iter().map(|job| (*job, false)).collect::<Vec<_>>());
         assert_eq!(runs.load(Ordering::Relaxed), 30);
-        assert_eq!(lanes.0, 1, "half of them were spoilt");
+        assert_eq!(lanes.0, 1, "half of them were invalid");
     }
 
     #[test]

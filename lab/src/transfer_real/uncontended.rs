@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use barograph_sim::{Link, Network};
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use serde_json::{Value, json};
 
 use super::flow::Ours;
@@ -24,7 +24,7 @@ enum Subject {
 }
 
 #[derive(Default)]
-struct Found {
+struct SubjectResult {
     rounds: Rounds,
     lost: u64,
     sent: u64,
@@ -68,7 +68,7 @@ pub(crate) fn plan(session: &Session) -> Plan {
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let subjects = subjects(session);
-    let mut found: Vec<Found> = subjects.iter().map(|_| Found::default()).collect();
+    let mut found: Vec<SubjectResult> = subjects.iter().map(|_| SubjectResult::default()).collect();
     let rounds = rounds(session);
     let mut limits: [Vec<Limit>; 2] = Default::default();
     // Each round measures every row, so that other work of the machine affects all rows alike.
@@ -148,15 +148,15 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     // Rows without pinning, as other programs run.
     let [free, free_clear] =
         ["sealed", "clear"].map(|seal| of_ours(&format!("Barograph, {seal}, classifier on{FREE}")));
-    let is_void = |ours: Option<f64>, limit| over(ours, limit).is_some_and(|share| BEYOND < share);
-    let void = (is_void(ours, sealed) || is_void(in_clear, clear)).then(|| {
+    let is_invalid = |ours: Option<f64>, limit| over(ours, limit).is_some_and(|share| BEYOND < share);
+    let invalid_reason = (is_invalid(ours, sealed) || is_invalid(in_clear, clear)).then(|| {
         "VOID: a flow of ours was faster than the limit, so other work of the machine disturbed the measurement; ignore the ratios.\n\n".to_owned()
     });
     // Figures leave out void rows.
-    for row in rows.iter_mut().filter(|_| void.is_some()) {
+    for row in rows.iter_mut().filter(|_| invalid_reason.is_some()) {
         row["void"] = json!(true);
     }
-    let mut goals: Vec<String> = void.into_iter().collect();
+    let mut goals: Vec<String> = invalid_reason.into_iter().collect();
     goals.extend([
         session::goal_line("sealed ÷ the sealed limit", Bound::Least(0.8), over(ours, sealed)),
         session::goal_line("clear ÷ the clear limit", Bound::Least(0.75), over(in_clear, clear)),
@@ -177,7 +177,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     session.report.section(Section::new("An uncontended path", &legend, &table, rows).with(&goals))
 }
 
-impl Found {
+impl SubjectResult {
     fn add(&mut self, session: &Session, subject: &Subject) {
         let measured = match subject {
             Subject::Peer(peer) => peer
@@ -186,8 +186,8 @@ impl Found {
                 .and_then(|_| session.peer(&LINK, None, *peer, session.seconds))
                 .map(|(bps, _)| bps),
             Subject::Ours(ours) => session.ours(&LINK, ours, START, session.time()).map(|run| {
-                self.lost += run.course.sender.lost_packets;
-                self.sent += run.course.sender.sent_packets;
+                self.lost += run.result.sender.lost_packets;
+                self.sent += run.result.sender.sent_packets;
                 run.bps
             }),
         };
@@ -221,7 +221,7 @@ fn ours(cpus: Cpus) -> impl Iterator<Item = Ours> {
                 is_cold,
                 sender_cpu: is_kept.then_some(cpus.sender),
                 receiver_cpu: is_kept.then_some(cpus.receiver),
-                ..Ours::new(Kind::DEFAULT)
+                ..Ours::new(ControllerKind::DEFAULT)
             }
         };
     rows.into_iter().map(of)
@@ -233,16 +233,16 @@ fn name(subject: &Subject) -> String {
         Subject::Peer(peer) => peer.name(),
         Subject::Ours(ours) => {
             let seal = if ours.is_sealed { "sealed" } else { "clear" };
-            let ear = if ours.classify_losses { "on" } else { "off" };
+            let classifier = if ours.classify_losses { "on" } else { "off" };
             let digest = if ours.is_hashed { ", digest" } else { "" };
             let cold = if ours.is_cold { ", from 64 MiB" } else { "" };
             let free = if ours.is_hashed || ours.sender_cpu.is_some() { "" } else { FREE };
-            format!("Barograph, {seal}, classifier {ear}{digest}{cold}{free}")
+            format!("Barograph, {seal}, classifier {classifier}{digest}{cold}{free}")
         }
     }
 }
 
-fn version(session: &Session, subject: &Subject, found: &Found) -> String {
+fn version(session: &Session, subject: &Subject, found: &SubjectResult) -> String {
     match subject {
         Subject::Peer(peer) => peer.version(&session.tools).unwrap_or_else(|_| dash()),
         Subject::Ours(_) => {
@@ -252,7 +252,7 @@ fn version(session: &Session, subject: &Subject, found: &Found) -> String {
     }
 }
 
-fn of_subject(what: &str, version: &str, found: &Found) -> Value {
+fn of_subject(what: &str, version: &str, found: &SubjectResult) -> Value {
     json!({
         "what": what, "version": version, "bit_s": found.rounds.median(), "failure": found.rounds.failure,
         "sent_packets": found.sent, "lost_packets": found.lost,

@@ -1,6 +1,6 @@
 // The comparison in a browser: `window.barographMirrors`, documented in docs/guide/mirrors.md.
-import { loadForecaster } from '../weather/forecaster.js';
-import { watchAttention } from './attention.js';
+import { loadForecaster } from '../measure/forecaster.js';
+import { watchVisibility } from './visibility.js';
 import { compare } from './compare.js';
 import { Download, explainFailure } from './download.js';
 import { within } from './limit.js';
@@ -18,7 +18,7 @@ import { BUDGET_BYTES } from './plan.js';
  */
 export function comparerFrom(base, { nonce = '' } = {}) {
   const violations = watchPolicy();
-  const attention = watchAttention(document);
+  const visibility = watchVisibility(document);
   let forecaster = null;
 
   return async function barographMirrors(options = {}) {
@@ -46,7 +46,7 @@ export function comparerFrom(base, { nonce = '' } = {}) {
       await new Promise((resolve) => setTimeout(resolve));
       return violations.has(new URL(url).host) ? FORBIDDEN : text;
     };
-    return compare({ mirrors, size_bytes, budget_bytes, seed, signal, onProgress, battery, open, explain, attention });
+    return compare({ mirrors, size_bytes, budget_bytes, seed, signal, onProgress, battery, open, explain, visibility });
   };
 }
 

@@ -1,6 +1,6 @@
 // The comparison: opens the mirrors, probes them in the plan's order, forecasts, ranks. Clocks,
 // sockets and forecasters are passed in.
-import { goodput } from '../weather/reduce.js';
+import { goodput } from '../measure/reduce.js';
 import { Goodput } from './goodput.js';
 import { TimedOut, within } from './limit.js';
 import { Plan } from './plan.js';
@@ -15,12 +15,12 @@ import { rank } from './rank.js';
  * - `open(mirror, signal)` opens a source.
  * - `explain(mirror, error, signal)` puts a failure into words.
  * - `onProgress({share, mirrors: [{url, state, probes}]})` is called after every step.
- * - `attention` (from `watchAttention`) says when the page is in view: otherwise nothing is probed,
- *   and a running probe is no value.
+ * - `visibility` (from `watchVisibility`) reports when the page is in view: otherwise nothing is
+ *   probed, and a running probe is no value.
  *
  * One probe runs at a time: two would share the reader's own link and measure each other.
  */
-export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal, onProgress = () => {}, battery, open, explain, attention }) {
+export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal, onProgress = () => {}, battery, open, explain, visibility }) {
   const plan = new Plan({ mirrors: mirrors.length, budget_bytes, seed });
   const states = mirrors.map((mirror) => new State(mirror, battery));
   const tell = (turn = null) => {
@@ -31,7 +31,7 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
     const state = states[index];
     state.stop();
     plan.finish(index);
-    state.failure = await inWords(explain, state.mirror, error, signal);
+    state.failure = await explained(explain, state.mirror, error, signal);
   };
 
   try {
@@ -66,7 +66,7 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
 
   /** Probes one mirror while the page is in view, and reports progress. */
   async function probed(index) {
-    await attention.ready(signal);
+    await visibility.ready(signal);
     signal?.throwIfAborted();
     tell(index);
     await turn(states[index], index);
@@ -77,18 +77,18 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
   async function turn(state, index) {
     const whole = state.source?.ignores_range;
     const bytes = whole ? plan.leftBytes(index) : plan.bytes(index);
-    const { lapses } = attention;
+    const { hidden_count } = visibility;
     try {
       if (state.source === null) await state.open(open, signal);
       const { parts, rtts_s, least_rtt_s, came_bytes = parts[0].bytes } = await within(PROBE_MS_MAX, signal, (inner) => state.source.probe(bytes, inner));
       // Parts of one stream come after its growth, so all of them count.
-      const seen = attention.lapses === lapses;
-      const counts = plan.book(index, came_bytes, parts.reduce((sum, part) => sum + part.took_s, 0), seen) || (whole && seen);
+      const seen = visibility.hidden_count === hidden_count;
+      const counts = plan.record(index, came_bytes, parts.reduce((sum, part) => sum + part.took_s, 0), seen) || (whole && seen);
       state.learn(parts, rtts_s, least_rtt_s, counts);
       if (whole) plan.finish(index);
     } catch (error) {
       signal?.throwIfAborted();
-      plan.bookFailure(index, bytes);
+      plan.recordFailure(index, bytes);
       if (state.fail() || whole) await giveUp(index, error);
     }
   }
@@ -184,7 +184,7 @@ function rttOf({ count, level, lower, upper, median: { value, mae, method } }) {
   return { count, level, value, lower, upper, error: mae, method };
 }
 
-async function inWords(explain, mirror, error, signal) {
+async function explained(explain, mirror, error, signal) {
   if (mirror.refusal || error instanceof TimedOut) return mirror.refusal ?? error.message;
   try {
     return await within(OPEN_MS_MAX, signal, (inner) => explain(mirror, error, inner));

@@ -1,5 +1,5 @@
 // Parses a list of mirrors into addresses, with reasons why this page cannot measure one. Pure.
-import { isLoopback } from '../weather/address.js';
+import { isLoopback } from '../measure/address.js';
 
 /**
  * Mirrors of a list of addresses, separated by white space or commas: `{url, kind, refusal}`. An

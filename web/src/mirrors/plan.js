@@ -1,5 +1,5 @@
 // Plan of a comparison: which mirror is probed next, and with how many bytes. Pure.
-import { LONG_S } from '../weather/sizing.js';
+import { LONG_S } from '../measure/sizing.js';
 
 /**
  * Schedules probes of several mirrors in rounds. In each round every mirror has one turn, in a new
@@ -30,12 +30,12 @@ export class Plan {
     this.#random = randomFrom(seed);
     const top = topOf(budget_bytes);
     this.#mirrors = Array.from({ length: mirrors }, () => ({
-      rung: growsFrom(top),
+      size_index: growsFrom(top),
       top,
       spent_bytes: 0,
       spent_s: 0,
       probes: 0,
-      counted: 0,
+      scored: 0,
       done: false,
     }));
   }
@@ -53,9 +53,9 @@ export class Plan {
 
   /** Payload of the mirror's next probe in bytes; 0 when its part is done. */
   bytes(mirror) {
-    const { rung, spent_bytes, spent_s, counted, done } = this.#mirrors[mirror];
-    if (done || COUNTED_MAX <= counted || (COUNTED_MIN <= counted && SPENT_S_MAX < spent_s)) return 0;
-    return RUNGS_BYTES[rung] + ASKING_BYTES <= this.#budget_bytes - spent_bytes ? RUNGS_BYTES[rung] : 0;
+    const { size_index, spent_bytes, spent_s, scored, done } = this.#mirrors[mirror];
+    if (done || SCORED_MAX <= scored || (SCORED_MIN <= scored && SPENT_S_MAX < spent_s)) return 0;
+    return SIZES_BYTES[size_index] + ASKING_BYTES <= this.#budget_bytes - spent_bytes ? SIZES_BYTES[size_index] : 0;
   }
 
   /** Most bytes that the mirror has cost so far. */
@@ -73,23 +73,23 @@ export class Plan {
    * forecast. A probe that was not `seen`, because the page was out of view, costs bytes and time,
    * and does not count.
    */
-  book(mirror, bytes, took_s, seen = true) {
+  record(mirror, bytes, took_s, seen = true) {
     const one = this.#mirrors[mirror];
     one.spent_bytes += bytes + ASKING_BYTES;
     one.spent_s += took_s;
     one.probes += 1;
     if (!seen) return false;
-    if (one.rung < one.top) {
+    if (one.size_index < one.top) {
       if (took_s < LONG_S) {
-        one.rung += 1;
+        one.size_index += 1;
         return false;
       }
       // It already outlasts many round trips: larger probes would only take the reader's time.
-      one.top = one.rung;
+      one.top = one.size_index;
     }
     // The first probe of a connection includes its start.
     if (one.probes === 1) return false;
-    one.counted += 1;
+    one.scored += 1;
     return true;
   }
 
@@ -97,7 +97,7 @@ export class Plan {
    * Records a probe that failed. The moved bytes are unknown, so it costs all that it might have
    * moved.
    */
-  bookFailure(mirror, bytes) {
+  recordFailure(mirror, bytes) {
     this.#mirrors[mirror].spent_bytes += bytes + ASKING_BYTES;
   }
 
@@ -111,7 +111,7 @@ export class Plan {
     const shares = this.#mirrors.map((one, mirror) =>
       this.bytes(mirror) === 0
         ? 1
-        : Math.max(one.spent_bytes / this.#budget_bytes, one.counted / COUNTED_MAX, one.spent_s / SPENT_S_MAX),
+        : Math.max(one.spent_bytes / this.#budget_bytes, one.scored / SCORED_MAX, one.spent_s / SPENT_S_MAX),
     );
     return shares.length === 0 ? 1 : shares.reduce((sum, share) => sum + Math.min(1, share), 0) / shares.length;
   }
@@ -131,10 +131,10 @@ export const EXCHANGES = 4;
 /** The largest size of which the budget allows enough probes. */
 function topOf(budget_bytes) {
   let top = 0;
-  for (let rung = 1; rung < RUNGS_BYTES.length; rung += 1) {
-    let cost = (COUNTED_MIN + 1) * (RUNGS_BYTES[rung] + ASKING_BYTES);
-    for (let below = growsFrom(rung); below < rung; below += 1) cost += RUNGS_BYTES[below] + ASKING_BYTES;
-    if (cost <= budget_bytes) top = rung;
+  for (let size_index = 1; size_index < SIZES_BYTES.length; size_index += 1) {
+    let cost = (SCORED_MIN + 1) * (SIZES_BYTES[size_index] + ASKING_BYTES);
+    for (let below = growsFrom(size_index); below < size_index; below += 1) cost += SIZES_BYTES[below] + ASKING_BYTES;
+    if (cost <= budget_bytes) top = size_index;
   }
   return top;
 }
@@ -161,14 +161,14 @@ function randomFrom(seed) {
 // 32 KiB for the smallest budgets only; 64 KiB to 1 MiB, which take several round trips of slow
 // start (from 14 600 bytes, RFC 6928) even on a free path; and for larger budgets up to the most
 // that a station sends at once (docs/spec/echo.md §3).
-const RUNGS_BYTES = Array.from({ length: 10 }, (_, rung) => 2 ** (15 + rung));
+const SIZES_BYTES = Array.from({ length: 10 }, (_, size_index) => 2 ** (15 + size_index));
 
 // Fewer give no interval: a forecaster first scores ten forecasts
 // (crates/forecast/src/interval.rs). Failed probes cost budget; less than half of these are enough
 // to rank a mirror (compare.js).
-const COUNTED_MIN = 11;
+const SCORED_MIN = 11;
 // More hardly narrow a forecast, because probes are not independent of each other, and cost the
 // reader time.
-const COUNTED_MAX = 24;
+const SCORED_MAX = 24;
 // So that 32 slow mirrors take minutes and not an hour.
 const SPENT_S_MAX = 30;

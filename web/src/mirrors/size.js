@@ -5,7 +5,7 @@
  */
 export function parseSize(text) {
   const match = /^([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)$/.exec(String(text ?? '').trim().slice(0, TEXT_CHARS_MAX));
-  if (!match) throw new RangeError('A size is a number and a unit, such as 700 MB or 4.5 GiB.');
+  if (!match) throw new RangeError('Write a size as a number and a unit, such as 700 MB or 4.5 GiB.');
   const [, number, unit] = match;
   const factor = FACTORS.get(unit.toLowerCase());
   if (factor === undefined) {
@@ -13,8 +13,8 @@ export function parseSize(text) {
     throw new RangeError(`“${unit}” is not a unit of size: write ${hint}.`);
   }
   const bytes = Math.round(Number(number) * factor);
-  if (bytes < 1) throw new RangeError('A size is at least 1 byte.');
-  if (SIZE_BYTES_MAX < bytes) throw new RangeError('A size is at most 1000 TB.');
+  if (bytes < 1) throw new RangeError('A size must be at least 1 byte.');
+  if (SIZE_BYTES_MAX < bytes) throw new RangeError('A size must be at most 1000 TB.');
   return bytes;
 }
 

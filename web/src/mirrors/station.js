@@ -1,6 +1,6 @@
 // A mirror that is a station: probes over WebSocket (docs/spec/echo.md).
-import { median } from '../weather/reduce.js';
-import { EchoSession } from '../weather/session.js';
+import { median } from '../measure/reduce.js';
+import { EchoSession } from '../measure/session.js';
 import { EXCHANGES } from './plan.js';
 
 /** A station to measure, with the interface of `Download`. */

@@ -5,7 +5,7 @@ import { formatCount, formatLevel, formatValue } from '../format.js';
 import { mirrorName } from './list.js';
 import { formatSize } from './size.js';
 import css from './view.css' with { type: 'text' };
-import { describeVerdict, formatSeconds, formatTimes } from './words.js';
+import { describeVerdict, formatSeconds, formatTimes } from './verdict.js';
 
 /** One comparison in the page. */
 export class View {

@@ -32,7 +32,7 @@ End = Literal["answered", "timed_out", "superseded", "failed"]
 
 
 class Attempt:
-    """One attempt without a deadline of its own: for who cuts it off by other means."""
+    """One attempt without a deadline of its own, for callers that cut it off by other means."""
 
     def __init__(self, link: AdaptiveTimeout, bytes: int, number: int, tries: int, elapsed: float) -> None:
         self._link = link
@@ -54,7 +54,7 @@ class Attempt:
     def decision(self) -> Decision:
         """How long it may take, and why; known once it has begun."""
         if self._decision is None:
-            raise RuntimeError("an attempt decides how long it may take when it begins: enter it first")
+            raise RuntimeError("the timeout of an attempt is set when the attempt begins: enter it first")
         return self._decision
 
     @property
@@ -98,7 +98,7 @@ class Attempt:
 
     def ended_by(self, error: BaseException) -> None:
         """Records that `error`, which is no timeout of this attempt, ended it."""
-        # Cancellation and the like say that nobody waits any more, not that the link failed.
+        # Cancellation means that the caller no longer waits, not that the link failed.
         self.end("failed" if isinstance(error, Exception) else "superseded")
 
     def has_run_out(self) -> bool:

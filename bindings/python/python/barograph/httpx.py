@@ -169,7 +169,7 @@ class Sent:
 
     def answered(self, response: httpx.Response) -> httpx.Response:
         self._attempt.end("answered")
-        # The body is read under the client's own timeouts; whoever reads it looks them up here.
+        # The body is read under the client's own timeouts; its reader looks them up here.
         self._timeout.clear()
         self._timeout.update(self._own_timeout)
         return response

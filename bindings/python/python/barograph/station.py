@@ -35,8 +35,8 @@ def start_from_station(
 ) -> bool:
     """Starts `link` from the station's forecast of `quantity` from `source` to `target`, if it has one.
 
-    False if it has none, or one whose error it does not know yet. A link that has answers of its own keeps to
-    them. `wait` bounds each wait for the station, in seconds.
+    Returns False if the station has none, or does not know its error yet. The forecast is
+    ignored if `link` has responses of its own. `wait` bounds each wait for the station, in seconds.
     """
     query = urllib.parse.urlencode({"source": source, "target": target, "quantity": quantity})
     try:
@@ -61,8 +61,8 @@ def feed_station(
 ) -> int:
     """Hands times to the station, at most 1000, and returns how many it stored: all or, with an error, none.
 
-    Without `source` the station's host is meant. Who repeats this after an error may store them twice; `Feed`
-    does not.
+    Without `source` the source is the station's host. A repeated call after an error may store the times twice;
+    `Feed` does not.
     """
     times = [seconds] if isinstance(seconds, (int, float)) else list(seconds)
     about = {"target": target, "quantity": quantity} | ({} if source is None else {"source": source})
@@ -142,7 +142,7 @@ def base(url: str) -> str:
     """The station's address without what follows it."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ValueError(f"a station is at http://… or https://…, not {url!r}")
+        raise ValueError(f"expected the URL of a station, http://… or https://…, not {url!r}")
     return f"{parts.scheme}://{parts.netloc}"
 
 
@@ -157,10 +157,10 @@ def forecast_in(answer: dict[str, Any], quantity: str) -> tuple[float, float] | 
                 return None
             value, mse = float(mean["value"]), float(mean["mse"])
             if not (0.0 < value < math.inf and 0.0 <= mse < math.inf):
-                raise StationError(f"a time of {value} s with a squared error of {mse} is no forecast")
+                raise StationError(f"a time of {value} s with a squared error of {mse} is not a valid forecast")
             return value, math.sqrt(mse)
     except (KeyError, TypeError, ValueError) as error:
-        raise StationError(f"the station's answer is no forecast: {error!r}") from error
+        raise StationError(f"the station's response is not a forecast: {error!r}") from error
     return None
 
 
@@ -185,13 +185,13 @@ def ask(url: str, body: bytes | None, token: str | None, wait: float) -> Any:
     except OSError as error:
         raise StationError(f"no answer from the station at {url}: {error}") from error
     if ANSWER_BYTES_MAX < len(text):
-        raise StationError(f"the station's answer is longer than {ANSWER_BYTES_MAX} bytes")
+        raise StationError(f"the station's response is longer than {ANSWER_BYTES_MAX} bytes")
     try:
         answer = json.loads(text)
     except ValueError as error:
-        raise StationError(f"the station's answer is no JSON: {error}") from error
+        raise StationError(f"the station's response is not JSON: {error}") from error
     if not isinstance(answer, dict):
-        raise StationError("the station's answer is no JSON object")
+        raise StationError("the station's response is not a JSON object")
     return answer
 
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Answer, Ask, Cause, Client, ClientConfig, Trouble};
+use super::{ApiRequest, ApiResponse, Client, ClientConfig, ClientError, ErrorChain};
 
 /// Sends requests to one server, and blocks until the response arrives.
 pub struct BlockingClient {
@@ -16,9 +16,9 @@ pub struct BlockingClient {
 
 /// How the reading of a stream ended.
 #[derive(Debug)]
-pub enum Followed {
+pub enum FollowEnd {
     /// The caller's function returned false.
-    Enough,
+    StoppedByCaller,
     /// The stream ended, because the server closed the connection.
     Ended,
     /// The server rejected the request: its status and body.
@@ -40,48 +40,48 @@ impl BlockingClient {
     /// Sends a request once, and reads its whole response of at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// [`Trouble`] if the request fails; the call returns at `until` at the latest.
-    pub fn ask(
+    /// [`ClientError`] if the request fails; the call returns at `until` at the latest.
+    pub fn send(
         &self,
-        ask: &Ask<'_>,
+        request: &ApiRequest<'_>,
         bytes_max: usize,
         until: Instant,
-    ) -> Result<(StatusCode, Vec<u8>), Trouble> {
+    ) -> Result<(StatusCode, Vec<u8>), ClientError> {
         self.block_on(async {
-            let answer = self.client.ask(ask, until.into()).await?;
-            let status = answer.status;
-            Ok((status, answer.whole(bytes_max, until.into()).await?))
+            let response = self.client.send(request, until.into()).await?;
+            let status = response.status;
+            Ok((status, response.body(bytes_max, until.into()).await?))
         })
     }
 
     /// Sends a request once, and returns the status without reading the body.
     ///
     /// # Errors
-    /// [`Trouble`] if the request fails; the call returns at `until` at the latest.
-    pub fn status(&self, ask: &Ask<'_>, until: Instant) -> Result<StatusCode, Trouble> {
-        self.block_on(async { Ok(self.client.ask(ask, until.into()).await?.status) })
+    /// [`ClientError`] if the request fails; the call returns at `until` at the latest.
+    pub fn status(&self, request: &ApiRequest<'_>, until: Instant) -> Result<StatusCode, ClientError> {
+        self.block_on(async { Ok(self.client.send(request, until.into()).await?.status) })
     }
 
     /// Reads a response in lines of at most `bytes_max` bytes, and calls `take` for each, until
     /// `take` returns false. It is an error if no bytes arrive for `silence`.
     ///
     /// # Errors
-    /// [`Trouble`], also if the head has not arrived by `until`.
+    /// [`ClientError`], also if the head has not arrived by `until`.
     pub fn follow(
         &self,
-        ask: &Ask<'_>,
+        request: &ApiRequest<'_>,
         until: Instant,
         silence: Duration,
         bytes_max: usize,
         mut take: impl FnMut(&str) -> bool,
-    ) -> Result<Followed, Trouble> {
+    ) -> Result<FollowEnd, ClientError> {
         self.block_on(async {
-            let answer = self.client.ask(ask, until.into()).await?;
-            if answer.status != StatusCode::OK {
-                let status = answer.status;
-                return Ok(Followed::Refused(status, answer.whole(bytes_max, until.into()).await?));
+            let response = self.client.send(request, until.into()).await?;
+            if response.status != StatusCode::OK {
+                let status = response.status;
+                return Ok(FollowEnd::Refused(status, response.body(bytes_max, until.into()).await?));
             }
-            follow(answer, silence, bytes_max, &mut take).await
+            follow(response, silence, bytes_max, &mut take).await
         })
     }
 
@@ -100,24 +100,26 @@ impl Drop for BlockingClient {
 }
 
 async fn follow(
-    mut answer: Answer,
+    mut response: ApiResponse,
     silence: Duration,
     bytes_max: usize,
     take: &mut impl FnMut(&str) -> bool,
-) -> Result<Followed, Trouble> {
-    let mut begun = Vec::new();
-    while let Some(bytes) = answer.next(tokio::time::Instant::now() + silence).await? {
-        let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| begun.len() + end + 1);
-        begun.extend_from_slice(&bytes);
-        let whole: Vec<u8> = begun.drain(..end).collect();
+) -> Result<FollowEnd, ClientError> {
+    let mut incomplete = Vec::new();
+    while let Some(bytes) = response.next_chunk(tokio::time::Instant::now() + silence).await? {
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| incomplete.len() + end + 1);
+        incomplete.extend_from_slice(&bytes);
+        let whole: Vec<u8> = incomplete.drain(..end).collect();
         for line in whole.split_inclusive(|byte| *byte == b'\n') {
             if !take(String::from_utf8_lossy(line).trim_end()) {
-                return Ok(Followed::Enough);
+                return Ok(FollowEnd::StoppedByCaller);
             }
         }
-        if bytes_max < begun.len() {
-            return Err(Trouble::Lost(Cause::from("a line is too long")));
+        if bytes_max < incomplete.len() {
+            return Err(ClientError::Interrupted(ErrorChain::from(
+                "a line of the response is longer than the client accepts",
+            )));
         }
     }
-    Ok(Followed::Ended)
+    Ok(FollowEnd::Ended)
 }

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 
 /// Which root certificates a client trusts.
 #[derive(Clone, Debug)]
-pub enum Trust {
+pub enum RootCertificates {
     /// No certificates: https servers are rejected.
     Nothing,
     /// The root certificates of the system.
@@ -23,30 +23,30 @@ pub enum Trust {
 
 /// The trusted certificates, as they were when they were read.
 #[derive(Clone)]
-pub struct Tls {
+pub struct TrustStore {
     pub(super) config: rustls::ClientConfig,
     /// Whether there is no certificate, so that no https server can be trusted.
     pub(super) is_empty: bool,
 }
 
-impl Tls {
+impl TrustStore {
     /// Reads the certificates that `trust` selects.
     ///
     /// # Errors
     /// A sentence that names the file that cannot be used.
-    pub fn new(trust: &Trust) -> Result<Self, String> {
+    pub fn new(trust: &RootCertificates) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
-        if let Trust::System | Trust::SystemAnd(_) = trust {
+        if let RootCertificates::System | RootCertificates::SystemAnd(_) = trust {
             // Systems have some certificates that a strict parser rejects; the others are used.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
-        if let Trust::SystemAnd(file) | Trust::Only(file) = trust {
+        if let RootCertificates::SystemAnd(file) | RootCertificates::Only(file) = trust {
             add(&mut roots, file)?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| format!("no TLS: {error}"))?;
+            .map_err(|error| format!("TLS cannot be set up: {error}"))?;
         let is_empty = roots.is_empty();
         Ok(Self { config: config.with_root_certificates(roots).with_no_client_auth(), is_empty })
     }
@@ -60,7 +60,7 @@ fn add(roots: &mut RootCertStore, file: &Path) -> Result<(), String> {
         roots.add(certificate).map_err(|error| unusable(&error))?;
         any = true;
     }
-    if any { Ok(()) } else { Err(unusable(&"there is no certificate in it")) }
+    if any { Ok(()) } else { Err(unusable(&"the file has no PEM certificate")) }
 }
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn without_certificates_no_https_server_is_asked() {
-        let tls = Tls::new(&Trust::Nothing).unwrap();
+        let tls = TrustStore::new(&RootCertificates::Nothing).unwrap();
         assert!(Client::new(ClientConfig::new("http://127.0.0.1:1/", tls.clone())).is_ok());
         let refused = Client::new(ClientConfig::new("https://127.0.0.1:1/", tls)).err().unwrap();
         assert!(refused.contains("certificates"), "{refused}");

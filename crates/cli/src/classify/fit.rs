@@ -6,9 +6,9 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use barograph_loss::{FitError, Labelled, LeftOut, PAPER_KINDS};
+use barograph_loss::{FitError, LabelledWindow, PAPER_KINDS, UnfittedLength};
 
-use super::{Judge, Method, Problem, labelled, report, save, window};
+use super::{AnyClassifier, Method, Problem, labelled, report, save, window};
 
 /// Arguments of `barograph classify fit`.
 #[derive(Clone, Debug, clap::Args)]
@@ -41,20 +41,20 @@ pub(super) struct Args {
 }
 
 pub(super) fn fit(args: &Args) -> Result<(), Problem> {
-    let (mut windows, mut seen) = (Vec::new(), labelled::Seen::default());
+    let (mut windows, mut read_before) = (Vec::new(), labelled::ReadWindows::default());
     for path in &args.files {
-        windows.append(&mut labelled::read(path, args.window, &mut seen)?);
+        windows.append(&mut labelled::read(path, args.window, &mut read_before)?);
     }
     choose(&mut windows, args)?;
-    say(&report::counts(&windows));
-    let Learned { judge, left_out } = learn(args.method, &windows)
+    write_stderr(&report::counts(&windows));
+    let Learned { classifier, left_out } = learn(args.method, &windows)
         .map_err(|error| Problem::Input(format!("cannot fit a model: {error}")))?;
     for left_out in left_out {
-        say(&format!("left out, using the model of the nearest length: {left_out}\n"));
+        write_stderr(&format!("left out, using the model of the nearest length: {left_out}\n"));
     }
-    let model = match judge {
-        Judge::Default(classifier) => classifier.write(),
-        Judge::Paper(classifier) => classifier.write(),
+    let model = match classifier {
+        AnyClassifier::Default(classifier) => classifier.write(),
+        AnyClassifier::Paper(classifier) => classifier.write(),
     };
     match &args.out {
         Some(path) => {
@@ -65,7 +65,7 @@ pub(super) fn fit(args: &Args) -> Result<(), Problem> {
             out.write_all(model.as_bytes()).and_then(|()| out.flush())?;
         }
     }
-    say(&match report::validate(args.method, &windows) {
+    write_stderr(&match report::validate(args.method, &windows) {
         Ok(table) => table,
         Err(error) => format!("not cross-validated: with a fifth of the runs left out, {error}\n"),
     });
@@ -74,7 +74,7 @@ pub(super) fn fit(args: &Args) -> Result<(), Problem> {
 
 /// Keeps the windows of the chosen kinds and lengths. It is an error if no window has a chosen kind
 /// or length, because a mistyped name would otherwise give a different model.
-fn choose(windows: &mut Vec<Labelled>, args: &Args) -> Result<(), Problem> {
+fn choose(windows: &mut Vec<LabelledWindow>, args: &Args) -> Result<(), Problem> {
     let lengths: BTreeSet<u32> = windows.iter().map(|window| window.metrics.packets).collect();
     if let Some(none) = args.lengths.iter().find(|length| !lengths.contains(length)) {
         let there = lengths.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
@@ -102,24 +102,24 @@ fn none_of(what: impl Display, there: &str) -> Problem {
 
 /// A fitted classifier, and the lengths of windows for which it has no model.
 pub(super) struct Learned {
-    pub(super) judge: Judge,
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) classifier: AnyClassifier,
+    pub(super) left_out: Vec<UnfittedLength>,
 }
 
-pub(super) fn learn(method: Method, windows: &[Labelled]) -> Result<Learned, FitError> {
+pub(super) fn learn(method: Method, windows: &[LabelledWindow]) -> Result<Learned, FitError> {
     Ok(match method {
         Method::Default => {
-            let judge = Judge::Default(Box::new(barograph_loss::fit(windows)?));
-            Learned { judge, left_out: Vec::new() }
+            let classifier = AnyClassifier::Default(Box::new(barograph_loss::fit(windows)?));
+            Learned { classifier, left_out: Vec::new() }
         }
         Method::Paper => {
             let fit = barograph_loss::fit_paper(windows)?;
-            Learned { judge: Judge::Paper(fit.classifier), left_out: fit.left_out }
+            Learned { classifier: AnyClassifier::Paper(fit.classifier), left_out: fit.left_out }
         }
     })
 }
 
-fn say(text: &str) {
+fn write_stderr(text: &str) {
     // Ignore errors: standard error may be closed, and the result of the command is the model.
     let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -4,21 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use barograph_loss::{Labelled, Meter, Table, TableError, read_labelled, stated_window};
+use barograph_loss::{LabelledWindow, Meter, TableError, TableReader, parse_window_comment, read_labelled};
 
 use super::source::{Lines, Source};
 use super::{Problem, empty};
 
 /// Files and windows that were read already, so that none of them is counted twice.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct ReadWindows {
     files: BTreeSet<PathBuf>,
     /// Text with the position of each window in the files. The key is the window's run, its length
     /// and its number in the run.
     windows: BTreeMap<(String, u32, String), String>,
 }
 
-impl Seen {
+impl ReadWindows {
     /// Records a file; returns whether it is new, so was not read before under this or a different
     /// name.
     fn is_new(&mut self, path: &Path) -> bool {
@@ -29,12 +29,12 @@ impl Seen {
 }
 
 /// Columns of a table that identify a window.
-struct Named {
+struct WindowColumns {
     run: usize,
     window: usize,
 }
 
-impl Named {
+impl WindowColumns {
     fn of_header(header: &str) -> Option<Self> {
         let at =
             |wanted: &str| header.trim_start_matches('#').split('\t').position(|name| name.trim() == wanted);
@@ -50,21 +50,25 @@ impl Named {
 }
 
 /// Reads a table of labelled windows, or labelled lines. A window that was read before is an error.
-pub(super) fn read(path: &Path, window: Option<u32>, seen: &mut Seen) -> Result<Vec<Labelled>, Problem> {
+pub(super) fn read(
+    path: &Path,
+    window: Option<u32>,
+    read_before: &mut ReadWindows,
+) -> Result<Vec<LabelledWindow>, Problem> {
     let source = Source::open(path)?;
     let name = source.name.clone();
-    if !seen.is_new(path) {
+    if !read_before.is_new(path) {
         let why = "this file is named twice; name it once, or its windows would count twice";
         return Err(Problem::Input(format!("{name}: {why}")));
     }
     let mut lines = Lines::new(source)?;
     let mut window = window;
-    let (mut table, mut named, mut meter, mut windows) = (None, None, Meter::new(), Vec::new());
+    let (mut table, mut columns, mut meter, mut windows) = (None, None, Meter::new(), Vec::new());
     while let Some((number, text)) = lines.next_line()? {
         let wrong = |error: TableError| Problem::Input(format!("{name}: line {number}: {error}"));
-        window = stated_window(text).or(window);
-        if let Some(header) = Table::of_header(text).map_err(wrong)? {
-            (table, named) = (Some(header), Named::of_header(text));
+        window = parse_window_comment(text).or(window);
+        if let Some(header) = TableReader::from_header(text).map_err(wrong)? {
+            (table, columns) = (Some(header), WindowColumns::of_header(text));
             // Only tables take the length from the file's name: lines of bits need none.
             window = window.or_else(|| named_window(path));
             continue;
@@ -82,10 +86,12 @@ pub(super) fn read(path: &Path, window: Option<u32>, seen: &mut Seen) -> Result<
             (None, window) => read_labelled(text, window, &mut meter),
         };
         let Some(mut read) = read.map_err(wrong)? else { continue };
-        if let Some([run, number_in_run]) = named.as_ref().and_then(|named: &Named| named.of_row(text)) {
+        if let Some([run, number_in_run]) =
+            columns.as_ref().and_then(|columns: &WindowColumns| columns.of_row(text))
+        {
             let (packets, here) = (read.metrics.packets, format!("{name}: line {number}"));
             let key = (run.clone(), packets, number_in_run.clone());
-            if let Some(before) = seen.windows.insert(key, here) {
+            if let Some(before) = read_before.windows.insert(key, here) {
                 let window = format!("window {number_in_run} of run {run}, of {packets} packets");
                 let why = format!("{window}, is in {before} too; give runs of another set other names");
                 return Err(Problem::Input(format!("{name}: line {number}: {why}")));

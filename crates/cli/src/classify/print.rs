@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use barograph_loss::{Diagnosis, Metrics, Shape, Verdict};
+use barograph_loss::{Diagnosis, LossPattern, Metrics, Verdict};
 
 /// Writes the header line of the CSV.
 pub(super) fn header(out: &mut impl Write) -> io::Result<()> {
@@ -30,7 +30,7 @@ pub(super) struct Row {
 
 impl Row {
     pub(super) fn new(line: u64, metrics: &Metrics, diagnosis: &Diagnosis) -> Self {
-        let (p_cpu, p_network) = printed(diagnosis.p_cpu);
+        let (p_cpu, p_network) = printed(diagnosis.p_host);
         Self {
             line,
             packets: metrics.packets,
@@ -45,7 +45,7 @@ impl Row {
             lost_network: diagnosis.lost_network,
             lost_unknown: diagnosis.lost_unknown,
             verdict: match diagnosis.verdict {
-                Verdict::Cpu => "cpu",
+                Verdict::Host => "cpu",
                 Verdict::Network => "network",
                 Verdict::Hybrid => "hybrid",
                 Verdict::Inconclusive => "inconclusive",
@@ -93,7 +93,7 @@ impl Row {
 
 /// Names of the evidence that was used, and of other properties of the window.
 fn evidence(diagnosis: &Diagnosis) -> impl Iterator<Item = &'static str> {
-    let found = diagnosis.found;
+    let found = diagnosis.evidence_used;
     [
         (found.pattern, "pattern"),
         (found.burst, "burst"),
@@ -102,8 +102,8 @@ fn evidence(diagnosis: &Diagnosis) -> impl Iterator<Item = &'static str> {
         (found.marks, "marks"),
         (found.disbelieved, "disbelieved"),
         (found.extrapolated, "extrapolated"),
-        (diagnosis.shape == Some(Shape::Outage), "outage"),
-        (diagnosis.shape == Some(Shape::Policer), "policer"),
+        (diagnosis.pattern == Some(LossPattern::Outage), "outage"),
+        (diagnosis.pattern == Some(LossPattern::Policer), "policer"),
     ]
     .into_iter()
     .filter_map(|(is_so, name)| is_so.then_some(name))

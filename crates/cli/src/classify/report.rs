@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use barograph_loss::{Cause, Evidence, FitError, Labelled, PaperClassifier, Verdict, deal_runs};
+use barograph_loss::{Evidence, FitError, Label, LabelledWindow, PaperClassifier, Verdict, assign_folds};
 
 use super::Method;
 use super::fit::{Learned, learn};
 
 /// Table of the number of windows and runs of each cause.
-pub(super) fn counts(windows: &[Labelled]) -> String {
+pub(super) fn counts(windows: &[LabelledWindow]) -> String {
     let mut text = format!("{:<9} {:>8} {:>6}\n", "cause", "windows", "runs");
     for name in GROUPS {
         let of_cause = || windows.iter().filter(|window| group(window) == name);
@@ -20,25 +20,26 @@ pub(super) fn counts(windows: &[Labelled]) -> String {
 }
 
 /// Cross-validates: a window is classified by a model that was fitted to other runs only.
-pub(super) fn validate(method: Method, windows: &[Labelled]) -> Result<String, FitError> {
+pub(super) fn validate(method: Method, windows: &[LabelledWindow]) -> Result<String, FitError> {
     let runs = windows.iter().map(|window| (window.kind.as_str(), window.run.as_str()));
-    let part_of = deal_runs(runs, PARTS, |_| ());
-    let given: Vec<_> = Given::ALL.into_iter().filter(|given| given.is_used(method, windows)).collect();
-    let mut tallies: BTreeMap<(Given, &str), Tally> = BTreeMap::new();
+    let part_of = assign_folds(runs, PARTS, |_| ());
+    let levels: Vec<_> =
+        EvidenceLevel::ALL.into_iter().filter(|level| level.is_used(method, windows)).collect();
+    let mut tallies: BTreeMap<(EvidenceLevel, &str), Tally> = BTreeMap::new();
     let mut left_out = BTreeSet::new();
     for part in 0..PARTS {
-        let is_in = |window: &&Labelled| part_of.get(window.run.as_str()) == Some(&part);
-        let others: Vec<Labelled> = windows.iter().filter(|window| !is_in(window)).cloned().collect();
-        let Learned { judge, left_out: lengths } = learn(method, &others)?;
+        let is_in = |window: &&LabelledWindow| part_of.get(window.run.as_str()) == Some(&part);
+        let others: Vec<LabelledWindow> = windows.iter().filter(|window| !is_in(window)).cloned().collect();
+        let Learned { classifier, left_out: lengths } = learn(method, &others)?;
         left_out.extend(lengths.iter().map(|length| length.packets));
         for window in windows.iter().filter(is_in) {
             if !PaperClassifier::LOSS_RATES.contains(&window.signature.loss_rate()) {
                 continue;
             }
-            for given in &given {
-                let evidence = given.evidence(&window.evidence);
-                let verdict = judge.diagnose(&window.signature, &window.metrics, &evidence).verdict;
-                tallies.entry((*given, group(window))).or_default().count(window.cause, verdict);
+            for level in &levels {
+                let evidence = level.evidence(&window.evidence);
+                let verdict = classifier.diagnose(&window.signature, &window.metrics, &evidence).verdict;
+                tallies.entry((*level, group(window))).or_default().count(window.cause, verdict);
             }
         }
     }
@@ -53,13 +54,13 @@ pub(super) fn validate(method: Method, windows: &[Labelled]) -> Result<String, F
         "wrong",
         "inconclusive"
     );
-    for given in given {
+    for level in levels {
         for name in GROUPS {
-            let Some(tally) = tallies.get(&(given, name)) else { continue };
+            let Some(tally) = tallies.get(&(level, name)) else { continue };
             let percent = |count: u32| 100.0 * f64::from(count) / f64::from(tally.windows);
             text += &format!(
                 "{:<15} {name:<9} {:>8} {:>7.2} {:>7.2} {:>13.2}\n",
-                given.name(),
+                level.name(),
                 tally.windows,
                 percent(tally.right),
                 percent(tally.wrong),
@@ -77,7 +78,7 @@ pub(super) fn validate(method: Method, windows: &[Labelled]) -> Result<String, F
 
 /// Evidence that a classifier receives; each variant includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Given {
+enum EvidenceLevel {
     Pattern,
     Burst,
     Delay,
@@ -85,7 +86,7 @@ enum Given {
     Counter,
 }
 
-impl Given {
+impl EvidenceLevel {
     const ALL: [Self; 5] = [Self::Pattern, Self::Burst, Self::Delay, Self::Marks, Self::Counter];
 
     fn name(self) -> &'static str {
@@ -100,7 +101,7 @@ impl Given {
 
     /// Whether this evidence can change a verdict: the method uses this kind of evidence, and at
     /// least one window has it.
-    fn is_used(self, method: Method, windows: &[Labelled]) -> bool {
+    fn is_used(self, method: Method, windows: &[LabelledWindow]) -> bool {
         let has = |has: fn(&Evidence) -> bool| {
             method == Method::Default && windows.iter().any(|window| has(&window.evidence))
         };
@@ -133,11 +134,11 @@ struct Tally {
 impl Tally {
     /// Counts a verdict. Every verdict except the right one and `inconclusive` is wrong; `hybrid`
     /// is wrong if there is a single cause.
-    fn count(&mut self, cause: Cause, verdict: Verdict) {
+    fn count(&mut self, cause: Label, verdict: Verdict) {
         let right = match cause {
-            Cause::Host => Verdict::Cpu,
-            Cause::Network => Verdict::Network,
-            Cause::Unknown => Verdict::Hybrid,
+            Label::Host => Verdict::Host,
+            Label::Network => Verdict::Network,
+            Label::Both => Verdict::Hybrid,
         };
         self.windows += 1;
         self.right += u32::from(verdict == right);
@@ -147,12 +148,12 @@ impl Tally {
 
 /// Cause under which a window is counted. An outage (the path carried nothing for some time) is
 /// counted separately, because its losses resemble those of a host.
-fn group(window: &Labelled) -> &'static str {
+fn group(window: &LabelledWindow) -> &'static str {
     match window.cause {
-        Cause::Host => "cpu",
-        Cause::Network if window.kind == "outage" => "outage",
-        Cause::Network => "network",
-        Cause::Unknown => "both",
+        Label::Host => "cpu",
+        Label::Network if window.kind == "outage" => "outage",
+        Label::Network => "network",
+        Label::Both => "both",
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use barograph_study::input::cause;
+use barograph_study::input::io_message;
 use flate2::bufread::MultiGzDecoder;
 
 use super::BUFFER_BYTES;
@@ -80,7 +80,7 @@ impl Lines {
                     Problem::Input(format!(
                         "{}: is not a gzip file, or is cut off: {}",
                         self.name,
-                        cause(&error)
+                        io_message(&error)
                     ))
                 }
                 _ => unread(&self.name, &error),
@@ -105,7 +105,7 @@ impl Lines {
 }
 
 fn unread(name: &str, error: &io::Error) -> Problem {
-    Problem::Failed(format!("{name}: cannot be read: {}", cause(error)))
+    Problem::Failed(format!("{name}: cannot be read: {}", io_message(error)))
 }
 
 /// Byte order mark, which some editors write at the beginning of a text (RFC 3629 §6). It is

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 
 use barograph_study::compare::{
-    Better, Cause, Histogram, Kernel, Moments, OUTLIER_FACTOR, Outlier, Side, Study,
+    ComparedSeries, Histogram, Moments, OUTLIER_FACTOR, Outlier, OutlierCause, Preference, SeriesComparison,
+    TcpCounters,
 };
-use barograph_study::units::figure;
+use barograph_study::units::format_significant;
 use serde::Serialize;
 
 /// Names of the series, the quantity and the methods, and the unit, which are printed with the
@@ -19,37 +20,37 @@ pub(super) struct Labels<'a> {
 }
 
 /// Writes the comparison as text.
-pub(super) fn text(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> io::Result<()> {
-    let Study { a, b, pairing, outliers, .. } = study;
+pub(super) fn text(out: &mut impl Write, study: &SeriesComparison, labels: &Labels<'_>) -> io::Result<()> {
+    let SeriesComparison { a, b, pairing, outliers, .. } = study;
     let unit = if labels.unit.is_empty() { String::new() } else { format!(" {}", labels.unit) };
     let better = match study.better {
-        Better::Larger => "larger is better",
-        Better::Smaller => "smaller is better",
+        Preference::Larger => "larger is better",
+        Preference::Smaller => "smaller is better",
     };
     writeln!(out, "{}, {better}", labels.quantity.unwrap_or("values"))?;
     for (letter, name, side) in [("A", labels.a, a), ("B", labels.b, b)] {
         let Moments { count, mean, variance } = side.moments;
-        let variance = variance.map_or_else(|| "unknown".to_owned(), figure);
+        let variance = variance.map_or_else(|| "unknown".to_owned(), format_significant);
         writeln!(
             out,
             "{letter}  {name}: n {count}, mean {}{unit}, variance (n − 1) {variance}",
-            figure(mean)
+            format_significant(mean)
         )?;
     }
     writeln!(
         out,
         "pairs by nearest time: {}; left over: {} of A, {} of B; time between the values of a pair: median {} s, largest {} s",
         pairing.pairs.len(),
-        pairing.left_a,
-        pairing.left_b,
-        figure(pairing.distance_median_s),
-        figure(pairing.distance_max_s),
+        pairing.unpaired_a,
+        pairing.unpaired_b,
+        format_significant(pairing.time_difference_median_s),
+        format_significant(pairing.time_difference_max_s),
     )?;
-    study.doubts().iter().try_for_each(|doubt| writeln!(out, "warning: {doubt}"))?;
+    study.warnings().iter().try_for_each(|doubt| writeln!(out, "warning: {doubt}"))?;
     writeln!(
         out,
         "coefficient {} (least squares through the origin; below 1: B reports worse): {}; without outliers: {}",
-        study.better.ratio(),
+        study.better.coefficient_formula(),
         coefficient(study.coefficient),
         coefficient(study.without_outliers),
     )?;
@@ -57,7 +58,7 @@ pub(super) fn text(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> 
     outliers.iter().try_for_each(|outlier| writeln!(out, "  {}", line(outlier, &unit)))?;
     writeln!(out, "forecast errors (measured − forecast by {}):", labels.methods)?;
     for (letter, side) in [("A", a), ("B", b)] {
-        let mae = side.mae().map_or_else(|| "unknown".to_owned(), figure);
+        let mae = side.mae().map_or_else(|| "unknown".to_owned(), format_significant);
         writeln!(out, "  {letter}: n {}, mean absolute error {mae}{unit}", side.errors.len())?;
     }
     distribution(out, a, b, &unit)?;
@@ -76,7 +77,7 @@ pub(super) fn text(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> 
 }
 
 /// Writes the non-empty bins of both error histograms: counts and cumulative shares.
-fn distribution(out: &mut impl Write, a: &Side, b: &Side, unit: &str) -> io::Result<()> {
+fn distribution(out: &mut impl Write, a: &ComparedSeries, b: &ComparedSeries, unit: &str) -> io::Result<()> {
     let (bins_a, bins_b) = (&a.histogram, &b.histogram);
     if a.errors.is_empty() && b.errors.is_empty() {
         return Ok(());
@@ -103,7 +104,7 @@ fn distribution(out: &mut impl Write, a: &Side, b: &Side, unit: &str) -> io::Res
     for (bin, counts) in bins_a.counts.iter().zip(&bins_b.counts).enumerate() {
         if counts != (&0, &0) {
             let shares = [share(&shares_a, bin), share(&shares_b, bin)];
-            row(figure(bins_a.edge(bin + 1)), [*counts.0, *counts.1], shares)?;
+            row(format_significant(bins_a.edge(bin + 1)), [*counts.0, *counts.1], shares)?;
         }
     }
     if 0 < bins_a.above + bins_b.above {
@@ -114,8 +115,8 @@ fn distribution(out: &mut impl Write, a: &Side, b: &Side, unit: &str) -> io::Res
 
 /// Formats one outlier as a line.
 fn line(outlier: &Outlier, unit: &str) -> String {
-    let value = |value: f64, is_outlier: bool, kernel: Kernel| {
-        let mut text = format!("{}{unit}", figure(value));
+    let value = |value: f64, is_outlier: bool, kernel: TcpCounters| {
+        let mut text = format!("{}{unit}", format_significant(value));
         if is_outlier {
             text += " (outlier)";
         }
@@ -123,13 +124,13 @@ fn line(outlier: &Outlier, unit: &str) -> String {
             text += &format!(", {retrans} retransmitted");
         }
         if let Some(min_rtt_s) = kernel.min_rtt_s {
-            text += &format!(", min RTT {} s", figure(min_rtt_s));
+            text += &format!(", min RTT {} s", format_significant(min_rtt_s));
         }
         text
     };
     let cause = match outlier.cause {
-        Cause::Network => "network",
-        Cause::Unexplained => "unexplained",
+        OutlierCause::Network => "network",
+        OutlierCause::Unexplained => "unexplained",
     };
     let a = value(outlier.a, outlier.is_a, outlier.kernel_a);
     let b = value(outlier.b, outlier.is_b, outlier.kernel_b);
@@ -137,8 +138,8 @@ fn line(outlier: &Outlier, unit: &str) -> String {
 }
 
 /// Writes the comparison as one line of JSON.
-pub(super) fn json(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> io::Result<()> {
-    let Study { pairing, .. } = study;
+pub(super) fn json(out: &mut impl Write, study: &SeriesComparison, labels: &Labels<'_>) -> io::Result<()> {
+    let SeriesComparison { pairing, .. } = study;
     let answer = Answer {
         quantity: labels.quantity,
         unit: labels.unit,
@@ -147,17 +148,17 @@ pub(super) fn json(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> 
         b: SideAnswer::of(labels.b, &study.b),
         pairs: Pairs {
             count: pairing.pairs.len(),
-            left_a: pairing.left_a,
-            left_b: pairing.left_b,
-            distance_median_s: pairing.distance_median_s,
-            distance_max_s: pairing.distance_max_s,
+            left_a: pairing.unpaired_a,
+            left_b: pairing.unpaired_b,
+            distance_median_s: pairing.time_difference_median_s,
+            distance_max_s: pairing.time_difference_max_s,
         },
         coefficient: study.coefficient,
         coefficient_without_outliers: study.without_outliers,
         outliers: &study.outliers,
         methods: labels.methods,
         ks_distance: study.distance,
-        doubts: study.doubts(),
+        doubts: study.warnings(),
         ks_critical_5_percent: study.distance_critical,
     };
     serde_json::to_writer(&mut *out, &answer)?;
@@ -168,7 +169,7 @@ pub(super) fn json(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> 
 struct Answer<'a> {
     quantity: Option<&'a str>,
     unit: &'a str,
-    better: Better,
+    better: Preference,
     a: SideAnswer<'a>,
     b: SideAnswer<'a>,
     pairs: Pairs,
@@ -211,8 +212,8 @@ struct Errors<'a> {
 }
 
 impl<'a> SideAnswer<'a> {
-    fn of(name: &'a str, side: &'a Side) -> Self {
-        let Side { errors, histogram, .. } = side;
+    fn of(name: &'a str, side: &'a ComparedSeries) -> Self {
+        let ComparedSeries { errors, histogram, .. } = side;
         let errors = Errors {
             count: errors.len(),
             mean_absolute: side.mae(),

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use barograph_forecast::{Battery, Forecast, Interval, Lifetime, Method, Objective, SCORED_MIN};
+use barograph_forecast::{
+    Battery, EpochForecaster, Forecast, Interval, Method, Objective, SCORED_MIN_FOR_INTERVAL,
+};
 use serde::Serialize;
 
 use super::Args;
@@ -150,7 +152,7 @@ struct Next {
     /// Weight of the method in a blend.
     weight: Option<f64>,
     #[serde(skip)]
-    made_by: String,
+    method_label: String,
     #[serde(skip)]
     calibrating: Option<u64>,
 }
@@ -166,8 +168,8 @@ impl From<Forecast> for Next {
             recent_mae: scored(forecast.recent_mae),
             method: forecast.method.0,
             weight: forecast.weight,
-            made_by: forecast.made_by().to_string(),
-            calibrating: forecast.calibrating(),
+            method_label: forecast.method_label().to_string(),
+            calibrating: forecast.scored_until_interval(),
         }
     }
 }
@@ -185,7 +187,7 @@ struct Period {
 }
 
 impl Period {
-    fn of(lifetime: &Lifetime, seconds: f64, level: f64) -> Self {
+    fn of(lifetime: &EpochForecaster, seconds: f64, level: f64) -> Self {
         let (mean, median) = (lifetime.forecast(Objective::Squared), lifetime.forecast(Objective::Absolute));
         Self {
             seconds,
@@ -218,7 +220,7 @@ fn weights(battery: &Battery, loss: Objective) -> Vec<Weight> {
 impl<'a> Answer<'a> {
     pub(super) fn of(
         battery: &Battery,
-        lifetime: Option<&Lifetime>,
+        lifetime: Option<&EpochForecaster>,
         last: Sample,
         args: &'a Args,
         counted: bool,
@@ -283,8 +285,8 @@ impl<'a> Answer<'a> {
         };
         writeln!(out, "\n{title}\n{:>25}{:>18}{:>14}   method", "forecast", "error so far", "recently")?;
         let root = |error: Option<f64>| error.map(f64::sqrt);
-        line(out, "mean", "RMSE", mean.value, root(mean.mse), root(mean.recent_mse), &mean.made_by)?;
-        line(out, "median", "MAE", median.value, median.mae, median.recent_mae, &median.made_by)?;
+        line(out, "mean", "RMSE", mean.value, root(mean.mse), root(mean.recent_mse), &mean.method_label)?;
+        line(out, "median", "MAE", median.value, median.mae, median.recent_mae, &median.method_label)?;
         if mean.mse.is_none() {
             return writeln!(out, "  After one value there is a forecast, but no error yet.");
         }
@@ -301,8 +303,11 @@ impl<'a> Answer<'a> {
                 )
             }
             Ends { .. } => {
-                let scored = median.calibrating.unwrap_or(SCORED_MIN);
-                writeln!(out, "  Interval: calibrating ({scored} of {SCORED_MIN} forecasts scored).")
+                let scored = median.calibrating.unwrap_or(SCORED_MIN_FOR_INTERVAL);
+                writeln!(
+                    out,
+                    "  Interval: calibrating ({scored} of {SCORED_MIN_FOR_INTERVAL} forecasts scored)."
+                )
             }
         }
     }

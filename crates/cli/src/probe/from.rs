@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use barograph_api::{NewTest, Test, TestState};
+use barograph_api::{BulkTest, BulkTestState, NewBulkTest};
 use barograph_probe::Target;
-use barograph_study::units::{bit_rate, seconds, size};
+use barograph_study::units::{format_bit_rate, format_bytes, format_seconds};
 
 use super::Args;
 use crate::client::{Client, printable, token_of};
-use crate::exit::{Failure, print};
+use crate::exit::{Failure, print_line};
 
 /// Options of a test between two other stations.
 #[derive(clap::Args)]
-pub(super) struct FromArgs {
+pub(super) struct BulkArgs {
     /// With --from: state directory of that station, for its token
     #[arg(long, value_name = "DIR", env = "BAROGRAPH_STATE")]
     state: Option<PathBuf>,
@@ -25,19 +25,19 @@ pub(super) struct FromArgs {
 
 /// Requests the test from `station`, waits for its end, and prints the result.
 pub(super) fn run(args: &Args, station: &str) -> Result<ExitCode, Failure> {
-    let FromArgs { state, ca } = &args.elsewhere;
+    let BulkArgs { state, ca } = &args.bulk;
     let token = args.token.clone().or_else(|| token_of(state.as_deref()?));
     let client = Client::of(&url(station), token, ca.clone())?;
-    let body = NewTest { to: args.target.clone(), seconds: args.stream.seconds };
+    let body = NewBulkTest { to: args.target.clone(), seconds: args.stream.seconds };
     // The sentence of a refusal includes when to try again.
     let answer = client.post("/v1/tests", &body)?;
-    let test: Test = answer.read();
-    let shown = if args.json { print(answer) } else { print(line(&test)) };
-    Ok(if shown && test.state == TestState::Done { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    let test: BulkTest = answer.read();
+    let shown = if args.json { print_line(answer) } else { print_line(line(&test)) };
+    Ok(if shown && test.state == BulkTestState::Done { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// The result of a test as a line.
-fn line(test: &Test) -> String {
+fn line(test: &BulkTest) -> String {
     let Some(rate) = test.goodput_bit_s else {
         let why = test.why.as_deref().unwrap_or("the station gave no reason");
         return format!("goodput {:>21}   {}", "failed", printable(why));
@@ -45,9 +45,9 @@ fn line(test: &Test) -> String {
     let estimate = if test.ended.as_deref() == Some("early") { ", estimated" } else { "" };
     format!(
         "goodput {:>21}   {} in {}{estimate}",
-        bit_rate(rate),
-        size(test.bytes.unwrap_or(0)),
-        seconds(test.duration_s.unwrap_or(0.0))
+        format_bit_rate(rate),
+        format_bytes(test.bytes.unwrap_or(0)),
+        format_seconds(test.duration_s.unwrap_or(0.0))
     )
 }
 
@@ -85,10 +85,10 @@ mod tests {
     #[test]
     fn a_test_is_shown_without_steering_the_terminal() {
         let done = r#"{"state": "done", "goodput_bit_s": 94e6, "bytes": 58750000, "duration_s": 5.0}"#;
-        let done: Test = serde_json::from_str(done).expect("a test");
+        let done: BulkTest = serde_json::from_str(done).expect("a test");
         assert_eq!(line(&done), "goodput           94.0 Mbit/s   58.8 MB in 5.00 s");
         let why = Some("refused:\u{1b}[2J".into());
-        let failed = Test { state: TestState::Failed, why, ..Test::default() };
+        let failed = BulkTest { state: BulkTestState::Failed, why, ..BulkTest::default() };
         assert!(line(&failed).contains("failed") && !line(&failed).contains('\u{1b}'));
     }
 }

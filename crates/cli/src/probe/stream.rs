@@ -2,15 +2,15 @@
 
 use std::process::ExitCode;
 
-use barograph_probe::io::{Context, stream};
-use barograph_probe::stream::{Early, Ended};
-use barograph_probe::{ProbeError, StreamPlan, Streamed, Target};
+use barograph_probe::io::{ProbeContext, stream};
+use barograph_probe::stream::{EarlyStopPolicy, StreamEnd};
+use barograph_probe::{ProbeError, StreamPlan, StreamResult, Target};
 use barograph_station::detail::TcpInfoJson;
-use barograph_study::units::{bit_rate, seconds, size};
+use barograph_study::units::{format_bit_rate, format_bytes, format_seconds};
 use serde::Serialize;
 
 use super::{Args, FailedJson, now_s};
-use crate::exit::{print, say};
+use crate::exit::{eprint_line, print_line};
 
 /// Options of a timed bulk test.
 #[derive(clap::Args)]
@@ -38,17 +38,17 @@ impl StreamArgs {
         self.stream.then(|| StreamPlan {
             seconds: self.seconds.unwrap_or(SECONDS),
             congestion: self.congestion.clone(),
-            early: self.early_stop.then(Early::default),
+            early: self.early_stop.then(EarlyStopPolicy::default),
             ..StreamPlan::full()
         })
     }
 }
 
 /// Runs the test, and prints the result.
-pub(super) fn run(args: &Args, plan: &StreamPlan, target: &Target, context: &Context) -> ExitCode {
+pub(super) fn run(args: &Args, plan: &StreamPlan, target: &Target, context: &ProbeContext) -> ExitCode {
     let result = stream(target, plan, context);
     if context.cancel.is_cancelled() {
-        say("stopped");
+        eprint_line("stopped");
         return ExitCode::from(1);
     }
     let line = match &result {
@@ -57,24 +57,28 @@ pub(super) fn run(args: &Args, plan: &StreamPlan, target: &Target, context: &Con
         Err(error) if args.json => serde_json::to_string(&failed(error, &args.target)).unwrap_or_default(),
         Err(error) => format!("{QUANTITY:<14} {:>14}   {error}", error.failure.as_str()),
     };
-    if print(line) && result.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    if print_line(line) && result.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-fn line(streamed: &Streamed) -> String {
+fn line(streamed: &StreamResult) -> String {
     let mut parts = Vec::new();
     match (streamed.ended, streamed.startup_s) {
-        (Ended::Early(reason), _) => {
-            parts.push(format!("estimated after {}", seconds(reason.time_s)));
+        (StreamEnd::Early(reason), _) => {
+            parts.push(format!("estimated after {}", format_seconds(reason.time_s)));
         }
-        (_, Some(startup_s)) => parts.push(format!("after {} of start-up", seconds(startup_s))),
+        (_, Some(startup_s)) => parts.push(format!("after {} of start-up", format_seconds(startup_s))),
         (_, None) => parts.push("start-up did not end".to_string()),
     }
-    let whole = bit_rate(streamed.whole_bit_s);
-    parts.push(format!("{whole} in all, {} in {}", size(streamed.bytes), seconds(streamed.duration_s)));
+    let whole = format_bit_rate(streamed.whole_bit_s);
+    parts.push(format!(
+        "{whole} in all, {} in {}",
+        format_bytes(streamed.bytes),
+        format_seconds(streamed.duration_s)
+    ));
     if let Some(info) = &streamed.tcp_info {
-        parts.extend(super::kernels_view(info));
+        parts.extend(super::tcp_info_parts(info));
     }
-    format!("{QUANTITY:<14} {:>14}   {}", bit_rate(streamed.rate_bit_s()), parts.join(", "))
+    format!("{QUANTITY:<14} {:>14}   {}", format_bit_rate(streamed.rate_bit_s()), parts.join(", "))
 }
 
 #[derive(Serialize)]
@@ -102,7 +106,7 @@ struct StreamedJson<'a> {
     samples: Vec<(f64, u64)>,
 }
 
-fn json<'a>(streamed: &'a Streamed, target: &'a str) -> StreamedJson<'a> {
+fn json<'a>(streamed: &'a StreamResult, target: &'a str) -> StreamedJson<'a> {
     let samples = streamed.samples.as_slice().iter().map(|sample| (sample.time_s, sample.acked_bytes));
     StreamedJson {
         time_s: now_s(),

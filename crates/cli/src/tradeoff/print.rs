@@ -2,21 +2,22 @@
 
 use std::io::{self, Write};
 
-use barograph_study::tradeoff::{Measured, Over, Predictor, Row, Study};
-use barograph_study::units::{figure, shown_s};
+use barograph_study::tradeoff::{MeasuredSeries, OffsetStatistics, Predictor, ScoreRow, TradeoffScores};
+use barograph_study::units::{format_period, format_significant};
 use serde::Serialize;
 
 use super::Args;
 
 /// Writes text: the errors of each series by period, then by length of the tests.
-pub(super) fn text(out: &mut impl Write, study: &Study, args: &Args) -> io::Result<()> {
+pub(super) fn text(out: &mut impl Write, study: &TradeoffScores, args: &Args) -> io::Result<()> {
     for (i, measured) in study.series.iter().enumerate() {
         if i != 0 {
             writeln!(out)?;
         }
         head(out, measured, &args.unit)?;
         periods(out, study, i)?;
-        let too_long: Vec<String> = study.too_long_s(i, &args.periods).into_iter().map(shown_s).collect();
+        let too_long: Vec<String> =
+            study.too_long_s(i, &args.periods).into_iter().map(format_period).collect();
         if !too_long.is_empty() {
             writeln!(out, "no two measurements are so far apart: {}", too_long.join(", "))?;
         }
@@ -24,9 +25,10 @@ pub(super) fn text(out: &mut impl Write, study: &Study, args: &Args) -> io::Resu
     lengths(out, study)
 }
 
-fn head(out: &mut impl Write, measured: &Measured, unit: &str) -> io::Result<()> {
-    let Measured { name, length_s, grid, .. } = measured;
-    let length = length_s.map_or_else(|| "of unknown length".to_owned(), |s| format!("of {} s", figure(s)));
+fn head(out: &mut impl Write, measured: &MeasuredSeries, unit: &str) -> io::Result<()> {
+    let MeasuredSeries { name, length_s, grid, .. } = measured;
+    let length = length_s
+        .map_or_else(|| "of unknown length".to_owned(), |s| format!("of {} s", format_significant(s)));
     let unit = match (unit, measured.bit_per_s) {
         ("", Some(_)) => " bit/s".to_owned(),
         ("", None) => String::new(),
@@ -36,16 +38,16 @@ fn head(out: &mut impl Write, measured: &Measured, unit: &str) -> io::Result<()>
         out,
         "{name}: {} tests {length}, one in {} s; {} of {} periods blank, {} values left out, because their period has one already; mean {}{unit}",
         grid.values().count(),
-        figure(grid.base_s),
+        format_significant(grid.base_s),
         grid.blanks(),
         grid.slots.len(),
-        grid.crowded,
-        figure(grid.mean()),
+        grid.duplicates,
+        format_significant(grid.mean()),
     )
 }
 
 /// Writes a line for each period and predictor.
-fn periods(out: &mut impl Write, study: &Study, series: usize) -> io::Result<()> {
+fn periods(out: &mut impl Write, study: &TradeoffScores, series: usize) -> io::Result<()> {
     writeln!(
         out,
         "{:>10}  {:<11}  {:>10} {:>6} {:>6} {:>7}  {:>10} {:>7} {:>7} {:>8}  {:>8} {:>8}  {:>10}",
@@ -67,17 +69,17 @@ fn periods(out: &mut impl Write, study: &Study, series: usize) -> io::Result<()>
     let mean = measured.grid.mean();
     for row in study.rows.iter().filter(|row| row.series == series) {
         let (mae, mse) = (row.mae(), row.root_mse());
-        let bytes = measured.bytes_per_hour(row.period_s).map_or_else(|| "–".to_owned(), figure);
+        let bytes = measured.bytes_per_hour(row.period_s).map_or_else(|| "–".to_owned(), format_significant);
         writeln!(
             out,
             "{:>10}  {:<11}  {:>10} {:>6} {:>6} {:>7}  {:>10} {:>7} {:>7} {:>8}  {:>8} {:>8}  {:>10}",
-            shown_s(row.period_s),
+            format_period(row.period_s),
             row.predictor.name(),
-            figure(mae.mean),
+            format_significant(mae.mean),
             percent(mae.mean, mean),
             percent(mae.spread, mean),
             percent(mae.worst, mean),
-            figure(row.mse().mean),
+            format_significant(row.mse().mean),
             percent(mse.mean, mean),
             percent(mse.spread, mean),
             percent(mse.worst, mean),
@@ -90,7 +92,7 @@ fn periods(out: &mut impl Write, study: &Study, series: usize) -> io::Result<()>
 }
 
 /// Writes mean absolute errors by length of the tests, if there are several lengths.
-fn lengths(out: &mut impl Write, study: &Study) -> io::Result<()> {
+fn lengths(out: &mut impl Write, study: &TradeoffScores) -> io::Result<()> {
     let mut known: Vec<usize> =
         (0..study.series.len()).filter(|i| study.series[*i].length_s.is_some()).collect();
     known.sort_by(|a, b| {
@@ -106,13 +108,13 @@ fn lengths(out: &mut impl Write, study: &Study) -> io::Result<()> {
         let base_s = study.series[known[0]].grid.base_s;
         write!(out, "{:>8}  {:>10}", "test", "mean")?;
         for every in &periods {
-            write!(out, "  {:>8}", shown_s(*every as f64 * base_s))?;
+            write!(out, "  {:>8}", format_period(*every as f64 * base_s))?;
         }
         writeln!(out)?;
         for i in &known {
-            let Measured { length_s, grid, .. } = &study.series[*i];
-            let length = format!("{} s", figure(length_s.unwrap_or(0.0)));
-            write!(out, "{length:>8}  {:>10}", figure(grid.mean()))?;
+            let MeasuredSeries { length_s, grid, .. } = &study.series[*i];
+            let length = format!("{} s", format_significant(length_s.unwrap_or(0.0)));
+            write!(out, "{length:>8}  {:>10}", format_significant(grid.mean()))?;
             for every in &periods {
                 let mae = study.row(*i, *every, predictor).map(|row| row.mae().mean);
                 let mae = mae.map_or_else(|| "–".to_owned(), |mae| percent(mae, grid.mean()));
@@ -130,9 +132,9 @@ fn percent(number: f64, mean: f64) -> String {
 }
 
 /// Writes the study as one line of JSON.
-pub(super) fn json(out: &mut impl Write, study: &Study, args: &Args) -> io::Result<()> {
+pub(super) fn json(out: &mut impl Write, study: &TradeoffScores, args: &Args) -> io::Result<()> {
     let series = study.series.iter().enumerate().map(|(i, measured)| {
-        let Measured { name, length_s, grid, .. } = measured;
+        let MeasuredSeries { name, length_s, grid, .. } = measured;
         let rows = study.rows.iter().filter(|row| row.series == i);
         SeriesAnswer {
             name,
@@ -140,7 +142,7 @@ pub(super) fn json(out: &mut impl Write, study: &Study, args: &Args) -> io::Resu
             base_s: grid.base_s,
             periods: grid.slots.len(),
             blank: grid.blanks(),
-            left_out: grid.crowded,
+            left_out: grid.duplicates,
             mean: grid.mean(),
             too_long_s: study.too_long_s(i, &args.periods),
             rows: rows.map(|row| RowAnswer::of(row, measured)).collect(),
@@ -177,9 +179,9 @@ struct RowAnswer {
     predictor: Predictor,
     offsets: usize,
     scored: usize,
-    mae: Over,
-    mse: Over,
-    root_mse: Over,
+    mae: OffsetStatistics,
+    mse: OffsetStatistics,
+    root_mse: OffsetStatistics,
     mae_percent: Option<f64>,
     mae_worst_percent: Option<f64>,
     root_mse_percent: Option<f64>,
@@ -187,7 +189,7 @@ struct RowAnswer {
 }
 
 impl RowAnswer {
-    fn of(row: &Row, measured: &Measured) -> Self {
+    fn of(row: &ScoreRow, measured: &MeasuredSeries) -> Self {
         let mean = measured.grid.mean();
         let percent = |number: f64| (0.0 < mean).then(|| 100.0 * number / mean);
         Self {

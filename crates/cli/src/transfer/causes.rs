@@ -1,7 +1,7 @@
 //! Causes of lost packets, and the limit of a transfer's rate, as text.
 
-use barograph_study::units::share;
-use barograph_transfer::{Limit as Held, Stats};
+use barograph_study::units::format_share;
+use barograph_transfer::{SendLimit, SenderStats};
 
 /// Shares of all packets sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -16,7 +16,7 @@ pub(crate) struct Losses {
 
 impl Losses {
     /// Shares from the counts of a sender.
-    pub(crate) fn of(stats: &Stats) -> Self {
+    pub(crate) fn of(stats: &SenderStats) -> Self {
         let share = |packets: u64| packets as f64 / stats.sent_packets.max(1) as f64;
         Self {
             host: share(stats.lost_host),
@@ -26,27 +26,27 @@ impl Losses {
     }
 
     /// Text with the losses by cause, or their sum if the causes are not classified.
-    pub(crate) fn told(self, are_told_apart: bool) -> String {
+    pub(crate) fn text(self, are_classified: bool) -> String {
         let Self { host, network, unknown } = self;
-        if !are_told_apart {
-            return format!("{} lost, causes not classified", share(host + network + unknown));
+        if !are_classified {
+            return format!("{} lost, causes not classified", format_share(host + network + unknown));
         }
         format!(
             "{} lost by the receiver's CPU, {} in the network{}",
-            share(host),
-            share(network),
-            nobody_knows(unknown)
+            format_share(host),
+            format_share(network),
+            unknown_part(unknown)
         )
     }
 }
 
-fn nobody_knows(unknown: f64) -> String {
-    if unknown == 0.0 { String::new() } else { format!(", {} by an unknown cause", share(unknown)) }
+fn unknown_part(unknown: f64) -> String {
+    if unknown == 0.0 { String::new() } else { format!(", {} by an unknown cause", format_share(unknown)) }
 }
 
 /// What keeps a transfer from being faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Limit {
+pub(crate) enum Bottleneck {
     /// The receiving host does not read packets in time.
     Receiver,
     /// The sending program has no CPU time left: it is busy, or other programs use the processor.
@@ -60,7 +60,7 @@ pub(crate) enum Limit {
     Unknown,
 }
 
-impl Limit {
+impl Bottleneck {
     /// Name in JSON output.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ impl Limit {
     }
 
     /// Name in text output.
-    pub(crate) fn told(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Receiver => "receiver's CPU",
             Self::Sender => "sender's CPU",
@@ -86,60 +86,66 @@ impl Limit {
 
 /// Measurements of one second, which determine its limit.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Second {
+pub(crate) struct LimitSample {
     /// Losses as shares of the packets sent.
     pub(crate) losses: Losses,
     /// Limit that the sender reported at the end of the second.
-    pub(crate) by: Option<Held>,
+    pub(crate) sender_limit: Option<SendLimit>,
     /// Share of the time in which the sender's thread computed or waited for a processor.
     pub(crate) busy: f64,
     /// Share of the time in which the thread that reads and hashes the files computed or waited for
     /// a processor.
-    pub(crate) busy_reader: f64,
+    pub(crate) reader_busy: f64,
     /// Share of the time in which the sender's thread waited for the reading thread.
-    pub(crate) lacked: f64,
+    pub(crate) reader_wait: f64,
     /// Bytes sent, as a share of those that the controller allowed.
-    pub(crate) used: f64,
+    pub(crate) rate_use: f64,
     /// Whether the controller keeps a fixed rate.
-    pub(crate) is_fixed: bool,
+    pub(crate) is_fixed_rate: bool,
 }
 
-impl Second {
+impl LimitSample {
     /// The first limit that applies; the most certain ones are checked first.
-    pub(crate) fn limit(&self) -> Limit {
+    pub(crate) fn limit(&self) -> Bottleneck {
         let Losses { host, network, .. } = self.losses;
         match () {
             // A fixed rate is the user's choice, whatever the receiver loses.
-            () if self.is_fixed && USED_MIN <= self.used => Limit::Rate,
-            () if self.by == Some(Held::Drain) || (HOST_MIN <= host && network <= host) => Limit::Receiver,
-            () if BUSY_FULL <= self.busy => Limit::Sender,
+            () if self.is_fixed_rate && RATE_USE_MIN <= self.rate_use => Bottleneck::Rate,
+            () if self.sender_limit == Some(SendLimit::Drain) || (HOST_MIN <= host && network <= host) => {
+                Bottleneck::Receiver
+            }
+            () if BUSY_FULL <= self.busy => Bottleneck::Sender,
             // A busy reading thread limits only if the sender waits for it.
-            () if BUSY_FULL <= self.busy_reader && LACKED_MIN <= self.lacked => Limit::Sender,
-            () if self.by == Some(Held::Window) || USED_MIN <= self.used => Limit::Path,
-            () => Limit::Unknown,
+            () if BUSY_FULL <= self.reader_busy && READER_WAIT_MIN <= self.reader_wait => Bottleneck::Sender,
+            () if self.sender_limit == Some(SendLimit::Window) || RATE_USE_MIN <= self.rate_use => {
+                Bottleneck::Path
+            }
+            () => Bottleneck::Unknown,
         }
     }
 }
 
 /// Text under the progress: the limit, and the losses by cause.
-pub(crate) fn line(limit: Limit, losses: Losses, are_told_apart: bool) -> String {
+pub(crate) fn line(limit: Bottleneck, losses: Losses, are_classified: bool) -> String {
     let Losses { host, network, unknown } = losses;
-    if !are_told_apart {
-        return format!("{} is the limit: {}", limit.told(), losses.told(false));
+    if !are_classified {
+        return format!("{} is the limit: {}", limit.text(), losses.text(false));
     }
     let (first, second) = match limit {
-        Limit::Receiver => {
-            (format!("{} lost there", share(host)), format!("{} in the network", share(network)))
-        }
-        Limit::Path => {
-            (format!("{} lost there", share(network)), format!("{} by the receiver's CPU", share(host)))
-        }
-        Limit::Sender | Limit::Rate | Limit::Unknown => (
-            format!("{} lost by the receiver's CPU", share(host)),
-            format!("{} in the network", share(network)),
+        Bottleneck::Receiver => (
+            format!("{} lost there", format_share(host)),
+            format!("{} in the network", format_share(network)),
+        ),
+        Bottleneck::Path => (
+            format!("{} lost there", format_share(network)),
+            format!("{} by the receiver's CPU", format_share(host)),
+        ),
+        Bottleneck::Sender | Bottleneck::Rate | Bottleneck::Unknown => (
+            format!("{} lost by the receiver's CPU", format_share(host)),
+            format!("{} in the network", format_share(network)),
         ),
     };
-    format!("{} is the limit: {first}, {second}{}", limit.told(), nobody_knows(unknown))
+    format!("{} is the limit: {first}, {second}{}", limit.text(), unknown_part(unknown))
 }
 
 /// Smallest share of packets lost by a host that counts as a limit: one packet in 2000. Smaller
@@ -148,7 +154,7 @@ const HOST_MIN: f64 = 0.000_5;
 
 /// Smallest share of the allowed rate that a sender must use for the rate to count as its limit. It
 /// is low, because controllers vary their own rate by a quarter, and by half at the start.
-const USED_MIN: f64 = 0.5;
+const RATE_USE_MIN: f64 = 0.5;
 
 /// Share of the time from which a thread counts as busy: if it computes or waits for a processor
 /// for this share, it cannot work faster. In the rest of the time it waits for other threads.
@@ -156,7 +162,7 @@ const BUSY_FULL: f64 = 0.9;
 
 /// Smallest share of the time that the sender must wait for the reading thread for the wait to
 /// count. A smaller share costs almost nothing, and occurs even if the thread reads in time.
-const LACKED_MIN: f64 = 0.05;
+const READER_WAIT_MIN: f64 = 0.05;
 
 #[cfg(test)]
 mod tests {
@@ -164,36 +170,36 @@ mod tests {
 
     #[test]
     fn losses_are_told_by_cause() {
-        let stats = Stats {
+        let stats = SenderStats {
             sent_packets: 10_000,
             lost_host: 310,
             lost_network: 0,
             lost_unknown: 0,
-            ..Stats::default()
+            ..SenderStats::default()
         };
         let losses = Losses::of(&stats);
         assert_eq!(
-            line(Limit::Receiver, losses, true),
+            line(Bottleneck::Receiver, losses, true),
             "receiver's CPU is the limit: 3.1 % lost there, 0.00 % in the network"
         );
         assert_eq!(
-            line(Limit::Path, Losses { network: 0.0052, unknown: 0.001, ..Losses::default() }, true),
+            line(Bottleneck::Path, Losses { network: 0.0052, unknown: 0.001, ..Losses::default() }, true),
             "network is the limit: 0.52 % lost there, 0.00 % by the receiver's CPU, 0.10 % by an unknown cause"
         );
         assert_eq!(
-            line(Limit::Sender, Losses::default(), true),
+            line(Bottleneck::Sender, Losses::default(), true),
             "sender's CPU is the limit: 0.00 % lost by the receiver's CPU, 0.00 % in the network"
         );
         assert_eq!(
-            line(Limit::Path, losses, false),
+            line(Bottleneck::Path, losses, false),
             "network is the limit: 3.1 % lost, causes not classified"
         );
-        assert_eq!(Losses::of(&Stats::default()), Losses::default());
+        assert_eq!(Losses::of(&SenderStats::default()), Losses::default());
     }
 
     #[test]
     fn what_was_not_measured_is_not_named_as_the_limit() {
-        let idle = Second { used: 0.3, ..Second::default() }.limit();
+        let idle = LimitSample { rate_use: 0.3, ..LimitSample::default() }.limit();
         assert_eq!(idle.name(), "unknown");
         let told = line(idle, Losses::default(), true);
         assert!(!told.contains("disk") && !told.contains("interface"), "{told}");
@@ -202,21 +208,24 @@ mod tests {
     #[test]
     fn the_limit_is_what_is_surest() {
         let losses = Losses { network: 0.01, host: 0.001, unknown: 0.0 };
-        let path = Second { losses, used: 0.9, ..Second::default() };
-        assert_eq!(path.limit(), Limit::Path);
-        assert_eq!(Second { busy: 0.95, ..path }.limit(), Limit::Sender);
-        assert_eq!(Second { busy: 0.5, busy_reader: 0.95, lacked: 0.3, ..path }.limit(), Limit::Sender);
-        assert_eq!(Second { busy: 0.5, busy_reader: 0.95, ..path }.limit(), Limit::Path);
-        assert_eq!(Second { busy: 0.5, busy_reader: 0.5, ..path }.limit(), Limit::Path);
-        let by = |by| Second { by: Some(by), ..path };
-        assert_eq!(Second { busy: 0.95, ..by(Held::Drain) }.limit(), Limit::Receiver);
-        assert_eq!(Second { is_fixed: true, ..by(Held::Drain) }.limit(), Limit::Rate);
-        assert_eq!(Second { busy_reader: 0.95, ..by(Held::Window) }.limit(), Limit::Path);
-        assert_eq!(Second { used: 0.3, ..by(Held::Window) }.limit(), Limit::Path);
-        assert_eq!(Second { used: 0.3, ..by(Held::Rate) }.limit(), Limit::Unknown);
+        let path = LimitSample { losses, rate_use: 0.9, ..LimitSample::default() };
+        assert_eq!(path.limit(), Bottleneck::Path);
+        assert_eq!(LimitSample { busy: 0.95, ..path }.limit(), Bottleneck::Sender);
+        assert_eq!(
+            LimitSample { busy: 0.5, reader_busy: 0.95, reader_wait: 0.3, ..path }.limit(),
+            Bottleneck::Sender
+        );
+        assert_eq!(LimitSample { busy: 0.5, reader_busy: 0.95, ..path }.limit(), Bottleneck::Path);
+        assert_eq!(LimitSample { busy: 0.5, reader_busy: 0.5, ..path }.limit(), Bottleneck::Path);
+        let by = |by| LimitSample { sender_limit: Some(by), ..path };
+        assert_eq!(LimitSample { busy: 0.95, ..by(SendLimit::Drain) }.limit(), Bottleneck::Receiver);
+        assert_eq!(LimitSample { is_fixed_rate: true, ..by(SendLimit::Drain) }.limit(), Bottleneck::Rate);
+        assert_eq!(LimitSample { reader_busy: 0.95, ..by(SendLimit::Window) }.limit(), Bottleneck::Path);
+        assert_eq!(LimitSample { rate_use: 0.3, ..by(SendLimit::Window) }.limit(), Bottleneck::Path);
+        assert_eq!(LimitSample { rate_use: 0.3, ..by(SendLimit::Rate) }.limit(), Bottleneck::Unknown);
         let host = Losses { host: 0.02, network: 0.02, unknown: 0.0 };
-        assert_eq!(Second { losses: host, ..path }.limit(), Limit::Receiver);
+        assert_eq!(LimitSample { losses: host, ..path }.limit(), Bottleneck::Receiver);
         let few = Losses { host: 0.000_4, ..Losses::default() };
-        assert_eq!(Second { losses: few, ..path }.limit(), Limit::Path);
+        assert_eq!(LimitSample { losses: few, ..path }.limit(), Bottleneck::Path);
     }
 }

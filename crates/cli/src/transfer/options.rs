@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use barograph_station::{Signal, signals};
 use barograph_transfer::io::identity::{Fingerprint, Identity, Trust};
 
-use super::show::Show;
+use super::show::TransferOutput;
 
 /// Port of `barograph send HOST` without a port: one above a station's.
 pub(crate) const PORT: u16 = 10_133;
@@ -51,7 +51,7 @@ impl IdentityArgs {
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| {
-        format!("{}: cannot be read: {}", path.display(), barograph_study::input::cause(&error))
+        format!("{}: cannot be read: {}", path.display(), barograph_study::input::io_message(&error))
     })
 }
 
@@ -63,16 +63,18 @@ pub(crate) fn parse_fingerprint(text: &str) -> Result<Fingerprint, String> {
 
 /// Stops cleanly at the first signal, at once at the second. A hangup is ignored: transfers
 /// continue without a terminal.
-pub(crate) fn stop_on_signal(show: &Arc<Show>) -> std::io::Result<Arc<AtomicBool>> {
+pub(crate) fn stop_on_signal(output: &Arc<TransferOutput>) -> std::io::Result<Arc<AtomicBool>> {
     let signals = signals::listen()?;
-    let (stop, show) = (Arc::new(AtomicBool::new(false)), Arc::clone(show));
+    let (stop, output) = (Arc::new(AtomicBool::new(false)), Arc::clone(output));
     let told = Arc::clone(&stop);
     std::thread::Builder::new().name("stop".into()).spawn(move || {
         while let Ok(signal) = signals.recv() {
             match signal {
                 Signal::Reload => {}
                 Signal::Stop if told.swap(true, Ordering::SeqCst) => std::process::exit(1),
-                Signal::Stop if 0 < show.under_way() => show.say("Stopping… press Ctrl-C again to quit now"),
+                Signal::Stop if 0 < output.under_way() => {
+                    output.message("Stopping… press Ctrl-C again to quit now")
+                }
                 Signal::Stop => {}
             }
         }

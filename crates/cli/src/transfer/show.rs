@@ -5,21 +5,21 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use barograph_transfer::files::Notice;
-use barograph_transfer::io::{Event, Summary};
+use barograph_transfer::files::SkippedPath;
+use barograph_transfer::io::{TransferEvent, TransferSummary};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::course::{Course, Mode};
-use super::trouble::Trouble;
-use super::{json, summary, trouble};
+use super::failure::TransferFailure;
+use super::progress::{TransferProgress, TransferRole};
+use super::{failure, json, summary};
 use crate::client::printable;
-use crate::exit::{print, say};
+use crate::exit::{eprint_line, print_line};
 
 /// Shows transfers, one or several at the same time. Each is identified by its number.
-pub(crate) struct Show {
-    how: How,
-    mode: Mode,
+pub(crate) struct TransferOutput {
+    mode: OutputMode,
+    role: TransferRole,
     /// Whether output names the transfer: there may be more than one.
     is_numbered: bool,
     began: Instant,
@@ -27,7 +27,7 @@ pub(crate) struct Show {
 }
 
 /// Form in which transfers are shown.
-enum How {
+enum OutputMode {
     /// One JSON object a line on standard output.
     Json,
     /// Lines that change in place, on standard error.
@@ -39,95 +39,99 @@ enum How {
 }
 
 struct Transfer {
-    course: Course,
+    progress: TransferProgress,
     bar: Option<ProgressBar>,
-    told: Option<Instant>,
+    last_output: Option<Instant>,
 }
 
-impl Show {
-    pub(crate) fn new(is_json: bool, is_quiet: bool, is_numbered: bool, mode: Mode) -> Self {
-        let how = match () {
-            () if is_json => How::Json,
-            () if is_quiet => How::Quiet,
-            () if std::io::stderr().is_terminal() => How::Terminal(MultiProgress::new()),
-            () => How::Log,
+impl TransferOutput {
+    pub(crate) fn new(is_json: bool, is_quiet: bool, is_numbered: bool, role: TransferRole) -> Self {
+        let mode = match () {
+            () if is_json => OutputMode::Json,
+            () if is_quiet => OutputMode::Quiet,
+            () if std::io::stderr().is_terminal() => OutputMode::Terminal(MultiProgress::new()),
+            () => OutputMode::Log,
         };
-        Self { how, mode, is_numbered, began: Instant::now(), transfers: Mutex::default() }
+        Self { mode, role, is_numbered, began: Instant::now(), transfers: Mutex::default() }
     }
 
     /// Shows an event of a transfer.
-    pub(crate) fn event(&self, number: u64, event: &Event) {
+    pub(crate) fn event(&self, number: u64, event: &TransferEvent) {
         let mut transfers = self.lock();
         let transfer = transfers.entry(number).or_insert_with(|| Transfer {
-            course: Course::new(self.mode),
+            progress: TransferProgress::new(self.role),
             bar: None,
-            told: None,
+            last_output: None,
         });
-        transfer.course.learn(self.began.elapsed().as_secs_f64(), event);
-        let is_progress = matches!(event, Event::Progress(_));
-        match &self.how {
-            How::Json => {
+        transfer.progress.on_event(self.began.elapsed().as_secs_f64(), event);
+        let is_progress = matches!(event, TransferEvent::Progress(_));
+        match &self.mode {
+            OutputMode::Json => {
                 if is_progress && !transfer.is_due(JSON_EVERY) {
                     return;
                 }
-                if let Some(value) = json::event(&transfer.course, event) {
+                if let Some(value) = json::event(&transfer.progress, event) {
                     self.print_json(number, value);
                 }
             }
-            How::Quiet => {}
-            How::Terminal(bars) => {
+            OutputMode::Quiet => {}
+            OutputMode::Terminal(bars) => {
                 match event {
-                    Event::Notice(notice) => suspended(bars, || say(told(notice))),
-                    Event::Elsewhere { why, host, port } => {
-                        suspended(bars, || say(trouble::elsewhere(why, host, *port)));
+                    TransferEvent::Notice(notice) => suspended(bars, || eprint_line(skipped_text(notice))),
+                    TransferEvent::Failover { why, host, port } => {
+                        suspended(bars, || eprint_line(failure::fallback_message(why, host, *port)));
                     }
                     _ => {}
                 }
                 transfer.draw(bars, self.is_numbered);
             }
-            How::Log => match event {
-                Event::Notice(notice) => say(told(notice)),
-                Event::Elsewhere { why, host, port } => say(trouble::elsewhere(why, host, *port)),
-                Event::Progress(_) => {
-                    if transfer.told.is_some() && transfer.is_due(LOG_EVERY) {
-                        say(transfer.named(&transfer.course.line(), self.is_numbered));
+            OutputMode::Log => match event {
+                TransferEvent::Notice(notice) => eprint_line(skipped_text(notice)),
+                TransferEvent::Failover { why, host, port } => {
+                    eprint_line(failure::fallback_message(why, host, *port))
+                }
+                TransferEvent::Progress(_) => {
+                    if transfer.last_output.is_some() && transfer.is_due(LOG_EVERY) {
+                        eprint_line(transfer.named(&transfer.progress.line(), self.is_numbered));
                     }
                     // The first event starts the interval of log lines, but prints no line.
-                    transfer.told.get_or_insert_with(Instant::now);
+                    transfer.last_output.get_or_insert_with(Instant::now);
                 }
-                Event::Verifying => say(transfer.named(&transfer.course.line(), self.is_numbered)),
+                TransferEvent::Verifying => {
+                    eprint_line(transfer.named(&transfer.progress.line(), self.is_numbered))
+                }
                 _ => {}
             },
         }
     }
 
     /// Shows a transfer that ended well.
-    pub(crate) fn done(&self, number: u64, summary: &Summary) {
+    pub(crate) fn done(&self, number: u64, summary: &TransferSummary) {
         let mut transfer = self.remove(number);
         // A short transfer has no progress events.
-        transfer.course.seen = summary.seen;
-        match &self.how {
-            How::Json => self.print_json(number, json::done(summary, &transfer.course)),
-            How::Quiet => {}
-            How::Terminal(_) | How::Log => {
-                let mut lines = summary::told(summary, &transfer.course);
+        transfer.progress.seen = summary.progress;
+        match &self.mode {
+            OutputMode::Json => self.print_json(number, json::done(summary, &transfer.progress)),
+            OutputMode::Quiet => {}
+            OutputMode::Terminal(_) | OutputMode::Log => {
+                let mut lines = summary::summary_lines(summary, &transfer.progress);
                 if std::io::stdout().is_terminal() {
                     lines = summary::fitted(&lines, width());
                 }
-                self.beside(|| {
-                    print(lines.join("\n"));
+                self.with_bars_cleared(|| {
+                    print_line(lines.join("\n"));
                 });
             }
         }
     }
 
     /// Shows a transfer that failed.
-    pub(crate) fn failed(&self, number: u64, trouble: &Trouble) {
+    pub(crate) fn failed(&self, number: u64, failure: &TransferFailure) {
         let transfer = self.remove(number);
-        if matches!(self.how, How::Json) {
-            self.print_json(number, json::failed(trouble, &transfer.course));
+        if matches!(self.mode, OutputMode::Json) {
+            self.print_json(number, json::failed(failure, &transfer.progress));
         }
-        self.say(transfer.named(&trouble.sentence, self.is_numbered));
+        self.message(transfer.named(&failure.message, self.is_numbered));
     }
 
     /// Number of transfers in progress.
@@ -136,22 +140,22 @@ impl Show {
     }
 
     /// Prints a sentence on standard error.
-    pub(crate) fn say(&self, text: impl std::fmt::Display) {
-        self.beside(|| say(&text));
+    pub(crate) fn message(&self, text: impl std::fmt::Display) {
+        self.with_bars_cleared(|| eprint_line(&text));
     }
 
     /// Prints an event that belongs to no transfer, if output is JSON.
-    pub(crate) fn tell(&self, value: impl FnOnce() -> Value) {
-        if matches!(self.how, How::Json) {
+    pub(crate) fn json_event(&self, value: impl FnOnce() -> Value) {
+        if matches!(self.mode, OutputMode::Json) {
             // A closed standard output does not stop the transfer.
-            print(value());
+            print_line(value());
         }
     }
 
     /// Calls `write`; on a terminal, the lines that change in place are cleared before.
-    fn beside(&self, write: impl FnOnce()) {
-        match &self.how {
-            How::Terminal(bars) => suspended(bars, write),
+    fn with_bars_cleared(&self, write: impl FnOnce()) {
+        match &self.mode {
+            OutputMode::Terminal(bars) => suspended(bars, write),
             _ => write(),
         }
     }
@@ -160,13 +164,16 @@ impl Show {
         if let (true, Some(line)) = (self.is_numbered, value.as_object_mut()) {
             line.insert("transfer".into(), json!(number));
         }
-        print(value);
+        print_line(value);
     }
 
     fn remove(&self, number: u64) -> Transfer {
         let found = self.lock().remove(&number);
-        let transfer =
-            found.unwrap_or_else(|| Transfer { course: Course::new(self.mode), bar: None, told: None });
+        let transfer = found.unwrap_or_else(|| Transfer {
+            progress: TransferProgress::new(self.role),
+            bar: None,
+            last_output: None,
+        });
         if let Some(bar) = &transfer.bar {
             bar.finish_and_clear();
         }
@@ -184,18 +191,18 @@ impl Transfer {
     /// Whether `every` has passed since the last output; if so, the current time counts as the last
     /// output.
     fn is_due(&mut self, every: Duration) -> bool {
-        let is_due = self.told.is_none_or(|told| every <= told.elapsed());
+        let is_due = self.last_output.is_none_or(|last| every <= last.elapsed());
         if is_due {
-            self.told = Some(Instant::now());
+            self.last_output = Some(Instant::now());
         }
         is_due
     }
 
     fn draw(&mut self, bars: &MultiProgress, is_numbered: bool) {
         let width = width();
-        let mut lines = self.course.lines(width);
-        if let (true, Some(peer)) = (is_numbered, &self.course.peer) {
-            lines.splice(0..0, super::course::wrapped(&format!("from {peer}:"), width));
+        let mut lines = self.progress.lines(width);
+        if let (true, Some(peer)) = (is_numbered, &self.progress.peer) {
+            lines.splice(0..0, super::progress::wrapped(&format!("from {peer}:"), width));
         }
         let bar = self.bar.get_or_insert_with(|| {
             let bar = bars.add(ProgressBar::new(0));
@@ -208,7 +215,7 @@ impl Transfer {
     }
 
     fn named(&self, text: &str, is_numbered: bool) -> String {
-        match (&self.course.peer, is_numbered) {
+        match (&self.progress.peer, is_numbered) {
             (Some(peer), true) => format!("{peer}: {text}"),
             _ => text.into(),
         }
@@ -223,20 +230,20 @@ fn suspended(bars: &MultiProgress, write: impl FnOnce()) {
 }
 
 /// Sentence about a file that is skipped, with the reason.
-pub(crate) fn told(notice: &Notice) -> String {
+pub(crate) fn skipped_text(notice: &SkippedPath) -> String {
     let text = match notice {
-        Notice::Special(path, what) => format!("skipped {}: it is {what}", path.display()),
-        Notice::Link(path) => {
+        SkippedPath::Special(path, what) => format!("skipped {}: it is {what}", path.display()),
+        SkippedPath::Link(path) => {
             format!("skipped {}: it is a symbolic link; pass --links to send it", path.display())
         }
-        Notice::Outward(path, target) => {
+        SkippedPath::LinkLeadsOut(path, target) => {
             format!(
                 "skipped {}: it is a symbolic link to {}, outside of the files to send",
                 path.display(),
                 target.display()
             )
         }
-        Notice::Unfinished(path) => format!("skipped {}: it is an unfinished transfer", path.display()),
+        SkippedPath::Unfinished(path) => format!("skipped {}: it is an unfinished transfer", path.display()),
         other => format!("skipped: {other:?}"),
     };
     printable(&text)
@@ -265,11 +272,11 @@ mod tests {
     #[test]
     fn what_is_left_out_is_named_without_what_steers_a_terminal() {
         assert_eq!(
-            told(&Notice::Special("/a\u{1b}[2J".into(), "a FIFO")),
+            skipped_text(&SkippedPath::Special("/a\u{1b}[2J".into(), "a FIFO")),
             "skipped /a\\u{1b}[2J: it is a FIFO"
         );
         assert_eq!(
-            told(&Notice::Link("/b".into())),
+            skipped_text(&SkippedPath::Link("/b".into())),
             "skipped /b: it is a symbolic link; pass --links to send it"
         );
     }

@@ -1,9 +1,9 @@
 //! Summary of a transfer that ended well.
 
-use barograph_study::units::{count, lasted, rate, share, size};
-use barograph_transfer::io::Summary;
+use barograph_study::units::{format_byte_rate, format_bytes, format_count, format_elapsed, format_share};
+use barograph_transfer::io::TransferSummary;
 
-use super::course::{Course, plain, wrapped};
+use super::progress::{TransferProgress, unmapped, wrapped};
 
 /// Figures of a transfer that ended well.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,62 +14,65 @@ pub(crate) struct Figures {
     /// no bytes were transferred.
     pub(crate) goodput_bytes_s: Option<f64>,
     /// Bytes that were sent again.
-    pub(crate) again_bytes: u64,
+    pub(crate) resent_bytes: u64,
 }
 
 impl Figures {
-    pub(crate) fn of(summary: &Summary) -> Self {
+    pub(crate) fn of(summary: &TransferSummary) -> Self {
         let moved_bytes = summary.bytes.saturating_sub(summary.held_bytes);
         let seconds = summary.lasted.as_secs_f64();
         Self {
             moved_bytes,
             goodput_bytes_s: (0 < moved_bytes && 0.0 < seconds).then(|| moved_bytes as f64 / seconds),
-            again_bytes: summary.seen.stats.sent_bytes.saturating_sub(moved_bytes),
+            resent_bytes: summary.progress.stats.sent_bytes.saturating_sub(moved_bytes),
         }
     }
 }
 
-/// The summary as text; `course` is the state of the same transfer.
-pub(crate) fn told(summary: &Summary, course: &Course) -> Vec<String> {
+/// The summary as text; `progress` is the state of the same transfer.
+pub(crate) fn summary_lines(summary: &TransferSummary, progress: &TransferProgress) -> Vec<String> {
     let figures = Figures::of(summary);
-    let losses = course.losses();
+    let losses = progress.losses();
     let (verb, towards, by) =
         if losses.is_some() { ("sent", "to", ", by the receiver") } else { ("received", "from", "") };
-    let what = format!("{}, {}", count(summary.files, "file", "files"), size(summary.bytes));
+    let what = format!("{}, {}", format_count(summary.files, "file", "files"), format_bytes(summary.bytes));
     let mut lines = vec![match figures.goodput_bytes_s {
         Some(goodput) => format!(
             "{verb} {what}, {towards} {} in {}: {} on average",
-            plain(summary.peer),
-            lasted(summary.lasted.as_secs_f64()),
-            rate(goodput)
+            unmapped(summary.peer),
+            format_elapsed(summary.lasted.as_secs_f64()),
+            format_byte_rate(goodput)
         ),
         None if 0 < summary.bytes && figures.moved_bytes == 0 => {
             format!(
                 "already there: {}, identical ({}, {towards} {})",
-                count(summary.files, "file", "files"),
-                size(summary.bytes),
-                plain(summary.peer)
+                format_count(summary.files, "file", "files"),
+                format_bytes(summary.bytes),
+                unmapped(summary.peer)
             )
         }
-        None => format!("{verb} {what}, {towards} {}: no data had to be transferred", plain(summary.peer)),
+        None => format!("{verb} {what}, {towards} {}: no data had to be transferred", unmapped(summary.peer)),
     }];
     let beside_s = summary.lasted_all.saturating_sub(summary.lasted).as_secs_f64();
     if BESIDE_S_MIN <= beside_s {
-        lines.push(row("overhead", &format!("{} to connect, agree and verify", lasted(beside_s))));
+        lines.push(row("overhead", &format!("{} to connect, agree and verify", format_elapsed(beside_s))));
     }
     if 0 < summary.held_bytes {
         let part = summary.held_bytes as f64 / summary.bytes.max(1) as f64;
-        lines.push(row("resumed", &format!("{} ({})", size(summary.held_bytes), share(part))));
+        lines.push(row("resumed", &format!("{} ({})", format_bytes(summary.held_bytes), format_share(part))));
     }
     if let (Some(losses), 0..) = (losses, figures.moved_bytes) {
-        let part = figures.again_bytes as f64 / figures.moved_bytes.max(1) as f64;
+        let part = figures.resent_bytes as f64 / figures.moved_bytes.max(1) as f64;
         if 0 < figures.moved_bytes {
-            lines.push(row("sent again", &format!("{} ({})", size(figures.again_bytes), share(part))));
-            lines.push(row("losses", &losses.told(course.is_told_apart())));
+            lines.push(row(
+                "sent again",
+                &format!("{} ({})", format_bytes(figures.resent_bytes), format_share(part)),
+            ));
+            lines.push(row("losses", &losses.text(progress.classifies_losses())));
         }
     }
-    if let Some((limit, part)) = course.main_limit() {
-        lines.push(row("limit", &format!("{}, for {} of the time", limit.told(), share(part))));
+    if let Some((limit, part)) = progress.main_limit() {
+        lines.push(row("limit", &format!("{}, for {} of the time", limit.text(), format_share(part))));
     }
     lines.push(row("verified", &format!("BLAKE3 of each file{by}")));
     lines
@@ -105,29 +108,29 @@ const BESIDE_S_MIN: f64 = 1.0;
 mod tests {
     use std::time::Duration;
 
-    use barograph_transfer::Stats;
-    use barograph_transfer::io::Event;
+    use barograph_transfer::SenderStats;
     use barograph_transfer::io::FlowProgress;
+    use barograph_transfer::io::TransferEvent;
 
-    use super::super::course::Mode;
+    use super::super::progress::TransferRole;
     use super::*;
 
-    fn summary(held_bytes: u64, lasted: Duration) -> Summary {
-        let stats = Stats {
+    fn summary(held_bytes: u64, lasted: Duration) -> TransferSummary {
+        let stats = SenderStats {
             sent_packets: 100_000,
             sent_bytes: 1_013_000_000,
             lost_network: 520,
             lost_unknown: 100,
-            ..Stats::default()
+            ..SenderStats::default()
         };
-        Summary {
+        TransferSummary {
             peer: ([192, 0, 2, 7], 4000).into(),
             files: 3,
             bytes: 1_400_000_000,
             held_bytes,
             lasted,
             lasted_all: lasted + Duration::from_secs(2),
-            seen: FlowProgress {
+            progress: FlowProgress {
                 stats,
                 held_bytes: 1_400_000_000,
                 rate_bytes_s: 1e8,
@@ -137,12 +140,13 @@ mod tests {
     }
 
     /// State of a sender or a receiver with the counts of `summary`, after one second.
-    fn seen_by(is_sender: bool, summary: &Summary) -> Course {
-        let mut course = Course::new(Mode { is_sender, classify_losses: true, is_fixed: false });
-        let Summary { files, bytes, held_bytes, .. } = *summary;
-        course.learn(0.0, &Event::Begun { files, bytes, held_bytes });
-        course.learn(1.0, &Event::Progress(summary.seen));
-        course
+    fn seen_by(is_sender: bool, summary: &TransferSummary) -> TransferProgress {
+        let mut progress =
+            TransferProgress::new(TransferRole { is_sender, classify_losses: true, is_fixed_rate: false });
+        let TransferSummary { files, bytes, held_bytes, .. } = *summary;
+        progress.on_event(0.0, &TransferEvent::Begun { files, bytes, held_bytes });
+        progress.on_event(1.0, &TransferEvent::Progress(summary.progress));
+        progress
     }
 
     #[test]
@@ -157,13 +161,13 @@ mod tests {
             "  limit        network, for 100 % of the time",
             "  verified     BLAKE3 of each file, by the receiver",
         ];
-        assert_eq!(told(&summary, &seen_by(true, &summary)), shown);
+        assert_eq!(summary_lines(&summary, &seen_by(true, &summary)), shown);
     }
 
     #[test]
     fn a_narrow_terminal_breaks_rows_behind_their_names() {
         let summary = summary(400_000_000, Duration::from_secs(10));
-        let lines = fitted(&told(&summary, &seen_by(true, &summary)), 39);
+        let lines = fitted(&summary_lines(&summary, &seen_by(true, &summary)), 39);
         let shown = [
             "sent 3 files, 1.40 GB, to",
             "192.0.2.7:4000 in 10.0 s: 800 Mbit/s on",
@@ -177,18 +181,22 @@ mod tests {
 
     #[test]
     fn a_receiver_tells_what_it_knows() {
-        let summary = Summary { lasted_all: Duration::from_secs(10), ..summary(0, Duration::from_secs(10)) };
+        let summary =
+            TransferSummary { lasted_all: Duration::from_secs(10), ..summary(0, Duration::from_secs(10)) };
         let shown = [
             "received 3 files, 1.40 GB, from 192.0.2.7:4000 in 10.0 s: 1.12 Gbit/s on average",
             "  verified     BLAKE3 of each file",
         ];
-        assert_eq!(told(&summary, &seen_by(false, &summary)), shown);
+        assert_eq!(summary_lines(&summary, &seen_by(false, &summary)), shown);
     }
 
     #[test]
     fn what_was_all_there_has_no_rate() {
         let summary = summary(1_400_000_000, Duration::ZERO);
-        let lines = told(&summary, &Course::new(Mode { is_sender: true, ..Mode::default() }));
+        let lines = summary_lines(
+            &summary,
+            &TransferProgress::new(TransferRole { is_sender: true, ..TransferRole::default() }),
+        );
         assert_eq!(lines[0], "already there: 3 files, identical (1.40 GB, to 192.0.2.7:4000)");
         assert!(!lines.iter().any(|line| line.contains("sent again")), "{lines:?}");
     }

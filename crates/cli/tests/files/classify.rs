@@ -148,10 +148,14 @@ fn a_window_that_nothing_is_known_of_is_inconclusive() {
 fn bad_lines_are_one_sentence_and_exit_2_and_lose_nothing() {
     for (arguments, line, message) in [
         (&[][..], "11x", "line 3: column 3: expected 1 (received) or 0 (lost), found 'x'"),
-        (&[], "3,1", "run lengths need the length of their window"),
-        (&["--window", "20"], "19,2", "line 3: runs of 21 packets and more do not fit a window of 20"),
-        (&["--window", "20"], "3,-1", "line 3: column 3: expected a run of packets"),
-        (&["--window", "20"], "99999999999999999999", "expected a run of packets"),
+        (&[], "3,1", "for run lengths, give the length of the windows (--window N)"),
+        (
+            &["--window", "20"],
+            "19,2",
+            "line 3: the runs have at least 21 packets, more than the window of 20",
+        ),
+        (&["--window", "20"], "3,-1", "line 3: column 3: expected a run length"),
+        (&["--window", "20"], "99999999999999999999", "expected a run length"),
         (&["--window", "20"], "3,1\tdelay_us=NaN", "line 3: delay_us is \"NaN\", expected microseconds"),
         (
             &["--window", "20"],

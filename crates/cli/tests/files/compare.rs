@@ -99,13 +99,17 @@ fn json_has_the_histograms_and_distributions() {
 fn what_cannot_be_compared_is_one_sentence_and_exit_2() {
     let good = series("time_s,rtt", 1.0, 0.0);
     let cases = [
-        ("1\n2\n", good.as_str(), "a.csv: its values have no times; expected time_s"),
-        (&good, "{\"value\":1}\n", "b.csv: its values have no times"),
+        ("1\n2\n", good.as_str(), "a.csv: the values have no times; add a column"),
+        (&good, "{\"value\":1}\n", "b.csv: the values have no times"),
         (&good, "", "b.csv: no values"),
         ("0,1\n5,1\n4,1\n", &good, "a.csv: line 3: expected times that do not decrease"),
         ("0,1\n1,NaN\n", &good, "a.csv: line 2: value is NaN"),
         ("0,1\n", "0,1\n", "pass --better, or add a column `quantity`"),
-        ("time_s,value,quantity\n0,1,rtt\n1,1,goodput\n", &good, "it holds \"rtt\" and \"goodput\""),
+        (
+            "time_s,value,quantity\n0,1,rtt\n1,1,goodput\n",
+            &good,
+            "the series contains \"rtt\" and \"goodput\"",
+        ),
         (&good, "time_s,goodput\n0,1\n", "smaller is better for one, larger for the other"),
         ("time_s,value,x\n0,1\n", &good, "line 2: expected a field for each column of the header"),
     ];
@@ -201,7 +205,7 @@ fn one_quantity_is_picked_of_a_page_s_whole_csv_and_of_lines_of_probe() {
     assert_eq!(answer["unit"], "s");
     let of_none = compared(&["--quantity", "loss"], &probe, &page);
     assert_eq!(of_none.status.code(), Some(2));
-    assert!(text(&of_none.stderr).contains("a.csv: it holds no value of \"loss\""));
+    assert!(text(&of_none.stderr).contains("a.csv: the series has no value of \"loss\""));
     let own =
         "# rtt in s from this browser to aneroid\n# left out: 0 failures\ntime_s,rtt\n0.5,0.02\n1.5,0.02\n";
     assert_eq!(json(&["--quantity", "rtt"], &probe, own)["coefficient"], 0.5);

@@ -82,7 +82,7 @@ fn probe_lines() -> String {
 
 #[test]
 fn quantities_are_not_mixed_and_one_can_be_picked() {
-    let both = "it holds \"rtt\" and \"goodput\"; expected one quantity, or --quantity to pick one";
+    let both = "the series contains \"rtt\" and \"goodput\"; select one with --quantity";
     for input in [page_csv(|_| "aneroid"), probe_lines()] {
         for output in [filed(&[], input.as_bytes()), piped(&["-"], input.as_bytes())] {
             assert_refused(&output, both, ());
@@ -95,7 +95,11 @@ fn quantities_are_not_mixed_and_one_can_be_picked() {
         }
         let output = filed(&["--quantity", "loss"], input.as_bytes());
         assert_eq!(output.status.code(), Some(2));
-        assert!(text(&output.stderr).contains("it holds no value of \"loss\""), "{}", text(&output.stderr));
+        assert!(
+            text(&output.stderr).contains("the series has no value of \"loss\""),
+            "{}",
+            text(&output.stderr)
+        );
     }
     let alone = filed(&["--json"], b"time_s,quantity,value\n0,rtt,1\n1,rtt,1\n");
     assert!(alone.status.success(), "one quantity needs no option: {}", text(&alone.stderr));
@@ -106,8 +110,7 @@ fn targets_are_not_mixed() {
     let input = page_csv(|i| if i < 10 { "aneroid" } else { "torricelli" });
     let output = filed(&["--quantity", "rtt"], input.as_bytes());
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
-    let expected =
-        "it holds values of two targets, \"aneroid\" and \"torricelli\"; expected the lines of one";
+    let expected = "the series contains values of two targets, \"aneroid\" and \"torricelli\"; keep the lines of one target";
     assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
 }
 
@@ -341,7 +344,7 @@ fn what_the_system_says_is_told_without_its_number() {
     // The first page of a process's own memory cannot be read.
     let output = command(&["/proc/self/mem"]).output().unwrap();
     if !std::path::Path::new("/proc/self/mem").exists() {
-        barograph_sim::say_skipped("an unreadable file: there is no /proc/self/mem");
+        barograph_sim::report_skipped("an unreadable file: there is no /proc/self/mem");
         return;
     }
     assert_eq!(output.status.code(), Some(1));

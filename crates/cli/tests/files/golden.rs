@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use barograph_forecast::{Battery, Config, Preset, Rule};
+use barograph_forecast::{Battery, BatteryConfig, Preset, Rule};
 
 #[test]
 fn two_level() {
@@ -134,7 +134,7 @@ struct Selector {
 
 impl Bank {
     fn new(rule: &str) -> Self {
-        let config = Config { preset: Preset::Nws, rule: Rule::Flat, levels: Vec::new() };
+        let config = BatteryConfig { preset: Preset::Nws, rule: Rule::Flat, levels: Vec::new() };
         let spans: &[usize] = if rule == "flat" { &[0] } else { &[0, 1, 5, 10, 20, 30, 50, 100] };
         let of = |loss| {
             let one =
@@ -225,7 +225,7 @@ fn shared() -> Option<PathBuf> {
     if shared.join("golden").is_dir() && shared.join("traces").is_dir() {
         return Some(shared);
     }
-    barograph_sim::say_skipped(&format!("no golden files in {}; nothing was compared", shared.display()));
+    barograph_sim::report_skipped(&format!("no golden files in {}; nothing was compared", shared.display()));
     None
 }
 

@@ -85,7 +85,7 @@ fn sites_have_representatives() {
     assert!(alone["revisit_s"].is_null() && alone["representative_revisit_s"].is_f64(), "{alone}");
     // With full tests, a representative divides its budget between its two groups.
     let full = json("--hosts 60 --sites 3");
-    let tests = |who: &str| full[who]["tests_per_hour"].as_f64().unwrap();
+    let tests = |role: &str| full[role]["tests_per_hour"].as_f64().unwrap();
     assert!((tests("representative") * 2.0 - tests("host")).abs() < 1e-6, "{full}");
     assert!((tests("mesh") - 57.0 * tests("host") - 3.0 * tests("representative")).abs() < 1e-6, "{full}");
 }
@@ -102,10 +102,16 @@ fn the_papers_plan_is_refused_where_its_tests_do_not_fit() {
 fn what_is_impossible_is_refused_with_its_reason() {
     for (arguments, reason) in [
         ("--hosts 1", "--hosts must be 2–1,000,000"),
-        ("--hosts 5 --sites 6", "5 hosts cannot stand at 6 sites"),
+        (
+            "--hosts 5 --sites 6",
+            "5 hosts cannot have 6 sites; use at least 1 site and at most 1 for each host",
+        ),
         ("--hosts 5 --share 0", "--share must be above 0 and at most 100 percent, found 0"),
         ("--hosts 5 --share 200", "at most 100 percent, found 200"),
-        ("--hosts 5 --share 0.1", "a test of 5s does not fit: 0.001 of the time is 3.6s an hour"),
+        (
+            "--hosts 5 --share 0.1",
+            "a test of 5s does not fit into an hour: a share of 0.001 is 3.6s; use a larger share or a shorter test",
+        ),
         ("--hosts 5 --share NaN", "at most 100 percent, found NaN"),
         ("--hosts 5 --rate -1", "unexpected argument '-1'"),
         ("--hosts 5 --rate 0", "--rate: expected a finite rate above 0 Mbit/s, found 0"),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use barograph_sim::{Chance, Link, LinkSpec, Loss, Network, Reorder, network_or_skip};
+use barograph_sim::{Link, LinkSpec, Network, PacketLoss, Reorder, SeededRng, network_or_skip};
 use barograph_transfer::io::identity::Identity;
 
 use crate::{Running, barograph, hosts, tree};
@@ -39,7 +39,7 @@ struct Ends<'a> {
 /// Sends a file, kills an end once or twice at random moments, and resumes until the file has
 /// arrived.
 fn trial(seed: u64, directory: &Path, ends: &Ends<'_>) -> Seen {
-    let mut chance = Chance::new(seed, 1);
+    let mut rng = SeededRng::new(seed, 1);
     let (file, to) = (directory.join("from/object"), directory.join("to"));
     fs::write(&file, tree::bytes(seed, BYTES)).unwrap();
     let at = ends.at.to_string();
@@ -54,7 +54,7 @@ fn trial(seed: u64, directory: &Path, ends: &Ends<'_>) -> Seen {
     };
     let mut recv = start();
     let mut seen = Seen::default();
-    let kills = 1 + chance.below(2) as u32;
+    let kills = 1 + rng.index_below(2) as u32;
     let mut moved: Option<u64> = None;
     loop {
         let mut command = (ends.send)();
@@ -69,10 +69,10 @@ fn trial(seed: u64, directory: &Path, ends: &Ends<'_>) -> Seen {
             assert_eq!(code, Some(0), "seed {seed}: {stderr} {events:?}");
             break;
         }
-        let moment = Duration::from_secs_f64(1.6 * chance.uniform() / f64::from(kills));
+        let moment = Duration::from_secs_f64(1.6 * rng.uniform() / f64::from(kills));
         std::thread::park_timeout(moment);
         seen.kills += 1;
-        if chance.happens(0.5) {
+        if rng.bernoulli(0.5) {
             sender.kill();
             let failed = recv.until("failed");
             moved = failed["held_bytes"].as_u64();
@@ -120,7 +120,7 @@ fn prepare(directory: &Path) -> [String; 2] {
 }
 
 #[test]
-fn whoever_is_killed_on_this_host_goes_on() {
+fn a_transfer_resumes_after_either_end_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let fingerprints = prepare(directory.path());
     let spawn = |command: &mut Command, _: bool| Running::start(command);
@@ -135,7 +135,7 @@ fn lossy(seed: u64) -> Link {
     Link::symmetric(LinkSpec {
         rate_bps: Some(100_000_000),
         delay: Duration::from_millis(10),
-        loss: Loss::Independent(0.01),
+        loss: PacketLoss::Independent(0.01),
         reorder: Some(Reorder { probability: 0.01, hold: Duration::from_millis(2) }),
         seed,
         ..LinkSpec::default()
@@ -157,7 +157,7 @@ fn between_hosts(network: &Network, seeds: std::ops::Range<u64>) {
 }
 
 #[test]
-fn whoever_is_killed_on_two_hosts_goes_on_despite_loss_and_reordering() {
+fn a_transfer_between_two_hosts_resumes_after_either_end_is_killed() {
     let network: Network = network_or_skip!(lossy(1));
     between_hosts(&network, 100..104);
 }

@@ -78,7 +78,7 @@ fn mistakes_are_one_sentence_and_an_exit_code() {
     let kept = directory.path().join(".barograph-partial-00");
     fs::create_dir(&kept).unwrap();
     let kept = kept.to_str().unwrap();
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut recv =
         Running::start(barograph().arg("recv").arg(directory.path()).args(["--listen", "127.0.0.1:0"]));
     let listening = recv.until("listening");
@@ -86,7 +86,7 @@ fn mistakes_are_one_sentence_and_an_exit_code() {
     let line = listening["lines"][0].as_str().unwrap().to_owned();
     let (start, end) = line.split_at(line.len() - 4);
     let stranger = format!("{start}{}", if end == "AAAA" { "BBBB" } else { "AAAA" });
-    let gone = line.replacen(line.split('/').nth(2).unwrap(), &nobody.to_string(), 1);
+    let gone = line.replacen(line.split('/').nth(2).unwrap(), &closed_port.to_string(), 1);
     for (arguments, code, words) in [
         (vec!["recv", "/nowhere/at/all"], 2, "does not exist; pass --create to create it"),
         (vec!["recv", file], 2, "is not a directory"),
@@ -101,7 +101,7 @@ fn mistakes_are_one_sentence_and_an_exit_code() {
         (vec!["recv", there, "--identity", file], 2, "chmod 600"),
         (vec!["send", file, &line, "--controller", "cubic"], 2, "highspeed"),
         (vec!["send", file, &line, "--controller", "fixed"], 2, "--rate"),
-        (vec!["send", file, &line, "--rate", "10MB/s"], 2, "eight times the bytes"),
+        (vec!["send", file, &line, "--rate", "10MB/s"], 2, "multiply bytes by 8"),
         (vec!["send", "/nowhere", &line], 1, "\"/nowhere\" cannot be found"),
         (vec!["send", file, &stranger], 1, "use the one it shows now"),
         (vec!["send", file, &gone], 1, "is `barograph recv` running there"),

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-use barograph_testkit::{LIMIT, Program};
+use barograph_testkit::{ChildProcess, LIMIT};
 use serde_json::Value;
 
 fn barograph() -> Command {
@@ -32,14 +32,14 @@ fn of(program: &Path) -> Command {
 
 /// A running command with `--json`, and the events that it prints.
 struct Running {
-    program: Program,
+    program: ChildProcess,
     events: Receiver<Value>,
 }
 
 impl Running {
     fn start(command: &mut Command) -> Self {
         let piped = command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut program = Program::start(piped);
+        let mut program = ChildProcess::start(piped);
         let stdout = program.take_stdout().unwrap();
         let (sender, events) = channel();
         // The thread ends when the command ends, and dropping this value ends the command.
@@ -77,7 +77,7 @@ impl Running {
 
     /// Waits for the end; returns the exit code, the remaining events, and standard error.
     fn end(mut self) -> (Option<i32>, Vec<Value>, String) {
-        let (code, stderr) = self.program.end();
+        let (code, stderr) = self.program.wait();
         (code, self.events.iter().collect(), stderr)
     }
 }

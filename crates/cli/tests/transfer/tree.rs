@@ -5,12 +5,12 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use barograph_sim::Chance;
+use barograph_sim::SeededRng;
 
 /// Random bytes, the same for the same seed.
 pub(crate) fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut chance = Chance::new(seed, 0);
-    let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| chance.bits().to_le_bytes()).collect();
+    let mut rng = SeededRng::new(seed, 0);
+    let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
     bytes.truncate(length);
     bytes
 }

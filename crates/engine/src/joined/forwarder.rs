@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
 use super::waits::{SplitMix, limited};
-use super::{ASK_EVERY, JoinedConfig, State, possible};
-use crate::complaints::Complaints;
-use crate::{Engine, Error, HostId, Local, Record};
+use super::{CONFIRM_EVERY_MAX, JoinedConfig, State, possible};
+use crate::log_limiter::LogLimiter;
+use crate::{Engine, EngineError, HostId, Local, Record};
 
 /// State of the forwarding. Every number is a sequence number of this station.
 pub(super) struct Forwarder {
@@ -34,23 +34,23 @@ pub(super) struct Forwarder {
     sent: u64,
     /// Lowest number below `sent` that the station has neither stored nor skipped; `None` if there
     /// is none. Its record may still be appended.
-    hole: Option<u64>,
+    first_gap: Option<u64>,
     /// When the watermark last changed, or sending began.
     moved: Instant,
     /// When to read the watermark next.
-    ask_at: Instant,
+    confirm_at: Instant,
     /// Missing numbers up to this one will get no record any more.
-    settled: u64,
-    /// A time, and the highest number at that time. [`SETTLE_AFTER`] later, missing numbers up to
+    final_until: u64,
+    /// A time, and the highest number at that time. [`FINAL_AFTER`] later, missing numbers up to
     /// that number get no record any more.
     highest: (Instant, u64),
     /// Limit of the wait after the next failure.
     delay: Duration,
     /// The mesh's engine accepts nothing before this time.
-    paced_until: Instant,
+    throttled_until: Instant,
     /// When the mesh last accepted a record, or no record waited.
     progressed: Instant,
-    complaints: Complaints,
+    log_limiter: LogLimiter,
 }
 
 impl Forwarder {
@@ -77,16 +77,16 @@ impl Forwarder {
             watermark: 0,
             mesh_highest: 0,
             sent: 0,
-            hole: None,
+            first_gap: None,
             moved: Instant::now(),
-            ask_at: Instant::now(),
+            confirm_at: Instant::now(),
             // The process that gave out these numbers has ended, and appends nothing more.
-            settled: highest,
+            final_until: highest,
             highest: (Instant::now(), highest),
             delay: DELAY_MIN,
-            paced_until: Instant::now(),
+            throttled_until: Instant::now(),
             progressed: Instant::now(),
-            complaints: Complaints::default(),
+            log_limiter: LogLimiter::default(),
         }
     }
 
@@ -96,8 +96,8 @@ impl Forwarder {
         let mut is_connected = false;
         loop {
             let done = async {
-                if !is_connected || self.ask_at <= Instant::now() {
-                    self.ask().await?;
+                if !is_connected || self.confirm_at <= Instant::now() {
+                    self.confirm().await?;
                 }
                 self.send().await
             };
@@ -114,21 +114,23 @@ impl Forwarder {
                 }
                 // The mesh limits the rate and reports when it accepts more. This is not a failure,
                 // so the wait does not grow.
-                Err(Error::Throttled { why, wait }) => {
+                Err(EngineError::Throttled { reason, wait }) => {
                     self.delay = DELAY_MIN;
                     let now = Instant::now();
-                    self.paced_until = now + wait.max(DELAY_MIN);
+                    self.throttled_until = now + wait.max(DELAY_MIN);
                     if self.progressed + STALLED_AFTER <= now {
-                        let what = format!("for {STALLED_AFTER:?} the mesh has only asked to wait");
-                        self.note(Some(Error::Unavailable(what)));
+                        let what = format!(
+                            "the mesh has accepted no record for {STALLED_AFTER:?}, only asked to wait"
+                        );
+                        self.note(Some(EngineError::Unavailable(what)));
                     }
-                    self.note_pace(&why);
+                    self.note_rate_limit(&reason);
                     if !is_connected {
-                        sleep_until(self.paced_until).await;
+                        sleep_until(self.throttled_until).await;
                         continue;
                     }
-                    if self.ask_at <= Instant::now() {
-                        self.ask_at = self.paced_until;
+                    if self.confirm_at <= Instant::now() {
+                        self.confirm_at = self.throttled_until;
                     }
                     if !self.wait().await {
                         return;
@@ -151,7 +153,7 @@ impl Forwarder {
 
     /// Waits for work; `false` if the archive is closed.
     async fn wait(&mut self) -> bool {
-        let until = if self.is_paced() { self.ask_at.min(self.paced_until) } else { self.ask_at };
+        let until = if self.is_paced() { self.confirm_at.min(self.throttled_until) } else { self.confirm_at };
         tokio::select! {
             changed = self.head.changed() => changed.is_ok(),
             () = sleep_until(until) => true,
@@ -159,12 +161,12 @@ impl Forwarder {
     }
 
     fn is_paced(&self) -> bool {
-        Instant::now() < self.paced_until
+        Instant::now() < self.throttled_until
     }
 
     /// Reads the mesh's watermark, and releases the records that it has passed.
-    async fn ask(&mut self) -> Result<(), Error> {
-        self.age().await?;
+    async fn confirm(&mut self) -> Result<(), EngineError> {
+        self.update_final().await?;
         let watermark = limited(self.mesh.watermark(&self.host)).await?;
         let (_, highest) = self.local.sequences(&self.host).await?;
         let watermark = possible(watermark, highest)?;
@@ -182,7 +184,7 @@ impl Forwarder {
         }
         if highest < watermark {
             // The mesh's records above `highest` are not from this archive.
-            self.state.keep_clear(&self.local, &self.host, watermark, true).await?;
+            self.state.exclude_taken(&self.local, &self.host, watermark, true).await?;
         }
         if self.passed < watermark {
             self.local.pass_spool(watermark).await?;
@@ -191,53 +193,53 @@ impl Forwarder {
             // The mesh has lost confirmed records. Sending restarts once, even if the watermark
             // falls further.
             self.local.rewind_spool(watermark).await?;
-            (self.passed, self.sent, self.hole) = (watermark, watermark, None);
+            (self.passed, self.sent, self.first_gap) = (watermark, watermark, None);
         }
         if watermark < self.sent && self.moved + REPEAT_AFTER <= now {
-            self.state.lock().rewinds += 1;
-            (self.sent, self.hole, self.moved) = (watermark, None, now);
+            self.state.lock().resends += 1;
+            (self.sent, self.first_gap, self.moved) = (watermark, None, now);
         }
         if self.sent < watermark {
             self.sent = watermark;
         }
-        let wait = if self.sent == watermark { ASK_EVERY } else { self.confirm_every };
-        self.ask_at = now + wait / 2 + self.random.below(wait / 2);
+        let wait = if self.sent == watermark { CONFIRM_EVERY_MAX } else { self.confirm_every };
+        self.confirm_at = now + wait / 2 + self.random.below(wait / 2);
         Ok(())
     }
 
-    /// Updates `settled`: numbers that have been missing for [`SETTLE_AFTER`] will not be appended
-    /// any more.
-    async fn age(&mut self) -> Result<(), Error> {
+    /// Updates `final_until`: numbers that have been missing for [`FINAL_AFTER`] will not be
+    /// appended any more.
+    async fn update_final(&mut self) -> Result<(), EngineError> {
         let (since, highest) = self.highest;
         let now = Instant::now();
-        if since + SETTLE_AFTER <= now {
+        if since + FINAL_AFTER <= now {
             let (_, newest) = self.local.sequences(&self.host).await?;
-            self.settled = highest;
+            self.final_until = highest;
             self.highest = (now, newest);
         }
         Ok(())
     }
 
     /// Sends the next batch, if records wait and not too many are unconfirmed.
-    async fn send(&mut self) -> Result<Progress, Error> {
-        if let Some(hole) = self.hole {
-            let runs = self.local.held_runs(&self.host, hole - 1).await?;
-            if hole <= self.dead_until(hole, hole, &runs) {
-                (self.sent, self.hole) = (self.sent.min(hole - 1), None);
+    async fn send(&mut self) -> Result<Progress, EngineError> {
+        if let Some(first_gap) = self.first_gap {
+            let runs = self.local.seen_runs(&self.host, first_gap - 1).await?;
+            if first_gap <= self.skippable_until(first_gap, first_gap, &runs) {
+                (self.sent, self.first_gap) = (self.sent.min(first_gap - 1), None);
             }
         }
         if self.is_paced() {
             return Ok(Progress::Idle);
         }
         if WINDOW <= self.sent.saturating_sub(self.watermark) {
-            self.ask_at = self.ask_at.min(Instant::now() + WINDOW_ASK);
+            self.confirm_at = self.confirm_at.min(Instant::now() + WINDOW_FULL_CONFIRM);
             return Ok(Progress::Idle);
         }
         // Read the numbers before the records: if a number is counted as stored and the later read
         // finds no record, there is no record to send.
-        let runs = self.local.held_runs(&self.host, self.sent).await?;
+        let runs = self.local.seen_runs(&self.host, self.sent).await?;
         let records = self.local.spooled(self.sent, BATCH_RECORDS, BATCH_BYTES).await?;
-        let Next { batch, sent, hole, passed_over } = self.next(records, &runs);
+        let Next { batch, sent, first_gap, skipped } = self.next(records, &runs);
         if batch.is_empty() {
             self.state.lock().is_paced = false;
             return Ok(Progress::Idle);
@@ -246,26 +248,26 @@ impl Forwarder {
         if self.sent == self.watermark {
             let now = Instant::now();
             self.moved = now;
-            self.ask_at = self.ask_at.min(now + self.confirm_every);
+            self.confirm_at = self.confirm_at.min(now + self.confirm_every);
         }
-        self.state.lock().passed_over += passed_over;
+        self.state.lock().skipped += skipped;
         self.sent = sent;
-        self.hole = self.hole.or(hole);
+        self.first_gap = self.first_gap.or(first_gap);
         Ok(Progress::Sent)
     }
 
     /// Builds the next batch, with markers for the numbers that have no record.
     fn next(&self, records: Vec<Record>, runs: &[(u64, u64)]) -> Next {
         let batch = Vec::with_capacity(records.len());
-        let mut next = Next { batch, sent: self.sent, hole: None, passed_over: 0 };
+        let mut next = Next { batch, sent: self.sent, first_gap: None, skipped: 0 };
         if records.is_empty() {
             // No record above `sent` waits, so no stored number above `sent` has a record to send.
             let highest = runs.last().map_or(0, |&(_, last)| last);
-            self.pass_over(&mut next, highest, runs);
-            next.hole = None;
+            self.add_skip_markers(&mut next, highest, runs);
+            next.first_gap = None;
         }
         for record in records {
-            if !self.pass_over(&mut next, record.seq - 1, runs) {
+            if !self.add_skip_markers(&mut next, record.seq - 1, runs) {
                 break;
             }
             next.sent = record.seq;
@@ -279,23 +281,23 @@ impl Forwarder {
     ///
     /// Above [`Record::SEQ_JUMP_MAX`] each marker covers a limited number of sequence numbers,
     /// because the mesh refuses longer markers.
-    fn pass_over(&self, next: &mut Next, until: u64, runs: &[(u64, u64)]) -> bool {
+    fn add_skip_markers(&self, next: &mut Next, until: u64, runs: &[(u64, u64)]) -> bool {
         let first = next.sent + 1;
         if until < first {
             return true;
         }
-        let last = self.dead_until(first, until, runs);
+        let last = self.skippable_until(first, until, runs);
         while next.sent < last {
             if BATCH_STEPS <= next.batch.len() {
                 return false;
             }
             let (from, to) = (next.sent + 1, last.min(Record::reach(next.sent.max(self.mesh_highest))));
-            next.batch.push(Record::passing_over(&self.host, from, to));
-            next.passed_over += to - from + 1;
+            next.batch.push(Record::skip_marker(&self.host, from, to));
+            next.skipped += to - from + 1;
             next.sent = to;
         }
         if last < until {
-            next.hole = next.hole.or(Some(last + 1));
+            next.first_gap = next.first_gap.or(Some(last + 1));
         }
         true
     }
@@ -303,12 +305,12 @@ impl Forwarder {
     /// Returns the last number, from `first` up to `until`, before the first one that may still get
     /// a record; `first` − 1 if `first` itself may get one. No number in this range has a record to
     /// send.
-    fn dead_until(&self, first: u64, until: u64, runs: &[(u64, u64)]) -> u64 {
+    fn skippable_until(&self, first: u64, until: u64, runs: &[(u64, u64)]) -> u64 {
         let mut last = first - 1;
         while last < until {
             let next = last + 1;
             let held = runs.iter().find(|&&(from, to)| from <= next && next <= to).map(|&(_, to)| to);
-            match held.max((next <= self.settled).then_some(self.settled)) {
+            match held.max((next <= self.final_until).then_some(self.final_until)) {
                 Some(to) => last = to.min(until),
                 None => break,
             }
@@ -318,7 +320,7 @@ impl Forwarder {
 
     /// Appends to the mesh. A record that the mesh's engine refuses even in a batch of one is
     /// skipped.
-    async fn append(&mut self, batch: &[Record]) -> Result<(), Error> {
+    async fn append(&mut self, batch: &[Record]) -> Result<(), EngineError> {
         // Append the first half first, so that the records of each series stay in order.
         let mut parts = vec![batch];
         while let Some(part) = parts.pop() {
@@ -327,11 +329,11 @@ impl Forwarder {
                     let (now, mut state) = (Instant::now(), self.state.lock());
                     self.progressed = now;
                     state.forwarded +=
-                        part.iter().filter(|record| record.passes_over().is_none()).count() as u64;
-                    state.overtaken_by.take_if(|(found, _)| *found + OVERTAKEN_FOR <= now);
+                        part.iter().filter(|record| record.skipped_range().is_none()).count() as u64;
+                    state.conflict.take_if(|(found, _)| *found + CONFLICT_SHOWN_FOR <= now);
                     continue;
                 }
-                Err(Error::Invalid(what)) => Error::Invalid(what),
+                Err(EngineError::Invalid(what)) => EngineError::Invalid(what),
                 Err(error) => return Err(error),
             };
             if let [record] = part {
@@ -344,13 +346,13 @@ impl Forwarder {
         Ok(())
     }
 
-    async fn refuse(&mut self, record: &Record, refusal: Error) -> Result<(), Error> {
-        if record.passes_over().is_some() {
+    async fn refuse(&mut self, record: &Record, refusal: EngineError) -> Result<(), EngineError> {
+        if record.skipped_range().is_some() {
             return Err(refusal);
         }
-        limited(self.mesh.append(&[Record::passing_over(&self.host, record.seq, record.seq)])).await?;
-        if self.complaints.is_due("", std::time::Instant::now()) {
-            warn!(seq = record.seq, %refusal, "the mesh does not take a record; it stays in the archive here alone");
+        limited(self.mesh.append(&[Record::skip_marker(&self.host, record.seq, record.seq)])).await?;
+        if self.log_limiter.is_due("", std::time::Instant::now()) {
+            warn!(seq = record.seq, %refusal, "the mesh refused a record; it is stored only in this station's archive");
         }
         let mut state = self.state.lock();
         state.refused += 1;
@@ -360,8 +362,8 @@ impl Forwarder {
 
     /// Returns the wait after an error: a random time below a limit that doubles, so that stations
     /// that lost a mesh together do not reconnect together.
-    fn back_off(&mut self, error: &Error) -> Duration {
-        if matches!(error, Error::Denied(_)) {
+    fn back_off(&mut self, error: &EngineError) -> Duration {
+        if matches!(error, EngineError::Denied(_)) {
             return DENIED_AGAIN / 2 + self.random.below(DENIED_AGAIN / 2);
         }
         let wait = DELAY_MIN + self.random.below(self.delay);
@@ -371,21 +373,21 @@ impl Forwarder {
 
     /// Records that the mesh limits the rate. Logs it once; after all records are sent, it may be
     /// logged again.
-    fn note_pace(&self, why: &str) {
+    fn note_rate_limit(&self, reason: &str) {
         let left = self.local.statistics().spooled;
         // Up to [`BATCH_RECORDS`] records may wait for a confirmation in normal operation.
         let is_paced = BATCH_RECORDS as u64 <= left;
         if !std::mem::replace(&mut self.state.lock().is_paced, is_paced) && is_paced {
-            info!(left, why, "what waits goes at the pace that the mesh asks for");
+            info!(left, reason, "the mesh limits the rate at which waiting records are sent");
         }
     }
 
     /// Records the last error. An unreachable mesh is logged once.
-    fn note(&self, error: Option<Error>) {
+    fn note(&self, error: Option<EngineError>) {
         let mut state = self.state.lock();
         match (&state.last_error, &error) {
             (before, Some(error)) if before.as_ref() != Some(error) => {
-                warn!(%error, "nothing is forwarded to the mesh")
+                warn!(%error, "no records are forwarded to the mesh; retrying")
             }
             (Some(_), None) => info!("records are forwarded to the mesh again"),
             _ => {}
@@ -406,8 +408,8 @@ struct Next {
     /// The highest number that the batch covers.
     sent: u64,
     /// First omitted number that may still get a record.
-    hole: Option<u64>,
-    passed_over: u64,
+    first_gap: Option<u64>,
+    skipped: u64,
 }
 
 /// Largest number of records in one append, without markers. An archive commits them in about 50
@@ -426,7 +428,7 @@ const BATCH_BYTES: usize = 512 << 10;
 const WINDOW: u64 = 20_000;
 
 /// Time to the next read of the watermark when the window is full.
-const WINDOW_ASK: Duration = Duration::from_millis(200);
+const WINDOW_FULL_CONFIRM: Duration = Duration::from_millis(200);
 
 /// If the watermark does not advance for this time and is below an acknowledged number, the mesh
 /// has lost a record. A healthy archive is behind by seconds.
@@ -434,11 +436,11 @@ const REPEAT_AFTER: Duration = Duration::from_secs(30);
 
 /// Time for which the error about a second writer with the same name is reported. The watermark is
 /// read at least twice in this time, so a writer that continues is detected again.
-const OVERTAKEN_FOR: Duration = Duration::from_mins(1);
+const CONFLICT_SHOWN_FOR: Duration = Duration::from_mins(1);
 
 /// A missing number below others gets no record after this time: a writer stops after the archive's
 /// deadline, 30 s by default.
-const SETTLE_AFTER: Duration = Duration::from_mins(10);
+const FINAL_AFTER: Duration = Duration::from_mins(10);
 
 /// Forwarding counts as stalled after this time without progress: three times the longest wait that
 /// a client accepts.

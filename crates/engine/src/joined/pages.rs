@@ -3,14 +3,18 @@
 //! The highest bit of a cursor marks a position in the station's own archive. Neither archive uses
 //! that bit: SQLite counts in 63 bits.
 
-use barograph_forecast::Series;
+use barograph_forecast::SeriesId;
 
 use super::Joined;
-use crate::{Cursor, Engine as _, Error, Page, Range, Record, Selector};
+use crate::{Cursor, Engine as _, EngineError, Page, Range, Record, Selector};
 
 /// Reads from the station's archive if it has the newest records of the series, otherwise from the
 /// mesh. If the mesh has none, it reads from the station's archive, too.
-pub(super) async fn history(joined: &Joined, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
+pub(super) async fn history(
+    joined: &Joined,
+    series: &SeriesId,
+    range: &Range,
+) -> Result<Page<Record>, EngineError> {
     let is_here = match range.after {
         Some(after) => is_local(after),
         None => is_first_here(joined, vec![series.clone()]).await?[0],
@@ -44,7 +48,7 @@ pub(super) async fn latest(
     selector: &Selector,
     after: Option<Cursor>,
     limit: usize,
-) -> Result<Page<Record>, Error> {
+) -> Result<Page<Record>, EngineError> {
     if limit == 0 {
         return joined.local.latest(selector, None, limit).await;
     }
@@ -103,7 +107,7 @@ fn is_cut(page: &Page<Record>, room: usize) -> bool {
 
 /// Keeps the records of series that are read from the station's archive, or those of all other
 /// series.
-async fn sifted(joined: &Joined, items: Vec<Record>, is_here: bool) -> Result<Vec<Record>, Error> {
+async fn sifted(joined: &Joined, items: Vec<Record>, is_here: bool) -> Result<Vec<Record>, EngineError> {
     let first = is_first_here(joined, items.iter().map(|item| item.series.clone()).collect()).await?;
     Ok(items.into_iter().zip(first).filter(|&(_, first)| first == is_here).map(|(item, _)| item).collect())
 }
@@ -113,10 +117,10 @@ async fn sifted(joined: &Joined, items: Vec<Record>, is_here: bool) -> Result<Ve
 /// This is true for three kinds of series: the station's own measurements, measurements that were
 /// handed in here (they are not forwarded), and all series if the station is the mesh's archive. If
 /// the station was the mesh's archive earlier, its records of other stations end when that changed.
-async fn is_first_here(joined: &Joined, all: Vec<Series>) -> Result<Vec<bool>, Error> {
+async fn is_first_here(joined: &Joined, all: Vec<SeriesId>) -> Result<Vec<bool>, EngineError> {
     let own: Vec<bool> =
         all.iter().map(|series| joined.config.is_archive || series.source == joined.config.host).collect();
-    let held = joined.local.held_of(all).await?;
+    let held = joined.local.series_presence(all).await?;
     Ok(held.into_iter().zip(own).map(|(held, own)| held.is_known && (own || held.is_handed_in)).collect())
 }
 

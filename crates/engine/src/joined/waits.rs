@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::Error;
+use crate::EngineError;
 
 /// The SplitMix generator of Steele, Lea and Flood (2014), good enough for jitter.
 pub(super) struct SplitMix(pub(super) u64);
@@ -22,10 +22,12 @@ impl SplitMix {
 }
 
 /// Awaits a response of the mesh for [`ANSWER_WITHIN`] at most.
-pub(super) async fn limited<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    timeout(ANSWER_WITHIN, answer)
-        .await
-        .unwrap_or_else(|_| Err(Error::Unknown(format!("the mesh did not answer within {ANSWER_WITHIN:?}"))))
+pub(super) async fn limited<T>(
+    answer: impl Future<Output = Result<T, EngineError>>,
+) -> Result<T, EngineError> {
+    timeout(ANSWER_WITHIN, answer).await.unwrap_or_else(|_| {
+        Err(EngineError::Unknown(format!("the mesh did not respond within {ANSWER_WITHIN:?}")))
+    })
 }
 
 /// Longest wait for one response. Each engine also has its own, shorter deadline.

@@ -10,12 +10,12 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
 use super::files::Files;
-use crate::Error;
+use crate::EngineError;
 
 /// Copies the archive to `path`. The file appears when the copy is complete and durable.
-pub(super) fn backup(files: &Files, path: &Path) -> Result<(), Error> {
+pub(super) fn backup(files: &Files, path: &Path) -> Result<(), EngineError> {
     let refused =
-        |error: io::Error| Error::Unavailable(format!("{} cannot be written: {error}", path.display()));
+        |error: io::Error| EngineError::Unavailable(format!("{} cannot be written: {error}", path.display()));
     if path.try_exists().map_err(refused)? {
         return Err(exists(path));
     }
@@ -23,7 +23,7 @@ pub(super) fn backup(files: &Files, path: &Path) -> Result<(), Error> {
     copy(files, &partial.path, BUSY_MAX).map_err(|error| match error.sqlite_error_code() {
         // Damage was found in the archive that is copied; all other errors are about the new file.
         Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => files.error(&error),
-        _ => Error::Unavailable(format!("{} cannot be written: {error}", path.display())),
+        _ => EngineError::Unavailable(format!("{} cannot be written: {error}", path.display())),
     })?;
     publish(&partial.path, path, |from, to| fs::hard_link(from, to)).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => exists(path),
@@ -33,8 +33,11 @@ pub(super) fn backup(files: &Files, path: &Path) -> Result<(), Error> {
     File::open(parent).and_then(|directory| directory.sync_all()).map_err(refused)
 }
 
-fn exists(path: &Path) -> Error {
-    Error::Invalid(format!("{} exists; a backup overwrites nothing", path.display()))
+fn exists(path: &Path) -> EngineError {
+    EngineError::Invalid(format!(
+        "{} exists; choose another file name, a backup overwrites nothing",
+        path.display()
+    ))
 }
 
 /// Gives the complete copy its final name, without replacing a file that appeared meanwhile.
@@ -70,7 +73,7 @@ fn copy(files: &Files, path: &Path, busy_max: Duration) -> rusqlite::Result<()> 
             StepResult::More => moved = Instant::now(),
             _ if busy_max < moved.elapsed() => {
                 let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
-                let what = format!("another program has locked it for {busy_max:?}");
+                let what = format!("another program has kept a lock for {busy_max:?}");
                 return Err(rusqlite::Error::SqliteFailure(code, Some(what)));
             }
             _ => std::thread::sleep(BUSY_RETRY),
@@ -85,7 +88,7 @@ struct Partial {
 }
 
 impl Partial {
-    fn create(path: &Path) -> Result<Self, Error> {
+    fn create(path: &Path) -> Result<Self, EngineError> {
         // A killed backup leaves its unfinished file. That file must not prevent the next backup.
         for number in 1..=REMNANTS_MAX {
             let mut name = path.as_os_str().to_owned();
@@ -95,12 +98,15 @@ impl Partial {
                 Ok(_) => return Ok(Self { path }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
-                    return Err(Error::Unavailable(format!("{} cannot be written: {error}", path.display())));
+                    return Err(EngineError::Unavailable(format!(
+                        "{} cannot be written: {error}",
+                        path.display()
+                    )));
                 }
             }
         }
-        Err(Error::Invalid(format!(
-            "{REMNANTS_MAX} backups to {0} were cut short: remove what they left, {0}.partial1 and so on",
+        Err(EngineError::Invalid(format!(
+            "{REMNANTS_MAX} backups to {0} were interrupted; remove their files {0}.partial1 and so on",
             path.display()
         )))
     }
@@ -131,7 +137,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use super::*;
-    use crate::{Config, Local};
+    use crate::{Local, LocalConfig};
 
     #[test]
     fn where_there_are_no_links_the_copy_is_renamed_and_still_replaces_nothing() {
@@ -154,7 +160,7 @@ mod tests {
     #[test]
     fn a_copy_that_another_program_holds_is_given_up() {
         let directory = tempfile::tempdir().unwrap();
-        drop(Local::open(Config::new(directory.path())).unwrap());
+        drop(Local::open(LocalConfig::new(directory.path())).unwrap());
         let files = Files::lock(directory.path()).unwrap();
         let path = directory.path().join("copy");
         let other = Connection::open(&path).unwrap();

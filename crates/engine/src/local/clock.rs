@@ -8,36 +8,41 @@ use std::time::{Duration, Instant};
 
 /// Current time, as far as it is trusted.
 #[derive(Clone, Debug)]
-pub(super) struct Clock {
-    believed_unix_ns: i64,
+pub(super) struct RetentionClock {
+    trusted_unix_ns: i64,
     as_of: Instant,
     /// Time at which the wall clock was first found too far ahead; `None` if it is not.
-    doubted_since: Option<Instant>,
+    jump_since: Option<Instant>,
 }
 
-impl Clock {
+impl RetentionClock {
     /// Clock of an archive that is opened with this newest label.
     pub(super) fn new(wall_unix_ns: i64, newest_unix_ns: Option<i64>, now: Instant) -> Self {
-        let believed_unix_ns = claimed(wall_unix_ns, newest_unix_ns);
-        Self { believed_unix_ns, as_of: now, doubted_since: None }
+        let trusted_unix_ns = bounded_by_labels(wall_unix_ns, newest_unix_ns);
+        Self { trusted_unix_ns, as_of: now, jump_since: None }
     }
 
     /// Current time in nanoseconds since 1970.
-    pub(super) fn tell(&mut self, wall_unix_ns: i64, newest_unix_ns: Option<i64>, now: Instant) -> i64 {
-        let claimed = claimed(wall_unix_ns, newest_unix_ns);
-        let expected = self.believed_unix_ns.saturating_add(nanoseconds(now - self.as_of));
-        if claimed > expected.saturating_add(nanoseconds(JUMP_MAX)) {
-            let since = *self.doubted_since.get_or_insert(now);
-            if now - since < BELIEVED_AFTER {
+    pub(super) fn now_unix_ns(
+        &mut self,
+        wall_unix_ns: i64,
+        newest_unix_ns: Option<i64>,
+        now: Instant,
+    ) -> i64 {
+        let bounded = bounded_by_labels(wall_unix_ns, newest_unix_ns);
+        let expected = self.trusted_unix_ns.saturating_add(nanoseconds(now - self.as_of));
+        if bounded > expected.saturating_add(nanoseconds(JUMP_MAX)) {
+            let since = *self.jump_since.get_or_insert(now);
+            if now - since < TRUSTED_AFTER {
                 return expected;
             }
         }
-        *self = Self { believed_unix_ns: claimed, as_of: now, doubted_since: None };
-        claimed
+        *self = Self { trusted_unix_ns: bounded, as_of: now, jump_since: None };
+        bounded
     }
 }
 
-fn claimed(wall_unix_ns: i64, newest_unix_ns: Option<i64>) -> i64 {
+fn bounded_by_labels(wall_unix_ns: i64, newest_unix_ns: Option<i64>) -> i64 {
     newest_unix_ns.map_or(wall_unix_ns, |newest| newest.min(wall_unix_ns))
 }
 
@@ -50,7 +55,7 @@ const JUMP_MAX: Duration = Duration::from_hours(24);
 
 /// Time after which a jump is trusted: long enough to notice a wrong clock, and short compared with
 /// retention.
-const BELIEVED_AFTER: Duration = Duration::from_hours(24);
+const TRUSTED_AFTER: Duration = Duration::from_hours(24);
 
 #[cfg(test)]
 mod tests {
@@ -63,41 +68,45 @@ mod tests {
     #[test]
     fn time_goes_on_with_the_records() {
         let start = Instant::now();
-        let mut clock = Clock::new(YEAR_NS, Some(YEAR_NS), start);
+        let mut clock = RetentionClock::new(YEAR_NS, Some(YEAR_NS), start);
         assert_eq!(
-            clock.tell(YEAR_NS + HOUR_NS, Some(YEAR_NS), start + HOUR),
+            clock.now_unix_ns(YEAR_NS + HOUR_NS, Some(YEAR_NS), start + HOUR),
             YEAR_NS,
             "nothing new is stored"
         );
         let newest = Some(YEAR_NS + 2 * HOUR_NS);
-        assert_eq!(clock.tell(YEAR_NS + 3 * HOUR_NS, newest, start + 3 * HOUR), YEAR_NS + 2 * HOUR_NS);
-        assert_eq!(clock.tell(HOUR_NS, newest, start + 4 * HOUR), HOUR_NS, "a clock set back is believed");
+        assert_eq!(clock.now_unix_ns(YEAR_NS + 3 * HOUR_NS, newest, start + 3 * HOUR), YEAR_NS + 2 * HOUR_NS);
+        assert_eq!(
+            clock.now_unix_ns(HOUR_NS, newest, start + 4 * HOUR),
+            HOUR_NS,
+            "a clock set back is believed"
+        );
         // An archive without records follows the wall clock.
-        assert_eq!(Clock::new(5, None, start).tell(7, None, start), 7);
+        assert_eq!(RetentionClock::new(5, None, start).now_unix_ns(7, None, start), 7);
     }
 
     #[test]
     fn a_jump_ahead_is_believed_after_a_day() {
         let start = Instant::now();
-        let mut clock = Clock::new(YEAR_NS, Some(YEAR_NS), start);
+        let mut clock = RetentionClock::new(YEAR_NS, Some(YEAR_NS), start);
         for hours in 1..=24 {
             // The labels of new records have the same wrong time.
             let wall = 10 * YEAR_NS + i64::from(hours) * HOUR_NS;
-            let told = clock.tell(wall, Some(wall), start + hours * HOUR);
-            assert_eq!(told, YEAR_NS + i64::from(hours) * HOUR_NS);
+            let now_unix_ns = clock.now_unix_ns(wall, Some(wall), start + hours * HOUR);
+            assert_eq!(now_unix_ns, YEAR_NS + i64::from(hours) * HOUR_NS);
         }
         let wall = 10 * YEAR_NS + 25 * HOUR_NS;
-        assert_eq!(clock.tell(wall, Some(wall), start + 25 * HOUR), wall);
+        assert_eq!(clock.now_unix_ns(wall, Some(wall), start + 25 * HOUR), wall);
     }
 
     #[test]
     fn a_jump_that_is_put_right_leaves_no_trace() {
         let start = Instant::now();
-        let mut clock = Clock::new(YEAR_NS, Some(YEAR_NS), start);
+        let mut clock = RetentionClock::new(YEAR_NS, Some(YEAR_NS), start);
         let ahead = 10 * YEAR_NS;
-        assert_eq!(clock.tell(ahead, Some(ahead), start + HOUR), YEAR_NS + HOUR_NS);
+        assert_eq!(clock.now_unix_ns(ahead, Some(ahead), start + HOUR), YEAR_NS + HOUR_NS);
         let right = YEAR_NS + 2 * HOUR_NS;
-        assert_eq!(clock.tell(right, Some(ahead), start + 2 * HOUR), right);
-        assert_eq!(clock.tell(ahead, Some(ahead), start + 26 * HOUR), YEAR_NS + 26 * HOUR_NS);
+        assert_eq!(clock.now_unix_ns(right, Some(ahead), start + 2 * HOUR), right);
+        assert_eq!(clock.now_unix_ns(ahead, Some(ahead), start + 26 * HOUR), YEAR_NS + 26 * HOUR_NS);
     }
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::HostId;
-use crate::complaints::Complaints;
+use crate::log_limiter::LogLimiter;
 
 /// Stations with a label ahead of its arrival on their newest record.
 #[derive(Debug, Default)]
 pub(super) struct ClocksAhead {
     /// How far each clock is ahead, and when that was detected.
     ahead: BTreeMap<HostId, (Duration, Instant)>,
-    complaints: Complaints,
+    log_limiter: LogLimiter,
 }
 
 impl ClocksAhead {
@@ -27,7 +27,7 @@ impl ClocksAhead {
         if self.ahead.len() < HOSTS_MAX || self.ahead.contains_key(host) {
             self.ahead.insert(host.clone(), (ahead, now));
         }
-        self.complaints.is_due(host.as_str(), now)
+        self.log_limiter.is_due(host.as_str(), now)
     }
 
     /// Stations that are ahead, ordered by name, and by how much.

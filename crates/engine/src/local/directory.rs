@@ -10,14 +10,14 @@ use std::time::Duration;
 use futures_util::stream;
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use crate::{BoxStream, Entry, Error, Event, Group, HostId, Lease, LeaseState};
+use crate::{BoxStream, EngineError, Entry, Event, Group, HostId, Lease, LeaseState};
 
 /// The registered stations and their watches.
 #[derive(Clone)]
 pub(super) struct Directory(Arc<Mutex<State>>);
 
 struct State {
-    entries: BTreeMap<HostId, Held>,
+    entries: BTreeMap<HostId, RegisteredEntry>,
     registrations: u64,
     /// Stations that were removed and have not registered since, oldest first.
     removed: VecDeque<HostId>,
@@ -25,7 +25,7 @@ struct State {
 }
 
 /// An entry and the registration that holds it.
-struct Held {
+struct RegisteredEntry {
     registration: u64,
     entry: Arc<Entry>,
 }
@@ -45,19 +45,19 @@ impl Directory {
         Self(Arc::new(Mutex::new(State { entries, registrations: 0, removed, changes })))
     }
 
-    pub(super) fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+    pub(super) fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, EngineError> {
         entry.check()?;
         let mut state = self.lock();
         if ENTRIES_MAX <= state.entries.len() && !state.entries.contains_key(&entry.host) {
-            return Err(Error::Invalid(format!("the directory takes no more than {ENTRIES_MAX} stations")));
+            return Err(EngineError::Invalid(format!("the directory has at most {ENTRIES_MAX} stations")));
         }
         state.registrations += 1;
         let registration = state.registrations;
         let after = Arc::new(entry.clone());
-        let held = Held { registration, entry: Arc::clone(&after) };
-        let before = state.entries.insert(entry.host.clone(), held).map(|held| held.entry);
+        let registered = RegisteredEntry { registration, entry: Arc::clone(&after) };
+        let before = state.entries.insert(entry.host.clone(), registered).map(|registered| registered.entry);
         state.removed.retain(|host| *host != entry.host);
-        state.tell(Change::Entry { before, after: Some(after) });
+        state.send(Change::Entry { before, after: Some(after) });
         Ok(Box::new(LocalLease { directory: self.clone(), host: entry.host.clone(), registration, ttl }))
     }
 
@@ -65,7 +65,7 @@ impl Directory {
         let mut state = self.lock();
         state.entries.remove(host);
         state.note_removed(host);
-        state.tell(Change::Removed(host.clone()));
+        state.send(Change::Removed(host.clone()));
     }
 
     /// Restores the stations that were removed before this directory was made, oldest first.
@@ -80,8 +80,8 @@ impl Directory {
 
     pub(super) fn watch(&self, group: &Group) -> BoxStream<Event> {
         let state = self.lock();
-        let ups = state.entries.values().filter(|held| held.entry.groups.contains(group));
-        let ups = ups.map(|held| Event::Up((*held.entry).clone()));
+        let ups = state.entries.values().filter(|registered| registered.entry.groups.contains(group));
+        let ups = ups.map(|registered| Event::Up((*registered.entry).clone()));
         let removed = state.removed.iter().cloned().map(Event::Removed);
         let ready: VecDeque<Event> = ups.chain([Event::Synced]).chain(removed).collect();
         let watch = Watch { group: group.clone(), ready, changes: Some(state.changes.subscribe()) };
@@ -103,7 +103,7 @@ impl State {
         self.removed.push_back(host.clone());
     }
 
-    fn tell(&self, change: Change) {
+    fn send(&self, change: Change) {
         // `send` fails if there is no watch; that is no error.
         let _ = self.changes.send(change);
     }
@@ -116,7 +116,7 @@ struct Watch {
 }
 
 impl Watch {
-    async fn next(&mut self) -> Option<Result<Event, Error>> {
+    async fn next(&mut self) -> Option<Result<Event, EngineError>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Some(Ok(event));
@@ -126,7 +126,7 @@ impl Watch {
                 Err(RecvError::Closed) => self.changes = None,
                 Err(RecvError::Lagged(missed)) => {
                     self.changes = None;
-                    return Some(Err(Error::Lagged { missed }));
+                    return Some(Err(EngineError::Lagged { missed }));
                 }
             }
         }
@@ -162,8 +162,10 @@ impl Lease for LocalLease {
 
     fn state(&self) -> LeaseState {
         let state = self.directory.lock();
-        let is_held =
-            state.entries.get(&self.host).is_some_and(|held| held.registration == self.registration);
+        let is_held = state
+            .entries
+            .get(&self.host)
+            .is_some_and(|registered| registered.registration == self.registration);
         if is_held { LeaseState::Held } else { LeaseState::Displaced }
     }
 }
@@ -172,9 +174,13 @@ impl Drop for LocalLease {
     fn drop(&mut self) {
         let mut state = self.directory.lock();
         // Do not remove a later registration of the same host.
-        if state.entries.get(&self.host).is_some_and(|held| held.registration == self.registration) {
-            let before = state.entries.remove(&self.host).map(|held| held.entry);
-            state.tell(Change::Entry { before, after: None });
+        if state
+            .entries
+            .get(&self.host)
+            .is_some_and(|registered| registered.registration == self.registration)
+        {
+            let before = state.entries.remove(&self.host).map(|registered| registered.entry);
+            state.send(Change::Entry { before, after: None });
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::{Error, Local};
+use crate::{EngineError, Local};
 
 /// The state directory, locked while this value lives.
 pub(super) struct Files {
@@ -22,7 +22,7 @@ pub(super) struct Files {
 
 impl Files {
     /// Creates the directory if it is missing, and locks it against a second station.
-    pub(super) fn lock(directory: &Path) -> Result<Self, Error> {
+    pub(super) fn lock(directory: &Path) -> Result<Self, EngineError> {
         let lock = lock(directory)?;
         let archive = directory.join(Local::FILE);
         // SQLite gives its side files the mode of the archive.
@@ -34,17 +34,17 @@ impl Files {
             .open(&archive)
             .and_then(|_| File::open(directory)?.sync_all())
             .map_err(|error| {
-                Error::Unavailable(format!(
+                EngineError::Unavailable(format!(
                     "{} cannot be written: {}",
                     archive.display(),
-                    with_remedy(&error)
+                    describe_io_error(&error)
                 ))
             })?;
         Ok(Self { archive, disk_failed: AtomicBool::new(false), _lock: lock })
     }
 
     /// Opens the archive for writing. An empty file becomes a new archive.
-    pub(super) fn open(&self) -> Result<Connection, Error> {
+    pub(super) fn open(&self) -> Result<Connection, EngineError> {
         self.look()?;
         let mut connection = self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         self.identify(&connection)?;
@@ -54,7 +54,7 @@ impl Files {
     }
 
     /// Opens a connection that only reads. The archive must be open already.
-    pub(super) fn open_reader(&self) -> Result<Connection, Error> {
+    pub(super) fn open_reader(&self) -> Result<Connection, EngineError> {
         let connection = self.connect(OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok(connection)
@@ -65,7 +65,7 @@ impl Files {
     /// After an input/output error SQLite may report the file as malformed until the disk responds
     /// again. So "malformed" after an input/output error is reported as a failure of the disk. Real
     /// damage is detected when the archive is opened again.
-    pub(super) fn error(&self, error: &rusqlite::Error) -> Error {
+    pub(super) fn error(&self, error: &rusqlite::Error) -> EngineError {
         let path = self.archive.display();
         let code = error.sqlite_error_code();
         if code == Some(ErrorCode::SystemIoFailure) && !lacks_index(error) {
@@ -77,19 +77,19 @@ impl Files {
                 | ErrorCode::CannotOpen
                 | ErrorCode::DatabaseCorrupt
                 | ErrorCode::NotADatabase,
-            ) if self.disk_failed.load(Ordering::Relaxed) => Error::Unavailable(format!(
-                "the disk that holds {path} does not answer ({error}); what was acknowledged was written to it \
-                 before: mend the disk or mount it again, and restart"
+            ) if self.disk_failed.load(Ordering::Relaxed) => EngineError::Unavailable(format!(
+                "the disk of {path} does not answer ({error}). Acknowledged records are on it. Repair or remount it, \
+                 then restart"
             )),
-            Some(ErrorCode::DiskFull) => Error::Unavailable(format!(
-                "the disk that holds {path} is full; nothing was stored; make room and it goes on by itself"
+            Some(ErrorCode::DiskFull) => EngineError::Unavailable(format!(
+                "the disk of {path} is full; nothing was stored. Free some space; storing resumes automatically"
             )),
             // The archive makes every key, and each is new. So a key that already exists shows
             // damage.
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ConstraintViolation) => {
                 self.corrupt(&error.to_string())
             }
-            Some(_) => Error::Unavailable(format!("{path}: {error}")),
+            Some(_) => EngineError::Unavailable(format!("{path}: {error}")),
             // A value does not have the format in which the archive writes it, so the file is
             // damaged.
             None => self.corrupt(&error.to_string()),
@@ -98,15 +98,15 @@ impl Files {
 
     /// Converts an SQLite error of an archive that is being opened, where no caller waits for
     /// space.
-    fn error_at_opening(&self, error: &rusqlite::Error) -> Error {
+    fn error_at_opening(&self, error: &rusqlite::Error) -> EngineError {
         // Without disk space for the index of the write-ahead log, SQLite cannot even read the
         // archive.
         if error.sqlite_error_code() == Some(ErrorCode::DiskFull) || lacks_index(error) {
             let full = io::Error::from(io::ErrorKind::StorageFull);
-            return Error::Unavailable(format!(
+            return EngineError::Unavailable(format!(
                 "{} cannot be opened: {}",
                 self.archive.display(),
-                with_remedy(&full)
+                describe_io_error(&full)
             ));
         }
         self.error(error)
@@ -117,15 +117,15 @@ impl Files {
         self.disk_failed.store(false, Ordering::Relaxed);
     }
 
-    fn corrupt(&self, what: &str) -> Error {
-        Error::Corrupt(format!(
-            "{}: {what}; nothing was deleted: put a backup in its place, or move it away (with its -wal and -shm \
-             files) to begin a new archive",
+    fn corrupt(&self, what: &str) -> EngineError {
+        EngineError::Corrupt(format!(
+            "{}: {what}. Nothing was deleted. Restore a backup, or move the file with its -wal and -shm files away to \
+             start a new archive",
             self.archive.display()
         ))
     }
 
-    fn connect(&self, mode: OpenFlags) -> Result<Connection, Error> {
+    fn connect(&self, mode: OpenFlags) -> Result<Connection, EngineError> {
         let connection = Connection::open_with_flags(&self.archive, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)
             .map_err(|error| self.error(&error))?;
         connection.busy_timeout(BUSY).map_err(|error| self.error(&error))?;
@@ -134,11 +134,11 @@ impl Files {
 
     /// Refuses files that SQLite would overwrite as an empty database: a file shorter than a page,
     /// and an empty file beside a log that has data.
-    fn look(&self) -> Result<(), Error> {
+    fn look(&self) -> Result<(), EngineError> {
         let bytes = |path: &Path| match fs::metadata(path) {
             Ok(file) => Ok(file.len()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(Error::Unavailable(format!("{}: {error}", path.display()))),
+            Err(error) => Err(EngineError::Unavailable(format!("{}: {error}", path.display()))),
         };
         let log = self.archive.with_extension("db-wal");
         match (bytes(&self.archive)?, bytes(&log)?) {
@@ -150,7 +150,7 @@ impl Files {
     }
 
     /// Refuses a file that is no archive of a supported format, before anything is written.
-    fn identify(&self, connection: &Connection) -> Result<(), Error> {
+    fn identify(&self, connection: &Connection) -> Result<(), EngineError> {
         let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         let identity = || {
             let tables =
@@ -160,10 +160,10 @@ impl Files {
         let (application, format, tables) = identity().map_err(|error| self.error_at_opening(&error))?;
         match (application, u32::try_from(format)) {
             (0, Ok(0)) if tables == 0 => Ok(()),
-            (APPLICATION, Ok(found)) if FORMAT < found => Err(Error::TooNew { found, known: FORMAT }),
+            (APPLICATION, Ok(found)) if FORMAT < found => Err(EngineError::TooNew { found, known: FORMAT }),
             (APPLICATION, Ok(FORMAT)) => Ok(()),
             (APPLICATION, _) => Err(self.corrupt(&format!("unknown format {format}"))),
-            _ => Err(self.corrupt("this is an SQLite database, but not an archive of Barograph's")),
+            _ => Err(self.corrupt("an SQLite database of another program")),
         }
     }
 
@@ -188,7 +188,7 @@ impl Files {
     /// Checks a small archive completely for damage. A large archive is not checked, because that
     /// would delay the start by seconds; SQLite detects damage there when it reads the damaged
     /// page.
-    fn check(&self, connection: &Connection) -> Result<(), Error> {
+    fn check(&self, connection: &Connection) -> Result<(), EngineError> {
         if fs::metadata(&self.archive).is_ok_and(|file| CHECKED_BYTES < file.len()) {
             return Ok(());
         }
@@ -204,9 +204,13 @@ fn lacks_index(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|error| error.extended_code == SQLITE_IOERR_SHMSIZE)
 }
 
-fn lock(directory: &Path) -> Result<File, Error> {
+fn lock(directory: &Path) -> Result<File, EngineError> {
     let unavailable = |error: io::Error| {
-        Error::Unavailable(format!("{} cannot be written: {}", directory.display(), with_remedy(&error)))
+        EngineError::Unavailable(format!(
+            "{} cannot be written: {}",
+            directory.display(),
+            describe_io_error(&error)
+        ))
     };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unavailable)?;
     let mut file = OpenOptions::new()
@@ -225,8 +229,8 @@ fn lock(directory: &Path) -> Result<File, Error> {
                 let mut holder = String::new();
                 // The process number is only for the message, so a failed read is ignored.
                 let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut holder);
-                return Err(Error::Unavailable(format!(
-                    "another station (process {}) uses {}; give this one a state directory of its own",
+                return Err(EngineError::Unavailable(format!(
+                    "another station (process {}) uses {}; stop it, or choose another state directory",
                     holder.trim(),
                     directory.display()
                 )));
@@ -242,7 +246,7 @@ fn lock(directory: &Path) -> Result<File, Error> {
 
 /// Message of a file system error, with what an administrator can do, if that is known.
 #[must_use]
-pub fn with_remedy(error: &io::Error) -> String {
+pub fn describe_io_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             format!("{error}: free {ROOM} on its file system, or inodes (df -h, df -i)")

@@ -7,15 +7,15 @@
 //! history, latest, subscribe ─► a second connection; WAL lets it read while the thread writes
 //! ```
 
-mod absorb;
 mod backup;
 mod clock;
 mod clocks;
 mod directory;
 mod files;
-mod held;
+mod forwarded;
 mod read;
 mod repair;
+mod seq_set;
 mod spool;
 mod store;
 mod subscribe;
@@ -28,31 +28,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use barograph_forecast::Series;
+use barograph_forecast::SeriesId;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use self::absorb::Admission;
-pub use self::absorb::{Absorbed, NotKept};
 use self::clocks::ClocksAhead;
 use self::directory::Directory;
 use self::files::Files;
-pub use self::files::with_remedy;
-use self::read::{HeldOf, Reader};
+pub use self::files::describe_io_error;
+use self::forwarded::AppendMode;
+pub use self::forwarded::{DropCounts, ForwardedCounts};
+use self::read::{Reader, SeriesPresence};
 #[cfg(feature = "joined")]
-pub(crate) use self::spool::Yielded;
+pub(crate) use self::spool::ExcludedNumbers;
 use self::store::{Store, wall_unix_ns};
 use self::subscribe::Subscription;
 use self::sweep::Retention;
 use self::writer::{Append, Command, Shared, Writer};
 use crate::{
-    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, Record,
-    Selector, TaskStatus,
+    BoxStream, Cursor, Engine, EngineError, Entry, Event, Group, HostId, Lease, Page, Range, Record,
+    Selector, StartAt, TaskStatus,
 };
 
 /// Configuration of a [`Local`] engine.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct LocalConfig {
     /// The state directory. It is created with mode 0700 if it does not exist.
     pub directory: PathBuf,
     /// Shortest time between two transactions; 0 commits as soon as the queue is empty. A thousand
@@ -77,8 +77,8 @@ pub struct Config {
     /// the space of removed ones.
     pub keep_bytes: u64,
     /// Most series in the archive. Appends of records of further series are refused; records that
-    /// members forward are counted as seen and discarded ([`NotKept`]). One member gets an eighth
-    /// of the series, and all members together get seven eighths.
+    /// members forward are counted as seen and discarded ([`DropCounts`]). One member gets an
+    /// eighth of the series, and all members together get seven eighths.
     ///
     /// Default: 100 000, or ten thousand targets with ten quantities. The index of that many series
     /// takes about 25 MB.
@@ -87,12 +87,12 @@ pub struct Config {
     /// commit. Default: 30 s, because a disk that takes longer is broken. At most an hour.
     pub deadline: Duration,
     /// Number of records by which a live subscriber may be behind. Beyond this number the
-    /// subscriber gets [`Error::Lagged`] and continues with the newest records. Default: 10 000, an
-    /// hour of a busy station.
+    /// subscriber gets [`EngineError::Lagged`] and continues with the newest records. Default: 10
+    /// 000, an hour of a busy station.
     pub lag: u64,
 }
 
-impl Config {
+impl LocalConfig {
     /// Default configuration, with the archive in `directory`.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
@@ -115,13 +115,15 @@ impl Config {
     /// Most series of one member in the archive.
     #[must_use]
     pub fn series_of_member(&self) -> usize {
-        self.series_max / absorb::SHARE
+        self.series_max / forwarded::MEMBER_DIVISOR
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), EngineError> {
         for (what, duration) in [("commit interval", self.commit_interval), ("deadline", self.deadline)] {
             if WAIT_MAX < duration {
-                return Err(Error::Invalid(format!("the {what} of {duration:?} is above {WAIT_MAX:?}")));
+                return Err(EngineError::Invalid(format!(
+                    "the {what} is {duration:?}; at most {WAIT_MAX:?}"
+                )));
             }
         }
         Ok(())
@@ -130,7 +132,7 @@ impl Config {
 
 /// State of the archive for `/metrics` and `/healthz`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct LocalStatistics {
     /// Number of stored records.
     pub records: u64,
     /// Number of stored series.
@@ -140,43 +142,43 @@ pub struct Statistics {
     /// Bytes of records that wait for their commit.
     pub queued_bytes: u64,
     /// Forwarded records that were counted as seen and discarded since the start; see
-    /// [`Local::absorb`].
+    /// [`Local::append_forwarded`].
     pub discarded: u64,
     /// Forwarded records that were neither stored nor counted as seen since the start. Repetitions
-    /// count again; see [`Absorbed::refused`].
+    /// count again; see [`ForwardedCounts::refused`].
     pub refused: u64,
     /// Discarded and refused records by cause, since the start. Markers of skipped numbers do not
     /// count.
-    pub not_kept: NotKept,
+    pub dropped_by_cause: DropCounts,
     /// Own records that the mesh has not confirmed yet; 0 if the station is in no mesh.
     pub spooled: u64,
     /// Spooled records that a mesh had confirmed and lost.
-    pub spooled_again: u64,
+    pub spooled_resend: u64,
     /// Appends that were refused since the start because the spool was full.
-    pub turned_away: u64,
+    pub spool_rejections: u64,
     /// Transactions of appends since the start.
     pub commits: u64,
     /// Duration of the last commit, fsync included; `None` before the first one.
     pub last_commit: Option<Duration>,
     /// Error of the last commit; `None` if it succeeded.
-    pub last_error: Option<Error>,
+    pub last_error: Option<EngineError>,
 }
 
 /// The engine of a single machine.
 ///
 /// ```
-/// use barograph_engine::{Config, Engine, Local, Range, Record};
-/// use barograph_forecast::{Name, Outcome, Quantity, Series};
+/// use barograph_engine::{LocalConfig, Engine, Local, Range, Record};
+/// use barograph_forecast::{Name, Outcome, Quantity, SeriesId};
 /// # use std::time::SystemTime;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 /// # let state = tempfile::tempdir()?;
 /// # let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
 ///
-/// let engine = Local::open(Config::new(state.path()))?;
+/// let engine = Local::open(LocalConfig::new(state.path()))?;
 /// let origin = Name::new("north.example.net")?;
 /// let series =
-///     Series { source: origin.clone(), target: Name::new("south")?, quantity: Quantity::RTT };
+///     SeriesId { source: origin.clone(), target: Name::new("south")?, quantity: Quantity::RTT };
 /// let record = Record {
 ///     seq: engine.next_seq(&origin).await?,
 ///     origin,
@@ -215,11 +217,12 @@ impl Local {
     ///
     /// # Errors
     /// Nothing is deleted.
-    /// - [`Error::Invalid`]: a duration of `config` is out of range.
-    /// - [`Error::Unavailable`]: another station uses the directory, or it cannot be written.
-    /// - [`Error::TooNew`]: a newer version wrote the archive.
-    /// - [`Error::Corrupt`]: the archive is damaged. The message names the file and the remedy.
-    pub fn open(config: Config) -> Result<Self, Error> {
+    /// - [`EngineError::Invalid`]: a duration of `config` is out of range.
+    /// - [`EngineError::Unavailable`]: another station uses the directory, or it cannot be written.
+    /// - [`EngineError::TooNew`]: a newer version wrote the archive.
+    /// - [`EngineError::Corrupt`]: the archive is damaged. The message names the file and the
+    ///   remedy.
+    pub fn open(config: LocalConfig) -> Result<Self, EngineError> {
         config.check()?;
         let files = Arc::new(Files::lock(&config.directory)?);
         let retention = Retention { keep: config.keep, keep_bytes: config.keep_bytes };
@@ -243,7 +246,7 @@ impl Local {
             .spawn(move || {
                 ours.run(|| writer.run(&ours));
             })
-            .map_err(|error| Error::Unavailable(format!("no thread for the archive: {error}")))?;
+            .map_err(|error| EngineError::Unavailable(format!("no thread for the archive: {error}")))?;
         Ok(Self {
             commands,
             thread: Some(thread),
@@ -267,9 +270,9 @@ impl Local {
 
     /// State of the archive. Does not wait for the disk.
     #[must_use]
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> LocalStatistics {
         let queued_bytes = (QUEUE_BYTES - self.queue.available_permits()) as u64;
-        Statistics { queued_bytes, ..self.statistics.lock().clone() }
+        LocalStatistics { queued_bytes, ..self.statistics.lock().clone() }
     }
 
     /// Writes a consistent copy of the archive to `path` while appends continue.
@@ -277,29 +280,30 @@ impl Local {
     /// The copy gets its name when it is complete and durable.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if `path` exists; [`Error::Unavailable`] if it cannot be written.
-    pub async fn backup(&self, path: &Path) -> Result<(), Error> {
+    /// [`EngineError::Invalid`] if `path` exists; [`EngineError::Unavailable`] if it cannot be
+    /// written.
+    pub async fn backup(&self, path: &Path) -> Result<(), EngineError> {
         let (files, path) = (Arc::clone(&self.reader.files), path.to_path_buf());
         tokio::task::spawn_blocking(move || backup::backup(&files, &path))
             .await
-            .map_err(|error| Error::Unavailable(format!("the backup was cut short: {error}")))?
+            .map_err(|error| EngineError::Unavailable(format!("the backup was interrupted: {error}")))?
     }
 
     /// Streams every record stored at the time of the call, in the order of storing. Then the
     /// stream ends.
     #[must_use]
     pub fn export(&self, selector: &Selector) -> BoxStream<(Cursor, Record)> {
-        self.subscription(selector, From::Oldest).until_now().into_stream()
+        self.subscription(selector, StartAt::Oldest).until_now().into_stream()
     }
 
     /// [`Engine::history`] with a page of at most about `bytes_max` bytes.
     #[cfg(feature = "nats")]
     pub(crate) async fn history_within(
         &self,
-        series: &Series,
+        series: &SeriesId,
         range: &Range,
         bytes_max: usize,
-    ) -> Result<Page<Record>, Error> {
+    ) -> Result<Page<Record>, EngineError> {
         self.reader.history(series, range, bytes_max).await
     }
 
@@ -311,14 +315,17 @@ impl Local {
         after: Option<Cursor>,
         limit: usize,
         bytes_max: usize,
-    ) -> Result<Page<Record>, Error> {
+    ) -> Result<Page<Record>, EngineError> {
         self.reader.latest(selector, after, limit, bytes_max).await
     }
 
     /// Returns for each of these series whether the archive has it and which station wrote its
     /// newest record.
-    pub(crate) async fn held_of(&self, series: Vec<Series>) -> Result<Vec<HeldOf>, Error> {
-        self.reader.held_of(series).await
+    pub(crate) async fn series_presence(
+        &self,
+        series: Vec<SeriesId>,
+    ) -> Result<Vec<SeriesPresence>, EngineError> {
+        self.reader.series_presence(series).await
     }
 
     /// Runs retention now, to its end. Returns the number of removed records.
@@ -328,7 +335,7 @@ impl Local {
     ///
     /// # Errors
     /// Those of an append. Records removed before the error stay removed.
-    pub async fn sweep(&self) -> Result<u64, Error> {
+    pub async fn sweep(&self) -> Result<u64, EngineError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Sweep(reply))?;
         answer.await.map_err(|_| closed())?
@@ -349,16 +356,19 @@ impl Local {
 
     /// Bounds the labels of records that other stations wrote and that arrive now
     /// ([`Record::bound_label`]), and records which origins have a clock ahead. Call it before
-    /// [`Local::absorb`].
+    /// [`Local::append_forwarded`].
     pub fn bound_labels(&self, records: &mut [Record]) {
         let (now_unix_ns, now) = (wall_unix_ns(), std::time::Instant::now());
         let mut clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
         // A marker of skipped numbers is no measurement, so its label means nothing.
-        for record in records.iter_mut().filter(|record| record.passes_over().is_none()) {
+        for record in records.iter_mut().filter(|record| record.skipped_range().is_none()) {
             let ahead = record.bound_label(now_unix_ns);
             if clocks.note(&record.origin, ahead, now) {
                 let (host, ahead_s) = (&record.origin, ahead.unwrap_or_default().as_secs());
-                tracing::warn!(%host, ahead_s, "the clock of a station is ahead: what it measures counts as of its arrival");
+                tracing::warn!(
+                    %host, ahead_s,
+                    "a station's clock is ahead; its records get the time of their arrival. Set its clock"
+                );
             }
         }
     }
@@ -376,46 +386,48 @@ impl Local {
     /// A record is counted as seen and discarded if it is older than retention keeps, is not its
     /// writer's own ([`Record::is_own`]), or its series has no room. So the watermark passes the
     /// discarded record, and its writer need not send it again. A writer fills gaps in its own
-    /// sequence with [`Record::passing_over`]. The caller must have verified that each record comes
+    /// sequence with [`Record::skip_marker`]. The caller must have verified that each record comes
     /// from the station that it names as its origin.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a record or the batch breaks a limit ([`Record::check`],
+    /// [`EngineError::Invalid`] if a record or the batch breaks a limit ([`Record::check`],
     /// [`Record::BATCH_MAX`]); then nothing is stored. Otherwise those of an append.
-    pub async fn absorb(&self, batch: &[Record]) -> Result<Absorbed, Error> {
-        self.store(batch, Admission::Forwarded).await
+    pub async fn append_forwarded(&self, batch: &[Record]) -> Result<ForwardedCounts, EngineError> {
+        self.store(batch, AppendMode::Forwarded).await
     }
 
-    async fn store(&self, batch: &[Record], admission: Admission) -> Result<Absorbed, Error> {
+    async fn store(&self, batch: &[Record], mode: AppendMode) -> Result<ForwardedCounts, EngineError> {
         let bytes = check_batch(batch)?;
         if batch.is_empty() {
-            return Ok(Absorbed::default());
+            return Ok(ForwardedCounts::default());
         }
         let deadline = Instant::now() + self.deadline;
         let permit = timeout_at(deadline, Arc::clone(&self.queue).acquire_many_owned(bytes))
             .await
-            .map_err(|_| Error::Unavailable(format!("no room in the queue within {:?}", self.deadline)))?
+            .map_err(|_| {
+                EngineError::Unavailable(format!("no space in the queue within {:?}", self.deadline))
+            })?
             .map_err(|_| closed())?;
         let (reply, answer) = oneshot::channel();
-        self.send(Command::Append(Append { batch: batch.to_vec(), admission, permit, reply }))?;
+        self.send(Command::Append(Append { batch: batch.to_vec(), mode, permit, reply }))?;
         timeout_at(deadline, answer)
             .await
-            .map_err(|_| Error::Unknown(format!("no answer within {:?}", self.deadline)))?
-            .map_err(|_| Error::Unknown("the archive was closed".into()))?
+            .map_err(|_| EngineError::Unknown(format!("no response within {:?}", self.deadline)))?
+            .map_err(|_| EngineError::Unknown("the archive was closed".into()))?
     }
 
-    fn subscription(&self, selector: &Selector, from: From) -> Subscription {
+    fn subscription(&self, selector: &Selector, from: StartAt) -> Subscription {
         Subscription::new(self.reader.clone(), self.head.clone(), selector, from, self.lag)
     }
 
-    fn send(&self, command: Command) -> Result<(), Error> {
+    fn send(&self, command: Command) -> Result<(), EngineError> {
         self.commands.send(command).map_err(|_| closed())
     }
 }
 
 #[async_trait::async_trait]
 impl Engine for Local {
-    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, EngineError> {
         self.directory.register(entry, ttl)
     }
 
@@ -423,20 +435,20 @@ impl Engine for Local {
         self.directory.watch(group)
     }
 
-    async fn remove(&self, host: &HostId) -> Result<(), Error> {
+    async fn remove(&self, host: &HostId) -> Result<(), EngineError> {
         self.directory.remove(host);
         Ok(())
     }
 
-    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
-        self.store(batch, Admission::Whole).await.map(drop)
+    async fn append(&self, batch: &[Record]) -> Result<(), EngineError> {
+        self.store(batch, AppendMode::AllOrNothing).await.map(drop)
     }
 
-    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
+    fn subscribe(&self, selector: &Selector, from: StartAt) -> BoxStream<(Cursor, Record)> {
         self.subscription(selector, from).into_stream()
     }
 
-    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
+    async fn history(&self, series: &SeriesId, range: &Range) -> Result<Page<Record>, EngineError> {
         self.reader.history(series, range, Range::BYTES_MAX).await
     }
 
@@ -445,19 +457,19 @@ impl Engine for Local {
         selector: &Selector,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<Page<Record>, Error> {
+    ) -> Result<Page<Record>, EngineError> {
         self.reader.latest(selector, after, limit, Range::BYTES_MAX).await
     }
 
-    async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
+    async fn watermark(&self, origin: &HostId) -> Result<u64, EngineError> {
         self.reader.sequences(origin).await.map(|(watermark, _)| watermark)
     }
 
-    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
+    async fn next_seq(&self, origin: &HostId) -> Result<u64, EngineError> {
         let (_, highest) = self.reader.sequences(origin).await?;
         if Record::SEQ_MAX <= highest {
-            return Err(Error::Invalid(format!(
-                "{origin} has used the highest sequence, {}; it can only go on under another name",
+            return Err(EngineError::Invalid(format!(
+                "{origin} has used the highest sequence number, {}; give the station another name",
                 Record::SEQ_MAX
             )));
         }
@@ -484,10 +496,10 @@ impl Drop for Local {
 }
 
 /// Returns the bytes that a valid batch takes of the queue.
-fn check_batch(batch: &[Record]) -> Result<u32, Error> {
+fn check_batch(batch: &[Record]) -> Result<u32, EngineError> {
     if Record::BATCH_MAX < batch.len() {
-        return Err(Error::Invalid(format!(
-            "a batch holds {} records at most, not {}",
+        return Err(EngineError::Invalid(format!(
+            "a batch has at most {} records, not {}",
             Record::BATCH_MAX,
             batch.len()
         )));
@@ -500,8 +512,8 @@ fn check_batch(batch: &[Record]) -> Result<u32, Error> {
     Ok(u32::try_from(bytes).expect("the largest batch has less than QUEUE_BYTES"))
 }
 
-fn closed() -> Error {
-    Error::Unavailable("the archive is closed".into())
+fn closed() -> EngineError {
+    EngineError::Unavailable("the archive is closed".into())
 }
 
 /// Longest time that may be configured: no disk needs more.

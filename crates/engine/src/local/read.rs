@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
+use barograph_forecast::{Failure, Name, Outcome, Quantity, SeriesId};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use tokio::sync::Mutex;
 
 use super::files::Files;
 use super::store::wall_unix_ns;
-use crate::{Cursor, Error, HostId, Page, Range, Record, Selector};
+use crate::{Cursor, EngineError, HostId, Page, Range, Record, Selector};
 
 /// The connection that reads the archive, separate from the writing one. Reads use it one after the
 /// other, and never wait for a commit.
@@ -23,7 +23,7 @@ pub(super) struct Reader {
 }
 
 /// A range of records in the order of storing.
-pub(super) struct Stretch {
+pub(super) struct RecordRange {
     /// The selected records, in order.
     pub(super) records: Vec<(Cursor, Record)>,
     /// Highest position that retention had removed at the time of the read.
@@ -31,7 +31,7 @@ pub(super) struct Stretch {
 }
 
 impl Reader {
-    pub(super) fn open(files: Arc<Files>) -> Result<Self, Error> {
+    pub(super) fn open(files: Arc<Files>) -> Result<Self, EngineError> {
         let connection = Arc::new(Mutex::new(files.open_reader()?));
         Ok(Self { files, connection, scan: Arc::default() })
     }
@@ -39,15 +39,18 @@ impl Reader {
     /// Reads a page of at most about `bytes_max` bytes, as does [`Self::latest`].
     pub(super) async fn history(
         &self,
-        series: &Series,
+        series: &SeriesId,
         range: &Range,
         bytes_max: usize,
-    ) -> Result<Page<Record>, Error> {
+    ) -> Result<Page<Record>, EngineError> {
         check_limit(range.limit)?;
         let (series, range) = (series.clone(), *range);
         self.read(move |connection| history(connection, &series, &range, bytes_max)).await?.map_err(
-            |Gone(cursor)| {
-                Error::TooOld(format!("the record at {} is not kept; ask for the first page again", cursor.0))
+            |NoLongerStored(cursor)| {
+                EngineError::TooOld(format!(
+                    "the record at {} is no longer stored; start again with the first page",
+                    cursor.0
+                ))
             },
         )
     }
@@ -58,27 +61,27 @@ impl Reader {
         after: Option<Cursor>,
         limit: usize,
         bytes_max: usize,
-    ) -> Result<Page<Record>, Error> {
+    ) -> Result<Page<Record>, EngineError> {
         check_limit(limit)?;
         let selector = selector.clone();
         self.read(move |connection| latest(connection, &selector, after, limit, bytes_max)).await
     }
 
-    /// Reads the selected records with positions in (`after`, `until`]. Keeps the lock `turn` until
+    /// Reads the selected records with positions in (`after`, `until`]. Keeps `lock` until
     /// the records are read, even if no caller waits any more, and returns the lock.
-    pub(super) async fn stretch<T: Send + 'static>(
+    pub(super) async fn read_record_range<T: Send + 'static>(
         &self,
         selector: &Selector,
         after: u64,
         until: u64,
-        turn: T,
-    ) -> Result<(Stretch, T), Error> {
+        lock: T,
+    ) -> Result<(RecordRange, T), EngineError> {
         let selector = selector.clone();
-        self.read(move |connection| Ok((stretch(connection, &selector, after, until)?, turn))).await
+        self.read(move |connection| Ok((read_record_range(connection, &selector, after, until)?, lock))).await
     }
 
     /// (watermark, highest sequence number) of `origin`; each is 0 if nothing was stored.
-    pub(super) async fn sequences(&self, origin: &HostId) -> Result<(u64, u64), Error> {
+    pub(super) async fn sequences(&self, origin: &HostId) -> Result<(u64, u64), EngineError> {
         let origin = origin.clone();
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(
@@ -92,37 +95,41 @@ impl Reader {
         .await
     }
 
-    pub(super) async fn held_of(&self, all: Vec<Series>) -> Result<Vec<HeldOf>, Error> {
-        self.read(move |connection| all.iter().map(|series| held_of(connection, series)).collect()).await
+    pub(super) async fn series_presence(
+        &self,
+        all: Vec<SeriesId>,
+    ) -> Result<Vec<SeriesPresence>, EngineError> {
+        self.read(move |connection| all.iter().map(|series| series_presence(connection, series)).collect())
+            .await
     }
 
     pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    ) -> Result<T, Error> {
+    ) -> Result<T, EngineError> {
         let connection = Arc::clone(&self.connection).lock_owned().await;
         tokio::task::spawn_blocking(move || work(&connection))
             .await
-            .map_err(|error| Error::Unavailable(format!("the read was cut short: {error}")))?
+            .map_err(|error| EngineError::Unavailable(format!("the read was interrupted: {error}")))?
             .map_err(|error| self.files.error(&error))
     }
 }
 
 /// The record at this position is no longer stored, or belongs to another series.
-struct Gone(Cursor);
+struct NoLongerStored(Cursor);
 
 /// State of a series in the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeldOf {
+pub(crate) struct SeriesPresence {
     /// The archive has the series.
     pub(crate) is_known: bool,
     /// The newest record was written by a station other than the series' source.
     pub(crate) is_handed_in: bool,
 }
 
-fn held_of(connection: &Connection, series: &Series) -> rusqlite::Result<HeldOf> {
+fn series_presence(connection: &Connection, series: &SeriesId) -> rusqlite::Result<SeriesPresence> {
     let Some(id) = series_id(connection, series)? else {
-        return Ok(HeldOf { is_known: false, is_handed_in: false });
+        return Ok(SeriesPresence { is_known: false, is_handed_in: false });
     };
     let origin: Option<String> = connection
         .prepare_cached(
@@ -132,15 +139,15 @@ fn held_of(connection: &Connection, series: &Series) -> rusqlite::Result<HeldOf>
         .query_row([id], |row| row.get(0))
         .optional()?;
     let is_handed_in = origin.is_some_and(|origin| origin != series.source.as_str());
-    Ok(HeldOf { is_known: true, is_handed_in })
+    Ok(SeriesPresence { is_known: true, is_handed_in })
 }
 
 fn history(
     connection: &Connection,
-    series: &Series,
+    series: &SeriesId,
     range: &Range,
     bytes_max: usize,
-) -> rusqlite::Result<Result<Page<Record>, Gone>> {
+) -> rusqlite::Result<Result<Page<Record>, NoLongerStored>> {
     let Some(id) = series_id(connection, series)? else {
         return Ok(Ok(Page { items: Vec::new(), next: None }));
     };
@@ -152,7 +159,7 @@ fn history(
             .prepare_cached("SELECT time_unix_ns FROM record WHERE cursor = ?1 AND series = ?2")?
             .query_row([after.0.cast_signed(), id], |row| row.get(0))
             .optional()?;
-        let Some(time) = time else { return Ok(Err(Gone(after))) };
+        let Some(time) = time else { return Ok(Err(NoLongerStored(after))) };
         below = below.min((time, after.0.cast_signed()));
     }
     let mut statement = connection.prepare_cached(
@@ -221,12 +228,12 @@ fn latest(
     Ok(Page { items, next: None })
 }
 
-fn stretch(
+fn read_record_range(
     connection: &Connection,
     selector: &Selector,
     after: u64,
     until: u64,
-) -> rusqlite::Result<Stretch> {
+) -> rusqlite::Result<RecordRange> {
     // Both statements run in one transaction, so that they read the same state of the archive.
     let transaction = connection.unchecked_transaction()?;
     let removed = transaction.query_row("SELECT removed FROM archive", [], |row| row.get::<_, i64>(0))?;
@@ -244,10 +251,10 @@ fn stretch(
             Ok((cursor(row)?, record(row, series(row, 8)?)?))
         })?
         .collect::<rusqlite::Result<_>>()?;
-    Ok(Stretch { records, removed: removed.cast_unsigned() })
+    Ok(RecordRange { records, removed: removed.cast_unsigned() })
 }
 
-fn series_id(connection: &Connection, series: &Series) -> rusqlite::Result<Option<i64>> {
+fn series_id(connection: &Connection, series: &SeriesId) -> rusqlite::Result<Option<i64>> {
     connection
         .prepare_cached("SELECT id FROM series WHERE source = ?1 AND target = ?2 AND quantity = ?3")?
         .query_row([series.source.as_str(), series.target.as_str(), series.quantity.as_str()], |row| {
@@ -270,7 +277,7 @@ fn cursor(row: &Row<'_>) -> rusqlite::Result<Cursor> {
 }
 
 /// Record of columns 1 to 7.
-pub(super) fn record(row: &Row<'_>, series: Series) -> rusqlite::Result<Record> {
+pub(super) fn record(row: &Row<'_>, series: SeriesId) -> rusqlite::Result<Record> {
     let outcome = match row.get(4)? {
         Some(value) => Outcome::Value(value),
         None => {
@@ -291,8 +298,8 @@ pub(super) fn record(row: &Row<'_>, series: Series) -> rusqlite::Result<Record> 
 }
 
 /// Builds a series from three columns of the row: `first` and the two after it.
-pub(super) fn series(row: &Row<'_>, first: usize) -> rusqlite::Result<Series> {
-    Ok(Series {
+pub(super) fn series(row: &Row<'_>, first: usize) -> rusqlite::Result<SeriesId> {
+    Ok(SeriesId {
         source: name(row, first)?,
         target: name(row, first + 1)?,
         quantity: quantity(row, first + 2)?,
@@ -311,9 +318,9 @@ fn malformed(column: usize, what: String) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.into())
 }
 
-fn check_limit(limit: usize) -> Result<(), Error> {
+fn check_limit(limit: usize) -> Result<(), EngineError> {
     if (1..=Range::LIMIT_MAX).contains(&limit) {
         return Ok(());
     }
-    Err(Error::Invalid(format!("a page holds 1 to {} records, not {limit}", Range::LIMIT_MAX)))
+    Err(EngineError::Invalid(format!("a page has 1 to {} records, not {limit}", Range::LIMIT_MAX)))
 }

@@ -16,24 +16,25 @@ pub(super) struct Renumbered {
     is_own: bool,
 }
 
-/// Removes the numbers of runs that end above [`Record::SEQ_BURNT_ABOVE`], and keeps the numbers up
-/// to the highest valid one that has a record. Records above [`Record::SEQ_BURNT_ABOVE`] stay in
-/// the archive. If the station has joined a mesh, its own records among these get the next numbers;
-/// they are forwarded with the new numbers, unless the mesh has already confirmed them.
+/// Removes the numbers of runs that end above [`Record::SEQ_EXHAUSTED_ABOVE`], and keeps the
+/// numbers up to the highest valid one that has a record. Records above
+/// [`Record::SEQ_EXHAUSTED_ABOVE`] stay in the archive. If the station has joined a mesh, its own
+/// records among these get the next numbers; they are forwarded with the new numbers, unless the
+/// mesh has already confirmed them.
 pub(super) fn sequences(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
-    let mut burnt = transaction.prepare(
+    let mut exhausted = transaction.prepare(
         "SELECT held.origin, name, first, last FROM held JOIN origin ON origin.id = held.origin WHERE ?1 < last",
     )?;
-    let runs = burnt
-        .query_map([BURNT], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?
+    let runs = exhausted
+        .query_map([EXHAUSTED_ABOVE], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?
         .collect::<rusqlite::Result<Vec<(i64, String, i64, i64)>>>()?;
-    drop(burnt);
+    drop(exhausted);
     let mut origins = BTreeMap::new();
     for (origin, name, first, last) in runs {
         let kept: Option<i64> = transaction.query_row(
             "SELECT max(seq) FROM record WHERE origin = ?1 AND seq BETWEEN ?2 AND ?3",
-            params![origin, first, BURNT],
+            params![origin, first, EXHAUSTED_ABOVE],
             |row| row.get(0),
         )?;
         transaction.execute("DELETE FROM held WHERE origin = ?1 AND first = ?2", [origin, first])?;
@@ -43,7 +44,7 @@ pub(super) fn sequences(connection: &mut Connection) -> rusqlite::Result<()> {
         tracing::warn!(
             origin = name,
             last,
-            "numbers that no station reaches were used; its sequence goes on below"
+            "removed implausible sequence numbers of a station; its sequence continues below them"
         );
         origins.insert(origin, name);
     }
@@ -65,7 +66,7 @@ pub(super) fn renumber(
          WHERE origin = ?1 AND ?3 < seq ORDER BY seq",
     )?;
     let rows = above
-        .query_map(params![origin, name, BURNT.max(highest)], |row| {
+        .query_map(params![origin, name, EXHAUSTED_ABOVE.max(highest)], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })?
         .collect::<rusqlite::Result<Vec<(i64, i64, bool)>>>()?;
@@ -106,8 +107,12 @@ fn repair_spool(transaction: &Transaction<'_>, origin: i64, name: &str) -> rusql
     for row in renumbered.iter().filter(|row| row.is_own && passed < row.before) {
         note.execute([row.after, row.cursor])?;
     }
-    tracing::warn!(count = renumbered.len(), last, "records under such numbers have the next ones now");
+    tracing::warn!(
+        count = renumbered.len(),
+        last,
+        "renumbered the records that had implausible sequence numbers"
+    );
     Ok(())
 }
 
-const BURNT: i64 = Record::SEQ_BURNT_ABOVE.cast_signed();
+const EXHAUSTED_ABOVE: i64 = Record::SEQ_EXHAUSTED_ABOVE.cast_signed();

@@ -12,25 +12,25 @@ use std::sync::mpsc;
 use rusqlite::{Connection, OptionalExtension as _, Transaction};
 use tokio::sync::oneshot;
 
-use self::notes::{TABLES, fill, restart, save_again};
+use self::notes::{TABLES, fill, restart, save_resend};
 use super::repair;
 use super::store::{Index, Row, Store};
 use super::writer::Command;
 use super::{Local, closed};
-use crate::{Error, HostId, Record};
+use crate::{EngineError, HostId, Record};
 
 /// Station that forwards its records, and the size of its spool.
 #[derive(Clone)]
 pub(super) struct SpoolConfig {
     pub(super) host: HostId,
     pub(super) records_max: u64,
-    /// Two bounds (first, last): the station gave up the numbers above `first` and up to `last`,
+    /// Two bounds (first, last): the station excludes the numbers above `first` and up to `last`,
     /// because another writer uses them. No record with such a number is stored.
-    pub(super) given_up: (u64, u64),
+    pub(super) excluded: (u64, u64),
     /// Rows up to this number were added again: for a mesh that lost confirmed records, or for
     /// records that were stored without a mesh. These rows do not count towards the size of the
     /// spool.
-    pub(super) again_until: u64,
+    pub(super) resend_until: u64,
 }
 
 /// State of the spool in the storage thread.
@@ -43,26 +43,26 @@ pub(super) struct Spool {
     pub(super) passed: u64,
     /// Number of records that wait.
     pub(super) count: u64,
-    /// Waiting records that were added again (`again_until`).
-    pub(super) again: u64,
+    /// Waiting records that were added again (`resend_until`).
+    pub(super) resend: u64,
 }
 
 /// A request of the forwarder to the storage thread.
 pub(super) enum Request {
     /// Start to record which records are to be forwarded.
-    Begin(SpoolConfig, mpsc::Sender<Result<(u64, u64), Error>>),
+    Begin(SpoolConfig, mpsc::Sender<Result<(u64, u64), EngineError>>),
     /// The mesh's watermark has risen to this number: remove the rows up to it.
-    Pass(u64, oneshot::Sender<Result<(), Error>>),
+    Pass(u64, oneshot::Sender<Result<(), EngineError>>),
     /// A different writer has used numbers up to this one in the mesh. Do not use these numbers
     /// here.
-    Yield(u64, oneshot::Sender<Result<Yielded, Error>>),
+    Exclude(u64, oneshot::Sender<Result<ExcludedNumbers, EngineError>>),
     /// The mesh's watermark fell to this number. Forward again from here.
-    Rewind(u64, oneshot::Sender<Result<(), Error>>),
+    Rewind(u64, oneshot::Sender<Result<(), EngineError>>),
 }
 
-/// Result of giving up numbers that another station has used.
+/// Result of excluding numbers that another station has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Yielded {
+pub(crate) struct ExcludedNumbers {
     /// Highest number that was used here before.
     pub(crate) highest: u64,
     /// Number of waiting records with sequence numbers that the mesh already holds. The mesh may
@@ -74,9 +74,9 @@ impl Local {
     /// Counts the host's numbers above its highest and up to `taken` as used: the mesh holds
     /// records of a different writer with these numbers. Waiting records up to `taken` may never
     /// reach the mesh, and are removed from the spool.
-    pub(crate) async fn yield_numbers(&self, taken: u64) -> Result<Yielded, Error> {
+    pub(crate) async fn exclude_numbers(&self, taken: u64) -> Result<ExcludedNumbers, EngineError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::Spool(Request::Yield(taken, reply)))?;
+        self.send(Command::Spool(Request::Exclude(taken, reply)))?;
         committed(answer).await
     }
 
@@ -85,15 +85,15 @@ impl Local {
     ///
     /// Blocks while the disk is read; the first call takes seconds if there are many records.
     /// Returns the mesh's watermark that was recorded last, and the highest sequence number.
-    pub(crate) fn begin_spool(&self, host: &HostId, records_max: u64) -> Result<(u64, u64), Error> {
+    pub(crate) fn begin_spool(&self, host: &HostId, records_max: u64) -> Result<(u64, u64), EngineError> {
         let (reply, answer) = mpsc::channel();
-        let config = SpoolConfig { host: host.clone(), records_max, given_up: (0, 0), again_until: 0 };
+        let config = SpoolConfig { host: host.clone(), records_max, excluded: (0, 0), resend_until: 0 };
         self.send(Command::Spool(Request::Begin(config, reply)))?;
         answer.recv().map_err(|_| closed())?
     }
 
     /// Removes rows up to `watermark`, which the mesh reported.
-    pub(crate) async fn pass_spool(&self, watermark: u64) -> Result<(), Error> {
+    pub(crate) async fn pass_spool(&self, watermark: u64) -> Result<(), EngineError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Spool(Request::Pass(watermark, reply)))?;
         committed(answer).await
@@ -101,7 +101,7 @@ impl Local {
 
     /// Adds rows again for records above `watermark` that are still stored: the newest ones, up to
     /// the size of the spool, in addition to those that wait already.
-    pub(crate) async fn rewind_spool(&self, watermark: u64) -> Result<(), Error> {
+    pub(crate) async fn rewind_spool(&self, watermark: u64) -> Result<(), EngineError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Spool(Request::Rewind(watermark, reply)))?;
         committed(answer).await
@@ -114,18 +114,22 @@ impl Local {
         after: u64,
         records: usize,
         bytes: usize,
-    ) -> Result<Vec<Record>, Error> {
+    ) -> Result<Vec<Record>, EngineError> {
         self.reader.spooled(after, records, bytes).await
     }
 
     /// Runs of numbers of `origin` that were stored or counted as seen and end above `after`, as
     /// (first, last); at most a thousand.
-    pub(crate) async fn held_runs(&self, origin: &HostId, after: u64) -> Result<Vec<(u64, u64)>, Error> {
-        self.reader.held_runs(origin, after).await
+    pub(crate) async fn seen_runs(
+        &self,
+        origin: &HostId,
+        after: u64,
+    ) -> Result<Vec<(u64, u64)>, EngineError> {
+        self.reader.seen_runs(origin, after).await
     }
 
     /// (watermark, highest sequence number) of `origin`; each is 0 if nothing was stored.
-    pub(crate) async fn sequences(&self, origin: &HostId) -> Result<(u64, u64), Error> {
+    pub(crate) async fn sequences(&self, origin: &HostId) -> Result<(u64, u64), EngineError> {
         self.reader.sequences(origin).await
     }
 
@@ -136,17 +140,19 @@ impl Local {
 }
 
 /// Waits for a commit on a thread for blocking work, as reads do.
-async fn committed<T: Send + 'static>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
+async fn committed<T: Send + 'static>(
+    answer: oneshot::Receiver<Result<T, EngineError>>,
+) -> Result<T, EngineError> {
     tokio::task::spawn_blocking(move || answer.blocking_recv())
         .await
-        .map_err(|error| Error::Unavailable(format!("the wait was cut short: {error}")))?
+        .map_err(|error| EngineError::Unavailable(format!("the wait was interrupted: {error}")))?
         .map_err(|_| closed())?
 }
 
 impl Request {
     /// Returns whether earlier appends must be stored before this request.
     pub(super) fn follows_appends(&self) -> bool {
-        matches!(self, Self::Yield(..))
+        matches!(self, Self::Exclude(..))
     }
 
     /// Executes the request. Returns a function that sends the reply; call that function after the
@@ -162,20 +168,21 @@ impl Request {
                 let passed = store.transact(|transaction, index| pass(transaction, index, watermark));
                 Box::new(move || drop(reply.send(passed)))
             }
-            Self::Yield(taken, reply) => {
-                let yielded = store.transact(|transaction, index| yield_numbers(transaction, index, taken));
+            Self::Exclude(taken, reply) => {
+                let excluded_numbers =
+                    store.transact(|transaction, index| exclude_numbers(transaction, index, taken));
                 store.keep_spool_config();
-                Box::new(move || drop(reply.send(yielded)))
+                Box::new(move || drop(reply.send(excluded_numbers)))
             }
             Self::Rewind(watermark, reply) => {
                 let rewound = store.transact(|transaction, index| {
                     let Some(mut spool) = index.spool.take() else { return Ok(()) };
                     // Records above the old watermark have rows already.
                     let until = spool.passed;
-                    spool.config.again_until = spool.config.again_until.max(until);
-                    save_again(transaction, &spool)?;
-                    let room = spool.config.records_max.saturating_sub(spool.again);
-                    spool.again += fill(transaction, &mut spool, 0, (watermark, until), room)?;
+                    spool.config.resend_until = spool.config.resend_until.max(until);
+                    save_resend(transaction, &spool)?;
+                    let room = spool.config.records_max.saturating_sub(spool.resend);
+                    spool.resend += fill(transaction, &mut spool, 0, (watermark, until), room)?;
                     restart(transaction, index, spool)
                 });
                 store.keep_spool_config();
@@ -195,7 +202,7 @@ impl Store {
         }
     }
 
-    fn begin(&mut self, config: SpoolConfig) -> Result<(u64, u64), Error> {
+    fn begin(&mut self, config: SpoolConfig) -> Result<(u64, u64), EngineError> {
         self.spool = Some(config.clone());
         let begun = self.transact(|transaction, index| {
             transaction.execute_batch(TABLES)?;
@@ -212,16 +219,16 @@ impl Store {
                     let until: Option<i64> = transaction
                         .query_row("SELECT until FROM spool_again", [], |row| row.get(0))
                         .optional()?;
-                    let again_until = until.unwrap_or(0).cast_unsigned();
-                    let config = SpoolConfig { again_until, ..config };
-                    let mut spool = Spool { config, origin, passed, count: 0, again: 0 };
+                    let resend_until = until.unwrap_or(0).cast_unsigned();
+                    let config = SpoolConfig { resend_until, ..config };
+                    let mut spool = Spool { config, origin, passed, count: 0, resend: 0 };
                     spool.count_notes(transaction)?;
                     // Add rows for all records that were stored meanwhile by an older version, or
                     // while no mesh was configured: no later start adds them.
-                    let above = (passed, Record::SEQ_BURNT_ABOVE);
+                    let above = (passed, Record::SEQ_EXHAUSTED_ABOVE);
                     if 0 < fill(transaction, &mut spool, cursor, above, u64::MAX)? {
-                        spool.config.again_until = highest;
-                        save_again(transaction, &spool)?;
+                        spool.config.resend_until = highest;
+                        save_resend(transaction, &spool)?;
                         spool.count_notes(transaction)?;
                     }
                     index.spool = Some(spool);
@@ -234,8 +241,8 @@ impl Store {
                     let highest = index.renumber(transaction, &config.host)?;
                     // Use half of the spool for existing records; the other half is for new ones.
                     let room = config.records_max.div_ceil(2);
-                    let mut spool = Spool { config, origin, passed: 0, count: 0, again: 0 };
-                    fill(transaction, &mut spool, 0, (0, Record::SEQ_BURNT_ABOVE), room)?;
+                    let mut spool = Spool { config, origin, passed: 0, count: 0, resend: 0 };
+                    fill(transaction, &mut spool, 0, (0, Record::SEQ_EXHAUSTED_ABOVE), room)?;
                     restart(transaction, index, spool)?;
                     // The watermark is 0: this mesh has confirmed no record yet.
                     Ok((0, highest))
@@ -262,7 +269,7 @@ impl Index {
             .query_row("SELECT origin, passed FROM spooling", [], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
         let Some((origin, passed)) = known else { return Ok(None) };
-        let mut spool = Spool { config, origin, passed: passed.cast_unsigned(), count: 0, again: 0 };
+        let mut spool = Spool { config, origin, passed: passed.cast_unsigned(), count: 0, resend: 0 };
         spool.count_notes(connection)?;
         Ok(Some(spool))
     }
@@ -273,7 +280,7 @@ impl Index {
         let (origin, highest) = (self.origin_id(transaction, host)?, self.highest(host));
         let renumbered = repair::renumber(transaction, (origin, host.as_str()), highest.cast_signed())?;
         let Some(last) = renumbered.last().map(|row| row.after.cast_unsigned()) else { return Ok(highest) };
-        self.see(transaction, &Record::passing_over(host, highest + 1, last))?;
+        self.mark_skipped(transaction, &Record::skip_marker(host, highest + 1, last))?;
         Ok(last)
     }
 
@@ -302,28 +309,29 @@ impl Index {
 
     /// Returns an error if the batch has a number that a different writer uses: the mesh would drop
     /// the record as a repetition.
-    pub(super) fn is_given_up(&self, batch: &[Record]) -> Option<Error> {
-        let SpoolConfig { host, given_up: (above, until), .. } = &self.spool.as_ref()?.config;
+    pub(super) fn is_excluded(&self, batch: &[Record]) -> Option<EngineError> {
+        let SpoolConfig { host, excluded: (above, until), .. } = &self.spool.as_ref()?.config;
         let is_one = |record: &&Record| record.origin == *host && *above < record.seq && record.seq <= *until;
         let record = batch.iter().find(is_one)?;
-        Some(Error::Invalid(format!(
-            "record {} of {host}: the mesh holds others up to number {until}; ask for the next one again",
+        Some(EngineError::Invalid(format!(
+            "record {} of {host}: the mesh has other records up to number {until}; \
+             read the next sequence number again",
             record.seq
         )))
     }
 
     /// Returns an error if the spool has no room for the new records of the batch.
-    pub(super) fn is_spool_full(&self, batch: &[Record]) -> Option<Error> {
+    pub(super) fn is_spool_full(&self, batch: &[Record]) -> Option<EngineError> {
         let spool = self.spool.as_ref()?;
-        let new = |record: &&Record| spool.takes(record) && !self.is_held(record);
-        let waiting = spool.count - spool.again;
+        let new = |record: &&Record| spool.takes(record) && !self.is_seen(record);
+        let waiting = spool.count - spool.resend;
         let room = spool.config.records_max.saturating_sub(waiting);
         if batch.iter().filter(new).count() as u64 <= room {
             return None;
         }
-        Some(Error::Unavailable(format!(
-            "{} records wait for the mesh, and no more than {} may; nothing was stored; it goes on by itself when \
-             the mesh has taken some",
+        Some(EngineError::Unavailable(format!(
+            "{} records wait for the mesh (at most {}); nothing was stored. Storing resumes automatically when the \
+             mesh accepts records",
             waiting, spool.config.records_max
         )))
     }
@@ -334,10 +342,10 @@ impl Spool {
     fn count_notes(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let counts = "SELECT count(*), count(*) FILTER (WHERE seq <= ?1) FROM spool";
         let (count, again): (i64, i64) =
-            connection.query_row(counts, [self.config.again_until.cast_signed()], |row| {
+            connection.query_row(counts, [self.config.resend_until.cast_signed()], |row| {
                 Ok((row.get(0)?, row.get(1)?))
             })?;
-        (self.count, self.again) = (count.cast_unsigned(), again.cast_unsigned());
+        (self.count, self.resend) = (count.cast_unsigned(), again.cast_unsigned());
         Ok(())
     }
 
@@ -351,26 +359,32 @@ fn pass(transaction: &Transaction<'_>, index: &mut Index, watermark: u64) -> rus
     let Some(spool) = index.spool.as_mut() else { return Ok(()) };
     if spool.passed < watermark {
         let mut remove = transaction.prepare_cached("DELETE FROM spool WHERE seq <= ?1")?;
-        let again = remove.execute([watermark.min(spool.config.again_until).cast_signed()])? as u64;
+        let again = remove.execute([watermark.min(spool.config.resend_until).cast_signed()])? as u64;
         let first = remove.execute([watermark.cast_signed()])? as u64;
         spool.count -= again + first;
-        spool.again -= again;
+        spool.resend -= again;
         spool.passed = watermark;
     }
     index.save_spool(transaction)
 }
 
-fn yield_numbers(transaction: &Transaction<'_>, index: &mut Index, taken: u64) -> rusqlite::Result<Yielded> {
-    let Some(Spool { config, count, .. }) = index.spool.clone() else { return Ok(Yielded::default()) };
+fn exclude_numbers(
+    transaction: &Transaction<'_>,
+    index: &mut Index,
+    taken: u64,
+) -> rusqlite::Result<ExcludedNumbers> {
+    let Some(Spool { config, count, .. }) = index.spool.clone() else {
+        return Ok(ExcludedNumbers::default());
+    };
     let highest = index.highest(&config.host);
     if taken <= highest {
-        return Ok(Yielded { highest, lost: 0 });
+        return Ok(ExcludedNumbers { highest, lost: 0 });
     }
-    index.see(transaction, &Record::passing_over(&config.host, highest + 1, taken))?;
+    index.mark_skipped(transaction, &Record::skip_marker(&config.host, highest + 1, taken))?;
     pass(transaction, index, taken)?;
-    let Some(spool) = index.spool.as_mut() else { return Ok(Yielded::default()) };
+    let Some(spool) = index.spool.as_mut() else { return Ok(ExcludedNumbers::default()) };
     // Merge ranges that follow each other.
-    let (above, until) = spool.config.given_up;
-    spool.config.given_up = (if until == highest { above } else { highest }, taken);
-    Ok(Yielded { highest, lost: count - spool.count })
+    let (above, until) = spool.config.excluded;
+    spool.config.excluded = (if until == highest { above } else { highest }, taken);
+    Ok(ExcludedNumbers { highest, lost: count - spool.count })
 }

@@ -4,19 +4,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_forecast::{Name, Outcome, Quantity, SeriesId};
 use rusqlite::{Connection, Transaction, params};
 
-use super::absorb::{Absorbed, Admission, NotKept};
-use super::clock::Clock;
+use super::clock::RetentionClock;
 use super::files::Files;
-use super::held::Held;
+use super::forwarded::{AppendMode, DropCounts, ForwardedCounts};
 use super::read::{name, quantity};
 use super::repair;
+use super::seq_set::SeqSet;
 use super::spool::{Spool, SpoolConfig};
 use super::sweep::Retention;
-use crate::complaints::Complaints;
-use crate::{Error, HostId, Record};
+use crate::log_limiter::LogLimiter;
+use crate::{EngineError, HostId, Record};
 
 /// The connection that writes the archive, and the index in memory that every append needs.
 pub(super) struct Store {
@@ -24,7 +24,7 @@ pub(super) struct Store {
     pub(super) connection: Connection,
     pub(super) retention: Retention,
     series_max: usize,
-    clock: Clock,
+    clock: RetentionClock,
     /// Records that are forwarded to a mesh; `None` if none are.
     pub(super) spool: Option<SpoolConfig>,
     /// Index of the archive; `None` after a failed transaction, until the index is read again.
@@ -34,7 +34,7 @@ pub(super) struct Store {
 /// State of the archive in memory, without the records.
 pub(super) struct Index {
     origins: HashMap<HostId, Origin>,
-    pub(super) series: HashMap<Series, i64>,
+    pub(super) series: HashMap<SeriesId, i64>,
     /// Number of series of each source.
     pub(super) series_of: HashMap<HostId, usize>,
     /// Position of the newest record.
@@ -47,23 +47,23 @@ pub(super) struct Index {
     newest_unix_ns: Option<i64>,
     /// Number of runs of all origins together.
     runs: usize,
-    /// Most series; see [`Config::series_max`](super::Config::series_max).
+    /// Most series; see [`LocalConfig::series_max`](super::LocalConfig::series_max).
     pub(super) series_max: usize,
     /// Records that wait for a mesh; `None` if nothing is to be forwarded.
     pub(super) spool: Option<Spool>,
-    pub(super) complaints: Complaints,
+    pub(super) log_limiter: LogLimiter,
 }
 
 struct Origin {
     id: i64,
-    held: Held,
+    seen: SeqSet,
 }
 
 /// Lowest and highest sequence number of each origin that a transaction added.
-pub(super) type Touched<'a> = HashMap<&'a HostId, (u64, u64)>;
+pub(super) type ChangedRanges<'a> = HashMap<&'a HostId, (u64, u64)>;
 
 /// Result of a batch, with the reasons for records that were not stored.
-pub(super) type Taken = (Absorbed, NotKept);
+pub(super) type BatchResult = (ForwardedCounts, DropCounts);
 
 /// A record that is to be inserted into the table.
 pub(super) struct Row<'a> {
@@ -74,59 +74,67 @@ pub(super) struct Row<'a> {
 }
 
 impl Store {
-    pub(super) fn open(files: Arc<Files>, retention: Retention, series_max: usize) -> Result<Self, Error> {
+    pub(super) fn open(
+        files: Arc<Files>,
+        retention: Retention,
+        series_max: usize,
+    ) -> Result<Self, EngineError> {
         let mut connection = files.open()?;
         repair::sequences(&mut connection).map_err(|error| files.error(&error))?;
         let index = Index::load(&connection, None, series_max).map_err(|error| files.error(&error))?;
-        let clock = Clock::new(wall_unix_ns(), index.newest_unix_ns, Instant::now());
+        let clock = RetentionClock::new(wall_unix_ns(), index.newest_unix_ns, Instant::now());
         Ok(Self { files, connection, retention, series_max, clock, spool: None, index: Some(index) })
     }
 
     /// Time before which records are too old.
     pub(super) fn cutoff_unix_ns(&mut self) -> i64 {
         let newest_unix_ns = self.index.as_ref().and_then(|index| index.newest_unix_ns);
-        let present = self.clock.tell(wall_unix_ns(), newest_unix_ns, Instant::now());
+        let present = self.clock.now_unix_ns(wall_unix_ns(), newest_unix_ns, Instant::now());
         self.retention.cutoff_unix_ns(present)
     }
 
     /// Stores the batches in one durable transaction. Returns for each whether it was accepted.
     ///
     /// # Errors
-    /// If the transaction failed. Then nothing was stored, except with [`Error::Unknown`].
+    /// If the transaction failed. Then nothing was stored, except with [`EngineError::Unknown`].
     pub(super) fn append(
         &mut self,
-        batches: &[(&[Record], Admission)],
-    ) -> Result<Vec<Result<Taken, Error>>, Error> {
+        batches: &[(&[Record], AppendMode)],
+    ) -> Result<Vec<Result<BatchResult, EngineError>>, EngineError> {
         let (retention, wall_unix_ns, now) = (self.retention, wall_unix_ns(), Instant::now());
         let clock = self.clock.clone();
         self.transact(|transaction, index| {
             let mut rows = Vec::with_capacity(batches.iter().map(|(batch, _)| batch.len()).sum());
-            let mut touched = Touched::new();
-            let mut verdicts = Vec::with_capacity(batches.len());
-            for &(batch, admission) in batches {
+            let mut changed = ChangedRanges::new();
+            let mut results = Vec::with_capacity(batches.len());
+            for &(batch, mode) in batches {
                 let newest_unix_ns = index.newest_with(batch);
-                let present = clock.clone().tell(wall_unix_ns, newest_unix_ns, now);
+                let present = clock.clone().now_unix_ns(wall_unix_ns, newest_unix_ns, now);
                 let cutoff_unix_ns = retention.cutoff_unix_ns(present);
-                let verdict = match admission {
-                    Admission::Forwarded => {
-                        Ok(index.absorb(transaction, batch, cutoff_unix_ns, &mut rows, &mut touched)?)
-                    }
-                    Admission::Whole => match index.refusal(batch, cutoff_unix_ns) {
+                let result = match mode {
+                    AppendMode::Forwarded => Ok(index.append_forwarded(
+                        transaction,
+                        batch,
+                        cutoff_unix_ns,
+                        &mut rows,
+                        &mut changed,
+                    )?),
+                    AppendMode::AllOrNothing => match index.refusal(batch, cutoff_unix_ns) {
                         None => Ok((
-                            index.admit(transaction, batch, &mut rows, &mut touched)?,
-                            NotKept::default(),
+                            index.admit(transaction, batch, &mut rows, &mut changed)?,
+                            DropCounts::default(),
                         )),
                         Some(refusal) => Err(refusal),
                     },
                 };
-                if verdict.is_ok() {
+                if result.is_ok() {
                     index.newest_unix_ns = newest_unix_ns;
                 }
-                verdicts.push(verdict);
+                results.push(result);
             }
             index.insert(transaction, rows)?;
-            index.save_held(transaction, &touched)?;
-            Ok(verdicts)
+            index.save_seen(transaction, &changed)?;
+            Ok(results)
         })
     }
 
@@ -135,7 +143,7 @@ impl Store {
     pub(super) fn transact<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>, &mut Index) -> rusqlite::Result<T>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, EngineError> {
         let mut index = match self.index.take() {
             Some(index) => index,
             None => {
@@ -149,7 +157,7 @@ impl Store {
         transaction.commit().map_err(|error| match self.files.error(&error) {
             // If the fsync of a commit failed, the commit may be in the log or not, so the result
             // is unknown.
-            Error::Unavailable(why) if !is_full(&error) => Error::Unknown(why),
+            EngineError::Unavailable(why) if !is_full(&error) => EngineError::Unknown(why),
             error => error,
         })?;
         self.files.committed();
@@ -184,13 +192,14 @@ impl Index {
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let id = row.get(0)?;
-            let origin = origins.entry(name(row, 1)?).or_insert_with(|| Origin { id, held: Held::default() });
+            let origin =
+                origins.entry(name(row, 1)?).or_insert_with(|| Origin { id, seen: SeqSet::default() });
             if let (Some(first), Some(last)) = (row.get::<_, Option<i64>>(2)?, row.get::<_, Option<i64>>(3)?)
             {
-                origin.held.push_run(first.cast_unsigned(), last.cast_unsigned());
+                origin.seen.push_run(first.cast_unsigned(), last.cast_unsigned());
             }
         }
-        let runs = origins.values().map(|origin: &Origin| origin.held.run_count()).sum();
+        let runs = origins.values().map(|origin: &Origin| origin.seen.run_count()).sum();
         // This query is fast, because it reads only the newest record of each series.
         let newest_unix_ns = connection.query_row(
             "SELECT max((SELECT max(time_unix_ns) FROM record WHERE series = id)) FROM series",
@@ -201,10 +210,10 @@ impl Index {
         let series = statement
             .query_map([], |row| {
                 let series =
-                    Series { source: name(row, 1)?, target: name(row, 2)?, quantity: quantity(row, 3)? };
+                    SeriesId { source: name(row, 1)?, target: name(row, 2)?, quantity: quantity(row, 3)? };
                 Ok((series, row.get(0)?))
             })?
-            .collect::<rusqlite::Result<HashMap<Series, i64>>>()?;
+            .collect::<rusqlite::Result<HashMap<SeriesId, i64>>>()?;
         let (cursor, removed, records) =
             connection.query_row("SELECT cursor, removed, records FROM archive", [], |row| {
                 Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
@@ -220,7 +229,7 @@ impl Index {
             runs,
             series_max,
             spool: Self::load_spool(connection, spool)?,
-            complaints: Complaints::default(),
+            log_limiter: LogLimiter::default(),
         })
     }
 
@@ -233,8 +242,8 @@ impl Index {
     }
 
     /// Returns the reason to refuse the batch, if there is one.
-    fn refusal(&self, batch: &[Record], cutoff_unix_ns: i64) -> Option<Error> {
-        self.is_given_up(batch)
+    fn refusal(&self, batch: &[Record], cutoff_unix_ns: i64) -> Option<EngineError> {
+        self.is_excluded(batch)
             .or_else(|| self.is_out_of_reach(batch))
             .or_else(|| self.too_old(batch, cutoff_unix_ns))
             .or_else(|| self.too_large(batch))
@@ -243,45 +252,44 @@ impl Index {
 
     /// Returns an error if the batch would grow the index beyond its bounds. A batch that begins
     /// within the bounds may exceed a bound by its length.
-    fn too_large(&self, batch: &[Record]) -> Option<Error> {
-        let full = |what: String| Some(Error::Invalid(format!("the archive takes no further {what}")));
+    fn too_large(&self, batch: &[Record]) -> Option<EngineError> {
+        let full = |what: String| Some(EngineError::Invalid(format!("the archive is at its limit: {what}")));
         if ORIGINS_MAX <= self.origins.len()
             && let Some(record) = batch.iter().find(|record| !self.origins.contains_key(&record.origin))
         {
-            return full(format!("origin than its {ORIGINS_MAX}: {}", record.origin));
+            return full(format!("{ORIGINS_MAX} origins (new: {})", record.origin));
         }
         if self.series_max <= self.series.len()
             && let Some(record) = batch.iter().find(|record| !self.series.contains_key(&record.series))
         {
-            return full(format!("series than its {}: {}", self.series_max, record.series));
+            return full(format!("{} series (new: {})", self.series_max, record.series));
         }
         let gaps = self.runs.saturating_sub(self.origins.len());
-        let mut after: HashMap<&HostId, Held> = HashMap::new();
+        let mut after: HashMap<&HostId, SeqSet> = HashMap::new();
         for record in batch {
-            let held = self.origins.get(&record.origin).map(|origin| &origin.held);
-            let full_alone = held.is_some_and(|held| GAPS_MAX < held.run_count());
+            let seen = self.origins.get(&record.origin).map(|origin| &origin.seen);
+            let full_alone = seen.is_some_and(|seen| GAPS_MAX < seen.run_count());
             if full_alone || GAPS_ALL_MAX <= gaps {
-                let after = after.entry(&record.origin).or_insert_with(|| held.cloned().unwrap_or_default());
+                let after = after.entry(&record.origin).or_insert_with(|| seen.cloned().unwrap_or_default());
                 after.insert(record.seq);
             }
         }
         let (origin, _) = after.iter().find(|&(origin, after)| {
-            let runs = self.origins.get(*origin).map_or(1, |origin| origin.held.run_count());
+            let runs = self.origins.get(*origin).map_or(1, |origin| origin.seen.run_count());
             runs < after.run_count()
         })?;
-        full(format!(
-            "gap in the sequence of {origin}: it holds {GAPS_MAX} of one origin and {GAPS_ALL_MAX} of all"
-        ))
+        full(format!("{GAPS_MAX} gaps in the sequence of {origin} or {GAPS_ALL_MAX} in all"))
     }
 
     /// Returns an error if a number of the batch is too far above the origin's highest number,
     /// because such numbers would soon use up the sequence.
-    fn is_out_of_reach(&self, batch: &[Record]) -> Option<Error> {
+    fn is_out_of_reach(&self, batch: &[Record]) -> Option<EngineError> {
         let highest = |record: &Record| self.highest(&record.origin);
-        let record = batch.iter().find(|record| !Record::may_reach(record.seq, highest(record)))?;
+        let record = batch.iter().find(|record| !Record::is_seq_plausible(record.seq, highest(record)))?;
         let highest = highest(record);
-        Some(Error::Invalid(format!(
-            "record {} of {}: the number is too far above its highest, {highest}",
+        Some(EngineError::Invalid(format!(
+            "record {} of {}: the number is too far above its highest, {highest}; \
+             read the next sequence number again",
             record.seq, record.origin
         )))
     }
@@ -290,17 +298,17 @@ impl Index {
     /// what a station reports of others is discarded or was handed in, and must not make other
     /// records too old.
     fn newest_with(&self, batch: &[Record]) -> Option<i64> {
-        let stored = batch.iter().filter(|record| record.is_own() && !self.is_held(record));
+        let stored = batch.iter().filter(|record| record.is_own() && !self.is_seen(record));
         stored.map(|record| record.time_unix_ns).max().max(self.newest_unix_ns)
     }
 
     /// Returns an error if the next run of retention would remove a record of the batch. Records
     /// that were stored before are appended again without effect, however old they are.
-    fn too_old(&self, batch: &[Record], cutoff_unix_ns: i64) -> Option<Error> {
+    fn too_old(&self, batch: &[Record], cutoff_unix_ns: i64) -> Option<EngineError> {
         let old =
-            batch.iter().find(|record| record.time_unix_ns < cutoff_unix_ns && !self.is_held(record))?;
-        Some(Error::Invalid(format!(
-            "record {} of {}: the time {} ns is older than what is kept, which begins at {cutoff_unix_ns} ns",
+            batch.iter().find(|record| record.time_unix_ns < cutoff_unix_ns && !self.is_seen(record))?;
+        Some(EngineError::Invalid(format!(
+            "record {} of {}: the time {} ns is older than the retention limit, {cutoff_unix_ns} ns",
             old.seq, old.origin, old.time_unix_ns
         )))
     }
@@ -312,12 +320,12 @@ impl Index {
         transaction: &Transaction<'_>,
         batch: &'a [Record],
         rows: &mut Vec<Row<'a>>,
-        touched: &mut Touched<'a>,
-    ) -> rusqlite::Result<Absorbed> {
-        let mut admitted = Absorbed::default();
+        changed: &mut ChangedRanges<'a>,
+    ) -> rusqlite::Result<ForwardedCounts> {
+        let mut admitted = ForwardedCounts::default();
         for record in batch {
-            if self.hold(transaction, record, (record.seq, record.seq), touched)? {
-                self.place(transaction, record, rows)?;
+            if self.mark_seen(transaction, record, (record.seq, record.seq), changed)? {
+                self.add_row(transaction, record, rows)?;
                 admitted.stored += 1;
             } else {
                 admitted.repeated += 1;
@@ -327,40 +335,44 @@ impl Index {
     }
 
     /// Counts a run of the origin's sequence as seen; `false` if it was seen before.
-    pub(super) fn hold<'a>(
+    pub(super) fn mark_seen<'a>(
         &mut self,
         transaction: &Transaction<'_>,
         record: &'a Record,
         (first, last): (u64, u64),
-        touched: &mut Touched<'a>,
+        changed: &mut ChangedRanges<'a>,
     ) -> rusqlite::Result<bool> {
         let origin = self.origin(transaction, &record.origin)?;
-        let runs_before = origin.held.run_count();
+        let runs_before = origin.seen.run_count();
         let is_new =
-            if first == last { origin.held.insert(first) } else { origin.held.insert_run(first, last) };
+            if first == last { origin.seen.insert(first) } else { origin.seen.insert_run(first, last) };
         if !is_new {
             return Ok(false);
         }
-        let runs = origin.held.run_count();
+        let runs = origin.seen.run_count();
         self.runs = self.runs - runs_before + runs;
-        let (lowest, highest) = touched.entry(&record.origin).or_insert((first, last));
+        let (lowest, highest) = changed.entry(&record.origin).or_insert((first, last));
         *lowest = first.min(*lowest);
         *highest = last.max(*highest);
         Ok(true)
     }
 
     /// Counts the numbers as seen that the marker `over` skips.
-    pub(super) fn see(&mut self, transaction: &Transaction<'_>, over: &Record) -> rusqlite::Result<()> {
-        let mut touched = Touched::new();
-        let run = over.passes_over().unwrap_or((over.seq, over.seq));
-        self.hold(transaction, over, run, &mut touched)?;
-        self.save_held(transaction, &touched)
+    pub(super) fn mark_skipped(
+        &mut self,
+        transaction: &Transaction<'_>,
+        over: &Record,
+    ) -> rusqlite::Result<()> {
+        let mut changed = ChangedRanges::new();
+        let run = over.skipped_range().unwrap_or((over.seq, over.seq));
+        self.mark_seen(transaction, over, run, &mut changed)?;
+        self.save_seen(transaction, &changed)
     }
 
     fn origin(&mut self, transaction: &Transaction<'_>, name: &HostId) -> rusqlite::Result<&mut Origin> {
         if !self.origins.contains_key(name) {
             let id = add_origin(transaction, name)?;
-            self.origins.insert(name.clone(), Origin { id, held: Held::default() });
+            self.origins.insert(name.clone(), Origin { id, seen: SeqSet::default() });
         }
         Ok(self.origins.get_mut(name).expect("it is there now"))
     }
@@ -376,16 +388,16 @@ impl Index {
 
     /// Highest sequence number of an origin; 0 if it has none.
     pub(super) fn highest(&self, origin: &HostId) -> u64 {
-        self.origins.get(origin).map_or(0, |origin| origin.held.highest())
+        self.origins.get(origin).map_or(0, |origin| origin.seen.highest())
     }
 
     /// Returns whether the record was stored or counted as seen earlier.
-    pub(super) fn is_held(&self, record: &Record) -> bool {
-        self.origins.get(&record.origin).is_some_and(|origin| origin.held.contains(record.seq))
+    pub(super) fn is_seen(&self, record: &Record) -> bool {
+        self.origins.get(&record.origin).is_some_and(|origin| origin.seen.contains(record.seq))
     }
 
     /// Gives a new record its position in the order of storing.
-    pub(super) fn place<'a>(
+    pub(super) fn add_row<'a>(
         &mut self,
         transaction: &Transaction<'_>,
         record: &'a Record,
@@ -400,7 +412,7 @@ impl Index {
                 id
             }
         };
-        let origin = self.origins.get(&record.origin).expect("it was held first").id;
+        let origin = self.origins.get(&record.origin).expect("it was marked as seen first").id;
         if let Some(spool) = self.spool.as_mut().filter(|spool| spool.takes(record)) {
             spool.count += 1;
         }
@@ -418,7 +430,7 @@ impl Index {
     pub(super) fn has_room_for_gap(&self, origin: &HostId, (first, last): (u64, u64)) -> bool {
         let Some(origin) = self.origins.get(origin) else { return true };
         let gaps = self.runs.saturating_sub(self.origins.len());
-        (origin.held.run_count() <= GAPS_MAX && gaps < GAPS_ALL_MAX) || origin.held.touches(first, last)
+        (origin.seen.run_count() <= GAPS_MAX && gaps < GAPS_ALL_MAX) || origin.seen.touches(first, last)
     }
 
     /// Number of gaps in the sequences of all origins.
@@ -428,14 +440,14 @@ impl Index {
 
     /// Returns whether a run of the origin's sequence makes no further gap.
     pub(super) fn touches(&self, origin: &HostId, first: u64, last: u64) -> bool {
-        self.origins.get(origin).is_none_or(|origin| origin.held.touches(first, last))
+        self.origins.get(origin).is_none_or(|origin| origin.seen.touches(first, last))
     }
 
     /// Bytes in the file for the names of the series, by origin. Each name is in the table and in
     /// its index.
     pub(super) fn names_bytes(&self) -> HashMap<i64, i64> {
         let mut bytes = HashMap::new();
-        for Series { source, target, quantity } in self.series.keys() {
+        for SeriesId { source, target, quantity } in self.series.keys() {
             if let Some(origin) = self.origins.get(source) {
                 let names = source.as_str().len() + target.as_str().len() + quantity.as_str().len();
                 *bytes.entry(origin.id).or_insert(0) += 2 * (names + SERIES_BYTES) as i64;
@@ -477,13 +489,13 @@ impl Index {
     }
 
     /// Writes only the runs that changed, because there may be thousands.
-    fn save_held(&self, transaction: &Transaction<'_>, touched: &Touched<'_>) -> rusqlite::Result<()> {
+    fn save_seen(&self, transaction: &Transaction<'_>, changed: &ChangedRanges<'_>) -> rusqlite::Result<()> {
         let mut clear =
             transaction.prepare_cached("DELETE FROM held WHERE origin = ?1 AND first BETWEEN ?2 AND ?3")?;
         let mut add = transaction.prepare_cached("INSERT INTO held VALUES (?1, ?2, ?3)")?;
-        for (&name, &(lowest, highest)) in touched {
-            let Some(Origin { id, held }) = self.origins.get(name) else { continue };
-            let runs: Vec<_> = held.runs_between(lowest, highest).collect();
+        for (&name, &(lowest, highest)) in changed {
+            let Some(Origin { id, seen }) = self.origins.get(name) else { continue };
+            let runs: Vec<_> = seen.runs_between(lowest, highest).collect();
             let from = runs.first().map_or(lowest, |&(first, _)| first);
             // Also clear a run that begins directly above `highest`: it is now part of the last run
             // written here.
@@ -496,7 +508,7 @@ impl Index {
     }
 }
 
-fn count_by_source(series: &HashMap<Series, i64>) -> HashMap<HostId, usize> {
+fn count_by_source(series: &HashMap<SeriesId, i64>) -> HashMap<HostId, usize> {
     let mut counts = HashMap::new();
     for series in series.keys() {
         *counts.entry(series.source.clone()).or_insert(0) += 1;
@@ -508,8 +520,8 @@ fn add_origin(transaction: &Transaction<'_>, name: &Name) -> rusqlite::Result<i6
     transaction.prepare_cached("INSERT INTO origin (name) VALUES (?1)")?.insert([name.as_str()])
 }
 
-fn add_series(transaction: &Transaction<'_>, series: &Series) -> rusqlite::Result<i64> {
-    let Series { source, target, quantity } = series;
+fn add_series(transaction: &Transaction<'_>, series: &SeriesId) -> rusqlite::Result<i64> {
+    let SeriesId { source, target, quantity } = series;
     transaction.prepare_cached("INSERT INTO series (source, target, quantity) VALUES (?1, ?2, ?3)")?.insert([
         source.as_str(),
         target.as_str(),

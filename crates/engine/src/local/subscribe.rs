@@ -13,8 +13,8 @@ use futures_util::stream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::read::{Reader, Stretch};
-use crate::{BoxStream, Cursor, Error, From, Record, Selector};
+use super::read::{Reader, RecordRange};
+use crate::{BoxStream, Cursor, EngineError, Record, Selector, StartAt};
 
 /// A subscription and its position.
 pub(super) struct Subscription {
@@ -22,7 +22,7 @@ pub(super) struct Subscription {
     selector: Selector,
     head: watch::Receiver<u64>,
     /// All records up to this position were read.
-    place: u64,
+    position: u64,
     /// Highest position that retention had removed at the last read. `None` before the first read,
     /// because earlier removals are not reported.
     removed: Option<u64>,
@@ -31,7 +31,7 @@ pub(super) struct Subscription {
     lag: Option<u64>,
     /// Last position of the subscription; `None` if it does not end.
     until: Option<u64>,
-    ready: VecDeque<Result<(Cursor, Record), Error>>,
+    ready: VecDeque<Result<(Cursor, Record), EngineError>>,
     /// Whether the last range had its full length and few of its records matched.
     is_scan: bool,
     ended: bool,
@@ -42,20 +42,20 @@ impl Subscription {
         reader: Reader,
         head: watch::Receiver<u64>,
         selector: &Selector,
-        from: From,
+        from: StartAt,
         lag: u64,
     ) -> Self {
         let now = *head.borrow();
-        let (place, removed, lag) = match from {
-            From::Now => (now, Some(0), Some(lag)),
-            From::Oldest => (0, None, None),
-            From::After(Cursor(place)) => (place, Some(0), None),
+        let (position, removed, lag) = match from {
+            StartAt::Now => (now, Some(0), Some(lag)),
+            StartAt::Oldest => (0, None, None),
+            StartAt::After(Cursor(position)) => (position, Some(0), None),
         };
         let mut subscription = Self {
             reader,
             selector: selector.clone(),
             head,
-            place,
+            position,
             removed,
             lag,
             until: None,
@@ -63,9 +63,9 @@ impl Subscription {
             is_scan: false,
             ended: false,
         };
-        if now < place {
-            let error = format!("the place {place} is not in this archive, which ends at {now}");
-            subscription.fail(Error::Invalid(error));
+        if now < position {
+            let error = format!("cursor {position} is beyond the end of this archive, {now}");
+            subscription.fail(EngineError::Invalid(error));
         }
         subscription
     }
@@ -83,7 +83,7 @@ impl Subscription {
         }))
     }
 
-    async fn next(&mut self) -> Option<Result<(Cursor, Record), Error>> {
+    async fn next(&mut self) -> Option<Result<(Cursor, Record), EngineError>> {
         loop {
             if let Some(item) = self.ready.pop_front() {
                 return Some(item);
@@ -93,32 +93,32 @@ impl Subscription {
             }
             let head = self.until.unwrap_or(*self.head.borrow_and_update());
             if let Some(lag) = self.lag
-                && lag < head - self.place
+                && lag < head - self.position
             {
-                let missed = head - std::mem::replace(&mut self.place, head);
-                return Some(Err(Error::Lagged { missed }));
+                let missed = head - std::mem::replace(&mut self.position, head);
+                return Some(Err(EngineError::Lagged { missed }));
             }
-            if self.place < head {
+            if self.position < head {
                 self.read_on(head).await;
             } else if self.until.is_some() {
                 return None;
             } else if self.head.changed().await.is_err() {
-                self.fail(Error::Unavailable("the archive was closed".into()));
+                self.fail(EngineError::Unavailable("the archive was closed".into()));
             }
         }
     }
 
     async fn read_on(&mut self, head: u64) {
-        let until = head.min(self.place + STRETCH);
-        match self.stretch(until).await {
-            Ok(stretch) => {
-                let seen = self.removed.replace(stretch.removed).unwrap_or(stretch.removed).max(self.place);
-                if seen < stretch.removed {
-                    self.ready.push_back(Err(Error::Lagged { missed: stretch.removed - seen }));
+        let until = head.min(self.position + RANGE_RECORDS);
+        match self.read_range(until).await {
+            Ok(range) => {
+                let seen = self.removed.replace(range.removed).unwrap_or(range.removed).max(self.position);
+                if seen < range.removed {
+                    self.ready.push_back(Err(EngineError::Lagged { missed: range.removed - seen }));
                 }
-                self.is_scan = is_scan(&stretch) && until == self.place + STRETCH;
-                self.ready.extend(stretch.records.into_iter().map(Ok));
-                self.place = until;
+                self.is_scan = is_scan(&range) && until == self.position + RANGE_RECORDS;
+                self.ready.extend(range.records.into_iter().map(Ok));
+                self.position = until;
             }
             Err(error) => self.fail(error),
         }
@@ -130,37 +130,37 @@ impl Subscription {
     /// The read runs on a task of its own: if the subscriber's peer does not read, the subscriber
     /// is not polled, and must not block the lock or the connection meanwhile. If the subscriber is
     /// dropped, a waiting read does not start; a running read completes and releases the lock.
-    async fn stretch(&self, until: u64) -> Result<Stretch, Error> {
+    async fn read_range(&self, until: u64) -> Result<RecordRange, EngineError> {
         let (reader, selector) = (self.reader.clone(), self.selector.clone());
-        let (place, was_scan) = (self.place, self.is_scan);
+        let (position, was_scan) = (self.position, self.is_scan);
         let mut read = JoinSet::new();
         read.spawn(async move {
-            let turn = if was_scan { Some(Arc::clone(&reader.scan).lock_owned().await) } else { None };
+            let lock = if was_scan { Some(Arc::clone(&reader.scan).lock_owned().await) } else { None };
             let began = Instant::now();
-            let (stretch, _turn) = reader.stretch(&selector, place, until, turn).await?;
-            if was_scan && is_scan(&stretch) {
+            let (range, _lock) = reader.read_record_range(&selector, position, until, lock).await?;
+            if was_scan && is_scan(&range) {
                 tokio::time::sleep(began.elapsed()).await;
             }
-            Ok(stretch)
+            Ok(range)
         });
         let read = read.join_next().await.expect("one was spawned");
-        read.map_err(|error| Error::Unavailable(format!("the read was cut short: {error}")))?
+        read.map_err(|error| EngineError::Unavailable(format!("the read was interrupted: {error}")))?
     }
 
-    fn fail(&mut self, error: Error) {
+    fn fail(&mut self, error: EngineError) {
         self.ready.push_back(Err(error));
         self.ended = true;
     }
 }
 
 /// Returns whether few of the records in the range matched.
-fn is_scan(stretch: &Stretch) -> bool {
-    (stretch.records.len() as u64) < STRETCH / SCAN_SHARE
+fn is_scan(range: &RecordRange) -> bool {
+    (range.records.len() as u64) < RANGE_RECORDS / SCAN_SHARE
 }
 
 /// Largest number of positions in one read. Such a read takes some milliseconds, so other readers
 /// wait only briefly.
-const STRETCH: u64 = 1024;
+const RANGE_RECORDS: u64 = 1024;
 /// Divisor: if less than an eighth of the range matches, the subscription is a scan, which loads
 /// the archive more than its subscriber.
 const SCAN_SHARE: u64 = 8;
@@ -170,19 +170,19 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::time::Duration;
 
-    use barograph_forecast::{Name, Outcome, Quantity, Series};
+    use barograph_forecast::{Name, Outcome, Quantity, SeriesId};
     use futures_util::{FutureExt as _, StreamExt as _};
     use tokio::time::timeout;
 
     use super::*;
-    use crate::{Config, Engine as _, Local, Range};
+    use crate::{Engine as _, Local, LocalConfig, Range};
 
     fn name() -> Name {
         Name::new("a").unwrap()
     }
 
     fn records(count: u64) -> Vec<Record> {
-        let series = Series { source: name(), target: name(), quantity: Quantity::RTT };
+        let series = SeriesId { source: name(), target: name(), quantity: Quantity::RTT };
         let record = |seq| Record {
             origin: name(),
             seq,
@@ -195,19 +195,19 @@ mod tests {
     }
 
     fn open(state: &tempfile::TempDir) -> Local {
-        Local::open(Config { keep: Duration::MAX, ..Config::new(state.path()) }).unwrap()
+        Local::open(LocalConfig { keep: Duration::MAX, ..LocalConfig::new(state.path()) }).unwrap()
     }
 
     fn walk(engine: &Local, source: &str) -> BoxStream<(Cursor, Record)> {
         let selector = Selector { source: Some(Name::new(source).unwrap()), ..Selector::default() };
         let (reader, head) = (engine.reader.clone(), engine.head.clone());
-        Subscription::new(reader, head, &selector, From::Oldest, 1).until_now().into_stream()
+        Subscription::new(reader, head, &selector, StartAt::Oldest, 1).until_now().into_stream()
     }
 
     /// Starts a read that keeps the connection until the sender is dropped.
     async fn occupy(
         engine: &Local,
-    ) -> (std::sync::mpsc::Sender<()>, tokio::task::JoinHandle<Result<(), Error>>) {
+    ) -> (std::sync::mpsc::Sender<()>, tokio::task::JoinHandle<Result<(), EngineError>>) {
         let (release, released) = std::sync::mpsc::channel::<()>();
         let reader = engine.reader.clone();
         let busy = tokio::spawn(async move {
@@ -222,16 +222,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_matches_little_waits_for_its_turn_and_who_matches_much_does_not() {
+    async fn a_subscription_that_matches_little_waits_for_its_turn_and_one_that_matches_much_does_not() {
         let state = tempfile::tempdir().unwrap();
         let engine = open(&state);
-        let count = 4 * STRETCH;
+        let count = 4 * RANGE_RECORDS;
         engine.append(&records(count)).await.unwrap();
-        let turn = Arc::clone(&engine.reader.scan).lock_owned().await;
+        let lock = Arc::clone(&engine.reader.scan).lock_owned().await;
         let scan = tokio::spawn(walk(&engine, "nobody").count());
         assert_eq!(timeout(LIMIT, walk(&engine, "a").count()).await, Ok(count as usize));
         assert!(!scan.is_finished(), "another one scans");
-        drop(turn);
+        drop(lock);
         assert_eq!(timeout(LIMIT, scan).await.unwrap().unwrap(), 0);
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rusqlite::{Transaction, params};
 
 use super::store::{Index, Store};
-use crate::Error;
+use crate::EngineError;
 
 #[derive(Clone, Copy)]
 pub(super) struct Retention {
@@ -35,17 +35,17 @@ pub(super) struct Sweep {
     visited: Option<i64>,
     /// The origins that use too much space, and the number of steps before the shares are estimated
     /// again.
-    crowding: Option<(Crowding, u32)>,
+    oversized: Option<(OversizedOrigins, u32)>,
     pub(super) removed: u64,
 }
 
 impl Sweep {
     pub(super) fn new(store: &mut Store) -> Self {
-        Self { cutoff_unix_ns: store.cutoff_unix_ns(), visited: Some(0), crowding: None, removed: 0 }
+        Self { cutoff_unix_ns: store.cutoff_unix_ns(), visited: Some(0), oversized: None, removed: 0 }
     }
 
     /// Does one step; `true` if the run is complete.
-    pub(super) fn step(&mut self, store: &mut Store) -> Result<bool, Error> {
+    pub(super) fn step(&mut self, store: &mut Store) -> Result<bool, EngineError> {
         if let Some(visited) = self.visited {
             let cutoff_unix_ns = self.cutoff_unix_ns;
             let (visited, removed) = store
@@ -59,24 +59,25 @@ impl Sweep {
         if bytes <= keep_bytes {
             return Ok(true);
         }
-        let Some((mut crowding, steps)) = self.crowding.take() else {
+        let Some((mut oversized, steps)) = self.oversized.take() else {
             // The estimate does not match the size of the file exactly, so remove only half of the
             // excess before the next estimate.
             let part = f64::max(PART_MIN, (1.0 - keep_bytes as f64 / bytes as f64) / 2.0);
-            let crowding = store.transact(|transaction, index| Crowding::sample(transaction, index, part))?;
-            self.crowding = Some((crowding, SAMPLE_STEPS));
+            let oversized =
+                store.transact(|transaction, index| OversizedOrigins::estimate(transaction, index, part))?;
+            self.oversized = Some((oversized, SAMPLE_STEPS));
             return Ok(false);
         };
-        let is_last = |crowding: &Crowding| steps == 1 || crowding.is_done();
+        let is_last = |oversized: &OversizedOrigins| steps == 1 || oversized.is_done();
         let (removed, is_over) = store.transact(|transaction, index| {
-            let removed = crowding.remove(transaction, index)?;
-            if crowding.has_removed || !is_last(&crowding) {
+            let removed = oversized.remove(transaction, index)?;
+            if oversized.has_removed || !is_last(&oversized) {
                 return Ok((removed, false));
             }
             let removed = remove_first(transaction, index)?;
             Ok((removed, removed == 0))
         })?;
-        self.crowding = (!is_last(&crowding)).then_some((crowding, steps - 1));
+        self.oversized = (!is_last(&oversized)).then_some((oversized, steps - 1));
         self.removed += removed;
         Ok(is_over)
     }
@@ -88,7 +89,7 @@ impl Sweep {
 /// The bytes of their records are estimated from records at positions spread over the whole
 /// archive. Counting all records would take seconds, in which no append is stored. The bytes of
 /// their series' names are added.
-struct Crowding {
+struct OversizedOrigins {
     /// Number of records of each origin to remove.
     origins: HashMap<i64, i64>,
     /// Position from which the records of these origins are searched.
@@ -101,15 +102,15 @@ struct Crowding {
 
 /// Estimated records and bytes of an origin in the archive.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct OriginEstimate {
     records: f64,
     bytes: f64,
     /// Position from which its records are searched: four ranges before its first sampled record.
     from: i64,
 }
 
-impl Crowding {
-    fn sample(transaction: &Transaction<'_>, index: &Index, part: f64) -> rusqlite::Result<Self> {
+impl OversizedOrigins {
+    fn estimate(transaction: &Transaction<'_>, index: &Index, part: f64) -> rusqlite::Result<Self> {
         let first: Option<i64> =
             transaction.query_row("SELECT min(cursor) FROM record", [], |row| row.get(0))?;
         let first = first.unwrap_or(0);
@@ -124,7 +125,7 @@ impl Crowding {
         )?;
         let (own, passed) = waiting(index);
         let mut random = fastrand::Rng::with_seed(index.cursor);
-        let mut shares: HashMap<i64, Share> = HashMap::new();
+        let mut estimates: HashMap<i64, OriginEstimate> = HashMap::new();
         for sample in 0..SAMPLES {
             let begin = first + sample * width;
             // Positions are random within each range, because origins may store records in a
@@ -135,26 +136,32 @@ impl Crowding {
             // Each position after the previous record finds this record. Where records before this
             // one were removed, there are many such positions, so the weight of this record is
             // smaller.
-            let places =
+            let positions =
                 cursor - before.query_row([begin, cursor, own, passed], |row| row.get::<_, i64>(0))?;
-            let share =
-                shares.entry(origin).or_insert(Share { records: 0.0, bytes: 0.0, from: begin - 4 * width });
-            let count = width as f64 / places as f64;
-            share.records += count;
-            share.bytes += count * bytes as f64;
+            let estimate = estimates.entry(origin).or_insert(OriginEstimate {
+                records: 0.0,
+                bytes: 0.0,
+                from: begin - 4 * width,
+            });
+            let count = width as f64 / positions as f64;
+            estimate.records += count;
+            estimate.bytes += count * bytes as f64;
         }
         // An origin without a sampled record has few records, so only a later estimate may include
         // it.
         let names = index.names_bytes();
-        for (origin, share) in &mut shares {
-            share.bytes += *names.get(origin).unwrap_or(&0) as f64;
+        for (origin, estimate) in &mut estimates {
+            estimate.bytes += *names.get(origin).unwrap_or(&0) as f64;
         }
-        let level = level(shares.values().map(|share| share.bytes as i64).collect(), part) as f64;
-        shares.retain(|_, share| level < share.bytes);
-        let from = shares.values().map(|share| share.from).min().unwrap_or(0);
+        let level =
+            cut_level(estimates.values().map(|estimate| estimate.bytes as i64).collect(), part) as f64;
+        estimates.retain(|_, estimate| level < estimate.bytes);
+        let from = estimates.values().map(|estimate| estimate.from).min().unwrap_or(0);
         // At least one, so that each estimate makes progress.
-        let count = |share: Share| ((share.records * (share.bytes - level) / share.bytes) as i64).max(1);
-        let origins = shares.into_iter().map(|(origin, share)| (origin, count(share))).collect();
+        let count = |estimate: OriginEstimate| {
+            ((estimate.records * (estimate.bytes - level) / estimate.bytes) as i64).max(1)
+        };
+        let origins = estimates.into_iter().map(|(origin, estimate)| (origin, count(estimate))).collect();
         Ok(Self { origins, from, is_end: false, has_removed: false })
     }
 
@@ -193,7 +200,7 @@ impl Crowding {
 
 /// Returns the level to which larger shares are cut, so that their sum decreases by the fraction
 /// `part`. Shares below that level do not change.
-fn level(mut shares: Vec<i64>, part: f64) -> i64 {
+fn cut_level(mut shares: Vec<i64>, part: f64) -> i64 {
     shares.sort_unstable_by_key(|share| std::cmp::Reverse(*share));
     let mut above = -(shares.iter().sum::<i64>() as f64 * part) as i64;
     for (at, share) in shares.iter().enumerate() {
@@ -242,7 +249,7 @@ fn remove_old(
     let last = ids.last().copied();
     let mut done = visited;
     let mut removed = 0;
-    let mut looked_at = Vec::new();
+    let mut checked = Vec::new();
     for id in ids {
         let keys = old
             .query_map([id, cutoff_unix_ns, STEP - removed, origin, passed], |row| {
@@ -254,12 +261,12 @@ fn remove_old(
         if removed == STEP {
             break;
         }
-        looked_at.push(id);
+        checked.push(id);
         done = id;
     }
-    remove_empty(transaction, index, looked_at)?;
-    let go_on = if removed == STEP { Some(done) } else { last };
-    Ok((go_on, removed.cast_unsigned()))
+    remove_empty(transaction, index, checked)?;
+    let next = if removed == STEP { Some(done) } else { last };
+    Ok((next, removed.cast_unsigned()))
 }
 
 /// Removes the records stored first. Returns their number.
@@ -365,7 +372,7 @@ mod tests {
             (vec![1400, 100, 100], 1200),
             (vec![500, 400, 100], 387),
         ] {
-            assert_eq!(level(shares.clone(), PART_MIN), expected, "{shares:?}");
+            assert_eq!(cut_level(shares.clone(), PART_MIN), expected, "{shares:?}");
         }
     }
 

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tracing::warn;
 
-use super::Statistics;
-use super::absorb::{Absorbed, Admission};
+use super::LocalStatistics;
+use super::forwarded::{AppendMode, ForwardedCounts};
 use super::spool::Request;
-use super::store::{Store, Taken};
+use super::store::{BatchResult, Store};
 use super::sweep::Sweep;
-use crate::{Error, Record, TaskStatus};
+use crate::{EngineError, Record, TaskStatus};
 
 pub(super) enum Command {
     Append(Append),
@@ -27,23 +27,23 @@ pub(super) enum Command {
 }
 
 /// Receives the number of removed records.
-pub(super) type SweepReply = oneshot::Sender<Result<u64, Error>>;
+pub(super) type SweepReply = oneshot::Sender<Result<u64, EngineError>>;
 
 /// A batch that waits for its commit.
 pub(super) struct Append {
     pub(super) batch: Vec<Record>,
-    pub(super) admission: Admission,
+    pub(super) mode: AppendMode,
     /// Its bytes of the queue, released after the commit.
     pub(super) permit: OwnedSemaphorePermit,
-    pub(super) reply: oneshot::Sender<Result<Absorbed, Error>>,
+    pub(super) reply: oneshot::Sender<Result<ForwardedCounts, EngineError>>,
 }
 
 /// Statistics that the storage thread shares with its callers.
 #[derive(Clone, Default)]
-pub(super) struct Shared(Arc<Mutex<Statistics>>);
+pub(super) struct Shared(Arc<Mutex<LocalStatistics>>);
 
 impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Statistics> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, LocalStatistics> {
         // The figures do not depend on each other, so a panic elsewhere leaves them valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,14 +61,14 @@ pub(super) struct Writer {
 impl Writer {
     /// Runs until it is closed or all senders are gone.
     pub(super) fn run(mut self, task: &TaskStatus) {
-        let mut group = Group::default();
-        let mut sweeping: Option<Sweeping> = None;
+        let mut group = CommitGroup::default();
+        let mut run: Option<RetentionRun> = None;
         let mut commit_at = Instant::now();
         let mut sweep_at = Instant::now();
         let mut sweep_early_at = sweep_at;
         loop {
-            task.turn();
-            match self.next(&group, commit_at, sweeping.is_some()) {
+            task.kill_point();
+            match self.next(&group, commit_at, run.is_some()) {
                 Ok(Command::Append(append)) => {
                     group.push(append);
                     // Add further appends in the queue to the same commit, until the group is full.
@@ -77,7 +77,7 @@ impl Writer {
                     }
                 }
                 Ok(Command::Sweep(reply)) => {
-                    sweeping.get_or_insert_with(|| Sweeping::new(&mut self.store)).replies.push(reply);
+                    run.get_or_insert_with(|| RetentionRun::new(&mut self.store)).replies.push(reply);
                     continue;
                 }
                 Ok(Command::Spool(request)) => {
@@ -104,11 +104,11 @@ impl Writer {
                 commit_at = now + self.interval;
                 self.commit(&mut group);
                 let is_due = sweep_at <= now || (sweep_early_at <= now && self.has_outgrown());
-                if sweeping.is_none() && is_due {
-                    sweeping = Some(Sweeping::new(&mut self.store));
+                if run.is_none() && is_due {
+                    run = Some(RetentionRun::new(&mut self.store));
                 }
             }
-            if let Some(removed) = self.step(&mut sweeping) {
+            if let Some(removed) = self.step(&mut run) {
                 sweep_at = now + SWEEP_EVERY;
                 // A run costs the same if it removes nothing, so the next early run then waits for
                 // the usual interval.
@@ -125,11 +125,16 @@ impl Writer {
     }
 
     /// Returns the next command, or a timeout when other work is due.
-    fn next(&self, group: &Group, commit_at: Instant, sweeping: bool) -> Result<Command, RecvTimeoutError> {
-        if group.is_empty() && !sweeping {
+    fn next(
+        &self,
+        group: &CommitGroup,
+        commit_at: Instant,
+        is_sweeping: bool,
+    ) -> Result<Command, RecvTimeoutError> {
+        if group.is_empty() && !is_sweeping {
             return self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected);
         }
-        let wait = if sweeping || group.is_worth_it() {
+        let wait = if is_sweeping || group.is_worth_it() {
             Duration::ZERO
         } else {
             commit_at.saturating_duration_since(Instant::now())
@@ -137,47 +142,47 @@ impl Writer {
         self.commands.recv_timeout(wait)
     }
 
-    fn commit(&mut self, group: &mut Group) {
+    fn commit(&mut self, group: &mut CommitGroup) {
         if group.is_empty() {
             return;
         }
         let began = Instant::now();
         let batches: Vec<_> =
-            group.appends.iter().map(|append| (append.batch.as_slice(), append.admission)).collect();
+            group.appends.iter().map(|append| (append.batch.as_slice(), append.mode)).collect();
         let result = self.store.append(&batches);
         self.note(began.elapsed(), result.as_ref().err());
-        self.count(result.as_deref().unwrap_or_default());
+        self.add_counts(result.as_deref().unwrap_or_default());
         self.publish();
-        let Group { appends, .. } = std::mem::take(group);
-        let verdicts = match result {
-            Ok(verdicts) => verdicts,
+        let CommitGroup { appends, .. } = std::mem::take(group);
+        let results = match result {
+            Ok(results) => results,
             Err(error) => vec![Err(error); appends.len()],
         };
-        for (Append { permit, reply, .. }, verdict) in appends.into_iter().zip(verdicts) {
+        for (Append { permit, reply, .. }, result) in appends.into_iter().zip(results) {
             drop(permit);
             // Ignore a caller that stopped waiting: it repeats the append, which is harmless.
-            let _ = reply.send(verdict.map(|(absorbed, _)| absorbed));
+            let _ = reply.send(result.map(|(counts, _)| counts));
         }
     }
 
     /// Counts the results of the batches of a commit.
-    fn count(&self, verdicts: &[Result<Taken, Error>]) {
+    fn add_counts(&self, results: &[Result<BatchResult, EngineError>]) {
         let mut statistics = self.statistics.lock();
-        for verdict in verdicts {
-            match verdict {
-                Ok((absorbed, not_kept)) => {
-                    statistics.discarded += absorbed.discarded;
-                    statistics.refused += absorbed.refused;
-                    statistics.not_kept.add(*not_kept);
+        for result in results {
+            match result {
+                Ok((counts, dropped_by_cause)) => {
+                    statistics.discarded += counts.discarded;
+                    statistics.refused += counts.refused;
+                    statistics.dropped_by_cause.add(*dropped_by_cause);
                 }
-                Err(Error::Unavailable(_)) => statistics.turned_away += 1,
+                Err(EngineError::Unavailable(_)) => statistics.spool_rejections += 1,
                 Err(_) => {}
             }
         }
     }
 
     /// Records the result of a commit.
-    fn note(&self, duration: Duration, error: Option<&Error>) {
+    fn note(&self, duration: Duration, error: Option<&EngineError>) {
         let mut statistics = self.statistics.lock();
         match error {
             None => {
@@ -193,11 +198,11 @@ impl Writer {
 
     /// Does one step of retention if it is running. Returns the number of removed records when the
     /// run ends; 0 if it failed.
-    fn step(&mut self, sweeping: &mut Option<Sweeping>) -> Option<u64> {
-        let running = sweeping.as_mut()?;
-        let result = match running.sweep.step(&mut self.store) {
+    fn step(&mut self, run: &mut Option<RetentionRun>) -> Option<u64> {
+        let current = run.as_mut()?;
+        let result = match current.sweep.step(&mut self.store) {
             Ok(false) => return None,
-            Ok(true) => Ok(running.sweep.removed),
+            Ok(true) => Ok(current.sweep.removed),
             Err(error) => {
                 warn!(%error, "retention stopped before its end");
                 self.statistics.lock().last_error = Some(error.clone());
@@ -205,7 +210,7 @@ impl Writer {
             }
         };
         self.publish();
-        for reply in sweeping.take().into_iter().flat_map(|ended| ended.replies) {
+        for reply in run.take().into_iter().flat_map(|ended| ended.replies) {
             let _ = reply.send(result.clone());
         }
         Some(result.unwrap_or(0))
@@ -220,7 +225,7 @@ impl Writer {
             statistics.series = index.series.len() as u64;
             let spool = index.spool.as_ref();
             statistics.spooled = spool.map_or(0, |spool| spool.count);
-            statistics.spooled_again = spool.map_or(0, |spool| spool.again);
+            statistics.spooled_resend = spool.map_or(0, |spool| spool.resend);
             if let Ok(bytes) = self.store.bytes() {
                 statistics.bytes = bytes;
             }
@@ -230,12 +235,12 @@ impl Writer {
 }
 
 /// A run of retention, and the callers that wait for its end.
-struct Sweeping {
+struct RetentionRun {
     sweep: Sweep,
     replies: Vec<SweepReply>,
 }
 
-impl Sweeping {
+impl RetentionRun {
     fn new(store: &mut Store) -> Self {
         Self { sweep: Sweep::new(store), replies: Vec::new() }
     }
@@ -243,13 +248,13 @@ impl Sweeping {
 
 /// Appends that will share a transaction.
 #[derive(Default)]
-struct Group {
+struct CommitGroup {
     appends: Vec<Append>,
     records: usize,
     bytes: usize,
 }
 
-impl Group {
+impl CommitGroup {
     fn push(&mut self, append: Append) {
         self.records += append.batch.len();
         self.bytes += append.permit.num_permits();

@@ -12,12 +12,12 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::Nats;
-use super::askers::Askers;
-use super::link::Link;
-use super::place::Place;
+use super::archive_request::{ArchiveResponseJson, archive_number};
+use super::connection::NatsConnection;
 use super::progress::Progress;
-use super::question::{AnswerJson, archive_number};
-use crate::{Error, Local, TaskStatus};
+use super::request_limits::RequestLimits;
+use super::stream_position::StreamPosition;
+use crate::{EngineError, Local, TaskStatus};
 
 /// Counters of an archiver since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct Archiver {
 }
 
 struct Shared {
-    link: Arc<Link>,
+    connection: Arc<NatsConnection>,
     local: Arc<Local>,
     number: u16,
     file: PathBuf,
@@ -63,7 +63,7 @@ struct Shared {
     begun: watch::Sender<bool>,
     /// A request needs records that are not read yet.
     wanted: Notify,
-    askers: Askers,
+    request_limits: RequestLimits,
     answered: AtomicU64,
     statistics: Mutex<ArchiverStatistics>,
 }
@@ -77,8 +77,8 @@ impl Archiver {
     /// requests. Does not wait for a server.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the file in `directory` exists and cannot be read.
-    pub fn start(nats: &Arc<Nats>, local: Arc<Local>, directory: &Path) -> Result<Self, Error> {
+    /// [`EngineError::Unavailable`] if the file in `directory` exists and cannot be read.
+    pub fn start(nats: &Arc<Nats>, local: Arc<Local>, directory: &Path) -> Result<Self, EngineError> {
         let archiver = Self::prepare(nats, local, directory)?;
         archiver.begin();
         Ok(archiver)
@@ -87,37 +87,37 @@ impl Archiver {
     /// Like [`Archiver::start`], but reads and answers nothing before [`Archiver::begin`].
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the file in `directory` exists and cannot be read.
-    pub fn prepare(nats: &Arc<Nats>, local: Arc<Local>, directory: &Path) -> Result<Self, Error> {
-        let link = Arc::clone(&nats.link);
+    /// [`EngineError::Unavailable`] if the file in `directory` exists and cannot be read.
+    pub fn prepare(nats: &Arc<Nats>, local: Arc<Local>, directory: &Path) -> Result<Self, EngineError> {
+        let connection = Arc::clone(&nats.connection);
         let file = directory.join(Self::FILE);
-        let mut place = Place::read(&file)?;
+        let mut position = StreamPosition::read(&file)?;
         if local.statistics().records == 0 {
             // The archive is empty, so the file with the position belongs to an older archive.
-            place = Place::default();
+            position = StreamPosition::default();
         }
         let shared = Arc::new(Shared {
-            number: archive_number(&link.config.host),
-            link: Arc::clone(&link),
+            number: archive_number(&connection.config.host),
+            connection: Arc::clone(&connection),
             local,
             file,
             progress: watch::Sender::default(),
             bucket: Mutex::default(),
             begun: watch::Sender::new(false),
             wanted: Notify::new(),
-            askers: Askers::new(),
+            request_limits: RequestLimits::new(),
             answered: AtomicU64::new(0),
             statistics: Mutex::default(),
         });
         let (reader, answerer) = (TaskStatus::new("archive_reader"), TaskStatus::new("archive_answerer"));
         let (reads, answers) = (Arc::clone(&reader), Arc::clone(&answerer));
-        let (reading, answering) = (reading::read(Arc::clone(&shared), place), Arc::clone(&shared));
+        let (reading, answering) = (reading::read(Arc::clone(&shared), position), Arc::clone(&shared));
         let waiting = Arc::clone(&shared);
-        let read = link.spawn(async move {
+        let read = connection.spawn(async move {
             waiting.has_begun().await;
             reads.watch(reading).await;
         });
-        let answer = link.spawn(async move {
+        let answer = connection.spawn(async move {
             answering.has_begun().await;
             answers.restart(|| answering::answer(Arc::clone(&answering))).await;
         });
@@ -159,9 +159,9 @@ impl Shared {
     }
 
     /// An empty response with the number of this archive and its stream.
-    fn answer(&self) -> AnswerJson<'static> {
+    fn answer(&self) -> ArchiveResponseJson<'static> {
         let stream = Some(self.progress.borrow().stream.clone()).filter(|stream| !stream.is_empty());
-        AnswerJson { archive: self.number, stream, ..AnswerJson::default() }
+        ArchiveResponseJson { archive: self.number, stream, ..ArchiveResponseJson::default() }
     }
 
     fn bucket(&self) -> Option<String> {

@@ -8,96 +8,101 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use super::link::{Link, Trouble, read};
+use super::connection::{NatsConnection, RequestError, read};
+use super::directory_writes::DirectoryWrites;
 use super::publish::Acknowledgement;
+use super::stream_read::{self, Stored};
 use super::streams::{self, ENTRIES, ENTRY_BYTES_MAX};
 use super::subject;
-use super::walk::{self, Stored};
-use super::writes::Writes;
-use crate::{Entry, Error, HostId, Lease, LeaseState, wire};
+use crate::{EngineError, Entry, HostId, Lease, LeaseState, wire};
 
 /// Writes the entry, and starts a task that renews it.
-pub(super) async fn register(link: Arc<Link>, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+pub(super) async fn register(
+    connection: Arc<NatsConnection>,
+    entry: &Entry,
+    ttl: Duration,
+) -> Result<Box<dyn Lease>, EngineError> {
     entry.check()?;
     if !(TTL_MIN..=LEASE_MAX).contains(&ttl) {
-        return Err(Error::Invalid(format!("a lease lasts {TTL_MIN:?} to {LEASE_MAX:?}, not {ttl:?}")));
+        return Err(EngineError::Invalid(format!("a lease lasts {TTL_MIN:?} to {LEASE_MAX:?}, not {ttl:?}")));
     }
     let text = wire::entry_text(entry);
     if ENTRY_BYTES_MAX < text.len() {
         let bytes = text.len();
-        return Err(Error::Invalid(format!(
+        return Err(EngineError::Invalid(format!(
             "the entry has {bytes} bytes as JSON, more than {ENTRY_BYTES_MAX}"
         )));
     }
     let ttl_s = ttl.as_secs() + u64::from(0 < ttl.subsec_nanos());
     let mut registration = Registration {
         key: key(&entry.host),
-        id: new_id(&link),
+        id: new_id(&connection),
         text: text.into(),
         ttl_s,
-        place: 0,
-        hold: Arc::new(Mutex::new(Some(Instant::now()))),
-        link,
+        seq: 0,
+        renewed_at: Arc::new(Mutex::new(Some(Instant::now()))),
+        connection,
     };
     registration.begin().await?;
     let (stop, stopped) = oneshot::channel();
-    let (link, hold) = (Arc::clone(&registration.link), Arc::clone(&registration.hold));
-    let task = Arc::clone(&link.renewal);
-    let renewed = Renewed::new(&link);
-    link.spawn(async move {
+    let (connection, renewed_at) =
+        (Arc::clone(&registration.connection), Arc::clone(&registration.renewed_at));
+    let task = Arc::clone(&connection.renewal);
+    let renewed = Renewed::new(&connection);
+    connection.spawn(async move {
         let _renewed = renewed;
-        task.until_done(registration.renew(stopped)).await;
+        task.watch_until_done(registration.renew(stopped)).await;
     });
-    Ok(Box::new(NatsLease { ttl: Duration::from_secs(ttl_s), hold, _stop: stop }))
+    Ok(Box::new(NatsLease { ttl: Duration::from_secs(ttl_s), renewed_at, _stop: stop }))
 }
 
 /// Overwrites the key of `host` with a removal. A registration that is still being renewed then
 /// ends.
-pub(super) async fn remove(link: &Link, host: &HostId) -> Result<(), Error> {
-    streams::ensure(link).await?;
+pub(super) async fn remove(connection: &NatsConnection, host: &HostId) -> Result<(), EngineError> {
+    streams::ensure(connection).await?;
     let mut headers = HeaderMap::new();
-    headers.insert(REGISTRATION, new_id(link).as_str());
+    headers.insert(REGISTRATION, new_id(connection).as_str());
     headers.insert(OPERATION, PURGED);
     headers.insert(TTL, format!("{}s", TTL_MAX.as_secs()));
-    let answer = link.request(key(host), Some(headers), Bytes::new()).await?;
+    let answer = connection.request(key(host), Some(headers), Bytes::new()).await?;
     let Acknowledgement { error, .. } = read(&answer)?;
-    error.map_or(Ok(()), |error| Err(Error::Unavailable(error.description)))
+    error.map_or(Ok(()), |error| Err(EngineError::Unavailable(error.description)))
 }
 
 fn key(host: &HostId) -> String {
     format!("{}.{}", subject::ENTRIES, subject::token(host.as_str()))
 }
 
-fn new_id(link: &Link) -> String {
-    link.client.new_inbox().rsplit('.').next().unwrap_or_default().to_owned()
+fn new_id(connection: &NatsConnection) -> String {
+    connection.client.new_inbox().rsplit('.').next().unwrap_or_default().to_owned()
 }
 
 /// Registration of a station under its key.
 struct Registration {
-    link: Arc<Link>,
+    connection: Arc<NatsConnection>,
     key: String,
     /// Distinguishes this registration from others of the same host.
     id: String,
     text: Bytes,
     ttl_s: u64,
     /// Sequence number of the entry in the bucket. A write by another registration changes it.
-    place: u64,
-    hold: Hold,
+    seq: u64,
+    renewed_at: RenewedAt,
 }
 
 /// Counts a registration while it is renewed.
-struct Renewed(Arc<Link>);
+struct Renewed(Arc<NatsConnection>);
 
 impl Renewed {
-    fn new(link: &Arc<Link>) -> Self {
-        link.writes.send_modify(Writes::begun);
-        Self(Arc::clone(link))
+    fn new(connection: &Arc<NatsConnection>) -> Self {
+        connection.writes.send_modify(DirectoryWrites::begun);
+        Self(Arc::clone(connection))
     }
 }
 
 impl Drop for Renewed {
     fn drop(&mut self) {
-        self.0.writes.send_modify(Writes::ended);
+        self.0.writes.send_modify(DirectoryWrites::ended);
     }
 }
 
@@ -111,55 +116,57 @@ struct Condition {
 }
 
 impl Condition {
-    fn over(place: u64) -> Self {
-        Self { over: Some(place), refusals: 0 }
+    fn over(seq: u64) -> Self {
+        Self { over: Some(seq), refusals: 0 }
     }
 
     /// Records that the condition was refused although the key has this registration, at sequence
-    /// number `place`.
+    /// number `seq`.
     ///
     /// Replicas also refuse a conditional write while any other write has a condition on this key.
     /// A write without a condition is never refused for this reason, so it is used after
     /// [`REFUSALS_MAX`] refusals.
-    fn refused(&mut self, place: u64) {
+    fn refused(&mut self, seq: u64) {
         self.refusals += 1;
-        self.over = (self.refusals < REFUSALS_MAX).then_some(place);
+        self.over = (self.refusals < REFUSALS_MAX).then_some(seq);
     }
 }
 
 /// When the newest stored renewal began; `None` if another registration replaced this one.
-type Hold = Arc<Mutex<Option<Instant>>>;
+type RenewedAt = Arc<Mutex<Option<Instant>>>;
 
-enum Put {
+enum WriteResult {
     Stored(u64),
     /// The key does not have the expected sequence number.
-    Overtaken,
+    Conflict,
 }
 
 /// Content of a key.
-enum Found {
+enum KeyContent {
     /// The entry expired while no server could be reached.
-    Nothing,
+    Empty,
     Own(u64),
     /// A message that is not a registration. No client with permission for this key wrote it, so it
     /// is overwritten. If another registration is written just before that, it is overwritten too,
     /// and detects this at its next renewal.
-    Junk,
+    Invalid,
     /// A different registration, or its deletion.
-    Another,
+    Other,
 }
 
 impl Registration {
     /// Writes the entry over any content of the key.
-    async fn begin(&mut self) -> Result<(), Error> {
+    async fn begin(&mut self) -> Result<(), EngineError> {
         let began = Instant::now();
-        if let Err(error) = streams::ensure(&self.link).await {
+        if let Err(error) = streams::ensure(&self.connection).await {
             self.failed(began, &error);
             return Err(error);
         }
         match self.put(None).await? {
-            Put::Stored(place) => self.place = place,
-            Put::Overtaken => return Err(Error::Unavailable("the bucket refused a registration".into())),
+            WriteResult::Stored(seq) => self.seq = seq,
+            WriteResult::Conflict => {
+                return Err(EngineError::Unavailable("the bucket refused a registration".into()));
+            }
         }
         Ok(())
     }
@@ -168,69 +175,69 @@ impl Registration {
     async fn renew(mut self, mut stopped: oneshot::Receiver<()>) {
         let third = (Duration::from_secs(self.ttl_s) / 3).min(RENEWED_AFTER);
         let mut wait = third;
-        let mut condition = Condition::over(self.place);
-        let link = Arc::clone(&self.link);
+        let mut condition = Condition::over(self.seq);
+        let connection = Arc::clone(&self.connection);
         loop {
             tokio::select! {
                 // Dropping the lease drops the sender, which also ends this wait.
                 _ = &mut stopped => return self.leave().await,
                 () = sleep(wait) => {}
-                () = link.renew_now.notified() => {}
+                () = connection.renew_now.notified() => {}
             }
             let began = Instant::now();
             wait = match self.put(condition.over).await {
-                Ok(Put::Stored(place)) => {
-                    self.place = place;
-                    condition = Condition::over(place);
-                    self.holds(Some(began));
+                Ok(WriteResult::Stored(seq)) => {
+                    self.seq = seq;
+                    condition = Condition::over(seq);
+                    self.set_renewed_at(Some(began));
                     third
                 }
-                Ok(Put::Overtaken) => match self.look().await {
-                    Ok(Found::Nothing) => {
+                Ok(WriteResult::Conflict) => match self.read_key().await {
+                    Ok(KeyContent::Empty) => {
                         condition.over = Some(0);
-                        AGAIN
+                        RETRY_SOON
                     }
-                    Ok(Found::Own(place)) => {
-                        condition.refused(place);
-                        AGAIN
+                    Ok(KeyContent::Own(seq)) => {
+                        condition.refused(seq);
+                        RETRY_SOON
                     }
                     // Write without a condition: the station that wrote this message could write so
                     // fast that the condition never has the newest number.
-                    Ok(Found::Junk) => {
+                    Ok(KeyContent::Invalid) => {
                         condition.over = None;
-                        AGAIN
+                        RETRY_SOON
                     }
-                    Ok(Found::Another) => {
-                        self.holds(None);
-                        return tracing::info!(key = %self.key, "another registration took over");
+                    Ok(KeyContent::Other) => {
+                        self.set_renewed_at(None);
+                        return tracing::info!(key = %self.key, "another registration replaced this one");
                     }
                     Err(_) => RETRY.min(third),
                 },
                 Err(_) => {
                     // If the bucket is gone, creates it again, provided that this engine has the
                     // permission. Sends nothing if the bucket is known to exist.
-                    let _ = streams::ensure(&self.link).await;
+                    let _ = streams::ensure(&self.connection).await;
                     // Read the key first: an unconditional write would end a different registration
                     // that was written meanwhile.
-                    condition = Condition::over(condition.over.unwrap_or(self.place));
+                    condition = Condition::over(condition.over.unwrap_or(self.seq));
                     RETRY.min(third)
                 }
             };
         }
     }
 
-    fn holds(&self, since: Option<Instant>) {
-        *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    fn set_renewed_at(&self, since: Option<Instant>) {
+        *self.renewed_at.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
     /// Reads the content of the key after a conditional write was refused.
-    async fn look(&self) -> Result<Found, Trouble> {
-        Ok(match walk::last(&self.link, ENTRIES, &self.key).await? {
-            None => Found::Nothing,
+    async fn read_key(&self) -> Result<KeyContent, RequestError> {
+        Ok(match stream_read::last(&self.connection, ENTRIES, &self.key).await? {
+            None => KeyContent::Empty,
             Some(stored) => match Registered::read(&stored) {
-                None => Found::Junk,
-                Some(registered) if registered.id == self.id => Found::Own(stored.seq),
-                Some(_) => Found::Another,
+                None => KeyContent::Invalid,
+                Some(registered) if registered.id == self.id => KeyContent::Own(stored.seq),
+                Some(_) => KeyContent::Other,
             },
         })
     }
@@ -242,52 +249,52 @@ impl Registration {
         headers.insert(OPERATION, DELETED);
         headers.insert(TTL, format!("{TOMBSTONE_S}s"));
         let mut conditional = headers.clone();
-        conditional.insert(EXPECTED, self.place.to_string());
-        let answer = self.link.request(self.key.clone(), Some(conditional), Bytes::new()).await;
+        conditional.insert(EXPECTED, self.seq.to_string());
+        let answer = self.connection.request(self.key.clone(), Some(conditional), Bytes::new()).await;
         let refused = answer.is_ok_and(|answer| {
             read::<Acknowledgement>(&answer).is_ok_and(|acknowledged| acknowledged.error.is_some())
         });
         // The refusal may be due to a different write with a condition on this key, as in `renew`.
-        if refused && matches!(self.look().await, Ok(Found::Own(_))) {
-            let _ = self.link.request(self.key.clone(), Some(headers), Bytes::new()).await;
+        if refused && matches!(self.read_key().await, Ok(KeyContent::Own(_))) {
+            let _ = self.connection.request(self.key.clone(), Some(headers), Bytes::new()).await;
         }
     }
 
     /// Writes the entry, and records whether the directory accepted it.
-    async fn put(&self, over: Option<u64>) -> Result<Put, Trouble> {
+    async fn put(&self, over: Option<u64>) -> Result<WriteResult, RequestError> {
         let began = Instant::now();
         let put = self.write(over).await;
         match &put {
-            Ok(Put::Stored(_)) => {
+            Ok(WriteResult::Stored(_)) => {
                 let ttl = Duration::from_secs(self.ttl_s);
-                self.link.writes.send_modify(|writes| writes.stored(began, ttl));
+                self.connection.writes.send_modify(|writes| writes.stored(began, ttl));
             }
-            Ok(Put::Overtaken) => {}
-            Err(trouble) => self.failed(began, &trouble.clone().into()),
+            Ok(WriteResult::Conflict) => {}
+            Err(error) => self.failed(began, &error.clone().into()),
         }
         put
     }
 
     /// Records that a write failed. A refusal of this station means nothing for other stations.
-    fn failed(&self, began: Instant, error: &Error) {
-        if let Error::Unavailable(why) | Error::Unknown(why) = error {
-            self.link.writes.send_modify(|writes| writes.failed(began, why.clone()));
+    fn failed(&self, began: Instant, error: &EngineError) {
+        if let EngineError::Unavailable(why) | EngineError::Unknown(why) = error {
+            self.connection.writes.send_modify(|writes| writes.failed(began, why.clone()));
         }
     }
 
-    async fn write(&self, over: Option<u64>) -> Result<Put, Trouble> {
+    async fn write(&self, over: Option<u64>) -> Result<WriteResult, RequestError> {
         let mut headers = HeaderMap::new();
         headers.insert(REGISTRATION, self.id.as_str());
         headers.insert(TTL, format!("{}s", self.ttl_s));
-        if let Some(place) = over {
-            headers.insert(EXPECTED, place.to_string());
+        if let Some(seq) = over {
+            headers.insert(EXPECTED, seq.to_string());
         }
-        let answer = self.link.request(self.key.clone(), Some(headers), self.text.clone()).await?;
+        let answer = self.connection.request(self.key.clone(), Some(headers), self.text.clone()).await?;
         let Acknowledgement { seq, error, .. } = read(&answer)?;
         match error {
-            None => Ok(Put::Stored(seq)),
-            Some(error) if WRONG_PLACE.contains(&error.err_code) => Ok(Put::Overtaken),
-            Some(error) => Err(Trouble::NoAnswer(error.description)),
+            None => Ok(WriteResult::Stored(seq)),
+            Some(error) if WRONG_SEQ.contains(&error.err_code) => Ok(WriteResult::Conflict),
+            Some(error) => Err(RequestError::NoAnswer(error.description)),
         }
     }
 }
@@ -356,7 +363,7 @@ pub(super) fn host(stored: &Stored) -> Option<HostId> {
 
 struct NatsLease {
     ttl: Duration,
-    hold: Hold,
+    renewed_at: RenewedAt,
     /// Dropped with the lease, which makes the renewing task delete the entry.
     _stop: oneshot::Sender<()>,
 }
@@ -367,7 +374,7 @@ impl Lease for NatsLease {
     }
 
     fn state(&self) -> LeaseState {
-        match *self.hold.lock().unwrap_or_else(PoisonError::into_inner) {
+        match *self.renewed_at.lock().unwrap_or_else(PoisonError::into_inner) {
             None => LeaseState::Displaced,
             Some(renewed) if self.ttl < renewed.elapsed() => LeaseState::Lapsed,
             Some(_) => LeaseState::Held,
@@ -395,7 +402,7 @@ const PURGED: &str = "PURGE";
 const TOMBSTONE_S: u64 = 60;
 
 /// "Wrong last sequence", in its two forms.
-const WRONG_PLACE: [u32; 2] = [10071, 10164];
+const WRONG_SEQ: [u32; 2] = [10071, 10164];
 
 /// Shortest lease: the servers count in seconds.
 const TTL_MIN: Duration = Duration::from_secs(1);
@@ -413,7 +420,7 @@ const RENEWED_AFTER: Duration = Duration::from_secs(10);
 
 /// Wait after unexpected content of the key: a twentieth of the shortest lease, so that the task
 /// neither loses the lease nor keeps a processor busy.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_SOON: Duration = Duration::from_millis(50);
 
 /// Number of consecutive refusals, while the key has this registration, after which the condition
 /// is omitted. One refusal may be due to an earlier write of this station that was stored and not
@@ -431,8 +438,8 @@ mod tests {
     fn a_renewal_that_is_refused_three_times_asks_for_nothing_any_more() {
         let mut condition = Condition::over(7);
         let asked: Vec<Option<u64>> = (8..=11)
-            .map(|place| {
-                condition.refused(place);
+            .map(|seq| {
+                condition.refused(seq);
                 condition.over
             })
             .collect();

@@ -8,57 +8,61 @@ use futures_util::stream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::link::{Link, Trouble};
+use super::connection::{NatsConnection, RequestError};
+use super::stream_read;
 use super::streams::{self, RECORDS};
-use super::walk;
-use crate::{BoxStream, Cursor, Error, From, Record, Selector};
+use crate::{BoxStream, Cursor, EngineError, Record, Selector, StartAt};
 
-type Item = Result<(Cursor, Record), Error>;
+type Item = Result<(Cursor, Record), EngineError>;
 
 /// Streams the records of `selector`. A task of the connection reads them.
-pub(super) fn subscribe(link: &Arc<Link>, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
+pub(super) fn subscribe(
+    connection: &Arc<NatsConnection>,
+    selector: &Selector,
+    from: StartAt,
+) -> BoxStream<(Cursor, Record)> {
     let (items, receiver) = mpsc::channel(BUFFER);
-    let beginning = Beginning::new(link, from);
+    let start_guard = StartGuard::new(connection, from);
     let follower = Follower {
-        link: Arc::clone(link),
+        connection: Arc::clone(connection),
         selector: selector.clone(),
-        place: 0,
+        position: 0,
         stream: String::new(),
         has_begun: false,
-        counts_gaps: from != From::Oldest,
+        counts_gaps: from != StartAt::Oldest,
         items,
     };
-    link.spawn(follower.run(from, beginning));
+    connection.spawn(follower.run(from, start_guard));
     Box::pin(stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) }))
 }
 
-/// Delays this station's own appends until a subscription with [`From::Now`] has its position, so
-/// that it gets all later records.
-struct Beginning(Option<Arc<Link>>);
+/// Delays this station's own appends until a subscription with [`StartAt::Now`] has its position,
+/// so that it gets all later records.
+struct StartGuard(Option<Arc<NatsConnection>>);
 
-impl Beginning {
-    fn new(link: &Arc<Link>, from: From) -> Self {
-        let holds = from == From::Now;
+impl StartGuard {
+    fn new(connection: &Arc<NatsConnection>, from: StartAt) -> Self {
+        let holds = from == StartAt::Now;
         if holds {
-            link.beginning.send_modify(|count| *count += 1);
+            connection.starting.send_modify(|count| *count += 1);
         }
-        Self(holds.then(|| Arc::clone(link)))
+        Self(holds.then(|| Arc::clone(connection)))
     }
 }
 
-impl Drop for Beginning {
+impl Drop for StartGuard {
     fn drop(&mut self) {
-        if let Some(link) = &self.0 {
-            link.beginning.send_modify(|count| *count -= 1);
+        if let Some(connection) = &self.0 {
+            connection.starting.send_modify(|count| *count -= 1);
         }
     }
 }
 
 struct Follower {
-    link: Arc<Link>,
+    connection: Arc<NatsConnection>,
     selector: Selector,
     /// All messages up to this sequence number were read.
-    place: u64,
+    position: u64,
     /// When the stream was created. A recreated stream counts from 1 again.
     stream: String,
     has_begun: bool,
@@ -70,41 +74,43 @@ struct Follower {
 
 /// Reason why a follower stops.
 enum Stop {
-    Unheard,
+    NoReader,
     /// The follower cannot continue.
-    Failed(Error),
+    Failed(EngineError),
     /// The follower may continue later.
-    Waits(Trouble),
+    Waits(RequestError),
 }
 
-impl std::convert::From<Trouble> for Stop {
-    fn from(trouble: Trouble) -> Self {
-        match trouble {
-            Trouble::Denied(_) => Self::Failed(trouble.into()),
-            trouble => Self::Waits(trouble),
+impl From<RequestError> for Stop {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Denied(_) => Self::Failed(error.into()),
+            error => Self::Waits(error),
         }
     }
 }
 
 impl Follower {
-    async fn run(mut self, from: From, beginning: Beginning) {
+    async fn run(mut self, from: StartAt, start_guard: StartGuard) {
         let mut wait = RETRY_MIN;
         let mut begun = self.begin(from).await;
         // Appends wait for one attempt only. If no server is connected, the appends fail anyway.
-        drop(beginning);
+        drop(start_guard);
         loop {
             let stop = match begun {
                 Ok(()) => self.follow(&mut wait).await.err(),
                 Err(stop) => Some(stop),
             };
             match stop {
-                None | Some(Stop::Unheard) => return,
+                None | Some(Stop::NoReader) => return,
                 Some(Stop::Failed(error)) => {
                     // `send` fails if there is no reader any more; that is no error.
                     let _ = self.items.send(Err(error)).await;
                     return;
                 }
-                Some(Stop::Waits(trouble)) => tracing::debug!(?trouble, "a subscription waits"),
+                Some(Stop::Waits(error)) => {
+                    tracing::debug!(?error, "a subscription cannot read the stream; retrying")
+                }
             }
             tokio::select! {
                 () = sleep(wait) => wait = (2 * wait).min(RETRY_MAX),
@@ -118,19 +124,19 @@ impl Follower {
     }
 
     /// Determines the position to start after.
-    async fn begin(&mut self, from: From) -> Result<(), Stop> {
-        streams::ensure(&self.link).await.map_err(|error| Trouble::NotSent(error.to_string()))?;
-        let streams::Extent { created, state, .. } = streams::extent(&self.link, RECORDS).await?;
+    async fn begin(&mut self, from: StartAt) -> Result<(), Stop> {
+        streams::ensure(&self.connection).await.map_err(|error| RequestError::NotSent(error.to_string()))?;
+        let streams::Extent { created, state, .. } = streams::extent(&self.connection, RECORDS).await?;
         let end = state.last_seq;
         self.stream = created;
-        self.place = match from {
-            From::Now => end,
-            From::Oldest => 0,
-            From::After(Cursor(place)) if end < place => {
-                let error = format!("the place {place} is not in this stream, which ends at {end}");
-                return Err(Stop::Failed(Error::Invalid(error)));
+        self.position = match from {
+            StartAt::Now => end,
+            StartAt::Oldest => 0,
+            StartAt::After(Cursor(position)) if end < position => {
+                let error = format!("cursor {position} is beyond the end of this stream, {end}");
+                return Err(Stop::Failed(EngineError::Invalid(error)));
             }
-            From::After(Cursor(place)) => place,
+            StartAt::After(Cursor(position)) => position,
         };
         self.has_begun = true;
         Ok(())
@@ -138,7 +144,7 @@ impl Follower {
 
     /// Sends existing and new records until an error occurs.
     async fn follow(&mut self, wait: &mut Duration) -> Result<(), Stop> {
-        let mut stored = self.link.stored.subscribe();
+        let mut stored = self.connection.stored.subscribe();
         let mut checked = Instant::now();
         loop {
             stored.mark_unchanged();
@@ -146,52 +152,59 @@ impl Follower {
             *wait = RETRY_MIN;
             if CHECK_EVERY <= checked.elapsed() {
                 checked = Instant::now();
-                let created = streams::extent(&self.link, RECORDS).await?.created;
+                let created = streams::extent(&self.connection, RECORDS).await?.created;
                 if created != self.stream {
-                    (self.stream, self.place, self.counts_gaps) = (created, 0, false);
+                    (self.stream, self.position, self.counts_gaps) = (created, 0, false);
                     continue;
                 }
             }
             tokio::select! {
-                () = sleep(LOOK_EVERY) => {}
+                () = sleep(POLL_EVERY) => {}
                 // `changed` cannot fail, because this task holds the connection, and the connection
                 // holds the sender.
                 Ok(()) = stored.changed() => {}
-                () = self.items.closed() => return Err(Stop::Unheard),
+                () = self.items.closed() => return Err(Stop::NoReader),
             }
         }
     }
 
     /// Sends the records of one read; `true` if there are more.
     async fn step(&mut self) -> Result<bool, Stop> {
-        let stretch = walk::stretch(&self.link, RECORDS, walk::ALL, self.place + 1, STRETCH).await?;
-        let Some(last) = stretch.last() else { return Ok(false) };
-        let first = stretch.messages.first().map_or(last, |stored| stored.seq);
-        if self.counts_gaps && self.place + 1 < first {
+        let range = stream_read::read_range(
+            &self.connection,
+            RECORDS,
+            stream_read::ALL,
+            self.position + 1,
+            RANGE_MESSAGES,
+        )
+        .await?;
+        let Some(last) = range.last() else { return Ok(false) };
+        let first = range.messages.first().map_or(last, |stored| stored.seq);
+        if self.counts_gaps && self.position + 1 < first {
             // The missing numbers may be of messages that the filter excludes. Messages leave the
-            // stream only at its beginning, so its first number shows how many are gone.
-            let kept = streams::extent(&self.link, RECORDS).await?.state.first_seq.min(first);
-            if self.place + 1 < kept {
-                self.give(Err(Error::Lagged { missed: kept - self.place - 1 })).await?;
+            // stream only at its start_guard, so its first number shows how many are gone.
+            let kept = streams::extent(&self.connection, RECORDS).await?.state.first_seq.min(first);
+            if self.position + 1 < kept {
+                self.give(Err(EngineError::Lagged { missed: kept - self.position - 1 })).await?;
             }
         }
         self.counts_gaps = true;
-        for stored in stretch.messages {
+        for stored in range.messages {
             match stored.record() {
                 Ok(record) if record.is_own() && self.selector.matches(&record.series) => {
                     self.give(Ok((Cursor(stored.seq), record))).await?;
                 }
                 // A record of another series, or a marker of skipped numbers.
                 Ok(_) => {}
-                Err(why) => tracing::debug!(%why, "a message was passed over"),
+                Err(why) => tracing::debug!(%why, "skipped a message"),
             }
         }
-        self.place = last;
-        Ok(0 < stretch.pending)
+        self.position = last;
+        Ok(0 < range.pending)
     }
 
     async fn give(&self, item: Item) -> Result<(), Stop> {
-        self.items.send(item).await.map_err(|_| Stop::Unheard)
+        self.items.send(item).await.map_err(|_| Stop::NoReader)
     }
 }
 
@@ -199,11 +212,11 @@ impl Follower {
 const BUFFER: usize = 256;
 
 /// Messages of one read.
-const STRETCH: usize = 512;
+const RANGE_MESSAGES: usize = 512;
 
 /// Longest delay of another station's record. One poll costs the server and this station a short
 /// request.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 
 /// Time after which a recreated stream is detected; long enough for ten thousand subscriptions.
 const CHECK_EVERY: Duration = Duration::from_secs(10);

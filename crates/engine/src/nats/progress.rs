@@ -3,7 +3,7 @@
 
 use tokio::time::Instant;
 
-use super::question::{self, Question};
+use super::archive_request::{self, ArchiveRequest};
 
 /// How far the archive has read the stream.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,7 @@ pub(super) struct Progress {
     /// End of the stream as its leader reported it last; `None` before the first report.
     pub(super) leader: Option<LeaderEnd>,
     /// Watermark of the archive's own station; see
-    /// [`Place::watermark`](super::place::Place::watermark).
+    /// [`StreamPosition::watermark`](super::stream_position::StreamPosition::watermark).
     pub(super) own: u64,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Progress {
 pub(super) struct LeaderEnd {
     pub(super) seq: u64,
     /// Time of the request to the leader. Numbers acknowledged before this time are at most `seq`.
-    pub(super) asked: Instant,
+    pub(super) requested: Instant,
 }
 
 /// Whether a request can be answered.
@@ -46,16 +46,18 @@ pub(super) enum Readiness {
 
 impl Progress {
     /// Returns whether a request of this `kind` can be answered; `came` is the time of its arrival.
-    pub(super) fn readiness(&self, kind: &str, question: &Question, came: Instant) -> Readiness {
-        let Some(wanted) = self.wanted(kind, question) else { return Readiness::Behind };
-        if question.stream.as_ref().is_some_and(|stream| *stream != self.stream) {
+    pub(super) fn readiness(&self, kind: &str, request: &ArchiveRequest, came: Instant) -> Readiness {
+        let Some(wanted) = self.wanted(kind, request) else { return Readiness::Behind };
+        if request.stream.as_ref().is_some_and(|stream| *stream != self.stream) {
             return Readiness::OtherStream;
         }
-        if wanted <= self.seq && (kind != question::NEXT_SEQ || self.has_all_before(came)) {
+        if wanted <= self.seq && (kind != archive_request::NEXT_SEQ || self.has_all_before(came)) {
             return Readiness::Ready;
         }
         match self.leader {
-            Some(end) if came <= end.asked && end.seq < question.after_place => Readiness::BeyondEnd(end.seq),
+            Some(end) if came <= end.requested && end.seq < request.after_place => {
+                Readiness::BeyondEnd(end.seq)
+            }
             _ => Readiness::Behind,
         }
     }
@@ -63,16 +65,16 @@ impl Progress {
     /// Returns whether all records stored before `came` are in the archive. A station that lost its
     /// data needs this: it continues above its highest number in the archive.
     fn has_all_before(&self, came: Instant) -> bool {
-        self.leader.is_some_and(|end| came <= end.asked && end.seq <= self.seq)
+        self.leader.is_some_and(|end| came <= end.requested && end.seq <= self.seq)
     }
 
     /// Returns the number up to which the archive must have read; `None` if it has not begun.
     ///
     /// To know the highest number of a station, the archive must have read all messages that were
     /// in the stream when the archive began.
-    pub(super) fn wanted(&self, kind: &str, question: &Question) -> Option<u64> {
-        let needs_end = matches!(kind, question::WATERMARK | question::NEXT_SEQ);
-        self.end.map(|end| question.after_place.max(if needs_end { end } else { 0 }))
+    pub(super) fn wanted(&self, kind: &str, request: &ArchiveRequest) -> Option<u64> {
+        let needs_end = matches!(kind, archive_request::WATERMARK | archive_request::NEXT_SEQ);
+        self.end.map(|end| request.after_place.max(if needs_end { end } else { 0 }))
     }
 }
 
@@ -85,20 +87,24 @@ mod tests {
 
     use super::*;
 
-    fn question(after_place: u64) -> Question {
-        let mut question = Question::next_seq(&Name::new("north").unwrap());
-        (question.after_place, question.stream) = (after_place, Some("s".into()));
-        question
+    fn request(after_place: u64) -> ArchiveRequest {
+        let mut request = ArchiveRequest::next_seq(&Name::new("north").unwrap());
+        (request.after_place, request.stream) = (after_place, Some("s".into()));
+        request
     }
 
     #[test]
-    fn a_place_beyond_the_end_is_known_once_the_leader_was_asked_after_the_question_came() {
+    fn a_position_beyond_the_end_is_known_once_the_leader_was_asked_after_the_request_came() {
         let came = Instant::now();
         let (before, after) = (came - Duration::from_millis(1), came + Duration::from_millis(1));
-        let leader = |seq, asked| Some(LeaderEnd { seq, asked });
+        let leader = |seq, requested| Some(LeaderEnd { seq, requested });
         let progress = Progress { stream: "s".into(), seq: 5, end: Some(3), ..Progress::default() };
-        let readiness = |leader, place| {
-            Progress { leader, ..progress.clone() }.readiness(question::WATERMARK, &question(place), came)
+        let readiness = |leader, position| {
+            Progress { leader, ..progress.clone() }.readiness(
+                archive_request::WATERMARK,
+                &request(position),
+                came,
+            )
         };
         assert_eq!(readiness(None, 5), Readiness::Ready);
         assert_eq!(readiness(None, u64::MAX), Readiness::Behind);
@@ -120,24 +126,24 @@ mod tests {
         let progress = Progress { stream: "s".into(), seq: 5, end: Some(3), ..Progress::default() };
         let readiness = |leader| {
             let progress = Progress { leader, ..progress.clone() };
-            progress.readiness(question::NEXT_SEQ, &question(0), came)
+            progress.readiness(archive_request::NEXT_SEQ, &request(0), came)
         };
         assert_eq!(readiness(None), Readiness::Behind);
-        assert_eq!(readiness(Some(LeaderEnd { seq: 5, asked: before })), Readiness::Behind);
-        assert_eq!(readiness(Some(LeaderEnd { seq: 7, asked: after })), Readiness::Behind);
-        assert_eq!(readiness(Some(LeaderEnd { seq: 5, asked: after })), Readiness::Ready);
+        assert_eq!(readiness(Some(LeaderEnd { seq: 5, requested: before })), Readiness::Behind);
+        assert_eq!(readiness(Some(LeaderEnd { seq: 7, requested: after })), Readiness::Behind);
+        assert_eq!(readiness(Some(LeaderEnd { seq: 5, requested: after })), Readiness::Ready);
     }
 
     #[test]
     fn an_archive_that_has_not_read_the_stream_answers_neither_watermarks_nor_for_another_stream() {
         let came = Instant::now();
         let progress = Progress { stream: "s".into(), seq: 2, ..Progress::default() };
-        assert_eq!(progress.readiness(question::LATEST, &question(0), came), Readiness::Behind);
+        assert_eq!(progress.readiness(archive_request::LATEST, &request(0), came), Readiness::Behind);
         let progress = Progress { end: Some(3), ..progress };
-        assert_eq!(progress.readiness(question::LATEST, &question(0), came), Readiness::Ready);
-        assert_eq!(progress.readiness(question::WATERMARK, &question(0), came), Readiness::Behind);
-        let mut other = question(0);
+        assert_eq!(progress.readiness(archive_request::LATEST, &request(0), came), Readiness::Ready);
+        assert_eq!(progress.readiness(archive_request::WATERMARK, &request(0), came), Readiness::Behind);
+        let mut other = request(0);
         other.stream = Some("t".into());
-        assert_eq!(progress.readiness(question::WATERMARK, &other, came), Readiness::OtherStream);
+        assert_eq!(progress.readiness(archive_request::WATERMARK, &other, came), Readiness::OtherStream);
     }
 }

@@ -9,12 +9,12 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::link::{Link, Trouble, read};
-use super::question::Question;
+use super::archive_request::ArchiveRequest;
+use super::connection::{NatsConnection, RequestError, read};
+use super::stream_read::{self, MESSAGE_ID, message_id};
 use super::streams::{self, RECORD_BYTES_MAX};
-use super::walk::{self, MESSAGE_ID, message_id};
-use super::{answers, subject};
-use crate::{Error, HostId, Record, wire};
+use super::{request_archive, subject};
+use crate::{EngineError, HostId, Record, wire};
 
 /// A record to be published.
 #[derive(Clone, Debug)]
@@ -49,53 +49,59 @@ pub(super) struct Acknowledgement {
 /// Converts the batch to messages.
 ///
 /// # Errors
-/// Nothing was sent. [`Error::Invalid`] if a record breaks a limit, [`Error::Denied`] if another
-/// station measured it.
-pub(super) fn messages(batch: &[Record]) -> Result<Vec<Outgoing>, Error> {
+/// Nothing was sent. [`EngineError::Invalid`] if a record breaks a limit, [`EngineError::Denied`]
+/// if another station measured it.
+pub(super) fn messages(batch: &[Record]) -> Result<Vec<Outgoing>, EngineError> {
     if Record::BATCH_MAX < batch.len() {
         let (max, count) = (Record::BATCH_MAX, batch.len());
-        return Err(Error::Invalid(format!("a batch holds {max} records at most, not {count}")));
+        return Err(EngineError::Invalid(format!("a batch has at most {max} records, not {count}")));
     }
     let message = |record: &Record| {
         record.check()?;
         // Markers of skipped numbers are for the archive, and are never stored.
-        if !record.is_own() && record.passes_over().is_none() {
+        if !record.is_own() && record.skipped_range().is_none() {
             let (seq, origin, source) = (record.seq, &record.origin, &record.series.source);
-            return Err(Error::Denied(format!("record {seq} of {origin} is a measurement of {source}")));
+            return Err(EngineError::Denied(format!(
+                "record {seq} of {origin} is a measurement of {source}"
+            )));
         }
         let payload = wire::record_text(record);
         if RECORD_BYTES_MAX < payload.len() {
             let (seq, bytes) = (record.seq, payload.len());
             let error = format!("record {seq} has {bytes} bytes as JSON, more than {RECORD_BYTES_MAX}");
-            return Err(Error::Invalid(error));
+            return Err(EngineError::Invalid(error));
         }
         Ok(Outgoing {
             subject: subject::record(&record.series, &record.origin),
             id: message_id(record),
             payload: payload.into(),
             origin: record.origin.clone(),
-            last: record.passes_over().map_or(record.seq, |(_, last)| last),
+            last: record.skipped_range().map_or(record.seq, |(_, last)| last),
         })
     };
     batch.iter().map(message).collect()
 }
 
 /// Publishes the messages, and waits for all acknowledgements.
-pub(super) async fn append(link: &Link, messages: Vec<Outgoing>) -> Result<(), Error> {
+pub(super) async fn append(connection: &NatsConnection, messages: Vec<Outgoing>) -> Result<(), EngineError> {
     if messages.is_empty() {
         return Ok(());
     }
-    let mut beginning = link.beginning.subscribe();
+    let mut starting = connection.starting.subscribe();
     // Continue after a timeout: a subscription that cannot begin must not delay measurements.
-    let _ = timeout(link.config.deadline, beginning.wait_for(|count| *count == 0)).await;
-    streams::ensure(link).await?;
-    let repeated = publish(link, &messages).await?;
-    let suppressed = suppressed(link, &messages, repeated).await?;
+    let _ = timeout(connection.config.deadline, starting.wait_for(|count| *count == 0)).await;
+    streams::ensure(connection).await?;
+    let repeated = publish(connection, &messages).await?;
+    let suppressed = suppressed(connection, &messages, repeated).await?;
     let renamed = suppressed.into_iter().map(|message| Outgoing {
-        id: format!("{}:{}", message.id, link.client.new_inbox().rsplit('.').next().unwrap_or_default()),
+        id: format!(
+            "{}:{}",
+            message.id,
+            connection.client.new_inbox().rsplit('.').next().unwrap_or_default()
+        ),
         ..message
     });
-    publish(link, &renamed.collect::<Vec<_>>()).await.map(drop)
+    publish(connection, &renamed.collect::<Vec<_>>()).await.map(drop)
 }
 
 /// Returns the messages in `repeated` that the server may have dropped although they are no
@@ -105,15 +111,15 @@ pub(super) async fn append(link: &Link, messages: Vec<Outgoing>) -> Result<(), E
 /// A member may not read the stream. So a member assumes that a record was dropped if no archive
 /// has it yet, and sends it again. This is safe, because an archive stores each record once.
 async fn suppressed(
-    link: &Link,
+    connection: &NatsConnection,
     messages: &[Outgoing],
     repeated: Vec<(usize, u64)>,
-) -> Result<Vec<Outgoing>, Error> {
+) -> Result<Vec<Outgoing>, EngineError> {
     let Some(&(first, _)) = repeated.first() else { return Ok(Vec::new()) };
-    if link.is_member.load(Ordering::Relaxed) {
+    if connection.is_member.load(Ordering::Relaxed) {
         let origin = &messages[first].origin;
-        let asked = answers::ask(link, &Question::watermark(origin)).await;
-        let watermark = asked.and_then(answers::Answer::into_number).unwrap_or(0);
+        let asked = request_archive::request(connection, &ArchiveRequest::watermark(origin)).await;
+        let watermark = asked.and_then(request_archive::ArchiveResponse::into_number).unwrap_or(0);
         let is_kept = |message: &Outgoing| message.origin == *origin && message.last <= watermark;
         let repeated = repeated.iter().map(|&(index, _)| &messages[index]);
         return Ok(repeated.filter(|message| !is_kept(message)).cloned().collect());
@@ -121,7 +127,9 @@ async fn suppressed(
     stream::iter(repeated)
         .map(|(index, seq)| {
             let message = &messages[index];
-            async move { Ok::<_, Error>((!is_same(link, message, seq).await?).then(|| message.clone())) }
+            async move {
+                Ok::<_, EngineError>((!is_same(connection, message, seq).await?).then(|| message.clone()))
+            }
         })
         .buffered(WINDOW)
         .try_filter_map(async |message| Ok(message))
@@ -131,34 +139,37 @@ async fn suppressed(
 
 /// Returns whether the message stored at `seq` is the same record as `message`, so that `message`
 /// was a real repetition.
-async fn is_same(link: &Link, message: &Outgoing, seq: u64) -> Result<bool, Error> {
-    match walk::at(link, streams::RECORDS, seq).await {
+async fn is_same(connection: &NatsConnection, message: &Outgoing, seq: u64) -> Result<bool, EngineError> {
+    match stream_read::at(connection, streams::RECORDS, seq).await {
         Ok(stored) => {
             Ok(stored.is_some_and(|stored| stored.subject == message.subject && stored.record().is_ok()))
         }
-        Err(Trouble::Denied(what)) => {
+        Err(RequestError::Denied(what)) => {
             // The engine had the rights of an archive and now has those of a member. The next
             // append detects that.
-            link.is_ready.store(false, Ordering::Relaxed);
-            Err(Error::Denied(what))
+            connection.is_ready.store(false, Ordering::Relaxed);
+            Err(EngineError::Denied(what))
         }
-        Err(Trouble::NotSent(why) | Trouble::NoAnswer(why)) => Err(Error::Unknown(why)),
+        Err(RequestError::NotSent(why) | RequestError::NoAnswer(why)) => Err(EngineError::Unknown(why)),
     }
 }
 
 /// Publishes in order. Returns the messages that the server reports as repetitions, with their
 /// sequence numbers.
-async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>, Error> {
+async fn publish(
+    connection: &NatsConnection,
+    messages: &[Outgoing],
+) -> Result<Vec<(usize, u64)>, EngineError> {
     if messages.is_empty() {
         return Ok(Vec::new());
     }
-    link.connect().await?;
-    let mut faults = link.faults();
-    let inbox = link.client.new_inbox();
-    let nothing_sent = |error: &dyn std::fmt::Display| Error::Unavailable(error.to_string());
-    let _inbox = link.inboxes.acquire().await;
+    connection.connect().await?;
+    let mut errors = connection.errors();
+    let inbox = connection.client.new_inbox();
+    let nothing_sent = |error: &dyn std::fmt::Display| EngineError::Unavailable(error.to_string());
+    let _inbox = connection.inboxes.acquire().await;
     let mut answers =
-        link.client.subscribe(format!("{inbox}.*")).await.map_err(|error| nothing_sent(&error))?;
+        connection.client.subscribe(format!("{inbox}.*")).await.map_err(|error| nothing_sent(&error))?;
     let mut repeated = Vec::new();
     let (mut sent, mut done) = (0, 0);
     while done < messages.len() {
@@ -168,31 +179,31 @@ async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>
             headers.insert(MESSAGE_ID, id);
             let reply = format!("{inbox}.{sent}");
             let published =
-                link.client.publish_with_reply_and_headers(subject, reply, headers, payload).await;
+                connection.client.publish_with_reply_and_headers(subject, reply, headers, payload).await;
             match published {
                 Ok(()) => sent += 1,
                 Err(error) if sent == 0 => return Err(nothing_sent(&error)),
-                Err(error) => return Err(Error::Unknown(error.to_string())),
+                Err(error) => return Err(EngineError::Unknown(error.to_string())),
             }
         }
         let answer = tokio::select! {
-            answer = timeout(link.config.deadline, answers.next()) => answer,
-            trouble = faults.of_any(|denied| messages[..sent].iter().any(|message| message.is_denied_as(denied))) => {
-                return Err(failed(trouble));
+            answer = timeout(connection.config.deadline, answers.next()) => answer,
+            error = errors.next_matching(|denied| messages[..sent].iter().any(|message| message.is_denied_as(denied))) => {
+                return Err(failed(error));
             }
         };
         let Ok(Some(answer)) = answer else {
             let why = format!(
-                "{done} of {} acknowledged, then none within {:?}",
+                "{done} of {} records were acknowledged, then none within {:?}",
                 messages.len(),
-                link.config.deadline
+                connection.config.deadline
             );
-            return Err(Error::Unknown(why));
+            return Err(EngineError::Unknown(why));
         };
         let index =
             answer.subject.rsplit('.').next().and_then(|index| index.parse().ok()).unwrap_or(usize::MAX);
         if answer.status == Some(StatusCode::NO_RESPONDERS) {
-            link.is_ready.store(false, Ordering::Relaxed);
+            connection.is_ready.store(false, Ordering::Relaxed);
             return Err(refused("no server takes records for the stream".into(), messages.len()));
         }
         let Acknowledgement { seq, duplicate, error } = read(&answer).map_err(failed)?;
@@ -202,7 +213,7 @@ async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>
         if duplicate && index < messages.len() {
             repeated.push((index, seq));
         }
-        link.acknowledge(seq);
+        connection.acknowledge(seq);
         done += 1;
     }
     Ok(repeated)
@@ -210,14 +221,14 @@ async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>
 
 /// If the batch has one record, it was not stored. In a longer batch, other records may have been
 /// stored.
-fn refused(why: String, count: usize) -> Error {
-    if count == 1 { Error::Unavailable(why) } else { Error::Unknown(why) }
+fn refused(why: String, count: usize) -> EngineError {
+    if count == 1 { EngineError::Unavailable(why) } else { EngineError::Unknown(why) }
 }
 
-fn failed(trouble: Trouble) -> Error {
-    match trouble {
-        Trouble::Denied(what) => Error::Denied(what),
-        Trouble::NotSent(why) | Trouble::NoAnswer(why) => Error::Unknown(why),
+fn failed(error: RequestError) -> EngineError {
+    match error {
+        RequestError::Denied(what) => EngineError::Denied(what),
+        RequestError::NotSent(why) | RequestError::NoAnswer(why) => EngineError::Unknown(why),
     }
 }
 

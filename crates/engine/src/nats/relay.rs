@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::faults::Faults;
+use super::connection_errors::ConnectionErrors;
 use super::sanitize::{LINE_BYTES_MAX, Sanitizer};
 use super::{NatsConfig, NatsTls};
 
@@ -34,7 +34,7 @@ struct Shared {
     config: NatsConfig,
     secret: String,
     servers: Mutex<Servers>,
-    faults: Faults,
+    errors: ConnectionErrors,
 }
 
 /// Configured servers, and those that servers reported.
@@ -55,7 +55,7 @@ impl Relay {
     pub(super) async fn new(
         config: &NatsConfig,
         servers: Vec<ServerAddr>,
-        faults: Faults,
+        errors: ConnectionErrors,
     ) -> io::Result<Self> {
         let listener = match TcpListener::bind("127.0.0.1:0").await {
             Ok(listener) => listener,
@@ -67,7 +67,7 @@ impl Relay {
         let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let turn = usize::from(random[0]) % servers.len().max(1);
         let servers = Mutex::new(Servers { known: servers, turn });
-        let shared = Shared { config: config.clone(), secret, servers, faults };
+        let shared = Shared { config: config.clone(), secret, servers, errors };
         Ok(Self { listener, shared: Arc::new(shared) })
     }
 
@@ -112,13 +112,13 @@ impl Shared {
                 }
             }
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(io::Error::other(format!("no answer within {:?}", self.config.deadline))),
+            Err(_) => Err(io::Error::other(format!("no response within {:?}", self.config.deadline))),
         };
         match ended {
             // Do not report that the server closed the connection: its earlier messages, which have
             // reached the client, give the reason.
             Err(error) if is_closed(&error) && was_reached => {}
-            Err(error) => self.faults.unreachable(format!("{name}: {error}")),
+            Err(error) => self.errors.unreachable(format!("{name}: {error}")),
             Ok(()) => {}
         }
     }
@@ -147,13 +147,13 @@ impl Shared {
         stream.set_nodelay(true)?;
         let (info, rest) = line(&mut stream).await?;
         let said: serde_json::Value = serde_json::from_slice(info.strip_prefix(b"INFO ").unwrap_or_default())
-            .map_err(|_| io::Error::other("this is no NATS server"))?;
+            .map_err(|_| io::Error::other("not a NATS server"))?;
         let wants_tls = said["tls_required"] == true || server.tls_required() || self.config.tls.is_some();
         if !wants_tls {
             return Ok((Box::new(stream), [info, rest].concat()));
         }
         if !rest.is_empty() {
-            return Err(io::Error::other("something was sent ahead of TLS"));
+            return Err(io::Error::other("the server sent data before TLS"));
         }
         let config = self.config.tls.clone().unwrap_or_default();
         // Files are read again each time, so that renewed ones are used.

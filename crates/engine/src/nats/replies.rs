@@ -8,12 +8,12 @@ use async_nats::{Client, Message, SubscribeError, Subscriber};
 use futures_util::StreamExt as _;
 use tokio::sync::oneshot;
 
-use super::question;
+use super::archive_request;
 
 /// The unanswered requests of one connection.
 #[derive(Debug)]
 pub(super) struct Replies {
-    asker: String,
+    requester: String,
     inbox: String,
     /// Random, so that no other station can send messages to the subject on which responses arrive.
     session: String,
@@ -30,18 +30,18 @@ pub(super) struct Reply {
 }
 
 impl Replies {
-    /// Creates the table of unanswered requests for the station with the token `asker`; `inbox` is
-    /// a new inbox of the client.
-    pub(super) fn new(asker: String, inbox: String) -> Self {
+    /// Creates the table of unanswered requests for the station with the token `requester`; `inbox`
+    /// is a new inbox of the client.
+    pub(super) fn new(requester: String, inbox: String) -> Self {
         let session = inbox.rsplit('.').next().unwrap_or_default().to_owned();
-        Self { asker, inbox, session, last: AtomicU64::new(0), waiting: Mutex::default() }
+        Self { requester, inbox, session, last: AtomicU64::new(0), waiting: Mutex::default() }
     }
 
     /// Subscribes to the responses of archives, and to the inbox. The inbox receives a server's
     /// report that there is no archive; with an older configuration of the servers it also receives
     /// the responses.
     pub(super) async fn subscribe(&self, client: &Client) -> Result<[Subscriber; 2], SubscribeError> {
-        let answers = question::answers(&self.asker, &self.session);
+        let answers = archive_request::response_prefix(&self.requester, &self.session);
         Ok([
             client.subscribe(format!("{}.*", self.inbox)).await?,
             client.subscribe(format!("{answers}.*")).await?,

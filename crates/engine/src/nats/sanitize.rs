@@ -8,7 +8,7 @@
 
 use async_nats::{HeaderName, StatusCode};
 
-use super::subject::QUESTIONS;
+use super::subject::REQUESTS;
 
 /// Filter for the bytes from the server to the client, with its state between two reads.
 #[derive(Debug, Default)]
@@ -171,7 +171,7 @@ fn printable(text: &[u8]) -> String {
 /// Returns whether a message is a request to an archive that is longer than any station sends. Such
 /// a message would take memory until it is answered.
 fn is_long_question(arguments: &str, bytes: usize) -> bool {
-    let rest = arguments.trim_start().strip_prefix(QUESTIONS);
+    let rest = arguments.trim_start().strip_prefix(REQUESTS);
     QUESTION_BYTES_MAX < bytes && rest.is_some_and(|rest| rest.starts_with('.'))
 }
 

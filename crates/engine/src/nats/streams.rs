@@ -8,11 +8,11 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::archive_request::ArchiveRequest;
+use super::connection::{NatsConnection, RequestError, json, read};
 use super::directory::TTL_MAX;
-use super::link::{Link, Trouble, json, read};
-use super::question::Question;
-use super::{answers, subject};
-use crate::Error;
+use super::{request_archive, subject};
+use crate::EngineError;
 
 /// Creation, extent and configuration of a stream.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -59,53 +59,58 @@ pub(super) struct ApiError {
 
 /// Creates the stream and the bucket if they are missing. A member may not create them, and detects
 /// that the stream is missing when it writes.
-pub(super) async fn ensure(link: &Link) -> Result<(), Error> {
-    if link.is_ready.load(Ordering::Relaxed) || link.is_member.load(Ordering::Relaxed) {
+pub(super) async fn ensure(connection: &NatsConnection) -> Result<(), EngineError> {
+    if connection.is_ready.load(Ordering::Relaxed) || connection.is_member.load(Ordering::Relaxed) {
         return Ok(());
     }
-    for (name, config) in [(RECORDS, records(link)), (ENTRIES, entries(link))] {
-        let found = match call::<Extent>(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await {
-            Err(Trouble::Denied(_)) => {
-                link.is_member.store(true, Ordering::Relaxed);
-                return Ok(());
-            }
-            found => found?,
-        };
+    for (name, config) in [(RECORDS, records(connection)), (ENTRIES, entries(connection))] {
+        let found =
+            match call::<Extent>(connection, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await {
+                Err(RequestError::Denied(_)) => {
+                    connection.is_member.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                found => found?,
+            };
         match found {
             Ok(extent) => {
-                let (has, wanted) = (extent.config.num_replicas, link.config.replicas);
-                if has < wanted && !link.is_told.swap(true, Ordering::Relaxed) {
+                let (has, wanted) = (extent.config.num_replicas, connection.config.replicas);
+                if has < wanted && !connection.has_warned_of_replicas.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
-                        "the stream {name} has {has} replica(s), not the {wanted} that are configured: it was made \
-                         with so many, and has to be made anew for more (docs/guide/nats.md, step 5)"
+                        "the stream {name} has {has} replica(s), not the {wanted} configured; recreate it to change \
+                         that (docs/guide/nats.md, \"Three servers\")"
                     );
                 }
                 if name == RECORDS {
-                    link.found(&extent.created);
+                    connection.found(&extent.created);
                 }
             }
-            Err(error) if error.code == NOT_FOUND => create(link, name, &config).await?,
+            Err(error) if error.code == NOT_FOUND => create(connection, name, &config).await?,
             Err(error) => {
-                return Err(Error::Unavailable(format!("the stream {name}: {}", error.description)));
+                return Err(EngineError::Unavailable(format!("the stream {name}: {}", error.description)));
             }
         }
     }
-    link.is_ready.store(true, Ordering::Relaxed);
+    connection.is_ready.store(true, Ordering::Relaxed);
     Ok(())
 }
 
-async fn create(link: &Link, name: &str, config: &serde_json::Value) -> Result<(), Error> {
-    match call::<Extent>(link, &format!("$JS.API.STREAM.CREATE.{name}"), json(config)).await {
+async fn create(
+    connection: &NatsConnection,
+    name: &str,
+    config: &serde_json::Value,
+) -> Result<(), EngineError> {
+    match call::<Extent>(connection, &format!("$JS.API.STREAM.CREATE.{name}"), json(config)).await {
         // Another client created it in between, with its own settings.
         Ok(Err(error)) if error.err_code == NAME_IN_USE => Ok(()),
-        Ok(Err(error)) => Err(Error::Unavailable(format!("the stream {name}: {}", error.description))),
-        Err(Trouble::Denied(_)) => Err(Error::Unavailable(format!(
-            "there is no stream {name} yet, and this station may not make it: start the archive first"
+        Ok(Err(error)) => Err(EngineError::Unavailable(format!("the stream {name}: {}", error.description))),
+        Err(RequestError::Denied(_)) => Err(EngineError::Unavailable(format!(
+            "the stream {name} does not exist, and this station may not create it; start the archive first"
         ))),
-        Err(trouble) => Err(trouble.into()),
+        Err(error) => Err(error.into()),
         Ok(Ok(extent)) => {
             if name == RECORDS {
-                link.found(&extent.created);
+                connection.found(&extent.created);
             }
             Ok(())
         }
@@ -114,10 +119,10 @@ async fn create(link: &Link, name: &str, config: &serde_json::Value) -> Result<(
 
 /// Applies the current bounds to streams that an older version created. Only an archive may do
 /// this.
-pub(super) async fn update(link: &Link) -> Result<(), Error> {
-    for (name, wanted) in [(RECORDS, records(link)), (ENTRIES, entries(link))] {
+pub(super) async fn update(connection: &NatsConnection) -> Result<(), EngineError> {
+    for (name, wanted) in [(RECORDS, records(connection)), (ENTRIES, entries(connection))] {
         let Ok(Configured { mut config }) =
-            call(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await?
+            call(connection, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await?
         else {
             continue;
         };
@@ -126,10 +131,10 @@ pub(super) async fn update(link: &Link) -> Result<(), Error> {
             continue;
         }
         let request = format!("$JS.API.STREAM.UPDATE.{name}");
-        if let Err(error) = call::<Configured>(link, &request, json(&config)).await? {
-            return Err(Error::Unavailable(format!("the stream {name}: {}", error.description)));
+        if let Err(error) = call::<Configured>(connection, &request, json(&config)).await? {
+            return Err(EngineError::Unavailable(format!("the stream {name}: {}", error.description)));
         }
-        tracing::info!("the stream {name} has new bounds: {}", changed.join(", "));
+        tracing::info!("the stream {name} has new limits: {}", changed.join(", "));
     }
     Ok(())
 }
@@ -177,47 +182,50 @@ pub(super) enum Grants {
 /// Returns the rights of this engine. An archive is in the account of the streams. In an older
 /// configuration, members have a separate account, with a special subject to read the extent of the
 /// stream of records.
-pub(super) async fn grants(link: &Link) -> Result<Grants, Error> {
-    ensure(link).await?;
-    if link.is_member.load(Ordering::Relaxed) {
+pub(super) async fn grants(connection: &NatsConnection) -> Result<Grants, EngineError> {
+    ensure(connection).await?;
+    if connection.is_member.load(Ordering::Relaxed) {
         return Ok(Grants::Current);
     }
-    match link.request(format!("{}.{RECORDS}", subject::EXTENTS), None, Bytes::new()).await {
+    match connection.request(format!("{}.{RECORDS}", subject::EXTENTS), None, Bytes::new()).await {
         Ok(_) => Ok(Grants::Older),
-        Err(Trouble::Denied(_)) => Ok(Grants::Shared),
-        Err(Trouble::NotSent(_)) if link.connected().is_ok() => Ok(Grants::Shared),
-        Err(trouble) => Err(trouble.into()),
+        Err(RequestError::Denied(_)) => Ok(Grants::Shared),
+        Err(RequestError::NotSent(_)) if connection.connected().is_ok() => Ok(Grants::Shared),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Makes later reads include all records that the stream has now. A member does nothing here,
 /// because the archive ensures this for its requests. An archive of an older version does not
 /// ensure it, but servers with an older configuration permit the engine to read the extent.
-pub(super) async fn note_end(link: &Link) -> Result<(), Error> {
-    ensure(link).await?;
-    if link.is_member.load(Ordering::Relaxed) {
+pub(super) async fn note_end(connection: &NatsConnection) -> Result<(), EngineError> {
+    ensure(connection).await?;
+    if connection.is_member.load(Ordering::Relaxed) {
         return Ok(());
     }
-    match extent(link, RECORDS).await {
+    match extent(connection, RECORDS).await {
         Ok(extent) => {
-            link.found(&extent.created);
-            link.acknowledge(extent.state.last_seq);
+            connection.found(&extent.created);
+            connection.acknowledge(extent.state.last_seq);
             Ok(())
         }
         // The engine had the rights of an archive and now has those of a member.
-        Err(Trouble::Denied(_)) => Ok(()),
-        Err(trouble) => Err(trouble.into()),
+        Err(RequestError::Denied(_)) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Returns when the bucket was created: a member requests it from an archive, others from the
 /// servers. `None` if no response arrives.
-pub(super) async fn bucket(link: &Link) -> Option<String> {
+pub(super) async fn bucket(connection: &NatsConnection) -> Option<String> {
     let found = async {
-        if link.is_member.load(Ordering::Relaxed) {
-            answers::ask(link, &Question::bucket()).await.ok().and_then(answers::Answer::into_bucket)
+        if connection.is_member.load(Ordering::Relaxed) {
+            request_archive::request(connection, &ArchiveRequest::bucket())
+                .await
+                .ok()
+                .and_then(request_archive::ArchiveResponse::into_bucket)
         } else {
-            extent(link, ENTRIES).await.ok().map(|extent| extent.created)
+            extent(connection, ENTRIES).await.ok().map(|extent| extent.created)
         }
     };
     // Without a response, a watch continues with what it has read.
@@ -225,32 +233,32 @@ pub(super) async fn bucket(link: &Link) -> Option<String> {
 }
 
 /// Extent of the stream `name` now, as its leader reports it.
-pub(super) async fn extent(link: &Link, name: &str) -> Result<Extent, Trouble> {
-    let found = call(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await;
+pub(super) async fn extent(connection: &NatsConnection, name: &str) -> Result<Extent, RequestError> {
+    let found = call(connection, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await;
     // The servers' configuration may have changed.
-    link.is_member.store(matches!(found, Err(Trouble::Denied(_))), Ordering::Relaxed);
+    connection.is_member.store(matches!(found, Err(RequestError::Denied(_))), Ordering::Relaxed);
     found?.map_err(|error| {
         if error.code == NOT_FOUND {
-            link.is_ready.store(false, Ordering::Relaxed);
+            connection.is_ready.store(false, Ordering::Relaxed);
         }
-        Trouble::NoAnswer(format!("the stream {name}: {}", error.description))
+        RequestError::NoAnswer(format!("the stream {name}: {}", error.description))
     })
 }
 
 async fn call<T: serde::de::DeserializeOwned>(
-    link: &Link,
+    connection: &NatsConnection,
     subject: &str,
     payload: Bytes,
-) -> Result<Result<T, ApiError>, Trouble> {
-    let message = link.request(subject.into(), None, payload).await?;
+) -> Result<Result<T, ApiError>, RequestError> {
+    let message = connection.request(subject.into(), None, payload).await?;
     Ok(match read(&message)? {
         Reply::Answer(answer) => Ok(answer),
         Reply::Error { error } => Err(error),
     })
 }
 
-fn records(link: &Link) -> serde_json::Value {
-    let config = &link.config;
+fn records(connection: &NatsConnection) -> serde_json::Value {
+    let config = &connection.config;
     json!({
         "name": RECORDS,
         "subjects": [format!("{}.*.*.*", subject::RECORDS), format!("{}.*", subject::KEPT)],
@@ -271,7 +279,7 @@ fn records(link: &Link) -> serde_json::Value {
     })
 }
 
-fn entries(link: &Link) -> serde_json::Value {
+fn entries(connection: &NatsConnection) -> serde_json::Value {
     json!({
         "name": ENTRIES,
         // Not `$KV.barograph_dir.*`: the import permissions of routes deny every key, so they would
@@ -282,7 +290,7 @@ fn entries(link: &Link) -> serde_json::Value {
         // If foreign messages fill the bucket, renewals still succeed: the oldest messages are
         // removed.
         "discard": "old",
-        "num_replicas": link.config.replicas,
+        "num_replicas": connection.config.replicas,
         "max_msgs_per_subject": 1,
         "max_msgs": STATIONS_MAX,
         "max_bytes": DIRECTORY_BYTES_MAX,

@@ -1,6 +1,6 @@
 //! Names as tokens of subjects, and the subjects that contain them.
 
-use barograph_forecast::{Name, Series};
+use barograph_forecast::{Name, SeriesId};
 
 use crate::HostId;
 
@@ -48,7 +48,7 @@ pub(super) fn name(token: &str) -> Option<HostId> {
 
 /// Subject to which the records of a series are published. The source has no token of its own: a
 /// station writes its own measurements, so the source is the origin.
-pub(super) fn record(series: &Series, origin: &HostId) -> String {
+pub(super) fn record(series: &SeriesId, origin: &HostId) -> String {
     let [origin, target] = [origin, &series.target].map(|name| token(name.as_str()));
     format!("{RECORDS}.{origin}.{target}.{}", token(series.quantity.as_str()))
 }
@@ -75,10 +75,10 @@ pub(super) const ENTRIES: &str = "$KV.barograph_dir";
 pub(super) const EXTENTS: &str = "barograph.i";
 
 /// Prefix of requests to archives.
-pub(super) const QUESTIONS: &str = "barograph.a";
+pub(super) const REQUESTS: &str = "barograph.a";
 
 /// Prefix of responses of archives.
-pub(super) const ANSWERS: &str = "barograph.b";
+pub(super) const RESPONSES: &str = "barograph.b";
 
 #[cfg(test)]
 mod tests {

@@ -23,50 +23,50 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::members::{Members, Overdue, Renewal};
+use super::connection::{NatsConnection, RequestError};
 use super::directory::{self, Head, Registered};
-use super::link::{Link, Trouble};
+use super::stream_read::{self, Stored};
 use super::streams::{self, ENTRIES};
 use super::subject;
-use super::walk::{self, Stored};
-use crate::{BoxStream, Error, Event, Group, HostId};
+use crate::{BoxStream, EngineError, Event, Group, HostId};
 
 /// Streams the events of `group`. A task of the connection produces them.
-pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
+pub(super) fn watch(connection: &Arc<NatsConnection>, group: &Group) -> BoxStream<Event> {
     let (events, receiver) = mpsc::channel(BUFFER);
     let watcher = Watcher {
-        link: Arc::clone(link),
+        connection: Arc::clone(connection),
         members: Members::new(group),
-        place: 0,
+        position: 0,
         bucket: None,
         checked: Instant::now(),
-        looked: Instant::now(),
+        polled_at: Instant::now(),
         synced: false,
-        unanswered: BTreeSet::new(),
-        proof_asked: None,
+        undelivered: BTreeSet::new(),
+        renewal_requested: None,
         events,
     };
-    link.spawn(watcher.run());
+    connection.spawn(watcher.run());
     Box::pin(stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) }))
 }
 
 struct Watcher {
-    link: Arc<Link>,
+    connection: Arc<NatsConnection>,
     members: Members,
     /// All messages of the bucket's stream up to this number were read.
-    place: u64,
+    position: u64,
     /// When the bucket was created; `None` if no server has reported it. A recreated bucket counts
     /// from 1 again.
     bucket: Option<String>,
     /// When the creation time of the bucket was last checked.
     checked: Instant,
     /// When the last poll began. Messages that the next poll finds were stored after this time.
-    looked: Instant,
+    polled_at: Instant,
     synced: bool,
     /// Stations with a newest entry that did not arrive at the last read.
-    unanswered: BTreeSet<HostId>,
+    undelivered: BTreeSet<HostId>,
     /// When an immediate renewal of this station's registration was last requested.
-    proof_asked: Option<Instant>,
-    events: mpsc::Sender<Result<Event, Error>>,
+    renewal_requested: Option<Instant>,
+    events: mpsc::Sender<Result<Event, EngineError>>,
 }
 
 impl Watcher {
@@ -76,11 +76,11 @@ impl Watcher {
         loop {
             match self.changes(&mut wait).await {
                 Ok(()) => return,
-                Err(trouble @ Trouble::Denied(_)) => {
-                    let _ = self.events.send(Err(trouble.into())).await;
+                Err(error @ RequestError::Denied(_)) => {
+                    let _ = self.events.send(Err(error.into())).await;
                     return;
                 }
-                Err(trouble) => tracing::debug!(?trouble, "a watch waits"),
+                Err(error) => tracing::debug!(?error, "a watch cannot read the directory; retrying"),
             }
             tokio::select! {
                 () = sleep(wait) => wait = (2 * wait).min(RETRY_MAX),
@@ -90,98 +90,98 @@ impl Watcher {
     }
 
     /// Reads the whole bucket, then polls for new messages; `Ok` when there is no reader.
-    async fn changes(&mut self, wait: &mut Duration) -> Result<(), Trouble> {
-        if let Err(error) = streams::ensure(&self.link).await
-            && !self.link.is_failing()
+    async fn changes(&mut self, wait: &mut Duration) -> Result<(), RequestError> {
+        if let Err(error) = streams::ensure(&self.connection).await
+            && !self.connection.is_failing()
         {
-            return Err(Trouble::NotSent(error.to_string()));
+            return Err(RequestError::NotSent(error.to_string()));
         }
-        let mut writes = self.link.writes.subscribe();
+        let mut writes = self.connection.writes.subscribe();
         if !self.resync().await? {
             return Ok(());
         }
         *wait = RETRY_MIN;
-        let mut look_at = Instant::now() + LOOK_EVERY;
+        let mut poll_at = Instant::now() + POLL_EVERY;
         loop {
-            let ask_at = self.members.first_overdue().unwrap_or(look_at);
+            let check_at = self.members.first_overdue().unwrap_or(poll_at);
             tokio::select! {
-                () = sleep_until(look_at.min(ask_at)) => {}
+                () = sleep_until(poll_at.min(check_at)) => {}
                 // The connection holds the sender, and this task the connection.
                 Ok(()) = writes.changed() => {}
                 () = self.events.closed() => return Ok(()),
             }
-            if look_at <= Instant::now() {
-                look_at = Instant::now() + LOOK_EVERY;
+            if poll_at <= Instant::now() {
+                poll_at = Instant::now() + POLL_EVERY;
                 if !self.catch_up().await? {
                     return Ok(());
                 }
             }
-            if !self.ask_after_the_overdue().await? {
+            if !self.check_overdue().await? {
                 return Ok(());
             }
         }
     }
 
     /// Processes the next message of the bucket; `false` if there is no reader.
-    async fn take(&mut self, stored: &Stored) -> Result<bool, Trouble> {
-        self.place = stored.seq;
+    async fn process(&mut self, stored: &Stored) -> Result<bool, RequestError> {
+        self.position = stored.seq;
         let renewal = self.renewal();
         if let (Renewal::Since(time), Some(head)) = (renewal, Head::read(stored)) {
-            self.link.writes.send_if_modified(|writes| writes.seen(time, head.ttl));
+            self.connection.writes.send_if_modified(|writes| writes.seen(time, head.ttl));
         }
         let event = self.members.note(stored, renewal);
-        Ok(self.tell(event).await)
+        Ok(self.send(event).await)
     }
 
     /// Checks whether the bucket was recreated, if the last check is older than `every`.
-    async fn check(&mut self, every: Duration) -> Result<(), Trouble> {
-        if self.checked.elapsed() < every || self.link.is_failing() {
+    async fn check(&mut self, every: Duration) -> Result<(), RequestError> {
+        if self.checked.elapsed() < every || self.connection.is_failing() {
             // While writes fail, perhaps no server can report the creation time of the bucket, and
             // no server recreates it.
             return Ok(());
         }
-        let bucket = streams::bucket(&self.link).await;
+        let bucket = streams::bucket(&self.connection).await;
         self.checked = Instant::now();
         if bucket.is_some() && self.bucket.is_some() && bucket != self.bucket {
-            return Err(Trouble::NoAnswer("the bucket was made anew".into()));
+            return Err(RequestError::NoAnswer("the bucket was recreated".into()));
         }
         self.bucket = bucket.or_else(|| self.bucket.take());
         Ok(())
     }
 
     /// Reads the whole bucket, and sends the differences; `false` if there is no reader.
-    async fn resync(&mut self) -> Result<bool, Trouble> {
-        if !self.link.is_failing() {
-            self.bucket = streams::bucket(&self.link).await.or_else(|| self.bucket.take());
+    async fn resync(&mut self) -> Result<bool, RequestError> {
+        if !self.connection.is_failing() {
+            self.bucket = streams::bucket(&self.connection).await.or_else(|| self.bucket.take());
         }
         let mut now = Members::new(&self.members.group);
         let mut named = BTreeSet::new();
-        let mut place = 0;
-        self.looked = Instant::now();
+        let mut position = 0;
+        self.polled_at = Instant::now();
         loop {
-            let stretch = self.stretch(place).await?;
-            place = stretch.last().unwrap_or(place);
-            for stored in &stretch.messages {
+            let range = self.read_range(position).await?;
+            position = range.last().unwrap_or(position);
+            for stored in &range.messages {
                 now.note(stored, Renewal::Before(Instant::now()));
                 named.extend(Head::read(stored).map(|head| head.host));
-                self.keep_under(stored, &mut now);
+                self.keep_unless_registered(stored, &mut now);
             }
-            if stretch.pending == 0 {
+            if range.pending == 0 {
                 break;
             }
         }
         // Set the position even if it is lower: numbers start again if the bucket was recreated.
-        self.place = place;
+        self.position = position;
         now.keep_renewals(&self.members);
         now.keep_missing(&self.members, &named, Instant::now());
-        let mut events = self.members.become_these(&now);
+        let mut events = self.members.changes_to(&now);
         if !std::mem::replace(&mut self.synced, true) {
             events.push_back(Event::Synced);
         }
         events.extend(self.members.removed_since(&now));
         self.members = now;
         for event in events {
-            if !self.tell(Some(event)).await {
+            if !self.send(Some(event)).await {
                 return Ok(false);
             }
         }
@@ -190,7 +190,7 @@ impl Watcher {
 
     /// If a key has a message that is not a registration, keeps the state of its station: either
     /// the station overwrites the message, or its lease ends.
-    fn keep_under(&mut self, stored: &Stored, now: &mut Members) {
+    fn keep_unless_registered(&mut self, stored: &Stored, now: &mut Members) {
         if Registered::read(stored).is_none()
             && let Some(host) = directory::host(stored)
         {
@@ -199,54 +199,56 @@ impl Watcher {
     }
 
     /// Reads messages stored since the last poll; `false` if there is no reader.
-    async fn catch_up(&mut self) -> Result<bool, Trouble> {
+    async fn catch_up(&mut self) -> Result<bool, RequestError> {
         let begins = Instant::now();
         loop {
-            let stretch = self.stretch(self.place).await?;
-            for stored in &stretch.messages {
-                if !self.take(stored).await? {
+            let range = self.read_range(self.position).await?;
+            for stored in &range.messages {
+                if !self.process(stored).await? {
                     return Ok(false);
                 }
             }
-            self.place = stretch.last().unwrap_or(self.place);
-            if stretch.pending == 0 {
-                self.looked = begins;
+            self.position = range.last().unwrap_or(self.position);
+            if range.pending == 0 {
+                self.polled_at = begins;
                 return Ok(true);
             }
         }
     }
 
     /// Reads the keys of members that should have renewed; `false` if there is no reader.
-    async fn ask_after_the_overdue(&mut self) -> Result<bool, Trouble> {
-        let Overdue { hosts, needs_proof } = self.members.overdue(Instant::now(), &self.link.writes.borrow());
-        if needs_proof {
-            self.ask_for_proof();
+    async fn check_overdue(&mut self) -> Result<bool, RequestError> {
+        let Overdue { hosts, needs_own_write } =
+            self.members.overdue(Instant::now(), &self.connection.writes.borrow());
+        if needs_own_write {
+            self.request_renewal();
         }
-        let link = Arc::clone(&self.link);
-        let unanswered = self.unanswered.clone();
+        let connection = Arc::clone(&self.connection);
+        let undelivered = self.undelivered.clone();
         let mut answers = stream::iter(hosts)
             .map(|host| {
-                let (link, is_unanswered) = (Arc::clone(&link), unanswered.contains(&host));
+                let (connection, is_undelivered) = (Arc::clone(&connection), undelivered.contains(&host));
                 async move {
                     let key = format!("{}.{}", subject::ENTRIES, subject::token(host.as_str()));
-                    if !is_unanswered
-                        && let Ok(found) = timeout(ANSWERED_WITHIN, walk::last(&link, ENTRIES, &key)).await
+                    if !is_undelivered
+                        && let Ok(found) =
+                            timeout(RESPONSE_TIMEOUT, stream_read::last(&connection, ENTRIES, &key)).await
                     {
                         return found.map(|stored| (host, stored, true));
                     }
-                    // A key has one message, so read it with `stretch`, which reports a lost
+                    // A key has one message, so read it with `read_range`, which reports a lost
                     // message at once; `last` would wait until the deadline.
-                    let found = walk::stretch(&link, ENTRIES, &key, 1, 1).await?;
+                    let found = stream_read::read_range(&connection, ENTRIES, &key, 1, 1).await?;
                     Ok((host, found.messages.into_iter().next(), found.lost.is_empty()))
                 }
             })
-            .buffer_unordered(ASKED_AT_ONCE);
+            .buffer_unordered(READS_AT_ONCE);
         while let Some(answer) = answers.next().await {
             let (host, stored, arrives) = answer?;
             let now = Instant::now();
             match arrives {
-                true => self.unanswered.remove(&host),
-                false => self.unanswered.insert(host.clone()),
+                true => self.undelivered.remove(&host),
+                false => self.undelivered.insert(host.clone()),
             };
             if stored.is_none() && arrives {
                 self.check(CHECK_EVERY).await?;
@@ -267,7 +269,7 @@ impl Watcher {
                 }
                 _ => self.lose(&host, now),
             };
-            if !self.tell(event).await {
+            if !self.send(event).await {
                 return Ok(false);
             }
         }
@@ -276,33 +278,36 @@ impl Watcher {
 
     /// Removes a member if its missing renewal shows a loss.
     fn lose(&mut self, host: &HostId, now: Instant) -> Option<Event> {
-        let is_lost = self.members.is_lost(host, now, &self.link.writes.borrow());
-        if is_lost { self.members.remove(host) } else { self.members.ask_later(host, now) }
+        let is_lost = self.members.is_lost(host, now, &self.connection.writes.borrow());
+        if is_lost { self.members.remove(host) } else { self.members.check_later(host, now) }
     }
 
     /// Requests an immediate renewal of this station's registration, which shows whether others
     /// could have renewed.
-    fn ask_for_proof(&mut self) {
+    fn request_renewal(&mut self) {
         // No request is needed while writes fail, because they are retried anyway.
-        if !self.link.is_failing() && self.proof_asked.is_none_or(|asked| PROOF_PAUSE <= asked.elapsed()) {
-            self.proof_asked = Some(Instant::now());
-            self.link.renew_now.notify_one();
+        if !self.connection.is_failing()
+            && self.renewal_requested.is_none_or(|asked| RENEWAL_PAUSE <= asked.elapsed())
+        {
+            self.renewal_requested = Some(Instant::now());
+            self.connection.renew_now.notify_one();
         }
     }
 
     /// Storage time of a message that the current poll found.
     fn renewal(&self) -> Renewal {
-        Renewal::found(self.looked, Instant::now())
+        Renewal::found(self.polled_at, Instant::now())
     }
 
-    async fn stretch(&self, after: u64) -> Result<walk::Stretch, Trouble> {
+    async fn read_range(&self, after: u64) -> Result<stream_read::MessageRange, RequestError> {
         let filter = format!("{}.*", subject::ENTRIES);
-        let stretch = walk::stretch(&self.link, ENTRIES, &filter, after + 1, STRETCH).await;
-        self.link.is_readable.store(stretch.is_ok(), Ordering::Relaxed);
-        stretch
+        let range =
+            stream_read::read_range(&self.connection, ENTRIES, &filter, after + 1, RANGE_MESSAGES).await;
+        self.connection.is_readable.store(range.is_ok(), Ordering::Relaxed);
+        range
     }
 
-    async fn tell(&self, event: Option<Event>) -> bool {
+    async fn send(&self, event: Option<Event>) -> bool {
         match event {
             Some(event) => self.events.send(Ok(event)).await.is_ok(),
             None => true,
@@ -316,22 +321,22 @@ const BUFFER: usize = 1024;
 
 /// Wait for a response before the message counts as lost: several round trips around the Earth (0.3
 /// s each).
-const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Entries of one read.
-const STRETCH: usize = 512;
+const RANGE_MESSAGES: usize = 512;
 
 /// Interval of polls. Only the two polls around a renewal are known, so the end of a lease is known
 /// up to one interval late. [`Engine::register`](crate::Engine::register) allows a delay of one
 /// second; the other half second is for round trips.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 
 /// Reads of keys at a time: for a site of a thousand stations, four round trips.
-const ASKED_AT_ONCE: usize = 256;
+const READS_AT_ONCE: usize = 256;
 
 /// Shortest time between two immediate renewals. The leases of all messages that one poll found end
 /// at the same time, so one renewal serves for all.
-const PROOF_PAUSE: Duration = Duration::from_millis(100);
+const RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Interval of checks of the bucket, long enough for ten thousand watches.
 const CHECK_EVERY: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use barograph_api::EngineAppended;
-use barograph_api::client::{self, Ask, Cause, ClientConfig, Tls, Trust};
+use barograph_api::client::{self, ApiRequest, ClientConfig, ErrorChain, RootCertificates, TrustStore};
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode};
@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::RemoteConfig;
-use crate::Error;
-use crate::wire::{self, Lines};
+use crate::EngineError;
+use crate::wire::{self, LineAssembler};
 
 pub(super) struct Client {
     http: client::Client,
@@ -20,38 +20,38 @@ pub(super) struct Client {
 }
 
 /// A successful response. Its head has arrived.
-pub(super) struct Answer(client::Answer);
+pub(super) struct Answer(client::ApiResponse);
 
 /// Reason why there is no successful response.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum HttpRequestError {
     /// There is no connection, so nothing was sent.
     Unreached(String),
     /// The request may have arrived.
     Lost(String),
     /// The station refused the request, with its error if it sent one.
-    Refused { status: StatusCode, error: Option<Error> },
+    Refused { status: StatusCode, error: Option<EngineError> },
     /// The station limits the rate: retry after this time.
-    Paced { why: String, wait: Duration },
+    Throttled { reason: String, wait: Duration },
 }
 
 impl Client {
-    pub(super) fn new(config: &RemoteConfig) -> Result<Self, Error> {
+    pub(super) fn new(config: &RemoteConfig) -> Result<Self, EngineError> {
         let is_https = config.url.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
         let trust = match &config.ca {
             // A host without any certificates can still use HTTP.
-            _ if !is_https => Trust::Nothing,
-            Some(file) => Trust::Only(file.clone()),
-            None => Trust::System,
+            _ if !is_https => RootCertificates::Nothing,
+            Some(file) => RootCertificates::Only(file.clone()),
+            None => RootCertificates::System,
         };
-        let tls = Tls::new(&trust).map_err(Error::Invalid)?;
+        let tls = TrustStore::new(&trust).map_err(EngineError::Invalid)?;
         let http = client::Client::new(ClientConfig {
             token: config.token.clone(),
             idle_connections: IDLE_CONNECTIONS,
             connect_timeout: CONNECT_TIMEOUT.min(config.deadline),
             ..ClientConfig::new(&config.url, tls)
         });
-        Ok(Self { http: http.map_err(Error::Invalid)?, deadline: config.deadline })
+        Ok(Self { http: http.map_err(EngineError::Invalid)?, deadline: config.deadline })
     }
 
     pub(super) fn deadline(&self) -> Duration {
@@ -60,16 +60,17 @@ impl Client {
 
     /// Appends lines. A lost request is repeated, which stores nothing twice. Returns the wait that
     /// the station requires before the next append.
-    pub(super) async fn append(&self, body: Bytes) -> Result<Duration, Error> {
+    pub(super) async fn append(&self, body: Bytes) -> Result<Duration, EngineError> {
         let seconds = u32::try_from(body.len() / BYTES_PER_S).expect("a body has some megabytes");
         let until = Instant::now() + self.deadline + seconds * Duration::from_secs(1);
         let content_type = "application/x-ndjson";
-        let ask = Ask { method: Method::POST, path: "records", content_type, body, ..Ask::default() };
-        let answer = self.ask(&ask, until).await.map_err(Trouble::of_append)?;
+        let ask =
+            ApiRequest { method: Method::POST, path: "records", content_type, body, ..ApiRequest::default() };
+        let answer = self.ask(&ask, until).await.map_err(HttpRequestError::of_append)?;
         // The head of the response confirms that the records are stored, so an unreadable body is
         // ignored.
         let EngineAppended { wait_s, .. } = answer.json(until).await.unwrap_or_default();
-        Ok(Duration::try_from_secs_f64(wait_s).unwrap_or_default().min(PACE_MAX))
+        Ok(Duration::try_from_secs_f64(wait_s).unwrap_or_default().min(WAIT_MAX))
     }
 
     /// Sends a request for a path below `/v1/engine/`. A lost request is repeated once, for example
@@ -77,52 +78,61 @@ impl Client {
     /// repeated.
     ///
     /// Waits for the head of the response until `until`, at the latest.
-    pub(super) async fn ask(&self, ask: &Ask<'_>, until: Instant) -> Result<Answer, Trouble> {
+    pub(super) async fn ask(&self, ask: &ApiRequest<'_>, until: Instant) -> Result<Answer, HttpRequestError> {
         match self.ask_once(ask, until).await {
-            Err(Trouble::Lost(why)) if Instant::now() < until => match self.ask_once(ask, until).await {
-                // If only the second attempt failed to connect, the station may still have received
-                // the first request.
-                Err(Trouble::Unreached(_)) => Err(Trouble::Lost(why)),
-                second => second,
-            },
+            Err(HttpRequestError::Lost(why)) if Instant::now() < until => {
+                match self.ask_once(ask, until).await {
+                    // If only the second attempt failed to connect, the station may still have
+                    // received the first request.
+                    Err(HttpRequestError::Unreached(_)) => Err(HttpRequestError::Lost(why)),
+                    second => second,
+                }
+            }
             first => first,
         }
     }
 
-    async fn ask_once(&self, ask: &Ask<'_>, until: Instant) -> Result<Answer, Trouble> {
+    async fn ask_once(&self, ask: &ApiRequest<'_>, until: Instant) -> Result<Answer, HttpRequestError> {
         let path = format!("/v1/engine/{}", ask.path);
-        let request = Ask { path: &path, headers: &[wire::EVENTS], ..ask.clone() };
-        let answer = match self.http.ask(&request, until).await {
+        let request = ApiRequest { path: &path, headers: &[wire::REMOVED_EVENTS_HEADER], ..ask.clone() };
+        let answer = match self.http.send(&request, until).await {
             Ok(answer) => answer,
-            Err(client::Trouble::Unreached(cause)) => return Err(Trouble::Unreached(self.sentence(&cause))),
-            Err(client::Trouble::Lost(cause)) => return Err(Trouble::Lost(self.sentence(&cause))),
-            Err(client::Trouble::Late) => {
-                return Err(Trouble::Lost(format!("{} does not answer in time", self.http.authority())));
+            Err(client::ClientError::NotSent(cause)) => {
+                return Err(HttpRequestError::Unreached(self.sentence(&cause)));
+            }
+            Err(client::ClientError::Interrupted(cause)) => {
+                return Err(HttpRequestError::Lost(self.sentence(&cause)));
+            }
+            Err(client::ClientError::TimedOut) => {
+                return Err(HttpRequestError::Lost(format!(
+                    "{} does not respond before the deadline",
+                    self.http.authority()
+                )));
             }
         };
-        let (status, wait) = (answer.status, pace(&answer.headers));
+        let (status, wait) = (answer.status, retry_after(&answer.headers));
         let answer = Answer(answer);
         if status.is_success() {
             return Ok(answer);
         }
         let error = match answer.whole(until).await {
-            Ok(text) => wire::read_error(&text).map(Error::of_another_archive),
+            Ok(text) => wire::read_error(&text).map(EngineError::of_another_archive),
             Err(_) => None,
         };
         if status == StatusCode::TOO_MANY_REQUESTS {
-            let why = match error {
-                Some(Error::Unavailable(why)) => why,
-                _ => format!("the answer is {status}"),
+            let reason = match error {
+                Some(EngineError::Unavailable(reason)) => reason,
+                _ => format!("the response is {status}"),
             };
-            return Err(Trouble::Paced { why, wait });
+            return Err(HttpRequestError::Throttled { reason, wait });
         }
-        Err(Trouble::Refused { status, error })
+        Err(HttpRequestError::Refused { status, error })
     }
 
     /// An error and its cause, in one sentence.
-    fn sentence(&self, cause: &Cause) -> String {
-        match cause.is_plain() {
-            true => format!("{} does not speak HTTPS there; was http:// meant?", self.http.authority()),
+    fn sentence(&self, cause: &ErrorChain) -> String {
+        match cause.is_plaintext_response() {
+            true => format!("{} does not use HTTPS on this port; try http://", self.http.authority()),
             false => format!("{}: {cause}", self.http.authority()),
         }
     }
@@ -131,106 +141,115 @@ impl Client {
 impl Answer {
     /// The response as lines of at most `bytes_max` bytes each.
     pub(super) fn lines(self, bytes_max: usize) -> Body {
-        Body { answer: self.0, lines: Lines::new(bytes_max) }
+        Body { answer: self.0, lines: LineAssembler::new(bytes_max) }
     }
 
     /// Parses a small response as JSON.
-    pub(super) async fn json<T: DeserializeOwned>(self, until: Instant) -> Result<T, Trouble> {
-        let text = self.whole(until).await.map_err(Trouble::Lost)?;
+    pub(super) async fn json<T: DeserializeOwned>(self, until: Instant) -> Result<T, HttpRequestError> {
+        let text = self.whole(until).await.map_err(HttpRequestError::Lost)?;
         serde_json::from_slice(&text)
-            .map_err(|error| Trouble::Lost(format!("the answer is garbage: {error}")))
+            .map_err(|error| HttpRequestError::Lost(format!("invalid response: {error}")))
     }
 
     async fn whole(self, until: Instant) -> Result<Vec<u8>, String> {
-        self.0.whole(wire::ERROR_BYTES_MAX, until).await.map_err(cut_short)
+        self.0.body(wire::ERROR_BYTES_MAX, until).await.map_err(cut_short)
     }
 }
 
 /// Reason for the end of a response's body.
-fn cut_short(trouble: client::Trouble) -> String {
+fn cut_short(trouble: client::ClientError) -> String {
     match trouble {
-        client::Trouble::Late => "no byte in time".into(),
-        client::Trouble::Lost(cause) | client::Trouble::Unreached(cause) => {
-            format!("the answer was cut short: {}", cause.chain)
+        client::ClientError::TimedOut => "no byte before the deadline".into(),
+        client::ClientError::Interrupted(cause) | client::ClientError::NotSent(cause) => {
+            format!("the response was cut off: {}", cause.chain)
         }
     }
 }
 
 /// A response in lines.
 pub(super) struct Body {
-    answer: client::Answer,
-    lines: Lines,
+    answer: client::ApiResponse,
+    lines: LineAssembler,
 }
 
 impl Body {
     /// Reads the next line; `None` at the end of the response.
-    pub(super) async fn next(&mut self, until: Instant) -> Result<Option<Vec<u8>>, Error> {
+    pub(super) async fn next(&mut self, until: Instant) -> Result<Option<Vec<u8>>, EngineError> {
         loop {
             if let Some(line) = self.lines.next_line() {
                 return Ok(Some(line));
             }
-            match self.answer.next(until).await.map_err(|trouble| Error::Unavailable(cut_short(trouble)))? {
-                Some(bytes) => self.lines.push(&bytes).map_err(|error| garbage(&error.to_string()))?,
+            match self
+                .answer
+                .next_chunk(until)
+                .await
+                .map_err(|trouble| EngineError::Unavailable(cut_short(trouble)))?
+            {
+                Some(bytes) => {
+                    self.lines.push(&bytes).map_err(|error| invalid_response(&error.to_string()))?
+                }
                 None => return Ok(None),
             }
         }
     }
 
     /// Reads the next line, if each byte arrives within `silence`.
-    pub(super) async fn next_within(&mut self, silence: Duration) -> Result<Option<Vec<u8>>, Error> {
+    pub(super) async fn next_within(&mut self, silence: Duration) -> Result<Option<Vec<u8>>, EngineError> {
         self.next(Instant::now() + silence).await
     }
 }
 
-impl Trouble {
+impl HttpRequestError {
     /// Error of a request that stores nothing.
-    pub(super) fn of_read(self) -> Error {
+    pub(super) fn of_read(self) -> EngineError {
         match self {
-            Self::Unreached(why) | Self::Lost(why) => Error::Unavailable(why),
+            Self::Unreached(why) | Self::Lost(why) => EngineError::Unavailable(why),
             Self::Refused { status, error } => {
-                error.unwrap_or_else(|| unexplained(status, Error::Unavailable))
+                error.unwrap_or_else(|| unexplained(status, EngineError::Unavailable))
             }
-            Self::Paced { why, wait } => Error::Throttled { why, wait },
+            Self::Throttled { reason, wait } => EngineError::Throttled { reason, wait },
         }
     }
 
     /// Error of a request that may have stored something.
-    pub(super) fn of_append(self) -> Error {
+    pub(super) fn of_append(self) -> EngineError {
         match self {
-            Self::Unreached(why) => Error::Unavailable(why),
-            Self::Lost(why) => Error::Unknown(why),
-            Self::Refused { status, error } => error.unwrap_or_else(|| unexplained(status, Error::Unknown)),
-            Self::Paced { why, wait } => Error::Throttled { why, wait },
+            Self::Unreached(why) => EngineError::Unavailable(why),
+            Self::Lost(why) => EngineError::Unknown(why),
+            Self::Refused { status, error } => {
+                error.unwrap_or_else(|| unexplained(status, EngineError::Unknown))
+            }
+            Self::Throttled { reason, wait } => EngineError::Throttled { reason, wait },
         }
     }
 }
 
 /// Error of a response without a known kind: the response is from a proxy in front of the station,
 /// or from a different server.
-fn unexplained(status: StatusCode, other: fn(String) -> Error) -> Error {
-    let why = format!("the answer is {status}");
+fn unexplained(status: StatusCode, other: fn(String) -> EngineError) -> EngineError {
+    let why = format!("the response is {status}");
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => {
-            Error::Denied(why)
+            EngineError::Denied(why)
         }
         // A request that is too large for a proxy can be sent in parts.
-        StatusCode::PAYLOAD_TOO_LARGE => Error::Invalid(why),
+        StatusCode::PAYLOAD_TOO_LARGE => EngineError::Invalid(why),
         // The cause is probably a misconfigured proxy, so the records are not refused.
-        _ if status.is_client_error() => Error::Unavailable(why),
+        _ if status.is_client_error() => EngineError::Unavailable(why),
         _ => other(why),
     }
 }
 
 /// Returns the time after which to retry (RFC 9110 §10.2.3, in seconds; dates are ignored, because
 /// they would need a clock).
-fn pace(headers: &HeaderMap) -> Duration {
+fn retry_after(headers: &HeaderMap) -> Duration {
     let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    seconds.map_or(PACE, Duration::from_secs).min(PACE_MAX)
+    seconds.map_or(WAIT_DEFAULT, Duration::from_secs).min(WAIT_MAX)
 }
 
 /// Error of a response that breaks the protocol.
-pub(super) fn garbage(why: &str) -> Error {
-    Error::Unavailable(format!("the answer is garbage: {why}"))
+pub(super) fn invalid_response(why: &str) -> EngineError {
+    EngineError::Unavailable(format!("invalid response: {why}"))
 }
 
 /// Escapes `text` for a query: everything but unreserved characters (RFC 3986 §2.3).
@@ -247,11 +266,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE_CONNECTIONS: usize = 2;
 
 /// Wait after a 429 without `Retry-After`.
-const PACE: Duration = Duration::from_secs(5);
+const WAIT_DEFAULT: Duration = Duration::from_secs(5);
 
 /// Longest wait that a station can impose. The budgets of a station refill enough for a batch
 /// within a minute.
-const PACE_MAX: Duration = Duration::from_mins(5);
+const WAIT_MAX: Duration = Duration::from_mins(5);
 
 /// Slowest connection on which an append still succeeds.
 const BYTES_PER_S: usize = 128 << 10;

@@ -3,24 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_api::client::Ask;
+use barograph_api::client::ApiRequest;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
-use super::client::{Client, Trouble};
-use crate::Error;
+use super::client::{Client, HttpRequestError};
+use crate::EngineError;
 use crate::wire::EVENT_BYTES_MAX;
 
 /// An item of a stream, and the permit for the bytes of its line, which are released when the item
 /// is read.
-pub(super) type Item<T> = (Result<T, Error>, Option<OwnedSemaphorePermit>);
+pub(super) type Item<T> = (Result<T, EngineError>, Option<OwnedSemaphorePermit>);
 
 /// Request of a stream, and the parser of its lines.
 pub(super) struct Follower<T> {
     pub(super) path: String,
     pub(super) bytes_max: usize,
-    pub(super) read: fn(&[u8]) -> Result<T, Error>,
-    /// Whether the stream continues after [`Error::Lagged`].
+    pub(super) read: fn(&[u8]) -> Result<T, EngineError>,
+    /// Whether the stream continues after [`EngineError::Lagged`].
     pub(super) is_subscription: bool,
 }
 
@@ -29,23 +29,24 @@ impl<T> Follower<T> {
     pub(super) async fn run(
         self,
         client: &Client,
-        opening: Option<Opening>,
+        opening: Option<OpeningGuard>,
         items: &mpsc::Sender<Item<T>>,
-    ) -> Result<(), Error> {
-        let ask = Ask { path: &self.path, ..Ask::default() };
-        let answer = client.ask(&ask, Instant::now() + client.deadline()).await.map_err(Trouble::of_read)?;
+    ) -> Result<(), EngineError> {
+        let ask = ApiRequest { path: &self.path, ..ApiRequest::default() };
+        let answer =
+            client.ask(&ask, Instant::now() + client.deadline()).await.map_err(HttpRequestError::of_read)?;
         drop(opening);
         let mut body = answer.lines(self.bytes_max);
         let room = Arc::new(Semaphore::new(WAITING_BYTES));
         loop {
             let Some(line) = body.next_within(SILENCE_MAX).await? else {
-                return Err(Error::Unavailable("the stream was ended".into()));
+                return Err(EngineError::Unavailable("the station ended the stream".into()));
             };
             if line.is_empty() {
                 continue;
             }
             let item = match (self.read)(&line) {
-                Err(error) if !(self.is_subscription && matches!(error, Error::Lagged { .. })) => {
+                Err(error) if !(self.is_subscription && matches!(error, EngineError::Lagged { .. })) => {
                     return Err(error);
                 }
                 item => item,
@@ -60,16 +61,16 @@ impl<T> Follower<T> {
 }
 
 /// Counts a subscription that is not open yet.
-pub(super) struct Opening(watch::Sender<usize>);
+pub(super) struct OpeningGuard(watch::Sender<usize>);
 
-impl Opening {
+impl OpeningGuard {
     pub(super) fn begin(opening: &watch::Sender<usize>) -> Self {
         opening.send_modify(|count| *count += 1);
         Self(opening.clone())
     }
 }
 
-impl Drop for Opening {
+impl Drop for OpeningGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }

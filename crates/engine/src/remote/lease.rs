@@ -4,16 +4,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use barograph_api::client::Ask;
-use barograph_api::{EngineLeft, EngineRegistered};
+use barograph_api::client::ApiRequest;
+use barograph_api::{EngineRegistered, EngineUnregistered};
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::client::{Client, Trouble, escaped};
-use super::link::Link;
-use crate::{Error, Lease, LeaseState};
+use super::client::{Client, HttpRequestError, escaped};
+use super::runtime::RemoteRuntime;
+use crate::{EngineError, Lease, LeaseState};
 
 /// The newest registration of this engine. An older registration never registers again.
 #[derive(Clone, Default)]
@@ -41,13 +41,13 @@ pub(super) struct RemoteLease {
     state: Arc<Mutex<LeaseState>>,
     _dropped: oneshot::Sender<()>,
     /// Dropped last, so that the task is stopped before the thread ends.
-    _link: Arc<Link>,
+    _runtime: Arc<RemoteRuntime>,
 }
 
 /// Marks a valid lease as lapsed when its renewing task ends, also after a panic.
-struct Lapsing(Arc<Mutex<LeaseState>>);
+struct LapseOnDrop(Arc<Mutex<LeaseState>>);
 
-impl Drop for Lapsing {
+impl Drop for LapseOnDrop {
     fn drop(&mut self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if *state == LeaseState::Held {
@@ -62,7 +62,7 @@ enum Renewal {
     Unregistered,
     /// Another registration has the name.
     Displaced,
-    Failed(Error),
+    Failed(EngineError),
 }
 
 impl Holder {
@@ -80,24 +80,24 @@ impl Holder {
     }
 
     /// Registers, without a retry on failure.
-    pub(super) async fn register(mut self) -> Result<Self, Error> {
+    pub(super) async fn register(mut self) -> Result<Self, EngineError> {
         self.put(self.client.deadline()).await?;
         self.newest.registered.fetch_max(self.number, Ordering::Relaxed);
         Ok(self)
     }
 
     /// Starts a task that renews the registration.
-    pub(super) fn hold(self, link: &Arc<Link>) -> RemoteLease {
+    pub(super) fn hold(self, runtime: &Arc<RemoteRuntime>) -> RemoteLease {
         let (dropped, ended) = oneshot::channel();
-        let (ttl, leaving) = (self.ttl, link.leaving());
+        let (ttl, leaving) = (self.ttl, runtime.leaving());
         let state = Arc::clone(&self.state);
-        let (lapsing, task) = (Lapsing(Arc::clone(&state)), Arc::clone(&link.renewal));
-        link.spawn(async move {
-            let _lapsing = lapsing;
-            task.until_done(self.renew_until(ended)).await;
+        let (lapse_on_drop, task) = (LapseOnDrop(Arc::clone(&state)), Arc::clone(&runtime.renewal));
+        runtime.spawn(async move {
+            let _lapse_on_drop = lapse_on_drop;
+            task.watch_until_done(self.renew_until(ended)).await;
             drop(leaving);
         });
-        RemoteLease { ttl, state, _dropped: dropped, _link: Arc::clone(link) }
+        RemoteLease { ttl, state, _dropped: dropped, _runtime: Arc::clone(runtime) }
     }
 
     async fn renew_until(mut self, mut ended: oneshot::Receiver<()>) {
@@ -119,21 +119,24 @@ impl Holder {
                 _ if !self.is_newest() => return,
                 Renewal::Done => {
                     renewed = Instant::now();
-                    self.tell(LeaseState::Held);
+                    self.set_state(LeaseState::Held);
                 }
                 Renewal::Displaced => {
-                    self.tell(LeaseState::Displaced);
-                    tracing::warn!("another process has registered under the name of this station");
+                    self.set_state(LeaseState::Displaced);
+                    tracing::warn!(
+                        "another process registered under this station's name; \
+                         give each station a name of its own"
+                    );
                     return;
                 }
                 Renewal::Unregistered => {
-                    self.tell(LeaseState::Lapsed);
+                    self.set_state(LeaseState::Lapsed);
                     self.registration.clear();
                 }
                 Renewal::Failed(error) => {
                     tracing::debug!("a lease was not renewed: {error}");
                     if self.ttl <= renewed.elapsed() {
-                        self.tell(LeaseState::Lapsed);
+                        self.set_state(LeaseState::Lapsed);
                     }
                 }
             }
@@ -141,7 +144,7 @@ impl Holder {
                 wait = self.put_again(period).await;
                 if !self.registration.is_empty() {
                     renewed = Instant::now();
-                    self.tell(LeaseState::Held);
+                    self.set_state(LeaseState::Held);
                 }
             }
         }
@@ -153,25 +156,25 @@ impl Holder {
         match self.put(period).await {
             Ok(()) => period,
             Err(error) => {
-                tracing::debug!("the station was not registered anew: {error}");
+                tracing::debug!("the station was not registered again: {error}");
                 period.min(RETRY)
             }
         }
     }
 
-    async fn put(&mut self, limit: Duration) -> Result<(), Error> {
+    async fn put(&mut self, limit: Duration) -> Result<(), EngineError> {
         let path = format!("entry?ttl_s={}", self.ttl.as_secs_f64());
         let body = self.entry.clone();
-        let ask = Ask {
+        let ask = ApiRequest {
             method: Method::PUT,
             path: &path,
             content_type: "application/json",
             body,
-            ..Ask::default()
+            ..ApiRequest::default()
         };
         let until = Instant::now() + limit;
-        let answer = self.client.ask(&ask, until).await.map_err(Trouble::of_read)?;
-        let registered: EngineRegistered = answer.json(until).await.map_err(Trouble::of_read)?;
+        let answer = self.client.ask(&ask, until).await.map_err(HttpRequestError::of_read)?;
+        let registered: EngineRegistered = answer.json(until).await.map_err(HttpRequestError::of_read)?;
         self.registration = registered.registration;
         Ok(())
     }
@@ -182,8 +185,8 @@ impl Holder {
         }
         match self.about(Method::POST, limit).await {
             Ok(()) => Renewal::Done,
-            Err(Trouble::Refused { status: StatusCode::NOT_FOUND, .. }) => Renewal::Unregistered,
-            Err(Trouble::Refused { status: StatusCode::CONFLICT, .. }) => Renewal::Displaced,
+            Err(HttpRequestError::Refused { status: StatusCode::NOT_FOUND, .. }) => Renewal::Unregistered,
+            Err(HttpRequestError::Refused { status: StatusCode::CONFLICT, .. }) => Renewal::Displaced,
             Err(trouble) => Renewal::Failed(trouble.of_read()),
         }
     }
@@ -195,15 +198,15 @@ impl Holder {
         }
     }
 
-    async fn about(&self, method: Method, limit: Duration) -> Result<(), Trouble> {
+    async fn about(&self, method: Method, limit: Duration) -> Result<(), HttpRequestError> {
         let path = format!("entry?registration={}", escaped(&self.registration));
-        let ask = Ask { method, path: &path, ..Ask::default() };
+        let ask = ApiRequest { method, path: &path, ..ApiRequest::default() };
         let until = Instant::now() + limit;
-        let EngineLeft {} = self.client.ask(&ask, until).await?.json(until).await?;
+        let EngineUnregistered {} = self.client.ask(&ask, until).await?.json(until).await?;
         Ok(())
     }
 
-    fn tell(&self, state: LeaseState) {
+    fn set_state(&self, state: LeaseState) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 

@@ -6,17 +6,17 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use super::{ENTRY_BYTES_MAX, EventJson, RECORD_BYTES_MAX, RecordJson, read, text};
-use crate::{Cursor, Error, Event, Record};
+use crate::{Cursor, EngineError, Event, Record};
 
 /// Longest line of a subscription, in bytes: a record and its cursor.
-pub const PLACED_BYTES_MAX: usize = RECORD_BYTES_MAX + 100;
+pub const SUBSCRIPTION_LINE_BYTES_MAX: usize = RECORD_BYTES_MAX + 100;
 
 /// Longest line of a watch, in bytes.
 pub const EVENT_BYTES_MAX: usize = ENTRY_BYTES_MAX;
 
 /// Name and value of a request header: the caller can read the event `{"removed": host}` in a
 /// watch. Other callers get `{"down": host}` instead.
-pub const EVENTS: (&str, &str) = ("barograph-events", "removed");
+pub const REMOVED_EVENTS_HEADER: (&str, &str) = ("barograph-events", "removed");
 
 /// Longest text of an error, in bytes: a sentence that may contain a name longer than permitted.
 pub const ERROR_BYTES_MAX: usize = 16 << 10;
@@ -49,21 +49,23 @@ struct NextJson {
 
 /// Writes an error as JSON.
 #[must_use]
-pub fn error_text(error: &Error) -> String {
+pub fn error_text(error: &EngineError) -> String {
     let mut json = ErrorJson { error: "".into(), kind: "".into(), missed: None, found: None, known: None };
     let (kind, sentence) = match error {
-        Error::Unknown(why) => ("unknown", why.clone()),
-        Error::Denied(why) => ("denied", why.clone()),
+        EngineError::Unknown(why) => ("unknown", why.clone()),
+        EngineError::Denied(why) => ("denied", why.clone()),
         // The wait is in the header `Retry-After`, not here (docs/spec/engine.md §6).
-        Error::Unavailable(why) | Error::Throttled { why, .. } => ("unavailable", why.clone()),
-        Error::Corrupt(why) => ("corrupt", why.clone()),
-        Error::TooOld(why) => ("too_old", why.clone()),
-        Error::Invalid(why) => ("invalid", why.clone()),
-        Error::TooNew { found, known } => {
+        EngineError::Unavailable(why) | EngineError::Throttled { reason: why, .. } => {
+            ("unavailable", why.clone())
+        }
+        EngineError::Corrupt(why) => ("corrupt", why.clone()),
+        EngineError::TooOld(why) => ("too_old", why.clone()),
+        EngineError::Invalid(why) => ("invalid", why.clone()),
+        EngineError::TooNew { found, known } => {
             (json.found, json.known) = (Some(*found), Some(*known));
             ("too_new", error.to_string())
         }
-        Error::Lagged { missed } => {
+        EngineError::Lagged { missed } => {
             json.missed = Some(*missed);
             ("lagged", error.to_string())
         }
@@ -74,19 +76,19 @@ pub fn error_text(error: &Error) -> String {
 
 /// Reads an error; `None` if its kind is unknown.
 #[must_use]
-pub fn read_error(text: &[u8]) -> Option<Error> {
+pub fn read_error(text: &[u8]) -> Option<EngineError> {
     let json: ErrorJson<'_> = read("error", text, ERROR_BYTES_MAX).ok()?;
     // Clean the text, because it is from a peer and is written to logs and terminals.
     let why: String = json.error.chars().take(SENTENCE_CHARS_MAX).filter(|c| !c.is_control()).collect();
     Some(match &*json.kind {
-        "unknown" => Error::Unknown(why),
-        "denied" => Error::Denied(why),
-        "unavailable" => Error::Unavailable(why),
-        "corrupt" => Error::Corrupt(why),
-        "too_old" => Error::TooOld(why),
-        "invalid" => Error::Invalid(why),
-        "too_new" => Error::TooNew { found: json.found?, known: json.known? },
-        "lagged" => Error::Lagged { missed: json.missed? },
+        "unknown" => EngineError::Unknown(why),
+        "denied" => EngineError::Denied(why),
+        "unavailable" => EngineError::Unavailable(why),
+        "corrupt" => EngineError::Corrupt(why),
+        "too_old" => EngineError::TooOld(why),
+        "invalid" => EngineError::Invalid(why),
+        "too_new" => EngineError::TooNew { found: json.found?, known: json.known? },
+        "lagged" => EngineError::Lagged { missed: json.missed? },
         _ => return None,
     })
 }
@@ -100,8 +102,8 @@ pub fn event_text(event: &Event) -> String {
 /// Reads a line of a watch: an event, or the error that ends it.
 ///
 /// # Errors
-/// The error in the line; [`Error::Invalid`] if the line is neither.
-pub fn read_event(line: &[u8]) -> Result<Event, Error> {
+/// The error in the line; [`EngineError::Invalid`] if the line is neither.
+pub fn read_event(line: &[u8]) -> Result<Event, EngineError> {
     match read::<EventJson<'_>>("event", line, EVENT_BYTES_MAX) {
         Ok(json) => json.try_into(),
         Err(other) => Err(read_error(line).unwrap_or(other)),
@@ -110,16 +112,16 @@ pub fn read_event(line: &[u8]) -> Result<Event, Error> {
 
 /// Writes a line of a subscription, without its end.
 #[must_use]
-pub fn placed_text(cursor: Cursor, record: &Record) -> String {
+pub fn subscription_line(cursor: Cursor, record: &Record) -> String {
     text(&PlacedJson { cursor: cursor.0, record: record.into() })
 }
 
 /// Reads a line of a subscription: a record and its cursor, or an error.
 ///
 /// # Errors
-/// The error in the line; [`Error::Invalid`] if the line is neither.
-pub fn read_placed(line: &[u8]) -> Result<(Cursor, Record), Error> {
-    match read::<PlacedJson<'_>>("record", line, PLACED_BYTES_MAX) {
+/// The error in the line; [`EngineError::Invalid`] if the line is neither.
+pub fn read_subscription_line(line: &[u8]) -> Result<(Cursor, Record), EngineError> {
+    match read::<PlacedJson<'_>>("record", line, SUBSCRIPTION_LINE_BYTES_MAX) {
         Ok(json) => Ok((Cursor(json.cursor), json.record.try_into()?)),
         Err(other) => Err(read_error(line).unwrap_or(other)),
     }
@@ -142,14 +144,14 @@ pub fn read_next(line: &[u8]) -> Option<Option<Cursor>> {
 
 /// Assembles lines from the pieces in which they arrive, up to a length.
 #[derive(Debug)]
-pub struct Lines {
+pub struct LineAssembler {
     /// The line that is still incomplete.
     begun: Vec<u8>,
     whole: VecDeque<Vec<u8>>,
     bytes_max: usize,
 }
 
-impl Lines {
+impl LineAssembler {
     /// Makes an assembler for lines of at most `bytes_max` bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
@@ -159,8 +161,8 @@ impl Lines {
     /// Adds bytes that have arrived.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a line is too long, complete or not. Add no more bytes then.
-    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+    /// [`EngineError::Invalid`] if a line is too long, complete or not. Add no more bytes then.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), EngineError> {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             self.begin(&bytes[..end])?;
             self.whole.push_back(std::mem::take(&mut self.begun));
@@ -180,9 +182,9 @@ impl Lines {
         &self.begun
     }
 
-    fn begin(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    fn begin(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
         if self.bytes_max < self.begun.len() + bytes.len() {
-            return Err(Error::Invalid(format!("a line has more than {} bytes", self.bytes_max)));
+            return Err(EngineError::Invalid(format!("a line has more than {} bytes", self.bytes_max)));
         }
         self.begun.extend_from_slice(bytes);
         Ok(())
@@ -203,19 +205,19 @@ mod tests {
     fn errors_come_back_as_what_they_are() {
         let why = || "a \"sentence\"".to_string();
         for error in [
-            Error::Unknown(why()),
-            Error::Denied(why()),
-            Error::Unavailable(why()),
-            Error::Corrupt(why()),
-            Error::TooOld(why()),
-            Error::Invalid(why()),
-            Error::TooNew { found: 9, known: 3 },
-            Error::Lagged { missed: 17 },
+            EngineError::Unknown(why()),
+            EngineError::Denied(why()),
+            EngineError::Unavailable(why()),
+            EngineError::Corrupt(why()),
+            EngineError::TooOld(why()),
+            EngineError::Invalid(why()),
+            EngineError::TooNew { found: 9, known: 3 },
+            EngineError::Lagged { missed: 17 },
         ] {
             let text = error_text(&error);
             assert_eq!(read_error(text.as_bytes()), Some(error.clone()), "{text}");
             assert_eq!(read_event(text.as_bytes()), Err(error.clone()));
-            assert_eq!(read_placed(text.as_bytes()), Err(error));
+            assert_eq!(read_subscription_line(text.as_bytes()), Err(error));
         }
         for other in
             [r#"{"error":"x"}"#, r#"{"error":"x","kind":"new"}"#, r#"{"error":"x","kind":"lagged"}"#, ""]
@@ -223,7 +225,7 @@ mod tests {
             assert_eq!(read_error(other.as_bytes()), None, "{other}");
         }
         let steering = read_error(br#"{"error":"a\u001b[2Jb","kind":"denied"}"#);
-        assert_eq!(steering, Some(Error::Denied("a[2Jb".into())));
+        assert_eq!(steering, Some(EngineError::Denied("a[2Jb".into())));
     }
 
     #[test]
@@ -237,12 +239,12 @@ mod tests {
 
     #[test]
     fn an_endless_line_is_refused_before_it_is_kept() {
-        let mut lines = Lines::new(10);
+        let mut lines = LineAssembler::new(10);
         for _ in 0..2 {
             lines.push(b"12345").unwrap();
         }
         assert!(lines.push(b"1").is_err());
-        assert!(Lines::new(10).push(b"12345678901\n").is_err());
+        assert!(LineAssembler::new(10).push(b"12345678901\n").is_err());
     }
 
     proptest! {
@@ -255,7 +257,7 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
             cuts.extend([0, text.len()]);
             cuts.sort_unstable();
-            let mut lines = Lines::new(200);
+            let mut lines = LineAssembler::new(200);
             for pair in cuts.windows(2) {
                 lines.push(&text[pair[0]..pair[1]]).unwrap();
             }
@@ -267,7 +269,7 @@ mod tests {
 
         #[test]
         fn no_line_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (read_event(&bytes), read_placed(&bytes), read_next(&bytes), read_error(&bytes));
+            let _ = (read_event(&bytes), read_subscription_line(&bytes), read_next(&bytes), read_error(&bytes));
         }
 
         /// Random texts that resemble the lines of a stream.
@@ -277,7 +279,7 @@ mod tests {
             tail in r#"[\{\}\[\]",:a-z0-9\\]{0,80}"#,
         ) {
             let bytes = format!("{head}{tail}").into_bytes();
-            let _ = (read_event(&bytes), read_placed(&bytes), read_next(&bytes), read_error(&bytes));
+            let _ = (read_event(&bytes), read_subscription_line(&bytes), read_next(&bytes), read_error(&bytes));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_engine::{Engine as _, Error, Local, Selector};
+use barograph_engine::{Engine as _, EngineError, Local, Selector};
 use futures_util::StreamExt as _;
 
 use crate::{name, open, record, records, series, stored_seqs};
@@ -38,14 +38,14 @@ async fn a_backup_taken_under_load_is_a_whole_archive() {
     let names: Vec<_> = fs::read_dir(copy.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(names, [Local::FILE], "nothing unfinished is left");
     let again = engine.backup(&path).await;
-    assert!(matches!(again, Err(Error::Invalid(_))), "{again:?}");
+    assert!(matches!(again, Err(EngineError::Invalid(_))), "{again:?}");
     for remnant in ["second.db.partial", "second.db.partial1"].map(|file| copy.path().join(file)) {
         fs::write(remnant, "cut short").unwrap();
     }
     engine.backup(&copy.path().join("second.db")).await.unwrap();
     assert_eq!(fs::read(copy.path().join("second.db.partial1")).unwrap(), b"cut short", "it was not ours");
     let nowhere = engine.backup(&copy.path().join("missing/backup.db")).await;
-    assert!(matches!(nowhere, Err(Error::Unavailable(_))), "{nowhere:?}");
+    assert!(matches!(nowhere, Err(EngineError::Unavailable(_))), "{nowhere:?}");
 
     let restored = open(copy.path());
     let seqs = stored_seqs(&restored).await;

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use barograph_engine::{Config, Engine as _, Local};
+use barograph_engine::{Engine as _, Local, LocalConfig};
 
 use crate::{name, open, record, records, stored};
 
@@ -105,7 +105,7 @@ fn append_until_killed(directory: &Path, wanted: u64, pause: Duration) -> Vec<u6
 async fn child_appends_until_it_is_killed() {
     let Some(directory) = std::env::var_os(ARCHIVE) else { return };
     let commit_interval = Duration::from_millis(2);
-    let config = Config { commit_interval, keep: Duration::MAX, ..Config::new(directory) };
+    let config = LocalConfig { commit_interval, keep: Duration::MAX, ..LocalConfig::new(directory) };
     let engine = Arc::new(Local::open(config).unwrap());
     let start = engine.watermark(&name("north")).await.unwrap() + 1;
     let tasks = (0..4).map(|task| {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use barograph_engine::{Engine as _, Error, Local};
+use barograph_engine::{Engine as _, EngineError, Local};
 use rusqlite::Connection;
 
 use crate::{name, open, record, records, refusal, stored, stored_seqs};
@@ -46,7 +46,7 @@ fn what_is_no_archive_is_refused_and_kept() {
         make(&path);
         let before = fs::read(&path).unwrap();
         match refusal(directory.path()) {
-            Error::Corrupt(sentence) => {
+            EngineError::Corrupt(sentence) => {
                 assert!(sentence.contains(path.to_str().unwrap()), "{what}: {sentence}");
                 assert!(sentence.contains("backup"), "{what}: {sentence}");
             }
@@ -63,7 +63,7 @@ fn an_archive_of_a_newer_version_is_refused_and_kept() {
     let path = directory.path().join(Local::FILE);
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(&path).unwrap();
-    assert_eq!(refusal(directory.path()), Error::TooNew { found: 99, known: 1 });
+    assert_eq!(refusal(directory.path()), EngineError::TooNew { found: 99, known: 1 });
     assert!(before == fs::read(&path).unwrap(), "the file was changed");
 }
 
@@ -76,7 +76,7 @@ async fn damage_found_while_reading_is_an_error_and_no_panic() {
     other.execute("UPDATE origin SET name = 'white space'", []).unwrap();
     let series = record(1).series;
     let read = engine.history(&series, &barograph_engine::Range::newest(1)).await;
-    assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+    assert!(matches!(read, Err(EngineError::Corrupt(_))), "{read:?}");
 }
 
 /// If the stored counters are too low, a new record gets the position of an existing one.
@@ -89,7 +89,10 @@ async fn keys_that_contradict_each_other_are_damage() {
     other.execute_batch("UPDATE archive SET cursor = 0").unwrap();
     let engine = open(directory.path());
     let refused = engine.append(&records(11..=20)).await;
-    assert!(matches!(&refused, Err(Error::Corrupt(sentence)) if sentence.contains("backup")), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(EngineError::Corrupt(sentence)) if sentence.contains("backup")),
+        "{refused:?}"
+    );
     let left: i64 = other.query_row("SELECT count(*) FROM record", [], |row| row.get(0)).unwrap();
     assert_eq!(left, 10, "nothing was stored or deleted");
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use barograph_engine::{Engine as _, Error, Record};
-use barograph_sim::{SmallDisk, say_skipped};
+use barograph_engine::{Engine as _, EngineError, Record};
+use barograph_sim::{SmallDisk, report_skipped};
 
 use crate::{open, record, refusal, stored_seqs};
 
@@ -30,7 +30,7 @@ async fn the_archive_is_private_to_its_user() {
 fn two_stations_do_not_share_an_archive() {
     let directory = tempfile::tempdir().unwrap();
     let first = open(directory.path());
-    let Error::Unavailable(sentence) = refusal(directory.path()) else { panic!("another error") };
+    let EngineError::Unavailable(sentence) = refusal(directory.path()) else { panic!("another error") };
     assert!(sentence.contains(&format!("process {}", std::process::id())), "{sentence}");
     assert!(sentence.contains(directory.path().to_str().unwrap()), "{sentence}");
     drop(first);
@@ -47,12 +47,12 @@ fn a_directory_that_cannot_be_written_is_named() {
     fs::create_dir(&locked).unwrap();
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)).unwrap();
     if fs::write(locked.join("probe"), "").is_ok() {
-        say_skipped("a directory without write permission, as root writes to it all the same");
+        report_skipped("a directory without write permission, as root writes to it all the same");
     } else {
         unwritable.push(locked);
     }
     for directory in unwritable {
-        let Error::Unavailable(sentence) = refusal(&directory) else { panic!("another error") };
+        let EngineError::Unavailable(sentence) = refusal(&directory) else { panic!("another error") };
         assert!(sentence.contains(directory.to_str().unwrap()), "{sentence}");
     }
 }
@@ -61,7 +61,7 @@ fn a_directory_that_cannot_be_written_is_named() {
 async fn a_full_disk_refuses_whole_batches_and_recovers() {
     let directory = tempfile::tempdir().unwrap();
     let Some(_disk) = SmallDisk::mount(directory.path()) else {
-        say_skipped("a full disk, because mounting a small one needs root");
+        report_skipped("a full disk, because mounting a small one needs root");
         return;
     };
     let ballast = directory.path().join("ballast");
@@ -78,7 +78,10 @@ async fn a_full_disk_refuses_whole_batches_and_recovers() {
         }
         assert!(acknowledged < 10_000, "the disk does not fill");
     };
-    assert!(matches!(&refused, Error::Unavailable(sentence) if sentence.contains("full")), "{refused:?}");
+    assert!(
+        matches!(&refused, EngineError::Unavailable(sentence) if sentence.contains("full")),
+        "{refused:?}"
+    );
     assert_eq!(engine.statistics().last_error, Some(refused.clone()));
     assert!(0 < acknowledged);
     assert_eq!(stored_seqs(&engine).await, (1..=50 * acknowledged).collect::<Vec<_>>(), "whole batches only");
@@ -97,7 +100,7 @@ async fn a_full_disk_refuses_whole_batches_and_recovers() {
 fn a_full_disk_at_the_start_says_what_to_free() {
     let directory = tempfile::tempdir().unwrap();
     let Some(_disk) = SmallDisk::mount(directory.path()) else {
-        say_skipped("a full disk at the start, because mounting a small one needs root");
+        report_skipped("a full disk at the start, because mounting a small one needs root");
         return;
     };
     let (old, ballast) = (directory.path().join("old"), directory.path().join("ballast"));
@@ -105,7 +108,7 @@ fn a_full_disk_at_the_start_says_what_to_free() {
     let _ = fs::remove_file(old.join("archive.db-shm"));
     fs::write(&ballast, vec![1; 8 << 20]).unwrap_err();
     for state in [&old, &directory.path().join("new")] {
-        let Error::Unavailable(sentence) = refusal(state) else { panic!("another error") };
+        let EngineError::Unavailable(sentence) = refusal(state) else { panic!("another error") };
         assert!(sentence.contains("free 1 MiB on its file system"), "{sentence}");
         assert!(!sentence.contains("by itself"), "{sentence}");
     }

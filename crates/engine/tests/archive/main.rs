@@ -2,12 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod absorb;
-mod burnt;
 mod copies;
 mod crash;
 mod damage;
 mod disk;
+mod exhausted_sequence;
+mod forwarded;
 mod model;
 #[cfg(target_os = "linux")]
 mod power;
@@ -17,21 +17,21 @@ mod retention;
 use std::path::Path;
 use std::time::Duration;
 
-use barograph_engine::{Config, Cursor, Error, Local, Record, Selector};
-use barograph_forecast::Series;
+use barograph_engine::{Cursor, EngineError, Local, LocalConfig, Record, Selector};
+use barograph_forecast::SeriesId;
 use barograph_testkit::name;
 use futures_util::StreamExt as _;
 
 /// Configuration of an archive that commits at once and removes nothing by age.
-fn config(directory: &Path) -> Config {
-    Config { commit_interval: Duration::ZERO, keep: Duration::MAX, ..Config::new(directory) }
+fn config(directory: &Path) -> LocalConfig {
+    LocalConfig { commit_interval: Duration::ZERO, keep: Duration::MAX, ..LocalConfig::new(directory) }
 }
 
 fn open(directory: &Path) -> Local {
     Local::open(config(directory)).unwrap()
 }
 
-fn series(target: &str) -> Series {
+fn series(target: &str) -> SeriesId {
     barograph_testkit::series("north", target)
 }
 
@@ -60,7 +60,7 @@ async fn stored_seqs(engine: &Local) -> Vec<u64> {
 }
 
 /// Error of an archive that could not be opened.
-fn refusal(directory: &Path) -> Error {
+fn refusal(directory: &Path) -> EngineError {
     match Local::open(config(directory)) {
         Ok(_) => panic!("the archive in {} was opened", directory.display()),
         Err(error) => error,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use barograph_engine::{Config, Engine as _, Local, Record};
+use barograph_engine::{Engine as _, Local, LocalConfig, Record};
 use proptest::prelude::*;
 use rusqlite::Connection;
 
@@ -69,7 +69,7 @@ async fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
             Step::RemoveOld => {
                 drop(engine.take());
                 let keep = Duration::from_secs(KEPT_S);
-                let keeps_few = Config { keep, ..config(directory.path()) };
+                let keeps_few = LocalConfig { keep, ..config(directory.path()) };
                 let removed = Local::open(keeps_few).unwrap().sweep().await.unwrap();
                 let before = kept.len();
                 // The age of a record, in seconds, is the highest number minus its own number.

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::{fs, io::Write as _};
 
-use barograph_engine::{Engine as _, Error, Range};
-use barograph_sim::{FailingDisk, say_skipped};
+use barograph_engine::{Engine as _, EngineError, Range};
+use barograph_sim::{FailingDisk, report_skipped};
 
 use crate::{open, record, records, refusal, stored_seqs};
 
@@ -14,7 +14,7 @@ fn disk(path: &Path) -> Option<FailingDisk> {
     fs::create_dir(path).unwrap();
     let disk = FailingDisk::mount(path);
     if disk.is_none() {
-        say_skipped("a failing disk, because mounting one needs root, ext4 and a loop device");
+        report_skipped("a failing disk, because mounting one needs root, ext4 and a loop device");
     }
     disk
 }
@@ -59,7 +59,7 @@ async fn a_disk_that_does_not_answer_is_not_reported_as_damage() {
     disk.fail().unwrap();
     for attempt in 0..20 {
         let refused = engine.append(&[record(1001)]).await.unwrap_err();
-        let (Error::Unknown(sentence) | Error::Unavailable(sentence)) = &refused else {
+        let (EngineError::Unknown(sentence) | EngineError::Unavailable(sentence)) = &refused else {
             panic!("append {attempt}: {refused:?}")
         };
         assert!(sentence.contains("does not answer"), "append {attempt}: {sentence}");
@@ -67,12 +67,12 @@ async fn a_disk_that_does_not_answer_is_not_reported_as_damage() {
         assert_eq!(engine.statistics().last_error, Some(refused));
         // Pages that are in memory can still be read while the disk returns errors.
         let read = engine.history(&record(1).series, &Range::newest(1000)).await;
-        assert!(!matches!(read, Err(Error::Corrupt(_))), "read {attempt}: {read:?}");
+        assert!(!matches!(read, Err(EngineError::Corrupt(_))), "read {attempt}: {read:?}");
     }
     drop(engine);
     let at_start = refusal(&state);
     assert!(
-        matches!(&at_start, Error::Unavailable(sentence) if sentence.contains("Input/output error")),
+        matches!(&at_start, EngineError::Unavailable(sentence) if sentence.contains("Input/output error")),
         "{at_start:?}"
     );
     disk.restore().unwrap();

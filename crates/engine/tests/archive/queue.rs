@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_engine::{Config, Engine as _, Error, Local, Range, Record};
+use barograph_engine::{Engine as _, EngineError, Local, LocalConfig, Range, Record};
 use rusqlite::Connection;
 
 use crate::{config, name, open, record, records, stored_seqs};
@@ -12,7 +12,7 @@ use crate::{config, name, open, record, records, stored_seqs};
 async fn a_trickle_shares_its_commits() {
     let directory = tempfile::tempdir().unwrap();
     let commit_interval = Duration::from_secs(2);
-    let engine = Local::open(Config { commit_interval, ..config(directory.path()) }).unwrap();
+    let engine = Local::open(LocalConfig { commit_interval, ..config(directory.path()) }).unwrap();
     // No commit came before, so the first append does not wait for the commit interval.
     engine.append(&[record(1)]).await.unwrap();
     assert_eq!(engine.statistics().commits, 1);
@@ -30,7 +30,7 @@ async fn a_trickle_shares_its_commits() {
 async fn many_records_do_not_wait_for_the_interval() {
     let directory = tempfile::tempdir().unwrap();
     let engine =
-        Local::open(Config { commit_interval: Duration::from_secs(3600), ..config(directory.path()) })
+        Local::open(LocalConfig { commit_interval: Duration::from_secs(3600), ..config(directory.path()) })
             .unwrap();
     for batch in 0..5 {
         let batch = records(batch * 1000 + 1..=(batch + 1) * 1000);
@@ -42,7 +42,8 @@ async fn many_records_do_not_wait_for_the_interval() {
 async fn reads_do_not_wait_for_the_commit_and_closing_does_not_lose_what_waits() {
     let directory = tempfile::tempdir().unwrap();
     let hour = Duration::from_secs(3600);
-    let engine = Arc::new(Local::open(Config { commit_interval: hour, ..config(directory.path()) }).unwrap());
+    let engine =
+        Arc::new(Local::open(LocalConfig { commit_interval: hour, ..config(directory.path()) }).unwrap());
     engine.append(&[record(1)]).await.unwrap();
     let waiting = tokio::spawn({
         let engine = Arc::clone(&engine);
@@ -55,7 +56,7 @@ async fn reads_do_not_wait_for_the_commit_and_closing_does_not_lose_what_waits()
     assert_eq!(page.items, [record(1)]);
     engine.close().await;
     waiting.await.unwrap().unwrap();
-    assert!(matches!(engine.append(&[record(3)]).await, Err(Error::Unavailable(_))));
+    assert!(matches!(engine.append(&[record(3)]).await, Err(EngineError::Unavailable(_))));
     drop(engine);
     assert_eq!(stored_seqs(&open(directory.path())).await, [1, 2]);
 }
@@ -65,7 +66,7 @@ async fn reads_do_not_wait_for_the_commit_and_closing_does_not_lose_what_waits()
 async fn a_disk_that_hangs_is_reported_and_the_queue_stays_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let deadline = Duration::from_millis(200);
-    let engine = Local::open(Config { deadline, ..config(directory.path()) }).unwrap();
+    let engine = Local::open(LocalConfig { deadline, ..config(directory.path()) }).unwrap();
     let other = Connection::open(directory.path().join(Local::FILE)).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
 
@@ -74,9 +75,9 @@ async fn a_disk_that_hangs_is_reported_and_the_queue_stays_bounded() {
     let largest: Vec<Record> =
         (1..=Record::BATCH_MAX as u64).map(|seq| Record { detail: detail.clone(), ..record(seq) }).collect();
     let unknown = engine.append(&largest).await;
-    assert!(matches!(unknown, Err(Error::Unknown(_))), "{unknown:?}");
+    assert!(matches!(unknown, Err(EngineError::Unknown(_))), "{unknown:?}");
     let refused = engine.append(&[record(20_000)]).await;
-    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+    assert!(matches!(refused, Err(EngineError::Unavailable(_))), "{refused:?}");
 
     other.execute_batch("ROLLBACK").unwrap();
     // The batch with the unknown result is appended again until it is acknowledged, and stored
@@ -101,7 +102,7 @@ async fn an_origin_that_counts_wrongly_is_refused() {
         engine.append(&odd).await.unwrap();
     }
     let refused = engine.append(&[record(40_001)]).await;
-    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    assert!(matches!(refused, Err(EngineError::Invalid(_))), "{refused:?}");
     // A record that closes a gap is accepted, and so is one that continues from the highest number.
     engine.append(&[record(2)]).await.unwrap();
     engine.append(&records(24_000..=24_010)).await.unwrap();
@@ -120,23 +121,23 @@ async fn many_origins_that_count_wrongly_are_refused() {
         engine.append(&odd(origin, 10_000)).await.unwrap();
     }
     let refused = engine.append(&odd(11, 2)).await;
-    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    assert!(matches!(refused, Err(EngineError::Invalid(_))), "{refused:?}");
     // An origin with correct numbers is accepted.
     engine.append(&odd(12, 1)).await.unwrap();
     engine.append(&[Record { origin: name("origin12"), ..record(3) }]).await.unwrap();
     drop(engine);
     let refused = open(directory.path()).append(&odd(13, 2)).await;
-    assert!(matches!(refused, Err(Error::Invalid(_))), "after a restart: {refused:?}");
+    assert!(matches!(refused, Err(EngineError::Invalid(_))), "after a restart: {refused:?}");
 }
 
 #[test]
 fn a_wait_without_end_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let waits = [
-        Config { commit_interval: Duration::MAX, ..config(directory.path()) },
-        Config { deadline: Duration::MAX, ..config(directory.path()) },
+        LocalConfig { commit_interval: Duration::MAX, ..config(directory.path()) },
+        LocalConfig { deadline: Duration::MAX, ..config(directory.path()) },
     ];
     for config in waits {
-        assert!(matches!(Local::open(config), Err(Error::Invalid(_))));
+        assert!(matches!(Local::open(config), Err(EngineError::Invalid(_))));
     }
 }

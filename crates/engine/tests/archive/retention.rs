@@ -2,8 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use barograph_engine::{Config, Cursor, Engine as _, Error, From, Local, Range, Record, Selector};
-use barograph_forecast::Series;
+use barograph_engine::{
+    Cursor, Engine as _, EngineError, Local, LocalConfig, Range, Record, Selector, StartAt,
+};
+use barograph_forecast::SeriesId;
 use futures_util::StreamExt as _;
 
 use crate::{config, name, record, records, series, stored_seqs};
@@ -19,7 +21,7 @@ fn aged(seq: u64, days: i64) -> Record {
 
 /// Record without detail, with this number and the source `origin`.
 fn of(origin: &str, seq: u64) -> Record {
-    let series = Series { source: name(origin), ..record(seq).series };
+    let series = SeriesId { source: name(origin), ..record(seq).series };
     Record { origin: name(origin), series, detail: String::new(), ..record(seq) }
 }
 
@@ -31,10 +33,10 @@ async fn old_records_go_and_the_watermark_stays() {
     keeps_all.append(&[aged(1, 0), aged(4, 20), aged(2, 11), aged(3, 9), dead]).await.unwrap();
     drop(keeps_all);
     let keep = Duration::from_secs(10 * 86_400);
-    let config = Config { keep, ..config(directory.path()) };
+    let config = LocalConfig { keep, ..config(directory.path()) };
     let engine = Local::open(config.clone()).unwrap();
     let oldest = engine.history(&series("aged"), &Range::newest(3)).await.unwrap();
-    let subscriber = engine.subscribe(&Selector::default(), From::After(Cursor(1)));
+    let subscriber = engine.subscribe(&Selector::default(), StartAt::After(Cursor(1)));
     assert_eq!(engine.sweep().await, Ok(3));
     assert_eq!(stored_seqs(&engine).await, [1, 3]);
     assert_eq!((engine.statistics().records, engine.statistics().series), (2, 1));
@@ -43,9 +45,13 @@ async fn old_records_go_and_the_watermark_stays() {
     // record.
     let next = Range { after: oldest.next, ..Range::newest(3) };
     let gone = engine.history(&series("aged"), &next).await;
-    assert!(matches!(gone, Err(Error::TooOld(_))), "{gone:?}");
+    assert!(matches!(gone, Err(EngineError::TooOld(_))), "{gone:?}");
     let items: Vec<_> = subscriber.take(2).collect().await;
-    assert_eq!(items[0], Err(Error::Lagged { missed: 4 }), "up to four of those after the first are gone");
+    assert_eq!(
+        items[0],
+        Err(EngineError::Lagged { missed: 4 }),
+        "up to four of those after the first are gone"
+    );
     assert_eq!(items[1].as_ref().unwrap().1.seq, 3);
 
     // Removed records are not stored again, and their numbers count.
@@ -63,9 +69,9 @@ async fn old_records_go_and_the_watermark_stays() {
 async fn what_is_too_old_already_is_refused_and_not_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
     let keep = Duration::from_secs(10 * 86_400);
-    let engine = Local::open(Config { keep, ..config(directory.path()) }).unwrap();
+    let engine = Local::open(LocalConfig { keep, ..config(directory.path()) }).unwrap();
     let refused = engine.append(&[aged(1, 0), aged(2, 11)]).await;
-    assert!(matches!(&refused, Err(Error::Invalid(what)) if what.contains("record 2")), "{refused:?}");
+    assert!(matches!(&refused, Err(EngineError::Invalid(what)) if what.contains("record 2")), "{refused:?}");
     assert_eq!(stored_seqs(&engine).await, [0_u64; 0], "none of the batch");
     engine.append(&[aged(1, 0), aged(3, 9)]).await.unwrap();
     // A stored record has become old, and a caller that missed the acknowledgement appends it
@@ -84,7 +90,7 @@ async fn a_clock_far_ahead_of_the_records_removes_none() {
     drop(keeps_all);
     // The clock seems to be 980 days ahead of all records, and new records get its labels.
     let keep = Duration::from_secs(10 * 86_400);
-    let engine = Local::open(Config { keep, ..config(directory.path()) }).unwrap();
+    let engine = Local::open(LocalConfig { keep, ..config(directory.path()) }).unwrap();
     assert_eq!(engine.sweep().await, Ok(2), "what is old by the labels themselves");
     engine.append(&[aged(4, 0)]).await.unwrap();
     assert_eq!(engine.sweep().await, Ok(0));
@@ -103,7 +109,7 @@ async fn a_full_archive_loses_what_came_first_while_appends_go_on() {
     assert!(2 * LIMIT < engine.statistics().bytes);
     drop(engine);
 
-    let engine = Local::open(Config { keep_bytes: LIMIT, ..config(directory.path()) }).unwrap();
+    let engine = Local::open(LocalConfig { keep_bytes: LIMIT, ..config(directory.path()) }).unwrap();
     let sweep = engine.sweep();
     let appends = async {
         for seq in RECORDS + 1..=RECORDS + 3 {
@@ -125,22 +131,22 @@ async fn a_full_archive_loses_what_came_first_while_appends_go_on() {
 }
 
 #[tokio::test]
-async fn a_full_archive_loses_of_those_who_take_too_much() {
+async fn a_full_archive_loses_of_origins_that_take_too_much() {
     const LIMIT: u64 = 1 << 20;
     let directory = tempfile::tempdir().unwrap();
     let engine = Local::open(config(directory.path())).unwrap();
     // Records of the station and of a member, then very many records of a different member, mixed
     // with a few of the station.
     for origin in ["host", "south"] {
-        engine.absorb(&(1..=1000).map(|seq| of(origin, seq)).collect::<Vec<_>>()).await.unwrap();
+        engine.append_forwarded(&(1..=1000).map(|seq| of(origin, seq)).collect::<Vec<_>>()).await.unwrap();
     }
     for batch in 0..8 {
         let flood = (batch * 5000 + 1..=(batch + 1) * 5000).map(|seq| of("flood", seq));
-        engine.absorb(&flood.chain([of("host", 1001 + batch)]).collect::<Vec<_>>()).await.unwrap();
+        engine.append_forwarded(&flood.chain([of("host", 1001 + batch)]).collect::<Vec<_>>()).await.unwrap();
     }
     assert!(2 * LIMIT < engine.statistics().bytes);
     drop(engine);
-    let engine = Local::open(Config { keep_bytes: LIMIT, ..config(directory.path()) }).unwrap();
+    let engine = Local::open(LocalConfig { keep_bytes: LIMIT, ..config(directory.path()) }).unwrap();
     engine.sweep().await.unwrap();
     assert!(engine.statistics().bytes <= LIMIT);
     let left = crate::stored(&engine).await;
@@ -165,17 +171,20 @@ async fn a_full_archive_loses_of_those_whose_records_are_long() {
     let of = |origin: &str, seq: u64, detail: &str| Record { detail: detail.to_owned(), ..of(origin, seq) };
     let honest = ["host", "south", "west"];
     for origin in honest {
-        engine.absorb(&(1..=KEPT).map(|seq| of(origin, seq, "")).collect::<Vec<_>>()).await.unwrap();
+        engine
+            .append_forwarded(&(1..=KEPT).map(|seq| of(origin, seq, "")).collect::<Vec<_>>())
+            .await
+            .unwrap();
     }
     let limit = engine.statistics().bytes + (1 << 20);
     let long = format!(r#"{{"a":"{}"}}"#, "\u{1f600}".repeat(246));
     for batch in 0..3 {
         let records = (batch * 500 + 1..=(batch + 1) * 500).map(|seq| of("long", seq, &long));
-        engine.absorb(&records.collect::<Vec<_>>()).await.unwrap();
+        engine.append_forwarded(&records.collect::<Vec<_>>()).await.unwrap();
     }
     assert!(2 * limit < engine.statistics().bytes);
     drop(engine);
-    let engine = Local::open(Config { keep_bytes: limit, ..config(directory.path()) }).unwrap();
+    let engine = Local::open(LocalConfig { keep_bytes: limit, ..config(directory.path()) }).unwrap();
     engine.sweep().await.unwrap();
     assert!(engine.statistics().bytes <= limit);
     let left = crate::stored(&engine).await;
@@ -194,22 +203,25 @@ async fn a_full_archive_loses_of_those_whose_series_have_long_names() {
     let engine = Local::open(config(directory.path())).unwrap();
     let of = |origin: &str, seq: u64, target: &str| {
         let record = of(origin, seq);
-        Record { series: Series { target: name(target), ..record.series.clone() }, ..record }
+        Record { series: SeriesId { target: name(target), ..record.series.clone() }, ..record }
     };
     let honest = ["host", "south", "west"];
     for origin in honest {
-        engine.absorb(&(1..=KEPT).map(|seq| of(origin, seq, "short")).collect::<Vec<_>>()).await.unwrap();
+        engine
+            .append_forwarded(&(1..=KEPT).map(|seq| of(origin, seq, "short")).collect::<Vec<_>>())
+            .await
+            .unwrap();
     }
     let limit = engine.statistics().bytes + (3 << 20);
     let long = "long".repeat(60);
     for batch in 0..SERIES / 500 {
         let records =
             (batch * 500 + 1..=(batch + 1) * 500).map(|seq| of(&long, seq, &format!("{seq:05}{long}")));
-        engine.absorb(&records.collect::<Vec<_>>()).await.unwrap();
+        engine.append_forwarded(&records.collect::<Vec<_>>()).await.unwrap();
     }
     assert!(2 * limit < engine.statistics().bytes);
     drop(engine);
-    let engine = Local::open(Config { keep_bytes: limit, ..config(directory.path()) }).unwrap();
+    let engine = Local::open(LocalConfig { keep_bytes: limit, ..config(directory.path()) }).unwrap();
     engine.sweep().await.unwrap();
     assert!(engine.statistics().bytes <= limit);
     let left = crate::stored(&engine).await;
@@ -224,7 +236,7 @@ async fn a_full_archive_loses_of_those_whose_series_have_long_names() {
 
 /// The estimate counts a record as one, even if all records around it were removed.
 #[tokio::test]
-async fn a_full_archive_loses_nothing_of_those_who_are_thinly_spread() {
+async fn a_full_archive_loses_nothing_of_origins_that_are_thinly_spread() {
     const ONE_IN: u64 = 15;
     const RECORDS: u64 = 60_000;
     let directory = tempfile::tempdir().unwrap();
@@ -234,12 +246,12 @@ async fn a_full_archive_loses_nothing_of_those_who_are_thinly_spread() {
             0 => of("thin", seq / ONE_IN),
             rest => of("dense", seq / ONE_IN * (ONE_IN - 1) + rest),
         });
-        engine.absorb(&records.collect::<Vec<_>>()).await.unwrap();
+        engine.append_forwarded(&records.collect::<Vec<_>>()).await.unwrap();
     }
     // The origin `thin` uses a quarter of the limit, which is half of an even share.
     let limit = engine.statistics().bytes / 4;
     drop(engine);
-    let engine = Local::open(Config { keep_bytes: limit, ..config(directory.path()) }).unwrap();
+    let engine = Local::open(LocalConfig { keep_bytes: limit, ..config(directory.path()) }).unwrap();
     engine.sweep().await.unwrap();
     assert!(engine.statistics().bytes <= limit);
     let left = crate::stored(&engine).await;
@@ -254,7 +266,7 @@ async fn a_full_archive_loses_nothing_of_those_who_are_thinly_spread() {
 async fn an_archive_that_outgrows_its_limit_does_not_wait_for_the_minute() {
     const LIMIT: u64 = 1 << 20;
     let directory = tempfile::tempdir().unwrap();
-    let engine = Local::open(Config { keep_bytes: LIMIT, ..config(directory.path()) }).unwrap();
+    let engine = Local::open(LocalConfig { keep_bytes: LIMIT, ..config(directory.path()) }).unwrap();
     engine.append(&[record(1)]).await.unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(40);
     let mut appended = 1;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use barograph_engine::{Engine as _, Error, Joined, JoinedConfig, Range, Record, Selector};
-use barograph_forecast::{Quantity, Series};
+use barograph_engine::{Engine as _, EngineError, Joined, JoinedConfig, Range, Record, Selector};
+use barograph_forecast::{Quantity, SeriesId};
 
 use crate::mesh::{self, Mesh, really};
 use crate::{Station, append_alone, fresh, name, quick, record, records};
@@ -12,12 +12,12 @@ use crate::{Station, append_alone, fresh, name, quick, record, records};
 /// Record of `south` with this number.
 fn south(seq: u64) -> Record {
     let series =
-        Series { source: name("south"), target: name(&format!("far{}", seq % 5)), quantity: Quantity::RTT };
+        SeriesId { source: name("south"), target: name(&format!("far{}", seq % 5)), quantity: Quantity::RTT };
     Record { origin: name("south"), series, ..record(seq) }
 }
 
 /// Reads all series in pages of `limit`, until an error.
-async fn latest(joined: &Joined, limit: usize) -> (BTreeSet<String>, Option<Error>) {
+async fn latest(joined: &Joined, limit: usize) -> (BTreeSet<String>, Option<EngineError>) {
     let (mut found, mut after) = (BTreeSet::new(), None);
     for _ in 0..100 {
         let page = match joined.latest(&Selector::default(), after, limit).await {
@@ -41,7 +41,7 @@ async fn latest(joined: &Joined, limit: usize) -> (BTreeSet<String>, Option<Erro
 async fn the_newest_of_all_come_from_both_archives_once() {
     let (_directories, mesh, station) = fresh().await;
     station.append(&records(1..=20)).await.unwrap();
-    mesh.local().absorb(&(1..=20).map(south).collect::<Vec<_>>()).await.unwrap();
+    mesh.local().append_forwarded(&(1..=20).map(south).collect::<Vec<_>>()).await.unwrap();
     station.drained().await;
     let own: BTreeSet<String> = (0..7).map(|target| format!("north target{target}")).collect();
     let all: BTreeSet<String> =
@@ -60,9 +60,9 @@ async fn the_newest_of_all_come_from_both_archives_once() {
     for limit in [1, 7, 100] {
         let (found, error) = latest(&station.joined, limit).await;
         assert_eq!(found, own, "in pages of {limit}");
-        assert!(matches!(error, Some(Error::Unavailable(_))), "{error:?}");
+        assert!(matches!(error, Some(EngineError::Unavailable(_))), "{error:?}");
     }
-    assert!(matches!(station.joined.latest(&of_south, None, 100).await, Err(Error::Unavailable(_))));
+    assert!(matches!(station.joined.latest(&of_south, None, 100).await, Err(EngineError::Unavailable(_))));
     assert_eq!(station.joined.latest(&of_north, None, 100).await.unwrap().items.len(), 7);
 }
 
@@ -70,7 +70,7 @@ async fn the_newest_of_all_come_from_both_archives_once() {
 async fn history_of_its_own_needs_no_mesh() {
     let (_directories, mesh, station) = fresh().await;
     station.append(&records(1..=70)).await.unwrap();
-    mesh.local().absorb(&(1..=50).map(south).collect::<Vec<_>>()).await.unwrap();
+    mesh.local().append_forwarded(&(1..=50).map(south).collect::<Vec<_>>()).await.unwrap();
     for series in [record(7).series, south(5).series] {
         let mut seqs = Vec::new();
         let mut range = Range::newest(3);
@@ -88,10 +88,10 @@ async fn history_of_its_own_needs_no_mesh() {
     mesh.go_away(Duration::from_secs(600));
     let newest = Range::newest(100);
     assert_eq!(station.joined.history(&record(7).series, &newest).await.unwrap().items.len(), 10);
-    let fresh = Series { target: name("new"), ..record(1).series };
+    let fresh = SeriesId { target: name("new"), ..record(1).series };
     assert_eq!(station.joined.history(&fresh, &newest).await.unwrap().items, [], "nothing was measured yet");
     let other = station.joined.history(&south(5).series, &newest).await;
-    assert!(matches!(other, Err(Error::Unavailable(_))), "{other:?}");
+    assert!(matches!(other, Err(EngineError::Unavailable(_))), "{other:?}");
     assert_eq!(station.joined.watermark(&name("north")).await, Ok(70));
     assert!(station.joined.watermark(&name("south")).await.is_err());
 }
@@ -109,7 +109,7 @@ async fn a_station_that_lost_its_archive_uses_no_number_twice() {
     mesh.go_away(Duration::from_secs(600));
     let station = Station::start(quick(), second.path(), &mesh).await;
     let refused = station.joined.next_seq(&name("north")).await;
-    assert!(matches!(&refused, Err(Error::Unavailable(what)) if what.contains("north")), "{refused:?}");
+    assert!(matches!(&refused, Err(EngineError::Unavailable(what)) if what.contains("north")), "{refused:?}");
     *mesh.away_until.lock().unwrap() = None;
     assert_eq!(station.joined.next_seq(&name("north")).await, Ok(51));
     station.append(&records(51..=60)).await.unwrap();
@@ -141,8 +141,8 @@ async fn of_former_members_the_mesh_has_the_newest() {
         let station = Station::start(config, &directory.path().join(is_archive.to_string()), &mesh).await;
         // South was a member here with the targets far1 to far4. In the mesh, it continued with
         // far1.
-        station.joined.local().absorb(&(1..=4).map(south).collect::<Vec<_>>()).await.unwrap();
-        mesh.local().absorb(&[south(6)]).await.unwrap();
+        station.joined.local().append_forwarded(&(1..=4).map(south).collect::<Vec<_>>()).await.unwrap();
+        mesh.local().append_forwarded(&[south(6)]).await.unwrap();
         let newest = if is_archive { south(1) } else { south(6) };
         let page = station.joined.history(&south(6).series, &Range::newest(10)).await.unwrap();
         assert_eq!(page.items, std::slice::from_ref(&newest), "archive: {is_archive}");
@@ -159,12 +159,12 @@ async fn of_former_members_the_mesh_has_the_newest() {
 }
 
 /// Stores records of another station in the mesh, in real time.
-async fn absorbed(mesh: &Mesh, batch: Vec<Record>) {
+async fn append_forwarded(mesh: &Mesh, batch: Vec<Record>) {
     let archive = mesh.local();
-    really(async move { archive.absorb(&batch).await }).await.unwrap();
+    really(async move { archive.append_forwarded(&batch).await }).await.unwrap();
 }
 
-async fn next_seq(station: &Station) -> Result<u64, Error> {
+async fn next_seq(station: &Station) -> Result<u64, EngineError> {
     let joined = std::sync::Arc::clone(&station.joined);
     really(async move { joined.next_seq(&name("north")).await }).await
 }
@@ -175,7 +175,7 @@ async fn numbers_that_another_used_are_given_up_and_what_waited_is_counted() {
     let mesh = mesh::new(archive.path());
     // Restored from a copy with 20 records, while the mesh is away and has 50.
     append_alone(directory.path(), records(1..=20)).await;
-    absorbed(&mesh, records(1..=50)).await;
+    append_forwarded(&mesh, records(1..=50)).await;
     mesh.go_away(Duration::from_secs(60));
     let station = Station::start(quick(), directory.path(), &mesh).await;
     assert_eq!(next_seq(&station).await, Ok(21));
@@ -186,14 +186,14 @@ async fn numbers_that_another_used_are_given_up_and_what_waited_is_counted() {
     station.until(|joined| joined.statistics().watermark == Some(50)).await;
     station.drained().await;
     let statistics = station.joined.statistics();
-    assert_eq!(statistics.overtaken, 30, "that many waited");
+    assert_eq!(statistics.conflicting, 30, "that many waited");
     let error = statistics.last_error.unwrap().to_string();
     assert!(error.contains("another station writes as north") && error.contains("up to 50"), "{error}");
 
     // A caller that kept the next number gets an error and must read it again. Records that are
     // already stored can still be appended again.
     let refused = station.append(&[again(31)]).await;
-    assert!(matches!(&refused, Err(Error::Invalid(what)) if what.contains("again")), "{refused:?}");
+    assert!(matches!(&refused, Err(EngineError::Invalid(what)) if what.contains("again")), "{refused:?}");
     station.append(&[again(30)]).await.unwrap();
     assert_eq!(next_seq(&station).await, Ok(51));
     station.append(&records(51..=55)).await.unwrap();
@@ -201,12 +201,12 @@ async fn numbers_that_another_used_are_given_up_and_what_waited_is_counted() {
     assert_eq!(crate::stored(&mesh.local()).await, (1..=55).collect::<Vec<_>>());
     // Used numbers are also detected if the station reads its next number before the forwarder
     // detects them.
-    absorbed(&mesh, records(56..=60)).await;
+    append_forwarded(&mesh, records(56..=60)).await;
     assert_eq!(next_seq(&station).await, Ok(61));
-    assert!(matches!(station.append(&[again(56)]).await, Err(Error::Invalid(_))));
+    assert!(matches!(station.append(&[again(56)]).await, Err(EngineError::Invalid(_))));
     station.append(&[record(61)]).await.unwrap();
     station.until(|joined| joined.statistics().watermark == Some(61)).await;
-    assert_eq!(station.joined.statistics().overtaken, 30);
+    assert_eq!(station.joined.statistics().conflicting, 30);
 }
 
 #[tokio::test(start_paused = true)]
@@ -216,13 +216,13 @@ async fn a_cloned_station_finds_out_while_it_runs() {
     station.drained().await;
     assert_eq!(station.joined.statistics().last_error, None);
     // A second writer with the same name has used numbers up to 5000.
-    absorbed(&mesh, records(21..=5000)).await;
+    append_forwarded(&mesh, records(21..=5000)).await;
     station.until(|joined| joined.statistics().last_error.is_some()).await;
-    assert!(matches!(station.append(&[record(21)]).await, Err(Error::Invalid(_))));
+    assert!(matches!(station.append(&[record(21)]).await, Err(EngineError::Invalid(_))));
     assert_eq!(next_seq(&station).await, Ok(5001));
     station.append(&[record(5001)]).await.unwrap();
     station.until(|joined| joined.statistics().watermark == Some(5001)).await;
-    assert_eq!(station.joined.statistics().overtaken, 0);
+    assert_eq!(station.joined.statistics().conflicting, 0);
     assert!(station.joined.statistics().last_error.is_some());
     // The error ends when the mesh accepts more records of this station.
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -240,7 +240,10 @@ async fn numbers_that_there_cannot_be_are_not_believed() {
         *mesh.number.lock().unwrap() = Some(number);
         station.until(|joined| joined.statistics().last_error.is_some()).await;
         let error = station.joined.statistics().last_error.unwrap();
-        assert!(matches!(&error, Error::Unavailable(what) if what.contains(&number.to_string())), "{error}");
+        assert!(
+            matches!(&error, EngineError::Unavailable(what) if what.contains(&number.to_string())),
+            "{error}"
+        );
         assert_eq!(next_seq(&station).await, Ok(21));
         *mesh.number.lock().unwrap() = None;
         station.drained().await;
@@ -250,7 +253,7 @@ async fn numbers_that_there_cannot_be_are_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_station_whose_name_was_burnt_by_an_earlier_version_goes_on() {
+async fn a_station_with_a_sequence_exhausted_by_an_earlier_version_goes_on() {
     let ([directory, _archive], mesh, station) = fresh().await;
     station.append(&records(1..=20)).await.unwrap();
     station.drained().await;
@@ -259,15 +262,15 @@ async fn a_station_whose_name_was_burnt_by_an_earlier_version_goes_on() {
     // State that an earlier version left: the station excluded the numbers that the mesh reported,
     // and used the last five.
     let path = directory.path().join("archive.db");
-    let burnt = rusqlite::Connection::open(path).unwrap();
-    burnt
+    let archive_file = rusqlite::Connection::open(path).unwrap();
+    archive_file
         .execute_batch(
             "UPDATE held SET last = 9007199254740992; UPDATE spooling SET passed = 9007199254740987;
              UPDATE record SET seq = seq + 9007199254740962 WHERE 25 < seq; DELETE FROM spool WHERE seq <= 25;
              UPDATE spool SET seq = seq + 9007199254740962",
         )
         .unwrap();
-    drop(burnt);
+    drop(archive_file);
     // The five records that the mesh never received get the next numbers, 26 to 30.
     let station = Station::start(quick(), directory.path(), &mesh).await;
     assert_eq!(next_seq(&station).await, Ok(31));
@@ -281,26 +284,26 @@ async fn a_station_whose_name_was_burnt_by_an_earlier_version_goes_on() {
 /// Records that the mesh confirmed under such a number are not sent again, even if they are
 /// renumbered.
 #[tokio::test(start_paused = true)]
-async fn nothing_that_a_mesh_confirmed_under_a_burnt_number_is_there_twice() {
+async fn nothing_that_a_mesh_confirmed_under_an_exhausted_number_is_there_twice() {
     let [directory, archive, kept] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
     let station = Station::start(quick(), directory.path(), &mesh).await;
     station.append(&records(1..=30)).await.unwrap();
     station.drained().await;
     station.stop().await;
-    let burnt = rusqlite::Connection::open(directory.path().join("archive.db")).unwrap();
-    burnt
+    let archive_file = rusqlite::Connection::open(directory.path().join("archive.db")).unwrap();
+    archive_file
         .execute_batch(
             "UPDATE held SET last = 9007199254740992; UPDATE spooling SET passed = 9007199254740989;
              UPDATE record SET seq = seq + 9007199254740962 WHERE 25 < seq;
              INSERT INTO spool SELECT seq, cursor FROM record WHERE 9007199254740989 < seq",
         )
         .unwrap();
-    drop(burnt);
+    drop(archive_file);
     // The station recorded that the mesh confirmed the first two of these five records. The archive
     // that the mesh has now holds records 1 to 25.
     let there = mesh::new(kept.path());
-    absorbed(&there, records(1..=25)).await;
+    append_forwarded(&there, records(1..=25)).await;
     let station = Station::start(quick(), directory.path(), &there).await;
     assert_eq!(next_seq(&station).await, Ok(31));
     station.until(|joined| joined.statistics().watermark == Some(30)).await;
@@ -309,14 +312,14 @@ async fn nothing_that_a_mesh_confirmed_under_a_burnt_number_is_there_twice() {
 
 /// A station that was in no mesh when its numbers were removed joins later.
 #[tokio::test(start_paused = true)]
-async fn a_station_that_joins_late_brings_what_it_stored_under_burnt_numbers() {
+async fn a_station_that_joins_late_brings_what_it_stored_under_exhausted_numbers() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     append_alone(directory.path(), records(1..=30)).await;
-    let burnt = rusqlite::Connection::open(directory.path().join("archive.db")).unwrap();
+    let archive_file = rusqlite::Connection::open(directory.path().join("archive.db")).unwrap();
     let burn = "UPDATE held SET last = 9007199254740992;
                 UPDATE record SET seq = seq + 9007199254740962 WHERE 25 < seq";
-    burnt.execute_batch(burn).unwrap();
-    drop(burnt);
+    archive_file.execute_batch(burn).unwrap();
+    drop(archive_file);
     append_alone(directory.path(), records(26..=28)).await;
     let mesh = mesh::new(archive.path());
     let station = Station::start(quick(), directory.path(), &mesh).await;
@@ -334,14 +337,14 @@ async fn no_number_above_the_bound_waits_for_ever() {
     station.append(&records(1..=30)).await.unwrap();
     station.drained().await;
     station.stop().await;
-    let burnt = rusqlite::Connection::open(directory.path().join("archive.db")).unwrap();
-    burnt
+    let archive_file = rusqlite::Connection::open(directory.path().join("archive.db")).unwrap();
+    archive_file
         .execute_batch(
             "UPDATE held SET last = 25; UPDATE spooling SET passed = 25, cursor = 0;
              UPDATE record SET seq = seq + 9007199254740962 WHERE 25 < seq",
         )
         .unwrap();
-    drop(burnt);
+    drop(archive_file);
     let station = Station::start(quick(), directory.path(), &mesh).await;
     assert_eq!(station.joined.statistics().spooled, 0);
 }
@@ -353,7 +356,7 @@ async fn a_station_goes_on_above_the_furthest_number_that_another_may_use() {
     append_alone(directory.path(), records(1..=20)).await;
     let jump = Record::SEQ_JUMP_MAX;
     let at = |seq: u64| Record { seq, ..record(seq % 1000) };
-    absorbed(&mesh, vec![at(jump)]).await;
+    append_forwarded(&mesh, vec![at(jump)]).await;
     let station = Station::start(quick(), directory.path(), &mesh).await;
     assert_eq!(next_seq(&station).await, Ok(jump + 1));
     station.append(&(jump + 1..=jump + 20).map(at).collect::<Vec<_>>()).await.unwrap();
@@ -378,12 +381,12 @@ async fn a_gap_above_the_furthest_number_is_passed_over_in_steps() {
     let station = Station::start(config, directory.path(), &mesh).await;
     station.until(|joined| joined.statistics().watermark == Some(top + 20)).await;
     assert_eq!(crate::stored(&mesh.local()).await, (top + 1..=top + 20).collect::<Vec<_>>());
-    assert_eq!(station.joined.statistics().passed_over, top);
+    assert_eq!(station.joined.statistics().skipped, top);
 
     // Numbers that others have used, in a mesh that then loses its archive.
     let others = top + 4 * step;
     for seq in (1..=4).map(|steps| top + 20 + steps * step).map(|seq| seq.min(others)) {
-        absorbed(&mesh, vec![at(seq)]).await;
+        append_forwarded(&mesh, vec![at(seq)]).await;
     }
     assert_eq!(next_seq(&station).await, Ok(others + 1));
     station.append(&[at(others + 1)]).await.unwrap();

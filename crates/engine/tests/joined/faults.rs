@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use barograph_engine::{Engine as _, Error, JoinedConfig, Record};
-use barograph_forecast::{Outcome, Series};
+use barograph_engine::{Engine as _, EngineError, JoinedConfig, Record};
+use barograph_forecast::{Outcome, SeriesId};
 use tokio::time::Instant;
 
 use crate::mesh::{self, Fault, really};
@@ -22,7 +22,7 @@ async fn ten_thousand_records_of_an_outage_of_60_s_drain_at_once() {
     assert_eq!(station.joined.statistics().spooled, 10_000);
     tokio::time::sleep_until(began + Duration::from_secs(50)).await;
     let statistics = station.joined.statistics();
-    assert!(matches!(statistics.last_error, Some(Error::Unavailable(_))), "{statistics:?}");
+    assert!(matches!(statistics.last_error, Some(EngineError::Unavailable(_))), "{statistics:?}");
     assert_eq!((statistics.spooled, statistics.watermark, statistics.forwarded), (10_000, None, 0));
     station.drained().await;
     assert!(began.elapsed() < Duration::from_secs(60 + 30), "it took {:?}", began.elapsed());
@@ -30,7 +30,7 @@ async fn ten_thousand_records_of_an_outage_of_60_s_drain_at_once() {
     assert_in_order(&mesh.local()).await;
     let statistics = station.joined.statistics();
     assert_eq!((statistics.watermark, statistics.last_error), (Some(10_000), None));
-    assert_eq!((statistics.forwarded, statistics.rewinds), (10_000, 0));
+    assert_eq!((statistics.forwarded, statistics.resends), (10_000, 0));
     assert_eq!(*mesh.appended.lock().unwrap(), 10_000, "nothing was sent twice");
 }
 
@@ -63,7 +63,7 @@ async fn a_mesh_that_sets_a_pace_is_followed_steadily_and_is_no_fault() {
 async fn a_mesh_that_only_ever_asks_to_wait_is_reported() {
     let [station, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::judging(archive.path(), |_| {
-        Err(Error::Throttled { why: "too many records".into(), wait: Duration::from_secs(60) })
+        Err(EngineError::Throttled { reason: "too many records".into(), wait: Duration::from_secs(60) })
     });
     let station = Station::start(quick(), station.path(), &mesh).await;
     // In normal operation a few records wait for their confirmation.
@@ -78,7 +78,7 @@ async fn a_mesh_that_only_ever_asks_to_wait_is_reported() {
     station.until(|joined| joined.statistics().last_error.is_some()).await;
     let statistics = station.joined.statistics();
     assert!(
-        matches!(&statistics.last_error, Some(Error::Unavailable(what)) if what.contains("asked to wait"))
+        matches!(&statistics.last_error, Some(EngineError::Unavailable(what)) if what.contains("asked to wait"))
     );
     assert_eq!((statistics.is_paced, statistics.spooled, statistics.forwarded), (true, 3000, 0));
 }
@@ -103,8 +103,8 @@ async fn no_fault_of_an_append_loses_or_doubles_a_record() {
         }
         station.drained().await;
         assert_eq!(stored(&mesh.local()).await, (1..=12).collect::<Vec<_>>(), "{fault:?}");
-        let rewinds = station.joined.statistics().rewinds;
-        assert_eq!(fault == Fault::AcknowledgedLost, 0 < rewinds, "{fault:?}: {rewinds}");
+        let resends = station.joined.statistics().resends;
+        assert_eq!(fault == Fault::AcknowledgedLost, 0 < resends, "{fault:?}: {resends}");
         assert!(mesh.faults.lock().unwrap().len() < 3, "{fault:?} did not happen");
     }
 }
@@ -148,7 +148,7 @@ async fn what_a_mesh_lost_is_sent_again_once_although_much_else_waits() {
     assert_eq!(stored(&mesh.local()).await, (1..=11_000).collect::<Vec<_>>());
     assert_in_order(&mesh.local()).await;
     assert_eq!(*mesh.appended.lock().unwrap(), 11_000, "nothing was sent twice");
-    assert_eq!(station.joined.statistics().passed_over, 0);
+    assert_eq!(station.joined.statistics().skipped, 0);
 
     // A station that is killed while it sends again continues after its restart.
     let third = tempfile::tempdir().unwrap();
@@ -207,7 +207,7 @@ async fn labels_of_a_clock_that_jumps_change_nothing() {
 async fn a_record_that_the_mesh_does_not_take_holds_up_no_other() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::judging(archive.path(), |record| match record.outcome {
-        Outcome::Value(value) if value < 0.0 => Err(Error::Invalid("a negative value".into())),
+        Outcome::Value(value) if value < 0.0 => Err(EngineError::Invalid("a negative value".into())),
         _ => Ok(()),
     });
     let station = Station::start(quick(), directory.path(), &mesh).await;
@@ -222,20 +222,20 @@ async fn a_record_that_the_mesh_does_not_take_holds_up_no_other() {
     assert_in_order(&mesh.local()).await;
     let statistics = station.joined.statistics();
     assert_eq!((statistics.refused, statistics.forwarded, statistics.watermark), (4, 96, Some(100)));
-    assert_eq!(statistics.last_refusal, Some(Error::Invalid("a negative value".into())));
+    assert_eq!(statistics.last_refusal, Some(EngineError::Invalid("a negative value".into())));
     assert_eq!(stored(station.joined.local()).await.len(), 100, "the station keeps them");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_station_that_may_not_write_says_so_and_keeps_all() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = mesh::judging(archive.path(), |_| Err(Error::Denied("north is no member".into())));
+    let mesh = mesh::judging(archive.path(), |_| Err(EngineError::Denied("north is no member".into())));
     let station = Station::start(quick(), directory.path(), &mesh).await;
     station.append(&records(1..=10)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1200)).await;
     station.until(|joined| joined.statistics().last_error.is_some()).await;
     let statistics = station.joined.statistics();
-    assert_eq!(statistics.last_error, Some(Error::Denied("north is no member".into())));
+    assert_eq!(statistics.last_error, Some(EngineError::Denied("north is no member".into())));
     assert_eq!((statistics.spooled, statistics.forwarded, statistics.refused), (10, 0, 0));
     let tries = *mesh.appended.lock().unwrap() / 10;
     assert!((4..=10).contains(&tries), "{tries} times in 20 minutes");
@@ -246,7 +246,7 @@ async fn numbers_without_a_record_of_its_own_are_passed_over() {
     let ([directory, _archive], mesh, station) = fresh().await;
     // Measurements of another station that were handed in here; then a number without a record.
     let fed =
-        |seq| Record { series: Series { source: name("south"), ..series("north", "x") }, ..record(seq) };
+        |seq| Record { series: SeriesId { source: name("south"), ..series("north", "x") }, ..record(seq) };
     station.append(&[record(1), fed(2), fed(3), record(4), fed(5), record(7), fed(8)]).await.unwrap();
     station.until(|joined| joined.statistics().watermark == Some(5)).await;
     tokio::time::sleep(Duration::from_secs(60)).await;

@@ -57,7 +57,7 @@ impl Station {
         Self { joined: Arc::new(joined), forwarding: tokio::spawn(forwarding) }
     }
 
-    async fn append(&self, batch: &[Record]) -> Result<(), barograph_engine::Error> {
+    async fn append(&self, batch: &[Record]) -> Result<(), barograph_engine::EngineError> {
         let (joined, batch) = (Arc::clone(&self.joined), batch.to_vec());
         really(async move { joined.append(&batch).await }).await
     }

@@ -1,12 +1,12 @@
-//! A mesh's engine that fails on request: another archive, behind [`Local::absorb`].
+//! A mesh's engine that fails on request: another archive, behind [`Local::append_forwarded`].
 
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use barograph_engine::{Config, Engine, Error, Local, Record};
-use barograph_testkit::{Call, Hooked, Hooks};
+use barograph_engine::{Engine, EngineError, Local, LocalConfig, Record};
+use barograph_testkit::{EngineCall, EngineHooks, HookedEngine};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
@@ -28,7 +28,7 @@ pub(crate) enum Fault {
 }
 
 /// The mesh's engine that the station uses.
-pub(crate) type Mesh = Hooked<Failing>;
+pub(crate) type Mesh = HookedEngine<Failing>;
 
 /// Archive and faults of that engine.
 pub(crate) struct Failing {
@@ -42,7 +42,7 @@ pub(crate) struct Failing {
     /// Number of throttled appends.
     pub(crate) put_off: Mutex<u64>,
     /// The engine's result for a single record.
-    pub(crate) judge: fn(&Record) -> Result<(), Error>,
+    pub(crate) judge: fn(&Record) -> Result<(), EngineError>,
     /// Records of appends that reached the engine. Repetitions count again.
     pub(crate) appended: Mutex<u64>,
     /// Number that it reports as watermark and as next number, instead of the real ones.
@@ -53,8 +53,8 @@ pub(crate) fn new(directory: &Path) -> Arc<Mesh> {
     judging(directory, |_| Ok(()))
 }
 
-pub(crate) fn judging(directory: &Path, judge: fn(&Record) -> Result<(), Error>) -> Arc<Mesh> {
-    Hooked::new(Failing {
+pub(crate) fn judging(directory: &Path, judge: fn(&Record) -> Result<(), EngineError>) -> Arc<Mesh> {
+    HookedEngine::new(Failing {
         archive: Mutex::new(Arc::new(open(directory))),
         faults: Mutex::default(),
         away_until: Mutex::default(),
@@ -75,9 +75,9 @@ impl Failing {
         *self.away_until.lock().unwrap() = Some(Instant::now() + duration);
     }
 
-    fn is_there(&self) -> Result<(), Error> {
+    fn is_there(&self) -> Result<(), EngineError> {
         match *self.away_until.lock().unwrap() {
-            Some(until) if Instant::now() < until => Err(Error::Unavailable("the mesh is away".into())),
+            Some(until) if Instant::now() < until => Err(EngineError::Unavailable("the mesh is away".into())),
             _ => Ok(()),
         }
     }
@@ -88,8 +88,8 @@ pub(crate) fn open(directory: &Path) -> Local {
     Local::open(config(directory)).unwrap()
 }
 
-pub(crate) fn config(directory: &Path) -> Config {
-    Config { commit_interval: Duration::ZERO, keep: Duration::MAX, ..Config::new(directory) }
+pub(crate) fn config(directory: &Path) -> LocalConfig {
+    LocalConfig { commit_interval: Duration::ZERO, keep: Duration::MAX, ..LocalConfig::new(directory) }
 }
 
 /// Runs work with an archive in real time, while a paused clock does not advance.
@@ -101,25 +101,28 @@ pub(crate) async fn really<T: Send + 'static>(work: impl Future<Output = T> + Se
 }
 
 #[async_trait::async_trait]
-impl Hooks for Failing {
-    fn route(&self, call: Call<'_>) -> Result<Arc<dyn Engine>, Error> {
-        if !matches!(call, Call::Register(_) | Call::Watch | Call::Remove | Call::Subscribe) {
+impl EngineHooks for Failing {
+    fn route(&self, call: EngineCall<'_>) -> Result<Arc<dyn Engine>, EngineError> {
+        if !matches!(
+            call,
+            EngineCall::Register(_) | EngineCall::Watch | EngineCall::Remove | EngineCall::Subscribe
+        ) {
             self.is_there()?;
         }
         Ok(self.local())
     }
 
-    fn number(&self, _: Call<'_>) -> Option<u64> {
+    fn fixed_number(&self, _: EngineCall<'_>) -> Option<u64> {
         *self.number.lock().unwrap()
     }
 
-    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
+    async fn append(&self, batch: &[Record]) -> Result<(), EngineError> {
         self.is_there()?;
         if let Some((per_s, next)) = self.pace.lock().unwrap().as_mut() {
             let (now, due) = (Instant::now(), *next);
             if now < due {
                 *self.put_off.lock().unwrap() += 1;
-                return Err(Error::Throttled { why: "too many records".into(), wait: due - now });
+                return Err(EngineError::Throttled { reason: "too many records".into(), wait: due - now });
             }
             *next = now + Duration::from_secs_f64(batch.len() as f64 / *per_s);
         }
@@ -128,18 +131,18 @@ impl Hooks for Failing {
         let fault = self.faults.lock().unwrap().pop_front().unwrap_or(Fault::None);
         let store = async {
             let (local, batch) = (self.local(), batch.to_vec());
-            let absorbed = really(async move { local.absorb(&batch).await }).await?;
-            assert_eq!(absorbed.refused, 0);
+            let counts = really(async move { local.append_forwarded(&batch).await }).await?;
+            assert_eq!(counts.refused, 0);
             Ok(())
         };
         match fault {
             Fault::None => store.await,
-            Fault::Unavailable => Err(Error::Unavailable("no majority".into())),
+            Fault::Unavailable => Err(EngineError::Unavailable("no majority".into())),
             Fault::StoredUnknown => {
                 let () = store.await?;
-                Err(Error::Unknown("the connection broke".into()))
+                Err(EngineError::Unknown("the connection broke".into()))
             }
-            Fault::LostUnknown => Err(Error::Unknown("the connection broke".into())),
+            Fault::LostUnknown => Err(EngineError::Unknown("the connection broke".into())),
             Fault::AcknowledgedLost => Ok(()),
             Fault::Silent => std::future::pending().await,
         }

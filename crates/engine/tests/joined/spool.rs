@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_engine::{Config, Engine as _, Error, Joined, JoinedConfig, Local, Record};
+use barograph_engine::{Engine as _, EngineError, Joined, JoinedConfig, Local, LocalConfig, Record};
 use barograph_sim::SmallDisk;
 
 use crate::mesh::{self, config, open};
@@ -20,21 +20,21 @@ async fn a_full_spool_acknowledges_no_more_until_the_mesh_is_back() {
     for batch in [records(61..=101), records(61..=200)] {
         let refused = station.append(&batch).await;
         assert!(
-            matches!(&refused, Err(Error::Unavailable(what)) if what.contains("60 records wait")),
+            matches!(&refused, Err(EngineError::Unavailable(what)) if what.contains("60 records wait")),
             "{refused:?}"
         );
     }
     station.append(&records(61..=100)).await.unwrap();
     let refused = station.append(&[record(101)]).await;
-    assert!(matches!(&refused, Err(Error::Unavailable(_))), "{refused:?}");
+    assert!(matches!(&refused, Err(EngineError::Unavailable(_))), "{refused:?}");
     station.append(&records(1..=100)).await.unwrap();
     let statistics = station.joined.statistics();
-    assert_eq!((statistics.spooled, statistics.is_full, statistics.turned_away), (100, true, 3));
+    assert_eq!((statistics.spooled, statistics.is_full, statistics.spool_rejections), (100, true, 3));
     // The spool is as full after a restart, while the mesh is still unreachable.
     station.stop().await;
     let station = Station::start(config, directory.path(), &mesh).await;
     assert_eq!(station.joined.statistics().spooled, 100);
-    assert!(matches!(station.append(&[record(101)]).await, Err(Error::Unavailable(_))));
+    assert!(matches!(station.append(&[record(101)]).await, Err(EngineError::Unavailable(_))));
     tokio::time::sleep(Duration::from_secs(600)).await;
     station.drained().await;
     station.append(&[record(101)]).await.unwrap();
@@ -49,7 +49,7 @@ async fn retention_removes_nothing_that_waits() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
     let local =
-        |keep_bytes, keep| Local::open(Config { keep_bytes, keep, ..config(directory.path()) }).unwrap();
+        |keep_bytes, keep| Local::open(LocalConfig { keep_bytes, keep, ..config(directory.path()) }).unwrap();
     let station = Station::over(quick(), local(1 << 30, Duration::MAX), &mesh).await;
     station.append(&records(1..=5000)).await.unwrap();
     station.drained().await;
@@ -87,7 +87,7 @@ async fn a_station_that_joins_late_brings_its_newest_records() {
     station.drained().await;
     assert_eq!(stored(&mesh.local()).await, (901..=1100).collect::<Vec<_>>());
     let statistics = station.joined.statistics();
-    assert_eq!((statistics.watermark, statistics.passed_over), (Some(1100), 900));
+    assert_eq!((statistics.watermark, statistics.skipped), (Some(1100), 900));
     assert_eq!(mesh.local().next_seq(&name("north")).await, Ok(1101));
     station.stop().await;
 
@@ -125,7 +125,7 @@ async fn a_restart_while_much_is_sent_again_takes_no_room_and_leaves_nothing_out
     let statistics = station.joined.statistics();
     assert_eq!((statistics.spooled, statistics.is_full), (700, false));
     station.append(&records(701..=1300)).await.unwrap();
-    assert!(matches!(station.append(&[record(1301)]).await, Err(Error::Unavailable(_))));
+    assert!(matches!(station.append(&[record(1301)]).await, Err(EngineError::Unavailable(_))));
     station.drained().await;
     assert_eq!(stored(&mesh.local()).await, (1..=1300).collect::<Vec<_>>());
 }
@@ -148,7 +148,7 @@ async fn an_archive_with_notes_is_read_and_written_without_a_mesh() {
 async fn a_full_disk_under_the_spool_is_refused_and_loses_nothing() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let Some(_disk) = SmallDisk::mount(directory.path()) else {
-        barograph_sim::say_skipped("a full disk, because mounting a small one needs root");
+        barograph_sim::report_skipped("a full disk, because mounting a small one needs root");
         return;
     };
     let ballast = directory.path().join("ballast");
@@ -167,7 +167,7 @@ async fn a_full_disk_under_the_spool_is_refused_and_loses_nothing() {
         }
         assert!(acknowledged < 100_000, "the disk does not fill");
     };
-    assert!(matches!(&refused, Error::Unavailable(what) if what.contains("full")), "{refused:?}");
+    assert!(matches!(&refused, EngineError::Unavailable(what) if what.contains("full")), "{refused:?}");
     assert_eq!(station.joined.statistics().spooled, acknowledged);
     std::fs::remove_file(ballast).unwrap();
     station.append(&batch(acknowledged)).await.unwrap();
@@ -188,6 +188,6 @@ async fn a_configuration_out_of_range_is_refused() {
     ];
     for config in wrong {
         let refused = Joined::start(config, Arc::clone(&local), Arc::clone(&mesh) as _);
-        assert!(matches!(refused, Err(Error::Invalid(_))));
+        assert!(matches!(refused, Err(EngineError::Invalid(_))));
     }
 }

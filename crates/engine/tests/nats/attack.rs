@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use async_nats::{Client, ConnectOptions, HeaderMap};
 use barograph_engine::{
-    Archiver, BoxStream, Engine, Entry, Error, Event, From, Lease, LeaseState, Local, Nats, NatsConfig,
-    Range, Selector, token, wire,
+    Archiver, BoxStream, Engine, EngineError, Entry, Event, Lease, LeaseState, Local, Nats, NatsConfig,
+    Range, Selector, StartAt, token, wire,
 };
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::deployed::{ARCHIVE, NORTH, SOUTH};
-use crate::reflection::{self, Inventory};
-use crate::server::{self, LIMIT, Server};
-use crate::values::{entry, eventually, name, next, record};
+use crate::reflected_replies::{self, Inventory};
+use crate::server::{self, LIMIT, NatsServer};
+use crate::values::{entry, eventually, name, next_item, record};
 
 /// Accounts of the stations.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,11 +53,16 @@ impl Mesh {
     }
 
     /// Runs the attack of the north, over a connection with `options`.
-    pub(crate) async fn is_attacked_by(&self, server: &Server, options: ConnectOptions, accounts: Accounts) {
+    pub(crate) async fn is_attacked_by(
+        &self,
+        server: &NatsServer,
+        options: ConnectOptions,
+        accounts: Accounts,
+    ) {
         let mut events = self.south.watch(&name("local"));
-        assert_eq!(next(&mut events).await, Event::Synced);
+        assert_eq!(next_item(&mut events).await, Event::Synced);
         let lease = self.south.register(&entry(SOUTH), Duration::from_secs(10)).await.unwrap();
-        assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
+        assert_eq!(next_item(&mut events).await, Event::Up(entry(SOUTH)));
 
         let attacker = Attacker::new(&server.url, options).await;
         assert_eq!(self.north.shares_account().await, Ok(accounts == Accounts::One));
@@ -67,7 +72,7 @@ impl Mesh {
             [(); 2].map(|()| attacker.client.new_inbox().rsplit('.').next().unwrap().to_owned());
         assert_ne!(one[..8], other[..8]);
         if accounts == Accounts::Apart {
-            reflection::attack(&attacker, server, &self.north).await;
+            reflected_replies::attack(&attacker, server, &self.north).await;
         }
         for subject in refused_publications() {
             attacker.cannot("Publish", &subject).await;
@@ -76,8 +81,8 @@ impl Mesh {
             for subject in refused_reads() {
                 attacker.cannot("Publish", &subject).await;
             }
-            let all = self.north.subscribe(&Selector::default(), From::Oldest).next().await;
-            assert!(matches!(all, Some(Err(Error::Denied(_)))), "{all:?}");
+            let all = self.north.subscribe(&Selector::default(), StartAt::Oldest).next().await;
+            assert!(matches!(all, Some(Err(EngineError::Denied(_)))), "{all:?}");
         }
         let victims = [format!("_INBOX_{}.>", token(SOUTH)), format!("barograph.b.{}.*.*", token(SOUTH))];
         let all = ["_INBOX.>", ">", "barograph.a.*", "barograph.m.>", "barograph.a.*.*", "barograph.b.>"];
@@ -85,11 +90,11 @@ impl Mesh {
             attacker.cannot("Subscription", subject).await;
         }
         let forged = self.north.append(&[record(SOUTH, "x", 1)]).await;
-        assert!(matches!(forged, Err(Error::Denied(_))), "{forged:?}");
+        assert!(matches!(forged, Err(EngineError::Denied(_))), "{forged:?}");
         let forged = self.north.register(&entry(SOUTH), Duration::from_secs(2)).await.map(drop);
-        assert!(matches!(forged, Err(Error::Denied(_))), "{forged:?}");
+        assert!(matches!(forged, Err(EngineError::Denied(_))), "{forged:?}");
         let removed = self.north.remove(&name(SOUTH)).await;
-        assert!(matches!(removed, Err(Error::Denied(_))), "{removed:?}");
+        assert!(matches!(removed, Err(EngineError::Denied(_))), "{removed:?}");
 
         if accounts == Accounts::Apart {
             self.answers_are_no_questions(&attacker).await;
@@ -117,28 +122,28 @@ impl Mesh {
                 })
                 .await;
                 events = self.south.watch(&name("local"));
-                assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
-                assert_eq!(next(&mut events).await, Event::Synced);
+                assert_eq!(next_item(&mut events).await, Event::Up(entry(SOUTH)));
+                assert_eq!(next_item(&mut events).await, Event::Synced);
             }
         }
 
         // After all that, the victim is up, and its lease ends when it leaves.
         drop(lease);
-        assert_eq!(next(&mut events).await, Event::Down(name(SOUTH)));
+        assert_eq!(next_item(&mut events).await, Event::Down(name(SOUTH)));
         self.archive.remove(&name(SOUTH)).await.unwrap();
-        assert_eq!(next(&mut events).await, Event::Removed(name(SOUTH)), "an archive may remove it");
+        assert_eq!(next_item(&mut events).await, Event::Removed(name(SOUTH)), "an archive may remove it");
     }
 
     /// Checks that the mesh continues after a move to other accounts, and that the attacker is
     /// denied. The south's first record was stored before.
-    pub(crate) async fn goes_on(&self, server: &Server, attacker: &Attacker, before: Inventory) {
+    pub(crate) async fn goes_on(&self, server: &NatsServer, attacker: &Attacker, before: Inventory) {
         server::canary(&self.south, SOUTH, 2).await;
         assert_eq!(self.archive.watermark(&name(SOUTH)).await, Ok(2));
         let found =
             self.north.history(&record(SOUTH, "x", 1).series, &Range::newest(10)).await.unwrap().items;
         assert_eq!(found, [record(SOUTH, "x", 1)]);
         assert_eq!(Inventory::of(server), before);
-        reflection::attack(attacker, server, &self.north).await;
+        reflected_replies::attack(attacker, server, &self.north).await;
     }
 
     /// A message that may be a response of the servers is not a request. A server may publish text
@@ -185,7 +190,7 @@ impl Mesh {
     }
 
     /// Forges records of the victim, in the attacker's messages and in responses of the server.
-    async fn forged_records(&self, server: &Server, attacker: &Attacker, accounts: Accounts) {
+    async fn forged_records(&self, server: &NatsServer, attacker: &Attacker, accounts: Accounts) {
         let before = self.archiver.statistics().discarded;
         let forged = record(SOUTH, "x", 1);
         let text = wire::record_text(&forged);
@@ -199,7 +204,7 @@ impl Mesh {
         if accounts == Accounts::Apart {
             // All records of a station have one subject, because servers keep all subjects in
             // memory.
-            let subjects = reflection::subjects(server);
+            let subjects = reflected_replies::subjects(server);
             assert!(subjects <= 3, "{subjects} subjects of three stations");
         }
         let key = format!("$KV.barograph_dir.{}", token(NORTH));
@@ -283,7 +288,7 @@ impl Mesh {
                     (found.payload == wire::entry_text(&entry(SOUTH)).as_bytes()).then_some(())
                 })
                 .await;
-                assert_eq!(next(&mut self.north.watch(&name("local"))).await, Event::Up(entry(SOUTH)));
+                assert_eq!(next_item(&mut self.north.watch(&name("local"))).await, Event::Up(entry(SOUTH)));
             }
         }
         self.endless_leases(attacker).await;
@@ -324,8 +329,8 @@ impl Mesh {
             let stored = attacker.ask(own.clone(), Some(headers), wire::entry_text(&entry(NORTH))).await;
             assert!(stored["seq"].is_number(), "{ttl:?}: {stored}");
             let mut events = self.north.watch(&name("local"));
-            assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)), "{ttl:?}");
-            assert_eq!(next(&mut events).await, Event::Synced, "{ttl:?}");
+            assert_eq!(next_item(&mut events).await, Event::Up(entry(SOUTH)), "{ttl:?}");
+            assert_eq!(next_item(&mut events).await, Event::Synced, "{ttl:?}");
         }
     }
 
@@ -342,7 +347,7 @@ impl Mesh {
             }
         }
         let mut events = self.archive.watch(&name("local"));
-        assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)), "the directory is as it was");
+        assert_eq!(next_item(&mut events).await, Event::Up(entry(SOUTH)), "the directory is as it was");
     }
 }
 

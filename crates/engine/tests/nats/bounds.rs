@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{ConnectOptions, HeaderMap};
-use barograph_engine::{Archiver, Config, Engine as _, Local, Nats, Record, Selector, token, wire};
+use barograph_engine::{Archiver, Engine as _, Local, LocalConfig, Nats, Record, Selector, token, wire};
 use serde_json::Value;
 
 use crate::attack::{Attacker, asked};
 use crate::deployed::{self, ARCHIVE, NORTH, SOUTH};
-use crate::reflection;
-use crate::server::{self, Server};
+use crate::reflected_replies;
+use crate::server::{self, NatsServer};
 use crate::values::{eventually, name, record};
 
 /// A server keeps message identifiers in memory for the time in which a stream detects repetitions.
 #[tokio::test]
 async fn the_directory_keeps_no_message_ids_and_nothing_large() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = Server::start(directory.path()) else { return };
+    let Some(server) = NatsServer::start(directory.path()) else { return };
     let archive = Arc::new(Nats::new(server::config(&server.url, ARCHIVE)).unwrap());
     let local = tempfile::tempdir().unwrap();
     let (_archiver, _local) = server::archive(&archive, local.path());
@@ -35,7 +35,7 @@ async fn the_directory_keeps_no_message_ids_and_nothing_large() {
 }
 
 /// Waits until both streams have their bounds.
-async fn is_bounded(server: &Server) {
+async fn is_bounded(server: &NatsServer) {
     let client = async_nats::connect(&server.url).await.unwrap();
     for (stream, window_ns, size_max) in
         [("BAROGRAPH", 120_000_000_000_u64, 14 << 10), ("KV_barograph_dir", 100_000_000, 3 << 10)]
@@ -63,7 +63,7 @@ async fn is_bounded(server: &Server) {
 async fn padded_records_do_not_hold_up_those_of_others() {
     const PADDED: u64 = 600;
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = Server::start(directory.path()) else { return };
+    let Some(server) = NatsServer::start(directory.path()) else { return };
     let south = Nats::new(server::config(&server.url, SOUTH)).unwrap();
     south.append(&[record(SOUTH, "x", 1)]).await.unwrap();
     let client = Attacker::new(&server.url, ConnectOptions::new()).await;
@@ -77,7 +77,7 @@ async fn padded_records_do_not_hold_up_those_of_others() {
     let archive = Arc::new(Nats::new(server::config(&server.url, ARCHIVE)).unwrap());
     let local = tempfile::tempdir().unwrap();
     let commit_interval = Duration::from_millis(300);
-    let config = Config { commit_interval, keep: Duration::MAX, ..Config::new(local.path()) };
+    let config = LocalConfig { commit_interval, keep: Duration::MAX, ..LocalConfig::new(local.path()) };
     let records = Arc::new(Local::open(config).unwrap());
     let archiver = Archiver::start(&archive, Arc::clone(&records), local.path()).unwrap();
     let commits = RefCell::new(BTreeSet::new());
@@ -96,9 +96,9 @@ async fn padded_records_do_not_hold_up_those_of_others() {
 
 /// One member requests large pages without a pause; another one gets its responses meanwhile.
 #[tokio::test]
-async fn dear_questions_of_one_member_hold_up_nobody_else() {
+async fn expensive_requests_of_one_member_delay_no_other_member() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = Server::start(directory.path()) else { return };
+    let Some(server) = NatsServer::start(directory.path()) else { return };
     let [archive, south] =
         [ARCHIVE, SOUTH].map(|host| Arc::new(Nats::new(server::config(&server.url, host)).unwrap()));
     let local = tempfile::tempdir().unwrap();
@@ -134,7 +134,7 @@ async fn dear_questions_of_one_member_hold_up_nobody_else() {
 /// so others get their responses. Otherwise reply subjects with a wildcard would be kept for ever
 /// and searched for each response.
 #[tokio::test]
-async fn reply_subjects_of_one_member_hold_up_nobody_else() {
+async fn reply_subjects_of_one_member_delay_no_other_member() {
     const FLOOD: usize = 40_000;
     const ASKED: usize = 10;
     const MEMORY_BYTES: u64 = 200 << 20;
@@ -160,7 +160,7 @@ async fn reply_subjects_of_one_member_hold_up_nobody_else() {
     for _ in 0..ASKED {
         answered += usize::from(south.watermark(&name(SOUTH)).await == Ok(1));
     }
-    let varz: Value = serde_json::from_str(&reflection::monitoring(&server, "/varz")).unwrap();
+    let varz: Value = serde_json::from_str(&reflected_replies::monitoring(&server, "/varz")).unwrap();
     println!("{answered} of {ASKED} answered; the server has {} bytes", varz["mem"]);
     assert_eq!(answered, ASKED, "answers to another member");
     assert!(varz["mem"].as_u64().unwrap() < MEMORY_BYTES, "{}", varz["mem"]);
@@ -176,7 +176,7 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
     }) else {
         return;
     };
-    let varz: Value = serde_json::from_str(&reflection::monitoring(&server, "/varz")).unwrap();
+    let varz: Value = serde_json::from_str(&reflected_replies::monitoring(&server, "/varz")).unwrap();
     assert_eq!(varz["max_pending"], 8 << 20, "{varz}");
     assert_eq!(varz["max_subscriptions"], 200, "{varz}");
     let stations = std::fs::read_to_string(directory.path().join("stations.conf")).unwrap();
@@ -227,15 +227,16 @@ async fn accounts_bound_what_servers_keep_for_a_member() {
     let (Some(_), true) = (server::binary(), deployed::has_openssl()) else { return };
     deployed::script(directory.path(), "accounts", &["setup", "3"]);
     deployed::script(directory.path(), "accounts", &["archive", ARCHIVE]);
-    let server = Server::with(directory.path(), &deployed::with_accounts(directory.path())).unwrap();
+    let server =
+        NatsServer::start_with(directory.path(), &deployed::with_accounts(directory.path())).unwrap();
     let archive = Nats::new(deployed::by_credentials(directory.path(), &server, ARCHIVE)).unwrap();
     // A server loads an account when a client of it connects.
     eventually("a connection", async || archive.connected().ok()).await;
     let (mut exports, mut stations) = (0, 0);
-    let all: Value = serde_json::from_str(&reflection::monitoring(&server, "/accountz")).unwrap();
+    let all: Value = serde_json::from_str(&reflected_replies::monitoring(&server, "/accountz")).unwrap();
     for account in all["accounts"].as_array().unwrap() {
         let path = format!("/accountz?acc={}", account.as_str().unwrap());
-        let account: Value = serde_json::from_str(&reflection::monitoring(&server, &path)).unwrap();
+        let account: Value = serde_json::from_str(&reflected_replies::monitoring(&server, &path)).unwrap();
         let account = &account["account_detail"]["decoded_jwt"];
         let claims = &account["nats"];
         if account["name"].as_str().is_some_and(|name| name.starts_with("STATION_")) {

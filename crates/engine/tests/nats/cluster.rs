@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::ConnectOptions;
-use barograph_engine::{Engine, Event, From, Nats, NatsConfig, Selector};
+use barograph_engine::{Engine, Event, Nats, NatsConfig, Selector, StartAt};
 use futures_util::StreamExt as _;
 use serde_json::json;
 
@@ -17,10 +17,10 @@ use crate::deployed::{
     ARCHIVE, NORTH, SOUTH, by_certificate, by_credentials, certificate_options, certificates, credentials,
     deploy, has_openssl, script, stations,
 };
-use crate::foreign::Member;
-use crate::reflection;
-use crate::server::{self, LIMIT, Server};
-use crate::values::{entry, eventually, name, next, record};
+use crate::malformed_headers::Member;
+use crate::reflected_replies;
+use crate::server::{self, LIMIT, NatsServer};
+use crate::values::{entry, eventually, name, next_item, record};
 
 /// One server is killed and returns, then the two others: no record is lost or stored twice.
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn what_a_cluster_acknowledged_survives_its_servers() {
     let address = &own_address(1);
     let ports = free_ports(address);
     let start = |index: usize| member(directory.path(), address, &ports, index);
-    let mut servers: Vec<Option<Server>> = (0..3).map(|index| Some(start(index))).collect();
+    let mut servers: Vec<Option<NatsServer>> = (0..3).map(|index| Some(start(index))).collect();
     let addresses: Vec<String> = ports.iter().map(|[port, _]| format!("{address}:{port}")).collect();
     let config = server::config(&addresses[0], "north");
     let config = NatsConfig { servers: addresses, replicas: 3, deadline: Duration::from_secs(2), ..config };
@@ -76,10 +76,10 @@ async fn what_a_cluster_acknowledged_survives_its_servers() {
     // it has a record twice, because leaders detect copies among committed messages; the archive
     // stores it once.
     let selector = Selector { source: Some(name("north")), ..Selector::default() };
-    let mut stream = nats.subscribe(&selector, From::Oldest);
+    let mut stream = nats.subscribe(&selector, StartAt::Oldest);
     let (mut seqs, mut read) = (BTreeSet::new(), 0);
     while (seqs.len() as u64) < acknowledged {
-        seqs.insert(next(&mut stream).await.1.seq);
+        seqs.insert(next_item(&mut stream).await.1.seq);
         read += 1;
     }
     println!("{} of them twice in the stream", read - acknowledged);
@@ -103,7 +103,7 @@ async fn the_shipped_configurations_are_a_cluster() {
         certificates(directory.path(), &["station", station]);
     }
     let ports = free_ports(address);
-    let servers: Vec<Server> = (0..3)
+    let servers: Vec<NatsServer> = (0..3)
         .map(|index| {
             let name = format!("n{}", index + 1);
             let own = directory.path().join(&name);
@@ -121,7 +121,7 @@ async fn the_shipped_configurations_are_a_cluster() {
                 .replace("./tls", &directory.path().join("tls").display().to_string())
                 .replace("./nats.pid", &own.join("nats.pid").display().to_string())
                 .replace("include stations.conf", &stations(directory.path(), &[ARCHIVE, NORTH]));
-            Server::with(&own, &text).unwrap()
+            NatsServer::start_with(&own, &text).unwrap()
         })
         .collect();
     let addresses: Vec<String> = ports.iter().map(|[client, _]| format!("{address}:{client}")).collect();
@@ -140,13 +140,15 @@ async fn the_shipped_configurations_are_a_cluster() {
     server::canary(&north, NORTH, 1).await;
     for server in &servers {
         let options = certificate_options(directory.path(), NORTH);
-        reflection::attack(&Attacker::new(&server.url, options).await, server, &north).await;
+        reflected_replies::attack(&Attacker::new(&server.url, options).await, server, &north).await;
     }
 
     // If the replicas of servers disagree about a header, they stop the stream for ever.
     let attacker = Attacker::new(&servers[0].url, certificate_options(directory.path(), NORTH)).await;
-    if nats.replicas_can_be_stopped() {
-        barograph_sim::say_skipped("a header that stops replicas: nats-server is 2.14 or newer, and stops");
+    if nats.has_vulnerable_replicas() {
+        barograph_sim::report_skipped(
+            "a header that stops replicas: nats-server is 2.14 or newer, and stops",
+        );
     } else {
         for subject in ["barograph.m.N.x.rtt", "$KV.barograph_dir.N"] {
             let mut headers = async_nats::HeaderMap::new();
@@ -249,8 +251,8 @@ async fn no_trace_is_an_entry_of_another_station() {
     let south = Nats::new(config(SOUTH)).unwrap();
     let _lease = south.register(&entry(SOUTH), Duration::from_secs(300)).await.unwrap();
     let mut events = archive.watch(&name("local"));
-    assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
-    assert_eq!(next(&mut events).await, Event::Synced);
+    assert_eq!(next_item(&mut events).await, Event::Up(entry(SOUTH)));
+    assert_eq!(next_item(&mut events).await, Event::Synced);
 
     let said = |what: &str| -> usize {
         let log = |index| server::log_of(&directory.path().join(format!("n{index}")));
@@ -294,7 +296,7 @@ async fn no_trace_is_an_entry_of_another_station() {
     let silence = tokio::time::timeout(Duration::from_secs(2), events.next()).await;
     assert!(silence.is_err(), "{silence:?}");
     let mut events = archive.watch(&name("local"));
-    assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
+    assert_eq!(next_item(&mut events).await, Event::Up(entry(SOUTH)));
 }
 
 /// Servers drop a stored trace-only message whenever one reads it from another. All other messages
@@ -326,7 +328,7 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
     let _own = archives[0].0.register(&entry(ARCHIVE), Duration::from_secs(5)).await.unwrap();
     let mut watches: Vec<_> = archives.iter().map(|(archive, ..)| archive.watch(&name("local"))).collect();
     for events in &mut watches {
-        while next(events).await != Event::Synced {}
+        while next_item(events).await != Event::Synced {}
     }
 
     let north = barograph_engine::token(NORTH);
@@ -373,7 +375,7 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
     for events in &mut watches {
         loop {
             attack();
-            match tokio::time::timeout(Duration::from_millis(200), next(events)).await {
+            match tokio::time::timeout(Duration::from_millis(200), next_item(events)).await {
                 Ok(Event::Down(host)) if host == name(SOUTH) => break,
                 _ => assert!(began.elapsed() < LIMIT, "the south is still up after {:?}", began.elapsed()),
             }
@@ -384,7 +386,7 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
 
 /// Three servers with accounts for an archive and two stations (`NORTH`, `SOUTH`), and with the
 /// route permissions of `deploy/nats/n1.conf`.
-fn with_credentials(directory: &Path, address: &str) -> Vec<Server> {
+fn with_credentials(directory: &Path, address: &str) -> Vec<NatsServer> {
     script(directory, "accounts", &["setup", "4"]);
     for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
         script(directory, "accounts", &[role, host]);
@@ -398,7 +400,7 @@ fn with_credentials(directory: &Path, address: &str) -> Vec<Server> {
     (0..3).map(|index| member_with(directory, address, &ports, index, [&permissions, &accounts])).collect()
 }
 
-fn with_credentials_of(directory: &Path, servers: &[Server], host: &str) -> NatsConfig {
+fn with_credentials_of(directory: &Path, servers: &[NatsServer], host: &str) -> NatsConfig {
     NatsConfig {
         servers: servers.iter().map(|server| server.url.clone()).collect(),
         replicas: 3,
@@ -418,7 +420,7 @@ async fn write(nats: Arc<Nats>, stop: Arc<AtomicBool>) -> u64 {
 }
 
 /// Starts one of three servers, which syncs every write.
-pub(crate) fn member(directory: &Path, address: &str, ports: &[[u16; 2]; 3], index: usize) -> Server {
+pub(crate) fn member(directory: &Path, address: &str, ports: &[[u16; 2]; 3], index: usize) -> NatsServer {
     member_with(directory, address, ports, index, [""; 2])
 }
 
@@ -429,7 +431,7 @@ fn member_with(
     ports: &[[u16; 2]; 3],
     index: usize,
     [permissions, accounts]: [&str; 2],
-) -> Server {
+) -> NatsServer {
     let own = directory.join(format!("n{index}"));
     std::fs::create_dir_all(&own).unwrap();
     let [client, route] = ports[index];
@@ -441,7 +443,7 @@ fn member_with(
          cluster {{ name: T, listen: {address}:{route}, routes: [{}]\n{permissions} }}\n{accounts}",
         routes.join(", ")
     );
-    Server::with(&own, &text).unwrap()
+    NatsServer::start_with(&own, &text).unwrap()
 }
 
 /// Six different free ports, because servers of a cluster need each other's ports in their

@@ -8,7 +8,7 @@ use async_nats::ConnectOptions;
 use barograph_engine::{NatsConfig, NatsTls, token};
 use serde_json::{Value, json};
 
-use crate::server::{self, Server};
+use crate::server::{self, NatsServer};
 
 pub(crate) const ARCHIVE: &str = "archive.example.net";
 pub(crate) const NORTH: &str = "north.example.net";
@@ -18,7 +18,7 @@ pub(crate) const SOUTH: &str = "south.example.net";
 pub(crate) fn with_certificates(
     directory: &Path,
     stations: &dyn Fn(&Path, &[&str]) -> String,
-) -> Option<Server> {
+) -> Option<NatsServer> {
     let (Some(_), true) = (server::binary(), has_openssl()) else { return None };
     for arguments in [&["authority"][..], &["server", "nats", "127.0.0.1", "localhost"]] {
         certificates(directory, arguments);
@@ -26,10 +26,10 @@ pub(crate) fn with_certificates(
     for station in [ARCHIVE, NORTH, SOUTH, "stranger.example.net"] {
         certificates(directory, &["station", station]);
     }
-    Server::with(directory, &single(directory, &stations(directory, &[ARCHIVE, NORTH, SOUTH])))
+    NatsServer::start_with(directory, &single(directory, &stations(directory, &[ARCHIVE, NORTH, SOUTH])))
 }
 
-pub(crate) fn by_certificate(directory: &Path, server: &Server, host: &str) -> NatsConfig {
+pub(crate) fn by_certificate(directory: &Path, server: &NatsServer, host: &str) -> NatsConfig {
     let file = |name: String| Some(directory.join("tls").join(name));
     let files = NatsTls {
         ca: file("ca.pem".into()),
@@ -51,7 +51,7 @@ pub(crate) fn credentials(directory: &Path, host: &str) -> PathBuf {
     directory.join(format!("{host}.creds"))
 }
 
-pub(crate) fn by_credentials(directory: &Path, server: &Server, host: &str) -> NatsConfig {
+pub(crate) fn by_credentials(directory: &Path, server: &NatsServer, host: &str) -> NatsConfig {
     NatsConfig { credentials: Some(credentials(directory, host)), ..server::config(&server.url, host) }
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn refused(directory: &Path, line: &[&str]) -> String {
 pub(crate) fn has_openssl() -> bool {
     let found = Command::new("openssl").arg("version").output().is_ok();
     if !found {
-        barograph_sim::say_missing("certificates for NATS: there is no openssl");
+        barograph_sim::report_missing("certificates for NATS: there is no openssl");
     }
     found
 }

@@ -3,22 +3,22 @@
 //! Every test starts servers of its own. Without `nats-server`, each test reports that and passes.
 #![allow(clippy::unwrap_used)]
 
-mod anew;
 mod attack;
 mod bounds;
 mod cluster;
 mod deployed;
-mod foreign;
+mod implausible_values;
+mod malformed_headers;
 mod outage;
 mod permissions;
 mod proxy;
 mod quorum;
-mod reflection;
+mod recreated_stream;
+mod reflected_replies;
 mod replies;
 mod scripts;
 mod server;
-mod site;
+mod site_failure;
 mod suite;
 mod tasks;
 mod values;
-mod wrong;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use barograph_engine::{Engine, Error, Event, From, LeaseState, Nats, NatsConfig, Range, Selector};
+use barograph_engine::{Engine, EngineError, Event, LeaseState, Nats, NatsConfig, Range, Selector, StartAt};
 
 use futures_util::StreamExt as _;
 
 use crate::proxy::Proxy;
-use crate::server::{self, Server};
-use crate::values::{entry, eventually, name, next, record};
+use crate::server::{self, NatsServer};
+use crate::values::{entry, eventually, name, next_item, record};
 
 /// While a server is away, calls return `Unavailable` at once, and a refused record is not sent
 /// later. When the server returns, the client reconnects, and subscriptions and watches continue
@@ -17,20 +17,20 @@ use crate::values::{entry, eventually, name, next, record};
 #[tokio::test]
 async fn a_server_that_returns_is_found_again() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = Server::start(directory.path()) else { return };
+    let Some(server) = NatsServer::start(directory.path()) else { return };
     let address = server.address().to_owned();
     let nats = Arc::new(Nats::new(server::config(&address, "north")).unwrap());
     let (archiver, _local) = server::archive(&nats, directory.path());
     server::canary(&*nats, "north", 1).await;
 
-    let mut records = nats.subscribe(&Selector::default(), From::Now);
+    let mut records = nats.subscribe(&Selector::default(), StartAt::Now);
     let mut events = nats.watch(&name("local"));
-    assert_eq!(next(&mut events).await, Event::Synced);
+    assert_eq!(next_item(&mut events).await, Event::Synced);
     let gone = Nats::new(server::config(&address, "south")).unwrap();
     let lease = gone.register(&entry("south"), Duration::from_secs(30)).await.unwrap();
-    assert_eq!(next(&mut events).await, Event::Up(entry("south")));
+    assert_eq!(next_item(&mut events).await, Event::Up(entry("south")));
     nats.append(&[record("north", "south", 2)]).await.unwrap();
-    assert_eq!(next(&mut records).await.1.seq, 2);
+    assert_eq!(next_item(&mut records).await.1.seq, 2);
 
     server.kill();
     drop(lease);
@@ -38,22 +38,22 @@ async fn a_server_that_returns_is_found_again() {
     let began = Instant::now();
     let refused =
         eventually("an error", async || nats.append(&[record("north", "south", 3)]).await.err()).await;
-    assert!(matches!(refused, Error::Unknown(_) | Error::Unavailable(_)), "{refused:?}");
+    assert!(matches!(refused, EngineError::Unknown(_) | EngineError::Unavailable(_)), "{refused:?}");
     let refused = nats.append(&[record("north", "south", 4)]).await;
-    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+    assert!(matches!(refused, Err(EngineError::Unavailable(_))), "{refused:?}");
     assert!(nats.watermark(&name("north")).await.is_err());
-    assert!(began.elapsed() < server::LIMIT, "nobody waits for ever");
+    assert!(began.elapsed() < server::LIMIT, "no caller waits for ever");
 
-    let server = Server::start_on(directory.path(), &address).unwrap();
+    let server = NatsServer::start_on(directory.path(), &address).unwrap();
     server::canary(&*nats, "north", 3).await;
-    assert_eq!(next(&mut records).await.1.seq, 3, "4 was refused, so it is not sent later");
+    assert_eq!(next_item(&mut records).await.1.seq, 3, "4 was refused, so it is not sent later");
     nats.append(&[record("north", "south", 4)]).await.unwrap();
-    assert_eq!(next(&mut records).await.1.seq, 4);
+    assert_eq!(next_item(&mut records).await.1.seq, 4);
     assert_eq!(nats.watermark(&name("north")).await, Ok(4));
     // The server kept the directory on disk. If a station left during the outage, its entry
     // disappears when its lease ends.
     let other = nats.register(&entry("west"), Duration::from_secs(1)).await.unwrap();
-    assert_eq!(next(&mut events).await, Event::Up(entry("west")));
+    assert_eq!(next_item(&mut events).await, Event::Up(entry("west")));
     assert_eq!(archiver.statistics().discarded, 0);
     drop((other, server));
 }
@@ -62,7 +62,7 @@ async fn a_server_that_returns_is_found_again() {
 #[tokio::test]
 async fn a_registration_that_ran_out_is_no_more_held() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = Server::start(directory.path()) else { return };
+    let Some(server) = NatsServer::start(directory.path()) else { return };
     let address = server.address().to_owned();
     let nats = Nats::new(server::config(&address, "north")).unwrap();
     let lease = nats.register(&entry("north"), Duration::from_secs(1)).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_registration_that_ran_out_is_no_more_held() {
     let becomes =
         async |state| eventually("the state", async || (lease.state() == state).then_some(())).await;
     becomes(LeaseState::Lapsed).await;
-    let _server = Server::start_on(directory.path(), &address).unwrap();
+    let _server = NatsServer::start_on(directory.path(), &address).unwrap();
     becomes(LeaseState::Held).await;
     let other = Nats::new(server::config(&address, "north")).unwrap();
     let _other = other.register(&entry("north"), Duration::from_secs(30)).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_registration_that_ran_out_is_no_more_held() {
 #[tokio::test]
 async fn an_unanswered_append_is_unknown() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = Server::start(directory.path()) else { return };
+    let Some(server) = NatsServer::start(directory.path()) else { return };
     let proxy = Proxy::new(server.address()).await;
     let config = server::config(&proxy.address.to_string(), "north");
     let behind = Nats::new(NatsConfig { deadline: Duration::from_secs(1), ..config }).unwrap();
@@ -94,7 +94,7 @@ async fn an_unanswered_append_is_unknown() {
     proxy.freeze();
     let batch = [record("north", "south", 1), record("north", "south", 2)];
     let unknown = behind.append(&batch).await;
-    assert!(matches!(unknown, Err(Error::Unknown(_))), "{unknown:?}");
+    assert!(matches!(unknown, Err(EngineError::Unknown(_))), "{unknown:?}");
     nats.append(&batch).await.unwrap();
     let found = nats.history(&batch[0].series, &Range::newest(10)).await.unwrap().items;
     assert_eq!(found.iter().map(|record| record.seq).collect::<Vec<_>>(), [2, 1]);
@@ -104,7 +104,7 @@ async fn an_unanswered_append_is_unknown() {
 #[test]
 fn callers_may_have_runtimes_of_their_own() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = Server::start(directory.path()) else { return };
+    let Some(server) = NatsServer::start(directory.path()) else { return };
     let nats = Arc::new(Nats::new(server::config(&server.url, "north")).unwrap());
     let (_archiver, _local) = server::archive(&nats, directory.path());
     let on_a_runtime = |seq| {
@@ -122,7 +122,7 @@ fn callers_may_have_runtimes_of_their_own() {
 #[tokio::test]
 async fn an_archive_is_rebuilt_from_the_stream() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = Server::start(directory.path()) else { return };
+    let Some(server) = NatsServer::start(directory.path()) else { return };
     let nats = Arc::new(Nats::new(server::config(&server.url, "north")).unwrap());
     let batch: Vec<_> = (1..=1500).map(|seq| record("north", "south", seq)).collect();
     let first = tempfile::tempdir().unwrap();
@@ -145,14 +145,14 @@ async fn an_archive_is_rebuilt_from_the_stream() {
     assert_eq!((archiver.statistics().discarded, archiver.statistics().missed), (0, 0));
     let range = Range { after: page.next, ..Range::newest(10) };
     let foreign = nats.history(&batch[0].series, &range).await;
-    assert!(matches!(foreign, Err(Error::TooOld(_))), "a place of another archive: {foreign:?}");
+    assert!(matches!(foreign, Err(EngineError::TooOld(_))), "a place of another archive: {foreign:?}");
 }
 
 /// A page that is larger than a message arrives in parts, and is complete.
 #[tokio::test]
 async fn a_page_may_be_larger_than_a_message() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = Server::start(directory.path()) else { return };
+    let Some(server) = NatsServer::start(directory.path()) else { return };
     let nats = Arc::new(Nats::new(server::config(&server.url, "north")).unwrap());
     let (_archiver, _local) = server::archive(&nats, directory.path());
     server::canary(&*nats, "west", 1).await;
@@ -171,7 +171,7 @@ async fn a_page_may_be_larger_than_a_message() {
 #[tokio::test]
 async fn a_subscriber_is_told_what_left_the_stream() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = Server::start(directory.path()) else { return };
+    let Some(server) = NatsServer::start(directory.path()) else { return };
     let config = NatsConfig { keep_bytes: 256 << 10, ..server::config(&server.url, "north") };
     let nats = Nats::new(config).unwrap();
     let write = async |first: u64| {
@@ -180,16 +180,16 @@ async fn a_subscriber_is_told_what_left_the_stream() {
     };
     write(1).await;
     for selector in [Selector::default(), Selector { source: Some(name("north")), ..Selector::default() }] {
-        let mut records = nats.subscribe(&selector, From::After(barograph_engine::Cursor(1)));
+        let mut records = nats.subscribe(&selector, StartAt::After(barograph_engine::Cursor(1)));
         let missed = tokio::time::timeout(server::LIMIT, records.next()).await.unwrap().unwrap();
-        let Err(Error::Lagged { missed }) = missed else { panic!("{missed:?} and no note") };
-        assert_eq!(next(&mut records).await.1.seq, 2 + missed);
+        let Err(EngineError::Lagged { missed }) = missed else { panic!("{missed:?} and no note") };
+        assert_eq!(next_item(&mut records).await.1.seq, 2 + missed);
         // From the oldest record on, nothing was missed.
-        assert_eq!(next(&mut nats.subscribe(&selector, From::Oldest)).await.1.seq, 2 + missed);
+        assert_eq!(next_item(&mut nats.subscribe(&selector, StartAt::Oldest)).await.1.seq, 2 + missed);
     }
     let beyond =
-        nats.subscribe(&Selector::default(), From::After(barograph_engine::Cursor(2001))).next().await;
-    assert!(matches!(beyond, Some(Err(Error::Invalid(_)))), "{beyond:?}");
+        nats.subscribe(&Selector::default(), StartAt::After(barograph_engine::Cursor(2001))).next().await;
+    assert!(matches!(beyond, Some(Err(EngineError::Invalid(_)))), "{beyond:?}");
 }
 
 /// An invalid configuration is refused before anything is sent.
@@ -209,7 +209,7 @@ fn a_wrong_configuration_is_named() {
         (NatsConfig { replicas: 2, ..good }, "not 2"),
     ] {
         let error = Nats::new(config).map(drop).unwrap_err();
-        assert!(matches!(&error, Error::Invalid(text) if text.contains(named)), "{error}");
+        assert!(matches!(&error, EngineError::Invalid(text) if text.contains(named)), "{error}");
         assert!(!error.to_string().contains("cret"), "{error}");
     }
 }

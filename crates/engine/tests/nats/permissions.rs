@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::ConnectOptions;
-use barograph_engine::{Engine, Error, Event, LeaseState, Nats, NatsConfig, NatsTls, token};
+use barograph_engine::{Engine, EngineError, Event, LeaseState, Nats, NatsConfig, NatsTls, token};
 
 use crate::attack::{Accounts, Attacker, Mesh};
 use crate::deployed::{
@@ -11,9 +11,9 @@ use crate::deployed::{
     has_openssl, older_stations, refused, script, single, stations, stations_in_one_account, with_accounts,
     with_certificates,
 };
-use crate::reflection::{self, Inventory};
-use crate::server::{self, Server};
-use crate::values::{entry, eventually, name, next, record};
+use crate::reflected_replies::{self, Inventory};
+use crate::server::{self, NatsServer};
+use crate::values::{entry, eventually, name, next_item, record};
 
 #[tokio::test]
 async fn a_certificate_allows_its_station_and_no_more() {
@@ -27,8 +27,8 @@ async fn a_certificate_allows_its_station_and_no_more() {
     let without = NatsConfig { tls: Some(without), ..server::config(&server.url, NORTH) };
     let stranger = by_certificate(directory.path(), &server, "stranger.example.net");
     for config in [without, server::config(&server.url, NORTH), stranger] {
-        let nobody = Nats::new(config).unwrap().append(&[record(NORTH, "x", 1)]).await;
-        assert!(matches!(nobody, Err(Error::Unavailable(_))), "{nobody:?}");
+        let anonymous = Nats::new(config).unwrap().append(&[record(NORTH, "x", 1)]).await;
+        assert!(matches!(anonymous, Err(EngineError::Unavailable(_))), "{anonymous:?}");
     }
 }
 
@@ -50,7 +50,7 @@ async fn reflection_reaches_the_streams_where_all_share_an_account() {
     let Some(server) = with_certificates(directory.path(), &older_stations) else { return };
     let _mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
     let attacker = Attacker::new(&server.url, certificate_options(directory.path(), NORTH)).await;
-    reflection::control(&attacker, &server).await;
+    reflected_replies::control(&attacker, &server).await;
 }
 
 /// A server restarts with the current list of `stations`: stations continue, and no stored record
@@ -64,12 +64,12 @@ async fn a_mesh_on_certificates_moves_apart() {
     let lease = mesh.south.register(&entry(SOUTH), Duration::from_secs(10)).await.unwrap();
     let before = Inventory::of(&server);
     let text = |names: &[&str]| single(directory.path(), &stations(directory.path(), names));
-    let server = server.again(directory.path(), &text(&[ARCHIVE, NORTH, SOUTH]));
+    let server = server.restart(directory.path(), &text(&[ARCHIVE, NORTH, SOUTH]));
     let attacker = Attacker::new(&server.url, certificate_options(directory.path(), NORTH)).await;
     mesh.goes_on(&server, &attacker, before).await;
     // The registration is renewed again.
     let mut events = mesh.north.watch(&name("local"));
-    assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
+    assert_eq!(next_item(&mut events).await, Event::Up(entry(SOUTH)));
     eventually("a renewal", async || (lease.state() == LeaseState::Held).then_some(())).await;
 
     // A further station needs at most two reloads: a server activates the imports of a new account
@@ -102,7 +102,7 @@ async fn a_mesh_whose_stations_have_one_account_moves() {
     assert_eq!(mesh.south.watermark(&name(SOUTH)).await, Ok(1));
     let before = Inventory::of(&server);
     let text = single(directory.path(), &stations(directory.path(), &[ARCHIVE, NORTH, SOUTH]));
-    let server = server.again(directory.path(), &text);
+    let server = server.restart(directory.path(), &text);
     let attacker = Attacker::new(&server.url, certificate_options(directory.path(), NORTH)).await;
     mesh.goes_on(&server, &attacker, before).await;
 }
@@ -116,7 +116,7 @@ async fn credentials_allow_their_station_and_no_more() {
         script(directory.path(), "accounts", &[role, host]);
     }
     let text = || with_accounts(directory.path());
-    let server = Server::with(directory.path(), &text()).unwrap();
+    let server = NatsServer::start_with(directory.path(), &text()).unwrap();
     let config = |host: &str| by_credentials(directory.path(), &server, host);
     let options = ConnectOptions::with_credentials_file(credentials(directory.path(), NORTH)).await.unwrap();
     let mesh = Mesh::new(config).await;
@@ -129,8 +129,8 @@ async fn credentials_allow_their_station_and_no_more() {
     let own = other.path().join(format!("{NORTH}.creds"));
     let own = NatsConfig { credentials: Some(own), ..server::config(&server.url, NORTH) };
     for config in [server::config(&server.url, NORTH), own] {
-        let nobody = Nats::new(config).unwrap().append(&[record(NORTH, "x", 1)]).await;
-        assert!(matches!(nobody, Err(Error::Unavailable(_))), "{nobody:?}");
+        let anonymous = Nats::new(config).unwrap().append(&[record(NORTH, "x", 1)]).await;
+        assert!(matches!(anonymous, Err(EngineError::Unavailable(_))), "{anonymous:?}");
     }
 
     // Withdrawn credentials, which the server reads from its configuration.
@@ -153,7 +153,7 @@ async fn a_mesh_on_credentials_moves_apart() {
     for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
         script(directory.path(), "accounts", &[role, host]);
     }
-    let server = Server::with(directory.path(), &with_accounts(directory.path())).unwrap();
+    let server = NatsServer::start_with(directory.path(), &with_accounts(directory.path())).unwrap();
     let mesh = Mesh::new(|host| by_credentials(directory.path(), &server, host)).await;
     mesh.south.append(&[record(SOUTH, "x", 1)]).await.unwrap();
     let before = Inventory::of(&server);
@@ -169,7 +169,7 @@ async fn a_mesh_on_credentials_moves_apart() {
     let before_upgrade = accounts();
     script(directory.path(), "accounts", &["upgrade"]);
     assert_eq!(accounts(), before_upgrade);
-    let server = server.again(directory.path(), &with_accounts(directory.path()));
+    let server = server.restart(directory.path(), &with_accounts(directory.path()));
 
     // Older credentials belong to an account that does not accept them any more.
     let old = Nats::new(by_credentials(directory.path(), &server, SOUTH)).unwrap();

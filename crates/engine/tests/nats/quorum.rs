@@ -6,13 +6,13 @@ use barograph_engine::{BoxStream, Engine, Event, LeaseState, Nats, NatsConfig};
 use futures_util::StreamExt as _;
 
 use crate::cluster::{free_ports, member, own_address};
-use crate::server::{self, Server};
-use crate::values::{entry, eventually, name, next};
+use crate::server::{self, NatsServer};
+use crate::values::{entry, eventually, name, next_item};
 
 /// Two of three servers are killed for three leases, and one returns: only the station that died
 /// meanwhile is lost.
 #[tokio::test]
-async fn nobody_is_lost_while_two_of_three_servers_are_away() {
+async fn no_station_is_lost_while_two_of_three_servers_are_away() {
     let directory = tempfile::tempdir().unwrap();
     if server::binary().is_none() {
         return;
@@ -20,7 +20,7 @@ async fn nobody_is_lost_while_two_of_three_servers_are_away() {
     let address = &own_address(3);
     let ports = free_ports(address);
     let start = |index: usize| member(directory.path(), address, &ports, index);
-    let mut servers: Vec<Option<Server>> = (0..3).map(|index| Some(start(index))).collect();
+    let mut servers: Vec<Option<NatsServer>> = (0..3).map(|index| Some(start(index))).collect();
     let station = |host: &str| {
         // Connect to the server that is not killed: clients of the other servers would have to
         // reconnect first.
@@ -35,16 +35,16 @@ async fn nobody_is_lost_while_two_of_three_servers_are_away() {
     }
     let mut events = stations[0].watch(&name("local"));
     for _ in 0..3 {
-        assert!(matches!(next(&mut events).await, Event::Up(_)));
+        assert!(matches!(next_item(&mut events).await, Event::Up(_)));
     }
-    assert_eq!(next(&mut events).await, Event::Synced);
+    assert_eq!(next_item(&mut events).await, Event::Synced);
     assert!(stations[0].read_only().is_none());
 
     (servers[1], servers[2]) = (None, None);
     let told = told_within(&mut events, 3 * LEASE).await;
     assert!(told.is_empty(), "lost with two of three servers away: {told:?}");
     let read_only = stations[0].read_only().expect("it can be read and not written");
-    println!("for {:?}: {}", read_only.since.elapsed(), read_only.why);
+    println!("for {:?}: {}", read_only.since.elapsed(), read_only.error);
     assert!(LEASE < read_only.since.elapsed());
     assert_eq!(leases[0].state(), LeaseState::Lapsed);
     // One station dies, and one starts.
@@ -53,7 +53,7 @@ async fn nobody_is_lost_while_two_of_three_servers_are_away() {
     let late = station("east");
     late.register(&entry("east"), LEASE).await.map(drop).unwrap_err();
     let mut late_events = late.watch(&name("local"));
-    while next(&mut late_events).await != Event::Synced {}
+    while next_item(&mut late_events).await != Event::Synced {}
     assert!(late.read_only().is_some());
 
     servers[1] = Some(start(1));
@@ -61,8 +61,8 @@ async fn nobody_is_lost_while_two_of_three_servers_are_away() {
     let is_held = || leases.iter().all(|lease| lease.state() == LeaseState::Held);
     eventually("all renewed", async || is_held().then_some(())).await;
     assert!(stations[0].read_only().is_none() && late.read_only().is_none());
-    assert_eq!(next(&mut events).await, Event::Up(entry("east")));
-    assert_eq!(next(&mut events).await, Event::Down(name("west")));
+    assert_eq!(next_item(&mut events).await, Event::Up(entry("east")));
+    assert_eq!(next_item(&mut events).await, Event::Down(name("west")));
     for events in [&mut events, &mut late_events] {
         let told = told_within(events, 2 * LEASE).await;
         let is_wrong = |(_, event): &(_, Event)| matches!(event, Event::Down(host) if *host != name("west"));
@@ -73,9 +73,9 @@ async fn nobody_is_lost_while_two_of_three_servers_are_away() {
 /// A server's disk is full for three leases, then the server starts again with an empty disk: no
 /// station is lost.
 #[tokio::test]
-async fn nobody_is_lost_by_a_full_disk() {
+async fn no_station_is_lost_by_a_full_disk() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = Server::on_small_disk(directory.path(), "127.0.0.1:-1") else { return };
+    let Some(server) = NatsServer::on_small_disk(directory.path(), "127.0.0.1:-1") else { return };
     let address = server.address().to_owned();
     let stations = ["north", "south"]
         .map(|host| Nats::new(NatsConfig { deadline: DEADLINE, ..server::config(&address, host) }).unwrap());
@@ -85,9 +85,9 @@ async fn nobody_is_lost_by_a_full_disk() {
     }
     let mut events = stations[0].watch(&name("local"));
     for _ in 0..2 {
-        assert!(matches!(next(&mut events).await, Event::Up(_)));
+        assert!(matches!(next_item(&mut events).await, Event::Up(_)));
     }
-    assert_eq!(next(&mut events).await, Event::Synced);
+    assert_eq!(next_item(&mut events).await, Event::Synced);
 
     server.fill();
     // Writes that fit in the last page of a file are still stored.
@@ -97,10 +97,10 @@ async fn nobody_is_lost_by_a_full_disk() {
     // With nats-server 2.15.2 the directory still takes no writes; with 2.12.15 it sometimes takes
     // writes again.
     let read_only = stations[0].read_only();
-    println!("for {:?}: {:?}", read_only.as_ref().map(|it| it.since.elapsed()), read_only.map(|it| it.why));
+    println!("for {:?}: {:?}", read_only.as_ref().map(|it| it.since.elapsed()), read_only.map(|it| it.error));
     // The small disk disappears when its server process ends.
     server.kill();
-    let _server = Server::start_on(directory.path(), &address).unwrap();
+    let _server = NatsServer::start_on(directory.path(), &address).unwrap();
     let is_held = || leases.iter().all(|lease| lease.state() == LeaseState::Held);
     eventually("all registered", async || is_held().then_some(())).await;
     let told = told_within(&mut events, 2 * LEASE).await;

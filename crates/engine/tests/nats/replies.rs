@@ -13,7 +13,7 @@ use crate::deployed::{
     ARCHIVE, NORTH, SOUTH, by_certificate, by_credentials, certificate_options, credentials, has_openssl,
     script, stations, stations_in_one_account, with_accounts, with_certificates,
 };
-use crate::server::{self, Server};
+use crate::server::{self, NatsServer};
 
 #[tokio::test]
 async fn a_member_with_a_certificate_takes_no_answer_from_another() {
@@ -42,7 +42,7 @@ async fn a_member_with_credentials_takes_no_answer_from_another() {
     }
     // Responses that wait for the disk are late enough to be lost.
     let text = with_accounts(directory.path()).replace("jetstream {", "jetstream { sync_interval: always,");
-    let server = Server::with(directory.path(), &text).unwrap();
+    let server = NatsServer::start_with(directory.path(), &text).unwrap();
     let options = async |host| {
         ConnectOptions::with_credentials_file(credentials(directory.path(), host)).await.unwrap()
     };
@@ -51,7 +51,7 @@ async fn a_member_with_credentials_takes_no_answer_from_another() {
     assert_eq!(answered, ASKED, "answers to another member");
 }
 
-async fn attack_by_certificate(directory: &Path, server: &Server) -> usize {
+async fn attack_by_certificate(directory: &Path, server: &NatsServer) -> usize {
     let options = |host| certificate_options(directory, host);
     attack(server, by_certificate(directory, server, ARCHIVE), options(NORTH), options(SOUTH)).await
 }
@@ -59,7 +59,7 @@ async fn attack_by_certificate(directory: &Path, server: &Server) -> usize {
 /// The attacker's reply subjects match those of the victim. Returns the number of responses that
 /// the victim got; [`ASKED`] if none is missing.
 async fn attack(
-    server: &Server,
+    server: &NatsServer,
     archive: NatsConfig,
     attacker: ConnectOptions,
     victim: ConnectOptions,

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use barograph_engine::{Archiver, Config, Engine, Local, Nats, NatsConfig, Range};
+use barograph_engine::{Archiver, Engine, Local, LocalConfig, Nats, NatsConfig, Range};
 pub(crate) use barograph_testkit::LIMIT;
-pub(crate) use barograph_testkit::nats::{Server, binary, log_of};
+pub(crate) use barograph_testkit::nats::{NatsServer, binary, log_of};
 
 use crate::values;
 
@@ -18,7 +18,7 @@ pub(crate) fn config(server: &str, host: &str) -> NatsConfig {
 /// Opens an archive in `directory`, and starts its archiver on `nats`.
 pub(crate) fn archive(nats: &Arc<Nats>, directory: &Path) -> (Archiver, Arc<Local>) {
     let commit_interval = Duration::from_millis(1);
-    let local = Config { commit_interval, keep: Duration::MAX, ..Config::new(directory) };
+    let local = LocalConfig { commit_interval, keep: Duration::MAX, ..LocalConfig::new(directory) };
     let local = Arc::new(Local::open(local).expect("an archive"));
     (Archiver::start(nats, Arc::clone(&local), directory).expect("an archiver"), local)
 }

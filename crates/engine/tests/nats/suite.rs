@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_engine::conformance::Fixture;
-use barograph_engine::{Archiver, Engine, Entry, Error, Lease, Local, Nats, conformance_tests};
-use barograph_testkit::{Call, Hooked, Hooks};
+use barograph_engine::{Archiver, Engine, EngineError, Entry, Lease, Local, Nats, conformance_tests};
+use barograph_testkit::{EngineCall, EngineHooks, HookedEngine};
 
 use crate::proxy::Proxy;
-use crate::server::{self, Server};
+use crate::server::{self, NatsServer};
 
 conformance_tests!(NatsFixture::default(), if server::binary().is_some());
 
@@ -33,13 +33,13 @@ struct Mesh {
     /// Lease of the watcher: only a station that renews can detect that other stations could have
     /// renewed.
     _own: Box<dyn Lease>,
-    _server: Server,
+    _server: NatsServer,
 }
 
 impl NatsFixture {
     async fn open(&self) -> Arc<dyn Engine> {
         let directory = self.directories.lock().unwrap().last().unwrap().path().to_owned();
-        let server = Server::start(&directory).unwrap();
+        let server = NatsServer::start(&directory).unwrap();
         let nats = Arc::new(Nats::new(server::config(&server.url, "archive")).unwrap());
         let (archiver, local) = server::archive(&nats, &directory);
         let proxy = Proxy::new(server.address()).await;
@@ -54,7 +54,7 @@ impl NatsFixture {
             mesh.nats.watermark(&crate::values::name("x")).await.ok()
         })
         .await;
-        Hooked::new(mesh)
+        HookedEngine::new(mesh)
     }
 }
 
@@ -70,17 +70,17 @@ impl Fixture for NatsFixture {
         self.open().await
     }
 
-    async fn lose(&self, lease: Box<dyn Lease>) {
+    async fn kill_holder(&self, lease: Box<dyn Lease>) {
         // The holder of the lease continues, but its messages do not arrive.
         std::mem::forget(lease);
         self.holders.lock().unwrap().iter().for_each(|holder| holder.proxy.freeze());
     }
 }
 
-impl Hooks for Mesh {
-    fn route(&self, call: Call<'_>) -> Result<Arc<dyn Engine>, Error> {
+impl EngineHooks for Mesh {
+    fn route(&self, call: EngineCall<'_>) -> Result<Arc<dyn Engine>, EngineError> {
         Ok(match call {
-            Call::Register(_) => Arc::clone(&self.holder.nats),
+            EngineCall::Register(_) => Arc::clone(&self.holder.nats),
             _ => Arc::clone(&self.nats),
         })
     }

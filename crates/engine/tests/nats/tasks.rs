@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use barograph_engine::{Engine, Nats};
 
-use crate::server::{self, Server};
+use crate::server::{self, NatsServer};
 use crate::values::{entry, eventually, name};
 
 #[tokio::test]
@@ -14,7 +14,7 @@ async fn the_death_of_each_task_is_reported() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path()).unwrap();
+    let server = NatsServer::start(directory.path()).unwrap();
     let nats = Arc::new(Nats::new(server::config(&server.url, "archive")).unwrap());
     let (archiver, _local) = server::archive(&nats, directory.path());
     let lease = eventually("a registration", async || {

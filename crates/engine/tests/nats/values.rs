@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-pub(crate) use barograph_testkit::{entry, name, next, record};
+pub(crate) use barograph_testkit::{entry, name, next_item, record};
 
 use crate::server::LIMIT;
 

@@ -5,14 +5,14 @@
 //! the window does not change. NWS 2.x `median.c` intends this, but compares with windows of fixed
 //! size. This module implements the intent, as in the adaptive window of the 1998 article.
 
-use super::window::Aged;
-use crate::banks::Recent;
+use super::window::AgedSortedWindow;
+use crate::method_sets::RecentValues;
 
 /// Limits and step of an adapting window, in values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    pub(crate) least: usize,
-    pub(crate) most: usize,
+    pub(crate) min: usize,
+    pub(crate) max: usize,
     pub(crate) step: usize,
 }
 
@@ -22,12 +22,12 @@ impl Bounds {
     /// any window. Returns `window` while fewer values are stored (`held`) than the longer window
     /// needs.
     fn best(self, window: usize, held: usize, error: f64, error_of: impl Fn(usize) -> f64) -> usize {
-        let held = held.min(self.most);
-        if held < (window + self.step).min(self.most) {
+        let held = held.min(self.max);
+        if held < (window + self.step).min(self.max) {
             return window;
         }
         let mut best = (window, error);
-        for other in [window.saturating_sub(self.step).max(self.least), (window + self.step).min(self.most)] {
+        for other in [window.saturating_sub(self.step).max(self.min), (window + self.step).min(self.max)] {
             let error = error_of(other);
             if error < best.1 {
                 best = (other, error);
@@ -51,14 +51,14 @@ impl AdaptiveMedian {
     }
 
     /// Adapts the window to `value`, which `recent` does not contain yet.
-    pub(crate) fn adapt(&mut self, value: f64, recent: &Aged) {
+    pub(crate) fn adapt(&mut self, value: f64, recent: &AgedSortedWindow) {
         let error = (value - self.prediction).abs();
         let error_of = |window| (value - recent.median_of_last(window)).abs();
         self.window = self.bounds.best(self.window, recent.sorted().len(), error, error_of);
     }
 
     /// Computes the new prediction; `recent` contains the value now.
-    pub(crate) fn read(&mut self, recent: &Aged) -> f64 {
+    pub(crate) fn read(&mut self, recent: &AgedSortedWindow) -> f64 {
         self.prediction = recent.median_of_last(self.window);
         self.prediction
     }
@@ -78,14 +78,14 @@ impl AdaptiveMean {
     }
 
     /// Adapts the window to `value`, which `recent` does not contain yet.
-    pub(crate) fn adapt(&mut self, value: f64, recent: &Recent<64>) {
+    pub(crate) fn adapt(&mut self, value: f64, recent: &RecentValues<64>) {
         let error = (value - self.prediction).abs();
         let error_of = |window| (value - recent.mean_of_last(window)).abs();
         self.window = self.bounds.best(self.window, recent.count() as usize, error, error_of);
     }
 
     /// Computes the new prediction; `recent` contains the value now.
-    pub(crate) fn read(&mut self, recent: &Recent<64>) -> f64 {
+    pub(crate) fn read(&mut self, recent: &RecentValues<64>) -> f64 {
         self.prediction = recent.mean_of_last(self.window);
         self.prediction
     }

@@ -22,7 +22,7 @@ impl StepScale {
 
     /// The scale, or 1 while all values are equal, so that the result can be a divisor.
     pub(crate) fn get(&self) -> f64 {
-        if self.mean < SCALE_LEAST { 1.0 } else { self.mean }
+        if self.mean < SCALE_MIN { 1.0 } else { self.mean }
     }
 }
 
@@ -31,7 +31,7 @@ const SCALE_BURN_IN: u64 = 20;
 const SCALE_GAIN: f64 = 0.03;
 const SCALE_CAP: f64 = 5.0;
 /// On a plateau the scale fades towards 0; dividing by a smaller scale could overflow.
-const SCALE_LEAST: f64 = 1e-300;
+const SCALE_MIN: f64 = 1e-300;
 
 /// Recursive least squares with two features (Haykin, Adaptive Filter Theory §10.3), in units of
 /// the step scale. Old data keep their weight while new data contain no information.
@@ -52,14 +52,14 @@ impl TwoFeatureRegression {
 
     /// Sets the features and predicts the target, all in units of the step scale.
     pub(crate) fn predict(&mut self, features: [f64; 2]) -> f64 {
-        let most = if self.robust { FEATURE_MOST } else { STEP_MOST };
+        let most = if self.robust { FEATURE_MAX } else { STEP_MAX };
         self.features = features.map(|z| z.clamp(-most, most));
         self.weights[0] * self.features[0] + self.weights[1] * self.features[1]
     }
 
     /// Learns the target, in units of the step scale, that followed the features set last.
     pub(crate) fn learn(&mut self, target: f64) {
-        let target = target.clamp(-STEP_MOST, STEP_MOST);
+        let target = target.clamp(-STEP_MAX, STEP_MAX);
         let [x, y] = self.features;
         let error = target - (self.weights[0] * x + self.weights[1] * y);
         let discount = if self.robust && HUBER < error.abs() { FORGET * error.abs() / HUBER } else { FORGET };
@@ -70,7 +70,7 @@ impl TwoFeatureRegression {
         self.weights[0] += p * step;
         self.weights[1] += q * step;
         let (a, b, c) = (a - p * p / denominator, b - p * q / denominator, c - q * q / denominator);
-        let grow = if a + c < TRACE_MOST { 1.0 / FORGET } else { 1.0 };
+        let grow = if a + c < TRACE_MAX { 1.0 / FORGET } else { 1.0 };
         self.inverse = [a * grow, b * grow, c * grow];
     }
 }
@@ -78,9 +78,9 @@ impl TwoFeatureRegression {
 // `docs/spec/full.md`, methods 10 and 12.
 const FORGET: f64 = 0.998;
 const PRIOR: f64 = 100.0;
-const TRACE_MOST: f64 = 10.0 * 2.0 * PRIOR;
+const TRACE_MAX: f64 = 10.0 * 2.0 * PRIOR;
 const HUBER: f64 = 3.0;
-const FEATURE_MOST: f64 = 20.0;
+const FEATURE_MAX: f64 = 20.0;
 /// Bound of a step, in scales. A larger step is a jump off a plateau, which the regression cannot
 /// use; without the bound, its square would make the regression infinite.
-const STEP_MOST: f64 = 1e3;
+const STEP_MAX: f64 = 1e3;

@@ -5,7 +5,7 @@ use super::lms::LeastMeanSquares;
 
 /// A robust two-feature regression; its last 32 residuals predict the next one.
 #[derive(Clone, Debug)]
-pub(crate) struct Cascade {
+pub(crate) struct ResidualFilter {
     base: TwoFeatureRegression,
     filter: LeastMeanSquares,
     scale: StepScale,
@@ -19,7 +19,7 @@ pub(crate) struct Cascade {
 // `docs/spec/full.md`, method 12.
 const STEP: f64 = 0.02;
 
-impl Cascade {
+impl ResidualFilter {
     pub(crate) fn new() -> Self {
         Self {
             base: TwoFeatureRegression::new(true),
@@ -32,7 +32,7 @@ impl Cascade {
     }
 
     /// Computes the residual of `value`, and updates the scale of residuals.
-    pub(crate) fn see(&mut self, value: f64) {
+    pub(crate) fn update_residual(&mut self, value: f64) {
         self.residual = value - self.prediction;
         self.scale.learn(self.residual);
     }

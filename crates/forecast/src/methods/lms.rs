@@ -18,8 +18,8 @@ pub(crate) struct LeastMeanSquares {
 /// Number of lags of the filter.
 const LAGS: usize = 32;
 // `docs/spec/full.md`, methods 11 and 12.
-const INPUT_MOST: f64 = 10.0;
-const ERROR_MOST: f64 = 3.0;
+const INPUT_MAX: f64 = 10.0;
+const ERROR_MAX: f64 = 3.0;
 
 impl LeastMeanSquares {
     pub(crate) fn new(step: f64) -> Self {
@@ -35,7 +35,7 @@ impl LeastMeanSquares {
 
     /// Learns the target, in scales, that followed the features set last.
     pub(crate) fn learn(&mut self, target: f64) {
-        let error = (target - self.product()).clamp(-ERROR_MOST, ERROR_MOST);
+        let error = (target - self.product()).clamp(-ERROR_MAX, ERROR_MAX);
         let rate = self.step * error / (1.0 + self.energy);
         for (weight, feature) in self.weights.iter_mut().zip(&self.features) {
             *weight += rate * feature;
@@ -51,8 +51,8 @@ impl LeastMeanSquares {
         let recent = &self.inputs[self.next..self.next + LAGS];
         for (feature, input) in self.features.iter_mut().zip(recent) {
             let scaled = input * inverse;
-            let scaled = if scaled < INPUT_MOST { scaled } else { INPUT_MOST };
-            *feature = if -INPUT_MOST < scaled { scaled } else { -INPUT_MOST };
+            let scaled = if scaled < INPUT_MAX { scaled } else { INPUT_MAX };
+            *feature = if -INPUT_MAX < scaled { scaled } else { -INPUT_MAX };
         }
         self.energy = dot(&self.features, &self.features);
         self.product()

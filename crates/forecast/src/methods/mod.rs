@@ -3,7 +3,7 @@
 pub(crate) mod adaptive;
 pub(crate) mod autoregressive;
 pub(crate) mod cascade;
-pub(crate) mod level;
+pub(crate) mod level_shift;
 pub(crate) mod lms;
 pub(crate) mod reversion;
 pub(crate) mod smoothing;

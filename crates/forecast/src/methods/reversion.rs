@@ -14,7 +14,7 @@ const SIDE: usize = 7;
 // `docs/spec/full.md`, method 13; edges and steps in step scales.
 const TABLE_EDGES: [f64; SIDE - 1] = [-3.0, -1.2, -0.4, 0.4, 1.2, 3.0];
 const TABLE_FADE: f64 = 0.998;
-const TABLE_STEP_MOST: f64 = 10.0;
+const TABLE_STEP_MAX: f64 = 10.0;
 /// Weight of the prior, in observations of "no step".
 const TABLE_PRIOR: f64 = 3.0;
 
@@ -25,7 +25,7 @@ impl StepTable {
 
     /// The expected step, in scales, given both distances in scales.
     pub(crate) fn predict(&mut self, short: f64, long: f64) -> f64 {
-        self.cell = place(&TABLE_EDGES, short) * SIDE + place(&TABLE_EDGES, long);
+        self.cell = count_edges_below(&TABLE_EDGES, short) * SIDE + count_edges_below(&TABLE_EDGES, long);
         let [sum, count] = self.cells[self.cell];
         sum / (count + TABLE_PRIOR)
     }
@@ -33,7 +33,7 @@ impl StepTable {
     /// Learns the step, in scales, that followed the distances given last.
     pub(crate) fn learn(&mut self, step: f64) {
         let [sum, count] = &mut self.cells[self.cell];
-        *sum = TABLE_FADE * *sum + step.clamp(-TABLE_STEP_MOST, TABLE_STEP_MOST);
+        *sum = TABLE_FADE * *sum + step.clamp(-TABLE_STEP_MAX, TABLE_STEP_MAX);
         *count = TABLE_FADE * *count + 1.0;
     }
 }
@@ -52,9 +52,9 @@ const CLASSES: usize = 8;
 // `docs/spec/full.md`, method 14; in step scales.
 const CLASS_EDGES: [f64; CLASSES - 1] = [0.3, 0.7, 1.2, 2.0, 3.5, 6.0, 12.0];
 const REVERSION_FADE: f64 = 0.995;
-const REVERSION_STEP_MOST: f64 = 40.0;
-const DISTANCE_MOST: f64 = 30.0;
-const SHARE_MOST: f64 = 1.2;
+const REVERSION_STEP_MAX: f64 = 40.0;
+const DISTANCE_MAX: f64 = 30.0;
+const SHARE_MAX: f64 = 1.2;
 const ENERGY_START: f64 = 0.001;
 
 impl ThresholdReversion {
@@ -65,15 +65,15 @@ impl ThresholdReversion {
     /// The share of `distance` that the next step is expected to revert. `distance` is from the
     /// value to the median, in scales.
     pub(crate) fn predict(&mut self, distance: f64) -> f64 {
-        self.cell = place(&CLASS_EDGES, distance.abs());
-        self.distance = distance.clamp(-DISTANCE_MOST, DISTANCE_MOST);
+        self.cell = count_edges_below(&CLASS_EDGES, distance.abs());
+        self.distance = distance.clamp(-DISTANCE_MAX, DISTANCE_MAX);
         let [product, energy] = self.cells[self.cell];
-        (product / (energy + 1.0)).clamp(-SHARE_MOST, SHARE_MOST)
+        (product / (energy + 1.0)).clamp(-SHARE_MAX, SHARE_MAX)
     }
 
     /// Learns the step, in scales, that followed the distance given last.
     pub(crate) fn learn(&mut self, step: f64) {
-        let step = step.clamp(-REVERSION_STEP_MOST, REVERSION_STEP_MOST);
+        let step = step.clamp(-REVERSION_STEP_MAX, REVERSION_STEP_MAX);
         let [product, energy] = &mut self.cells[self.cell];
         *product = REVERSION_FADE * *product + step * self.distance;
         *energy = REVERSION_FADE * *energy + self.distance * self.distance;
@@ -81,6 +81,6 @@ impl ThresholdReversion {
 }
 
 /// Number of edges at or below `value`.
-fn place<const N: usize>(edges: &[f64; N], value: f64) -> usize {
+fn count_edges_below<const N: usize>(edges: &[f64; N], value: f64) -> usize {
     edges.iter().map(|edge| usize::from(*edge <= value)).sum()
 }

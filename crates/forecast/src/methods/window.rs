@@ -1,18 +1,18 @@
 //! The last `N` values in sorted order, and statistics computed from them.
 
-use crate::banks::Recent;
+use crate::method_sets::RecentValues;
 
 /// The last `N` values, sorted. The caller stores the order of arrival, and passes the value to
 /// remove.
 ///
 /// Equal values are in order of arrival, so the first of them is the oldest.
 #[derive(Clone, Debug)]
-pub(crate) struct Sorted<const N: usize> {
+pub(crate) struct SortedWindow<const N: usize> {
     values: [f64; N],
     len: usize,
 }
 
-impl<const N: usize> Sorted<N> {
+impl<const N: usize> SortedWindow<N> {
     pub(crate) fn new() -> Self {
         Self { values: [0.0; N], len: 0 }
     }
@@ -28,8 +28,8 @@ impl<const N: usize> Sorted<N> {
             self.values[at] = value;
             self.len += 1;
         } else {
-            let (from, to) = places(&self.values, oldest, value);
-            slide(&mut self.values, from, to);
+            let (from, to) = indices(&self.values, oldest, value);
+            shift_between(&mut self.values, from, to);
             self.values[to] = value;
         }
     }
@@ -69,14 +69,14 @@ impl<const N: usize> Sorted<N> {
 ///
 /// Both searches are branch-free and independent of each other, so no misprediction delays the code
 /// after them.
-fn places<const N: usize>(values: &[f64; N], oldest: f64, value: f64) -> (usize, usize) {
+fn indices<const N: usize>(values: &[f64; N], oldest: f64, value: f64) -> (usize, usize) {
     let from = values.partition_point(|v| *v < oldest).min(N - 1);
     let to = values.partition_point(|v| *v <= value);
     (from, if from < to { to - 1 } else { to })
 }
 
 /// Moves the values between two indices by one, so that `from` is overwritten and `to` is free.
-fn slide<T: Copy>(values: &mut [T], from: usize, to: usize) {
+fn shift_between<T: Copy>(values: &mut [T], from: usize, to: usize) {
     if from < to {
         values.copy_within(from + 1..=to, from);
     } else {
@@ -84,10 +84,10 @@ fn slide<T: Copy>(values: &mut [T], from: usize, to: usize) {
     }
 }
 
-/// Number of values of an [`Aged`] window.
-pub(crate) const AGED: usize = 51;
+/// Number of values of an [`AgedSortedWindow`] window.
+pub(crate) const AGED_LEN: usize = 51;
 /// Number of words of eight ages each.
-const WORDS: usize = AGED.div_ceil(8);
+const WORDS: usize = AGED_LEN.div_ceil(8);
 /// Age of an empty slot; no window is that long.
 const NO_AGE: u8 = 127;
 const ONES: u64 = 0x0101_0101_0101_0101;
@@ -99,32 +99,32 @@ const HIGH: u64 = 0x8080_8080_8080_8080;
 /// Ages are bytes, eight in a word. A median is found by counting the ages below the window's
 /// length, a word at a time, until half of them are counted.
 #[derive(Clone, Debug)]
-pub(crate) struct Aged {
-    sorted: Sorted<AGED>,
+pub(crate) struct AgedSortedWindow {
+    sorted: SortedWindow<AGED_LEN>,
     ages: [u8; WORDS * 8],
 }
 
-impl Aged {
+impl AgedSortedWindow {
     pub(crate) fn new() -> Self {
-        Self { sorted: Sorted::new(), ages: [NO_AGE; WORDS * 8] }
+        Self { sorted: SortedWindow::new(), ages: [NO_AGE; WORDS * 8] }
     }
 
     pub(crate) fn push(&mut self, value: f64, oldest: f64) {
-        let (from, to) = if self.sorted.len < AGED {
+        let (from, to) = if self.sorted.len < AGED_LEN {
             let held = self.sorted.len;
             self.sorted.len += 1;
             (held, self.sorted.values[..held].partition_point(|v| *v <= value))
         } else {
-            places(&self.sorted.values, oldest, value)
+            indices(&self.sorted.values, oldest, value)
         };
-        self.grow_older();
-        slide(&mut self.sorted.values, from, to);
-        slide(&mut self.ages, from, to);
+        self.increment_ages();
+        shift_between(&mut self.sorted.values, from, to);
+        shift_between(&mut self.ages, from, to);
         self.sorted.values[to] = value;
         self.ages[to] = 0;
     }
 
-    pub(crate) fn sorted(&self) -> &Sorted<AGED> {
+    pub(crate) fn sorted(&self) -> &SortedWindow<AGED_LEN> {
         &self.sorted
     }
 
@@ -136,37 +136,37 @@ impl Aged {
         // ascending order.
         let mut left = (length as u64 - 1) / 2;
         for word in 0..WORDS {
-            let young = self.young(word, bound);
+            let young = self.ages_below(word, bound);
             // Byte i of the product is the number of young bytes among 0..=i.
             let prefix = young.wrapping_mul(ONES);
             let count = prefix >> 56;
             if left < count {
                 let reached = ((prefix | HIGH) - ONES * (left + 1)) & HIGH;
                 let at = reached.trailing_zeros() as usize / 8;
-                let first = self.sorted.values[(word * 8 + at).min(AGED - 1)];
+                let first = self.sorted.values[(word * 8 + at).min(AGED_LEN - 1)];
                 if length % 2 == 1 {
                     return first;
                 }
                 // Two shifts each, because a single shift by 64 overflows.
                 let rest = young >> (at * 8) >> 8 << 8 << (at * 8);
-                return 0.5 * (first + self.first_young(word, rest, bound));
+                return 0.5 * (first + self.next_below(word, rest, bound));
             }
             left -= count;
         }
         0.0
     }
 
-    fn first_young(&self, mut word: usize, mut young: u64, bound: u64) -> f64 {
+    fn next_below(&self, mut word: usize, mut young: u64, bound: u64) -> f64 {
         while young == 0 && word + 1 < WORDS {
             word += 1;
-            young = self.young(word, bound);
+            young = self.ages_below(word, bound);
         }
-        self.sorted.values[(word * 8 + young.trailing_zeros() as usize / 8).min(AGED - 1)]
+        self.sorted.values[(word * 8 + young.trailing_zeros() as usize / 8).min(AGED_LEN - 1)]
     }
 
     /// A 1 in every byte of a word with an age below the window's length; `bound` has that length
     /// in every byte.
-    fn young(&self, word: usize, bound: u64) -> u64 {
+    fn ages_below(&self, word: usize, bound: u64) -> u64 {
         !((self.word(word) | HIGH) - bound) >> 7 & ONES
     }
 
@@ -176,7 +176,7 @@ impl Aged {
         u64::from_le_bytes(bytes)
     }
 
-    fn grow_older(&mut self) {
+    fn increment_ages(&mut self) {
         let len = self.sorted.len;
         for age in &mut self.ages {
             *age = age.wrapping_add(1);
@@ -189,21 +189,21 @@ impl Aged {
 
 /// Minimum and maximum of the last `N` values.
 #[derive(Clone, Debug)]
-pub(crate) struct Extremes<const N: usize> {
+pub(crate) struct RollingRange<const N: usize> {
     low: f64,
     high: f64,
     /// Lower bound of forecasts: 0 while no value was below 0, else −∞.
     floor: f64,
 }
 
-impl<const N: usize> Extremes<N> {
+impl<const N: usize> RollingRange<N> {
     pub(crate) fn new() -> Self {
         Self { low: f64::INFINITY, high: f64::NEG_INFINITY, floor: 0.0 }
     }
 
     /// Adds `value`, which `recent` contains already. Scans the window again only after its minimum
     /// or maximum has left.
-    pub(crate) fn push(&mut self, value: f64, recent: &Recent<128>) {
+    pub(crate) fn push(&mut self, value: f64, recent: &RecentValues<128>) {
         if value < 0.0 {
             self.floor = f64::NEG_INFINITY;
         }
@@ -246,17 +246,17 @@ mod tests {
         fn windows_agree_with_sorting_the_last_values(
             values in prop::collection::vec((0u8..20).prop_map(f64::from), 1..200)
         ) {
-            let mut sorted = Sorted::<31>::new();
-            let mut aged = Aged::new();
+            let mut sorted = SortedWindow::<31>::new();
+            let mut aged = AgedSortedWindow::new();
             for (i, value) in values.iter().enumerate() {
                 sorted.push(*value, if i < 31 { 0.0 } else { values[i - 31] });
-                aged.push(*value, if i < AGED { 0.0 } else { values[i - AGED] });
+                aged.push(*value, if i < AGED_LEN { 0.0 } else { values[i - AGED_LEN] });
                 let tail = |n: usize| &values[(i + 1).saturating_sub(n)..=i];
                 prop_assert_eq!(sorted.median(), median(tail(31)));
-                for length in 1..=AGED.min(i + 1) {
+                for length in 1..=AGED_LEN.min(i + 1) {
                     prop_assert_eq!(aged.median_of_last(length), median(tail(length)));
                 }
-                let mut kept: Vec<f64> = tail(AGED).to_vec();
+                let mut kept: Vec<f64> = tail(AGED_LEN).to_vec();
                 kept.sort_by(f64::total_cmp);
                 let trim = kept.len() * 3 / 10;
                 let kept = &kept[trim..kept.len() - trim];

@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 /// The four longest windows, in values, over which the selectors of NWS 2.x compare methods
 /// (`forc.c`: 1, 5, 10, 20, 30, 50, 100). The sum up to the start of such a window is computed by
 /// adding the errors once more, that many values later.
-pub(crate) const LAGS: [usize; 4] = [20, 30, 50, 100];
+pub(crate) const LONG_WINDOWS: [usize; 4] = [20, 30, 50, 100];
 
 /// Stores or recomputes the errors of the last values, up to the longest lag.
-pub(crate) trait History<const M: usize> {
+pub(crate) trait ErrorHistory<const M: usize> {
     fn new() -> Self;
 
     /// Records value `number` and the errors on it; on value 0 they have no meaning.
@@ -19,25 +19,25 @@ pub(crate) trait History<const M: usize> {
     fn heap_bytes(&self) -> usize;
 
     /// Returns the errors on value `number`. For each lag, the caller must pass the numbers 2, 3,
-    /// 4, … in this order. For each call, the newest recorded value must be less than `LAGS[lag]`
-    /// values after `number`.
+    /// 4, … in this order. For each call, the newest recorded value must be less than
+    /// `LONG_WINDOWS[lag]` values after `number`.
     fn errors_of(&mut self, number: u64, lag: usize) -> [f64; M];
 }
 
 /// Stores the errors of all methods.
 #[derive(Clone, Debug)]
-pub(crate) struct Ring<const M: usize> {
+pub(crate) struct ErrorRing<const M: usize> {
     errors: Box<[[f64; M]]>,
 }
 
-impl<const M: usize> History<M> for Ring<M> {
+impl<const M: usize> ErrorHistory<M> for ErrorRing<M> {
     fn new() -> Self {
-        Self { errors: Vec::from([[0.0; M]; LAGS[LAGS.len() - 1]]).into_boxed_slice() }
+        Self { errors: Vec::from([[0.0; M]; LONG_WINDOWS[LONG_WINDOWS.len() - 1]]).into_boxed_slice() }
     }
 
     fn record(&mut self, number: u64, _value: f64, errors: &[f64; M]) {
-        let place = (number % self.errors.len() as u64) as usize;
-        self.errors[place] = *errors;
+        let index = (number % self.errors.len() as u64) as usize;
+        self.errors[index] = *errors;
     }
 
     fn heap_bytes(&self) -> usize {

@@ -5,12 +5,12 @@ mod history;
 mod selection;
 
 pub(crate) use blend::Blend;
-pub(crate) use history::{History, LAGS, Ring};
-pub(crate) use selection::{ALL, Flat, TwoLevel};
+pub(crate) use history::{ErrorHistory, ErrorRing, LONG_WINDOWS};
+pub(crate) use selection::{Flat, TwoLevel, WINDOW_LENGTHS};
 
-/// The forecast of one rule under one loss.
+/// The forecast of one rule for one objective.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Choice {
+pub(crate) struct CombinedForecast {
     pub(crate) value: f64,
     /// The chosen method, or the one with the largest weight.
     pub(crate) method: usize,
@@ -21,26 +21,26 @@ pub(crate) struct Choice {
 /// A rule over `M` methods.
 ///
 /// For each value the caller calls `observe` with the predictions made before the value was known
-/// (for the first value they have no meaning), then `choose` with the predictions of the next
+/// (for the first value they have no meaning), then `combine` with the predictions of the next
 /// value.
-pub(crate) trait Choose<const M: usize> {
+pub(crate) trait CombinationRule<const M: usize> {
     fn new() -> Self;
 
     /// Scores `predictions` on `value`, the `number`th of the series from 0.
     fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64);
 
     /// The forecasts for squared and for absolute error.
-    fn choose(&mut self, predictions: &[f64; M]) -> [Choice; 2];
+    fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2];
 
     /// Heap memory in bytes.
     fn heap_bytes(&self) -> usize;
 
     /// Every method's weight under squared (0) or absolute (1) error in the last choice.
-    fn weights(&self, loss: usize) -> [f64; M];
+    fn weights(&self, objective: usize) -> [f64; M];
 }
 
 /// Index of the least score, the first one of equal scores. NaN is never the least.
-pub(crate) fn least<const M: usize>(scores: &[f64; M]) -> usize {
+pub(crate) fn argmin<const M: usize>(scores: &[f64; M]) -> usize {
     // Two lanes, so that one instruction makes two comparisons. Then find the first score that
     // equals the minimum.
     let mut lanes = [f64::INFINITY; 2];
@@ -54,7 +54,7 @@ pub(crate) fn least<const M: usize>(scores: &[f64; M]) -> usize {
 }
 
 /// Index of the greatest weight, the first one of equal weights.
-pub(crate) fn most<const M: usize>(weights: &[f64; M]) -> usize {
+pub(crate) fn argmax<const M: usize>(weights: &[f64; M]) -> usize {
     let mut high = f64::NEG_INFINITY;
     for weight in weights {
         high = if high < *weight { *weight } else { high };

@@ -1,8 +1,8 @@
 //! Rules that pick one method: selectors each pick the method with the least error, and the
 //! selector with the least error decides.
 
-use super::{Choice, Choose, History, LAGS};
-use crate::banks::Bank;
+use super::{CombinationRule, CombinedForecast, ErrorHistory, LONG_WINDOWS};
+use crate::method_sets::MethodSet;
 use core::marker::PhantomData;
 
 /// Sums of squared and of absolute errors for each of `N` forecasters, added in their order of
@@ -11,9 +11,9 @@ use core::marker::PhantomData;
 /// The two are stored side by side, so that one instruction works on both and no comparison is
 /// across its lanes.
 #[derive(Clone, Copy, Debug)]
-struct Sums<const N: usize>([[f64; 2]; N]);
+struct ErrorSums<const N: usize>([[f64; 2]; N]);
 
-impl<const N: usize> Sums<N> {
+impl<const N: usize> ErrorSums<N> {
     const ZERO: Self = Self([[0.0; 2]; N]);
 
     fn add(&mut self, errors: &[f64; N]) {
@@ -28,15 +28,15 @@ impl<const N: usize> Sums<N> {
     /// All forecasters are scored equally often, so the least sum belongs to the least mean.
     fn least_since(&self, past: &Self) -> [u8; 2] {
         const { assert!(N.is_multiple_of(UNROLLED) && N <= 256) }
-        let mut least = Least { sums: [f64::INFINITY; 2], places: [0.0; 2] };
-        let mut place = 0.0;
+        let mut least = ArgMin { sums: [f64::INFINITY; 2], indices: [0.0; 2] };
+        let mut index = 0.0;
         for (now, past) in self.0.chunks_exact(UNROLLED).zip(past.0.chunks_exact(UNROLLED)) {
             for (now, past) in now.iter().zip(past) {
-                least.meet(place, [now[0] - past[0], now[1] - past[1]]);
-                place += 1.0;
+                least.update(index, [now[0] - past[0], now[1] - past[1]]);
+                index += 1.0;
             }
         }
-        least.places.map(place_of)
+        least.indices.map(low_bits)
     }
 
     fn least(&self) -> [u8; 2] {
@@ -48,41 +48,42 @@ impl<const N: usize> Sums<N> {
 const UNROLLED: usize = 2;
 
 /// The least sums so far, and their indices.
-struct Least {
+struct ArgMin {
     sums: [f64; 2],
-    places: [f64; 2],
+    indices: [f64; 2],
 }
 
-impl Least {
-    /// Compares the least sums so far with `sums`, which have index `place`. Branch-free: the
+impl ArgMin {
+    /// Compares the least sums so far with `sums`, which have index `index`. Branch-free: the
     /// winner is unpredictable.
     #[inline(always)]
-    fn meet(&mut self, place: f64, sums: [f64; 2]) {
-        for (loss, sum) in sums.into_iter().enumerate() {
+    fn update(&mut self, index: f64, sums: [f64; 2]) {
+        for (objective, sum) in sums.into_iter().enumerate() {
             // Indices ascend from call to call, so the greater index is the later one.
-            let better = if sum < self.sums[loss] { place } else { 0.0 };
-            self.places[loss] = if self.places[loss] < better { better } else { self.places[loss] };
-            self.sums[loss] = if sum < self.sums[loss] { sum } else { self.sums[loss] };
+            let better = if sum < self.sums[objective] { index } else { 0.0 };
+            self.indices[objective] =
+                if self.indices[objective] < better { better } else { self.indices[objective] };
+            self.sums[objective] = if sum < self.sums[objective] { sum } else { self.sums[objective] };
         }
     }
 }
 
 /// Converts a small whole number to an integer: after 2^52 is added, the lowest bits contain the
 /// integer.
-fn place_of(place: f64) -> u8 {
-    (place + 4_503_599_627_370_496.0).to_bits() as u8
+fn low_bits(index: f64) -> u8 {
+    (index + 4_503_599_627_370_496.0).to_bits() as u8
 }
 
 /// Selectors: the method that each of them picks, and the errors of its picks so far.
 #[derive(Clone, Debug)]
 struct Selectors<const S: usize> {
     picks: [u8; S],
-    costs: Sums<S>,
+    costs: ErrorSums<S>,
 }
 
 impl<const S: usize> Selectors<S> {
     fn new() -> Self {
-        Self { picks: [0; S], costs: Sums::ZERO }
+        Self { picks: [0; S], costs: ErrorSums::ZERO }
     }
 
     /// Adds the errors of the methods picked last.
@@ -98,17 +99,17 @@ impl<const S: usize> Selectors<S> {
 
 /// The rule of the papers (JavaNws §2.1.2): one selector picks the method with the least cumulative
 /// squared error, the other that with the least cumulative absolute error. The selector with less
-/// error under the requested loss decides.
+/// error for the requested objective decides.
 #[derive(Clone, Debug)]
 pub(crate) struct Flat<const M: usize> {
-    total: Sums<M>,
+    total: ErrorSums<M>,
     selectors: Selectors<2>,
     chosen: [u8; 2],
 }
 
-impl<const M: usize> Choose<M> for Flat<M> {
+impl<const M: usize> CombinationRule<M> for Flat<M> {
     fn new() -> Self {
-        Self { total: Sums::ZERO, selectors: Selectors::new(), chosen: [0; 2] }
+        Self { total: ErrorSums::ZERO, selectors: Selectors::new(), chosen: [0; 2] }
     }
 
     fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64) {
@@ -122,75 +123,86 @@ impl<const M: usize> Choose<M> for Flat<M> {
         self.chosen = self.selectors.chosen();
     }
 
-    fn choose(&mut self, predictions: &[f64; M]) -> [Choice; 2] {
-        self.chosen.map(|pick| choice(predictions, pick))
+    fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2] {
+        self.chosen.map(|pick| picked_forecast(predictions, pick))
     }
 
     fn heap_bytes(&self) -> usize {
         0
     }
 
-    fn weights(&self, loss: usize) -> [f64; M] {
-        indicator(self.chosen[loss])
+    fn weights(&self, objective: usize) -> [f64; M] {
+        indicator(self.chosen[objective])
     }
 }
 
-/// Number of selectors: two losses for each window. Windows are all values, [`RECENT`] and
-/// [`LAGS`].
+/// Number of selectors: two objectives for each window. Windows are all values, [`SHORT_WINDOWS`]
+/// and [`LONG_WINDOWS`].
 const SELECTORS: usize = 2 * WINDOWS;
-const WINDOWS: usize = 1 + RECENT.len() + LAGS.len();
+const WINDOWS: usize = 1 + SHORT_WINDOWS.len() + LONG_WINDOWS.len();
 /// Windows, in values, for which the sums at their start are kept. The errors of these windows need
 /// not be added a second time. But each value of the longest window needs 16 bytes for each method.
-const RECENT: [usize; 3] = [1, 5, 10];
-const LONGEST_RECENT: usize = RECENT[RECENT.len() - 1];
+const SHORT_WINDOWS: [usize; 3] = [1, 5, 10];
+const SHORT_WINDOW_MAX: usize = SHORT_WINDOWS[SHORT_WINDOWS.len() - 1];
 /// The windows of NWS 2.x, in values; 0 is the whole series.
-pub(crate) const ALL: [usize; WINDOWS] =
-    [0, RECENT[0], RECENT[1], RECENT[2], LAGS[0], LAGS[1], LAGS[2], LAGS[3]];
+pub(crate) const WINDOW_LENGTHS: [usize; WINDOWS] = [
+    0,
+    SHORT_WINDOWS[0],
+    SHORT_WINDOWS[1],
+    SHORT_WINDOWS[2],
+    LONG_WINDOWS[0],
+    LONG_WINDOWS[1],
+    LONG_WINDOWS[2],
+    LONG_WINDOWS[3],
+];
 
 /// The two levels of NWS 2.x (`forc.c`): each of sixteen selectors picks the method with the least
 /// squared or absolute error over its window, and the selector with the least error so far decides.
 #[derive(Clone, Debug)]
-pub(crate) struct TwoLevel<B: Bank<M>, const M: usize> {
-    total: Sums<M>,
+pub(crate) struct TwoLevel<B: MethodSet<M>, const M: usize> {
+    total: ErrorSums<M>,
     /// `total` as it was after each of the last values.
-    recent: [Sums<M>; LONGEST_RECENT],
+    recent: [ErrorSums<M>; SHORT_WINDOW_MAX],
     /// `total` as it was one lag ago. With each new value, the errors of the value one lag ago are
     /// added.
-    lagged: [Sums<M>; LAGS.len()],
+    lagged: [ErrorSums<M>; LONG_WINDOWS.len()],
     history: B::History,
     /// Selectors. For window `w`, index `w` selects by squared error, and index `WINDOWS + w` by
     /// absolute error.
     selectors: Selectors<SELECTORS>,
     chosen: [u8; 2],
-    bank: PhantomData<B>,
+    methods: PhantomData<B>,
 }
 
-impl<B: Bank<M>, const M: usize> TwoLevel<B, M> {
+impl<B: MethodSet<M>, const M: usize> TwoLevel<B, M> {
     /// Sets the picks of a window's two selectors: the methods with the least error since `past`.
-    fn name(picks: &mut [u8; SELECTORS], window: usize, total: &Sums<M>, past: &Sums<M>) {
+    fn set_picks(picks: &mut [u8; SELECTORS], window: usize, total: &ErrorSums<M>, past: &ErrorSums<M>) {
         [picks[window], picks[WINDOWS + window]] = total.least_since(past);
     }
 
-    /// The windows of one kind that the bank uses: index in [`ALL`], index in `kind`, and length.
+    /// The windows of one kind that the method set uses: index in [`WINDOW_LENGTHS`], index in
+    /// `kind`, and length.
     fn windows(first: usize, kind: &'static [usize]) -> impl Iterator<Item = (usize, usize, u64)> {
         let all = kind.iter().enumerate().map(move |(i, back)| (first + i, i, *back as u64));
         all.filter(|(_, _, back)| B::WINDOWS.contains(&(*back as usize)))
     }
 }
 
-impl<B: Bank<M>, const M: usize> Choose<M> for TwoLevel<B, M> {
+impl<B: MethodSet<M>, const M: usize> CombinationRule<M> for TwoLevel<B, M> {
     fn new() -> Self {
-        // Selectors that the bank does not use have infinite costs, so that they never decide.
-        let start =
-            |i: usize| if B::WINDOWS.contains(&ALL[i % WINDOWS]) { [0.0; 2] } else { [f64::INFINITY; 2] };
+        // Selectors that the method set does not use have infinite costs, so that they never
+        // decide.
+        let start = |i: usize| {
+            if B::WINDOWS.contains(&WINDOW_LENGTHS[i % WINDOWS]) { [0.0; 2] } else { [f64::INFINITY; 2] }
+        };
         Self {
-            total: Sums::ZERO,
-            recent: [Sums::ZERO; LONGEST_RECENT],
-            lagged: [Sums::ZERO; LAGS.len()],
+            total: ErrorSums::ZERO,
+            recent: [ErrorSums::ZERO; SHORT_WINDOW_MAX],
+            lagged: [ErrorSums::ZERO; LONG_WINDOWS.len()],
             history: B::History::new(),
-            selectors: Selectors { picks: [0; SELECTORS], costs: Sums(core::array::from_fn(start)) },
+            selectors: Selectors { picks: [0; SELECTORS], costs: ErrorSums(core::array::from_fn(start)) },
             chosen: [0; 2],
-            bank: PhantomData,
+            methods: PhantomData,
         }
     }
 
@@ -203,48 +215,48 @@ impl<B: Bank<M>, const M: usize> Choose<M> for TwoLevel<B, M> {
         self.selectors.score(&errors);
         self.total.add(&errors);
         let picks = &mut self.selectors.picks;
-        Self::name(picks, 0, &self.total, &Sums::ZERO);
-        for (window, _, back) in Self::windows(1, &RECENT) {
-            let past = &self.recent[recent_place(number + LONGEST_RECENT as u64 - back)];
-            Self::name(picks, window, &self.total, past);
+        Self::set_picks(picks, 0, &self.total, &ErrorSums::ZERO);
+        for (window, _, back) in Self::windows(1, &SHORT_WINDOWS) {
+            let past = &self.recent[recent_index(number + SHORT_WINDOW_MAX as u64 - back)];
+            Self::set_picks(picks, window, &self.total, past);
         }
-        for (window, lag, back) in Self::windows(1 + RECENT.len(), &LAGS) {
+        for (window, lag, back) in Self::windows(1 + SHORT_WINDOWS.len(), &LONG_WINDOWS) {
             if let Some(past) = number.checked_sub(back).filter(|past| 2 <= *past) {
                 self.lagged[lag].add(&self.history.errors_of(past, lag));
             }
-            Self::name(picks, window, &self.total, &self.lagged[lag]);
+            Self::set_picks(picks, window, &self.total, &self.lagged[lag]);
         }
         if number == 1 {
             // A window needs two scored values; until then the whole series decides.
             self.recent.fill(self.total);
             self.lagged.fill(self.total);
         }
-        self.recent[recent_place(number)] = self.total;
+        self.recent[recent_index(number)] = self.total;
         self.history.record(number, value, &errors);
         self.chosen = self.selectors.chosen();
     }
 
-    fn choose(&mut self, predictions: &[f64; M]) -> [Choice; 2] {
-        self.chosen.map(|pick| choice(predictions, pick))
+    fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2] {
+        self.chosen.map(|pick| picked_forecast(predictions, pick))
     }
 
     fn heap_bytes(&self) -> usize {
         self.history.heap_bytes()
     }
 
-    fn weights(&self, loss: usize) -> [f64; M] {
-        indicator(self.chosen[loss])
+    fn weights(&self, objective: usize) -> [f64; M] {
+        indicator(self.chosen[objective])
     }
 }
 
 /// Index of the sums after value `number`.
-fn recent_place(number: u64) -> usize {
-    (number % LONGEST_RECENT as u64) as usize
+fn recent_index(number: u64) -> usize {
+    (number % SHORT_WINDOW_MAX as u64) as usize
 }
 
-fn choice<const M: usize>(predictions: &[f64; M], pick: u8) -> Choice {
+fn picked_forecast<const M: usize>(predictions: &[f64; M], pick: u8) -> CombinedForecast {
     let method = usize::from(pick) % M;
-    Choice { value: predictions[method], method, weight: None }
+    CombinedForecast { value: predictions[method], method, weight: None }
 }
 
 fn indicator<const M: usize>(pick: u8) -> [f64; M] {

@@ -1,8 +1,8 @@
 //! Lengths of the runs of losses of a window, in fixed memory: where they divide into short and
 //! long runs, and which are the longest.
 
-use crate::Gap;
-use crate::metrics::Sums;
+use crate::LossRun;
+use crate::metrics::RunSums;
 
 /// Each octave of lengths has 2^3 classes, so runs that differ in length by an eighth or more are
 /// in different classes.
@@ -20,12 +20,12 @@ struct Class {
 }
 
 /// Histogram of the runs of losses of a window by length.
-pub(crate) struct Lengths {
+pub(crate) struct RunHistogram {
     classes: [Class; CLASSES],
 }
 
-impl Lengths {
-    pub(crate) fn of(gaps: impl Iterator<Item = Gap>) -> Self {
+impl RunHistogram {
+    pub(crate) fn of(gaps: impl Iterator<Item = LossRun>) -> Self {
         let mut lengths = Self { classes: [Class::default(); CLASSES] };
         for gap in gaps {
             let class = &mut lengths.classes[class_of(gap.lost)];
@@ -38,7 +38,7 @@ impl Lengths {
 
     /// Returns the largest ratio between neighbouring lengths, and the length of the shortest run
     /// above it; `None` if all runs are of one class.
-    pub(crate) fn break_at(&self) -> Option<(f64, u32)> {
+    pub(crate) fn widest_break(&self) -> Option<(f64, u32)> {
         let mut present = self.classes.iter().filter(|class| class.lost > 0);
         let mut below = present.next()?;
         let mut widest: Option<(f64, u32)> = None;
@@ -59,30 +59,30 @@ impl Lengths {
     }
 
     /// Selects the longest runs that add up to `lost` losses.
-    pub(crate) fn longest(&self, lost: u32) -> Longest {
+    pub(crate) fn longest(&self, lost: u32) -> LongestRuns {
         let mut missing = lost;
         for class in self.classes.iter().rev().filter(|class| class.lost > 0) {
             if class.lost >= missing {
-                return Longest { above: class.longest, from: class.shortest, missing };
+                return LongestRuns { above: class.longest, from: class.shortest, missing };
             }
             missing -= class.lost;
         }
-        Longest { above: 0, from: 0, missing: 0 }
+        LongestRuns { above: 0, from: 0, missing: 0 }
     }
 }
 
 /// Selector of the longest runs: all longer than `above`, and enough runs of `from` to `above`
 /// packets to have `missing` losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Longest {
+pub(crate) struct LongestRuns {
     above: u32,
     from: u32,
     missing: u32,
 }
 
-impl Longest {
+impl LongestRuns {
     /// Whether this run is selected. It must be called for each run in order.
-    pub(crate) fn has(&mut self, gap: Gap) -> bool {
+    pub(crate) fn select(&mut self, gap: LossRun) -> bool {
         if gap.lost > self.above {
             return true;
         }
@@ -96,10 +96,10 @@ impl Longest {
 
 /// Selects some of a window's gaps with their evidence. The packets of the other gaps count as
 /// received.
-pub(crate) fn some<E>(
-    gaps: impl Iterator<Item = (Gap, E)>,
-    mut has: impl FnMut(Gap, &E) -> bool,
-) -> impl Iterator<Item = (Gap, E)> {
+pub(crate) fn select_gaps<E>(
+    gaps: impl Iterator<Item = (LossRun, E)>,
+    mut has: impl FnMut(LossRun, &E) -> bool,
+) -> impl Iterator<Item = (LossRun, E)> {
     let mut received = 0;
     gaps.filter_map(move |(gap, known)| {
         received += gap.received;
@@ -107,17 +107,17 @@ pub(crate) fn some<E>(
             received += gap.lost;
             return None;
         }
-        Some((Gap { received: std::mem::take(&mut received), lost: gap.lost }, known))
+        Some((LossRun { received: std::mem::take(&mut received), lost: gap.lost }, known))
     })
 }
 
 /// Returns the sums over the runs shorter than `from`, and the sums over all other runs. In the
 /// sums of one group, the packets of the other group count as received.
-pub(crate) fn parts(gaps: impl Iterator<Item = Gap>, from: u32) -> [Sums; 2] {
-    let (mut sums, mut received) = ([Sums::default(); 2], [0; 2]);
+pub(crate) fn split_sums(gaps: impl Iterator<Item = LossRun>, from: u32) -> [RunSums; 2] {
+    let (mut sums, mut received) = ([RunSums::default(); 2], [0; 2]);
     for gap in gaps {
         let (part, other) = if gap.lost < from { (0, 1) } else { (1, 0) };
-        sums[part].add(Gap { received: received[part] + gap.received, lost: gap.lost });
+        sums[part].add(LossRun { received: received[part] + gap.received, lost: gap.lost });
         received[part] = 0;
         received[other] += gap.received + gap.lost;
     }
@@ -137,37 +137,37 @@ mod tests {
     use super::*;
     use crate::Signature;
 
-    fn plain(signature: &Signature) -> impl Iterator<Item = (Gap, ())> {
-        signature.gaps().map(|gap| (gap, ()))
+    fn plain(signature: &Signature) -> impl Iterator<Item = (LossRun, ())> {
+        signature.loss_runs().map(|gap| (gap, ()))
     }
 
     #[test]
     fn runs_are_split_where_lengths_are_furthest_apart() {
         let signature = Signature::from_runs(1000, [10, 1, 10, 2, 10, 100, 10, 1, 10, 130]).unwrap();
-        let lengths = Lengths::of(signature.gaps());
-        assert_eq!((lengths.break_at(), lengths.lost_from(100)), (Some((50.0, 100)), 230));
-        let short: Vec<_> = some(plain(&signature), |gap, ()| gap.lost < 100)
+        let lengths = RunHistogram::of(signature.loss_runs());
+        assert_eq!((lengths.widest_break(), lengths.lost_from(100)), (Some((50.0, 100)), 230));
+        let short: Vec<_> = select_gaps(plain(&signature), |gap, ()| gap.lost < 100)
             .map(|(gap, ())| (gap.received, gap.lost))
             .collect();
         assert_eq!(short, [(10, 1), (10, 2), (120, 1)]);
         let of_part = |is_long: bool| {
-            let mut sums = Sums::default();
-            some(plain(&signature), |gap, ()| (gap.lost >= 100) == is_long)
+            let mut sums = RunSums::default();
+            select_gaps(plain(&signature), |gap, ()| (gap.lost >= 100) == is_long)
                 .for_each(|(gap, ())| sums.add(gap));
             sums
         };
-        assert_eq!(parts(signature.gaps(), 100), [of_part(false), of_part(true)]);
+        assert_eq!(split_sums(signature.loss_runs(), 100), [of_part(false), of_part(true)]);
         let even = Signature::from_runs(100, [10, 3, 10, 3]).unwrap();
-        assert_eq!(Lengths::of(even.gaps()).break_at(), None);
+        assert_eq!(RunHistogram::of(even.loss_runs()).widest_break(), None);
     }
 
     #[test]
     fn the_longest_runs_are_picked_up_to_the_losses_asked_for() {
         let signature = Signature::from_runs(1000, [10, 1, 10, 1, 10, 100, 10, 1, 10, 130]).unwrap();
-        let lengths = Lengths::of(signature.gaps());
+        let lengths = RunHistogram::of(signature.loss_runs());
         let picked = |lost: u32| {
             let mut longest = lengths.longest(lost);
-            some(plain(&signature), move |gap, ()| longest.has(gap))
+            select_gaps(plain(&signature), move |gap, ()| longest.select(gap))
                 .map(|(gap, ())| gap.lost)
                 .collect::<Vec<_>>()
         };

@@ -1,16 +1,16 @@
-//! Division of gaps into parts by their own evidence.
+//! Grouping of gaps by their own evidence.
 
-use super::pattern::Known;
-use crate::{Evidence, Gap, GapEvidence};
+use super::pattern::KnownEvidence;
+use crate::{Evidence, GapEvidence, LossRun};
 
 /// One-way delay from which a queue counts as present before the losses, s. In the open signatures
 /// it is at most 83 µs for losses of the host over an idle path, and at least 268 µs for losses of
 /// a queue.
 pub(crate) const QUEUE_DELAY_S: f64 = 150e-6;
 
-/// Part of a gap, by its own evidence.
+/// Group of a gap, by its own evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum GapGroup {
     /// The socket dropped packets in the gap.
     Host,
     /// The socket's counter did not increase over the gap.
@@ -21,53 +21,53 @@ pub(crate) enum Part {
     Rest,
 }
 
-/// Rules that assign gaps to parts.
+/// Rules that assign gaps to groups.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Parts {
+pub(crate) struct GapGrouping {
     is_counted: bool,
-    /// Delay from which a gap is [`Part::Delayed`], s.
+    /// Delay from which a gap is [`GapGroup::Delayed`], s.
     delayed_s: f64,
     has_delays: bool,
     has_marks: bool,
 }
 
-impl Parts {
+impl GapGrouping {
     /// Creates the rules. `is_counted` states whether the socket's counts are believed.
-    pub(crate) fn of(gaps: impl Iterator<Item = (Gap, GapEvidence)>, is_counted: bool) -> Self {
-        let mut parts = Self { is_counted, delayed_s: QUEUE_DELAY_S, has_delays: false, has_marks: false };
+    pub(crate) fn of(gaps: impl Iterator<Item = (LossRun, GapEvidence)>, is_counted: bool) -> Self {
+        let mut grouping = Self { is_counted, delayed_s: QUEUE_DELAY_S, has_delays: false, has_marks: false };
         for (_, known) in gaps {
             if let Some(delay) = delay_of(known.delay_s) {
-                parts.has_delays = true;
+                grouping.has_delays = true;
                 // The limit is at least half the largest delay, because a queue that drops packets
                 // is full.
-                parts.delayed_s = parts.delayed_s.max(delay / 2.0);
+                grouping.delayed_s = grouping.delayed_s.max(delay / 2.0);
             }
-            parts.has_marks |= known.is_marked.is_some();
+            grouping.has_marks |= known.is_marked.is_some();
         }
-        parts
+        grouping
     }
 
-    pub(crate) fn of_gap(&self, known: &GapEvidence) -> Part {
+    pub(crate) fn of_gap(&self, known: &GapEvidence) -> GapGroup {
         let is_delayed = delay_of(known.delay_s).is_some_and(|delay| delay >= self.delayed_s);
         match known.host_drops {
-            Some(0) if self.is_counted => Part::Network,
-            Some(_) if self.is_counted => Part::Host,
-            _ if is_delayed || known.is_marked == Some(true) => Part::Delayed,
-            _ => Part::Rest,
+            Some(0) if self.is_counted => GapGroup::Network,
+            Some(_) if self.is_counted => GapGroup::Host,
+            _ if is_delayed || known.is_marked == Some(true) => GapGroup::Delayed,
+            _ => GapGroup::Rest,
         }
     }
 
-    /// Whether any gap can be in this part.
-    pub(crate) fn may_have(&self, part: Part) -> bool {
-        part != Part::Delayed || self.has_delays || self.has_marks
+    /// Whether any gap can be in this group.
+    pub(crate) fn may_have(&self, group: GapGroup) -> bool {
+        group != GapGroup::Delayed || self.has_delays || self.has_marks
     }
 
-    /// Evidence on a part as a whole. If no gap has a delay, that of the window is used; likewise
+    /// Evidence on a group as a whole. If no gap has a delay, that of the window is used; likewise
     /// for marks.
-    pub(crate) fn known(&self, part: Part, delay: MeanDelay, window: &Evidence) -> Known {
-        let mut known = Known::of(window);
+    pub(crate) fn known(&self, group: GapGroup, delay: MeanDelay, window: &Evidence) -> KnownEvidence {
+        let mut known = KnownEvidence::of(window);
         if self.has_marks {
-            known.is_marked = part == Part::Delayed;
+            known.is_marked = group == GapGroup::Delayed;
         }
         if self.has_delays {
             known.delay_s = delay.mean_s();
@@ -85,15 +85,15 @@ pub(crate) struct MeanDelay {
 
 /// Combined evidence on several gaps.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OfGaps {
+pub(crate) struct CombinedEvidence {
     delay: MeanDelay,
     /// Losses in gaps with marks, and in gaps without.
     marked: u32,
     unmarked: u32,
 }
 
-impl OfGaps {
-    pub(crate) fn add(&mut self, gap: Gap, known: &GapEvidence) {
+impl CombinedEvidence {
+    pub(crate) fn add(&mut self, gap: LossRun, known: &GapEvidence) {
         self.delay.add(gap, known);
         match known.is_marked {
             Some(true) => self.marked += gap.lost,
@@ -104,8 +104,8 @@ impl OfGaps {
 
     /// Returns the combined evidence. If no gap has a delay, that of the window is used; likewise
     /// for marks. The gaps count as marked if most of their losses are in marked gaps.
-    pub(crate) fn known(&self, window: Known) -> Known {
-        Known {
+    pub(crate) fn known(&self, window: KnownEvidence) -> KnownEvidence {
+        KnownEvidence {
             burst: window.burst,
             delay_s: self.delay.mean_s().or(window.delay_s),
             is_marked: if self.marked + self.unmarked == 0 {
@@ -123,7 +123,7 @@ impl MeanDelay {
         (self.lost > 0.0).then(|| self.sum_s / self.lost)
     }
 
-    pub(crate) fn add(&mut self, gap: Gap, known: &GapEvidence) {
+    pub(crate) fn add(&mut self, gap: LossRun, known: &GapEvidence) {
         if let Some(delay) = delay_of(known.delay_s) {
             self.lost += f64::from(gap.lost);
             self.sum_s += f64::from(gap.lost) * delay;
@@ -131,7 +131,7 @@ impl MeanDelay {
     }
 }
 
-impl Known {
+impl KnownEvidence {
     /// Evidence on a window, without impossible values.
     pub(crate) fn of(evidence: &Evidence) -> Self {
         Self {
@@ -158,6 +158,6 @@ fn delay_of(delay_s: Option<f64>) -> Option<f64> {
 }
 
 /// Removes the evidence from gaps.
-pub(crate) fn gaps_only<E>(gaps: impl Iterator<Item = (Gap, E)>) -> impl Iterator<Item = Gap> {
+pub(crate) fn without_evidence<E>(gaps: impl Iterator<Item = (LossRun, E)>) -> impl Iterator<Item = LossRun> {
     gaps.map(|(gap, _)| gap)
 }

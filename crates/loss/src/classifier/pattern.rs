@@ -40,7 +40,7 @@ const WEIGHT_MAX: f64 = 1e3;
 
 /// Evidence on a window, or a part of it, beside its pattern.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Known {
+pub(crate) struct KnownEvidence {
     /// Number of packets that the sender sends at once.
     pub(crate) burst: Option<u32>,
     /// One-way delay before the losses above the minimum, s.
@@ -55,17 +55,17 @@ pub(crate) struct Known {
 /// The two network causes have different patterns. A queue delays packets before it drops some, and
 /// it drops several close to each other. A faulty link, a policer or a filter does neither.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Pattern {
+pub(crate) struct PatternModel {
     /// Range of the lengths of the windows that the model was fitted on, in packets.
-    pub(crate) packets: Lengths,
-    /// Models by [`Known::index`].
-    pub(crate) odds: [Odds; 4],
+    pub(crate) packets: WindowRange,
+    /// Models by [`KnownEvidence::index`].
+    pub(crate) odds: [CauseModel; 4],
 }
 
 /// Range of lengths of windows, in packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Lengths {
+pub(crate) struct WindowRange {
     pub(crate) low: u32,
     pub(crate) high: u32,
 }
@@ -74,7 +74,7 @@ pub(crate) struct Lengths {
 /// queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Against {
+pub(crate) struct LogOdds {
     pub(crate) queue: f64,
     pub(crate) link: f64,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Against {
 /// Weight of one feature in the log-odds. Values outside the fitted range count as its nearer end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Term {
+pub(crate) struct FeatureWeight {
     pub(crate) low: f64,
     pub(crate) high: f64,
     pub(crate) queue: f64,
@@ -91,15 +91,15 @@ pub(crate) struct Term {
 
 /// Model for one combination of known evidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Odds {
-    pub(crate) base: Against,
+pub(crate) struct CauseModel {
+    pub(crate) base: LogOdds,
     /// Terms by [`FEATURES`]; features that are not known have no weight.
-    pub(crate) terms: [Term; FEATURES.len()],
+    pub(crate) terms: [FeatureWeight; FEATURES.len()],
 }
 
-impl Known {
-    /// All combinations in the order of [`Known::index`]: name in the file, burst known, delay
-    /// known.
+impl KnownEvidence {
+    /// All combinations in the order of [`KnownEvidence::index`]: name in the file, burst known,
+    /// delay known.
     pub(crate) const COMBINATIONS: [(&str, bool, bool); 4] = [
         ("pattern", false, false),
         ("pattern_and_burst", true, false),
@@ -123,18 +123,18 @@ pub(crate) fn is_known(feature: usize, burst: bool, delay: bool) -> bool {
 }
 
 /// [`FEATURES`] of a window with losses; 0 for those not known.
-pub(crate) fn features(metrics: &Metrics, known: Known) -> [f64; FEATURES.len()] {
+pub(crate) fn features(metrics: &Metrics, known: KnownEvidence) -> [f64; FEATURES.len()] {
     let single = f64::from(metrics.packets.saturating_sub(metrics.lost));
     let spacing = if metrics.gaps > 1 { metrics.mean_spacing } else { single };
     // With fewer than two spacings the variation is not known; random losses have 1.
     let variation = if metrics.gaps > 2 { metrics.spacing_variation } else { 1.0 };
-    let longest = f64::from(metrics.longest_burst.max(1));
+    let longest = f64::from(metrics.longest_run.max(1));
     // Only runs longer than a burst are measured in bursts, because the burst adds no information
     // to shorter runs.
     let in_bursts = |run: f64| known.burst.map_or(0.0, |burst| (run / f64::from(burst.max(1))).max(1.0).ln());
     [
-        metrics.weighted_burst.ln(),
-        metrics.mean_burst.ln(),
+        metrics.weighted_run.ln(),
+        metrics.mean_run.ln(),
         longest.ln(),
         f64::from(metrics.gaps.max(1)).ln(),
         metrics.success_proportion,
@@ -142,16 +142,16 @@ pub(crate) fn features(metrics: &Metrics, known: Known) -> [f64; FEATURES.len()]
         spacing.ln_1p(),
         variation,
         f64::from(u8::from(metrics.gaps == 1)),
-        metrics.weighted_burst.recip(),
-        in_bursts(metrics.weighted_burst),
+        metrics.weighted_run.recip(),
+        in_bursts(metrics.weighted_run),
         in_bursts(longest),
         known.delay_s.map_or(0.0, |delay| (delay.max(0.0) * 1e6 + DELAY_FLOOR_US).log10()),
     ]
 }
 
-impl Pattern {
+impl PatternModel {
     /// Probability that the host lost the packets of this window, 0 to 1.
-    pub(crate) fn p_host(&self, metrics: &Metrics, known: Known) -> f64 {
+    pub(crate) fn p_host(&self, metrics: &Metrics, known: KnownEvidence) -> f64 {
         self.odds[known.index()].p_host(&features(metrics, known), known.is_marked)
     }
 
@@ -165,11 +165,14 @@ impl Pattern {
     pub(crate) fn read(text: &str) -> Result<Self, ModelError> {
         let File { packets, mut sections } = model::read(text, FORMAT)?;
         if packets.low < WORD_MAX || packets.high < packets.low || Signature::PACKETS_MAX < packets.high {
-            let Lengths { low, high } = packets;
-            return Err(ModelError::Invalid(format!("windows of {low} to {high} packets")));
+            let WindowRange { low, high } = packets;
+            return Err(ModelError::Invalid(format!(
+                "windows of {low} to {high} packets, which is not a range within {WORD_MAX} to {}",
+                Signature::PACKETS_MAX
+            )));
         }
-        let mut odds = [Odds::default(); 4];
-        for ((name, burst, delay), odds) in Known::COMBINATIONS.into_iter().zip(&mut odds) {
+        let mut odds = [CauseModel::default(); 4];
+        for ((name, burst, delay), odds) in KnownEvidence::COMBINATIONS.into_iter().zip(&mut odds) {
             let section = sections.remove(name);
             let section = section.ok_or_else(|| ModelError::Invalid(format!("[{name}] is missing")))?;
             *odds = section
@@ -177,23 +180,23 @@ impl Pattern {
                 .map_err(|what| ModelError::Invalid(format!("[{name}]: {what}")))?;
         }
         if let Some(name) = sections.keys().next() {
-            return Err(ModelError::Invalid(format!("[{name}] is not known")));
+            return Err(ModelError::Invalid(format!("unknown section [{name}]")));
         }
         Ok(Self { packets, odds })
     }
 
     pub(crate) fn write(&self) -> String {
         let mut text = HEAD.to_owned();
-        let Lengths { low, high } = self.packets;
+        let WindowRange { low, high } = self.packets;
         text += &format!(
             "format = \"{FORMAT}\"\nversion = {VERSION}\npackets = {{ low = {low}, high = {high} }}\n"
         );
-        for ((name, burst, delay), odds) in Known::COMBINATIONS.into_iter().zip(&self.odds) {
-            let Against { queue, link } = odds.base;
+        for ((name, burst, delay), odds) in KnownEvidence::COMBINATIONS.into_iter().zip(&self.odds) {
+            let LogOdds { queue, link } = odds.base;
             text += &format!("\n[{name}]\nbase = {{ queue = {queue:?}, link = {link:?} }}\n");
             for (index, (feature, term)) in FEATURES.iter().zip(&odds.terms).enumerate() {
                 if is_known(index, burst, delay) {
-                    let Term { low, high, queue, link } = term;
+                    let FeatureWeight { low, high, queue, link } = term;
                     text += &format!(
                         "{feature} = {{ low = {low:?}, high = {high:?}, queue = {queue:?}, link = {link:?} }}\n"
                     );
@@ -204,9 +207,9 @@ impl Pattern {
     }
 }
 
-impl Odds {
+impl CauseModel {
     fn p_host(&self, features: &[f64], is_marked: bool) -> f64 {
-        let Against { mut queue, mut link } = self.base;
+        let LogOdds { mut queue, mut link } = self.base;
         for (term, feature) in self.terms.iter().zip(features) {
             // Not `clamp`, so that NaN becomes the lower end.
             let feature = feature.max(term.low).min(term.high);
@@ -241,25 +244,25 @@ const HEAD: &str = "\
 
 #[derive(Deserialize)]
 struct File {
-    packets: Lengths,
+    packets: WindowRange,
     #[serde(flatten)]
     sections: BTreeMap<String, Section>,
 }
 
 #[derive(Deserialize)]
 struct Section {
-    base: Against,
+    base: LogOdds,
     #[serde(flatten)]
-    terms: BTreeMap<String, Term>,
+    terms: BTreeMap<String, FeatureWeight>,
 }
 
 impl Section {
-    fn check(mut self, burst: bool, delay: bool) -> Result<Odds, String> {
+    fn check(mut self, burst: bool, delay: bool) -> Result<CauseModel, String> {
         let sane = |weight: f64| weight.abs() <= WEIGHT_MAX;
         if !sane(self.base.queue) || !sane(self.base.link) {
-            return Err("its base is not possible".to_owned());
+            return Err("`base` is out of range".to_owned());
         }
-        let mut odds = Odds { base: self.base, ..Odds::default() };
+        let mut odds = CauseModel { base: self.base, ..CauseModel::default() };
         for (index, name) in
             FEATURES.into_iter().enumerate().filter(|(index, _)| is_known(*index, burst, delay))
         {
@@ -267,12 +270,12 @@ impl Section {
             let is_possible =
                 [term.low, term.high, term.queue, term.link].into_iter().all(sane) && term.low <= term.high;
             if !is_possible {
-                return Err(format!("`{name}` is not possible"));
+                return Err(format!("`{name}` is out of range"));
             }
             odds.terms[index] = term;
         }
         match self.terms.keys().next() {
-            Some(name) => Err(format!("`{name}` is not known")),
+            Some(name) => Err(format!("unknown feature `{name}`")),
             None => Ok(odds),
         }
     }

@@ -4,10 +4,10 @@ use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt, TerminationRe
 use nalgebra::storage::Owned;
 use nalgebra::{DMatrix, DVector, Dyn};
 
-use crate::paper::Curve;
+use crate::paper::ComplexityCurve;
 
 /// Fits a exp(b x), with the standard deviation of y around it.
-pub(super) fn fit_exponential(points: &[(f64, f64)]) -> Result<Curve, &'static str> {
+pub(super) fn fit_exponential(points: &[(f64, f64)]) -> Result<ComplexityCurve, &'static str> {
     let (a, b) = log_line(points);
     fit_from(points, [DVector::from_vec(vec![a, b])])
 }
@@ -15,7 +15,7 @@ pub(super) fn fit_exponential(points: &[(f64, f64)]) -> Result<Curve, &'static s
 /// Fits a exp(b x) + c exp(d x), with the standard deviation of y around it. The first term
 /// describes high x. The second term decreases to almost 0 within the range of the points. If the
 /// points do not determine the second term, the result has the first term only.
-pub(super) fn fit_exponentials(points: &[(f64, f64)]) -> Result<Curve, &'static str> {
+pub(super) fn fit_exponentials(points: &[(f64, f64)]) -> Result<ComplexityCurve, &'static str> {
     let mut points = points.to_vec();
     points.sort_by(|one, other| one.0.total_cmp(&other.0));
     let (a, b) = log_line(&points[points.len() / 2..]);
@@ -38,7 +38,7 @@ pub(super) fn fit_exponentials(points: &[(f64, f64)]) -> Result<Curve, &'static 
 fn fit_from(
     points: &[(f64, f64)],
     starts: impl IntoIterator<Item = DVector<f64>>,
-) -> Result<Curve, &'static str> {
+) -> Result<ComplexityCurve, &'static str> {
     let (mut best, mut least, mut reason) = (None, f64::INFINITY, NOT_FINITE);
     for constants in starts {
         let sum = Exponentials { points, constants };
@@ -48,7 +48,7 @@ fn fit_from(
         let free = points.len().saturating_sub(found.constants.len()).max(1);
         let constant = |index: usize| found.constants.get(index).copied().unwrap_or_default();
         let sd = (2.0 * half / free as f64).sqrt();
-        let curve = Curve { a: constant(0), b: constant(1), c: constant(2), d: constant(3), sd };
+        let curve = ComplexityCurve { a: constant(0), b: constant(1), c: constant(2), d: constant(3), sd };
         // If the objective is flat near its minimum, for example because one exponential fits the
         // points, the steps do not converge. Any point of this flat region is equally good.
         let is_valley = matches!(
@@ -58,10 +58,10 @@ fn fit_from(
         if !is_valley && !report.termination.was_successful() {
             reason = match report.termination {
                 TerminationReason::Numerical(_) => NOT_FINITE,
-                _ => "the search gave up",
+                _ => "the fit did not converge",
             };
-        } else if !(Curve { sd: 1.0, ..curve }).is_possible() {
-            reason = "the best one is not finite at all loss rates from 0 to 1";
+        } else if !(ComplexityCurve { sd: 1.0, ..curve }).is_possible() {
+            reason = "the best curve is not finite at all loss rates from 0 to 1";
         } else if half < least {
             (best, least) = (Some(curve), half);
         }
@@ -121,7 +121,7 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Exponentials<'_> {
     }
 }
 
-const NOT_FINITE: &str = "the search met numbers that are not finite";
+const NOT_FINITE: &str = "the fit met numbers that are not finite";
 
 /// Relative tolerance. Constants are kept to six digits, so a thousandth of the last digit does not
 /// matter.
@@ -136,7 +136,7 @@ mod tests {
 
     /// Points of a curve at the paper's loss rates, with deviations that add up to 0.
     fn points(a: f64, b: f64, c: f64, d: f64, scatter: f64) -> Vec<(f64, f64)> {
-        let curve = Curve { a, b, c, d, sd: 1.0 };
+        let curve = ComplexityCurve { a, b, c, d, sd: 1.0 };
         (0..400)
             .map(|step| {
                 let x = 0.0005 * libm::pow(100.0, f64::from(step / 2) / 199.0);
@@ -166,7 +166,7 @@ mod tests {
         close(found.a, 0.305);
         assert!((found.sd - 0.014).abs() < 0.0002 && (found.b + 0.19).abs() < 0.02, "{found:?}");
         let found = fit_exponentials(&points(0.469, 5.48, -0.262, -304.0, 0.05)).unwrap();
-        let truth = Curve { a: 0.469, b: 5.48, c: -0.262, d: -304.0, sd: 0.05 };
+        let truth = ComplexityCurve { a: 0.469, b: 5.48, c: -0.262, d: -304.0, sd: 0.05 };
         for rate in [0.0005, 0.001, 0.003, 0.01, 0.05] {
             assert!((found.at(rate).mean - truth.at(rate).mean).abs() < 0.005, "{found:?} at {rate}");
         }

@@ -2,7 +2,7 @@
 
 use nalgebra::{SMatrix, SVector};
 
-use crate::classifier::pattern::{Against, FEATURES, Odds, Term, is_known};
+use crate::classifier::pattern::{CauseModel, FEATURES, FeatureWeight, LogOdds, is_known};
 
 /// Causes of losses that the model distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ type Vector = SVector<f64, SIZE>;
 type Matrix = SMatrix<f64, SIZE, SIZE>;
 
 /// Fits the weights with the greatest likelihood of these examples, minus the ridge penalty.
-pub(super) fn fit_odds(examples: &[Example], burst: bool, delay: bool) -> Odds {
+pub(super) fn fit_odds(examples: &[Example], burst: bool, delay: bool) -> CauseModel {
     let scales = scales(examples, burst, delay);
     let standardised: Vec<_> = examples.iter().map(|example| standardise(example, &scales)).collect();
     let mut weights = Vector::zeros();
@@ -94,17 +94,18 @@ fn standardise(example: &Example, scales: &[Scale]) -> [f64; SIZE / 2] {
     })
 }
 
-fn unscaled(weights: &Vector, scales: &[Scale]) -> Odds {
-    let mut odds = Odds { base: Against { queue: weights[0], link: weights[SIZE / 2] }, ..Odds::default() };
+fn unscaled(weights: &Vector, scales: &[Scale]) -> CauseModel {
+    let mut odds =
+        CauseModel { base: LogOdds { queue: weights[0], link: weights[SIZE / 2] }, ..CauseModel::default() };
     for (feature, scale) in scales.iter().enumerate() {
         let queue = weights[1 + feature] * scale.factor;
         let link = weights[SIZE / 2 + 1 + feature] * scale.factor;
         odds.base.queue -= queue * scale.mean;
         odds.base.link -= link * scale.mean;
         let [low, high, queue, link] = [scale.low, scale.high, queue, link].map(round);
-        odds.terms[feature] = Term { low, high, queue, link };
+        odds.terms[feature] = FeatureWeight { low, high, queue, link };
     }
-    odds.base = Against { queue: round(odds.base.queue), link: round(odds.base.link) };
+    odds.base = LogOdds { queue: round(odds.base.queue), link: round(odds.base.link) };
     odds
 }
 
@@ -195,7 +196,7 @@ mod tests {
             .collect();
         let odds = fit_odds(&examples, false, true);
         assert!(odds.terms[0].queue < 0.0 && odds.terms[0].link < 0.0 && odds.terms[12].queue > 0.0);
-        assert_eq!(odds.terms[10], Term::default());
+        assert_eq!(odds.terms[10], FeatureWeight::default());
         let scales = scales(&examples, false, true);
         let standardised: Vec<_> = examples.iter().map(|example| standardise(example, &scales)).collect();
         let mut weights = Vector::zeros();

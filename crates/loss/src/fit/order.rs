@@ -3,30 +3,30 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Labelled;
+use super::LabelledWindow;
 
 /// Sorts the windows. The order of the numbers changes the last digits of a sum, and a model should
 /// not depend on the order of the files.
-pub(super) fn in_order<'a>(windows: impl IntoIterator<Item = &'a Labelled>) -> Vec<&'a Labelled> {
+pub(super) fn in_order<'a>(windows: impl IntoIterator<Item = &'a LabelledWindow>) -> Vec<&'a LabelledWindow> {
     let mut windows: Vec<_> = windows.into_iter().collect();
     windows.sort_by(|one, other| compare(one, other));
     windows
 }
 
 /// Compares windows by all values that the fit uses.
-fn compare(one: &Labelled, other: &Labelled) -> Ordering {
-    let names = |window: &Labelled| (window.metrics.packets, window.cause, window.metrics.lost);
+fn compare(one: &LabelledWindow, other: &LabelledWindow) -> Ordering {
+    let names = |window: &LabelledWindow| (window.metrics.packets, window.cause, window.metrics.lost);
     let known =
-        |window: &Labelled| (window.evidence.burst, window.evidence.host_drops, window.evidence.marks);
-    let delay_s = |window: &Labelled| window.evidence.delay_s.unwrap_or(f64::NEG_INFINITY);
+        |window: &LabelledWindow| (window.evidence.burst, window.evidence.host_drops, window.evidence.marks);
+    let delay_s = |window: &LabelledWindow| window.evidence.delay_s.unwrap_or(f64::NEG_INFINITY);
     names(one)
         .cmp(&names(other))
         .then_with(|| (&one.kind, &one.run).cmp(&(&other.kind, &other.run)))
         .then_with(|| known(one).cmp(&known(other)))
         .then_with(|| delay_s(one).total_cmp(&delay_s(other)))
         .then_with(|| {
-            let gaps = |window: &'_ Labelled| {
-                window.signature.gaps().map(|gap| (gap.received, gap.lost)).collect::<Vec<_>>()
+            let gaps = |window: &'_ LabelledWindow| {
+                window.signature.loss_runs().map(|gap| (gap.received, gap.lost)).collect::<Vec<_>>()
             };
             gaps(one).cmp(&gaps(other))
         })
@@ -39,13 +39,13 @@ fn compare(one: &Labelled, other: &Labelled) -> Ordering {
 /// A run of two kinds counts as a run of the first kind. If `parts` is 0, it counts as 1.
 ///
 /// ```
-/// use barograph_loss::deal_runs;
+/// use barograph_loss::assign_folds;
 ///
 /// let runs = [("tcp", "r1"), ("tcp", "r3"), ("gen", "r2"), ("tcp", "r1")];
-/// let part_of = deal_runs(runs, 2, |_| ());
+/// let part_of = assign_folds(runs, 2, |_| ());
 /// assert_eq!((part_of["r2"], part_of["r1"], part_of["r3"]), (0, 1, 0));
 /// ```
-pub fn deal_runs<'a>(
+pub fn assign_folds<'a>(
     runs: impl IntoIterator<Item = (&'a str, &'a str)>,
     parts: usize,
     mut arrange: impl FnMut(&mut Vec<&'a str>),

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::curve::{fit_exponential, fit_exponentials};
 use super::order::in_order;
-use super::{FitError, Labelled, LeftOut};
-use crate::paper::{Curve, LOSS_RATE_LOW, LOSS_RATE_MAX, LOSS_RATE_MIN, LowModel, Normal, loss_rate};
-use crate::{Cause, Metrics, PaperClassifier, PaperModel};
+use super::{FitError, LabelledWindow, UnfittedLength};
+use crate::paper::{
+    ComplexityCurve, LOSS_RATE_LOW, LOSS_RATE_MAX, LOSS_RATE_MIN, LowModel, NormalDistribution, loss_rate,
+};
+use crate::{Label, Metrics, PaperClassifier, PaperModel};
 
 /// Fits the paper's models, one for each length of windows. Lengths with too few windows or without
 /// a curve are left out.
@@ -20,8 +22,8 @@ use crate::{Cause, Metrics, PaperClassifier, PaperModel};
 ///
 /// # Errors
 /// If no length is left: the reason for each.
-pub fn fit_paper(windows: &[Labelled]) -> Result<PaperFit, FitError> {
-    let mut lengths: BTreeMap<u32, Vec<&Labelled>> = BTreeMap::new();
+pub fn fit_paper(windows: &[LabelledWindow]) -> Result<PaperFit, FitError> {
+    let mut lengths: BTreeMap<u32, Vec<&LabelledWindow>> = BTreeMap::new();
     for window in in_order(windows) {
         let of_length = lengths.entry(window.metrics.packets).or_default();
         if is_fitted(window) {
@@ -35,13 +37,13 @@ pub fn fit_paper(windows: &[Labelled]) -> Result<PaperFit, FitError> {
                 models.push(model);
                 runs.extend(windows.iter().map(|window| &window.run));
             }
-            Err(reason) => left_out.push(LeftOut { packets, reason }),
+            Err(reason) => left_out.push(UnfittedLength { packets, reason }),
         }
     }
     if models.is_empty() {
         return Err(match left_out.is_empty() {
             true => {
-                FitError::TooFew { cause: Cause::Host, at: CURVE_RATES, found: 0, needed: CURVE_WINDOWS_MIN }
+                FitError::TooFew { cause: Label::Host, at: CURVE_RATES, found: 0, needed: CURVE_WINDOWS_MIN }
             }
             false => FitError::NoLength(left_out),
         });
@@ -57,13 +59,14 @@ pub struct PaperFit {
     pub classifier: PaperClassifier,
     /// Lengths without a model, from short to long. For these lengths, the classifier uses the
     /// model with the nearest length.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<UnfittedLength>,
 }
 
-fn fit_length(packets: u32, windows: &[&Labelled]) -> Result<PaperModel, FitError> {
+fn fit_length(packets: u32, windows: &[&LabelledWindow]) -> Result<PaperModel, FitError> {
     let curve = |cause, fit: Fit| {
-        let pairs: Vec<_> =
-            of(windows, cause, false).map(|metrics| (loss_rate(metrics), metrics.complexity)).collect();
+        let pairs: Vec<_> = metrics_of(windows, cause, false)
+            .map(|metrics| (loss_rate(metrics), metrics.complexity))
+            .collect();
         if pairs.len() < CURVE_WINDOWS_MIN {
             return Err(FitError::TooFew {
                 cause,
@@ -80,17 +83,17 @@ fn fit_length(packets: u32, windows: &[&Labelled]) -> Result<PaperModel, FitErro
         packets,
         windows: windows.len() as u64,
         low: low_model(windows),
-        cpu: curve(Cause::Host, fit_exponential)?,
-        network: curve(Cause::Network, fit_exponentials)?,
+        host: curve(Label::Host, fit_exponential)?,
+        network: curve(Label::Network, fit_exponentials)?,
     })
 }
 
 /// Fits a curve to pairs of loss rate and complexity.
-type Fit = fn(&[(f64, f64)]) -> Result<Curve, &'static str>;
+type Fit = fn(&[(f64, f64)]) -> Result<ComplexityCurve, &'static str>;
 
 /// Fits twice: the second time without the points far from the first curve. Dickens §3.2 removes
 /// outliers and does not state how.
-fn fit_without_outliers(mut pairs: Vec<(f64, f64)>, fit: Fit) -> Result<Curve, &'static str> {
+fn fit_without_outliers(mut pairs: Vec<(f64, f64)>, fit: Fit) -> Result<ComplexityCurve, &'static str> {
     let first = fit(&pairs)?;
     let all = pairs.len();
     pairs.retain(|pair| !is_outlier(&first, *pair));
@@ -99,25 +102,31 @@ fn fit_without_outliers(mut pairs: Vec<(f64, f64)>, fit: Fit) -> Result<Curve, &
 
 /// Outliers are not removed here. Almost all proportions of a cause may be equal, and without
 /// outliers the standard deviation would be 0.
-fn low_model(windows: &[&Labelled]) -> Option<LowModel> {
+fn low_model(windows: &[&LabelledWindow]) -> Option<LowModel> {
     let normal = |cause| {
-        let proportions = of(windows, cause, true).map(|metrics| metrics.success_proportion);
+        let proportions = metrics_of(windows, cause, true).map(|metrics| metrics.success_proportion);
         let count = proportions.clone().count();
         let mean = proportions.clone().sum::<f64>() / count as f64;
-        let sd = spread(proportions).filter(|_| count >= SPREAD_WINDOWS_MIN).map(|normal| normal.sd);
+        let sd = mean_and_sd(proportions).filter(|_| count >= SPREAD_WINDOWS_MIN).map(|normal| normal.sd);
         (count > 0).then_some((mean, sd))
     };
-    let ((cpu, cpu_sd), (network, network_sd)) = (normal(Cause::Host)?, normal(Cause::Network)?);
-    let normal = |mean, sd: f64| Normal { mean: rounded(mean), sd: rounded(sd.max(SD_MIN)) };
+    let ((host, host_sd), (network, network_sd)) = (normal(Label::Host)?, normal(Label::Network)?);
+    let normal = |mean, sd: f64| NormalDistribution { mean: rounded(mean), sd: rounded(sd.max(SD_MIN)) };
     Some(LowModel {
-        cpu: normal(cpu, cpu_sd.or(network_sd)?),
-        network: normal(network, network_sd.or(cpu_sd)?),
+        host: normal(host, host_sd.or(network_sd)?),
+        network: normal(network, network_sd.or(host_sd)?),
     })
 }
 
-fn rounded_curve(curve: Curve) -> Curve {
-    let Curve { a, b, c, d, sd } = curve;
-    Curve { a: rounded(a), b: rounded(b), c: rounded(c), d: rounded(d), sd: rounded(sd.max(SD_MIN)) }
+fn rounded_curve(curve: ComplexityCurve) -> ComplexityCurve {
+    let ComplexityCurve { a, b, c, d, sd } = curve;
+    ComplexityCurve {
+        a: rounded(a),
+        b: rounded(b),
+        c: rounded(c),
+        d: rounded(d),
+        sd: rounded(sd.max(SD_MIN)),
+    }
 }
 
 /// Rounds to six digits. Further digits depend on the machine, and a regenerated file would differ.
@@ -126,10 +135,10 @@ fn rounded(value: f64) -> f64 {
 }
 
 /// Whether a window is used for fitting.
-pub(super) fn is_fitted(window: &Labelled) -> bool {
+pub(super) fn is_fitted(window: &LabelledWindow) -> bool {
     let Metrics { na17, complexity, success_proportion, .. } = window.metrics;
     let rate = loss_rate(&window.metrics);
-    window.cause != Cause::Unknown
+    window.cause != Label::Both
         && na17 > 0
         && complexity.is_finite()
         && success_proportion.is_finite()
@@ -137,17 +146,17 @@ pub(super) fn is_fitted(window: &Labelled) -> bool {
 }
 
 /// Mean and standard deviation of at least two values.
-pub(super) fn spread(values: impl Iterator<Item = f64> + Clone) -> Option<Normal> {
+pub(super) fn mean_and_sd(values: impl Iterator<Item = f64> + Clone) -> Option<NormalDistribution> {
     let count = values.clone().count() as f64;
     let mean = values.clone().sum::<f64>() / count;
     let squares: f64 = values.map(|value| (value - mean).powi(2)).sum();
-    (count >= 2.0).then(|| Normal { mean, sd: (squares / (count - 1.0)).sqrt() })
+    (count >= 2.0).then(|| NormalDistribution { mean, sd: (squares / (count - 1.0)).sqrt() })
 }
 
 /// Metrics of the windows of one cause at low loss rates, or at higher ones.
-pub(super) fn of<'a>(
-    windows: &'a [&'a Labelled],
-    cause: Cause,
+pub(super) fn metrics_of<'a>(
+    windows: &'a [&'a LabelledWindow],
+    cause: Label,
     is_low: bool,
 ) -> impl Iterator<Item = &'a Metrics> + Clone {
     windows
@@ -157,7 +166,7 @@ pub(super) fn of<'a>(
 }
 
 /// Whether a point lies too far from a curve to belong to it.
-pub(super) fn is_outlier(curve: &Curve, (rate, complexity): (f64, f64)) -> bool {
+pub(super) fn is_outlier(curve: &ComplexityCurve, (rate, complexity): (f64, f64)) -> bool {
     (complexity - curve.at(rate).mean).abs() > OUTLIER_SDS * curve.sd
 }
 
@@ -191,7 +200,7 @@ mod tests {
     use super::*;
     use crate::{Evidence, Signature, Verdict};
 
-    fn window(cause: Cause, lost: u32, complexity: f64, success_proportion: f64) -> Labelled {
+    fn window(cause: Label, lost: u32, complexity: f64, success_proportion: f64) -> LabelledWindow {
         let metrics = Metrics {
             packets: 100_000,
             lost,
@@ -201,15 +210,15 @@ mod tests {
             ..Metrics::default()
         };
         let (signature, evidence) = (Signature::new(), Evidence::default());
-        Labelled { signature, metrics, evidence, cause, kind: String::new(), run: lost.to_string() }
+        LabelledWindow { signature, metrics, evidence, cause, kind: String::new(), run: lost.to_string() }
     }
 
     /// Windows with loss rates of 0.0005 to 0.05 and complexities of 0.3 and 0.6, alternately 0.01
     /// more and less.
-    fn windows(count: u32) -> Vec<Labelled> {
+    fn windows(count: u32) -> Vec<LabelledWindow> {
         let both = |index| {
             let (lost, off) = (50 + 4950 * index / count, if index % 2 == 0 { 0.01 } else { -0.01 });
-            [window(Cause::Host, lost, 0.3 + off, 0.9), window(Cause::Network, lost, 0.6 + off, 0.1)]
+            [window(Label::Host, lost, 0.3 + off, 0.9), window(Label::Network, lost, 0.6 + off, 0.1)]
         };
         (0..count).flat_map(both).collect()
     }
@@ -218,23 +227,23 @@ mod tests {
     fn what_is_not_fitted_changes_nothing() {
         let mut all = windows(50);
         let fitted = fit_paper(&all).unwrap().classifier;
-        all.push(window(Cause::Unknown, 1000, 0.9, 0.5));
-        all.push(window(Cause::Host, 7, 0.9, 0.5));
-        all.push(window(Cause::Host, 5001, 0.9, 0.5));
-        all.push(window(Cause::Host, 1000, f64::NAN, 0.5));
+        all.push(window(Label::Both, 1000, 0.9, 0.5));
+        all.push(window(Label::Host, 7, 0.9, 0.5));
+        all.push(window(Label::Host, 5001, 0.9, 0.5));
+        all.push(window(Label::Host, 1000, f64::NAN, 0.5));
         assert_eq!(fit_paper(&all).unwrap().classifier, fitted);
         // An outlier does not change the curve or its standard deviation, but it is counted as a
         // window.
-        all.push(window(Cause::Host, 1000, 0.9, 0.5));
+        all.push(window(Label::Host, 1000, 0.9, 0.5));
         let with_outlier = fit_paper(&all).unwrap().classifier;
         assert_eq!(
-            (with_outlier.models()[0].cpu, with_outlier.models()[0].windows),
-            (fitted.models()[0].cpu, 101)
+            (with_outlier.models()[0].host, with_outlier.models()[0].windows),
+            (fitted.models()[0].host, 101)
         );
         assert_eq!(PaperClassifier::read(&fitted.write()).unwrap(), fitted);
         let model = &fitted.models()[0];
         assert!(
-            (model.cpu.at(0.01).mean - 0.3).abs() < 0.003 && (model.cpu.sd - 0.01).abs() < 0.001,
+            (model.host.at(0.01).mean - 0.3).abs() < 0.003 && (model.host.sd - 0.01).abs() < 0.001,
             "{model:?}"
         );
         assert!((model.network.at(0.01).mean - 0.6).abs() < 0.005, "{model:?}");
@@ -243,16 +252,16 @@ mod tests {
     #[test]
     fn too_few_windows_are_told() {
         let few = |cause, found| FitError::TooFew { cause, at: CURVE_RATES, found, needed: 10 };
-        let none = |reason| Err(FitError::NoLength(vec![LeftOut { packets: 100_000, reason }]));
-        assert_eq!(fit_paper(&[]), Err(few(Cause::Host, 0)));
-        assert_eq!(fit_paper(&windows(9)), none(few(Cause::Host, 9)));
+        let none = |reason| Err(FitError::NoLength(vec![UnfittedLength { packets: 100_000, reason }]));
+        assert_eq!(fit_paper(&[]), Err(few(Label::Host, 0)));
+        assert_eq!(fit_paper(&windows(9)), none(few(Label::Host, 9)));
         let mut all = windows(10);
-        all.retain(|window| window.cause == Cause::Host);
-        assert_eq!(fit_paper(&all), none(few(Cause::Network, 0)));
+        all.retain(|window| window.cause == Label::Host);
+        assert_eq!(fit_paper(&all), none(few(Label::Network, 0)));
         assert_eq!(fit_paper(&windows(10)).map(|fit| fit.classifier.models().len()), Ok(1));
         assert_eq!(
             fit_paper(&windows(9)).unwrap_err().to_string(),
-            "windows of 100000 packets: too few windows with losses of the host alone at loss rates of 0.0005 to 0.05: 9, and 10 are needed"
+            "windows of 100000 packets: too few windows with losses of the host only at loss rates of 0.0005 to 0.05: 9 of the 10 needed"
         );
     }
 
@@ -261,7 +270,7 @@ mod tests {
         let mut all = windows(20);
         let fitted = fit_paper(&all).unwrap();
         assert_eq!(fitted.left_out, []);
-        let of_length = |packets, mut window: Labelled| {
+        let of_length = |packets, mut window: LabelledWindow| {
             window.metrics.packets = packets;
             window
         };
@@ -278,12 +287,12 @@ mod tests {
         }));
         let found = fit_paper(&all).unwrap();
         assert_eq!(found.classifier, fitted.classifier);
-        let said: Vec<_> = found.left_out.iter().map(LeftOut::to_string).collect();
+        let said: Vec<_> = found.left_out.iter().map(UnfittedLength::to_string).collect();
         assert_eq!(
             said,
             [
-                "windows of 20000 packets: too few windows with losses of the host alone at loss rates of 0.0005 to 0.05: 2, and 10 are needed",
-                "windows of 200000 packets: no curve was found through the complexities of the losses of the host: the search met numbers that are not finite"
+                "windows of 20000 packets: too few windows with losses of the host only at loss rates of 0.0005 to 0.05: 2 of the 10 needed",
+                "windows of 200000 packets: no curve fits the complexities of losses of the host: the fit met numbers that are not finite"
             ]
         );
     }
@@ -304,24 +313,25 @@ mod tests {
     #[test]
     fn one_cause_lends_the_other_its_scatter_at_low_loss() {
         let mut all = windows(20);
-        let low = |all: &[Labelled]| fit_paper(all).unwrap().classifier.models()[0].low;
-        all.extend([0.0, 0.1, 0.2].map(|success| window(Cause::Network, 20, 0.3, success)));
+        let low = |all: &[LabelledWindow]| fit_paper(all).unwrap().classifier.models()[0].low;
+        all.extend([0.0, 0.1, 0.2].map(|success| window(Label::Network, 20, 0.3, success)));
         assert_eq!(low(&all), None);
-        all.push(window(Cause::Host, 20, 0.3, 0.9));
-        let (cpu, network) = (Normal { mean: 0.9, sd: 0.1 }, Normal { mean: 0.1, sd: 0.1 });
-        assert_eq!(low(&all), Some(LowModel { cpu, network }));
-        let said = fit_paper(&all).unwrap().classifier.diagnose(&window(Cause::Host, 40, 0.3, 0.8).metrics);
-        assert_eq!(said.verdict, Verdict::Cpu);
-        all.extend([0.8, 0.7].map(|success| window(Cause::Host, 20, 0.3, success)));
-        assert_eq!(low(&all).unwrap().cpu, Normal { mean: 0.8, sd: 0.1 });
+        all.push(window(Label::Host, 20, 0.3, 0.9));
+        let (host, network) =
+            (NormalDistribution { mean: 0.9, sd: 0.1 }, NormalDistribution { mean: 0.1, sd: 0.1 });
+        assert_eq!(low(&all), Some(LowModel { host, network }));
+        let said = fit_paper(&all).unwrap().classifier.diagnose(&window(Label::Host, 40, 0.3, 0.8).metrics);
+        assert_eq!(said.verdict, Verdict::Host);
+        all.extend([0.8, 0.7].map(|success| window(Label::Host, 20, 0.3, success)));
+        assert_eq!(low(&all).unwrap().host, NormalDistribution { mean: 0.8, sd: 0.1 });
     }
 
     #[test]
     fn windows_that_are_all_the_same_scatter_a_little() {
         let same = |cause, complexity| (0..30).map(move |_| window(cause, 1000, complexity, 0.5));
-        let all: Vec<_> = same(Cause::Host, 0.3).chain(same(Cause::Network, 0.6)).collect();
+        let all: Vec<_> = same(Label::Host, 0.3).chain(same(Label::Network, 0.6)).collect();
         if let Ok(PaperFit { classifier, .. }) = fit_paper(&all) {
-            assert_eq!(classifier.models()[0].cpu.sd, SD_MIN);
+            assert_eq!(classifier.models()[0].host.sd, SD_MIN);
             assert_eq!(PaperClassifier::read(&classifier.write()), Ok(classifier));
         }
     }

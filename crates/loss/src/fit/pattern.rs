@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use super::logistic::{Class, Example, fit_odds};
 use super::order::in_order;
-use super::{FitError, Labelled};
+use super::{FitError, LabelledWindow};
 use crate::classifier::is_like_an_outage;
-use crate::classifier::pattern::{Known, Lengths, Odds, Pattern, features};
-use crate::{Cause, Classifier, Gap, Metrics, Signature, WORD_MAX};
+use crate::classifier::pattern::{CauseModel, KnownEvidence, PatternModel, WindowRange, features};
+use crate::{Classifier, Label, LossRun, Metrics, Signature, WORD_MAX};
 
 /// Fewest windows of a cause. A smaller number would come from one or two runs, which do not
 /// represent other runs.
 const WINDOWS_MIN: usize = 20;
 
 /// Parts that windows are divided into, so that the model also learns shorter windows.
-const PIECES: [u32; 3] = [1, 2, 5];
+const PART_COUNTS: [u32; 3] = [1, 2, 5];
 
 /// Fits the default classifier's model on windows of one cause. It ignores windows of both causes,
 /// and outages, which look like losses of the host. If too few windows have a burst or a delay, the
@@ -22,11 +22,11 @@ const PIECES: [u32; 3] = [1, 2, 5];
 ///
 /// # Errors
 /// [`FitError::TooFew`] if one of the causes has too few windows.
-pub fn fit(windows: &[Labelled]) -> Result<Classifier, FitError> {
+pub fn fit(windows: &[LabelledWindow]) -> Result<Classifier, FitError> {
     let usable = windows.iter().filter(|window| is_usable(window));
     let pieces: Vec<_> = in_order(usable).into_iter().flat_map(pieces).collect();
-    let mut odds = [Odds::default(); 4];
-    for (index, (_, burst, delay)) in Known::COMBINATIONS.into_iter().enumerate() {
+    let mut odds = [CauseModel::default(); 4];
+    for (index, (_, burst, delay)) in KnownEvidence::COMBINATIONS.into_iter().enumerate() {
         odds[index] = match examples(&pieces, burst, delay) {
             Ok(examples) => fit_odds(&examples, burst, delay),
             Err(error) if index == 0 => return Err(error),
@@ -37,36 +37,36 @@ pub fn fit(windows: &[Labelled]) -> Result<Classifier, FitError> {
         };
     }
     let lengths = || pieces.iter().map(|piece| piece.metrics.packets);
-    let packets = Lengths {
+    let packets = WindowRange {
         // Shorter windows are inconclusive anyway.
         low: lengths().min().unwrap_or_default().max(WORD_MAX),
         high: lengths().max().unwrap_or_default().max(WORD_MAX),
     };
-    Ok(Classifier { pattern: Pattern { packets, odds } })
+    Ok(Classifier { pattern: PatternModel { packets, odds } })
 }
 
 /// A labelled window, or the metrics of a part of it.
-struct Piece<'a> {
-    window: &'a Labelled,
+struct WindowPart<'a> {
+    window: &'a LabelledWindow,
     metrics: Metrics,
 }
 
 /// Whether the fit uses the window: it has one cause, and it is not an outage of the network, which
 /// has the same pattern as losses of the host.
-fn is_usable(window: &Labelled) -> bool {
-    let known = Known::of(&window.evidence);
-    let is_outage = window.cause == Cause::Network
-        && is_like_an_outage(window.signature.gaps(), &window.metrics, known.burst);
-    window.cause != Cause::Unknown && !is_outage
+fn is_usable(window: &LabelledWindow) -> bool {
+    let known = KnownEvidence::of(&window.evidence);
+    let is_outage = window.cause == Label::Network
+        && is_like_an_outage(window.signature.loss_runs(), &window.metrics, known.burst);
+    window.cause != Label::Both && !is_outage
 }
 
-fn pieces(window: &Labelled) -> Vec<Piece<'_>> {
+fn pieces(window: &LabelledWindow) -> Vec<WindowPart<'_>> {
     let packets = window.signature.packets();
-    let parts = PIECES.into_iter().flat_map(|parts| (0..parts).map(move |part| (part, packets / parts)));
+    let parts = PART_COUNTS.into_iter().flat_map(|parts| (0..parts).map(move |part| (part, packets / parts)));
     parts
         .filter_map(|(part, length)| of_part(&window.signature, part * length, length))
         .filter(|metrics| metrics.lost > 0)
-        .map(|metrics| Piece { window, metrics })
+        .map(|metrics| WindowPart { window, metrics })
         .collect()
 }
 
@@ -75,7 +75,7 @@ fn pieces(window: &Labelled) -> Vec<Piece<'_>> {
 fn of_part(signature: &Signature, from: u32, length: u32) -> Option<Metrics> {
     let (to, mut at, mut received_from) = (from + length, 0, from);
     let mut is_cut = false;
-    let gaps = signature.gaps().filter_map(|gap| {
+    let gaps = signature.loss_runs().filter_map(|gap| {
         let start = at + gap.received;
         at = start + gap.lost;
         is_cut |=
@@ -85,7 +85,7 @@ fn of_part(signature: &Signature, from: u32, length: u32) -> Option<Metrics> {
         }
         let received = start - received_from;
         received_from = at;
-        Some(Gap { received, lost: gap.lost })
+        Some(LossRun { received, lost: gap.lost })
     });
     let metrics = Metrics::of_gaps(length, gaps);
     (!is_cut).then_some(metrics)
@@ -94,9 +94,9 @@ fn of_part(signature: &Signature, from: u32, length: u32) -> Option<Metrics> {
 /// Examples from all windows with the required evidence. Each cause has half the total weight. A
 /// run has the root of the number of its windows as weight, because they are similar, but not
 /// equal.
-fn examples(pieces: &[Piece<'_>], burst: bool, delay: bool) -> Result<Vec<Example>, FitError> {
-    let known = |piece: &Piece<'_>| {
-        let all = Known::of(&piece.window.evidence);
+fn examples(pieces: &[WindowPart<'_>], burst: bool, delay: bool) -> Result<Vec<Example>, FitError> {
+    let known = |piece: &WindowPart<'_>| {
+        let all = KnownEvidence::of(&piece.window.evidence);
         (all.burst.is_some() || !burst) && (all.delay_s.is_some() || !delay)
     };
     let mut windows = BTreeMap::new();
@@ -107,15 +107,15 @@ fn examples(pieces: &[Piece<'_>], burst: bool, delay: bool) -> Result<Vec<Exampl
     let mut found = [0; 2];
     let mut examples = Vec::new();
     for piece in pieces.iter().filter(|piece| known(piece)) {
-        let all = Known::of(&piece.window.evidence);
-        let is_host = piece.window.cause == Cause::Host;
+        let all = KnownEvidence::of(&piece.window.evidence);
+        let is_host = piece.window.cause == Label::Host;
         let class = match piece.window.cause {
-            Cause::Host => Class::Host,
+            Label::Host => Class::Host,
             _ if all.delay_s.is_some() && !all.has_queue() => Class::Link,
             _ => Class::Queue,
         };
         let weight = (windows[&(&piece.window.run, piece.metrics.packets)] as f64).sqrt().recip();
-        let known = Known {
+        let known = KnownEvidence {
             burst: all.burst.filter(|_| burst),
             delay_s: all.delay_s.filter(|_| delay),
             is_marked: false,
@@ -124,7 +124,7 @@ fn examples(pieces: &[Piece<'_>], burst: bool, delay: bool) -> Result<Vec<Exampl
         found[usize::from(is_host)] += usize::from(piece.metrics.packets == piece.window.signature.packets());
         examples.push(Example { features: features(&piece.metrics, known), class, weight });
     }
-    for (cause, found) in [Cause::Network, Cause::Host].into_iter().zip(found) {
+    for (cause, found) in [Label::Network, Label::Host].into_iter().zip(found) {
         if found < WINDOWS_MIN {
             return Err(FitError::TooFew { cause, at: "", found, needed: WINDOWS_MIN });
         }

@@ -1,10 +1,10 @@
 //! Goodness of fit of the paper's models: Dickens §3.1.6–3.2, Figures 4 to 6.
 
-use super::Labelled;
+use super::LabelledWindow;
 use super::normality::{ShapiroWilk, shapiro_wilk};
-use super::paper::{is_fitted, is_outlier, of, spread};
+use super::paper::{is_fitted, is_outlier, mean_and_sd, metrics_of};
 use crate::paper::{LOSS_RATE_LOW, LOSS_RATE_MAX, loss_rate};
-use crate::{Cause, Curve, Metrics, Normal, PaperClassifier, PaperModel};
+use crate::{ComplexityCurve, Label, Metrics, NormalDistribution, PaperClassifier, PaperModel};
 
 /// Goodness of fit of one model on windows of its length, whether fitted on them or not.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,11 +12,11 @@ use crate::{Cause, Curve, Metrics, Normal, PaperClassifier, PaperModel};
 pub struct FitReport {
     /// Length of the windows, in packets.
     pub packets: u32,
-    /// Complexity of windows with losses of the host's CPU.
-    pub cpu: CurveReport,
+    /// Complexity of windows with losses of the host.
+    pub host: CurveReport,
     /// Complexity of windows with losses of the network.
     pub network: CurveReport,
-    /// Success proportions, CPU and network; `None` if the model has none.
+    /// Success proportions, host and network; `None` if the model has none.
     pub low: Option<[LowReport; 2]>,
 }
 
@@ -25,7 +25,7 @@ pub struct FitReport {
 #[non_exhaustive]
 pub struct CurveReport {
     /// The curve of the model.
-    pub curve: Curve,
+    pub curve: ComplexityCurve,
     /// Number of windows that were compared.
     pub windows: usize,
     /// Share of the windows within 1, 2 and 3 standard deviations of the curve; for a normal
@@ -50,7 +50,7 @@ pub struct BinReport {
     /// exclude them.
     pub outliers: usize,
     /// Mean and standard deviation of the complexity; `None` with fewer than two windows.
-    pub complexity: Option<Normal>,
+    pub complexity: Option<NormalDistribution>,
     /// Test whether the distances from the curve are normal; `None` with fewer than 3 or more than
     /// 5000 windows, or if all are equal.
     pub normality: Option<ShapiroWilk>,
@@ -61,7 +61,7 @@ pub struct BinReport {
 #[non_exhaustive]
 pub struct LowReport {
     /// Distribution of the model.
-    pub normal: Normal,
+    pub normal: NormalDistribution,
     /// Number of windows that were compared.
     pub windows: usize,
     /// Test whether the proportions are normal; `None` as in [`BinReport::normality`].
@@ -71,16 +71,19 @@ pub struct LowReport {
 impl FitReport {
     /// Returns a report for each model of a classifier. Windows of other lengths, of both causes,
     /// or with a loss rate outside 0.00008 to 0.05 are ignored.
-    pub fn of(classifier: &PaperClassifier, windows: &[Labelled]) -> Vec<Self> {
+    pub fn of(classifier: &PaperClassifier, windows: &[LabelledWindow]) -> Vec<Self> {
         let report = |model: &PaperModel| {
-            let is_of = |window: &&Labelled| window.metrics.packets == model.packets && is_fitted(window);
+            let is_of =
+                |window: &&LabelledWindow| window.metrics.packets == model.packets && is_fitted(window);
             let windows: Vec<_> = windows.iter().filter(is_of).collect();
-            let low = |cause, normal| LowReport::of(normal, of(&windows, cause, true));
+            let low = |cause, normal| LowReport::of(normal, metrics_of(&windows, cause, true));
             Self {
                 packets: model.packets,
-                cpu: CurveReport::of(model.cpu, of(&windows, Cause::Host, false)),
-                network: CurveReport::of(model.network, of(&windows, Cause::Network, false)),
-                low: model.low.map(|model| [low(Cause::Host, model.cpu), low(Cause::Network, model.network)]),
+                host: CurveReport::of(model.host, metrics_of(&windows, Label::Host, false)),
+                network: CurveReport::of(model.network, metrics_of(&windows, Label::Network, false)),
+                low: model
+                    .low
+                    .map(|model| [low(Label::Host, model.host), low(Label::Network, model.network)]),
             }
         };
         classifier.models().iter().map(report).collect()
@@ -95,7 +98,7 @@ impl CurveReport {
         (tested().count(), tested().filter(|test| test.p >= REJECTED_BELOW).count())
     }
 
-    fn of<'a>(curve: Curve, windows: impl Iterator<Item = &'a Metrics>) -> Self {
+    fn of<'a>(curve: ComplexityCurve, windows: impl Iterator<Item = &'a Metrics>) -> Self {
         let pairs: Vec<_> = windows.map(|metrics| (loss_rate(metrics), metrics.complexity)).collect();
         let within = [1.0, 2.0, 3.0].map(|sds| {
             let is_within = |(rate, complexity): &&(f64, f64)| {
@@ -110,7 +113,7 @@ impl CurveReport {
 }
 
 impl BinReport {
-    fn of(curve: &Curve, pairs: &[(f64, f64)], from: f64, to: f64) -> Self {
+    fn of(curve: &ComplexityCurve, pairs: &[(f64, f64)], from: f64, to: f64) -> Self {
         let is_last = BINS.last() == Some(&to);
         let is_here = |(rate, _): &(f64, f64)| *rate >= from && (*rate < to || (is_last && *rate == to));
         let mut pairs: Vec<_> = pairs.iter().copied().filter(is_here).collect();
@@ -123,14 +126,14 @@ impl BinReport {
             to,
             windows,
             outliers: windows - pairs.len(),
-            complexity: spread(pairs.iter().map(|(_, complexity)| *complexity)),
+            complexity: mean_and_sd(pairs.iter().map(|(_, complexity)| *complexity)),
             normality: shapiro_wilk(&distances),
         }
     }
 }
 
 impl LowReport {
-    fn of<'a>(normal: Normal, windows: impl Iterator<Item = &'a Metrics>) -> Self {
+    fn of<'a>(normal: NormalDistribution, windows: impl Iterator<Item = &'a Metrics>) -> Self {
         let values: Vec<_> = windows.map(|metrics| metrics.success_proportion).collect();
         Self { normal, windows: values.len(), normality: shapiro_wilk(&values) }
     }

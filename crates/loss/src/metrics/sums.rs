@@ -1,6 +1,6 @@
 //! Sums over the runs of a window: gap by gap, or of a whole signature, eight packets at a time.
 
-use crate::{Gap, Metrics, Signature};
+use crate::{LossRun, Metrics, Signature};
 
 /// Number of bits for run lengths, one for each length. The last bit also represents all longer
 /// runs.
@@ -8,7 +8,7 @@ pub(crate) const LENGTHS: u32 = u64::BITS;
 
 /// Exact integer sums over runs, with squares of at most (2^24)².
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums {
+pub(crate) struct RunSums {
     lost: u32,
     gaps: u32,
     longest: u32,
@@ -22,11 +22,11 @@ pub(crate) struct Sums {
     lengths: u64,
 }
 
-impl Sums {
+impl RunSums {
     /// Sums of a whole signature. Each byte of the signature needs one table lookup, for any number
     /// of runs in the byte.
     pub(crate) fn of(signature: &Signature) -> Self {
-        let mut runs = Runs::default();
+        let mut runs = RunScanner::default();
         let full = signature.packets() / u64::BITS;
         for (index, block) in (0u32..).zip(signature.blocks()) {
             if index < full {
@@ -35,11 +35,11 @@ impl Sums {
                 (0..signature.packets() % u64::BITS).for_each(|place| runs.push(block >> place & 1 == 0));
             }
         }
-        let before = signature.gaps().next().map_or(0, |gap| u64::from(gap.received));
+        let before = signature.loss_runs().next().map_or(0, |gap| u64::from(gap.received));
         runs.sums(signature.lost(), u64::from(signature.packets() - signature.lost()), before)
     }
 
-    pub(crate) fn add(&mut self, gap: Gap) {
+    pub(crate) fn add(&mut self, gap: LossRun) {
         if self.gaps > 0 {
             self.spacing += u64::from(gap.received);
             self.spacing_squares += u64::from(gap.received).pow(2);
@@ -58,15 +58,15 @@ impl Sums {
             packets,
             lost: self.lost,
             gaps: self.gaps,
-            longest_burst: self.longest,
+            longest_run: self.longest,
             lengths: self.lengths,
             ..Metrics::default()
         };
         if self.gaps > 0 {
             let (lost, gaps) = (f64::from(self.lost), f64::from(self.gaps));
             metrics.success_proportion = (lost - gaps) / lost;
-            metrics.mean_burst = lost / gaps;
-            metrics.weighted_burst = self.squares as f64 / lost;
+            metrics.mean_run = lost / gaps;
+            metrics.weighted_run = self.squares as f64 / lost;
             metrics.isolated = f64::from(self.single) / gaps;
         }
         let spacings = u64::from(self.gaps.saturating_sub(1));
@@ -85,7 +85,7 @@ impl Sums {
 
 /// Sums over the complete runs, and the current run.
 #[derive(Default)]
-struct Runs {
+struct RunScanner {
     /// Current run: 1 = lost, 0 = received, and its length.
     is_lost: u64,
     length: u64,
@@ -97,7 +97,7 @@ struct Runs {
     lengths: u64,
 }
 
-impl Runs {
+impl RunScanner {
     fn push_block(&mut self, block: u64) {
         if block == 0u64.wrapping_sub(1 - self.is_lost) {
             self.length += u64::from(u64::BITS);
@@ -146,17 +146,17 @@ impl Runs {
 
     /// Sums of a window with `lost` and `received` packets, of which `before` packets were received
     /// before the first gap.
-    fn sums(mut self, lost: u32, received: u64, before: u64) -> Sums {
+    fn sums(mut self, lost: u32, received: u64, before: u64) -> RunSums {
         let after = if self.is_lost == 0 { self.length } else { 0 };
         if self.is_lost == 1 {
             self.finish();
         }
         if self.gaps == 0 {
-            return Sums::default();
+            return RunSums::default();
         }
         // Runs inside a byte have at most seven packets.
         let inside = u64::from((self.lengths & 0x7f).checked_ilog2().map_or(0, |bit| bit + 1));
-        Sums {
+        RunSums {
             lost,
             gaps: self.gaps as u32,
             longest: self.longest.max(inside) as u32,
@@ -171,7 +171,7 @@ impl Runs {
 
 /// Effect of eight packets on the runs, for one fate of the packet before them.
 #[derive(Clone, Copy)]
-struct Byte {
+struct ByteEffect {
     /// Number of packets at the beginning of the byte with the same fate as the packet before the
     /// byte; 8 = all.
     head: u8,
@@ -184,7 +184,7 @@ struct Byte {
     inside: u64,
 }
 
-/// Bit offsets of the lanes of [`Byte::inside`].
+/// Bit offsets of the lanes of [`ByteEffect::inside`].
 const GAPS: u32 = 0;
 const SINGLE: u32 = 16;
 const LOST_SQUARES: u32 = 32;
@@ -192,15 +192,15 @@ const RECEIVED_SQUARES: u32 = 48;
 
 /// Lookup table. First index: whether the packet before was received (0) or lost (1). Second index:
 /// the eight packets, one bit each.
-static BYTES: [[Byte; 256]; 2] = [bytes(1), bytes(0)];
+static BYTES: [[ByteEffect; 256]; 2] = [bytes(1), bytes(0)];
 
 /// Number of equal bits from the lowest bit on.
 const fn run(bits: u8) -> u32 {
     if bits & 1 == 0 { bits.trailing_zeros() } else { bits.trailing_ones() }
 }
 
-const fn bytes(before: u8) -> [Byte; 256] {
-    let mut bytes = [Byte { head: 0, tail: 0, lengths: 0, inside: 0 }; 256];
+const fn bytes(before: u8) -> [ByteEffect; 256] {
+    let mut bytes = [ByteEffect { head: 0, tail: 0, lengths: 0, inside: 0 }; 256];
     let mut value = 0;
     while value < 256 {
         let bits = value as u8;
@@ -234,9 +234,9 @@ mod tests {
 
     use super::*;
 
-    fn gap_by_gap(signature: &Signature) -> Sums {
-        let mut sums = Sums::default();
-        signature.gaps().for_each(|gap| sums.add(gap));
+    fn gap_by_gap(signature: &Signature) -> RunSums {
+        let mut sums = RunSums::default();
+        signature.loss_runs().for_each(|gap| sums.add(gap));
         sums
     }
 
@@ -250,7 +250,7 @@ mod tests {
             let scattered = Signature::from_bits(&text).unwrap();
             let long = Signature::from_runs(8000, runs).unwrap();
             for signature in [scattered, long] {
-                prop_assert_eq!(Sums::of(&signature), gap_by_gap(&signature));
+                prop_assert_eq!(RunSums::of(&signature), gap_by_gap(&signature));
             }
         }
     }
@@ -259,7 +259,7 @@ mod tests {
     fn runs_are_apart_where_lengths_are_missing() {
         let of = |runs: &[u32]| {
             let signature = Signature::from_runs(1000, runs.iter().flat_map(|run| [5, *run])).unwrap();
-            Sums::of(&signature).metrics(1000)
+            RunSums::of(&signature).metrics(1000)
         };
         assert!(!of(&[1, 2, 5, 14]).may_be_apart(3.0));
         assert!(of(&[1, 3]).may_be_apart(3.0) && of(&[4, 2, 13]).may_be_apart(3.0));

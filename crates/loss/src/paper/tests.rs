@@ -2,7 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::Found;
+use crate::EvidenceUsed;
 
 /// Flat curves far apart: complexity 0.3 and success proportion 0.9 for the CPU, 0.6 and 0.1 for
 /// the network.
@@ -27,7 +27,7 @@ fn central_area(z: f64) -> f64 {
 
 #[test]
 fn tail_areas_are_those_of_the_normal_distribution() {
-    let normal = Normal { mean: 0.3, sd: 0.02 };
+    let normal = NormalDistribution { mean: 0.3, sd: 0.02 };
     for (z, area) in
         [(0.0, 1.0), (1.0, 0.317_310_507_863), (1.959_963_984_54, 0.05), (3.0, 0.002_699_796_063), (1e6, 0.0)]
     {
@@ -41,18 +41,18 @@ proptest! {
     #[test]
     fn the_posterior_is_as_defined(lost in 50u32..=5000, complexity in 0.2..0.7) {
         let z = [0.3, 0.6].map(|mean| f64::abs(complexity - mean) / 0.05);
-        let [cpu, network] = z.map(|z| 1.0 - central_area(z));
+        let [host, network] = z.map(|z| 1.0 - central_area(z));
         let diagnosis = classifier().diagnose(&window(lost, complexity, 0.5));
-        let p_cpu = cpu / (cpu + network);
-        prop_assert!((diagnosis.p_cpu - p_cpu).abs() < 1e-6);
+        let p_host = host / (host + network);
+        prop_assert!((diagnosis.p_host - p_host).abs() < 1e-6);
         // Exclude probabilities within rounding of the limits.
-        prop_assume!((p_cpu - 0.95).abs() > 1e-6 && (p_cpu - 0.05).abs() > 1e-6);
+        prop_assume!((p_host - 0.95).abs() > 1e-6 && (p_host - 0.05).abs() > 1e-6);
         let lost = (diagnosis.lost_host, diagnosis.lost_network, diagnosis.lost_unknown);
         let all = window(lost.0 + lost.1 + lost.2, 0.0, 0.0).lost;
         prop_assert_eq!(match diagnosis.verdict {
-            Verdict::Cpu => p_cpu >= 0.95 && lost == (all, 0, 0),
-            Verdict::Network => p_cpu <= 0.05 && lost == (0, all, 0),
-            Verdict::Inconclusive => p_cpu > 0.05 && p_cpu < 0.95 && lost == (0, 0, all),
+            Verdict::Host => p_host >= 0.95 && lost == (all, 0, 0),
+            Verdict::Network => p_host <= 0.05 && lost == (0, all, 0),
+            Verdict::Inconclusive => p_host > 0.05 && p_host < 0.95 && lost == (0, 0, all),
             Verdict::Hybrid => false,
         }, true);
     }
@@ -63,7 +63,7 @@ proptest! {
     ) {
         let metrics = Metrics { packets, lost, na17, complexity, success_proportion, ..Metrics::default() };
         let diagnosis = PaperClassifier::shipped().diagnose(&metrics);
-        prop_assert!((0.0..=1.0).contains(&diagnosis.p_cpu));
+        prop_assert!((0.0..=1.0).contains(&diagnosis.p_host));
     }
 }
 
@@ -72,15 +72,15 @@ fn loss_rates_decide_what_is_looked_at() {
     let verdict =
         |lost, complexity, success| classifier().diagnose(&window(lost, complexity, success)).verdict;
     // Loss rates 0.00007 and 0.00008.
-    assert_eq!((verdict(7, 0.3, 0.9), verdict(8, 0.3, 0.9)), (Verdict::Inconclusive, Verdict::Cpu));
+    assert_eq!((verdict(7, 0.3, 0.9), verdict(8, 0.3, 0.9)), (Verdict::Inconclusive, Verdict::Host));
     // 0.00049 uses the success proportion, 0.0005 the complexity.
-    assert_eq!((verdict(49, 0.3, 0.1), verdict(50, 0.3, 0.1)), (Verdict::Network, Verdict::Cpu));
-    assert_eq!((verdict(49, 0.6, 0.9), verdict(50, 0.6, 0.9)), (Verdict::Cpu, Verdict::Network));
+    assert_eq!((verdict(49, 0.3, 0.1), verdict(50, 0.3, 0.1)), (Verdict::Network, Verdict::Host));
+    assert_eq!((verdict(49, 0.6, 0.9), verdict(50, 0.6, 0.9)), (Verdict::Host, Verdict::Network));
     // Loss rates of 0.05 and above.
-    let found = |lost| classifier().diagnose(&window(lost, 0.3, 0.9)).found;
-    assert_eq!(found(5000), Found { pattern: true, ..Found::default() });
-    assert_eq!(found(5001), Found { pattern: true, extrapolated: true, ..Found::default() });
-    assert_eq!(verdict(5001, 0.3, 0.9), Verdict::Cpu);
+    let found = |lost| classifier().diagnose(&window(lost, 0.3, 0.9)).evidence_used;
+    assert_eq!(found(5000), EvidenceUsed { pattern: true, ..EvidenceUsed::default() });
+    assert_eq!(found(5001), EvidenceUsed { pattern: true, extrapolated: true, ..EvidenceUsed::default() });
+    assert_eq!(verdict(5001, 0.3, 0.9), Verdict::Host);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn what_neither_cause_explains_is_inconclusive() {
     for complexity in [0.45, 0.9, 1.0, 0.0, f64::NAN] {
         let diagnosis = classifier().diagnose(&window(1000, complexity, 0.5));
         assert_eq!((diagnosis.verdict, diagnosis.lost_unknown), (Verdict::Inconclusive, 1000));
-        assert!((diagnosis.p_cpu - 0.5).abs() < 1e-9, "{complexity}");
+        assert!((diagnosis.p_host - 0.5).abs() < 1e-9, "{complexity}");
     }
     assert_eq!(classifier().diagnose(&window(1000, 0.8, 0.5)).verdict, Verdict::Network);
     let nothing = Diagnosis::inconclusive(0);
@@ -108,8 +108,9 @@ fn the_nearest_length_speaks() {
         [17, 10_000, 31_000, 33_000, 1 << 24].map(nearest),
         [10_000, 10_000, 10_000, 100_000, 100_000]
     );
-    let found =
-        |packets| classifier.diagnose(&Metrics { packets, lost: packets / 100, ..window(0, 0.3, 0.9) }).found;
+    let found = |packets| {
+        classifier.diagnose(&Metrics { packets, lost: packets / 100, ..window(0, 0.3, 0.9) }).evidence_used
+    };
     let is_extrapolated =
         [9_900, 10_000, 31_000, 100_000, 100_100].map(|packets| found(packets).extrapolated);
     assert_eq!(is_extrapolated, [true, false, false, false, true]);

@@ -6,14 +6,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use barograph_loss::{
-    Cause, Classifier, Diagnosis, Evidence, GapEvidence, Labelled, Meter, PAPER_KINDS, PaperClassifier,
-    Signature, Verdict, deal_runs,
+    Classifier, Diagnosis, Evidence, GapEvidence, Label, LabelledWindow, Meter, PAPER_KINDS, PaperClassifier,
+    Signature, Verdict, assign_folds,
 };
-use barograph_sim::say_skipped;
+use barograph_sim::report_skipped;
 
 /// A window with the true cause from the kernel.
 pub(crate) struct Window {
-    pub(crate) labelled: Labelled,
+    pub(crate) labelled: LabelledWindow,
     /// Number of packets that the socket dropped.
     pub(crate) host: u32,
     pub(crate) burst: u32,
@@ -24,12 +24,12 @@ pub(crate) struct Window {
 
 /// Evidence that the classifier is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct EvidenceSet {
     pub(crate) burst: bool,
     pub(crate) delay: bool,
 }
 
-impl Told {
+impl EvidenceSet {
     pub(crate) const ALL: [Self; 4] = [
         Self { burst: false, delay: false },
         Self { burst: true, delay: false },
@@ -39,7 +39,7 @@ impl Told {
 }
 
 impl Window {
-    pub(crate) fn evidence(&self, told: Told) -> Evidence {
+    pub(crate) fn evidence(&self, told: EvidenceSet) -> Evidence {
         let burst = told.burst.then_some(self.burst);
         Evidence { burst, delay_s: told.delay.then_some(self.delay_s), ..Evidence::default() }
     }
@@ -73,7 +73,7 @@ impl Window {
 pub(crate) fn windows() -> Option<Vec<Window>> {
     let folder = folder();
     if !folder.is_dir() {
-        say_skipped(&format!("the open signatures are not at {}", folder.display()));
+        report_skipped(&format!("the open signatures are not at {}", folder.display()));
         return None;
     }
     Some(windows_in(&folder, &[10_000, 20_000, 100_000]))
@@ -91,9 +91,9 @@ pub(crate) fn windows_in(folder: &Path, lengths: &[u32]) -> Vec<Window> {
 }
 
 /// Gaps of a run: first packet, number of lost packets, and increase of the socket's drop counter.
-pub(crate) struct Counts(Vec<(u32, u32, u32)>);
+pub(crate) struct GapDrops(Vec<(u32, u32, u32)>);
 
-impl Counts {
+impl GapDrops {
     /// Evidence on each gap of a window. If a gap extends over the border of two windows, its drops
     /// count in both windows.
     pub(crate) fn of_window(&self, window: &Window) -> Vec<GapEvidence> {
@@ -107,7 +107,7 @@ impl Counts {
 }
 
 /// Reads the socket's drops in each gap, by run.
-pub(crate) fn counts() -> BTreeMap<String, Counts> {
+pub(crate) fn counts() -> BTreeMap<String, GapDrops> {
     let text = text(folder().join("runs.txt.gz"));
     let runs = text.lines().filter(|line| !line.starts_with('#'));
     runs.map(|line| {
@@ -119,7 +119,7 @@ pub(crate) fn counts() -> BTreeMap<String, Counts> {
             at = start + numbers[1];
             (start, numbers[1], numbers[2])
         });
-        (fields[0].to_owned(), Counts(gaps.collect()))
+        (fields[0].to_owned(), GapDrops(gaps.collect()))
     })
     .collect()
 }
@@ -146,16 +146,16 @@ fn read(path: PathBuf, length: u32) -> Vec<Window> {
             let (burst, delay_s) = (fields[4].parse().unwrap(), fields[12].parse::<f64>().unwrap() * 1e-6);
             let evidence = Evidence { burst: Some(burst), delay_s: Some(delay_s), ..Evidence::default() };
             let cause = match fields[0] {
-                "cpu" => Cause::Host,
-                "net" => Cause::Network,
-                _ => Cause::Unknown,
+                "cpu" => Label::Host,
+                "net" => Label::Network,
+                _ => Label::Both,
             };
             let host = (fields[14].parse::<f64>().unwrap() * f64::from(signature.lost())).round() as u32;
             let (kind, run) = (fields[3].to_owned(), fields[1].to_owned());
             let metrics = meter.measure(&signature);
             assert_eq!(metrics.na17.to_string(), fields[9], "{run} {}", fields[2]);
             Window {
-                labelled: Labelled { signature, metrics, evidence, cause, kind, run },
+                labelled: LabelledWindow { signature, metrics, evidence, cause, kind, run },
                 host,
                 burst,
                 delay_s,
@@ -174,7 +174,7 @@ pub(crate) fn cross_validated<T>(
 ) -> Vec<T> {
     // All runs count as one kind and are assigned in the order of their names. `lab signatures`
     // chooses the names at random.
-    let runs = deal_runs(windows.iter().map(|window| ("", window.labelled.run.as_str())), folds, |_| ());
+    let runs = assign_folds(windows.iter().map(|window| ("", window.labelled.run.as_str())), folds, |_| ());
     let fit_without = |fold: usize| {
         let others = windows.iter().filter(|window| runs[window.labelled.run.as_str()] != fold);
         barograph_loss::fit(&others.map(|window| window.labelled.clone()).collect::<Vec<_>>()).unwrap()
@@ -192,10 +192,10 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    pub(crate) fn with(mut self, cause: Cause, verdict: Verdict) -> Self {
+    pub(crate) fn with(mut self, cause: Label, verdict: Verdict) -> Self {
         self.all += 1;
         self.right += u32::from(is(cause, verdict));
-        let other = if cause == Cause::Host { Cause::Network } else { Cause::Host };
+        let other = if cause == Label::Host { Label::Network } else { Label::Host };
         self.wrong += u32::from(is(other, verdict));
         self
     }
@@ -209,6 +209,6 @@ impl Score {
     }
 }
 
-fn is(cause: Cause, verdict: Verdict) -> bool {
-    verdict == if cause == Cause::Host { Verdict::Cpu } else { Verdict::Network }
+fn is(cause: Label, verdict: Verdict) -> bool {
+    verdict == if cause == Label::Host { Verdict::Host } else { Verdict::Network }
 }

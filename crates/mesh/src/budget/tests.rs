@@ -70,12 +70,12 @@ fn a_restart_gives_no_budget() {
     }
     // The station is killed during a third test.
     let _ = before.reserve(seconds(2100), Role::Source, "c", cost(5.0, 0)).unwrap();
-    let past = before.past(seconds(2100));
+    let past = before.export(seconds(2100));
     let mut after = Budget::new(config).unwrap();
-    after.remember(seconds(0), past);
+    after.import(seconds(0), past);
     let spent = after.spent(seconds(0));
     assert_eq!((spent.target, spent.tests), (cost(10.0, 14), 3));
-    assert_eq!(spent.source, config.test_cap(), "nobody knows what it cost");
+    assert_eq!(spent.source, config.test_cap(), "its cost is unknown");
     // The second test ended 95 s before the restart.
     assert_eq!(after.reserve(seconds(0), Role::Target, "d", cost(5.0, 0)), Err(seconds(3505)));
     assert_eq!(after.spent(seconds(3504)).tests, 2);
@@ -88,14 +88,14 @@ fn one_test_at_a_time_and_a_cancelled_one_costs_nothing() {
     let first = budget.reserve(seconds(0), Role::Source, "b", cost(5.0, 9)).unwrap();
     assert_eq!(budget.reserve(seconds(1), Role::Target, "c", cost(5.0, 9)), Err(seconds(5)));
     budget.cancel(first);
-    assert_eq!(budget.spent(seconds(2)), Spent::default());
+    assert_eq!(budget.spent(seconds(2)), BudgetUsage::default());
     assert!(budget.reserve(seconds(2), Role::Target, "c", cost(5.0, 9)).is_ok());
 }
 
 #[test]
 fn free_tests_are_bounded_too() {
     let mut budget = Budget::new(BudgetConfig::default()).unwrap();
-    for _ in 0..LOG_MAX {
+    for _ in 0..TESTS_PER_HOUR_MAX {
         let reservation = budget.reserve(seconds(1), Role::Source, "b", Cost::default()).unwrap();
         budget.settle(seconds(1), reservation, Cost::default());
     }
@@ -110,7 +110,10 @@ fn senseless_budgets_are_named() {
         assert!(error.to_string().contains(&share.to_string()), "{error}");
     }
     let error = BudgetConfig { share: 0.001, ..config }.check().unwrap_err();
-    assert_eq!(error.to_string(), "a test of 5s does not fit: 0.001 of the time is 3.6s an hour");
+    assert_eq!(
+        error.to_string(),
+        "a test of 5s does not fit into an hour: a share of 0.001 is 3.6s; use a larger share or a shorter test"
+    );
     assert_eq!(BudgetConfig { bytes_per_hour: 1, ..config }.check(), Err(BudgetError::Bytes(1)));
     assert_eq!(BudgetConfig::paper().check(), Ok(()));
 }
@@ -155,9 +158,9 @@ proptest! {
             if let Ok(reservation) = budget.reserve(now, role, &attempt.peer.to_string(), attempt.expected) {
                 now += seconds(attempt.runs_s);
                 // A time before the latest time seen counts as the latest time seen.
-                let told = now.saturating_sub(seconds(attempt.wait_s));
-                budget.settle(told, reservation, attempt.actual);
-                tests.push((start, told.max(start), attempt));
+                let settled_at = now.saturating_sub(seconds(attempt.wait_s));
+                budget.settle(settled_at, reservation, attempt.actual);
+                tests.push((start, settled_at.max(start), attempt));
             }
         }
         let limit = config.per_hour();
@@ -181,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_waits_as_told_is_let_in(attempts in attempts()) {
+    fn a_peer_that_waits_as_asked_is_admitted(attempts in attempts()) {
         let mut budget = Budget::new(BudgetConfig::default()).unwrap();
         let mut now = Duration::ZERO;
         for attempt in attempts {

@@ -5,41 +5,47 @@
 //! variance has two causes: a probe has few datagrams, and the loss probability of the path is
 //! known only from the datagrams so far.
 
-use super::believed::Believed;
-use super::{Composition, Estimate, Lesson, Model, NORMAL_95, Path, student_95};
+use super::robust::RobustWeights;
+use super::{
+    ComposedQuantity, CompositionModel, LegForecast, NORMAL_95, PairObservation, PathEstimate, student_95,
+};
 
-/// Forecast of loss for [`Path::of_losses`].
-pub(super) fn forecast(mean: f64, interval: Option<(f64, f64)>, count: u64) -> Estimate {
-    let seen = Belief::of(mean, count);
+/// Forecast of loss for [`LegForecast::from_loss`].
+pub(super) fn forecast(mean: f64, interval: Option<(f64, f64)>, count: u64) -> PathEstimate {
+    let seen = LossPosterior::of(mean, count);
     let (lower, upper) = interval.unwrap_or((mean, mean));
-    Estimate {
+    PathEstimate {
         value: mean,
         lower: lower.min(seen.next_share(0.05)).min(mean),
         upper: upper.max(seen.next_share(0.95)).max(mean),
     }
 }
 
-/// Losses of [`Model::learnt`], from paths across sites.
-pub(super) fn learnt<'a, H: Ord + Copy>(lessons: impl Iterator<Item = Lesson<'a, H>>) -> Option<Model> {
-    let (ends, all): (Vec<[H; 2]>, Vec<(Sum, Sum)>) = lessons
-        .filter_map(|Lesson { ends, legs, measured }| Some((ends, (Sum::of(legs)?, Sum::of(&[measured])?))))
+/// Losses of [`CompositionModel::fit`], from paths across sites.
+pub(super) fn fit<'a, H: Ord + Copy>(
+    observations: impl Iterator<Item = PairObservation<'a, H>>,
+) -> Option<CompositionModel> {
+    let (ends, all): (Vec<[H; 2]>, Vec<(LossDepth, LossDepth)>) = observations
+        .filter_map(|PairObservation { ends, legs, measured }| {
+            Some((ends, (LossDepth::of(legs)?, LossDepth::of(&[measured])?)))
+        })
         .unzip();
     let errors: Vec<(usize, f64)> =
         all.iter().map(|(sum, measured)| (0, measured.depth - sum.depth)).collect();
-    let believed = Believed::of(&ends, &errors, Composition::Loss)?;
-    let pairs = || believed.of_all(&all);
-    let (n, weights) = (believed.count as f64, pairs().map(|(_, weight)| weight).sum::<f64>());
-    let mean = |of: &dyn Fn(&(Sum, Sum)) -> f64| {
+    let robust = RobustWeights::of(&ends, &errors, ComposedQuantity::Loss)?;
+    let pairs = || robust.weighted(&all);
+    let (n, weights) = (robust.count as f64, pairs().map(|(_, weight)| weight).sum::<f64>());
+    let mean = |of: &dyn Fn(&(LossDepth, LossDepth)) -> f64| {
         pairs().map(|(pair, weight)| weight * of(pair)).sum::<f64>() / weights
     };
     let (composed, measured) = (mean(&|(sum, _)| sum.depth), mean(&|(_, measured)| measured.depth));
     let one_lost = ONE_LOST / n;
-    let model = Model {
+    let model = CompositionModel {
         shift: [((measured + one_lost) / (composed + one_lost)).min(1.0).ln(); 2],
         added: (measured - composed).max(0.0),
         width: student_95(n - 1.0),
-        pairs: believed.count,
-        ..Model::guessed(Composition::Loss)
+        pairs: robust.count,
+        ..CompositionModel::prior(ComposedQuantity::Loss)
     };
     let least = mean(&|(sum, _)| model.centre(sum.depth));
     let squares = mean(&|(sum, measured)| (measured.depth - model.centre(sum.depth)).powi(2));
@@ -47,24 +53,28 @@ pub(super) fn learnt<'a, H: Ord + Copy>(lessons: impl Iterator<Item = Lesson<'a,
     let scales = mean(&|(sum, _)| model.centre(sum.depth).max(least).powi(2));
     // Include the variance of the mean itself, as for other quantities.
     let left = (squares - explained).max(0.0) + squares / n;
-    Some(Model { variance: if 0.0 < scales { left / scales } else { 0.0 }, least, ..model })
+    Some(CompositionModel { variance: if 0.0 < scales { left / scales } else { 0.0 }, least, ..model })
 }
 
-/// Implements [`Model::estimate`] for losses.
-pub(super) fn estimate(model: &Model, legs: &[Path]) -> Option<Estimate> {
-    let sum = Sum::of(legs)?;
+/// Implements [`CompositionModel::estimate`] for losses.
+pub(super) fn estimate(model: &CompositionModel, legs: &[LegForecast]) -> Option<PathEstimate> {
+    let sum = LossDepth::of(legs)?;
     let value = share(model.centre(sum.depth));
     let centre = model.centre(sum.expected);
     let variance = model.factor().powi(2) * (sum.variance + sum.bursts)
         + model.variance * centre.max(model.least).powi(2);
     let width = model.width / NORMAL_95;
-    let next = Belief { mean: share(centre), variance: variance * (width * (1.0 - share(centre))).powi(2) };
-    let estimate =
-        Estimate { value, lower: next.next_share(0.05).min(value), upper: next.next_share(0.95).max(value) };
-    Composition::Loss.admits(&estimate).then_some(estimate)
+    let next =
+        LossPosterior { mean: share(centre), variance: variance * (width * (1.0 - share(centre))).powi(2) };
+    let estimate = PathEstimate {
+        value,
+        lower: next.next_share(0.05).min(value),
+        upper: next.next_share(0.95).max(value),
+    };
+    ComposedQuantity::Loss.is_valid(&estimate).then_some(estimate)
 }
 
-impl Model {
+impl CompositionModel {
     fn factor(&self) -> f64 {
         self.shift[1].exp()
     }
@@ -75,7 +85,7 @@ impl Model {
 }
 
 /// −ln (1 − share) of a path, with legs taken as independent.
-struct Sum {
+struct LossDepth {
     /// Sum of −ln (1 − share) over the forecasts of the legs.
     depth: f64,
     /// The same sum over the posterior means of the legs, given the datagrams so far; above 0 even
@@ -88,14 +98,14 @@ struct Sum {
     bursts: f64,
 }
 
-impl Sum {
-    fn of(legs: &[Path]) -> Option<Self> {
-        if legs.is_empty() || !legs.iter().all(|leg| Composition::Loss.admits(&leg.forecast)) {
+impl LossDepth {
+    fn of(legs: &[LegForecast]) -> Option<Self> {
+        if legs.is_empty() || !legs.iter().all(|leg| ComposedQuantity::Loss.is_valid(&leg.forecast)) {
             return None;
         }
         let mut sum = Self { depth: 0.0, expected: 0.0, variance: 0.0, bursts: 0.0 };
-        for Path { forecast, count, .. } in legs {
-            let seen = Belief::of(forecast.value, *count);
+        for LegForecast { forecast, count, .. } in legs {
+            let seen = LossPosterior::of(forecast.value, *count);
             let beyond = |upper: f64| ((upper - forecast.value).max(0.0) / NORMAL_95).powi(2);
             // d −ln (1 − share) = d share / (1 − share).
             let slope = (1.0 - seen.mean).powi(-2);
@@ -109,23 +119,23 @@ impl Sum {
 }
 
 /// Distribution of the probability that a datagram is lost.
-struct Belief {
+struct LossPosterior {
     mean: f64,
     variance: f64,
 }
 
-impl Belief {
+impl LossPosterior {
     /// Posterior after `count` probes that lost this share of their datagrams. The prior is Beta(½,
     /// ½) (Jeffreys 1946).
     fn of(share: f64, count: u64) -> Self {
-        let datagrams = count.min(MEMORY) as f64 * f64::from(Composition::LOSS_DATAGRAMS);
+        let datagrams = count.min(MEMORY) as f64 * f64::from(ComposedQuantity::LOSS_DATAGRAMS);
         let mean = (datagrams * share + 0.5) / (datagrams + 1.0);
         Self { mean, variance: mean * (1.0 - mean) / (datagrams + 2.0) }
     }
 
     /// Quantile of the share that the next probe loses: beta-binomial.
     fn next_share(&self, level: f64) -> f64 {
-        let n = Composition::LOSS_DATAGRAMS;
+        let n = ComposedQuantity::LOSS_DATAGRAMS;
         let total = (self.mean * (1.0 - self.mean) / self.variance - 1.0).clamp(1.0 / TOTAL_MAX, TOTAL_MAX);
         let (a, b) = (self.mean * total, ((1.0 - self.mean) * total).max(1.0 / TOTAL_MAX));
         let mut chance: f64 = (0..n).map(f64::from).map(|i| (b + i) / (a + b + i)).product();
@@ -155,7 +165,7 @@ const SHARE_MAX: f64 = 0.999;
 
 /// Added to both sums of the ratio: the share of one lost datagram in one probe. So the ratio stays
 /// near 1 if there are no losses, or only a few by chance.
-const ONE_LOST: f64 = 1.0 / Composition::LOSS_DATAGRAMS as f64;
+const ONE_LOST: f64 = 1.0 / ComposedQuantity::LOSS_DATAGRAMS as f64;
 
 /// Number of probes that influence a forecast: the longest window of the battery
 /// (docs/spec/full.md, method 8).

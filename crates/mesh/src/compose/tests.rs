@@ -1,27 +1,27 @@
 mod lies;
 
 use super::*;
-use crate::chance::Chance;
+use crate::rng::SeededRng;
 
-fn around(value: f64, deviation: f64) -> Path {
+fn around(value: f64, deviation: f64) -> LegForecast {
     let factor = (NORMAL_95 * deviation).exp();
-    Path {
-        forecast: Estimate { value, lower: value / factor, upper: value * factor },
+    LegForecast {
+        forecast: PathEstimate { value, lower: value / factor, upper: value * factor },
         last: value,
         count: 100,
     }
 }
 
 /// A path that loses this share, measured by this number of probes.
-fn lossy(share: f64, probes: u64) -> Path {
-    Path::of_losses(share, None, share, probes).unwrap()
+fn lossy(share: f64, probes: u64) -> LegForecast {
+    LegForecast::from_loss(share, None, share, probes).unwrap()
 }
 
-/// One lesson for each pair. No two lessons have a host in common.
-fn lessons<'a>(
-    pairs: impl IntoIterator<Item = (&'a [Path], Path)>,
-) -> impl Iterator<Item = Lesson<'a, usize>> {
-    let of = |(i, (legs, measured))| Lesson { ends: [2 * i, 2 * i + 1], legs, measured };
+/// One observation for each pair. No two observations have a host in common.
+fn observations<'a>(
+    pairs: impl IntoIterator<Item = (&'a [LegForecast], LegForecast)>,
+) -> impl Iterator<Item = PairObservation<'a, usize>> {
+    let of = |(i, (legs, measured))| PairObservation { ends: [2 * i, 2 * i + 1], legs, measured };
     pairs.into_iter().enumerate().map(of)
 }
 
@@ -36,9 +36,9 @@ fn the_quantiles_are_those_of_the_tables() {
 #[test]
 fn round_trips_add_and_the_lowest_rate_counts_most() {
     let legs = [around(0.001, 0.1), around(0.020, 0.1), around(0.002, 0.1)];
-    let rtt = Model::guessed(Composition::Rtt).estimate(&legs).unwrap();
+    let rtt = CompositionModel::prior(ComposedQuantity::Rtt).estimate(&legs).unwrap();
     assert!((rtt.value - 0.023).abs() < 1e-12 && rtt.is_positive());
-    let goodput = Model::guessed(Composition::Goodput).estimate(&legs).unwrap();
+    let goodput = CompositionModel::prior(ComposedQuantity::Goodput).estimate(&legs).unwrap();
     assert!((0.001 / 3_f64.sqrt()..0.001).contains(&goodput.value), "{goodput:?}");
     // Without measured pairs, the interval includes a factor of two either way.
     assert!(goodput.contains(0.0018) && goodput.contains(0.0005));
@@ -46,14 +46,14 @@ fn round_trips_add_and_the_lowest_rate_counts_most() {
 
 #[test]
 fn a_lossless_path_may_still_lose_and_the_less_was_seen_the_more() {
-    let model = Model::guessed(Composition::Loss);
+    let model = CompositionModel::prior(ComposedQuantity::Loss);
     let upper = |probes| lossy(0.0, probes).forecast.upper;
     let composed = |probes| model.estimate(&[lossy(0.0, probes); 3]).unwrap();
     assert_eq!([1, 2, 5, 30].map(upper), [0.2, 0.1, 0.1, 0.0]);
     assert_eq!([1, 2, 5, 30].map(|probes| composed(probes).upper), [0.5, 0.3, 0.2, 0.0]);
     // The forecast is still a loss of 0. If the forecaster's own interval is wider, it is used.
     assert_eq!((composed(1).value, composed(1).lower, lossy(0.0, 1).forecast.value), (0.0, 0.0, 0.0));
-    let bursts = Path::of_losses(0.1, Some((0.0, 0.9)), 0.0, 1000).unwrap();
+    let bursts = LegForecast::from_loss(0.1, Some((0.0, 0.9)), 0.0, 1000).unwrap();
     assert_eq!(bursts.forecast.upper, 0.9);
     let calm = lossy(0.1, 1000);
     let upper = |leg| model.estimate(&[lossy(0.0, 1000), leg]).unwrap().upper;
@@ -64,10 +64,10 @@ fn a_lossless_path_may_still_lose_and_the_less_was_seen_the_more() {
 fn the_next_probe_is_spread_as_trials_of_the_same_belief_are() {
     // Three probes lost one datagram in total. So draw the loss probability from Beta (1½, 29½),
     // then the losses of a probe of ten datagrams.
-    let mut chance = Chance::new(3, "trials");
+    let mut rng = SeededRng::new(3, "trials");
     let mut counts = [0_u32; 11];
     let trials = 200_000;
-    let mut normals = || normal(&mut chance).powi(2) / 2.0;
+    let mut normals = || normal(&mut rng).powi(2) / 2.0;
     // Half the sum of n squares of normal numbers has a gamma distribution with shape n / 2. For
     // two such numbers a and b, a / (a + b) has a beta distribution.
     let shares: Vec<f64> = (0..trials)
@@ -77,7 +77,7 @@ fn the_next_probe_is_spread_as_trials_of_the_same_belief_are() {
         })
         .collect();
     for share in shares {
-        counts[(0..10).filter(|_| chance.uniform() < share).count()] += 1;
+        counts[(0..10).filter(|_| rng.uniform() < share).count()] += 1;
     }
     let mut below = 0;
     let quantile = counts.iter().position(|count| {
@@ -89,13 +89,13 @@ fn the_next_probe_is_spread_as_trials_of_the_same_belief_are() {
 
 #[test]
 fn losses_compose_as_survivals_multiply() {
-    let model = Model::guessed(Composition::Loss);
+    let model = CompositionModel::prior(ComposedQuantity::Loss);
     let loss = model.estimate(&[lossy(0.1, 50), lossy(0.2, 50), lossy(0.0, 50)]).unwrap();
     assert!((loss.value - 0.28).abs() < 1e-12 && loss.lower == 0.0 && 0.5 <= loss.upper, "{loss:?}");
     let dead = model.estimate(&[lossy(1.0, 1), lossy(0.5, 1)]).unwrap();
     assert!(0.99 < dead.value && dead.upper <= 1.0, "{dead:?}");
     for value in [f64::NAN, f64::INFINITY, 1.1, -0.1] {
-        assert_eq!(Path::of_losses(value, None, 0.0, 9), None, "{value}");
+        assert_eq!(LegForecast::from_loss(value, None, 0.0, 9), None, "{value}");
         assert_eq!(model.estimate(&[around(value, 0.1), lossy(0.0, 9)]), None, "{value}");
     }
     assert_eq!(model.estimate(&[]), None);
@@ -103,9 +103,9 @@ fn losses_compose_as_survivals_multiply() {
 
 #[test]
 fn losses_learn_a_factor_from_sums_and_what_is_to_be_added() {
-    let learnt = |legs: &[Path], measured: [f64; 2]| {
+    let learnt = |legs: &[LegForecast], measured: [f64; 2]| {
         let pairs = (0..1000).map(|i| (legs, lossy(measured[i % 2], 50)));
-        Model::learnt(Composition::Loss, lessons(pairs))
+        CompositionModel::fit(ComposedQuantity::Loss, observations(pairs))
     };
     let twice = [lossy(0.1, 50), lossy(0.2, 50), lossy(0.1, 50)];
     let estimate = learnt(&twice, [0.1875; 2]).estimate(&twice).unwrap();
@@ -129,22 +129,22 @@ fn losses_learn_a_factor_from_sums_and_what_is_to_be_added() {
 
 #[test]
 fn what_makes_no_sense_gives_no_estimate() {
-    for composition in [Composition::Rtt, Composition::Goodput] {
-        let model = Model::guessed(composition);
+    for quantity in [ComposedQuantity::Rtt, ComposedQuantity::Goodput] {
+        let model = CompositionModel::prior(quantity);
         assert_eq!(model.estimate(&[]), None);
         for value in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
             assert_eq!(model.estimate(&[around(value, 0.1), around(1.0, 0.1)]), None, "{value}");
             let legs = [around(value, 0.1)];
             let good = [around(1.0, 0.1)];
             let pairs = [(&legs[..], around(1.0, 0.1)), (&good[..], around(value, 0.1))];
-            assert_eq!(Model::learnt(composition, lessons(pairs)).pairs(), 0, "{value}");
+            assert_eq!(CompositionModel::fit(quantity, observations(pairs)).pairs(), 0, "{value}");
         }
     }
 }
 
 /// Sites of hosts with access links, and a core between sites; everything is random.
 struct Sites {
-    chance: Chance,
+    rng: SeededRng,
     hosts: Vec<Host>,
     /// Goodput, round-trip time and loss between sites.
     core: Vec<Vec<(f64, f64, f64)>>,
@@ -173,68 +173,70 @@ const NOISE: f64 = 0.1;
 
 impl Sites {
     fn new(seed: u64) -> Self {
-        let mut chance = Chance::new(seed, "sites");
-        let mut losses = Chance::new(seed, "losses");
+        let mut rng = SeededRng::new(seed, "sites");
+        let mut losses = SeededRng::new(seed, "losses");
         let mut loss = |mean: f64| (mean * normal(&mut losses).exp()).min(0.5);
         let hosts = (0..SITES * HOSTS)
             .map(|i| {
-                let up = 1e8 * (0.8 * normal(&mut chance)).exp();
-                let down = up * (0.3 * normal(&mut chance)).exp();
-                let access_s = 2e-4 * (0.7 * normal(&mut chance)).exp();
+                let up = 1e8 * (0.8 * normal(&mut rng)).exp();
+                let down = up * (0.3 * normal(&mut rng)).exp();
+                let access_s = 2e-4 * (0.7 * normal(&mut rng)).exp();
                 Host { site: i / HOSTS, up, down, access_s, loss: loss(0.003) }
             })
             .collect();
         let mut link = |_| {
-            let goodput = 2e8 * (0.8 * normal(&mut chance)).exp();
-            (goodput, 0.02 * (0.8 * normal(&mut chance)).exp(), loss(0.01))
+            let goodput = 2e8 * (0.8 * normal(&mut rng)).exp();
+            (goodput, 0.02 * (0.8 * normal(&mut rng)).exp(), loss(0.01))
         };
         let core = (0..SITES).map(|_| (0..SITES).map(&mut link).collect()).collect();
-        Self { chance, hosts, core }
+        Self { rng, hosts, core }
     }
 
     /// Mean of the quantity on the path between two hosts.
-    fn truth(&self, from: usize, to: usize, what: Composition) -> f64 {
+    fn truth(&self, from: usize, to: usize, what: ComposedQuantity) -> f64 {
         let (a, b) = (self.hosts[from], self.hosts[to]);
         let (goodput, rtt, loss) =
             if a.site == b.site { (1e10, 0.0, 0.0) } else { self.core[a.site][b.site] };
         match what {
-            Composition::Goodput => a.up.min(goodput).min(b.down),
-            Composition::Rtt => a.access_s + rtt + b.access_s,
-            Composition::Loss => 1.0 - (1.0 - a.loss) * (1.0 - loss) * (1.0 - b.loss),
+            ComposedQuantity::Goodput => a.up.min(goodput).min(b.down),
+            ComposedQuantity::Rtt => a.access_s + rtt + b.access_s,
+            ComposedQuantity::Loss => 1.0 - (1.0 - a.loss) * (1.0 - loss) * (1.0 - b.loss),
         }
     }
 
-    fn measured(&mut self, value: f64, what: Composition) -> f64 {
+    fn measured(&mut self, value: f64, what: ComposedQuantity) -> f64 {
         match what {
-            Composition::Rtt | Composition::Goodput => value * (NOISE * normal(&mut self.chance)).exp(),
-            Composition::Loss => self.lost(value, 1),
+            ComposedQuantity::Rtt | ComposedQuantity::Goodput => {
+                value * (NOISE * normal(&mut self.rng)).exp()
+            }
+            ComposedQuantity::Loss => self.lost(value, 1),
         }
     }
 
     /// Share that this number of probes loses.
     fn lost(&mut self, share: f64, probes: u32) -> f64 {
-        let sent = probes * Composition::LOSS_DATAGRAMS;
-        let lost = (0..sent).filter(|_| self.chance.uniform() < share).count();
+        let sent = probes * ComposedQuantity::LOSS_DATAGRAMS;
+        let lost = (0..sent).filter(|_| self.rng.uniform() < share).count();
         lost as f64 / f64::from(sent)
     }
 
     /// Path after some measurements: a forecast near the mean, the interval of the next
     /// measurement, and the newest one.
-    fn path(&mut self, truth: f64, what: Composition) -> Path {
+    fn path(&mut self, truth: f64, what: ComposedQuantity) -> LegForecast {
         match what {
-            Composition::Rtt | Composition::Goodput => {
-                let forecast = around(truth * (NOISE / 2.0 * normal(&mut self.chance)).exp(), NOISE);
-                Path { last: self.measured(truth, what), ..forecast }
+            ComposedQuantity::Rtt | ComposedQuantity::Goodput => {
+                let forecast = around(truth * (NOISE / 2.0 * normal(&mut self.rng)).exp(), NOISE);
+                LegForecast { last: self.measured(truth, what), ..forecast }
             }
-            Composition::Loss => {
-                let probes = PROBES[0] + self.chance.below((PROBES[1] - PROBES[0] + 1) as usize) as u32;
+            ComposedQuantity::Loss => {
+                let probes = PROBES[0] + self.rng.index_below((PROBES[1] - PROBES[0] + 1) as usize) as u32;
                 lossy(self.lost(truth, probes), probes.into())
             }
         }
     }
 
     /// Legs by way of the representatives: the first host of each site.
-    fn legs(&mut self, from: usize, to: usize, what: Composition) -> Vec<Path> {
+    fn legs(&mut self, from: usize, to: usize, what: ComposedQuantity) -> Vec<LegForecast> {
         let representative = |host: usize| host / HOSTS * HOSTS;
         let stops = if from / HOSTS == to / HOSTS {
             vec![from, representative(from), to]
@@ -255,7 +257,7 @@ impl Sites {
 
     /// All pairs within sites, and one in `one_in` of the pairs across sites, as if these were
     /// tested on demand.
-    fn taught(&mut self, what: Composition, one_in: usize) -> Vec<Taught> {
+    fn taught(&mut self, what: ComposedQuantity, one_in: usize) -> Vec<Taught> {
         let mut known = self.pairs(true);
         known.extend(self.pairs(false).into_iter().step_by(one_in));
         let taught = |(a, b)| ([a, b], self.legs(a, b, what), self.path(self.truth(a, b, what), what));
@@ -264,19 +266,23 @@ impl Sites {
 }
 
 /// Ends of a pair, its legs, and its measured path.
-type Taught = ([usize; 2], Vec<Path>, Path);
+type Taught = ([usize; 2], Vec<LegForecast>, LegForecast);
 
-fn model(what: Composition, taught: &[Taught]) -> Model {
-    Model::learnt(
+fn model(what: ComposedQuantity, taught: &[Taught]) -> CompositionModel {
+    CompositionModel::fit(
         what,
-        taught.iter().map(|(ends, legs, measured)| Lesson { ends: *ends, legs, measured: *measured }),
+        taught.iter().map(|(ends, legs, measured)| PairObservation {
+            ends: *ends,
+            legs,
+            measured: *measured,
+        }),
     )
 }
 
 /// A normal number, by the method of Box and Muller (1958).
-fn normal(chance: &mut Chance) -> f64 {
-    let radius = (-2.0 * (1.0 - chance.uniform()).ln()).sqrt();
-    radius * (core::f64::consts::TAU * chance.uniform()).cos()
+fn normal(rng: &mut SeededRng) -> f64 {
+    let radius = (-2.0 * (1.0 - rng.uniform()).ln()).sqrt();
+    radius * (core::f64::consts::TAU * rng.uniform()).cos()
 }
 
 #[derive(Debug, Default)]
@@ -309,7 +315,7 @@ fn lost_of_ten(share: f64, level: f64) -> f64 {
 
 /// Counts, over simulated meshes, how many intervals cover the next value, and how often the host
 /// with the best estimate is the best. The candidates are one host of each other site.
-fn score(seeds: std::ops::Range<u64>, what: Composition) -> Score {
+fn score(seeds: std::ops::Range<u64>, what: ComposedQuantity) -> Score {
     let mut score = Score::default();
     for seed in seeds {
         let mut sites = Sites::new(seed);
@@ -335,7 +341,7 @@ fn score(seeds: std::ops::Range<u64>, what: Composition) -> Score {
                 .filter(|site| *site != from / HOSTS)
                 .map(|site| site * HOSTS + 1 + from % 4)
                 .collect();
-            let sign = if what == Composition::Goodput { 1.0 } else { -1.0 };
+            let sign = if what == ComposedQuantity::Goodput { 1.0 } else { -1.0 };
             let best = |values: Vec<f64>| (0..values.len()).max_by(|a, b| values[*a].total_cmp(&values[*b]));
             let truths: Vec<f64> = others.iter().map(|to| sign * sites.truth(from, *to, what)).collect();
             let mut sorted = truths.clone();
@@ -365,28 +371,28 @@ const WIDER_MAX: f64 = 1.25;
 // The constants were chosen on seeds below 100.
 #[test]
 fn composed_estimates_cover_as_they_say_and_find_the_best() {
-    for composition in [Composition::Rtt, Composition::Goodput, Composition::Loss] {
-        let score = score(1000..1100, composition);
+    for quantity in [ComposedQuantity::Rtt, ComposedQuantity::Goodput, ComposedQuantity::Loss] {
+        let score = score(1000..1100, quantity);
         let coverage = score.covered as f64 / score.estimates as f64;
         let found = score.best as f64 / score.choices as f64;
         let [width, least] = [score.width, score.least_width].map(|sum| sum / score.estimates as f64);
-        let (bias, covers) = match composition {
+        let (bias, covers) = match quantity {
             // Losses are multiples of a tenth, so the coverage of an interval is rarely 90 % and
             // usually more. Therefore another check bounds the width.
-            Composition::Loss => (score.estimated / score.true_sum, 0.9..=1.0),
-            Composition::Rtt | Composition::Goodput => {
+            ComposedQuantity::Loss => (score.estimated / score.true_sum, 0.9..=1.0),
+            ComposedQuantity::Rtt | ComposedQuantity::Goodput => {
                 ((score.bias / score.estimates as f64).exp(), 0.85..=0.95)
             }
         };
         let alike = score.alike as f64 / (score.alike + score.choices) as f64;
         println!(
-            "{composition:?}: of pairs unseen, coverage {coverage:.3}, mean width {width:.3} (of losses at least {least:.3}), bias {bias:.3}; best found {found:.3}, by chance 0.2, \
+            "{quantity:?}: of pairs unseen, coverage {coverage:.3}, mean width {width:.3} (of losses at least {least:.3}), bias {bias:.3}; best found {found:.3}, by chance 0.2, \
              {alike:.3} of sources left out because their best two are alike; {score:?}"
         );
-        assert!((0.9..1.1).contains(&bias), "{composition:?}: estimates are {bias} times the truth");
-        assert!(covers.contains(&coverage), "{composition:?}: {coverage}, expected {covers:?}");
-        assert!(2.0 / (SITES - 1) as f64 <= found, "{composition:?}: {found}");
-        if composition == Composition::Loss {
+        assert!((0.9..1.1).contains(&bias), "{quantity:?}: estimates are {bias} times the truth");
+        assert!(covers.contains(&coverage), "{quantity:?}: {coverage}, expected {covers:?}");
+        assert!(2.0 / (SITES - 1) as f64 <= found, "{quantity:?}: {found}");
+        if quantity == ComposedQuantity::Loss {
             assert!(width < WIDER_MAX * least, "{width}, {least} if the truth were known");
         }
     }
@@ -394,11 +400,11 @@ fn composed_estimates_cover_as_they_say_and_find_the_best() {
 
 #[test]
 fn round_trips_within_sites_teach_nothing_of_paths_across() {
-    let what = Composition::Rtt;
+    let what = ComposedQuantity::Rtt;
     let mut sites = Sites::new(7);
     let mut taught = sites.taught(what, EVENLY);
     taught.retain(|(_, legs, _)| legs.len() < LEGS_ACROSS);
-    assert!(Model::PAIRS_MIN < taught.len());
-    assert_eq!(model(Composition::Rtt, &taught), Model::guessed(Composition::Rtt));
-    assert_eq!(model(Composition::Goodput, &taught).pairs(), taught.len());
+    assert!(CompositionModel::PAIRS_MIN < taught.len());
+    assert_eq!(model(ComposedQuantity::Rtt, &taught), CompositionModel::prior(ComposedQuantity::Rtt));
+    assert_eq!(model(ComposedQuantity::Goodput, &taught).pairs(), taught.len());
 }

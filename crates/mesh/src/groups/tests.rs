@@ -1,5 +1,5 @@
 use super::*;
-use crate::chance::Chance;
+use crate::rng::SeededRng;
 
 const MEMBERS: [Member<'_>; 6] = [
     Member { host: "a1", groups: &["local:a"] },
@@ -19,7 +19,7 @@ fn paths_go_by_way_of_representatives() {
         ("a1", "b2", Some(vec!["a1", "a2", "b2"])),
         ("a3", "b1", Some(vec!["a3", "b1"])),
         ("a1", "c1", None),
-        ("a1", "nobody", None),
+        ("a1", "unknown", None),
     ] {
         assert_eq!(route(&MEMBERS, from, to), expected, "{from} {to}");
     }
@@ -28,21 +28,21 @@ fn paths_go_by_way_of_representatives() {
 /// Random sites on a line. Returns the site of each host, and the round-trip times between hosts,
 /// with independent noise in each direction.
 fn sites(seed: u64, noise: f64) -> (Vec<usize>, Vec<Vec<f64>>) {
-    let mut chance = Chance::new(seed, "sites");
-    let sizes: Vec<usize> = (0..2 + chance.below(5)).map(|_| 1 + chance.below(7)).collect();
+    let mut rng = SeededRng::new(seed, "sites");
+    let sizes: Vec<usize> = (0..2 + rng.index_below(5)).map(|_| 1 + rng.index_below(7)).collect();
     let of: Vec<usize> = sizes.iter().enumerate().flat_map(|(site, n)| vec![site; *n]).collect();
     // On a line, 4 to 40 ms apart.
     let mut places = vec![0.0];
     for site in 1..sizes.len() {
-        places.push(places[site - 1] + 4e-3 * 10_f64.powf(chance.uniform()));
+        places.push(places[site - 1] + 4e-3 * 10_f64.powf(rng.uniform()));
     }
-    let access: Vec<f64> = of.iter().map(|_| 5e-5 + 2e-4 * chance.uniform()).collect();
+    let access: Vec<f64> = of.iter().map(|_| 5e-5 + 2e-4 * rng.uniform()).collect();
     let rtt = (0..of.len())
         .map(|a| {
             (0..of.len())
                 .map(|b| {
                     let mean = f64::abs(places[of[a]] - places[of[b]]) + access[a] + access[b];
-                    mean * (1.0 + noise * (2.0 * chance.uniform() - 1.0))
+                    mean * (1.0 + noise * (2.0 * rng.uniform() - 1.0))
                 })
                 .collect()
         })
@@ -72,9 +72,9 @@ fn sites_are_found_and_stay_under_noise() {
             }
         }
         // Propose sites again from forecasts that differ by up to 5 %.
-        let mut chance = Chance::new(seed, "later");
+        let mut rng = SeededRng::new(seed, "later");
         let mut later = rtt.clone();
-        later.iter_mut().flatten().for_each(|s| *s *= 0.95 + 0.1 * chance.uniform());
+        later.iter_mut().flatten().for_each(|s| *s *= 0.95 + 0.1 * rng.uniform());
         same += usize::from(sites_of(&later) == proposed);
     }
     let (recall, precision) = (right as f64 / together as f64, right as f64 / found as f64);
@@ -84,7 +84,7 @@ fn sites_are_found_and_stay_under_noise() {
 }
 
 #[test]
-fn the_reason_is_told() {
+fn the_reason_is_reported() {
     let names = ["a", "b", "c", "d"];
     let place_ms = [0.0_f64, 0.2, 0.4, 11.2];
     let rtt_s = |a: usize, b: usize| Some((place_ms[a] - place_ms[b]).abs() / 1e3);
@@ -95,13 +95,13 @@ fn the_reason_is_told() {
         reasons,
         [
             "a, b, c are within 0.4 ms of each other; the next host, d, is 11.0 ms away",
-            "d stands alone; the next host, c, is 10.8 ms away"
+            "d has no near host; the next host, c, is 10.8 ms away"
         ]
     );
 }
 
 #[test]
-fn what_is_unknown_or_absurd_joins_nobody() {
+fn unknown_or_absurd_round_trips_join_no_hosts() {
     assert_eq!(propose_sites(0, |_, _| None), []);
     for absurd in [None, Some(f64::NAN), Some(-1.0), Some(f64::INFINITY)] {
         let proposals = propose_sites(3, |_, _| absurd);

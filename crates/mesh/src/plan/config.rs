@@ -12,7 +12,7 @@ pub struct PlanConfig {
     /// default is 5 minutes, as in Gloperf.
     pub every: Duration,
     /// How the plan chooses the peer of a turn.
-    pub policy: Policy,
+    pub policy: SelectionPolicy,
     /// Limits of time and bytes for the tests.
     pub budget: BudgetConfig,
     /// Seed of all random choices.
@@ -23,7 +23,7 @@ impl Default for PlanConfig {
     fn default() -> Self {
         Self {
             every: Duration::from_secs(300),
-            policy: Policy::Gain,
+            policy: SelectionPolicy::Gain,
             budget: BudgetConfig::default(),
             seed: 0,
         }
@@ -33,7 +33,7 @@ impl Default for PlanConfig {
 impl PlanConfig {
     /// The plan of the paper (Gloperf §3).
     pub fn paper() -> Self {
-        Self { policy: Policy::Paper, budget: BudgetConfig::paper(), ..Self::default() }
+        Self { policy: SelectionPolicy::Paper, budget: BudgetConfig::paper(), ..Self::default() }
     }
 
     /// Checks that each value of the plan is valid.
@@ -58,8 +58,8 @@ impl PlanConfig {
     pub fn turn_max_in(&self, each: Cost, groups: u32) -> Duration {
         let jittered = self.every.mul_f64(1.0 + JITTER);
         match self.policy {
-            Policy::Paper => jittered,
-            Policy::Gain => jittered.max(self.pace(each).saturating_mul(groups.max(1))),
+            SelectionPolicy::Paper => jittered,
+            SelectionPolicy::Gain => jittered.max(self.pace(each).saturating_mul(groups.max(1))),
         }
     }
 
@@ -88,7 +88,7 @@ impl PlanConfig {
 
 /// How a plan chooses the peer of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum SelectionPolicy {
     /// A random order of all peers; at its end, the directory is read again (Gloperf §3).
     Paper,
     /// The pair that is expected to reduce forecast errors most if it is tested, with a minimum for
@@ -96,7 +96,7 @@ pub enum Policy {
     Gain,
 }
 
-impl Policy {
+impl SelectionPolicy {
     /// Number of consecutive turns in which each peer has at least one turn while no peer refuses.
     /// [`Planner`](super::Planner) promises it.
     pub(crate) fn turns_max(self, peers: u32) -> u32 {

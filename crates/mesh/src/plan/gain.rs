@@ -15,7 +15,7 @@
 
 /// Results of the tests of one pair; the weight of older tests decreases.
 #[derive(Debug, Default)]
-pub(super) struct Record {
+pub(super) struct PairGains {
     tests: u64,
     /// Mean of the measured rates (bit/s). Errors are shares of it. Shares of the current forecast
     /// would be largest where that forecast is low by chance.
@@ -34,7 +34,7 @@ pub(super) struct Record {
     gain: f64,
 }
 
-impl Record {
+impl PairGains {
     /// Learns from a test in this turn, with the forecast before it and its rate. Ignores rates
     /// that are not finite, or below 0.
     pub(super) fn learn(&mut self, turn: u64, forecast: Option<f64>, rate: f64) {
@@ -65,7 +65,7 @@ impl Record {
 }
 
 #[cfg(test)]
-impl Record {
+impl PairGains {
     /// The gain, and the number of turns in which it was made.
     pub(super) fn gained(&self) -> (f64, f64) {
         (self.gain, self.turns)
@@ -74,7 +74,7 @@ impl Record {
 
 /// Sums over all pairs of a plan.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct GainPrior {
     /// Mean error of a forecast, as a share of the rate.
     error: f64,
     /// Mean share by which a test reduces the error of a pair.
@@ -83,14 +83,14 @@ pub(super) struct Pool {
     cycle: f64,
 }
 
-impl Pool {
-    pub(super) fn new<'a>(records: impl Iterator<Item = &'a Record>) -> Self {
+impl GainPrior {
+    pub(super) fn new<'a>(all: impl Iterator<Item = &'a PairGains>) -> Self {
         let (mut pairs, mut forecasts, mut error, mut gain) = (0_u64, 0.0, 0.0, 0.0);
-        for record in records {
+        for gains in all {
             pairs += 1;
-            forecasts += record.forecasts;
-            error += record.error;
-            gain += record.gain;
+            forecasts += gains.forecasts;
+            error += gains.error;
+            gain += gains.gain;
         }
         let share = |a: f64, b: f64| if 0.0 < b { a / b } else { 1.0 };
         Self {
@@ -102,10 +102,10 @@ impl Pool {
 
     /// Square root of the error that each turn without a test adds to the forecast of a pair. A
     /// pair without a forecast has the mean error.
-    pub(super) fn root(&self, record: &Record) -> f64 {
-        let error = if 0.0 < record.forecasts { record.error / record.forecasts } else { self.error };
+    pub(super) fn sqrt_gain(&self, gains: &PairGains) -> f64 {
+        let error = if 0.0 < gains.forecasts { gains.error / gains.forecasts } else { self.error };
         let expected = self.part * error;
-        let drawn = (PRIOR_TESTS * expected + record.gain) / (PRIOR_TESTS * self.cycle + record.turns);
+        let drawn = (PRIOR_TESTS * expected + gains.gain) / (PRIOR_TESTS * self.cycle + gains.turns);
         drawn.max(GAIN_MIN * expected / self.cycle).sqrt()
     }
 }

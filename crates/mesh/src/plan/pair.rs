@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::Length;
-use super::gain::{Pool, Record};
+use super::TestKind;
+use super::gain::{GainPrior, PairGains};
 use crate::budget::Cost;
 
 /// Forecast of the goodput towards a peer.
@@ -23,7 +23,7 @@ pub(super) struct Pair {
     pub(super) rank: u64,
     pub(super) last: Option<u64>,
     pub(super) forecast: Option<PairForecast>,
-    pub(super) record: Record,
+    pub(super) gains: PairGains,
     /// Failed tests since one succeeded.
     pub(super) failures: u32,
     pub(super) is_audit: bool,
@@ -40,30 +40,30 @@ impl Pair {
             last: None,
             failures: 0,
             forecast: None,
-            record: Record::default(),
+            gains: PairGains::default(),
             is_audit: false,
             not_before: Duration::ZERO,
             refusals: 0,
         }
     }
 
-    pub(super) fn length(&self) -> Length {
-        if self.forecast.is_some() && !self.is_audit { Length::Settled } else { Length::Full }
+    pub(super) fn test_kind(&self) -> TestKind {
+        if self.forecast.is_some() && !self.is_audit { TestKind::Settled } else { TestKind::Full }
     }
 
     /// How much the pair needs its next turn; `age` is at least 1. A pair that failed twice comes
     /// after all others, by age alone, because a dead peer also has a bad forecast and its tests
     /// cost most.
-    pub(super) fn need(&self, pool: &Pool, age: u64) -> f64 {
-        if 1 < self.failures { -1.0 / age as f64 } else { pool.root(&self.record) * age as f64 }
+    pub(super) fn need(&self, prior: &GainPrior, age: u64) -> f64 {
+        if 1 < self.failures { -1.0 / age as f64 } else { prior.sqrt_gain(&self.gains) * age as f64 }
     }
 
     /// Expected cost of a test: the cap, where there is no forecast.
-    pub(super) fn expected(&self, length: Length, cap: Cost) -> Cost {
+    pub(super) fn expected(&self, kind: TestKind, cap: Cost) -> Cost {
         let Some(forecast) = self.forecast else { return cap };
-        let duration = match length {
-            Length::Settled => forecast.settles_in.min(cap.duration),
-            Length::Full => cap.duration,
+        let duration = match kind {
+            TestKind::Settled => forecast.settles_in.min(cap.duration),
+            TestKind::Full => cap.duration,
         };
         // A cast saturates.
         let bytes = (forecast.goodput_bit_s / 8.0 * duration.as_secs_f64()) as u64;

@@ -25,28 +25,28 @@ fn forecast(goodput_bit_s: f64) -> PairForecast {
 }
 
 /// Runs one turn when it is due, without refusals.
-fn turn(planner: &mut Planner, cost: Option<Cost>) -> (Duration, Next) {
+fn turn(planner: &mut Planner, cost: Option<Cost>) -> (Duration, PlannedTest) {
     let now = planner.next_at();
     let next = planner.next(now).expect("there are peers, and none refused");
     let cost = cost.unwrap_or(next.expected);
-    planner.tested(now + cost.duration, &next.peer, cost, 1e8);
+    planner.record_test(now + cost.duration, &next.peer, cost, 1e8);
     (now, next)
 }
 
 #[test]
 fn a_hastened_turn_comes_sooner_but_not_before_its_tests_are_earned() {
     let mut planner = planner(PlanConfig::default(), &names(3));
-    planner.hasten(seconds(1));
+    planner.advance_next_turn(seconds(1));
     assert!(planner.next_at() <= seconds(1));
     let cheap = Cost { duration: seconds(2), bytes: 1000 };
     let (now, _) = turn(&mut planner, Some(cheap));
-    planner.hasten(now + seconds(20));
+    planner.advance_next_turn(now + seconds(20));
     assert_eq!(planner.next_at(), now + seconds(20));
-    planner.hasten(now + seconds(60));
+    planner.advance_next_turn(now + seconds(60));
     assert_eq!(planner.next_at(), now + seconds(20), "it only brings forward");
     let (now, _) = turn(&mut planner, Some(Cost { duration: seconds(5), bytes: 1000 }));
     let earned = planner.next_at();
-    planner.hasten(now);
+    planner.advance_next_turn(now);
     assert!(now + seconds(300) < planner.next_at() && planner.next_at() <= earned, "two seconds are owed");
 }
 
@@ -55,10 +55,10 @@ fn the_first_test_of_a_pair_is_full_and_one_in_twenty_after_it() {
     let peers = names(5);
     let mut planner = planner(PlanConfig::default(), &peers);
     for _ in 0..5 {
-        assert_eq!(turn(&mut planner, None).1.length, Length::Full);
+        assert_eq!(turn(&mut planner, None).1.kind, TestKind::Full);
     }
     peers.iter().for_each(|peer| planner.set_forecast(peer, forecast(1e8)));
-    let full = (0..2000).filter(|_| turn(&mut planner, None).1.length == Length::Full).count();
+    let full = (0..2000).filter(|_| turn(&mut planner, None).1.kind == TestKind::Full).count();
     assert!((70..130).contains(&full), "{full}");
 }
 
@@ -68,8 +68,8 @@ fn what_is_expected_follows_the_forecast() {
     let cap = PlanConfig::default().budget.test_cap();
     assert_eq!(turn(&mut planner, None).1.expected, cap);
     planner.set_forecast("host0", forecast(1e8));
-    planner.set_forecast("nobody", forecast(1e8));
-    let settled = (0..100).map(|_| turn(&mut planner, None).1).find(|next| next.length == Length::Settled);
+    planner.set_forecast("unknown", forecast(1e8));
+    let settled = (0..100).map(|_| turn(&mut planner, None).1).find(|next| next.kind == TestKind::Settled);
     let half_a_second = Cost { duration: Duration::from_millis(500), bytes: 6_250_000 };
     assert_eq!(settled.unwrap().expected, half_a_second);
     for goodput_bit_s in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300] {
@@ -103,12 +103,12 @@ fn a_peer_that_refused_goes_first_when_it_is_back() {
     }
     let now = planner.next_at();
     let first = planner.next(now).unwrap();
-    planner.refused(now, &first.peer, seconds(2));
+    planner.record_refusal(now, &first.peer, seconds(2));
     let second = planner.next(now).unwrap();
     assert_ne!(first.peer, second.peer);
-    planner.tested(now, &second.peer, second.expected, 1e8);
+    planner.record_test(now, &second.peer, second.expected, 1e8);
     assert_eq!(turn(&mut planner, None).1.peer, first.peer);
-    assert_eq!(planner.statistics(), Statistics { tests: 14, skipped: 0, refusals: 1, deferrals: 0 });
+    assert_eq!(planner.turn_counts(), TurnCounts { tests: 14, skipped: 0, refusals: 1, deferrals: 0 });
 }
 
 #[test]
@@ -118,10 +118,10 @@ fn a_turn_is_skipped_after_four_refusals_and_absurd_waits_are_cut() {
     let now = planner.next_at();
     for _ in 0..4 {
         let next = planner.next(now).unwrap();
-        planner.refused(now, &next.peer, Duration::MAX);
+        planner.record_refusal(now, &next.peer, Duration::MAX);
     }
     assert_eq!(planner.next(now), None);
-    assert_eq!(planner.statistics().skipped, 1);
+    assert_eq!(planner.turn_counts().skipped, 1);
     // The back-off is at most a quarter of an hour, and at most 1.5 times as long with jitter. So
     // every peer can be tested again.
     let mut met = BTreeMap::new();
@@ -136,11 +136,11 @@ fn a_turn_that_waits_for_its_own_host_is_not_lost() {
     let mut planner = planner(PlanConfig::default(), &names(3));
     let now = planner.next_at();
     let next = planner.next(now).unwrap();
-    planner.deferred(now, seconds(7));
+    planner.postpone(now, seconds(7));
     assert_eq!(planner.next(now), None);
     assert_eq!(planner.next_at(), now + seconds(7));
     assert_eq!(planner.next(now + seconds(7)), Some(next));
-    planner.deferred(now, Duration::MAX);
+    planner.postpone(now, Duration::MAX);
     assert_eq!(planner.next_at(), now + seconds(3600));
 }
 
@@ -155,10 +155,10 @@ fn a_dead_peer_takes_no_more_turns_than_its_part() {
         all += 1;
         if *next.peer == *"host3" {
             dead += 1;
-            planner.failed(now + seconds(5), &next.peer, Cost { duration: seconds(5), bytes: 0 });
+            planner.record_failure(now + seconds(5), &next.peer, Cost { duration: seconds(5), bytes: 0 });
         } else {
             planner.set_forecast(&next.peer, forecast(1e8));
-            planner.tested(now + seconds(1), &next.peer, next.expected, 1e8);
+            planner.record_test(now + seconds(1), &next.peer, next.expected, 1e8);
         }
     }
     assert!(0 < dead && dead <= all / 8, "{dead} of {all}");
@@ -217,7 +217,7 @@ fn a_mesh_of_one_has_turns_without_tests() {
         assert_eq!(planner.next(now), None);
         assert!(now + seconds(270) <= planner.next_at());
     }
-    assert_eq!(planner.statistics(), Statistics::default());
+    assert_eq!(planner.turn_counts(), TurnCounts::default());
 }
 
 #[test]
@@ -270,7 +270,7 @@ proptest! {
         seed in any::<u64>(),
         is_paper in any::<bool>(),
     ) {
-        let policy = if is_paper { Policy::Paper } else { Policy::Gain };
+        let policy = if is_paper { SelectionPolicy::Paper } else { SelectionPolicy::Gain };
         let mut planner = planner(PlanConfig { seed, policy, ..PlanConfig::default() }, &names(errors.len()));
         let mut known = errors.len();
         // Step in which each peer last had a turn or came.
@@ -299,7 +299,7 @@ proptest! {
     }
 
     #[test]
-    fn new_peers_wait_for_two_cycles_at_most_and_starve_nobody(
+    fn new_peers_wait_for_two_cycles_at_most_and_starve_no_other_peer(
         n in 2..30_usize, more in 1..60_usize, seed in any::<u64>(),
     ) {
         let mut planner = planner(PlanConfig { seed, ..PlanConfig::default() }, &names(n));
@@ -331,7 +331,7 @@ proptest! {
         let mut planner = planner(PlanConfig { seed, ..PlanConfig::default() }, &names(n));
         (0..n + waited).for_each(|_| { turn(&mut planner, None); });
         planner.set_peers(names(n + more).iter().map(String::as_str));
-        let turns: Vec<Next> = (0..2 * (n + more)).map(|_| turn(&mut planner, None).1).collect();
+        let turns: Vec<PlannedTest> = (0..2 * (n + more)).map(|_| turn(&mut planner, None).1).collect();
         for i in n..n + more {
             prop_assert!(turns.iter().any(|next| *next.peer == *format!("host{i}")), "host{i}");
         }

@@ -6,7 +6,7 @@ use crate::budget::Cost;
 
 /// How long a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
+pub enum TestKind {
     /// The test may stop once its rate has settled.
     Settled,
     /// The test runs in full: for a pair without a forecast, and for one test in twenty at random,
@@ -16,11 +16,11 @@ pub enum Length {
 
 /// The next test to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Next {
+pub struct PlannedTest {
     /// Name of the receiver.
     pub peer: Arc<str>,
     /// How long the test runs.
-    pub length: Length,
+    pub kind: TestKind,
     /// Expected cost, for [`TestAdmission::start`](crate::TestAdmission::start) and the peer's
     /// [`TestAdmission::ask`](crate::TestAdmission::ask).
     pub expected: Cost,
@@ -28,7 +28,7 @@ pub struct Next {
 
 /// Counts of a station's turns, by their results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct TurnCounts {
     /// Turns with a test, successful or not.
     pub tests: u64,
     /// Turns without a test, because every peer asked refused.

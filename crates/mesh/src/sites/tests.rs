@@ -1,18 +1,18 @@
 use super::*;
-use crate::chance::Chance;
+use crate::rng::SeededRng;
 
-fn stands(hosts: &[&str]) -> Vec<Stand> {
-    let stand = |host: &&str| Stand { host: (*host).into(), site: None, represents: true };
-    hosts.iter().map(stand).collect()
+fn reports(hosts: &[&str]) -> Vec<SiteReport> {
+    let report = |host: &&str| SiteReport { host: (*host).into(), site: None, represents: true };
+    hosts.iter().map(report).collect()
 }
 
 /// A forecast with an interval of 10 % either way.
-fn about(value: f64) -> Estimate {
-    Estimate { value, lower: 0.9 * value, upper: 1.1 * value }
+fn about(value: f64) -> PathEstimate {
+    PathEstimate { value, lower: 0.9 * value, upper: 1.1 * value }
 }
 
 /// Hosts on a line, at these positions in ms of round-trip time.
-fn line(places: &[f64]) -> impl Fn(usize, usize) -> Option<Estimate> {
+fn line(places: &[f64]) -> impl Fn(usize, usize) -> Option<PathEstimate> {
     move |a, b| Some(about(1e-4 + (places[a] - places[b]).abs() / 1e3))
 }
 
@@ -22,7 +22,7 @@ fn called(sites: &[Site]) -> Vec<(&str, Vec<usize>)> {
 
 #[test]
 fn a_site_is_called_what_most_of_it_say_else_as_its_first_host() {
-    let mut hosts = stands(&["a1", "a2", "a3", "b1", "b2"]);
+    let mut hosts = reports(&["a1", "a2", "a3", "b1", "b2"]);
     let rtt = line(&[0.0, 0.1, 0.2, 20.0, 20.1]);
     assert_eq!(called(&sites_of(&hosts, &rtt)), [("a1", vec![0, 1, 2]), ("b1", vec![3, 4])]);
     // Two sites want the name `north`. The site with more hosts that report it gets the name.
@@ -39,12 +39,12 @@ fn a_site_is_called_what_most_of_it_say_else_as_its_first_host() {
 
 #[test]
 fn errors_say_what_is_too_close_to_call() {
-    let hosts = stands(&["a", "b", "c", "d"]);
+    let hosts = reports(&["a", "b", "c", "d"]);
     // c is far enough from a and b by the forecasts, but not by the ends of their intervals.
     let places = [0.0, 0.5, 3.4, 50.0];
     let wide = |a: usize, b: usize| {
         let value = line(&places)(a, b)?.value;
-        Some(Estimate { value, lower: 0.6 * value, upper: 1.4 * value })
+        Some(PathEstimate { value, lower: 0.6 * value, upper: 1.4 * value })
     };
     let sites = sites_of(&hosts, wide);
     assert_eq!((called(&sites)[0].1.clone(), sites[0].close.clone()), (vec![0, 1], vec![2]));
@@ -56,74 +56,75 @@ fn errors_say_what_is_too_close_to_call() {
 
 #[test]
 fn a_representative_is_near_its_site_and_stays() {
-    let mut hosts = stands(&["a", "b", "c", "d"]);
+    let mut hosts = reports(&["a", "b", "c", "d"]);
     // a is behind a slower link.
     let rtt = |a: usize, b: usize| Some(about(if a == 0 || b == 0 { 1.5e-3 } else { 3e-4 }));
-    let of = |hosts: &[Stand]| sites_of(hosts, rtt)[0].representative.unwrap();
+    let of = |hosts: &[SiteReport]| sites_of(hosts, rtt)[0].representative.unwrap();
     assert_eq!(of(&hosts), 1);
     for host in [0, 3] {
         hosts[host].site = Some("a".into());
     }
     assert_eq!(of(&hosts), 3, "a represents it too, and is far");
     hosts[3].represents = false;
-    assert_eq!(of(&hosts), 0, "whoever stands for it stays");
+    assert_eq!(of(&hosts), 0, "a host that represents the site stays");
 }
 
 /// One direction between b and c gave 20 timeouts and no value.
 #[test]
 fn what_was_not_measured_is_said_to_be_unknown_and_nothing_is_proposed_on_it() {
-    let hosts = stands(&["a", "b", "c", "d"]);
-    let sites = |of_b_and_c: RoundTrip| {
+    let hosts = reports(&["a", "b", "c", "d"]);
+    let sites = |of_b_and_c: RttState| {
         sites_of(&hosts, move |a, b| match (a.min(b), a.max(b)) {
             (1, 2) => of_b_and_c,
-            (_, 3) => RoundTrip::Known(about(2e-2)),
-            _ => RoundTrip::Known(about(1e-4)),
+            (_, 3) => RttState::Known(about(2e-2)),
+            _ => RttState::Known(about(1e-4)),
         })
     };
     let reason = |site: &Site| site.proposal.reason(|host| &hosts[host].host).to_string();
-    let known = &sites(RoundTrip::Known(about(1e-4)))[0];
+    let known = &sites(RttState::Known(about(1e-4)))[0];
     assert_eq!(reason(known), "a, b, c are within 0.1 ms of each other; the next host, d, is 20.0 ms away");
     assert_eq!(known.representative, Some(0));
-    for state in [RoundTrip::Failed, RoundTrip::Unmeasured] {
+    for state in [RttState::Failed, RttState::Unmeasured] {
         let sites = sites(state);
-        let told = "a, b, c are within 0.1 ms of each other where that is known; unknown: b–c; the next host, d, is 20.0 ms away";
-        assert_eq!((reason(&sites[0]).as_str(), sites[0].representative), (told, None), "{state:?}");
+        let expected =
+            "a, b, c are within 0.1 ms of each other; not measured: b–c; the next host, d, is 20.0 ms away";
+        assert_eq!((reason(&sites[0]).as_str(), sites[0].representative), (expected, None), "{state:?}");
         assert!((0..3).all(|own| position(own, &hosts, &sites).is_none()), "{state:?}");
     }
     // A member sees only its own pairs, and must find its site from them.
-    let sites = sites(RoundTrip::Unseen);
-    assert!(reason(&sites[0]).contains("unknown: b–c"));
+    let sites = sites(RttState::NotVisible);
+    assert!(reason(&sites[0]).contains("not measured: b–c"));
     assert_eq!(sites[0].representative, Some(0));
 }
 
 #[test]
 fn a_newcomer_that_not_all_measure_yet_does_not_unseat_a_representative() {
-    let mut hosts = stands(&["a", "b", "c"]);
+    let mut hosts = reports(&["a", "b", "c"]);
     for host in [0, 1] {
         hosts[host].site = Some("a".into());
         hosts[host].represents = host == 0;
     }
     // b does not represent the site, so it shares no group with c.
-    let rtt = |state: RoundTrip| {
-        move |a: usize, b: usize| if a.min(b) == 1 { state } else { RoundTrip::Known(about(1e-4)) }
+    let rtt = |state: RttState| {
+        move |a: usize, b: usize| if a.min(b) == 1 { state } else { RttState::Known(about(1e-4)) }
     };
-    let sites = sites_of(&hosts, rtt(RoundTrip::Unmeasured));
+    let sites = sites_of(&hosts, rtt(RttState::Unmeasured));
     assert_eq!(sites[0].representative, Some(0));
     // A host that joins the site represents it first.
-    assert_eq!(position(2, &hosts, &sites), Some(Position { site: "a".into(), represents: true }));
-    assert_eq!(sites_of(&hosts, rtt(RoundTrip::Failed))[0].representative, None);
+    assert_eq!(position(2, &hosts, &sites), Some(SitePosition { site: "a".into(), represents: true }));
+    assert_eq!(sites_of(&hosts, rtt(RttState::Failed))[0].representative, None);
 }
 
 #[test]
-fn nobody_moves_without_reason() {
-    let mut hosts = stands(&["a", "b"]);
+fn no_host_moves_without_reason() {
+    let mut hosts = reports(&["a", "b"]);
     let none = sites_of(&hosts, |_, _| None);
     assert_eq!(position(0, &hosts, &none), None);
     let apart = sites_of(&hosts, line(&[0.0, 30.0]));
-    assert_eq!(position(0, &hosts, &apart), None, "it has no site, and stands alone");
+    assert_eq!(position(0, &hosts, &apart), None, "it has no site, and no host is near");
     hosts[0].site = Some("s".into());
     hosts[0].represents = false;
-    let alone = Some(Position { site: "s".into(), represents: true });
+    let alone = Some(SitePosition { site: "s".into(), represents: true });
     assert_eq!(position(0, &hosts, &sites_of(&hosts, line(&[0.0, 30.0]))), alone);
     assert_eq!(position(0, &hosts, &sites_of(&hosts, |_, _| None)), None, "all others are away");
 }
@@ -131,29 +132,29 @@ fn nobody_moves_without_reason() {
 /// A mesh under `auto` in simulated time. Groups decide which pairs a station sees, as in a real
 /// mesh.
 struct Mesh {
-    hosts: Vec<Stand>,
+    hosts: Vec<SiteReport>,
     places: Vec<f64>,
     is_up: Vec<bool>,
-    patience: Vec<Patience>,
+    debounces: Vec<Debounce>,
     /// Noise of the forecasts of each host, as a share, either way.
     noise: f64,
     now: Duration,
     changes: usize,
-    chance: Chance,
+    rng: SeededRng,
 }
 
 impl Mesh {
     fn new(places: &[f64], seed: u64) -> Self {
-        let host = |at: usize| Stand { host: format!("h{at:02}"), site: None, represents: true };
+        let host = |at: usize| SiteReport { host: format!("h{at:02}"), site: None, represents: true };
         Self {
             hosts: (0..places.len()).map(host).collect(),
             places: places.to_vec(),
             is_up: vec![true; places.len()],
-            patience: vec![Patience::new(Duration::from_secs(600)); places.len()],
+            debounces: vec![Debounce::new(Duration::from_secs(600)); places.len()],
             noise: 0.1,
             now: Duration::ZERO,
             changes: 0,
-            chance: Chance::new(seed, "auto"),
+            rng: SeededRng::new(seed, "auto"),
         }
     }
 
@@ -175,29 +176,30 @@ impl Mesh {
                 }
                 // Each host sees its own noise.
                 let off = |uniform: f64| 1.0 + self.noise * (2.0 * uniform - 1.0);
-                let noise: Vec<f64> = up.iter().map(|_| off(self.chance.uniform())).collect();
-                let seen: Vec<Stand> = up.iter().map(|host| self.hosts[*host].clone()).collect();
+                let noise: Vec<f64> = up.iter().map(|_| off(self.rng.uniform())).collect();
+                let seen: Vec<SiteReport> = up.iter().map(|host| self.hosts[*host].clone()).collect();
                 let rtt = |a: usize, b: usize| {
                     let far = line(&self.places)(up[a], up[b])?.value * noise[a] * noise[b];
                     self.measures(up[a], up[b]).then(|| about(far))
                 };
-                let asked = clear_position(own, &seen, &sites_of(&seen, rtt));
-                let stand = &seen[own];
-                let current = stand.site.clone().map(|site| Position { site, represents: stand.represents });
+                let asked = certain_position(own, &seen, &sites_of(&seen, rtt));
+                let report = &seen[own];
+                let current =
+                    report.site.clone().map(|site| SitePosition { site, represents: report.represents });
                 let asked = asked.filter(|asked| Some(asked) != current.as_ref());
                 // Hosts do not decide at the same moment.
                 let now = self.now + Duration::from_millis(up[own] as u64);
-                if let Some(due) = self.patience[up[own]].look(asked, now) {
+                if let Some(due) = self.debounces[up[own]].observe(asked, now) {
                     self.changes += 1;
-                    let stand = &mut self.hosts[up[own]];
-                    (stand.site, stand.represents) = (Some(due.site), due.represents);
+                    let report = &mut self.hosts[up[own]];
+                    (report.site, report.represents) = (Some(due.site), due.represents);
                 }
             }
         }
     }
 
     fn shown(&self) -> Vec<String> {
-        let shown = |host: &Stand| {
+        let shown = |host: &SiteReport| {
             format!("{}{}", host.site.as_deref().unwrap_or("-"), if host.represents { "*" } else { "" })
         };
         self.hosts.iter().map(shown).collect()
@@ -209,7 +211,7 @@ fn stations_settle_by_themselves_and_then_stay() {
     for seed in 0..20 {
         let mut mesh = Mesh::new(&[0.0, 0.2, 0.4, 20.0, 20.1, 60.0], seed);
         mesh.pass(20);
-        assert_eq!(mesh.shown(), ["-*"; 6], "nobody is hasty");
+        assert_eq!(mesh.shown(), ["-*"; 6], "no host moves at once");
         mesh.pass(80);
         let settled = ["h00*", "h00", "h00", "h03*", "h03", "-*"];
         assert_eq!(mesh.shown(), settled, "seed {seed}");
@@ -238,7 +240,7 @@ fn stations_settle_by_themselves_and_then_stay() {
 }
 
 #[test]
-fn what_is_too_close_to_call_moves_nobody() {
+fn a_site_too_close_to_call_moves_no_host() {
     // Two hosts at 1.6 ms, and a third `times` as far from them: too wide for one site of all.
     let at = |times: f64| vec![0.0, 1.5, 0.65 + 1.6 * times];
     let mut mesh = Mesh { noise: 0.0, ..Mesh::new(&at(2.9), 1) };
@@ -260,20 +262,20 @@ fn what_is_too_close_to_call_moves_nobody() {
 
 #[test]
 fn no_site_is_called_as_if_it_had_no_name() {
-    let hosts = stands(&["default", "other"]);
+    let hosts = reports(&["default", "other"]);
     assert_eq!(called(&sites_of(&hosts, line(&[0.0, 0.1]))), [("default-2", vec![0, 1])]);
 }
 
 #[test]
 fn patience_begins_anew_when_something_else_is_asked() {
-    let mut patience = Patience::new(Duration::from_secs(60));
-    let to = |site: &str| Some(Position { site: site.into(), represents: true });
-    let mut look = |asked, at| patience.look(asked, Duration::from_secs(at));
-    assert_eq!(look(to("x"), 0), None);
-    assert_eq!(look(to("x"), 59), None);
-    assert_eq!(look(to("y"), 60), None);
-    assert_eq!(look(None, 90), None);
-    assert_eq!(look(to("y"), 100), None);
-    assert_eq!(look(to("y"), 160), to("y"));
-    assert_eq!(look(to("y"), 161), None, "once");
+    let mut debounce = Debounce::new(Duration::from_secs(60));
+    let to = |site: &str| Some(SitePosition { site: site.into(), represents: true });
+    let mut observe = |asked, at| debounce.observe(asked, Duration::from_secs(at));
+    assert_eq!(observe(to("x"), 0), None);
+    assert_eq!(observe(to("x"), 59), None);
+    assert_eq!(observe(to("y"), 60), None);
+    assert_eq!(observe(None, 90), None);
+    assert_eq!(observe(to("y"), 100), None);
+    assert_eq!(observe(to("y"), 160), to("y"));
+    assert_eq!(observe(to("y"), 161), None, "once");
 }

@@ -87,12 +87,12 @@ fn sites_with_full_tests_only_keep_the_bound_of_hosts_and_representatives() {
         mesh.run(hours(96));
         let busiest = mesh.assert_budgets_hold();
         assert!(0.9 < busiest, "{busiest}");
-        for (who, station) in [("hosts", 1), ("representatives", 0)] {
+        for (kind, station) in [("hosts", 1), ("representatives", 0)] {
             let (report, bound) = (mesh.report_like(station), mesh.bound_of(station));
             println!(
-                "{sites} sites of {hosts}, full tests, 96 h, {who}: {report:?}, bound {bound:?}, busiest {busiest:.2}"
+                "{sites} sites of {hosts}, full tests, 96 h, {kind}: {report:?}, bound {bound:?}, busiest {busiest:.2}"
             );
-            assert!(bound < hours(96) && report.gap_max <= bound, "{who}: {report:?}, bound {bound:?}");
+            assert!(bound < hours(96) && report.gap_max <= bound, "{kind}: {report:?}, bound {bound:?}");
         }
     }
 }

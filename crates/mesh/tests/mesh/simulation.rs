@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use barograph_mesh::{
-    Cost, Grant, Length, Next, PairForecast, PlanConfig, Planner, Refusal, TestAdmission, TestAdmissionConfig,
+    Cost, Grant, PairForecast, PlanConfig, PlannedTest, Planner, Refusal, TestAdmission, TestAdmissionConfig,
+    TestKind,
 };
 
 mod report;
@@ -31,7 +32,7 @@ pub(crate) struct Mesh {
     stations: Vec<Station>,
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     sequence: u64,
-    chance: u64,
+    rng_state: u64,
     now: Duration,
     /// Length of a test that stops early.
     pub(crate) settles_in: Duration,
@@ -42,7 +43,7 @@ pub(crate) struct Mesh {
 
 struct Station {
     planner: Planner,
-    gate: TestAdmission,
+    admission: TestAdmission,
     peers: Vec<usize>,
     /// Last turn of each peer.
     visited: BTreeMap<usize, Duration>,
@@ -111,7 +112,7 @@ impl Mesh {
             stations,
             events: BinaryHeap::new(),
             sequence: 0,
-            chance: config.seed,
+            rng_state: config.seed,
             now: Duration::ZERO,
             settles_in: Duration::from_millis(500),
             greedy: None,
@@ -181,8 +182,8 @@ impl Mesh {
 
     fn uniform(&mut self) -> f64 {
         // Mixes bits as in SplitMix64 (Steele, Lea, Flood 2014).
-        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.chance;
+        self.rng_state = self.rng_state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.rng_state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
@@ -191,13 +192,13 @@ impl Mesh {
     fn turn(&mut self, i: usize) {
         let now = self.now;
         let station = &mut self.stations[i];
-        let Some(Next { peer, length, expected }) = station.planner.next(now) else {
+        let Some(PlannedTest { peer, kind, expected }) = station.planner.next(now) else {
             let next_at = station.planner.next_at();
             return self.at(next_at, Event::Turn(i));
         };
-        match station.gate.start(now, &peer, expected) {
+        match station.admission.start(now, &peer, expected) {
             Ok(Grant { token, .. }) => {
-                let is_full = length == Length::Full;
+                let is_full = kind == TestKind::Full;
                 let exchange = Exchange { from: i, to: index(&peer), token, is_full };
                 if self.uniform() < self.faults.message {
                     self.at(now + ANSWER_MAX, Event::Answer(exchange, None, Duration::ZERO));
@@ -206,7 +207,7 @@ impl Mesh {
                 }
             }
             Err(Refusal::Busy { retry_after } | Refusal::Spent { retry_after }) => {
-                station.planner.deferred(now, retry_after);
+                station.planner.postpone(now, retry_after);
                 self.again(i);
             }
             Err(refusal) => panic!("{refusal}"),
@@ -223,12 +224,12 @@ impl Mesh {
         let duration = if exchange.is_full { self.config.budget.test_max } else { self.settles_in };
         let bytes = (GOODPUT_BIT_S / 8.0 * duration.as_secs_f64()) as u64;
         let target = &mut self.stations[exchange.to];
-        let (token, retry) = match target.gate.ask(now, &name(exchange.from), true, Cost { duration, bytes })
-        {
-            Ok(grant) => (Some(grant.token), Duration::ZERO),
-            Err(Refusal::Busy { retry_after } | Refusal::Spent { retry_after }) => (None, retry_after),
-            Err(refusal) => panic!("{refusal}"),
-        };
+        let (token, retry) =
+            match target.admission.ask(now, &name(exchange.from), true, Cost { duration, bytes }) {
+                Ok(grant) => (Some(grant.token), Duration::ZERO),
+                Err(Refusal::Busy { retry_after } | Refusal::Spent { retry_after }) => (None, retry_after),
+                Err(refusal) => panic!("{refusal}"),
+            };
         if self.uniform() < self.faults.message {
             self.at(now - DELAY + ANSWER_MAX, Event::Answer(exchange, None, Duration::ZERO));
         } else {
@@ -240,8 +241,8 @@ impl Mesh {
         let now = self.now;
         let Exchange { from, to, token: own, is_full } = exchange;
         let began = token.is_some_and(|token| {
-            self.stations[to].gate.begin(now, token, &name(from)).is_ok()
-                && self.stations[from].gate.begin(now, own, &name(to)).is_ok()
+            self.stations[to].admission.begin(now, token, &name(from)).is_ok()
+                && self.stations[from].admission.begin(now, own, &name(to)).is_ok()
         });
         if let (Some(target_token), true) = (token, began) {
             let cap = self.config.budget.test_max.as_secs_f64();
@@ -255,8 +256,8 @@ impl Mesh {
                 .at(now + actual, Event::Done { exchange, target_token, began: now, actual_ns, bytes });
         }
         let station = &mut self.stations[from];
-        station.gate.give_back(now, own);
-        station.planner.refused(now, &name(to), retry);
+        station.admission.give_back(now, own);
+        station.planner.record_refusal(now, &name(to), retry);
         self.again(from);
     }
 
@@ -269,20 +270,20 @@ impl Mesh {
         *self.taken.entry(from).or_default() += cost.duration;
         let is_lost = self.uniform() < self.faults.result;
         if !is_lost {
-            self.stations[to].gate.end(now, target_token, cost).unwrap();
+            self.stations[to].admission.end(now, target_token, cost).unwrap();
         }
         let has_failed = self.uniform() < self.faults.test;
         let rate = self.rate(from, to);
         let forecast = self.forecast(rate);
         let station = &mut self.stations[from];
-        station.gate.end(now, token, cost).unwrap();
+        station.admission.end(now, token, cost).unwrap();
         if self.greedy == Some(from) {
             return self.at(now, Event::Greed(from));
         }
         if has_failed {
-            station.planner.failed(now, &name(to), cost);
+            station.planner.record_failure(now, &name(to), cost);
         } else {
-            station.planner.tested(now, &name(to), cost, rate);
+            station.planner.record_test(now, &name(to), cost, rate);
             station.planner.set_forecast(&name(to), forecast);
         }
         station.visit(to, now);
@@ -292,15 +293,15 @@ impl Mesh {
     /// Asks station 1 for a full test, again and again, whatever the response.
     fn greed(&mut self, i: usize) {
         let now = self.now;
-        // The greedy station ignores its own gate.
-        self.stations[i].gate = TestAdmission::new(TestAdmissionConfig {
+        // The greedy station ignores its own admission.
+        self.stations[i].admission = TestAdmission::new(TestAdmissionConfig {
             budget: self.config.budget,
             ..TestAdmissionConfig::default()
         })
         .unwrap();
         let cap = self.config.budget.test_cap();
-        let own = self.stations[i].gate.start(now, &name(1), cap).unwrap();
-        match self.stations[1].gate.ask(now, &name(i), true, cap) {
+        let own = self.stations[i].admission.start(now, &name(1), cap).unwrap();
+        match self.stations[1].admission.ask(now, &name(i), true, cap) {
             Ok(grant) => {
                 let exchange = Exchange { from: i, to: 1, token: own.token, is_full: true };
                 self.at(now, Event::Answer(exchange, Some(grant.token), Duration::ZERO));
@@ -315,14 +316,14 @@ impl Station {
         let mut planner = Planner::new(&name(i), config, Duration::ZERO).unwrap();
         let names: Vec<String> = peers.iter().copied().map(name).collect();
         planner.set_peers(names.iter().map(String::as_str));
-        let gate =
+        let admission =
             TestAdmissionConfig { budget: config.budget, seed: i as u64, ..TestAdmissionConfig::default() };
-        let mut gate = TestAdmission::new(gate).unwrap();
-        gate.set_peers(peers.len());
+        let mut admission = TestAdmission::new(admission).unwrap();
+        admission.set_peers(peers.len());
         planner.set_groups(groups);
         Self {
             planner,
-            gate,
+            admission,
             peers,
             visited: BTreeMap::new(),
             gap_max: Duration::ZERO,

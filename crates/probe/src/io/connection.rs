@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
-use super::clock::{Clock, TICK};
+use super::deadline::{Deadline, POLL_INTERVAL};
 
 /// The raw stream of a connection after its Upgrade to `barograph-probe/1`.
 #[derive(Debug)]
@@ -20,31 +20,35 @@ pub enum Upgraded {
 /// TCP or TLS over TCP. The deadline applies to the TCP stream, so TLS cannot block past it.
 #[derive(Debug)]
 pub(super) enum Connection {
-    Plain(Clocked),
-    Client(Box<StreamOwned<ClientConnection, Clocked>>),
-    Server(Box<StreamOwned<ServerConnection, Clocked>>),
+    Plain(DeadlineStream),
+    Client(Box<StreamOwned<ClientConnection, DeadlineStream>>),
+    Server(Box<StreamOwned<ServerConnection, DeadlineStream>>),
 }
 
 impl Connection {
-    pub(super) fn plain(tcp: TcpStream, clock: &Clock) -> io::Result<Self> {
-        Ok(Self::Plain(Clocked::new(tcp, clock.clone(), None)?))
+    pub(super) fn plain(tcp: TcpStream, deadline: &Deadline) -> io::Result<Self> {
+        Ok(Self::Plain(DeadlineStream::new(tcp, deadline.clone(), None)?))
     }
 
     /// Connects as a TLS client; the handshake is complete when this returns.
-    pub(super) fn client(tcp: TcpStream, connection: ClientConnection, clock: &Clock) -> io::Result<Self> {
-        let mut stream = StreamOwned::new(connection, Clocked::new(tcp, clock.clone(), None)?);
+    pub(super) fn client(
+        tcp: TcpStream,
+        connection: ClientConnection,
+        deadline: &Deadline,
+    ) -> io::Result<Self> {
+        let mut stream = StreamOwned::new(connection, DeadlineStream::new(tcp, deadline.clone(), None)?);
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock)?;
         }
         Ok(Self::Client(Box::new(stream)))
     }
 
-    pub(super) fn server(upgraded: Upgraded, clock: &Clock, idle: Duration) -> io::Result<Self> {
+    pub(super) fn server(upgraded: Upgraded, deadline: &Deadline, idle: Duration) -> io::Result<Self> {
         Ok(match upgraded {
-            Upgraded::Plain(tcp) => Self::Plain(Clocked::new(tcp, clock.clone(), Some(idle))?),
+            Upgraded::Plain(tcp) => Self::Plain(DeadlineStream::new(tcp, deadline.clone(), Some(idle))?),
             Upgraded::Tls(connection, tcp) => {
-                let clocked = Clocked::new(tcp, clock.clone(), Some(idle))?;
-                Self::Server(Box::new(StreamOwned::new(*connection, clocked)))
+                let stream = DeadlineStream::new(tcp, deadline.clone(), Some(idle))?;
+                Self::Server(Box::new(StreamOwned::new(*connection, stream)))
             }
         })
     }
@@ -52,7 +56,7 @@ impl Connection {
     /// The TCP stream, for socket options and `TCP_INFO`.
     pub(super) fn tcp(&self) -> &TcpStream {
         match self {
-            Self::Plain(clocked) => &clocked.tcp,
+            Self::Plain(stream) => &stream.tcp,
             Self::Client(stream) => &stream.sock.tcp,
             Self::Server(stream) => &stream.sock.tcp,
         }
@@ -60,8 +64,8 @@ impl Connection {
 
     /// Sets how long the peer may be silent from now on. A TLS session keeps its earlier limit.
     pub(super) fn set_idle(&mut self, idle: Duration) {
-        if let Self::Plain(clocked) = self {
-            clocked.set_idle(idle);
+        if let Self::Plain(stream) = self {
+            stream.set_idle(idle);
         }
     }
 
@@ -80,7 +84,7 @@ impl Connection {
 impl Read for Connection {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Plain(clocked) => clocked.read(buffer),
+            Self::Plain(stream) => stream.read(buffer),
             Self::Client(stream) => stream.read(buffer),
             Self::Server(stream) => stream.read(buffer),
         }
@@ -90,7 +94,7 @@ impl Read for Connection {
 impl Write for Connection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Plain(clocked) => clocked.write(bytes),
+            Self::Plain(stream) => stream.write(bytes),
             Self::Client(stream) => stream.write(bytes),
             Self::Server(stream) => stream.write(bytes),
         }
@@ -98,7 +102,7 @@ impl Write for Connection {
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Plain(clocked) => clocked.flush(),
+            Self::Plain(stream) => stream.flush(),
             Self::Client(stream) => stream.flush(),
             Self::Server(stream) => stream.flush(),
         }
@@ -107,20 +111,20 @@ impl Write for Connection {
 
 /// A TCP stream on which every call ends at the deadline, and after `idle` without a byte.
 #[derive(Debug)]
-pub(super) struct Clocked {
+pub(super) struct DeadlineStream {
     tcp: TcpStream,
-    clock: Clock,
+    deadline: Deadline,
     idle: Option<Duration>,
 }
 
-impl Clocked {
+impl DeadlineStream {
     /// Wraps the stream: blocking, with Nagle's algorithm off.
-    fn new(tcp: TcpStream, clock: Clock, idle: Option<Duration>) -> io::Result<Self> {
+    fn new(tcp: TcpStream, deadline: Deadline, idle: Option<Duration>) -> io::Result<Self> {
         tcp.set_nonblocking(false)?;
         tcp.set_nodelay(true)?;
-        tcp.set_read_timeout(Some(TICK))?;
-        tcp.set_write_timeout(Some(TICK))?;
-        Ok(Self { tcp, clock, idle })
+        tcp.set_read_timeout(Some(POLL_INTERVAL))?;
+        tcp.set_write_timeout(Some(POLL_INTERVAL))?;
+        Ok(Self { tcp, deadline, idle })
     }
 
     /// Changes the maximum time of silence.
@@ -133,14 +137,14 @@ impl Clocked {
     fn until_done(&mut self, mut call: impl FnMut(&mut TcpStream) -> io::Result<usize>) -> io::Result<usize> {
         let mut waited = Duration::ZERO;
         loop {
-            self.clock.left()?;
+            self.deadline.left()?;
             match call(&mut self.tcp) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    waited += TICK;
+                    waited += POLL_INTERVAL;
                     if self.idle.is_some_and(|idle| idle <= waited) {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
-                    self.shorten_last_tick()?;
+                    self.shorten_last_wait()?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 done => return done,
@@ -149,23 +153,23 @@ impl Clocked {
     }
 
     /// Shortens the last wait before the deadline to the remaining time.
-    fn shorten_last_tick(&self) -> io::Result<()> {
-        let tick = self.clock.tick()?;
-        if tick < TICK {
-            self.tcp.set_read_timeout(Some(tick))?;
-            self.tcp.set_write_timeout(Some(tick))?;
+    fn shorten_last_wait(&self) -> io::Result<()> {
+        let wait = self.deadline.poll_timeout()?;
+        if wait < POLL_INTERVAL {
+            self.tcp.set_read_timeout(Some(wait))?;
+            self.tcp.set_write_timeout(Some(wait))?;
         }
         Ok(())
     }
 }
 
-impl Read for Clocked {
+impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.until_done(|tcp| tcp.read(buffer))
     }
 }
 
-impl Write for Clocked {
+impl Write for DeadlineStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.until_done(|tcp| tcp.write(bytes))
     }

@@ -67,7 +67,7 @@ pub(super) fn read_head<H>(
             return Ok((head, bytes.split_off(length)));
         }
         if HEAD_BYTES_MAX < bytes.len() {
-            return Err(garbage(format!("the head of the answer is longer than {HEAD_BYTES_MAX} bytes")));
+            return Err(garbage(format!("the head of the response is longer than {HEAD_BYTES_MAX} bytes")));
         }
     }
 }
@@ -88,7 +88,9 @@ pub(super) fn parse_response(bytes: &[u8]) -> Result<Option<(ResponseHead, usize
 fn parse_one_response(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, String> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
-    let status = response.parse(bytes).map_err(|error| format!("the answer is not HTTP/1.1 ({error})"))?;
+    let status = response.parse(bytes).map_err(|error| {
+        format!("the response is not HTTP/1.1 ({error}); is the port that of an HTTP server?")
+    })?;
     let httparse::Status::Complete(length) = status else { return Ok(None) };
     let mut head = ResponseHead { status: response.code.unwrap_or_default(), ..ResponseHead::default() };
     let mut chunked = false;
@@ -97,10 +99,10 @@ fn parse_one_response(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, Str
         let value = value.trim();
         if header.name.eq_ignore_ascii_case("content-length") {
             let bytes = value.parse().ok().filter(|_| value.bytes().all(|digit| digit.is_ascii_digit()));
-            let bytes = bytes.ok_or_else(|| format!("the content length `{value:.40}` is no number"))?;
+            let bytes = bytes.ok_or_else(|| format!("the Content-Length `{value:.40}` is not a number"))?;
             // Two different lengths are an attack or a defect (RFC 9112 §6.3).
             if head.content_length.replace(bytes).is_some_and(|earlier| earlier != bytes) {
-                return Err("the answer gives two content lengths".to_string());
+                return Err("the response has two different Content-Length headers".to_string());
             }
         } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
             chunked = true;

@@ -56,7 +56,7 @@ fn read(_tcp: &impl AsFd, _elapsed_s: f64, _bulk: bool) -> Option<TcpInfo> {
 mod linux {
     use nix::{getsockopt_impl, libc, sockopt_impl};
 
-    use crate::{Limit, TcpInfo};
+    use crate::{SenderLimit, TcpInfo};
 
     /// `struct tcp_info` up to `tcpi_sndbuf_limited` (Linux 4.10, `include/uapi/linux/tcp.h`).
     ///
@@ -122,17 +122,17 @@ mod linux {
         rwnd_us: u64,
         sndbuf_us: u64,
         elapsed_s: f64,
-    ) -> Option<Limit> {
+    ) -> Option<SenderLimit> {
         if bulk && busy_us < BUSY_US_MIN {
             return None;
         }
         let neither_us = busy_us.saturating_sub(rwnd_us).saturating_sub(sndbuf_us);
         let busy_half = elapsed_s * 1e6 / 2.0 <= busy_us as f64;
         Some(match rwnd_us.max(sndbuf_us) {
-            most if most <= neither_us && (app_limited || !busy_half) => Limit::Application,
-            most if most <= neither_us => Limit::Network,
-            most if most == rwnd_us => Limit::ReceiveWindow,
-            _ => Limit::SendBuffer,
+            most if most <= neither_us && (app_limited || !busy_half) => SenderLimit::Application,
+            most if most <= neither_us => SenderLimit::Network,
+            most if most == rwnd_us => SenderLimit::ReceiveWindow,
+            _ => SenderLimit::SendBuffer,
         })
     }
 
@@ -154,12 +154,12 @@ mod linux {
         #[test]
         fn the_largest_share_of_the_time_names_the_limit() {
             for (app_limited, busy, rwnd, sndbuf, elapsed_s, expected) in [
-                (false, 1_000_000, 700_000, 100_000, 1.0, Limit::ReceiveWindow),
-                (false, 1_000_000, 100_000, 700_000, 1.0, Limit::SendBuffer),
-                (false, 1_000_000, 300_000, 300_000, 1.0, Limit::Network),
-                (true, 1_000_000, 0, 0, 1.0, Limit::Application),
-                (false, 100_000, 0, 0, 1.0, Limit::Application),
-                (true, 0, 0, 0, 1.0, Limit::Application),
+                (false, 1_000_000, 700_000, 100_000, 1.0, SenderLimit::ReceiveWindow),
+                (false, 1_000_000, 100_000, 700_000, 1.0, SenderLimit::SendBuffer),
+                (false, 1_000_000, 300_000, 300_000, 1.0, SenderLimit::Network),
+                (true, 1_000_000, 0, 0, 1.0, SenderLimit::Application),
+                (false, 100_000, 0, 0, 1.0, SenderLimit::Application),
+                (true, 0, 0, 0, 1.0, SenderLimit::Application),
             ] {
                 for bulk in [false, true] {
                     let expected = (!bulk || 0 < busy).then_some(expected);
@@ -167,7 +167,7 @@ mod linux {
                 }
             }
             assert_eq!(limit(true, true, 9_999, 0, 0, 0.003), None, "too short to tell");
-            assert_eq!(limit(true, false, 9_999, 0, 0, 0.003), Some(Limit::Application));
+            assert_eq!(limit(true, false, 9_999, 0, 0, 0.003), Some(SenderLimit::Application));
         }
 
         /// Checks every offset above against the declaration of the C library.

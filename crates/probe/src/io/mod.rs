@@ -4,8 +4,8 @@
 //! async runtime, its wake-up delay would be measured as network latency.
 
 mod client;
-mod clock;
 mod connection;
+mod deadline;
 mod http;
 mod kernel;
 mod payload;
@@ -13,14 +13,14 @@ mod responder;
 mod sync;
 
 pub use client::{
-    Context, Paced, Peer, Progress, ProgressFn, Sign, beside, detect, paced, plan, probe, run, run_one,
-    stream, stream_counted, trusting,
+    ChallengeSigner, PacedResult, ProbeContext, ProbeProgress, ProgressFn, TargetKind, detect,
+    exchange_on_timer, iperf3_session, plan, probe, run, run_one, stream, stream_counted, trusting,
 };
-pub use clock::Cancel;
 pub use connection::Upgraded;
+pub use deadline::CancellationToken;
 pub use kernel::bulk_tcp_info;
-pub use payload::block as noise;
+pub use payload::block as payload_block;
 pub use responder::{
-    Agreement, BulkElsewhere, Consent, DatagramLoop, Limits, Listener, NoTest, Program, Responder,
-    SessionSlot, Settled, Wish,
+    Consent, DatagramLoop, ExternalReceiver, ForeignBulk, InvalidTest, Listener, Responder, ResponderLimits,
+    SessionSlot, TransferOutcome, TransferPermit, TransferRequest,
 };

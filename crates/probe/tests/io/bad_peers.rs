@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use barograph_forecast::{Failure, Quantity};
-use barograph_probe::io::{Context, Peer, detect, probe, run_one};
+use barograph_probe::io::{ProbeContext, TargetKind, detect, probe, run_one};
 use barograph_probe::{Direction, Experiment, wire};
 
 use crate::common::{LONG, Server, context, pour, read_request, reset, swallow, upgrade};
@@ -42,8 +42,8 @@ const FROM_THE_FIRST_BYTE: [(&str, Behaviour, &[Failure], &[Failure]); 6] = [
             read_request(&mut stream, stop);
             pour(&mut stream, b"\x00\xffgarbage\r\n", stop);
         },
-        &[Failure::Garbage],
-        &[Failure::Garbage],
+        &[Failure::InvalidResponse],
+        &[Failure::InvalidResponse],
     ),
     (
         "sends headers for ever",
@@ -51,8 +51,8 @@ const FROM_THE_FIRST_BYTE: [(&str, Behaviour, &[Failure], &[Failure]); 6] = [
             read_request(&mut stream, stop);
             pour(&mut stream, b"HTTP/1.1 200 OK\r\n", stop);
         },
-        &[Failure::Garbage],
-        &[Failure::Garbage],
+        &[Failure::InvalidResponse],
+        &[Failure::InvalidResponse],
     ),
     (
         "trickles",
@@ -69,11 +69,11 @@ const FROM_THE_FIRST_BYTE: [(&str, Behaviour, &[Failure], &[Failure]); 6] = [
 const IN_THE_SESSION: [(&str, Behaviour, &[Failure]); 6] = [
     ("resets", |stream, _| reset(stream), &[Failure::Reset]),
     ("is silent", |mut stream, stop| swallow(&mut stream, stop), &[Failure::TimedOut]),
-    ("answers garbage", |mut stream, stop| pour(&mut stream, b"garbage", stop), &[Failure::Garbage]),
+    ("answers garbage", |mut stream, stop| pour(&mut stream, b"garbage", stop), &[Failure::InvalidResponse]),
     (
         "trickles",
         |mut stream, stop| {
-            hear(&mut stream, stop);
+            read_request_frame(&mut stream, stop);
             trickle(&mut stream, &wire::Reply::Ready { nonce: 1 }.encode(), stop);
         },
         &[Failure::TimedOut],
@@ -92,7 +92,7 @@ const IN_THE_SESSION: [(&str, Behaviour, &[Failure]); 6] = [
             agree(&mut stream, stop);
             pour(&mut stream, &[0xAA; 65536], stop);
         },
-        &[Failure::Garbage, Failure::TimedOut],
+        &[Failure::InvalidResponse, Failure::TimedOut],
     ),
 ];
 
@@ -184,7 +184,7 @@ fn a_handshake_that_never_ends_is_cut_at_the_deadline() {
         .filter_map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok())
         .collect();
     if held.len() == 4 {
-        barograph_sim::say_skipped("this system queues connections beyond the backlog");
+        barograph_sim::report_skipped("this system queues connections beyond the backlog");
         return;
     }
     for experiment in [Experiment::Connect { n: 1 }, Experiment::Rtt { n: 1 }, Experiment::ResponseTime] {
@@ -206,14 +206,14 @@ fn a_body_without_end_is_cut_by_bytes_or_by_time() {
         read_request(&mut stream, stop);
         pour(&mut stream, b"HTTP/1.1 200 OK\r\n\r\n", stop);
     });
-    let small = Context { body_bytes_max: 1_000_000, ..context(LONG) };
+    let small = ProbeContext { body_bytes_max: 1_000_000, ..context(LONG) };
     let readings = run_one(&server.url(), Experiment::ResponseTime, &small);
     assert!(readings[0].result.is_ok(), "the first byte did come");
     let error = readings[1].result.as_ref().unwrap_err();
     assert_eq!(error.failure, Failure::Local);
     assert!(error.message.contains("1000000 bytes"), "{error}");
 
-    let endless = Context { body_bytes_max: u64::MAX, ..context(DEADLINE) };
+    let endless = ProbeContext { body_bytes_max: u64::MAX, ..context(DEADLINE) };
     let readings = run_one(&server.url(), Experiment::ResponseTime, &endless);
     assert_eq!(readings[1].result.as_ref().unwrap_err().failure, Failure::TimedOut);
 }
@@ -227,14 +227,14 @@ fn a_peer_that_acknowledges_bytes_it_cannot_have_is_garbage() {
         pour(&mut stream, &lie.encode(), stop);
     });
     let up = Experiment::Goodput { direction: Direction::Up, bytes: 1000 };
-    fails("lies", &server.target(), up, &[Failure::Garbage]);
+    fails("lies", &server.target(), up, &[Failure::InvalidResponse]);
 }
 
 #[test]
 fn what_listens_but_is_no_station_is_plain() {
     for (name, behaviour, ..) in FROM_THE_FIRST_BYTE {
         let server = Server::start(behaviour);
-        assert_eq!(detect(&server.target(), &context(LONG)), Ok(Peer::Plain), "a peer that {name}");
+        assert_eq!(detect(&server.target(), &context(LONG)), Ok(TargetKind::Server), "a peer that {name}");
     }
 }
 
@@ -271,12 +271,12 @@ fn fails(name: &str, target: &barograph_probe::Target, experiment: Experiment, f
 /// Reads the request of a session and accepts it.
 fn agree(stream: &mut TcpStream, stop: &AtomicBool) {
     use std::io::Write;
-    hear(stream, stop);
+    read_request_frame(stream, stop);
     let _ = stream.write_all(&wire::Reply::Ready { nonce: 1 }.encode());
 }
 
 /// Reads the request of a session.
-fn hear(stream: &mut TcpStream, stop: &AtomicBool) {
+fn read_request_frame(stream: &mut TcpStream, stop: &AtomicBool) {
     use std::io::Read;
     let mut request = [0; wire::REQUEST_BYTES];
     let mut read = 0;

@@ -7,24 +7,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use barograph_probe::io::{Context, Limits, Listener, trusting};
+use barograph_probe::io::{Listener, ProbeContext, ResponderLimits, trusting};
 use barograph_probe::wire::{REPLY_BYTES, Reply};
-use barograph_probe::{Measured, ProbeError, Reading, Target};
+use barograph_probe::{MeasuredValue, ProbeError, QuantityResult, Target};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Time limit of a test: longer than any passing test takes on a slow machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-pub(crate) fn context(deadline: Duration) -> Context {
-    Context { deadline, ..Context::default() }
+pub(crate) fn context(deadline: Duration) -> ProbeContext {
+    ProbeContext { deadline, ..ProbeContext::default() }
 }
 
 pub(crate) fn listener() -> Listener {
-    listener_with(Limits::default())
+    listener_with(ResponderLimits::default())
 }
 
-pub(crate) fn listener_with(limits: Limits) -> Listener {
+pub(crate) fn listener_with(limits: ResponderLimits) -> Listener {
     Listener::start("127.0.0.1:0".parse().unwrap(), limits).unwrap()
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn target(address: SocketAddr) -> Target {
     Target::parse(&address.to_string()).unwrap()
 }
 
-pub(crate) fn only(mut readings: Vec<Reading>) -> Result<Measured, ProbeError> {
+pub(crate) fn only(mut readings: Vec<QuantityResult>) -> Result<MeasuredValue, ProbeError> {
     assert_eq!(readings.len(), 1, "{readings:?}");
     readings.remove(0).result
 }

@@ -8,50 +8,53 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
-use barograph_probe::io::{Agreement, Consent, Limits, NoTest, Program, Responder, Settled, Upgraded, Wish};
-use barograph_probe::wire::{DONE_BYTES, Declined, Done, Reply, Request};
+use barograph_probe::io::{
+    Consent, ExternalReceiver, InvalidTest, Responder, ResponderLimits, TransferOutcome, TransferPermit,
+    TransferRequest, Upgraded,
+};
+use barograph_probe::wire::{DONE_BYTES, DeclineReason, Done, Reply, Request};
 
 use crate::common::{LONG, reply};
 
 /// Events, in the order in which they happened.
 #[derive(Debug, PartialEq)]
-enum Said {
-    Ended,
-    Settled { bytes: u64, failed: Option<String> },
+enum Event {
+    ProgramEnded,
+    TransferEnded { bytes: u64, failed: Option<String> },
 }
 
 #[derive(Clone)]
-struct Plays {
+struct FakeProgram {
     /// Port of the program; `None` if it cannot be started.
     port: Option<u16>,
     /// Result of the program; `None` if it runs until it is stopped.
-    received: Option<Result<u64, NoTest>>,
-    said: Sender<Said>,
+    result: Option<Result<u64, InvalidTest>>,
+    sender: Sender<Event>,
 }
 
-struct Playing(Plays);
+struct RunningFake(FakeProgram);
 
-impl Program for Playing {
+impl ExternalReceiver for RunningFake {
     fn start(&mut self, _: IpAddr) -> io::Result<u16> {
         self.0.port.ok_or_else(|| io::Error::other("no such program"))
     }
 
-    fn received(&mut self) -> Option<Result<u64, NoTest>> {
-        self.0.received.clone()
+    fn poll_result(&mut self) -> Option<Result<u64, InvalidTest>> {
+        self.0.result.clone()
     }
 
-    fn most(&self) -> u64 {
+    fn bytes_max(&self) -> u64 {
         77
     }
 }
 
-impl Drop for Playing {
+impl Drop for RunningFake {
     fn drop(&mut self) {
-        let _ = self.0.said.send(Said::Ended);
+        let _ = self.0.sender.send(Event::ProgramEnded);
     }
 }
 
-struct Agrees(Mutex<Plays>);
+struct AlwaysConsents(Mutex<FakeProgram>);
 
 /// A consent that lets the sessions of `peer` continue until the flag is set, as if `peer` were
 /// then removed from the mesh.
@@ -63,8 +66,8 @@ impl Consent for Withdraws {
         !self.0.load(Ordering::Relaxed)
     }
 
-    fn agree(&self, _: &Wish<'_>) -> Result<Agreement, Declined> {
-        Err(Declined::NotServed)
+    fn agree(&self, _: &TransferRequest<'_>) -> Result<TransferPermit, DeclineReason> {
+        Err(DeclineReason::NotServed)
     }
 }
 
@@ -72,7 +75,7 @@ impl Consent for Withdraws {
 fn the_session_of_a_caller_that_is_withdrawn_ends() {
     let consent = Arc::new(Withdraws(AtomicBool::new(false)));
     let responder =
-        Responder::start_with(Limits::default(), None, Some(Arc::clone(&consent) as _), |serve| {
+        Responder::start_with(ResponderLimits::default(), None, Some(Arc::clone(&consent) as _), |serve| {
             serve(&|| ())
         });
     let responder = responder.unwrap();
@@ -94,29 +97,34 @@ fn the_session_of_a_caller_that_is_withdrawn_ends() {
     assert_eq!(exchange(&mut busy), Ok(()));
     consent.0.store(true, Ordering::Relaxed);
     at_rest.write_all(&Request::Rtt { n: 1 }.encode()).unwrap();
-    assert_eq!(reply(&mut at_rest), Reply::Declined(Declined::NotServed));
+    assert_eq!(reply(&mut at_rest), Reply::Declined(DeclineReason::NotServed));
     let made = (0..1000).take_while(|_| exchange(&mut busy).is_ok()).count();
     assert!(made < 32, "{made} exchanges after it was withdrawn");
 }
 
-impl Consent for Agrees {
-    fn agree(&self, _: &Wish<'_>) -> Result<Agreement, Declined> {
-        let plays = self.0.lock().unwrap().clone();
-        let said = plays.said.clone();
-        let settle = move |Settled { bytes, failed, .. }| {
-            let _ = said.send(Said::Settled { bytes, failed });
+impl Consent for AlwaysConsents {
+    fn agree(&self, _: &TransferRequest<'_>) -> Result<TransferPermit, DeclineReason> {
+        let program = self.0.lock().unwrap().clone();
+        let sender = program.sender.clone();
+        let on_end = move |TransferOutcome { bytes, failed, .. }| {
+            let _ = sender.send(Event::TransferEnded { bytes, failed });
         };
-        Ok(Agreement::new(LONG, settle).by(Playing(plays)))
+        Ok(TransferPermit::new(LONG, on_end).with_receiver(RunningFake(program)))
     }
 }
 
-/// Opens a session that requests an iperf3 test, which a [`Playing`] program receives. Returns the
-/// client's connection, the events of the program, and the responder.
-fn asked(port: Option<u16>, received: Option<Result<u64, NoTest>>) -> (TcpStream, Receiver<Said>, Responder) {
-    let (said, heard) = channel();
-    let consent: Arc<dyn Consent> = Arc::new(Agrees(Mutex::new(Plays { port, received, said })));
+/// Opens a session that requests an iperf3 test, which a [`RunningFake`] program receives. Returns
+/// the client's connection, the events of the program, and the responder.
+fn request_test(
+    port: Option<u16>,
+    result: Option<Result<u64, InvalidTest>>,
+) -> (TcpStream, Receiver<Event>, Responder) {
+    let (sender, events) = channel();
+    let consent: Arc<dyn Consent> =
+        Arc::new(AlwaysConsents(Mutex::new(FakeProgram { port, result, sender })));
     let responder =
-        Responder::start_with(Limits::default(), None, Some(consent), |serve| serve(&|| ())).unwrap();
+        Responder::start_with(ResponderLimits::default(), None, Some(consent), |serve| serve(&|| ()))
+            .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.set_read_timeout(Some(LONG)).unwrap();
@@ -124,48 +132,53 @@ fn asked(port: Option<u16>, received: Option<Result<u64, NoTest>>) -> (TcpStream
     let slot = responder.admit(from.ip()).unwrap();
     thread::spawn(move || slot.serve(Upgraded::Plain(stream), Vec::new()));
     client.write_all(&Request::Iperf3 { ms: 1000, bytes_max: 9 }.encode()).unwrap();
-    (client, heard, responder)
+    (client, events, responder)
 }
 
-fn heard(heard: &Receiver<Said>) -> [Said; 2] {
-    [heard.recv_timeout(LONG).unwrap(), heard.recv_timeout(LONG).unwrap()]
+fn next_events(events: &Receiver<Event>) -> [Event; 2] {
+    [events.recv_timeout(LONG).unwrap(), events.recv_timeout(LONG).unwrap()]
 }
 
 #[test]
 fn a_program_ends_with_the_session_and_what_it_may_have_moved_is_charged() {
-    let (mut client, said, responder) = asked(Some(5201), None);
+    let (mut client, events, responder) = request_test(Some(5201), None);
     assert_eq!(reply(&mut client), Reply::Ready { nonce: 5201 });
     assert!(responder.bulk_running());
     drop(client);
-    let [first, Said::Settled { bytes: 77, failed: Some(why) }] = heard(&said) else { panic!() };
-    assert!(first == Said::Ended && why.contains("ended before"), "{why}");
+    let [first, Event::TransferEnded { bytes: 77, failed: Some(why) }] = next_events(&events) else {
+        panic!()
+    };
+    assert!(first == Event::ProgramEnded && why.contains("before its end"), "{why}");
 }
 
 #[test]
 fn a_program_ends_with_the_station() {
-    let (mut client, said, responder) = asked(Some(5201), None);
+    let (mut client, events, responder) = request_test(Some(5201), None);
     assert_eq!(reply(&mut client), Reply::Ready { nonce: 5201 });
     drop(responder);
-    assert_eq!(heard(&said)[0], Said::Ended);
+    assert_eq!(next_events(&events)[0], Event::ProgramEnded);
 }
 
 #[test]
 fn what_a_program_says_at_its_end_is_what_is_settled() {
-    let broken = NoTest { bytes: 18, why: "it was something else".into() };
-    for (received, bytes, failed) in [(Ok(5), 5, None), (Err(broken.clone()), 18, Some(broken.why.clone()))] {
-        let (mut client, said, _responder) = asked(Some(5201), Some(received));
+    let broken = InvalidTest { bytes: 18, why: "it was something else".into() };
+    for (result, bytes, failed) in [(Ok(5), 5, None), (Err(broken.clone()), 18, Some(broken.why.clone()))] {
+        let (mut client, events, _responder) = request_test(Some(5201), Some(result));
         assert_eq!(reply(&mut client), Reply::Ready { nonce: 5201 });
         let mut done = [0; DONE_BYTES];
         client.read_exact(&mut done).unwrap();
         assert_eq!(Done::decode(&done).unwrap().bytes, bytes);
-        assert_eq!(heard(&said), [Said::Ended, Said::Settled { bytes, failed }]);
+        assert_eq!(next_events(&events), [Event::ProgramEnded, Event::TransferEnded { bytes, failed }]);
     }
 }
 
 #[test]
 fn one_that_cannot_be_started_costs_nothing_and_says_so() {
-    let (mut client, said, _responder) = asked(None, None);
-    assert_eq!(reply(&mut client), Reply::Declined(Declined::NotServed));
-    let [Said::Ended, Said::Settled { bytes: 0, failed: Some(why) }] = heard(&said) else { panic!() };
+    let (mut client, events, _responder) = request_test(None, None);
+    assert_eq!(reply(&mut client), Reply::Declined(DeclineReason::NotServed));
+    let [Event::ProgramEnded, Event::TransferEnded { bytes: 0, failed: Some(why) }] = next_events(&events)
+    else {
+        panic!()
+    };
     assert!(why.contains("no such program"), "{why}");
 }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
 use barograph_probe::io::{
-    Context, Limits, Listener, Peer, Responder, Upgraded, detect, paced, probe, run, run_one, trusting,
+    Listener, ProbeContext, Responder, ResponderLimits, TargetKind, Upgraded, detect, exchange_on_timer,
+    probe, run, run_one, trusting,
 };
 use barograph_probe::wire::{self, Datagram, DatagramKind, Reply, Request};
 use barograph_probe::{Direction, Experiment, Plan, Target};
@@ -40,7 +41,7 @@ fn round_trips_are_measured_one_by_one() {
 fn exchanges_on_a_timer_are_all_answered_and_take_their_time() {
     let listener = listener();
     let (every, began) = (Duration::from_millis(5), Instant::now());
-    let paced = paced(&target(listener.address()), 21, every, &context(LONG));
+    let paced = exchange_on_timer(&target(listener.address()), 21, every, &context(LONG));
     let measured = paced.result.unwrap();
     assert_eq!((measured.n, paced.answered_s.len(), paced.missed, paced.loaded_there), (21, 21, 0, false));
     assert!(20 * every <= began.elapsed(), "{:?}", began.elapsed());
@@ -85,10 +86,10 @@ fn stalling(n: usize, stall: Duration) -> Server {
 }
 
 #[test]
-fn who_stalls_is_asked_on_and_every_exchange_shows_it() {
+fn a_stall_does_not_delay_later_requests_and_every_exchange_shows_it() {
     let (n, every, stall) = (25, Duration::from_millis(20), Duration::from_millis(400));
     let server = stalling(25, stall);
-    let whole = paced(&server.target(), n, every, &context(LONG));
+    let whole = exchange_on_timer(&server.target(), n, every, &context(LONG));
     assert!(whole.result.is_ok() && whole.loaded_there, "{whole:?}");
     // The exchange due at 40 ms is answered at 440 ms at the earliest, and so are those due at 60,
     // 80, … 380 ms. Each takes more than 50 ms, however busy this machine is. A client that waits
@@ -97,22 +98,22 @@ fn who_stalls_is_asked_on_and_every_exchange_shows_it() {
     assert!(18 <= slow, "{slow}: {:?}", whole.answered_s);
     drop(server);
     let server = stalling(25, LONG);
-    let cut = paced(&server.target(), n, every, &context(Duration::from_millis(300)));
+    let cut = exchange_on_timer(&server.target(), n, every, &context(Duration::from_millis(300)));
     assert_eq!(cut.result.unwrap_err().failure, Failure::TimedOut);
     assert_eq!(cut.answered_s.len() + cut.missed as usize, 25, "what was not answered is missed");
     assert!(23 <= cut.missed, "{}", cut.missed);
 }
 
 #[test]
-fn nobody_can_answer_an_exchange_before_it_came() {
+fn an_answer_before_its_exchange_is_garbage() {
     let server = asked(1, |stream, stop| {
         for i in 0..25_u16 {
             let _ = stream.write_all(&i.to_be_bytes());
         }
         while stream.read(&mut [0; 64]).is_ok_and(|read| 0 < read) && !stop.load(Ordering::Relaxed) {}
     });
-    let paced = paced(&server.target(), 25, Duration::from_millis(1), &context(LONG));
-    assert_eq!(paced.result.unwrap_err().failure, Failure::Garbage);
+    let paced = exchange_on_timer(&server.target(), 25, Duration::from_millis(1), &context(LONG));
+    assert_eq!(paced.result.unwrap_err().failure, Failure::InvalidResponse);
     assert!(paced.loaded_there && 20 <= paced.missed, "{}", paced.missed);
 }
 
@@ -141,7 +142,7 @@ fn goodput_is_corrected_by_the_forecast_and_keeps_the_raw_rate() {
         // A forecast below the least round-trip time, and a forecast far above it, as if made while
         // the path was busy.
         for forecast_s in [1e-6, 1.0] {
-            let context = Context { rtt_forecast_s: Some(forecast_s), ..context(LONG) };
+            let context = ProbeContext { rtt_forecast_s: Some(forecast_s), ..context(LONG) };
             let with = only(run_one(&target(listener.address()), experiment, &context)).unwrap();
             let bits = bytes as f64 * 8.0;
             let (raw_s, corrected_s) = (bits / with.raw.unwrap(), bits / with.value);
@@ -161,11 +162,12 @@ fn goodput_is_corrected_by_the_forecast_and_keeps_the_raw_rate() {
 fn every_byte_arrives_whatever_is_written_and_read_at_once() {
     let bytes = 200_001;
     for block_bytes in [0, 1, 512, 32 * 1024, usize::MAX] {
-        let listener = listener_with(Limits { receive_block_bytes: block_bytes, ..Limits::default() });
+        let listener =
+            listener_with(ResponderLimits { receive_block_bytes: block_bytes, ..ResponderLimits::default() });
         // Send few bytes if each system call moves only one byte, because a longer transfer would
         // be slow and test nothing more.
         let bytes = if block_bytes < 2 { 501 } else { bytes };
-        let context = Context { write_bytes: block_bytes, ..context(LONG) };
+        let context = ProbeContext { write_bytes: block_bytes, ..context(LONG) };
         let experiment = Experiment::Goodput { direction: Direction::Up, bytes };
         let measured = only(run_one(&target(listener.address()), experiment, &context));
         assert!(measured.is_ok_and(|measured| measured.raw.is_some()), "{block_bytes}");
@@ -187,12 +189,12 @@ fn progress_is_told_and_ends_with_the_last_byte() {
     let seen = Arc::new(AtomicU64::new(0));
     let progress = {
         let seen = Arc::clone(&seen);
-        move |progress: barograph_probe::io::Progress| {
+        move |progress: barograph_probe::io::ProbeProgress| {
             assert!(progress.bytes <= progress.bytes_total);
             seen.store(progress.bytes, Ordering::Relaxed);
         }
     };
-    let context = Context { progress: Some(Arc::new(progress)), ..context(LONG) };
+    let context = ProbeContext { progress: Some(Arc::new(progress)), ..context(LONG) };
     for direction in [Direction::Up, Direction::Down] {
         let experiment = Experiment::Goodput { direction, bytes: 2_000_000 };
         only(run_one(&target(listener.address()), experiment, &context)).unwrap();
@@ -255,7 +257,7 @@ fn lost_doubled_and_forged_datagrams_are_counted_rightly() {
 }
 
 /// A station that discards all datagrams. Afterwards it answers if `alive`, else it closes.
-fn swallowing(alive: bool) -> Vec<barograph_probe::Reading> {
+fn swallowing(alive: bool) -> Vec<barograph_probe::QuantityResult> {
     let (tcp, udp) = tcp_and_udp();
     let address = tcp.local_addr().unwrap();
     let station = thread::spawn(move || {
@@ -297,9 +299,9 @@ fn a_station_that_is_gone_lost_nothing() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_wildcard_listener_answers_from_the_address_asked() {
-    let listening = |any: &str| Listener::start(any.parse().unwrap(), Limits::default());
+    let listening = |any: &str| Listener::start(any.parse().unwrap(), ResponderLimits::default());
     let Ok(dual) = listening("[::]:0") else {
-        barograph_sim::say_skipped("this host has no IPv6");
+        barograph_sim::report_skipped("this host has no IPv6");
         return;
     };
     for listener in [listening("0.0.0.0:0").unwrap(), dual] {
@@ -367,8 +369,8 @@ fn leave_to_send_datagrams_is_bound_to_its_session() {
 
 #[test]
 fn ipv6_loopback_works() {
-    let Ok(listener) = Listener::start((Ipv6Addr::LOCALHOST, 0).into(), Limits::default()) else {
-        barograph_sim::say_skipped("this host has no ::1");
+    let Ok(listener) = Listener::start((Ipv6Addr::LOCALHOST, 0).into(), ResponderLimits::default()) else {
+        barograph_sim::report_skipped("this host has no ::1");
         return;
     };
     let target = Target::parse(&listener.address().to_string()).unwrap();
@@ -384,7 +386,7 @@ fn a_station_is_detected_and_probed_with_everything() {
     for target in
         [target(listener.address()), Target::parse(&format!("http://{}", listener.address())).unwrap()]
     {
-        assert_eq!(detect(&target, &context(LONG)), Ok(Peer::Station));
+        assert_eq!(detect(&target, &context(LONG)), Ok(TargetKind::Station));
         let readings = probe(&target, 100_000, &context(LONG));
         let quantities: Vec<_> = readings.iter().map(|reading| reading.quantity.as_str()).collect();
         assert_eq!(quantities, ["rtt", "rtt_nagle", "loss", "rtt_udp", "goodput", "goodput_down"]);
@@ -394,8 +396,12 @@ fn a_station_is_detected_and_probed_with_everything() {
 
 #[test]
 fn what_is_beyond_the_limits_is_declined_with_the_limit() {
-    let limits =
-        Limits { transfer_bytes_max: 1000, session_bytes_max: 1500, count_max: 10, ..Limits::default() };
+    let limits = ResponderLimits {
+        transfer_bytes_max: 1000,
+        session_bytes_max: 1500,
+        count_max: 10,
+        ..ResponderLimits::default()
+    };
     let listener = listener_with(limits);
     for (experiment, limit) in [
         (Experiment::Goodput { direction: Direction::Up, bytes: 1001 }, "1000"),
@@ -417,9 +423,9 @@ fn what_is_beyond_the_limits_is_declined_with_the_limit() {
     stream.write_all(&[0; 1000]).unwrap();
     stream.read_exact(&mut [0; wire::DONE_BYTES]).unwrap();
     stream.write_all(&up.encode()).unwrap();
-    assert_eq!(reply(&mut stream), Reply::Declined(wire::Declined::Spent));
+    assert_eq!(reply(&mut stream), Reply::Declined(wire::DeclineReason::Spent));
     assert_eq!(stream.read(&mut [0]).unwrap(), 0, "the session ends");
-    assert_eq!(listener.responder().declined(), 5);
+    assert_eq!(listener.responder().declined_count(), 5);
 }
 
 #[test]
@@ -445,11 +451,11 @@ fn one_transfer_at_a_time() {
 
 #[test]
 fn a_transfer_that_trickles_gives_its_place_up() {
-    let limits = Limits {
+    let limits = ResponderLimits {
         transfer_grace: Duration::from_millis(200),
         transfer_bit_s_min: 100_000_000_000,
         idle: LONG,
-        ..Limits::default()
+        ..ResponderLimits::default()
     };
     for direction in [Direction::Up, Direction::Down] {
         let listener = listener_with(limits.clone());
@@ -475,12 +481,12 @@ fn a_transfer_that_trickles_gives_its_place_up() {
 
 #[test]
 fn one_peer_cannot_take_every_place() {
-    let limits = Limits { sessions_per_peer_max: 2, ..Limits::default() };
+    let limits = ResponderLimits { sessions_per_peer_max: 2, ..ResponderLimits::default() };
     let responder = Responder::start(limits, None).unwrap();
     let one = "192.0.2.1".parse().unwrap();
     let mapped = "::ffff:192.0.2.1".parse().unwrap();
     let slots = [responder.admit(one).unwrap(), responder.admit(mapped).unwrap()];
-    assert_eq!(responder.admit(one).unwrap_err(), wire::Declined::Full);
+    assert_eq!(responder.admit(one).unwrap_err(), wire::DeclineReason::Full);
     assert!(responder.admit("192.0.2.2".parse().unwrap()).is_ok());
     drop(slots);
     assert!(responder.admit(one).is_ok());
@@ -489,24 +495,24 @@ fn one_peer_cannot_take_every_place() {
 
 #[test]
 fn one_network_cannot_take_every_place() {
-    let limits = Limits { sessions_per_peer_max: 2, ..Limits::default() };
+    let limits = ResponderLimits { sessions_per_peer_max: 2, ..ResponderLimits::default() };
     let responder = Responder::start(limits, None).unwrap();
     let admit = |ip: &str| responder.admit(ip.parse().unwrap());
-    let _seats = [admit("2001:db8::1").unwrap(), admit("2001:db8::2").unwrap()];
-    assert_eq!(admit("2001:db8::3").unwrap_err(), wire::Declined::Full);
+    let _slots = [admit("2001:db8::1").unwrap(), admit("2001:db8::2").unwrap()];
+    assert_eq!(admit("2001:db8::3").unwrap_err(), wire::DeclineReason::Full);
     assert!(admit("2001:db8:0:1::1").is_ok());
 }
 
 #[test]
 fn one_name_cannot_take_every_place_from_many_networks() {
-    let responder = Responder::start(Limits::default(), None).unwrap();
+    let responder = Responder::start(ResponderLimits::default(), None).unwrap();
     let mut hosts = 1..;
     let mut signed = |name: &str| {
         let slot = responder.admit([192, 0, 2, hosts.next().unwrap()].into()).unwrap();
         slot.signed_by(name)
     };
     let mut slots: Vec<_> = (0..8).map(|_| signed("b").unwrap()).collect();
-    assert_eq!(signed("b").unwrap_err(), wire::Declined::Full);
+    assert_eq!(signed("b").unwrap_err(), wire::DeclineReason::Full);
     assert!(signed("c").is_ok());
     assert_eq!(responder.sessions(), 8, "what is refused keeps no place");
     slots.pop();
@@ -515,11 +521,11 @@ fn one_name_cannot_take_every_place_from_many_networks() {
 
 #[test]
 fn exchanges_slower_than_any_path_end_the_session() {
-    let limits = Limits {
+    let limits = ResponderLimits {
         transfer_grace: Duration::from_millis(200),
         exchange: Duration::from_millis(1),
         idle: LONG,
-        ..Limits::default()
+        ..ResponderLimits::default()
     };
     for request in [Request::Rtt { n: 10_000 }, Request::RttNagle { n: 10_000 }] {
         let listener = listener_with(limits.clone());
@@ -537,13 +543,13 @@ fn exchanges_slower_than_any_path_end_the_session() {
 
 #[test]
 fn a_client_that_says_nothing_or_garbage_is_put_out() {
-    let limits = Limits { idle: Duration::from_millis(200), ..Limits::default() };
+    let limits = ResponderLimits { idle: Duration::from_millis(200), ..ResponderLimits::default() };
     let listener = listener_with(limits);
     let mut silent = session(&listener);
     assert_eq!(silent.read(&mut [0]).unwrap(), 0, "put out");
     let mut garbage = session(&listener);
     garbage.write_all(&[0xEE; wire::REQUEST_BYTES]).unwrap();
-    assert_eq!(reply(&mut garbage), Reply::Declined(wire::Declined::Malformed));
+    assert_eq!(reply(&mut garbage), Reply::Declined(wire::DeclineReason::Malformed));
     until("all places are given back", || listener.responder().sessions() == 0);
 }
 
@@ -581,8 +587,8 @@ fn an_experiment_is_stopped_from_outside() {
 fn through_tls_the_upgrade_authorises_and_the_plain_connection_measures() {
     let station = TlsStation::start("secret");
     let target = Target::parse(&format!("https://{}", station.address)).unwrap();
-    let context = Context { token: Some("secret".into()), tls: Some(trust()), ..context(LONG) };
-    assert_eq!(detect(&target, &context), Ok(Peer::Station));
+    let context = ProbeContext { token: Some("secret".into()), tls: Some(trust()), ..context(LONG) };
+    assert_eq!(detect(&target, &context), Ok(TargetKind::Station));
 
     let plan = Plan {
         experiments: vec![
@@ -595,7 +601,7 @@ fn through_tls_the_upgrade_authorises_and_the_plain_connection_measures() {
     assert!(readings.iter().all(|reading| reading.result.is_ok()), "{readings:?}");
     assert_eq!(readings[1].quantity.as_str(), "rtt_tls");
 
-    let wrong = Context { token: Some("guess".into()), ..context.clone() };
+    let wrong = ProbeContext { token: Some("guess".into()), ..context.clone() };
     let error = detect(&target, &wrong).unwrap_err();
     assert_eq!(error.failure, Failure::Declined);
     assert!(error.message.contains("token"), "{error}");
@@ -605,10 +611,10 @@ fn through_tls_the_upgrade_authorises_and_the_plain_connection_measures() {
 
     // A certificate that no trusted authority has signed.
     let distrustful =
-        Context { tls: Some(Arc::new(trusting(rustls::RootCertStore::empty()).unwrap())), ..context };
+        ProbeContext { tls: Some(Arc::new(trusting(rustls::RootCertStore::empty()).unwrap())), ..context };
     let error = only(run_one(&target, Experiment::Rtt { n: 5 }, &distrustful)).unwrap_err();
-    assert_eq!(error.failure, Failure::Untrusted, "{error:?}");
-    assert_eq!(detect(&target, &distrustful), Ok(Peer::Plain), "it can still be connected to");
+    assert_eq!(error.failure, Failure::TlsFailed, "{error:?}");
+    assert_eq!(detect(&target, &distrustful), Ok(TargetKind::Server), "it can still be connected to");
 }
 
 /// Answers every request with `answer` and forwards the requests.
@@ -627,7 +633,7 @@ fn refusing(answer: &'static str) -> (Server, mpsc::Receiver<String>) {
 
 #[test]
 fn only_a_station_that_refuses_sees_the_token() {
-    let holder = Context { token: Some("secret".into()), ..context(LONG) };
+    let holder = ProbeContext { token: Some("secret".into()), ..context(LONG) };
     for plain in [
         "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
         "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
@@ -687,7 +693,7 @@ struct TlsStation {
 
 impl TlsStation {
     fn start(secret: &'static str) -> Self {
-        let responder = Responder::start(Limits::default(), None).unwrap();
+        let responder = Responder::start(ResponderLimits::default(), None).unwrap();
         let config = tls_server();
         let server = Server::start(move |mut stream, stop| {
             stream.set_read_timeout(Some(LONG)).unwrap();

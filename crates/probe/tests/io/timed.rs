@@ -6,10 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
-use barograph_probe::io::{Cancel, Limits, stream};
-use barograph_probe::stop::Config;
-use barograph_probe::stream::{Early, Ended, StreamPlan};
-use barograph_probe::wire::{self, Declined, Done, Reply, Request};
+use barograph_probe::io::{CancellationToken, ResponderLimits, stream};
+use barograph_probe::stop::SettledRateConfig;
+use barograph_probe::stream::{EarlyStopPolicy, StreamEnd, StreamPlan};
+use barograph_probe::wire::{self, DeclineReason, Done, Reply, Request};
 
 use crate::common::{LONG, Server, context, listener, listener_with, reply, reset, session, target, upgrade};
 
@@ -23,9 +23,9 @@ fn a_stream_lasts_as_long_as_it_should_and_counts_what_arrived() {
     let streamed = stream(&target(listener.address()), &plan(0.5), &context(LONG)).unwrap();
     // A fast machine may send the responder's maximum before half a second is over.
     match streamed.ended {
-        Ended::Full => assert!(0.5 <= streamed.duration_s && streamed.bytes < StreamPlan::BYTES_MAX),
-        Ended::Bytes => assert_eq!(streamed.bytes, StreamPlan::BYTES_MAX),
-        Ended::Early(_) => panic!("nobody allowed that"),
+        StreamEnd::Full => assert!(0.5 <= streamed.duration_s && streamed.bytes < StreamPlan::BYTES_MAX),
+        StreamEnd::Bytes => assert_eq!(streamed.bytes, StreamPlan::BYTES_MAX),
+        StreamEnd::Early(_) => panic!("an early end was not allowed"),
     }
     assert!(streamed.duration_s <= streamed.elapsed_s);
     let rate = streamed.bytes as f64 * 8.0 / streamed.elapsed_s;
@@ -47,7 +47,7 @@ fn bytes_are_bounded() {
     for bytes_max in [1, 1_000_003] {
         let plan = StreamPlan { bytes_max, ..plan(20.0) };
         let streamed = stream(&target(listener.address()), &plan, &context(LONG)).unwrap();
-        assert_eq!((streamed.ended, streamed.bytes), (Ended::Bytes, bytes_max));
+        assert_eq!((streamed.ended, streamed.bytes), (StreamEnd::Bytes, bytes_max));
         assert!(streamed.whole_bit_s.is_finite() && 0.0 < streamed.whole_bit_s);
     }
 }
@@ -71,23 +71,33 @@ fn the_named_congestion_control_is_used_and_another_is_an_error() {
 #[test]
 fn a_settled_stream_ends_early_and_says_so() {
     let listener = listener();
-    let any = Early { config: Config { rounds: 2, variation_max: 1e9 }, ..Early::default() };
+    let any = EarlyStopPolicy {
+        config: SettledRateConfig { rounds: 2, variation_max: 1e9 },
+        ..EarlyStopPolicy::default()
+    };
     let plan = StreamPlan { early: Some(any), bytes_max: u64::MAX >> 1, ..plan(15.0) };
     // The byte limit is far beyond what fits into the time, so only the rule can end the stream.
-    let listener_limits =
-        Limits { transfer_bytes_max: u64::MAX, session_bytes_max: u64::MAX, ..Limits::default() };
+    let listener_limits = ResponderLimits {
+        transfer_bytes_max: u64::MAX,
+        session_bytes_max: u64::MAX,
+        ..ResponderLimits::default()
+    };
     drop(listener);
     let listener = listener_with(listener_limits);
     let streamed = stream(&target(listener.address()), &plan, &context(LONG)).unwrap();
-    let Ended::Early(reason) = streamed.ended else { panic!("{:?}", streamed.ended) };
-    assert_eq!(streamed.proposed, Some(reason));
+    let StreamEnd::Early(estimate) = streamed.ended else { panic!("{:?}", streamed.ended) };
+    assert_eq!(streamed.proposed, Some(estimate));
     assert!(streamed.duration_s < 15.0);
-    assert_eq!(streamed.rate_bit_s().to_bits(), reason.rate_bit_s.to_bits());
+    assert_eq!(streamed.rate_bit_s().to_bits(), estimate.rate_bit_s.to_bits());
 }
 
 #[test]
 fn what_the_responder_does_not_allow_it_declines() {
-    let short = Limits { stream: Duration::from_millis(900), transfer_bytes_max: 1000, ..Limits::default() };
+    let short = ResponderLimits {
+        stream: Duration::from_millis(900),
+        transfer_bytes_max: 1000,
+        ..ResponderLimits::default()
+    };
     let listener = listener_with(short);
     for (plan, limit) in [(plan(0.5), "1000"), (StreamPlan { bytes_max: 1000, ..plan(1.0) }, "900")] {
         let error = stream(&target(listener.address()), &plan, &context(LONG)).unwrap_err();
@@ -118,7 +128,7 @@ fn one_stream_at_a_time() {
 #[test]
 fn a_client_that_sends_more_or_never_ends_is_ended() {
     let grace = Duration::from_millis(300);
-    let listener = listener_with(Limits { transfer_grace: grace, ..Limits::default() });
+    let listener = listener_with(ResponderLimits { transfer_grace: grace, ..ResponderLimits::default() });
     let mut greedy = session(&listener);
     ask(&mut greedy, Request::Stream { ms: 10_000, bytes_max: 10 });
     greedy.write_all(&[0; 11]).unwrap();
@@ -154,13 +164,13 @@ fn a_responder_that_does_not_know_streams_or_lies_is_named() {
         })
     };
     let plan = StreamPlan { bytes_max: 1000, ..plan(0.2) };
-    let older = answer(Reply::Declined(Declined::Malformed).encode(), None);
+    let older = answer(Reply::Declined(DeclineReason::Malformed).encode(), None);
     let error = stream(&older.target(), &plan, &context(LONG)).unwrap_err();
     assert_eq!(error.failure, Failure::Declined, "{error}");
     let ready = Reply::Ready { nonce: 0 }.encode();
     let liar = answer(ready, Some(Done { bytes: 1001, tcp_info: None }));
     let error = stream(&liar.target(), &plan, &context(LONG)).unwrap_err();
-    assert_eq!(error.failure, Failure::Garbage, "{error}");
+    assert_eq!(error.failure, Failure::InvalidResponse, "{error}");
     assert!(error.message.contains("1001 of 1000"), "{error}");
     let resetting = Server::start(|stream, _| reset(stream));
     let error = stream(&resetting.target(), &plan, &context(LONG)).unwrap_err();
@@ -189,8 +199,8 @@ fn a_peer_that_takes_nothing_ends_with_the_deadline() {
 #[test]
 fn a_stream_is_stopped_from_outside() {
     let listener = listener();
-    let cancel = Cancel::default();
-    let context = barograph_probe::io::Context { cancel: cancel.clone(), ..context(LONG) };
+    let cancel = CancellationToken::default();
+    let context = barograph_probe::io::ProbeContext { cancel: cancel.clone(), ..context(LONG) };
     let target = target(listener.address());
     let running = thread::spawn(move || {
         let limitless = StreamPlan { bytes_max: 1 << 30, ..plan(29.0) };
@@ -204,7 +214,7 @@ fn a_stream_is_stopped_from_outside() {
     match running.join().unwrap() {
         Err(error) => assert!(error.stopped, "{error}"),
         // Loopback may carry a gigabyte before this thread runs.
-        Ok(streamed) => assert_eq!(streamed.ended, Ended::Bytes),
+        Ok(streamed) => assert_eq!(streamed.ended, StreamEnd::Bytes),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use barograph_forecast::Failure;
 use barograph_probe::io::{probe, run, run_one, trusting};
-use barograph_probe::{Experiment, Plan, Reading, Target};
+use barograph_probe::{Experiment, Plan, QuantityResult, Target};
 
 use crate::common::{LONG, Server, context, read_head, read_request, tls_server, trust};
 
@@ -75,7 +75,7 @@ fn the_request_is_what_a_server_expects() {
         let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
     });
     let target = Target::parse(&format!("http://{}/a/b?c=d#e", server.address)).unwrap();
-    let context = barograph_probe::io::Context { token: Some("secret".into()), ..context(LONG) };
+    let context = barograph_probe::io::ProbeContext { token: Some("secret".into()), ..context(LONG) };
     let readings = run_one(&target, Experiment::ResponseTime, &context);
     assert!(readings.iter().all(|reading| reading.result.is_ok()), "{readings:?}");
     let request = receiver.recv_timeout(LONG).unwrap();
@@ -109,11 +109,11 @@ fn https_is_timed_after_its_handshake() {
         // body.
         let _ = tls.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello");
     });
-    let context = barograph_probe::io::Context { tls: Some(trust()), ..context(LONG) };
+    let context = barograph_probe::io::ProbeContext { tls: Some(trust()), ..context(LONG) };
     for host in ["localhost", "127.0.0.1"] {
         // On a system without a hosts file, `localhost` may not resolve.
         if (host, 0).to_socket_addrs().is_err() {
-            barograph_sim::say_skipped("https by a name: 'localhost' has no address on this machine");
+            barograph_sim::report_skipped("https by a name: 'localhost' has no address on this machine");
             continue;
         }
         let target = Target::parse(&format!("https://{host}:{}/", server.address.port())).unwrap();
@@ -132,9 +132,9 @@ fn https_to_a_server_without_tls_is_garbage() {
         });
         let target = Target::parse(&format!("https://{}/", server.address)).unwrap();
         let tls = Some(Arc::new(trusting(rustls::RootCertStore::empty()).unwrap()));
-        let context = barograph_probe::io::Context { tls, ..context(LONG) };
+        let context = barograph_probe::io::ProbeContext { tls, ..context(LONG) };
         for reading in run_one(&target, Experiment::ResponseTime, &context) {
-            assert_eq!(reading.result.unwrap_err().failure, Failure::Garbage);
+            assert_eq!(reading.result.unwrap_err().failure, Failure::InvalidResponse);
         }
     }
 }
@@ -151,12 +151,12 @@ impl Nginx {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let directory = std::env::temp_dir().join(format!("barograph-nginx-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let place = directory.display();
+        let shown = directory.display();
         let configuration = format!(
-            "daemon off; master_process off; pid {place}/pid; error_log {place}/error.log;\n\
+            "daemon off; master_process off; pid {shown}/pid; error_log {shown}/error.log;\n\
              events {{}}\n\
-             http {{ access_log off; client_body_temp_path {place}/a; proxy_temp_path {place}/b;\n\
-             fastcgi_temp_path {place}/c; uwsgi_temp_path {place}/d; scgi_temp_path {place}/e;\n\
+             http {{ access_log off; client_body_temp_path {shown}/a; proxy_temp_path {shown}/b;\n\
+             fastcgi_temp_path {shown}/c; uwsgi_temp_path {shown}/d; scgi_temp_path {shown}/e;\n\
              server {{ listen 127.0.0.1:{port}; location / {{ return 200 'fair weather'; }} }} }}\n"
         );
         let file = directory.join("nginx.conf");
@@ -193,7 +193,7 @@ impl Drop for Nginx {
 #[test]
 fn nginx_is_measured() {
     let Some(nginx) = Nginx::start() else {
-        barograph_sim::say_missing("measuring nginx, which this host does not have");
+        barograph_sim::report_missing("measuring nginx, which this host does not have");
         return;
     };
     let url = Target::parse(&format!("http://{}/", nginx.address)).unwrap();
@@ -221,7 +221,7 @@ fn times(target: &Target) -> [Result<f64, Failure>; 2] {
     times.collect::<Vec<_>>().try_into().unwrap()
 }
 
-fn quantities(readings: &[Reading]) -> Vec<&str> {
+fn quantities(readings: &[QuantityResult]) -> Vec<&str> {
     assert!(readings.iter().all(|reading| reading.result.is_ok()), "{readings:?}");
     readings.iter().map(|reading| reading.quantity.as_str()).collect()
 }

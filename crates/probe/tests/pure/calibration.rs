@@ -1,16 +1,16 @@
 //! Calibration on synthetic paths.
 
-use barograph_forecast::{Battery, Config};
-use barograph_probe::calibration::{CHECKPOINTS, Calibration, Estimate, Partials};
-use barograph_probe::stop::{Decision, Guard, Reason, Rule};
-use barograph_probe::stream::{Early, Sample};
-use barograph_sim::Chance;
+use barograph_forecast::{Battery, BatteryConfig};
+use barograph_probe::calibration::{CHECKPOINTS, Calibration, CheckpointEstimate, CheckpointRates};
+use barograph_probe::stop::{Decision, EarlyStopRule, ForecastInterval, RateEstimate};
+use barograph_probe::stream::{EarlyStopPolicy, Sample};
+use barograph_sim::SeededRng;
 use proptest::prelude::*;
 
 /// A synthetic path: the logarithm of its rate, the deviation between tests, and the same for a
 /// checkpoint's rate.
 struct Path {
-    chance: Chance,
+    rng: SeededRng,
     level: f64,
     level_deviation: f64,
     ratio: f64,
@@ -21,7 +21,7 @@ struct Path {
 #[derive(Debug, PartialEq)]
 enum Ending {
     Full,
-    Surprise,
+    Rejected,
     /// Error of the logarithm of the rate, and the error that was expected.
     Early {
         error: f64,
@@ -31,30 +31,31 @@ enum Ending {
 
 impl Path {
     fn new(seed: u64, level_deviation: f64, ratio_deviation: f64) -> Self {
-        Self { chance: Chance::new(seed, 0), level: 18.0, level_deviation, ratio: 0.2, ratio_deviation }
+        Self { rng: SeededRng::new(seed, 0), level: 18.0, level_deviation, ratio: 0.2, ratio_deviation }
     }
 
     /// Runs a test as a station does, and adds it to the calibration.
     fn test(&mut self, calibration: &mut Calibration, is_audit: bool) -> Ending {
-        let full = self.level + self.chance.normal() * self.level_deviation;
-        let mut partials = Partials::default();
+        let full = self.level + self.rng.normal() * self.level_deviation;
+        let mut partials = CheckpointRates::default();
         for partial in &mut partials {
-            *partial = Some((full - self.ratio + self.chance.normal() * self.ratio_deviation).exp());
+            *partial = Some((full - self.ratio + self.rng.normal() * self.ratio_deviation).exp());
         }
         let Some(expected) = calibration.expected().filter(|_| !is_audit) else {
-            calibration.learn_full(&partials, full.exp());
+            calibration.add_full(&partials, full.exp());
             return Ending::Full;
         };
         let estimates = (0..CHECKPOINTS.len()).find_map(|at| expected.estimate(at, 1.0, partials[at]?));
-        let Some(Estimate { alone_bit_s, rate_bit_s, deviation, agrees }) = estimates else {
+        let Some(CheckpointEstimate { uncombined_bit_s, rate_bit_s, deviation, agrees }) = estimates else {
             return Ending::Full;
         };
         if !agrees {
-            calibration.learn_surprise(&partials, full.exp());
-            return Ending::Surprise;
+            calibration.add_rejected(&partials, full.exp());
+            return Ending::Rejected;
         }
-        let reason = Reason { time_s: 1.0, settled_bit_s: 1.0, alone_bit_s, rate_bit_s, deviation };
-        calibration.learn_early(&reason);
+        let estimate =
+            RateEstimate { time_s: 1.0, settled_bit_s: 1.0, uncombined_bit_s, rate_bit_s, deviation };
+        calibration.add_early(&estimate);
         Ending::Early { error: rate_bit_s.ln() - full, deviation }
     }
 
@@ -72,7 +73,7 @@ proptest! {
     fn a_steady_bias_is_learned(ratio in 0.34..2.99f64, rate in 1e6..1e9f64, tests in 4..20u32) {
         let mut calibration = Calibration::default();
         for _ in 0..tests {
-            calibration.learn_full(&[Some(rate); CHECKPOINTS.len()], rate * ratio);
+            calibration.add_full(&[Some(rate); CHECKPOINTS.len()], rate * ratio);
         }
         let estimate = calibration.expected().unwrap().estimate(0, 0.1, rate).unwrap();
         prop_assert!((estimate.rate_bit_s / (rate * ratio) - 1.0).abs() < 1e-9 && estimate.agrees);
@@ -90,7 +91,7 @@ proptest! {
         path.tests(&mut calibration, 30);
         path.level += if rises { 1.5f64.ln() } else { 0.5f64.ln() };
         let endings = path.tests(&mut calibration, 6);
-        prop_assert_eq!(&endings[..2], &[Ending::Surprise, Ending::Surprise]);
+        prop_assert_eq!(&endings[..2], &[Ending::Rejected, Ending::Rejected]);
         prop_assert_eq!(&endings[2..5], &[Ending::Full, Ending::Full, Ending::Full]);
         prop_assert!(matches!(endings[5], Ending::Early { .. }), "{endings:?}");
     }
@@ -120,10 +121,10 @@ proptest! {
         for (kind, partial, full) in tests {
             let partials = [Some(partial), None, Some(full), Some(1.0), None, Some(-1.0), Some(partial)];
             match kind % 3 {
-                0 => calibration.learn_full(&partials, full),
-                1 => calibration.learn_surprise(&partials, full),
-                _ => calibration.learn_early(&Reason {
-                    time_s: 0.0, settled_bit_s: full, alone_bit_s: partial, rate_bit_s: full, deviation: partial,
+                0 => calibration.add_full(&partials, full),
+                1 => calibration.add_rejected(&partials, full),
+                _ => calibration.add_early(&RateEstimate {
+                    time_s: 0.0, settled_bit_s: full, uncombined_bit_s: partial, rate_bit_s: full, deviation: partial,
                 }),
             }
             let Some(expected) = calibration.expected() else { continue };
@@ -162,11 +163,11 @@ fn a_change_by_half_is_noticed_less_the_more_a_path_scatters() {
 /// Few tests are rejected. On quiet paths the errors are smaller than expected, because the usual
 /// deviations dominate the expectation; on paths with much variation they are somewhat larger.
 #[test]
-fn surprises_are_few_and_errors_are_as_expected() {
+fn rejections_are_few_and_errors_are_as_expected() {
     for (scatter, least, most) in
         [(0.0, 1.0, 1.0), (0.03, 0.98, 1.0), (0.09, 0.92, 0.96), (0.18, 0.84, 0.89), (0.27, 0.82, 0.86)]
     {
-        let (mut early, mut surprised, mut within) = (0, 0, 0);
+        let (mut early, mut rejected, mut within) = (0, 0, 0);
         for seed in 0..100 {
             let mut path = Path::new(seed, scatter, scatter / 2.0);
             let mut calibration = Calibration::default();
@@ -176,15 +177,15 @@ fn surprises_are_few_and_errors_are_as_expected() {
                         early += 1;
                         within += u32::from(error.abs() <= 1.645 * deviation);
                     }
-                    Ending::Surprise => surprised += 1,
+                    Ending::Rejected => rejected += 1,
                     Ending::Full => {}
                 }
             }
         }
         let (share, coverage) =
-            (f64::from(surprised) / f64::from(early), f64::from(within) / f64::from(early));
-        println!("scatter {scatter}: {surprised} surprises beside {early}, {coverage} within 90 %");
-        assert!(4000 < early && share < 0.045, "{scatter}: {surprised} surprises beside {early}");
+            (f64::from(rejected) / f64::from(early), f64::from(within) / f64::from(early));
+        println!("scatter {scatter}: {rejected} rejected beside {early}, {coverage} within 90 %");
+        assert!(4000 < early && share < 0.045, "{scatter}: {rejected} rejected beside {early}");
         assert!((least..=most).contains(&coverage), "{scatter}: {coverage}");
     }
 }
@@ -221,10 +222,11 @@ impl Loop {
         let (mut sums, mut tests) = (Self::default(), 0.0);
         for seed in 0..20 {
             let mut path = Path::new(seed, scatter, scatter / 2.0);
-            let (mut calibration, mut battery) = (Calibration::default(), Battery::new(&Config::default()));
+            let (mut calibration, mut battery) =
+                (Calibration::default(), Battery::new(&BatteryConfig::default()));
             for test in 1..=200 {
-                let full = path.level + path.chance.normal() * scatter;
-                let partial = (full - path.ratio + path.chance.normal() * path.ratio_deviation).exp();
+                let full = path.level + path.rng.normal() * scatter;
+                let partial = (full - path.ratio + path.rng.normal() * path.ratio_deviation).exp();
                 let interval = battery.interval(0.9);
                 let is_audit = test % AUDIT_EVERY == 0 || !ends_early;
                 let recorded = recorded(&mut calibration, &battery, partial, full.exp(), is_audit);
@@ -259,28 +261,28 @@ fn recorded(
 ) -> f64 {
     let leave = || {
         let interval = battery.interval(0.9)?;
-        let guard = Some(Guard { lower_bit_s: interval.lower, upper_bit_s: interval.upper });
-        Some(Early { guard, expected: Some(calibration.expected()?), ..Early::default() })
+        let guard = Some(ForecastInterval { lower_bit_s: interval.lower, upper_bit_s: interval.upper });
+        Some(EarlyStopPolicy { guard, expected: Some(calibration.expected()?), ..EarlyStopPolicy::default() })
     };
     let early = leave().filter(|_| !is_audit);
-    let mut rule = Rule::new(early);
+    let mut rule = EarlyStopRule::new(early);
     let stopped = (0..400).find_map(|sample| {
         let time_s = f64::from(sample) * 0.005;
         let acked_bytes = (partial / 8.0 * time_s) as u64;
         let (rtt_s, min_rtt_s) = (Some(0.02), Some(0.02));
         match rule.push(&Sample { time_s, acked_bytes, rtt_s, min_rtt_s, retrans: 0, app_limited: false }) {
-            Decision::Stop(reason) => Some(reason),
+            Decision::Stop(estimate) => Some(estimate),
             Decision::Continue => None,
         }
     });
-    if let Some(reason) = stopped {
-        calibration.learn_early(&reason);
-        return reason.rate_bit_s;
+    if let Some(estimate) = stopped {
+        calibration.add_early(&estimate);
+        return estimate.rate_bit_s;
     }
     if early.is_none() {
-        calibration.learn_full(rule.partials(), full);
-    } else if rule.surprised() {
-        calibration.learn_surprise(rule.partials(), full);
+        calibration.add_full(rule.partials(), full);
+    } else if rule.estimate_rejected() {
+        calibration.add_rejected(rule.partials(), full);
     }
     full
 }
@@ -290,10 +292,10 @@ fn a_path_is_tested_at_full_length_until_it_is_known_and_where_no_checkpoint_is_
     let mut calibration = Calibration::default();
     for _ in 0..Calibration::TESTS_MIN {
         assert_eq!(calibration.expected(), None);
-        calibration.learn_full(&[Some(1e8); CHECKPOINTS.len()], 1e8);
+        calibration.add_full(&[Some(1e8); CHECKPOINTS.len()], 1e8);
         // A value that is not a rate changes nothing.
-        calibration.learn_full(&[Some(1e8); CHECKPOINTS.len()], 0.0);
-        calibration.learn_full(&[Some(1e8); CHECKPOINTS.len()], f64::NAN);
+        calibration.add_full(&[Some(1e8); CHECKPOINTS.len()], 0.0);
+        calibration.add_full(&[Some(1e8); CHECKPOINTS.len()], f64::NAN);
     }
     assert!(calibration.expected().is_some());
     // No data arrived before the end of any round.
@@ -301,8 +303,8 @@ fn a_path_is_tested_at_full_length_until_it_is_known_and_where_no_checkpoint_is_
     // The rates at the checkpoints vary, although the full rate is constant.
     let mut wild = Calibration::default();
     for test in 0..20 {
-        blind.learn_full(&Partials::default(), 1e8);
-        wild.learn_full(&[Some(if test % 2 == 0 { 0.6e8 } else { 1.7e8 }); CHECKPOINTS.len()], 1e8);
+        blind.add_full(&CheckpointRates::default(), 1e8);
+        wild.add_full(&[Some(if test % 2 == 0 { 0.6e8 } else { 1.7e8 }); CHECKPOINTS.len()], 1e8);
     }
     assert_eq!((blind.expected(), wild.expected()), (None, None));
 }

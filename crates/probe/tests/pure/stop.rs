@@ -1,8 +1,8 @@
 //! The rule that ends a stream early, on synthetic streams.
 
-use barograph_probe::calibration::{Calibration, Partials};
-use barograph_probe::stop::{Config, Decision, Guard, Reason, Rule};
-use barograph_probe::stream::{Early, Sample, Samples, after_startup};
+use barograph_probe::calibration::{Calibration, CheckpointRates};
+use barograph_probe::stop::{Decision, EarlyStopRule, ForecastInterval, RateEstimate, SettledRateConfig};
+use barograph_probe::stream::{EarlyStopPolicy, Sample, Samples, after_startup};
 use proptest::prelude::*;
 
 const FULL_S: f64 = 5.0;
@@ -33,14 +33,14 @@ fn slow_start(link_bit_s: f64, rtt_s: f64) -> impl Fn(f64) -> f64 {
 }
 
 /// The first rate that settled, and whether it stopped the stream.
-fn watch(samples: &[Sample], early: Option<Early>) -> (Option<Reason>, bool) {
-    let mut rule = Rule::new(early);
+fn watch(samples: &[Sample], early: Option<EarlyStopPolicy>) -> (Option<RateEstimate>, bool) {
+    let mut rule = EarlyStopRule::new(early);
     let stopped = samples.iter().any(|sample| matches!(rule.push(sample), Decision::Stop(_)));
     (rule.proposed(), stopped)
 }
 
-fn unguarded(samples: &[Sample]) -> Option<Reason> {
-    let (proposed, stopped) = watch(samples, Some(Early::default()));
+fn unguarded(samples: &[Sample]) -> Option<RateEstimate> {
+    let (proposed, stopped) = watch(samples, Some(EarlyStopPolicy::default()));
     assert_eq!(proposed.is_some(), stopped, "nothing stands against it");
     proposed
 }
@@ -58,17 +58,17 @@ proptest! {
     #[test]
     fn a_steady_link_is_measured_in_a_part_of_the_time((link, rtt_s) in links()) {
         let samples = stream(rtt_s, 20.0, slow_start(link, rtt_s));
-        let reason = unguarded(&samples).expect("it settles");
-        prop_assert!(within(0.03, reason.rate_bit_s, link), "{reason:?} on {link}");
+        let estimate = unguarded(&samples).expect("it settles");
+        prop_assert!(within(0.03, estimate.rate_bit_s, link), "{estimate:?} on {link}");
         let (startup_s, rate) = after_startup(&samples).unwrap();
         prop_assert!(within(0.03, rate, link), "{rate} on {link}");
-        prop_assert!(startup_s < reason.time_s);
+        prop_assert!(startup_s < estimate.time_s);
         prop_assert!(link * 0.5 <= slow_start(link, rtt_s)(startup_s), "{startup_s} s is in the midst of start-up");
         // The bound is slow start plus eight rounds, none longer than half a second or two round
         // trips.
         let doubling_s = rtt_s * (link * rtt_s / (10.0 * 1448.0 * 8.0)).log2().max(0.0);
         let round_s = (64.0 * 1448.0 * 8.0 / link).clamp(0.02, 0.5).max(rtt_s);
-        prop_assert!(reason.time_s <= doubling_s + 12.0 * (round_s + 2.0 * STEP_S), "{reason:?}");
+        prop_assert!(estimate.time_s <= doubling_s + 12.0 * (round_s + 2.0 * STEP_S), "{estimate:?}");
     }
 
     /// If the rate falls by half and recovers every few rounds, no five rounds agree. (On a slow
@@ -99,25 +99,25 @@ proptest! {
         rates in prop::collection::vec(0.0..1e9f64, 1..40),
         (lower, width) in (0.0..1e9f64, 0.0..5e8f64),
     ) {
-        let guard = Guard { lower_bit_s: lower, upper_bit_s: lower + width };
+        let guard = ForecastInterval { lower_bit_s: lower, upper_bit_s: lower + width };
         let piece_s = FULL_S / rates.len() as f64;
         let rate = |time_s: f64| rates[((time_s / piece_s) as usize).min(rates.len() - 1)];
         let samples = stream(0.01, FULL_S, rate);
-        let early = Early { guard: Some(guard), ..Early::default() };
+        let early = EarlyStopPolicy { guard: Some(guard), ..EarlyStopPolicy::default() };
         let (proposed, stopped) = watch(&samples, Some(early));
         let guard = guard.widened(0.05);
-        prop_assert_eq!(stopped, proposed.is_some_and(|reason| guard.holds(reason.rate_bit_s)));
-        if let Some(reason) = proposed {
-            prop_assert!(reason.rate_bit_s.to_bits() == reason.settled_bit_s.to_bits(), "nothing corrects it");
+        prop_assert_eq!(stopped, proposed.is_some_and(|estimate| guard.holds(estimate.rate_bit_s)));
+        if let Some(estimate) = proposed {
+            prop_assert!(estimate.rate_bit_s.to_bits() == estimate.settled_bit_s.to_bits(), "nothing corrects it");
             let most = rates.iter().copied().fold(0.0, f64::max);
-            prop_assert!(0.0 < reason.settled_bit_s && reason.settled_bit_s <= most * 1.001);
+            prop_assert!(0.0 < estimate.settled_bit_s && estimate.settled_bit_s <= most * 1.001);
         }
         // A rule that only observes proposes the same rate and stops nothing.
         let (watched, stopped) = watch(&samples, None);
         prop_assert!(!stopped);
         prop_assert_eq!(
-            watched.map(|reason| reason.settled_bit_s.to_bits()),
-            proposed.map(|reason| reason.settled_bit_s.to_bits())
+            watched.map(|estimate| estimate.settled_bit_s.to_bits()),
+            proposed.map(|estimate| estimate.settled_bit_s.to_bits())
         );
     }
 
@@ -130,9 +130,10 @@ proptest! {
             time_s, acked_bytes, rtt_s: Some(rtt_s), min_rtt_s: None, retrans: 0, app_limited,
         };
         let samples: Vec<Sample> = samples.iter().map(sample).collect();
-        let early = Early { config: Config { rounds, variation_max }, ..Early::default() };
-        if let (Some(reason), _) = watch(&samples, Some(early)) {
-            prop_assert!(0.0 < reason.settled_bit_s && reason.settled_bit_s.is_finite(), "{reason:?}");
+        let config = SettledRateConfig { rounds, variation_max };
+        let early = EarlyStopPolicy { config, ..EarlyStopPolicy::default() };
+        if let (Some(estimate), _) = watch(&samples, Some(early)) {
+            prop_assert!(0.0 < estimate.settled_bit_s && estimate.settled_bit_s.is_finite(), "{estimate:?}");
         }
         if let Some((_, rate)) = after_startup(&samples) {
             prop_assert!(0.0 <= rate && rate.is_finite(), "{rate}");
@@ -185,8 +186,8 @@ fn a_sender_with_nothing_to_send_says_nothing_of_the_path() {
 
 #[test]
 fn what_still_grows_has_not_settled_however_much_may_vary() {
-    let config = Config { rounds: 2, variation_max: f64::INFINITY };
-    let early = Early { config, ..Early::default() };
+    let config = SettledRateConfig { rounds: 2, variation_max: f64::INFINITY };
+    let early = EarlyStopPolicy { config, ..EarlyStopPolicy::default() };
     let growing = slow_start(1e12, 0.1);
     assert_eq!(watch(&stream(0.1, 1.5, &growing), Some(early)).0, None);
     assert!(watch(&stream(0.1, 1.5, slow_start(1e8, 0.1)), Some(early)).0.is_some());
@@ -207,8 +208,8 @@ fn a_policer_fools_the_rule_alone_and_neither_guard_nor_calibration() {
     let fooled = unguarded(&samples).unwrap();
     assert!(2.0 * full < fooled.rate_bit_s, "{fooled:?} of {full}");
 
-    let guard = Guard { lower_bit_s: full * 0.8, upper_bit_s: full * 1.2 };
-    let guarded = Early { guard: Some(guard), ..Early::default() };
+    let guard = ForecastInterval { lower_bit_s: full * 0.8, upper_bit_s: full * 1.2 };
+    let guarded = EarlyStopPolicy { guard: Some(guard), ..EarlyStopPolicy::default() };
     assert!(!watch(&samples, Some(guarded)).1, "outside the forecast it goes on");
 
     // Such a large correction is not a measure of the path, so the path is tested at full length.
@@ -225,15 +226,17 @@ fn a_flow_that_has_not_yielded_is_corrected_for() {
     let proposed = unguarded(&samples).unwrap();
     assert!(proposed.rate_bit_s < 0.75 * full);
     let expected = calibrated(&samples).expected();
-    let early = Early { expected: Some(expected.unwrap()), ..Early::default() };
-    let (reason, at_s) = stops(&samples, early).unwrap();
-    assert!(within(0.01, reason.rate_bit_s, full) && at_s < 0.5, "{reason:?} of {full} at {at_s}");
+    let early = EarlyStopPolicy { expected: Some(expected.unwrap()), ..EarlyStopPolicy::default() };
+    let (estimate, at_s) = stops(&samples, early).unwrap();
+    assert!(within(0.01, estimate.rate_bit_s, full) && at_s < 0.5, "{estimate:?} of {full} at {at_s}");
 }
 
 /// The rates that a rule records at the checkpoints of a stream that the rule may not end.
-fn partials(samples: &[Sample]) -> Partials {
-    let mut rule = Rule::new(None);
-    assert!(samples.iter().all(|sample| rule.push(sample) == Decision::Continue) && !rule.surprised());
+fn partials(samples: &[Sample]) -> CheckpointRates {
+    let mut rule = EarlyStopRule::new(None);
+    assert!(
+        samples.iter().all(|sample| rule.push(sample) == Decision::Continue) && !rule.estimate_rejected()
+    );
     *rule.partials()
 }
 
@@ -241,16 +244,16 @@ fn partials(samples: &[Sample]) -> Partials {
 fn calibrated(samples: &[Sample]) -> Calibration {
     let mut calibration = Calibration::default();
     for _ in 0..Calibration::TESTS_MIN {
-        calibration.learn_full(&partials(samples), after_startup(samples).unwrap().1);
+        calibration.add_full(&partials(samples), after_startup(samples).unwrap().1);
     }
     calibration
 }
 
 /// The estimate that stopped the stream, and its time in seconds.
-fn stops(samples: &[Sample], early: Early) -> Option<(Reason, f64)> {
-    let mut rule = Rule::new(Some(early));
+fn stops(samples: &[Sample], early: EarlyStopPolicy) -> Option<(RateEstimate, f64)> {
+    let mut rule = EarlyStopRule::new(Some(early));
     samples.iter().find_map(|sample| match rule.push(sample) {
-        Decision::Stop(reason) => Some((reason, sample.time_s)),
+        Decision::Stop(estimate) => Some((estimate, sample.time_s)),
         Decision::Continue => None,
     })
 }
@@ -259,18 +262,18 @@ fn stops(samples: &[Sample], early: Early) -> Option<(Reason, f64)> {
 fn a_calibrated_path_is_not_believed_when_it_is_another() {
     let as_ever = stream(0.02, FULL_S, slow_start(1e8, 0.02));
     let expected = calibrated(&as_ever).expected();
-    let guard = Some(Guard { lower_bit_s: 0.95e8, upper_bit_s: 1e8 });
-    let early = Early { expected, guard, ..Early::default() };
+    let guard = Some(ForecastInterval { lower_bit_s: 0.95e8, upper_bit_s: 1e8 });
+    let early = EarlyStopPolicy { expected, guard, ..EarlyStopPolicy::default() };
     assert!(stops(&as_ever, early).is_some_and(|(_, at_s)| at_s < 0.6));
     for share in [0.5, 0.7, 1.5, 2.0] {
-        let mut rule = Rule::new(Some(early));
+        let mut rule = EarlyStopRule::new(Some(early));
         let changed = stream(0.02, FULL_S, slow_start(1e8 * share, 0.02));
         assert!(changed.iter().all(|sample| rule.push(sample) == Decision::Continue), "{share}");
-        assert!(rule.surprised(), "{share}");
+        assert!(rule.estimate_rejected(), "{share}");
     }
     // If the forecast's interval does not contain the rate, this alone makes the stream continue.
-    let guard = Some(Guard { lower_bit_s: 2e8, upper_bit_s: 3e8 });
-    assert!(stops(&as_ever, Early { guard, ..early }).is_none());
+    let guard = Some(ForecastInterval { lower_bit_s: 2e8, upper_bit_s: 3e8 });
+    assert!(stops(&as_ever, EarlyStopPolicy { guard, ..early }).is_none());
 }
 
 /// On a quiet path the forecast interval is narrower than the error of the estimate.
@@ -278,8 +281,8 @@ fn a_calibrated_path_is_not_believed_when_it_is_another() {
 fn an_interval_of_no_width_lets_what_agrees_with_it_stop() {
     let samples = stream(0.02, FULL_S, slow_start(1e8, 0.02));
     let guarded = |rate: f64| {
-        let guard = Guard { lower_bit_s: rate, upper_bit_s: rate };
-        watch(&samples, Some(Early { guard: Some(guard), ..Early::default() })).1
+        let guard = ForecastInterval { lower_bit_s: rate, upper_bit_s: rate };
+        watch(&samples, Some(EarlyStopPolicy { guard: Some(guard), ..EarlyStopPolicy::default() })).1
     };
     assert!(guarded(0.97e8) && guarded(1.04e8));
     assert!(!guarded(0.9e8) && !guarded(1.1e8));
@@ -288,7 +291,7 @@ fn an_interval_of_no_width_lets_what_agrees_with_it_stop() {
 #[test]
 fn a_guard_that_is_no_interval_holds_nothing() {
     for (lower_bit_s, upper_bit_s) in [(f64::NAN, 1.0), (0.0, f64::NAN), (2.0, 1.0)] {
-        assert!(!Guard { lower_bit_s, upper_bit_s }.holds(1.0));
+        assert!(!ForecastInterval { lower_bit_s, upper_bit_s }.holds(1.0));
     }
 }
 

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use barograph_probe::fuzzing::fuzz_wire;
 use barograph_probe::wire::{
-    COUNT_MAX, DATAGRAM_BYTES, DONE_BYTES, Datagram, DatagramKind, Declined, Done, REPLY_BYTES,
+    COUNT_MAX, DATAGRAM_BYTES, DONE_BYTES, Datagram, DatagramKind, DeclineReason, Done, REPLY_BYTES,
     REQUEST_BYTES, Reply, Request, STREAM_MS_MAX,
 };
-use barograph_probe::{Direction, Limit, Target, TcpInfo};
+use barograph_probe::{Direction, SenderLimit, Target, TcpInfo};
 use proptest::prelude::*;
 
 /// The examples of `docs/spec/probe.md`.
@@ -21,7 +21,7 @@ fn the_examples_of_the_specification() {
     assert_eq!(request.encode()[..], bytes("b1 03 00 00 00 00 00 00 00 00 00 00 00 01 00 00"));
     let stream = Request::Stream { ms: 5000, bytes_max: 1 << 30 };
     assert_eq!(stream.encode()[..], bytes("b1 06 00 00 00 00 13 88 00 00 00 00 40 00 00 00"));
-    let reply = Reply::Declined(Declined::TooLarge { limit: 1000 });
+    let reply = Reply::Declined(DeclineReason::TooLarge { limit: 1000 });
     assert_eq!(reply.encode()[..], bytes("b2 02 00 00 00 00 00 00 00 00 00 00 00 00 03 e8"));
     let datagram = Datagram { kind: DatagramKind::Question, nonce: 0x0123_4567_89ab_cdef, sequence: 9 };
     let expected = "42 47 50 01 01 00 00 00 01 23 45 67 89 ab cd ef 00 00 00 09 00 00 00 00";
@@ -30,7 +30,7 @@ fn the_examples_of_the_specification() {
         min_rtt_s: Some(0.020),
         total_retrans: 3,
         congestion: Some("cubic".to_string()),
-        limited_by: Some(Limit::Network),
+        limited_by: Some(SenderLimit::Network),
         delivery_rate_bit_s: Some(1e8),
     };
     let expected = "b3 01 03 00 00 00 00 00 00 00 00 00 00 01 00 00 00 00 4e 20 00 00 00 03 \
@@ -70,9 +70,9 @@ fn what_is_not_defined_is_refused() {
     for (name, at, to) in [("flags", 1, 2), ("limit without info", 2, 1), ("info without flag", 20, 1)] {
         assert!(Done::decode(&changed(&done, at, to)).is_err(), "{name}");
     }
-    let busy = Reply::Declined(Declined::Busy).encode();
+    let busy = Reply::Declined(DeclineReason::Busy).encode();
     assert!(Reply::decode(&changed(&busy, 1, 99)).is_err());
-    let full = Reply::Declined(Declined::Full).encode();
+    let full = Reply::Declined(DeclineReason::Full).encode();
     assert!(Reply::decode(&changed(&full, 15, 1)).is_err(), "only busy and spent say when to ask again");
 }
 
@@ -117,7 +117,7 @@ fn targets() {
         ("http://example.org:", "1 to 65535"),
         ("ftp://example.org", "http://"),
         ("example.org:80/path", "http://"),
-        ("http://user@example.org/", "no user name"),
+        ("http://user@example.org/", "without user name"),
         ("http://exa mple.org/", "white space"),
         ("http://example.org/\r\nX: y", "white space"),
         ("http://exämple.org/", "letters, digits"),
@@ -144,23 +144,24 @@ fn requests() -> impl Strategy<Value = Request> {
 fn replies() -> impl Strategy<Value = Reply> {
     prop_oneof![
         any::<u64>().prop_map(|nonce| Reply::Ready { nonce }),
-        any::<u64>().prop_map(|limit| Reply::Declined(Declined::TooLarge { limit })),
-        (1..=u64::MAX).prop_map(|retry_ms| Reply::Declined(Declined::BusyFor { retry_ms })),
-        (1..=u64::MAX).prop_map(|retry_ms| Reply::Declined(Declined::SpentFor { retry_ms })),
+        any::<u64>().prop_map(|limit| Reply::Declined(DeclineReason::TooLarge { limit })),
+        (1..=u64::MAX).prop_map(|retry_ms| Reply::Declined(DeclineReason::BusyFor { retry_ms })),
+        (1..=u64::MAX).prop_map(|retry_ms| Reply::Declined(DeclineReason::SpentFor { retry_ms })),
         prop::sample::select(vec![
-            Declined::Busy,
-            Declined::Spent,
-            Declined::NotServed,
-            Declined::Full,
-            Declined::Malformed,
-            Declined::Stopping,
+            DeclineReason::Busy,
+            DeclineReason::Spent,
+            DeclineReason::NotServed,
+            DeclineReason::Full,
+            DeclineReason::Malformed,
+            DeclineReason::Stopping,
         ])
         .prop_map(Reply::Declined),
     ]
 }
 
 fn infos() -> impl Strategy<Value = TcpInfo> {
-    let limits = [Limit::ReceiveWindow, Limit::SendBuffer, Limit::Network, Limit::Application];
+    let limits =
+        [SenderLimit::ReceiveWindow, SenderLimit::SendBuffer, SenderLimit::Network, SenderLimit::Application];
     (
         prop::option::of(0..u32::MAX - 1),
         any::<u32>(),

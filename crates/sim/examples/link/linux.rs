@@ -1,7 +1,7 @@
 //! Flags and main function of the example.
 
 use barograph_sim::{
-    A_V4, A_V6, B_V4, B_V6, Host, Jitter, Link, LinkSpec, Loss, Network, Queue, RelayOptions, Reorder,
+    A_V4, A_V6, B_V4, B_V6, Host, Jitter, Link, LinkSpec, Network, PacketLoss, Queue, RelayOptions, Reorder,
     delays_from_file,
 };
 use clap::Parser;
@@ -69,7 +69,7 @@ pub(crate) fn main() -> Result<ExitCode, Box<dyn error::Error>> {
     if let Some(report) = &report {
         eprintln!("{report}");
     }
-    let void = report.is_some_and(|report| report.void().is_some());
+    let void = report.is_some_and(|report| report.invalid_reason().is_some());
     let code = if void { 3 } else { status.code().unwrap_or(1) as u8 };
     Ok(ExitCode::from(code))
 }
@@ -88,9 +88,9 @@ fn link(flags: &Flags) -> Result<Link, Box<dyn error::Error>> {
     let loss = match (flags.loss, flags.burst) {
         (Some(p), Some(length)) => {
             let leave = 1.0 / length;
-            Loss::Bursts { enter: p * leave / (1.0 - p), leave, good_loss: 0.0, bad_loss: 1.0 }
+            PacketLoss::Bursts { enter: p * leave / (1.0 - p), leave, good_loss: 0.0, bad_loss: 1.0 }
         }
-        (p, _) => p.map_or(Loss::None, Loss::Independent),
+        (p, _) => p.map_or(PacketLoss::None, PacketLoss::Independent),
     };
     let spec = LinkSpec {
         rate_bps,
@@ -121,5 +121,5 @@ fn wait_for_listener(host: &Host) -> Result<(), Box<dyn error::Error>> {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    Err("the peer does not listen".into())
+    Err("the peer did not listen on TCP within 10 s".into())
 }

@@ -19,5 +19,5 @@ fn main() -> Result<std::process::ExitCode, Box<dyn std::error::Error>> {
 
 #[cfg(not(target_os = "linux"))]
 fn main() {
-    eprintln!("emulated links need Linux");
+    eprintln!("emulated links need Linux (no other system is supported)");
 }

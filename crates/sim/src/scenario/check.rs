@@ -2,17 +2,18 @@
 
 use std::path::Path;
 
-use super::{Base, Congestion, Duration, Law, LinkLaw, Range, Scenario, Stall};
+use super::{Congestion, FloatRange, LinkBase, LinkLaw, ResponseTimeLaw, Scenario, Stall, StallDuration};
 
 impl Scenario {
     /// Checks every field. If the scenario has a trace, `read` returns its numbers, given its path.
     ///
     /// # Errors
     /// A sentence with the key and its valid range, or the error of `read`.
-    pub fn ready(mut self, read: impl Fn(&Path) -> Result<Vec<f64>, String>) -> Result<Self, String> {
-        if let Law::Trace { file, values } = &mut self.link.law {
+    pub fn validate(mut self, read: impl Fn(&Path) -> Result<Vec<f64>, String>) -> Result<Self, String> {
+        if let ResponseTimeLaw::Trace { file, values } = &mut self.link.law {
             *values = read(file)?;
-            normalise(values).ok_or_else(|| format!("{}: needs positive numbers", file.display()))?;
+            normalise(values)
+                .ok_or_else(|| format!("{}: all numbers must be positive and finite", file.display()))?;
         }
         self.check()?;
         Ok(self)
@@ -23,7 +24,7 @@ impl Scenario {
         within("reductions", self.reductions as f64, 1.0, 1e6)?;
         within("tries", f64::from(self.tries), 1.0, 100.0)?;
         if self.message_bytes.is_empty() {
-            return Err("message_bytes is empty: needs at least one size".to_owned());
+            return Err("message_bytes is empty: give at least one size".to_owned());
         }
         for bytes in &self.message_bytes {
             within("message_bytes", *bytes as f64, 1.0, 1e12)?;
@@ -77,25 +78,25 @@ impl Scenario {
 impl LinkLaw {
     fn check(&self) -> Result<(), String> {
         match self.base_s {
-            Base::Uniform(base) | Base::Flat { uniform: base } => {
+            LinkBase::LogUniform(base) | LinkBase::Uniform(base) => {
                 range("link.base_s", Some(base), 1e-6, 1e6)?
             }
-            Base::Lognormal { median, sigma } => {
+            LinkBase::Lognormal { median, sigma } => {
                 within("link.base_s.median", median, 1e-6, 1e6)?;
                 within("link.base_s.sigma", sigma, 0.0, 5.0)?;
             }
-            Base::Constant(base) => within("link.base_s", base, 1e-6, 1e6)?,
+            LinkBase::Constant(base) => within("link.base_s", base, 1e-6, 1e6)?,
         }
         within("link.direction_sigma", self.direction_sigma, 0.0, 5.0)?;
         within("link.size_share", self.size_share, 0.0, 1.0)?;
         match &self.law {
-            Law::Constant {} | Law::Trace { .. } => Ok(()),
-            Law::Lognormal { sigma, slow_share, slow_factor } => {
+            ResponseTimeLaw::Constant {} | ResponseTimeLaw::Trace { .. } => Ok(()),
+            ResponseTimeLaw::Lognormal { sigma, slow_share, slow_factor } => {
                 within("link.law.sigma", *sigma, 0.0, 10.0)?;
                 within("link.law.slow_share", *slow_share, 0.0, 0.5)?;
                 within("link.law.slow_factor", *slow_factor, 1e-3, 1e6)
             }
-            Law::Pareto { alpha, share, sigma, cap_s } => {
+            ResponseTimeLaw::Pareto { alpha, share, sigma, cap_s } => {
                 within("link.law.alpha", *alpha, 0.1, 100.0)?;
                 within("link.law.share", *share, 0.0, 1.0)?;
                 within("link.law.sigma", *sigma, 0.0, 10.0)?;
@@ -116,12 +117,12 @@ impl Congestion {
     }
 }
 
-impl Duration {
+impl StallDuration {
     fn check(self) -> Result<(), String> {
         let key = "stall.duration_s";
         match self {
             Self::Constant { value } => within(key, value, 0.0, 1e6),
-            Self::Uniform { min, max } => range(key, Some(Range { min, max }), 0.0, 1e6),
+            Self::Uniform { min, max } => range(key, Some(FloatRange { min, max }), 0.0, 1e6),
             Self::Exponential { mean, max } => {
                 within(key, mean, 0.0, 1e6)?;
                 within(key, max, 0.0, f64::INFINITY)
@@ -129,7 +130,7 @@ impl Duration {
             Self::Pareto { alpha, min, max } => {
                 within("stall.duration_s.alpha", alpha, 0.1, 100.0)?;
                 within(&format!("{key}.min"), min, 0.0, 1e6)?;
-                range(key, Some(Range { min, max }), 0.0, f64::INFINITY)
+                range(key, Some(FloatRange { min, max }), 0.0, f64::INFINITY)
             }
         }
     }
@@ -156,7 +157,7 @@ fn within(key: &str, value: f64, min: f64, max: f64) -> Result<(), String> {
     }
 }
 
-fn range(key: &str, range: Option<Range>, min: f64, max: f64) -> Result<(), String> {
+fn range(key: &str, range: Option<FloatRange>, min: f64, max: f64) -> Result<(), String> {
     let Some(range) = range else { return Ok(()) };
     within(&format!("{key}.min"), range.min, min, max)?;
     within(&format!("{key}.max"), range.max, range.min, max)

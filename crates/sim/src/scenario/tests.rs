@@ -3,7 +3,7 @@ use std::path::Path;
 
 fn parse(text: &str) -> Result<Scenario, String> {
     let scenario: Scenario = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-    scenario.ready(|_: &Path| Ok(vec![2.0, 1.0, 8.0]))
+    scenario.validate(|_: &Path| Ok(vec![2.0, 1.0, 8.0]))
 }
 
 #[test]
@@ -11,18 +11,18 @@ fn an_empty_file_is_the_papers_program_on_links_without_effects() {
     let scenario = parse("").expect("nothing is needed");
     assert_eq!(scenario, Scenario::default());
     assert_eq!((scenario.nodes, scenario.tries), (31, 5));
-    assert_eq!(scenario.link.law, Law::Constant {});
+    assert_eq!(scenario.link.law, ResponseTimeLaw::Constant {});
     assert!(scenario.stall.is_none() && scenario.congestion.is_none() && scenario.regime.is_none());
 }
 
 #[test]
 fn every_form_of_base_and_law_is_read() {
     for (text, base) in [
-        ("0.5", Base::Constant(0.5)),
-        ("1", Base::Constant(1.0)),
-        ("{ min = 0.3, max = 1.5 }", Base::Uniform(Range { min: 0.3, max: 1.5 })),
-        ("{ median = 0.62, sigma = 0.3 }", Base::Lognormal { median: 0.62, sigma: 0.3 }),
-        ("{ uniform = { min = 1, max = 2 } }", Base::Flat { uniform: Range { min: 1.0, max: 2.0 } }),
+        ("0.5", LinkBase::Constant(0.5)),
+        ("1", LinkBase::Constant(1.0)),
+        ("{ min = 0.3, max = 1.5 }", LinkBase::LogUniform(FloatRange { min: 0.3, max: 1.5 })),
+        ("{ median = 0.62, sigma = 0.3 }", LinkBase::Lognormal { median: 0.62, sigma: 0.3 }),
+        ("{ uniform = { min = 1, max = 2 } }", LinkBase::Uniform(FloatRange { min: 1.0, max: 2.0 })),
     ] {
         let read = parse(&format!("[link]\nbase_s = {text}\n"));
         assert_eq!(read.map(|scenario| scenario.link.base_s), Ok(base), "{text}");
@@ -50,7 +50,7 @@ fn every_form_of_base_and_law_is_read() {
 fn losses_and_resets_are_read() {
     let scenario = parse("[loss]\nprobability = 0.01\n[reset]\nprobability = 0.02\nafter_s = 0.5\n");
     let scenario = scenario.expect("it is sound");
-    assert_eq!(scenario.loss, Some(Loss { probability: 0.01, gives_up_s: 924.6 }));
+    assert_eq!(scenario.loss, Some(AttemptLoss { probability: 0.01, gives_up_s: 924.6 }));
     assert_eq!(scenario.reset, Some(Reset { probability: 0.02, after_s: 0.5 }));
     for wrong in
         ["loss]\nprobability = 1.0", "reset]\nprobability = 0.1", "reset]\nprobability=-1\nafter_s=0"]
@@ -63,17 +63,17 @@ fn losses_and_resets_are_read() {
 fn a_trace_is_divided_by_its_median() {
     let scenario =
         parse("[link]\nlaw = { kind = \"trace\", file = \"a.csv\" }").expect("the values are sound");
-    let Law::Trace { values, .. } = &scenario.link.law else { panic!("{:?}", scenario.link.law) };
+    let ResponseTimeLaw::Trace { values, .. } = &scenario.link.law else { panic!("{:?}", scenario.link.law) };
     assert_eq!(*values, [1.0, 0.5, 4.0]);
     for values in [vec![], vec![1.0, 0.0], vec![1.0, f64::NAN], vec![-1.0]] {
         let scenario: Scenario =
             toml::from_str("[link]\nlaw = { kind = \"trace\", file = \"a.csv\" }").expect("it is TOML");
-        let error = scenario.ready(|_| Ok(values.clone())).expect_err("no trace");
+        let error = scenario.validate(|_| Ok(values.clone())).expect_err("no trace");
         assert!(error.contains("a.csv") && error.contains("positive"), "{error}");
     }
     let scenario: Scenario =
         toml::from_str("[link]\nlaw = { kind = \"trace\", file = \"a.csv\" }").expect("it is TOML");
-    assert_eq!(scenario.ready(|path| Err(format!("no {}", path.display()))), Err("no a.csv".to_owned()));
+    assert_eq!(scenario.validate(|path| Err(format!("no {}", path.display()))), Err("no a.csv".to_owned()));
 }
 
 #[test]

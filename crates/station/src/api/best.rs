@@ -8,16 +8,18 @@ use axum::body::Bytes;
 use axum::extract::Extension;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use barograph_api::{Best, BestHost, BestPart, UnknownHost};
-use barograph_forecast::{Interval, Name, Quantity, Series};
+use barograph_api::{HostForecast, HostRanking, QuantityForecast, UnknownHost};
+use barograph_forecast::{Interval, Name, Quantity, SeriesId};
 use barograph_mesh::LOCAL;
 use serde::Deserialize;
 
-use super::guard::Peer;
-use super::heavy::{self, beside};
-use super::{Refusal, Shared, State, json_text, query};
-use crate::forecast::best::{self, Age, Answer, Basis, Found, Models, Pairs, Part, Places, Question};
-use crate::mesh::{Kind, Standing};
+use super::guard::RemoteEnd;
+use super::heavy::{self, run_blocking};
+use super::{ApiRefusal, ApiState, ApiStateExtractor, json_text, query};
+use crate::forecast::best::{
+    self, Age, Basis, BestRequest, MeshMembers, Models, Pairs, QuantityEstimate, RankedHost, Ranking,
+};
+use crate::mesh::{EngineLocation, PeerState};
 use crate::sync::lock;
 use crate::time::now_unix_ns;
 
@@ -30,34 +32,37 @@ struct BestQuery {
 }
 
 pub(super) async fn best(
-    axum::extract::State(shared): State,
-    Extension(peer): Extension<Peer>,
+    axum::extract::State(shared): ApiStateExtractor,
+    Extension(remote): Extension<RemoteEnd>,
     uri: Uri,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     let asked: BestQuery = query(&uri)?;
     if !(1..=BYTES_MAX).contains(&asked.bytes) {
-        return Err(Refusal::bad(format!("`bytes`: expected 1 to {BYTES_MAX}, found {}", asked.bytes)));
+        return Err(ApiRefusal::bad(format!("`bytes`: expected 1 to {BYTES_MAX}, found {}", asked.bytes)));
     }
     let from = asked.from.as_deref().map_or(Ok(shared.host.clone()), |text| name("from", text))?;
-    let (places, models) = shared.snapshot.mesh().await;
+    let (members, models) = shared.snapshot.latest().await;
     let (asked, from) = (Arc::new(asked), Arc::new(from));
-    let made = async |places: &Arc<Places>| {
-        // A question with too many names in `to` is refused quickly, so it needs no permit for a
+    let made = async |members: &Arc<MeshMembers>| {
+        // A request with too many names in `to` is refused quickly, so it needs no permit for a
         // heavy read.
-        let is_large = asked.to.matches(',').count() < HOSTS_MAX && HOSTS_FEW < most_hosts(places, &asked.to);
-        let (station, places, models) = (Arc::clone(&shared), Arc::clone(places), Arc::clone(&models));
+        let is_large =
+            asked.to.matches(',').count() < HOSTS_MAX && HOSTS_FEW < most_hosts(members, &asked.to);
+        let (station, members, models) = (Arc::clone(&shared), Arc::clone(members), Arc::clone(&models));
         let (asked, from) = (Arc::clone(&asked), Arc::clone(&from));
-        let make = async { beside(move || text(&station, &places, &models, &from, &asked)).await? };
+        let make = async { run_blocking(move || text(&station, &members, &models, &from, &asked)).await? };
         match is_large {
-            true => heavy::text(&shared, &peer, crate::limits::heavy::From::Bank, None, make).await,
+            true => {
+                heavy::text(&shared, &remote, crate::limits::heavy::ReadSource::SeriesTable, None, make).await
+            }
             false => make.await,
         }
     };
-    let mut answer = made(&places).await;
+    let mut answer = made(&members).await;
     // Read the directory while this request has no permit for a heavy read, because the directory
     // may respond slowly.
-    if answer.as_ref().is_err_and(Refusal::is_not_found)
-        && let Some(newer) = shared.snapshot.newer(&places).await
+    if answer.as_ref().is_err_and(ApiRefusal::is_not_found)
+        && let Some(newer) = shared.snapshot.members_newer_than(&members).await
     {
         answer = made(&newer).await;
     }
@@ -65,132 +70,136 @@ pub(super) async fn best(
 }
 
 /// Upper bound of the number of hosts in `to`.
-fn most_hosts(places: &Places, to: &str) -> usize {
-    let hosts = |word: &str| Name::new(word.trim()).map_or(0, |word| places.hosts_of(&word).count());
+fn most_hosts(members: &MeshMembers, to: &str) -> usize {
+    let hosts = |word: &str| Name::new(word.trim()).map_or(0, |word| members.hosts_of(&word).count());
     to.split(',').map(|word| hosts(word).max(1)).sum()
 }
 
 /// Makes the text of the response, in some microseconds for each host.
 fn text(
-    shared: &Shared,
-    places: &Places,
+    shared: &ApiState,
+    members: &MeshMembers,
     models: &Models,
     from: &Name,
     asked: &BestQuery,
-) -> Result<Bytes, Refusal> {
-    knows(shared, places, from)?;
-    let hosts = hosts(shared, places, from, &asked.to)?;
-    let lost = lost(shared, places, &hosts);
-    let knowledge = Pairs::new(&shared.bank, now_unix_ns(), Duration::ZERO);
-    let elsewhere = elsewhere(shared);
-    let question = Question { from, hosts: &hosts, lost: &lost, bytes: asked.bytes, elsewhere };
-    let answer = best::best(&question, places, models, &knowledge);
-    let text = serde_json::to_vec(&shape(&question, &answer));
+) -> Result<Bytes, ApiRefusal> {
+    check_has_measurements(shared, members, from)?;
+    let hosts = hosts(shared, members, from, &asked.to)?;
+    let lost = lost(shared, members, &hosts);
+    let forecasts = Pairs::new(&shared.series_table, now_unix_ns(), Duration::ZERO);
+    let other_source = other_source(shared);
+    let request = BestRequest { from, hosts: &hosts, lost: &lost, bytes: asked.bytes, other_source };
+    let ranking = best::best(&request, members, models, &forecasts);
+    let text = serde_json::to_vec(&shape(&request, &ranking));
     // Types of `barograph_api` have text keys and no failing serializers.
     Ok(text.unwrap_or_default().into())
 }
 
 /// Checks that this station has measurements of `from`, or is the station that should have them.
-fn knows(shared: &Shared, places: &Places, from: &Name) -> Result<(), Refusal> {
-    if *from == shared.host || lock(&shared.bank).has_source(from) {
+fn check_has_measurements(shared: &ApiState, members: &MeshMembers, from: &Name) -> Result<(), ApiRefusal> {
+    if *from == shared.host || lock(&shared.series_table).has_source(from) {
         return Ok(());
     }
-    let not_found = |error| Err(Refusal::new(StatusCode::NOT_FOUND, error));
-    if !places.contains(from) {
+    let not_found = |error| Err(ApiRefusal::new(StatusCode::NOT_FOUND, error));
+    if !members.contains(from) {
         return not_found(format!("`from`: no host {from} is known here"));
     }
-    match elsewhere(shared) {
+    match other_source(shared) {
         None => Ok(()),
-        Some(whom) => not_found(format!("`from`: what {from} measures is not known here; ask it, or {whom}")),
+        Some(other) => not_found(format!(
+            "`from`: this station has no measurements made by {from}; ask {from} itself, or {other}"
+        )),
     }
 }
 
 /// URL or description of the station that has the measurements of other stations; `None` if this
 /// station has them.
-fn elsewhere(shared: &Shared) -> Option<&str> {
-    match &shared.mesh_state.kind {
-        Kind::Local | Kind::Nats { archive: true } => None,
-        Kind::Remote(url) => Some(url),
-        Kind::Nats { archive: false } => Some("a station with the capability archive"),
+fn other_source(shared: &ApiState) -> Option<&str> {
+    match &shared.mesh_state.location {
+        EngineLocation::Local | EngineLocation::Nats { archive: true } => None,
+        EngineLocation::Remote(url) => Some(url),
+        EngineLocation::Nats { archive: false } => Some("a station with the capability archive"),
     }
 }
 
 /// The hosts in `to`, and the members of the groups in `to` except `from`; each host once.
-fn hosts(shared: &Shared, places: &Places, from: &Name, to: &str) -> Result<Vec<Name>, Refusal> {
+fn hosts(shared: &ApiState, members: &MeshMembers, from: &Name, to: &str) -> Result<Vec<Name>, ApiRefusal> {
     let mut hosts = Vec::new();
     if HOSTS_MAX <= to.matches(',').count() {
-        return Err(Refusal::bad(format!("`to`: expected at most {HOSTS_MAX} words, found more")));
+        return Err(ApiRefusal::bad(format!("`to`: expected at most {HOSTS_MAX} names, found more")));
     }
     for word in to.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         let word = name("to", word)?;
         // Hosts come before groups: a station names its own groups, and a group named like another
         // host must not replace that host.
         if word == *from {
-            return Err(Refusal::bad(format!("`to`: {word} is also where it comes from")));
+            return Err(ApiRefusal::bad(format!("`to`: {word} is also `from`; name another host")));
         }
         let known = hosts.len();
-        if places.contains(&word) || is_measured(shared, from, &word) {
+        if members.contains(&word) || is_measured(shared, from, &word) {
             hosts.push(word.clone());
         } else {
-            hosts.extend(places.hosts_of(&word).filter(|host| *host != from).cloned());
+            hosts.extend(members.hosts_of(&word).filter(|host| *host != from).cloned());
         }
         if hosts.len() == known {
             let site = Name::new(&format!("{LOCAL}{word}")).ok();
-            let hint = match site.filter(|site| places.hosts_of(site).any(|host| host != from)) {
+            let hint = match site.filter(|site| members.hosts_of(site).any(|host| host != from)) {
                 Some(site) => format!("; there is a group {site}"),
                 None => String::new(),
             };
-            let error = format!("`to`: there is no host or group {word} that {from} could reach{hint}");
-            return Err(Refusal::new(StatusCode::NOT_FOUND, error));
+            let error = format!(
+                "`to`: there is no host or group {word}, and {from} has not measured such a target{hint}"
+            );
+            return Err(ApiRefusal::new(StatusCode::NOT_FOUND, error));
         }
         if HOSTS_MAX < hosts.len() {
-            return Err(Refusal::bad(format!("`to`: expected at most {HOSTS_MAX} hosts, found more")));
+            return Err(ApiRefusal::bad(format!("`to`: expected at most {HOSTS_MAX} hosts, found more")));
         }
     }
     hosts.sort();
     hosts.dedup();
     if hosts.is_empty() {
-        return Err(Refusal::bad("`to`: expected a group, or hosts separated by commas, found none"));
+        return Err(ApiRefusal::bad("`to`: expected a group, or hosts separated by commas, found none"));
     }
     Ok(hosts)
 }
 
 /// The lost hosts: peers by this station's own state, others by the last read of the directory.
-fn lost(shared: &Shared, places: &Places, hosts: &[Name]) -> BTreeSet<Name> {
+fn lost(shared: &ApiState, members: &MeshMembers, hosts: &[Name]) -> BTreeSet<Name> {
     let peers = shared.mesh_state.peers();
     let is_lost = |host: &&Name| match peers.get(host) {
-        Some(peer) => peer.standing == Standing::Lost,
-        None => places.is_lost(host),
+        Some(peer) => peer.state == PeerState::Lost,
+        None => members.is_lost(host),
     };
     hosts.iter().filter(is_lost).cloned().collect()
 }
 
 /// Whether this station has a series of the round-trip time or the goodput from `from` to `to`.
 /// `to` may be outside the mesh.
-fn is_measured(shared: &Shared, from: &Name, to: &Name) -> bool {
-    let bank = lock(&shared.bank);
+fn is_measured(shared: &ApiState, from: &Name, to: &Name) -> bool {
+    let series_table = lock(&shared.series_table);
     [Quantity::RTT, Quantity::GOODPUT].into_iter().any(|quantity| {
-        bank.account(&Series { source: from.clone(), target: to.clone(), quantity }).is_some()
+        series_table.get(&SeriesId { source: from.clone(), target: to.clone(), quantity }).is_some()
     })
 }
 
-fn name(key: &str, text: &str) -> Result<Name, Refusal> {
-    Name::new(text).map_err(|error| Refusal::bad(format!("`{key}`: {error}")))
+fn name(key: &str, text: &str) -> Result<Name, ApiRefusal> {
+    Name::new(text).map_err(|error| ApiRefusal::bad(format!("`{key}`: {error}")))
 }
 
-fn shape(question: &Question<'_>, answer: &Answer) -> Best {
+fn shape(request: &BestRequest<'_>, ranking: &Ranking) -> HostRanking {
     let close: Vec<String> =
-        answer.ranked.iter().filter(|one| one.is_close).map(|one| one.host.to_string()).collect();
+        ranking.ranked.iter().filter(|one| one.is_close).map(|one| one.host.to_string()).collect();
     // The first host is always close to itself.
     let is_called = close.len() == 1;
-    Best {
-        from: question.from.to_string(),
-        bytes: question.bytes,
+    HostRanking {
+        from: request.from.to_string(),
+        bytes: request.bytes,
         level: Interval::DEFAULT_LEVEL,
         best: close.first().filter(|_| is_called).cloned(),
         too_close_to_call: if is_called { Vec::new() } else { close },
-        hosts: answer.ranked.iter().map(host).collect(),
-        unknown: answer
+        hosts: ranking.ranked.iter().map(host).collect(),
+        unknown: ranking
             .unknown
             .iter()
             .map(|(host, reason)| UnknownHost { host: host.to_string(), reason: reason.to_string() })
@@ -198,10 +207,10 @@ fn shape(question: &Question<'_>, answer: &Answer) -> Best {
     }
 }
 
-fn host(found: &Found) -> BestHost {
+fn host(found: &RankedHost) -> HostForecast {
     let parts = [Some(&found.rtt), found.goodput.as_ref()];
     let is_composed = parts.into_iter().flatten().any(|part| matches!(part.basis, Basis::Composed { .. }));
-    BestHost {
+    HostForecast {
         host: found.host.to_string(),
         forecast: found.time_s.value,
         lower: found.time_s.lower,
@@ -214,14 +223,14 @@ fn host(found: &Found) -> BestHost {
     }
 }
 
-fn part(part: &Part) -> BestPart {
+fn part(part: &QuantityEstimate) -> QuantityForecast {
     let (basis, age, via) = match &part.basis {
         Basis::Measured(age) => (MEASURED, *age, None),
         Basis::Composed { via } => {
             (COMPOSED, Age { age_s: None, ahead_s: None }, Some(via.iter().map(Name::to_string).collect()))
         }
     };
-    BestPart {
+    QuantityForecast {
         forecast: part.estimate.value,
         lower: part.estimate.lower,
         upper: part.estimate.upper,
@@ -239,8 +248,8 @@ const COMPOSED: &str = "composed";
 /// A petabyte: 100 days at 1 Gbit/s, and exact in an `f64`.
 const BYTES_MAX: u64 = 1_000_000_000_000_000;
 
-/// This many hosts are ranked in well under a millisecond. A larger question waits for a permit,
+/// This many hosts are ranked in well under a millisecond. A larger request waits for a permit,
 /// like other heavy reads.
 const HOSTS_FEW: usize = 16;
-/// Maximum number of hosts in one question: as many as a station measures.
+/// Maximum number of hosts in one request: as many as a station measures.
 const HOSTS_MAX: usize = crate::mesh::PEERS_MAX;

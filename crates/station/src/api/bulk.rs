@@ -7,32 +7,37 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
-use barograph_api::{NewTest, TestBudget, TestCost, TestList, TestRefused, TestSpent};
+use barograph_api::{
+    BulkTestBudget, BulkTestCost, BulkTestList, BulkTestRefused, BulkTestSpent, NewBulkTest,
+};
 use barograph_forecast::Name;
-use barograph_mesh::{Cost, Spent};
+use barograph_mesh::{BudgetUsage, Cost};
 
-use super::{Nothing, Refusal, State, feed, json, query};
-use crate::mesh::Verdict;
+use super::{ApiRefusal, ApiStateExtractor, NoParameters, feed, json, query};
+use crate::mesh::TestAttempt;
 
-fn shape(cost: Cost) -> TestCost {
-    TestCost { seconds: cost.duration.as_secs_f64(), bytes: cost.bytes }
+fn shape(cost: Cost) -> BulkTestCost {
+    BulkTestCost { seconds: cost.duration.as_secs_f64(), bytes: cost.bytes }
 }
 
-pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
-    let Nothing {} = query(&uri)?;
+pub(super) async fn list(
+    axum::extract::State(shared): ApiStateExtractor,
+    uri: Uri,
+) -> Result<Response, ApiRefusal> {
+    let NoParameters {} = query(&uri)?;
     let bulk = &shared.bulk;
     let (figures, per_hour) = (bulk.figures(), bulk.plan.budget.per_hour());
-    let Spent { source, target, .. } = figures.spent;
+    let BudgetUsage { source, target, .. } = figures.spent;
     let left = Cost {
         duration: per_hour.duration.saturating_sub(source.duration).saturating_sub(target.duration),
         bytes: per_hour.bytes.saturating_sub(source.bytes).saturating_sub(target.bytes),
     };
-    let answer = TestList {
+    let answer = BulkTestList {
         bulk: bulk.consents,
-        budget: TestBudget {
+        budget: BulkTestBudget {
             per_hour: shape(per_hour),
             per_test: shape(bulk.plan.budget.test_cap()),
-            spent: TestSpent { source: shape(source), target: shape(target) },
+            spent: BulkTestSpent { source: shape(source), target: shape(target) },
             left: shape(left),
         },
         next_turn_s: figures.next_turn_s,
@@ -45,49 +50,51 @@ pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Resul
 
 /// Runs a test and responds when it has ended: after its length and a few seconds.
 pub(super) async fn begin(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
-    let asked: NewTest = feed::json_body(&headers, body).await?;
-    let peer = Name::new(&asked.to).map_err(|error| Refusal::bad(format!("`to`: {error}")))?;
+) -> Result<Response, ApiRefusal> {
+    let asked: NewBulkTest = feed::json_body(&headers, body).await?;
+    let peer = Name::new(&asked.to).map_err(|error| ApiRefusal::bad(format!("`to`: {error}")))?;
     let most = shared.bulk.plan.budget.test_max.as_secs_f64();
     let length = match asked.seconds {
         Some(seconds) if (SECONDS_MIN..=most).contains(&seconds) => Some(Duration::from_secs_f64(seconds)),
         Some(seconds) => {
-            return Err(Refusal::bad(format!(
+            return Err(ApiRefusal::bad(format!(
                 "`seconds`: expected {SECONDS_MIN} to {most}, found {seconds}"
             )));
         }
         None => None,
     };
     if !shared.bulk.consents {
-        let error = "this station makes no bulk tests (mesh.bulk = false)";
-        return Err(Refusal::new(StatusCode::FORBIDDEN, error));
+        let error = "bulk tests are disabled at this station (mesh.bulk = false)";
+        return Err(ApiRefusal::new(StatusCode::FORBIDDEN, error));
     }
     let (bulk, to) = (Arc::clone(&shared.bulk), peer.clone());
-    let verdict = tokio::task::spawn_blocking(move || bulk.on_demand(&to, length)).await;
-    match verdict {
+    let attempt = tokio::task::spawn_blocking(move || bulk.on_demand(&to, length)).await;
+    match attempt {
         Ok(None) => {
-            let error = format!("no peer that takes part in bulk tests is called `{peer}` now");
-            Err(Refusal::new(StatusCode::NOT_FOUND, error))
+            let error = format!("there is no peer `{peer}` with bulk tests enabled; see /v1/peers");
+            Err(ApiRefusal::new(StatusCode::NOT_FOUND, error))
         }
-        Ok(Some(Verdict::Made { row, .. })) => Ok(json(StatusCode::OK, &row)),
-        Ok(Some(Verdict::Refused { why, retry_after })) => Ok(refused(format!("{peer}: {why}"), retry_after)),
-        Ok(Some(Verdict::Deferred { why, retry_after })) => {
+        Ok(Some(TestAttempt::Ran { row, .. })) => Ok(json(StatusCode::OK, &row)),
+        Ok(Some(TestAttempt::Refused { why, retry_after })) => {
+            Ok(refused(format!("{peer}: {why}"), retry_after))
+        }
+        Ok(Some(TestAttempt::Deferred { why, retry_after })) => {
             Ok(refused(format!("this station: {why}"), retry_after))
         }
-        Ok(Some(Verdict::Stopped)) => {
-            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping"))
+        Ok(Some(TestAttempt::Stopped)) => {
+            Err(ApiRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping"))
         }
-        Err(error) => Err(Refusal::ended(&error)),
+        Err(error) => Err(ApiRefusal::ended(&error)),
     }
 }
 
 /// A 429 response with the time until the next try.
 fn refused(error: String, retry_after: Duration) -> Response {
     let retry_after = retry_after.max(RETRY_MIN);
-    let refused = TestRefused { error, retry_after_s: retry_after.as_secs_f64() };
+    let refused = BulkTestRefused { error, retry_after_s: retry_after.as_secs_f64() };
     let mut response = json(StatusCode::TOO_MANY_REQUESTS, &refused);
     // `Retry-After` has whole seconds (RFC 9110 §10.2.3).
     let seconds = HeaderValue::from(retry_after.as_secs_f64().ceil() as u64);

@@ -8,17 +8,17 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
-use super::guard::{self, Peer};
-use super::{Refusal, Shared, State, upgrade};
+use super::guard::{self, RemoteEnd};
+use super::{ApiRefusal, ApiState, ApiStateExtractor, upgrade};
 use crate::echo::{Admission, SUBPROTOCOL};
 use crate::limits::Limit;
 
 pub(super) async fn echo(
-    axum::extract::State(shared): State,
-    Extension(peer): Extension<Peer>,
+    axum::extract::State(shared): ApiStateExtractor,
+    Extension(remote): Extension<RemoteEnd>,
     mut request: Request<Body>,
 ) -> Response {
-    let (admission, accept) = match open(&shared, &peer, &request) {
+    let (admission, accept) = match open(&shared, &remote, &request) {
         Ok(opened) => opened,
         Err(refusal) => {
             // A request without Upgrade only checks the address.
@@ -31,7 +31,7 @@ pub(super) async fn echo(
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         match upgrade::take(upgraded).await {
-            Ok((line, already_read)) => admission.serve(line, already_read).await,
+            Ok((stream, already_read)) => admission.serve(stream, already_read).await,
             Err(error) => tracing::debug!("an echo session did not begin: {error}"),
         }
     });
@@ -45,25 +45,32 @@ pub(super) async fn echo(
 }
 
 /// Admits and charges a session; also returns the value of `Sec-WebSocket-Accept`.
-fn open(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<(Admission, HeaderValue), Refusal> {
-    let admission = admit(shared, peer, request)?;
+fn open(
+    shared: &ApiState,
+    remote: &RemoteEnd,
+    request: &Request<Body>,
+) -> Result<(Admission, HeaderValue), ApiRefusal> {
+    let admission = admit(shared, remote, request)?;
     let accept = handshake(request.method(), request.headers())?;
     admission.pay().map_err(unavailable)?;
     Ok((admission, accept))
 }
 
 /// Admits a session if the page may have one.
-fn admit(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Admission, Refusal> {
+fn admit(shared: &ApiState, remote: &RemoteEnd, request: &Request<Body>) -> Result<Admission, ApiRefusal> {
     let config = shared.config();
     if !config.echo.enabled {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "this station serves no echo (echo.enabled)"));
+        return Err(ApiRefusal::new(
+            StatusCode::FORBIDDEN,
+            "pages may not measure this station (echo.enabled = false)",
+        ));
     }
-    if guard::is_from_other_origin(request, peer.channel, &config.echo.origins) {
-        let error = "this station does not serve pages of that origin (echo.origins)";
-        return Err(Refusal::new(StatusCode::FORBIDDEN, error));
+    if guard::is_from_other_origin(request, remote.encryption, &config.echo.origins) {
+        let error = "pages of this origin may not measure this station; add it to echo.origins";
+        return Err(ApiRefusal::new(StatusCode::FORBIDDEN, error));
     }
-    let is_local = peer.is_local(request.version(), request.headers(), &config);
-    match shared.echo.admit(peer.address.ip(), is_local) {
+    let is_local = remote.is_local(request.version(), request.headers(), &config);
+    match shared.echo.admit(remote.address.ip(), is_local) {
         Ok((admission, has_shed)) => {
             shared.health.refused(Limit::EchoSessions, has_shed.into());
             Ok(admission)
@@ -75,29 +82,29 @@ fn admit(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Admiss
     }
 }
 
-fn unavailable(error: &'static str) -> Refusal {
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error)
+fn unavailable(error: &'static str) -> ApiRefusal {
+    ApiRefusal::new(StatusCode::SERVICE_UNAVAILABLE, error)
 }
 
 /// Value of `Sec-WebSocket-Accept` (RFC 6455 §4.2).
-fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderValue, Refusal> {
-    let required = |error: &str| Err(Refusal::new(StatusCode::UPGRADE_REQUIRED, error));
+fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderValue, ApiRefusal> {
+    let required = |error: &str| Err(ApiRefusal::new(StatusCode::UPGRADE_REQUIRED, error));
     if *method != Method::GET || !upgrade::is_asked(headers, PROTOCOL) {
-        return required("here is a WebSocket: Connection: Upgrade, Upgrade: websocket");
+        return required("expected a WebSocket handshake: Connection: Upgrade, Upgrade: websocket");
     }
     if headers.get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != VERSION) {
-        return required("only version 13 of WebSocket is spoken here");
+        return required("expected Sec-WebSocket-Version: 13");
     }
     if !upgrade::has_word(headers, &header::SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL) {
-        return Err(Refusal::bad(format!("expected Sec-WebSocket-Protocol: {SUBPROTOCOL}")));
+        return Err(ApiRefusal::bad(format!("expected Sec-WebSocket-Protocol: {SUBPROTOCOL}")));
     }
     let mut keys = headers.get_all(header::SEC_WEBSOCKET_KEY).iter();
     let key = match (keys.next(), keys.next()) {
         (Some(key), None) if is_key(key.as_bytes()) => key,
-        _ => return Err(Refusal::bad("expected one Sec-WebSocket-Key of 16 bytes in Base64")),
+        _ => return Err(ApiRefusal::bad("expected one Sec-WebSocket-Key of 16 bytes in Base64")),
     };
     HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
-        .map_err(|_| Refusal::bad("the key cannot be answered"))
+        .map_err(|_| ApiRefusal::bad("the Sec-WebSocket-Key is not valid"))
 }
 
 /// Whether the key has the form of 16 bytes in Base64: 22 digits and `==` (RFC 4648 §4).
@@ -113,7 +120,7 @@ fn is_key(key: &[u8]) -> bool {
 
 /// Makes a refusal that names the protocol and version of this address (RFC 9110 §15.5.22, RFC 6455
 /// §4.4).
-fn with_version(refusal: Refusal) -> Response {
+fn with_version(refusal: ApiRefusal) -> Response {
     let mut response = refusal.into_response();
     let headers = response.headers_mut();
     headers.insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
@@ -137,7 +144,7 @@ mod tests {
         header::SEC_WEBSOCKET_KEY,
     ];
 
-    fn handshake_of(values: &[&[u8]; 5]) -> Result<HeaderValue, Refusal> {
+    fn handshake_of(values: &[&[u8]; 5]) -> Result<HeaderValue, ApiRefusal> {
         let pairs = HEADERS.into_iter().zip(values);
         let headers = pairs.filter_map(|(name, value)| Some((name, HeaderValue::from_bytes(value).ok()?)));
         handshake(&Method::GET, &headers.collect())

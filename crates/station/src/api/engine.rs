@@ -15,12 +15,12 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post, put};
-use barograph_engine::{Error, TaskStatus, wire};
+use barograph_engine::{EngineError, TaskStatus, wire};
 use barograph_forecast::Name;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Refusal, Shared, json};
+use super::{ApiRefusal, ApiState, json};
 use crate::limits::Limit;
 use crate::mesh::members::{Member, Members, MembersError};
 use crate::state::StateFiles;
@@ -28,12 +28,12 @@ use crate::sync::lock;
 use leases::Leases;
 
 /// Members and their leases, at a station that serves its engine.
-pub(crate) struct Served {
+pub(crate) struct MemberService {
     pub(super) members: Members,
     pub(super) leases: Leases,
 }
 
-impl Served {
+impl MemberService {
     /// Reads the list of members.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Served {
 }
 
 /// The routes below `/v1/engine/`.
-pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
+pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Arc<ApiState>>)> {
     vec![
         ("/v1/engine/entry", put(entry::register).post(entry::renew).delete(entry::leave)),
         ("/v1/engine/watch", get(streams::watch)),
@@ -85,7 +85,7 @@ pub(super) fn is_below(path: &str) -> bool {
 }
 
 /// An error response: a status, and the engine's error or another kind with its text.
-struct Refused {
+struct EngineRefusal {
     status: StatusCode,
     text: String,
     /// Delay before the next try, if a retry may help.
@@ -98,20 +98,20 @@ struct WordJson<'a> {
     kind: &'a str,
 }
 
-impl Refused {
-    fn new(status: StatusCode, error: &Error) -> Self {
-        let wait = if let Error::Throttled { wait, .. } = error { *wait } else { AGAIN };
+impl EngineRefusal {
+    fn new(status: StatusCode, error: &EngineError) -> Self {
+        let wait = if let EngineError::Throttled { wait, .. } = error { *wait } else { AGAIN };
         Self { status, text: wire::error_text(error), wait }
     }
 
     /// Refusal for blocking work without a result: a panic, or the station is stopping.
     fn ended(error: &tokio::task::JoinError) -> Self {
-        let Refusal { status, error } = Refusal::ended(error);
-        Self::new(status, &Error::Unavailable(error))
+        let ApiRefusal { status, error } = ApiRefusal::ended(error);
+        Self::new(status, &EngineError::Unavailable(error))
     }
 
     fn invalid(why: impl Into<String>) -> Self {
-        Error::Invalid(why.into()).into()
+        EngineError::Invalid(why.into()).into()
     }
 
     fn word(status: StatusCode, kind: &str, error: &str) -> Self {
@@ -121,21 +121,21 @@ impl Refused {
 
     /// Refusal for a member that uses its whole share of streams or requests; the share returns
     /// when one ends.
-    fn too_much(shared: &Shared, why: String) -> Self {
+    fn too_much(shared: &ApiState, why: String) -> Self {
         shared.health.refused(Limit::MemberRequests, 1);
-        Self::new(StatusCode::TOO_MANY_REQUESTS, &Error::Unavailable(why))
+        Self::new(StatusCode::TOO_MANY_REQUESTS, &EngineError::Unavailable(why))
     }
 }
 
-impl From<Error> for Refused {
-    fn from(error: Error) -> Self {
+impl From<EngineError> for EngineRefusal {
+    fn from(error: EngineError) -> Self {
         let status = match &error {
-            Error::Invalid(_) => StatusCode::BAD_REQUEST,
-            Error::Denied(_) => StatusCode::FORBIDDEN,
-            Error::TooOld(_) => StatusCode::GONE,
-            Error::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Error::Corrupt(_) | Error::TooNew { .. } => StatusCode::INTERNAL_SERVER_ERROR,
-            Error::Unknown(_) | Error::Unavailable(_) | Error::Lagged { .. } => {
+            EngineError::Invalid(_) => StatusCode::BAD_REQUEST,
+            EngineError::Denied(_) => StatusCode::FORBIDDEN,
+            EngineError::TooOld(_) => StatusCode::GONE,
+            EngineError::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
+            EngineError::Corrupt(_) | EngineError::TooNew { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            EngineError::Unknown(_) | EngineError::Unavailable(_) | EngineError::Lagged { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         };
@@ -143,16 +143,16 @@ impl From<Error> for Refused {
     }
 }
 
-impl From<MembersError> for Refused {
+impl From<MembersError> for EngineRefusal {
     fn from(error: MembersError) -> Self {
         match error {
-            MembersError::Store { .. } => Error::Unavailable(error.to_string()).into(),
-            _ => Error::Denied(error.to_string()).into(),
+            MembersError::Store { .. } => EngineError::Unavailable(error.to_string()).into(),
+            _ => EngineError::Denied(error.to_string()).into(),
         }
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for EngineRefusal {
     fn into_response(self) -> Response {
         let mut response = (self.status, self.text).into_response();
         let headers = response.headers_mut();
@@ -172,28 +172,31 @@ impl IntoResponse for Refused {
 }
 
 /// Counts a request of a member that exceeds its rate and has to wait.
-fn has_to_wait(shared: &Shared) {
+fn count_throttled(shared: &ApiState) {
     shared.health.refused(Limit::MemberPace, 1);
 }
 
 /// The member that sent the request.
-fn member<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<(&'a Served, Arc<Member>), Refused> {
+fn member<'a>(
+    shared: &'a ApiState,
+    headers: &HeaderMap,
+) -> Result<(&'a MemberService, Arc<Member>), EngineRefusal> {
     let Some(served) = &shared.served else {
-        let why = "this station serves no mesh: it has joined one itself, and others join where it did";
-        return Err(Error::Unavailable(why.into()).into());
+        let why = "this station has joined another mesh; join at the station that serves it";
+        return Err(EngineError::Unavailable(why.into()).into());
     };
-    invited(shared, headers).map(|member| (served, member)).ok_or_else(|| {
+    member_of_token(shared, headers).map(|member| (served, member)).ok_or_else(|| {
         shared.health.requests_refused.fetch_add(1, Ordering::Relaxed);
         let why = match bearer(headers) {
-            Some(_) => "the token is unknown or withdrawn",
+            Some(_) => "the token is unknown or its invitation was withdrawn",
             None => "a member's token is needed: Authorization: Bearer TOKEN",
         };
-        Refused::new(StatusCode::UNAUTHORIZED, &Error::Denied(why.into()))
+        EngineRefusal::new(StatusCode::UNAUTHORIZED, &EngineError::Denied(why.into()))
     })
 }
 
 /// The member that has the token of the request.
-pub(super) fn invited(shared: &Shared, headers: &HeaderMap) -> Option<Arc<Member>> {
+pub(super) fn member_of_token(shared: &ApiState, headers: &HeaderMap) -> Option<Arc<Member>> {
     shared.served.as_ref()?.members.of_token(bearer(headers)?)
 }
 
@@ -203,7 +206,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Ensures that the member is the station `name`: it is bound to the name, or becomes so now.
-async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Result<(), Refused> {
+async fn bind_member(shared: &Arc<ApiState>, member: &Arc<Member>, name: &Name) -> Result<(), EngineRefusal> {
     let known = member.name();
     if known.as_ref() == Some(name) && member.is_used() && !member.is_removed() {
         return Ok(());
@@ -212,27 +215,27 @@ async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Resul
     if known.is_some() {
         return change(shared, move |members| members.bind(&member, &name)).await;
     }
-    name.check_visible().map_err(|error| Refused::invalid(format!("`{name}`: {error}")))?;
+    name.check_visible().map_err(|error| EngineRefusal::invalid(format!("`{name}`: {error}")))?;
     let shared = Arc::clone(shared);
     // As a whole, even if the caller leaves: the name is claimed until it is bound.
     let binding = tokio::spawn(async move {
         let Some(_claim) = shared.claims.claim(&name) else { return Err(in_use(&shared, &name)) };
-        unclaimed(&shared, &member, &name).await?;
+        check_name_free(&shared, &member, &name).await?;
         let (member, name) = (Arc::clone(&member), name.clone());
         change(&shared, move |members| members.bind(&member, &name)).await
     });
-    binding.await.map_err(|error| Refused::ended(&error))?
+    binding.await.map_err(|error| EngineRefusal::ended(&error))?
 }
 
 /// Checks that an open invitation does not take a name in use here: a target of this station, the
 /// source of an application or a page, or an end of a series that is shown. Otherwise the member
 /// could add its own values to these series, and its removal would delete the series with it as
 /// target. A removed station may take its name again.
-async fn unclaimed(shared: &Shared, member: &Member, name: &Name) -> Result<(), Refused> {
+async fn check_name_free(shared: &ApiState, member: &Member, name: &Name) -> Result<(), EngineRefusal> {
     let Some(served) = &shared.served else { return Ok(()) };
     served.members.check_free(name)?;
     // A claim costs as much as a registration, even if it is then refused.
-    member.allowance.take_registration(Instant::now()).inspect_err(|_| has_to_wait(shared))?;
+    member.allowance.take_registration(Instant::now()).inspect_err(|_| count_throttled(shared))?;
     // Names of targets are HOST:PORT or URLs, and names of pages are `web:NAME`; stations have no
     // such names.
     let is_ours =
@@ -243,66 +246,70 @@ async fn unclaimed(shared: &Shared, member: &Member, name: &Name) -> Result<(), 
     Err(in_use(shared, name))
 }
 
-fn in_use(shared: &Shared, name: &Name) -> Refused {
-    let why = format!("`{name}` is in use at {} and no member's; invite it by its name", shared.host);
-    Error::Denied(why).into()
+fn in_use(shared: &ApiState, name: &Name) -> EngineRefusal {
+    let why = format!(
+        "`{name}` is already in use at {0}; run `barograph invite {name}` there to give it to a member",
+        shared.host
+    );
+    EngineError::Denied(why).into()
 }
 
 /// Whether the station shows no series of this name, and its archive has no record with this
 /// origin. Measurements of members do not count: otherwise any member could block a name for a
 /// station with one record. The series of removed stations are not shown, and their names are free
 /// again.
-async fn is_new(shared: &Shared, served: &Served, name: &Name) -> Result<bool, Error> {
+async fn is_new(shared: &ApiState, served: &MemberService, name: &Name) -> Result<bool, EngineError> {
     let members = served.members.names();
     let (is_shown, was_removed, is_full) = {
-        let bank = lock(&shared.bank);
-        let is_shown = bank.has_end(name, |source| !members.contains(source));
-        (is_shown, bank.is_excluded(name), bank.room() == 0)
+        let series_table = lock(&shared.series_table);
+        let is_shown = series_table.has_end(name, |source| !members.contains(source));
+        (is_shown, series_table.is_removed(name), series_table.room() == 0)
     };
     if is_full {
-        // Series of the archive may be missing in the bank.
-        let why = "the station keeps no more series (limits.series_max); invite the station by its name";
-        return Err(Error::Unavailable(why.into()));
+        // Series of the archive may be missing in the series table.
+        let why =
+            "the station has no room for further series (limits.series_max); invite the station by its name";
+        return Err(EngineError::Unavailable(why.into()));
     }
     Ok(!is_shown && (was_removed || shared.engine.next_seq(name).await? == 1))
 }
 
 /// Changes the file of members on disk, outside the HTTP thread.
 async fn change(
-    shared: &Arc<Shared>,
+    shared: &Arc<ApiState>,
     change: impl FnOnce(&Members) -> Result<(), MembersError> + Send + 'static,
-) -> Result<(), Refused> {
+) -> Result<(), EngineRefusal> {
     let shared = Arc::clone(shared);
     let change = move || match &shared.served {
         Some(served) => change(&served.members),
         None => Err(MembersError::Removed),
     };
     let done = tokio::task::spawn_blocking(change).await;
-    Ok(done.map_err(|error| Refused::ended(&error))??)
+    Ok(done.map_err(|error| EngineRefusal::ended(&error))??)
 }
 
-fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refused> {
+fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, EngineRefusal> {
     super::query(uri).map_err(invalid)
 }
 
-fn invalid(refusal: Refusal) -> Refused {
-    Refused::invalid(refusal.error)
+fn invalid(refusal: ApiRefusal) -> EngineRefusal {
+    EngineRefusal::invalid(refusal.error)
 }
 
 /// Checks the media type of a body. Pages of other sites cannot send it without a preflight
 /// request.
-fn expect_type(headers: &HeaderMap, expected: &str) -> Result<(), Refused> {
+fn expect_type(headers: &HeaderMap, expected: &str) -> Result<(), EngineRefusal> {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = given.split(';').next().unwrap_or_default().trim();
     if media_type.eq_ignore_ascii_case(expected) {
         return Ok(());
     }
-    let error = Error::Invalid(format!("the body must be {expected}"));
-    Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error))
+    let error = EngineError::Invalid(format!("the body must be {expected}"));
+    Err(EngineRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error))
 }
 
 /// Length of a body by its header; `bytes_max` without one.
-fn length(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refused> {
+fn length(headers: &HeaderMap, bytes_max: usize) -> Result<usize, EngineRefusal> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     match length {
         Some(length) if bytes_max < length => Err(too_large(bytes_max)),
@@ -310,13 +317,13 @@ fn length(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refused> {
     }
 }
 
-fn too_large(bytes_max: usize) -> Refused {
-    let error = Error::Invalid(format!("a body has at most {bytes_max} bytes"));
-    Refused::new(StatusCode::PAYLOAD_TOO_LARGE, &error)
+fn too_large(bytes_max: usize) -> EngineRefusal {
+    let error = EngineError::Invalid(format!("a body has at most {bytes_max} bytes"));
+    EngineRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, &error)
 }
 
 /// Reads a small body as a whole.
-async fn whole(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes, Refused> {
+async fn whole(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes, EngineRefusal> {
     length(headers, bytes_max)?;
     match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, bytes_max)).await {
         Ok(Ok(bytes)) => Ok(bytes),
@@ -325,13 +332,13 @@ async fn whole(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Byte
     }
 }
 
-fn late() -> Refused {
-    let error = Error::Invalid("the body did not arrive in time".into());
-    Refused::new(StatusCode::REQUEST_TIMEOUT, &error)
+fn late() -> EngineRefusal {
+    let error = EngineError::Invalid("the body did not arrive in time".into());
+    EngineRefusal::new(StatusCode::REQUEST_TIMEOUT, &error)
 }
 
-fn name(key: &str, text: &str) -> Result<Name, Refused> {
-    Name::new(text).map_err(|error| Refused::invalid(format!("`{key}`: {error}")))
+fn name(key: &str, text: &str) -> Result<Name, EngineRefusal> {
+    Name::new(text).map_err(|error| EngineRefusal::invalid(format!("`{key}`: {error}")))
 }
 
 /// A response of lines of JSON.

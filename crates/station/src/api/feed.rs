@@ -6,38 +6,38 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use barograph_api::{Measurements, Stored};
+use barograph_api::{Measurements, StoredCount};
 use barograph_engine::Record;
-use barograph_forecast::{Battery, Name, Outcome, Quantity, Series};
+use barograph_forecast::{Battery, Name, Outcome, Quantity, SeriesId};
 use serde::de::DeserializeOwned;
 
-use super::{Refusal, Shared, State, json};
-use crate::forecast::bank::{Measured, bounds};
+use super::{ApiRefusal, ApiState, ApiStateExtractor, json};
+use crate::forecast::series::{Measurement, bounds};
 use crate::limits::Limit;
-use crate::record::recorder::{Fed, FeedError};
+use crate::record::recorder::{FeedError, SubmittedRecord};
 use crate::sync::lock;
 use crate::time::now_unix_ns;
 
 pub(super) async fn measurements(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     let feed: Measurements = json_body(&headers, body).await?;
     // Store all values in a task of their own, even if the caller disconnects: the names stay
     // claimed until the values are stored, or storing them has taken too long.
     let storing = tokio::spawn(async move { store(&shared, feed).await });
-    storing.await.map_err(|error| Refusal::ended(&error))?
+    storing.await.map_err(|error| ApiRefusal::ended(&error))?
 }
 
-async fn store(shared: &Shared, feed: Measurements) -> Result<Response, Refusal> {
+async fn store(shared: &ApiState, feed: Measurements) -> Result<Response, ApiRefusal> {
     let _names = shared.claims.feed(names(&feed)).map_err(|name| {
         let error = format!("{name} is joining the mesh at this moment; send the values again");
-        Refusal::new(StatusCode::CONFLICT, error)
+        ApiRefusal::new(StatusCode::CONFLICT, error)
     })?;
     let records = checked(shared, feed)?;
     if records.is_empty() {
-        return Ok(json(StatusCode::CREATED, &Stored { stored: 0 }));
+        return Ok(json(StatusCode::CREATED, &StoredCount { stored: 0 }));
     }
     let stored = shared.inbox.feed(records).await.map_err(|error| {
         let status = match error {
@@ -48,9 +48,9 @@ async fn store(shared: &Shared, feed: Measurements) -> Result<Response, Refusal>
                 StatusCode::SERVICE_UNAVAILABLE
             }
         };
-        Refusal::new(status, error.to_string())
+        ApiRefusal::new(status, error.to_string())
     })?;
-    Ok(json(StatusCode::CREATED, &Stored { stored }))
+    Ok(json(StatusCode::CREATED, &StoredCount { stored }))
 }
 
 /// All valid names in a request; `checked` refuses the others later.
@@ -61,16 +61,17 @@ fn names(feed: &Measurements) -> BTreeSet<Name> {
 }
 
 /// Reads a JSON body within its limits.
-pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Refusal> {
+pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, ApiRefusal> {
     let content_type = headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
     // A page of another site can send the CORS-safelisted types without a preflight request (Fetch,
     // §3.2.2).
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     if !media_type.eq_ignore_ascii_case("application/json") {
-        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
+        return Err(ApiRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
     }
-    let too_large =
-        || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body has at most {BODY_BYTES_MAX} bytes"));
+    let too_large = || {
+        ApiRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body has at most {BODY_BYTES_MAX} bytes"))
+    };
     let length = headers.get("content-length").and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| BODY_BYTES_MAX < length) {
         return Err(too_large());
@@ -79,39 +80,45 @@ pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Bo
     let bytes = match tokio::time::timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(_)) => return Err(too_large()),
-        Err(_) => return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
+        Err(_) => {
+            return Err(ApiRefusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"));
+        }
     };
-    serde_json::from_slice(&bytes).map_err(|error| Refusal::bad(format!("the body: {error}")))
+    serde_json::from_slice(&bytes).map_err(|error| ApiRefusal::bad(format!("the body: {error}")))
 }
 
 /// Checks all records, so that none is stored if one is wrong.
-fn checked(shared: &Shared, feed: Measurements) -> Result<Vec<Fed>, Refusal> {
+fn checked(shared: &ApiState, feed: Measurements) -> Result<Vec<SubmittedRecord>, ApiRefusal> {
     if RECORDS_MAX < feed.records.len() {
-        return Err(Refusal::bad(format!("at most {RECORDS_MAX} records, found {}", feed.records.len())));
+        return Err(ApiRefusal::bad(format!("at most {RECORDS_MAX} records, found {}", feed.records.len())));
     }
-    let name =
-        |what: &str, text: &str| Name::new(text).map_err(|error| Refusal::bad(format!("`{what}`: {error}")));
+    let name = |what: &str, text: &str| {
+        Name::new(text).map_err(|error| ApiRefusal::bad(format!("`{what}`: {error}")))
+    };
     let origin = feed.origin.as_deref().map(|text| name("origin", text)).transpose()?;
     if origin.as_ref() == Some(&shared.host) {
-        return Err(Refusal::bad(
+        return Err(ApiRefusal::bad(
             "`origin` is this station's own name: leave it out, and the station numbers the records",
         ));
     }
     let is_member = |origin: &Name| shared.served.as_ref().is_some_and(|served| served.members.has(origin));
     if let Some(origin) = origin.as_ref().filter(|origin| is_member(origin)) {
-        let error = format!("`origin`: {origin} is a member of the mesh, which numbers its own records");
-        return Err(Refusal::new(StatusCode::CONFLICT, error));
+        let error =
+            format!("`origin`: {origin} is a member of the mesh; only {origin} may number its records");
+        return Err(ApiRefusal::new(StatusCode::CONFLICT, error));
     }
     let mut records = Vec::with_capacity(feed.records.len());
-    let mut new_series: HashSet<Series> = HashSet::new();
+    let mut new_series: HashSet<SeriesId> = HashSet::new();
     let mut seqs: HashSet<u64> = HashSet::new();
     let now = now_unix_ns();
     for (index, record) in feed.records.into_iter().enumerate() {
-        let at =
-            |refusal: Refusal| Refusal { error: format!("record {index}: {}", refusal.error), ..refusal };
+        let at = |refusal: ApiRefusal| ApiRefusal {
+            error: format!("record {index}: {}", refusal.error),
+            ..refusal
+        };
         let identity = identity(origin.as_ref(), record.seq).map_err(at)?;
         if let Some(seq) = record.seq.filter(|seq| !seqs.insert(*seq)) {
-            return Err(at(Refusal::bad(format!("`seq`: {seq} stands in this request twice"))));
+            return Err(at(ApiRefusal::bad(format!("`seq`: {seq} appears twice in this request"))));
         }
         let time_unix_ns = time(record.time_s, now).map_err(at)?;
         let source = match &record.source {
@@ -121,70 +128,72 @@ fn checked(shared: &Shared, feed: Measurements) -> Result<Vec<Fed>, Refusal> {
         if is_member(&source) {
             // A member's series contain only its own values: with two writers, values could not be
             // attributed.
-            let error = format!("`source`: {source} is a member of the mesh, whose series are its own");
-            return Err(at(Refusal::new(StatusCode::CONFLICT, error)));
+            let error =
+                format!("`source`: {source} is a member of the mesh; only {source} may write its series");
+            return Err(at(ApiRefusal::new(StatusCode::CONFLICT, error)));
         }
         let target = match &record.target {
             Some(text) => name("target", text).map_err(at)?,
             None => source.clone(),
         };
         let quantity = Quantity::new(&record.quantity)
-            .map_err(|error| at(Refusal::bad(format!("`quantity`: {error}"))))?;
+            .map_err(|error| at(ApiRefusal::bad(format!("`quantity`: {error}"))))?;
         check_value(&quantity, record.value).map_err(at)?;
-        let series = Series { source, target, quantity };
+        let series = SeriesId { source, target, quantity };
         let outcome = Outcome::Value(record.value);
-        let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() };
-        if lock(&shared.bank).account(&series).is_none() {
+        let measurement =
+            Measurement { series: series.clone(), time_unix_ns, outcome, detail: String::new() };
+        if lock(&shared.series_table).get(&series).is_none() {
             new_series.insert(series);
         }
-        records.push(Fed { measured, identity, time_given: record.time_s.is_some() });
+        records.push(SubmittedRecord { measurement, identity, time_given: record.time_s.is_some() });
     }
-    let mut bank = lock(&shared.bank);
-    if bank.room() < new_series.len() {
+    let mut series_table = lock(&shared.series_table);
+    if series_table.room() < new_series.len() {
         shared.health.refused(Limit::Series, new_series.len() as u64);
-        let error = "the station keeps no more series (limits.series_max)";
-        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, error));
+        let error = "the station has no room for further series; raise limits.series_max";
+        return Err(ApiRefusal::new(StatusCode::TOO_MANY_REQUESTS, error));
     }
-    for Series { source, target, .. } in records.iter().map(|record| &record.measured.series) {
+    for SeriesId { source, target, .. } in records.iter().map(|record| &record.measurement.series) {
         // Records that are handed in are shown, also under the name of a removed station.
-        bank.include(source);
-        bank.include(target);
+        series_table.admit_station(source);
+        series_table.admit_station(target);
     }
     Ok(records)
 }
 
-fn identity(origin: Option<&Name>, seq: Option<u64>) -> Result<Option<(Name, u64)>, Refusal> {
+fn identity(origin: Option<&Name>, seq: Option<u64>) -> Result<Option<(Name, u64)>, ApiRefusal> {
     match (origin, seq) {
         (None, None) => Ok(None),
         (Some(origin), Some(seq)) if (1..=Record::SEQ_MAX).contains(&seq) => Ok(Some((origin.clone(), seq))),
-        (Some(_), Some(seq)) => Err(Refusal::bad(format!("`seq`: expected 1 to 2^53, found {seq}"))),
-        (Some(_), None) => Err(Refusal::bad("`seq` is missing; with `origin` every record needs one")),
-        (None, Some(_)) => Err(Refusal::bad("`seq` needs an `origin`")),
+        (Some(_), Some(seq)) => Err(ApiRefusal::bad(format!("`seq`: expected 1 to 2^53, found {seq}"))),
+        (Some(_), None) => Err(ApiRefusal::bad("`seq` is missing; with `origin` every record needs one")),
+        (None, Some(_)) => Err(ApiRefusal::bad("`seq` needs an `origin`")),
     }
 }
 
 /// Checks that a forecast can be made from a value, and that the value is possible for its
 /// quantity.
-pub(super) fn check_value(quantity: &Quantity, value: f64) -> Result<(), Refusal> {
+pub(super) fn check_value(quantity: &Quantity, value: f64) -> Result<(), ApiRefusal> {
     if !value.is_finite() || Battery::VALUE_MAX < value.abs() {
         let most = Battery::VALUE_MAX;
-        return Err(Refusal::bad(format!("`value`: expected at most {most:e} either way, found {value:e}")));
+        return Err(ApiRefusal::bad(format!("`value`: expected -{most:e} to {most:e}, found {value:e}")));
     }
     let (least, most) = bounds(quantity);
     if (least..=most).contains(&value) {
         return Ok(());
     }
     let possible = if most.is_finite() { format!("{least} to {most}") } else { format!("at least {least}") };
-    Err(Refusal::bad(format!("`value`: {quantity} is {possible}, found {value}")))
+    Err(ApiRefusal::bad(format!("`value`: expected {possible} for {quantity}, found {value}")))
 }
 
-fn time(time_s: Option<f64>, now: i64) -> Result<i64, Refusal> {
+fn time(time_s: Option<f64>, now: i64) -> Result<i64, ApiRefusal> {
     let Some(time_s) = time_s else { return Ok(now) };
     let time_ns = (time_s * 1e9) as i64;
     if time_s.is_finite() && 0.0 <= time_s {
         Ok(time_ns)
     } else {
-        Err(Refusal::bad(format!("`time_s`: expected seconds since 1970, found {time_s}")))
+        Err(ApiRefusal::bad(format!("`time_s`: expected seconds since 1970, found {time_s}")))
     }
 }
 

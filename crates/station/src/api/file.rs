@@ -45,7 +45,7 @@ impl File {
 
     pub(super) fn answer(&'static self, asked: &HeaderMap) -> Response {
         let packed = self.pack();
-        let mut response = if knows(asked, &packed.etag) {
+        let mut response = if client_has(asked, &packed.etag) {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
             match packed.gzip.as_deref().filter(|_| takes_gzip(asked)) {
@@ -83,7 +83,7 @@ impl Packed {
 }
 
 /// Whether the client has the file with this tag (RFC 9110 §13.1.2).
-fn knows(asked: &HeaderMap, etag: &str) -> bool {
+fn client_has(asked: &HeaderMap, etag: &str) -> bool {
     words(asked, &header::IF_NONE_MATCH)
         .any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag.trim_start_matches("W/"))
 }
@@ -159,7 +159,7 @@ mod tests {
     fn what_the_client_has_is_not_sent_again() {
         let etag = "W/\"01\"";
         for (tags, has) in [("W/\"01\"", true), ("\"2\", \"01\"", true), ("*", true), ("\"2\"", false)] {
-            assert_eq!(knows(&with(header::IF_NONE_MATCH, tags), etag), has, "{tags}");
+            assert_eq!(client_has(&with(header::IF_NONE_MATCH, tags), etag), has, "{tags}");
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
                 let Ok(value) = HeaderValue::from_bytes(text) else { continue };
                 for name in [header::ACCEPT_ENCODING, header::IF_NONE_MATCH] {
                     let headers = HeaderMap::from_iter([(name, value.clone())]);
-                    let _ = (takes_gzip(&headers), knows(&headers, "W/\"01\""));
+                    let _ = (takes_gzip(&headers), client_has(&headers, "W/\"01\""));
                 }
             }
             for text in [&near, &word] {

@@ -15,21 +15,21 @@ use http_body_util::BodyExt as _;
 use hyper::body::Frame;
 use subtle::ConstantTimeEq;
 
-use super::{Refusal, Shared, State, engine};
+use super::{ApiRefusal, ApiState, ApiStateExtractor, engine};
 use crate::config::Config;
-use crate::limits::connections::Open;
-use crate::limits::unread::{PIECE_BYTES, in_pieces};
+use crate::limits::connections::ConnectionGuard;
+use crate::limits::unread::{CHUNK_BYTES, in_chunks};
 use crate::mesh::identity::SignatureError;
+use barograph_limits::authenticated::CredentialOwner;
 use barograph_limits::credentials::Credential;
-use barograph_limits::proved::Prover;
 
-pub(super) use crate::http::peer::{Channel, Peer};
+pub(super) use crate::http::remote_end::{Encryption, RemoteEnd};
 
 /// The station of this mesh that signed a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller(pub(crate) Name);
 
-impl Peer {
+impl RemoteEnd {
     /// Whether the request was made on this host, as far as this can be detected.
     ///
     /// A proxy on this host makes every request look local. A proxy is detected by the headers that
@@ -40,70 +40,70 @@ impl Peer {
             let name = name.as_str();
             FORWARDED.contains(&name) || name.starts_with(FORWARDED_PREFIX)
         });
-        self.is_here() && !forwarded && Version::HTTP_11 <= version && !config.loopback_needs_token
+        self.is_same_host() && !forwarded && Version::HTTP_11 <= version && !config.loopback_needs_token
     }
 }
 
 /// Passes a request on or refuses it, and adds the security headers for browsers.
 pub(super) async fn guard(
-    axum::extract::State(shared): State,
-    Extension(peer): Extension<Peer>,
-    Extension(open): Extension<Arc<Open>>,
+    axum::extract::State(shared): ApiStateExtractor,
+    Extension(remote): Extension<RemoteEnd>,
+    Extension(connection): Extension<Arc<ConnectionGuard>>,
     mut request: Request<Body>,
     next: Next,
 ) -> Response {
-    let mut under_way = open.request();
-    let shown = if is_read(&request) { None } else { credential(&request) };
-    let verdict = judge(&shared, &peer, &request);
+    let mut request_guard = connection.request();
+    let shown = if is_public_read(&request) { None } else { credential(&request) };
+    let authorised = authorise_request(&shared, &remote, &request);
     let is_probe = request.uri().path() == wire::PATH;
     let member = match shown {
-        Some(Credential::Invitation) => engine::invited(&shared, request.headers()),
+        Some(Credential::Invitation) => engine::member_of_token(&shared, request.headers()),
         _ => None,
     };
-    let prover = verdict.as_ref().ok().map(|caller| match caller {
-        Some(Caller(name)) => Prover::Station(name.clone()),
-        None => Prover::Operator,
+    let prover = authorised.as_ref().ok().map(|caller| match caller {
+        Some(Caller(name)) => CredentialOwner::Station(name.clone()),
+        None => CredentialOwner::Operator,
     });
     // The handler checks the token of a member.
-    let is_wrong_here = verdict.as_ref().err().is_none_or(|denial| denial.is_wrong);
-    let consent = is_read(&request).then(|| Consent::of(&request, &shared.config().echo.origins));
-    let mut response = match verdict {
+    let is_wrong_here = authorised.as_ref().err().is_none_or(|denial| denial.is_wrong);
+    let cors = is_public_read(&request).then(|| CorsPolicy::of(&request, &shared.config().echo.origins));
+    let mut response = match authorised {
         Ok(caller) => {
             if let Some(caller) = caller {
                 request.extensions_mut().insert(caller);
             }
-            if is_made(&request) {
+            if is_generated(&request) {
                 // The response may wait long for its permit. During this wait the connection counts
                 // as idle, so that it can be closed for another one.
-                drop(under_way);
-                let response = bounded(&shared, &peer, &open, next.run(request).await).await;
-                under_way = open.request();
+                drop(request_guard);
+                let response = bounded(&shared, &remote, &connection, next.run(request).await).await;
+                request_guard = connection.request();
                 response
             } else {
                 next.run(request).await
             }
         }
-        Err(Denial { refusal, .. }) => {
+        Err(AccessDenied { refusal, .. }) => {
             shared.health.requests_refused.fetch_add(1, Ordering::Relaxed);
             refusal.into_response()
         }
     };
     if let Some(credential) = shown {
         if is_wrong_here && response.status() == StatusCode::UNAUTHORIZED {
-            let delay = shared.health.wrong(credential, peer.address.ip());
+            let delay = shared.health.wrong(credential, remote.address.ip());
             // No request is in progress meanwhile: the connection may be closed to make room.
-            drop(under_way);
+            drop(request_guard);
             tokio::time::sleep(delay).await;
-            under_way = open.request();
+            request_guard = connection.request();
         } else if credential != Credential::Invitation {
             if let Some(by) = prover {
-                open.proved(by);
+                connection.proved(by);
             }
         } else if response.status().is_success()
             && let Some(member) = member
             && let Some(name) = member.name()
         {
-            open.proved(Prover::Station(name.clone()));
+            connection.proved(CredentialOwner::Station(name.clone()));
             // The member may have been removed meanwhile.
             if member.is_removed() {
                 shared.proved.with(|proved| proved.forget(&name));
@@ -115,8 +115,8 @@ pub(super) async fn guard(
     for (name, value) in SAFETY_HEADERS {
         headers.insert(*name, HeaderValue::from_static(value));
     }
-    if let Some(consent) = consent {
-        consent.give(headers);
+    if let Some(cors) = cors {
+        cors.add_headers(headers);
     }
     if is_probe {
         // Also send this header with a refusal, to show that a station is at this address.
@@ -133,72 +133,85 @@ pub(super) async fn guard(
         // A peer of the mesh needs no token; it signs the challenge.
         headers.append(header::WWW_AUTHENTICATE, challenge);
     }
-    response.map(|body| under_way.until_sent(body))
+    response.map(|body| request_guard.until_sent(body))
 }
 
 /// Whether the response is made for the request; embedded files are not.
-fn is_made(request: &Request<Body>) -> bool {
+fn is_generated(request: &Request<Body>) -> bool {
     let path = request.uri().path();
-    is_read(request) && (path.starts_with("/v1/") || path == "/metrics")
+    is_public_read(request) && (path.starts_with("/v1/") || path == "/metrics")
 }
 
 /// Returns the response if it is small, or if there is room for its bytes until they are read.
-async fn bounded(shared: &Shared, peer: &Peer, open: &Arc<Open>, response: Response) -> Response {
+async fn bounded(
+    shared: &ApiState,
+    remote: &RemoteEnd,
+    connection: &Arc<ConnectionGuard>,
+    response: Response,
+) -> Response {
     let (parts, mut body) = response.into_parts();
     // Streams have no length, and limits of their own.
-    if body.size_hint().exact().is_none_or(|bytes| bytes <= PIECE_BYTES as u64) {
+    if body.size_hint().exact().is_none_or(|bytes| bytes <= CHUNK_BYTES as u64) {
         return Response::from_parts(parts, body);
     }
     // The body of a text response is one frame.
     let Some(Ok(Ok(text))) = body.frame().await.map(|frame| frame.map(Frame::into_data)) else {
-        return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "an answer without a body").into_response();
+        return ApiRefusal::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal error: a response without a body",
+        )
+        .into_response();
     };
-    match shared.unread.hold(shared.reader(peer), &text) {
-        Some(held) => Response::from_parts(parts, in_pieces(text, held, Arc::clone(open))),
+    match shared.unread.hold(shared.caller_class(remote), &text) {
+        Some(held) => Response::from_parts(parts, in_chunks(text, held, Arc::clone(connection))),
         None => shared.too_much_unread().into_response(),
     }
 }
 
 /// Refusal of a request, with its cause.
-struct Denial {
-    refusal: Refusal,
+struct AccessDenied {
+    refusal: ApiRefusal,
     /// The request has a credential, and it is wrong: possibly a guess.
     is_wrong: bool,
 }
 
-impl From<Refusal> for Denial {
-    fn from(refusal: Refusal) -> Self {
+impl From<ApiRefusal> for AccessDenied {
+    fn from(refusal: ApiRefusal) -> Self {
         Self { refusal, is_wrong: false }
     }
 }
 
 /// Decides whether a request may pass; returns the station that signed it, if any.
-fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Option<Caller>, Denial> {
+fn authorise_request(
+    shared: &ApiState,
+    remote: &RemoteEnd,
+    request: &Request<Body>,
+) -> Result<Option<Caller>, AccessDenied> {
     let is_probe = request.uri().path() == wire::PATH;
-    if peer.channel == Channel::PlainBesideTls && !is_probe {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "this station speaks HTTPS").into());
+    if remote.encryption == Encryption::PlainWithTls && !is_probe {
+        return Err(ApiRefusal::new(StatusCode::FORBIDDEN, "this station serves HTTPS: use https://").into());
     }
     let host = asked_host(request)?;
     let config = shared.config();
     if host.is_some_and(|host| !is_own_name(host, shared.host.as_str(), &config.allowed_hosts)) {
         let error = format!(
-            "this station is not called `{}` (allowed_hosts)",
+            "`{}` is not a name of this station; add it to allowed_hosts",
             host.unwrap_or_default().chars().take(80).collect::<String>()
         );
-        return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, error).into());
+        return Err(ApiRefusal::new(StatusCode::MISDIRECTED_REQUEST, error).into());
     }
-    if is_read(request) {
+    if is_public_read(request) {
         return Ok(None);
     }
     if is_from_other_site(request.headers(), host) {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "pages of other sites may not do this").into());
+        return Err(ApiRefusal::new(StatusCode::FORBIDDEN, "pages of other sites may only read").into());
     }
     if engine::is_below(request.uri().path()) {
         // These routes check the member's token, wherever the request comes from.
         return Ok(None);
     }
-    let is_local = peer.is_local(request.version(), request.headers(), &config);
-    authorise(shared, peer, request.headers(), is_probe, is_local)
+    let is_local = remote.is_local(request.version(), request.headers(), &config);
+    authorise(shared, remote, request.headers(), is_probe, is_local)
 }
 
 /// Kind of credential in a request; `None` without one.
@@ -217,20 +230,20 @@ fn credential(request: &Request<Body>) -> Option<Credential> {
 }
 
 /// Whether a request changes nothing, starts no other traffic, and is allowed to every caller.
-fn is_read(request: &Request<Body>) -> bool {
+fn is_public_read(request: &Request<Body>) -> bool {
     let path = request.uri().path();
     matches!(*request.method(), Method::GET | Method::HEAD) && path != wire::PATH && !engine::is_below(path)
 }
 
 /// Pages that may read the response to a read (Fetch, §3.2 "CORS protocol").
-enum Consent {
+enum CorsPolicy {
     /// Pages of this origin, too.
     Origin(HeaderValue),
     /// Only pages of this station.
     Own,
 }
 
-impl Consent {
+impl CorsPolicy {
     fn of(request: &Request<Body>, allowed: &[String]) -> Self {
         match request.headers().get(header::ORIGIN) {
             Some(origin) if is_listed(origin, allowed) => Self::Origin(origin.clone()),
@@ -238,7 +251,7 @@ impl Consent {
         }
     }
 
-    fn give(self, headers: &mut HeaderMap) {
+    fn add_headers(self, headers: &mut HeaderMap) {
         headers.append(header::VARY, HeaderValue::from_static("Origin"));
         if headers.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN) {
             // A file for pages of any site.
@@ -260,21 +273,21 @@ fn is_listed(origin: &HeaderValue, allowed: &[String]) -> bool {
 /// Requires that the caller is on this host or has the token. A probe may have a single-use token
 /// or a peer's signature instead.
 fn authorise(
-    shared: &Shared,
-    peer: &Peer,
+    shared: &ApiState,
+    remote: &RemoteEnd,
     headers: &HeaderMap,
     is_probe: bool,
     is_local: bool,
-) -> Result<Option<Caller>, Denial> {
+) -> Result<Option<Caller>, AccessDenied> {
     let given = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
-    let refusal = |error: &str| Refusal::new(StatusCode::UNAUTHORIZED, error);
-    let wrong = |error: &str| Err(Denial { refusal: refusal(error), is_wrong: true });
+    let refusal = |error: &str| ApiRefusal::new(StatusCode::UNAUTHORIZED, error);
+    let wrong = |error: &str| Err(AccessDenied { refusal: refusal(error), is_wrong: true });
     match given.map(|value| value.split_once(' ').unwrap_or((value, ""))) {
         Some((scheme, token)) if is_probe && scheme.eq_ignore_ascii_case(wire::TOKEN_SCHEME) => {
             if shared.responder.redeem_token(token.trim()) {
                 Ok(None)
             } else {
-                wrong("the probe token is unknown, spent or expired")
+                wrong("the probe token is unknown, used or expired")
             }
         }
         // A signature is valid on any channel: it contains nothing that can be reused, and opens a
@@ -283,11 +296,13 @@ fn authorise(
             let signature = given.unwrap_or_default();
             match shared.mesh_state.verify(signature, Method::GET.as_str(), wire::PATH) {
                 Ok(name) => Ok(Some(Caller(name))),
-                Err(error) => Err(Denial { refusal: refusal(&error.to_string()), is_wrong: is_guess(error) }),
+                Err(error) => {
+                    Err(AccessDenied { refusal: refusal(&error.to_string()), is_wrong: may_be_guess(error) })
+                }
             }
         }
-        _ if peer.channel == Channel::PlainBesideTls => {
-            Err(refusal("this station speaks HTTPS; a plain probe needs a token from there").into())
+        _ if remote.encryption == Encryption::PlainWithTls => {
+            Err(refusal("a probe without TLS needs a token that was issued over HTTPS").into())
         }
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("Bearer") => {
             if bool::from(token.trim().as_bytes().ct_eq(shared.token.as_bytes())) {
@@ -305,7 +320,7 @@ fn authorise(
 
 /// Whether a refused signature may be a guess. The other errors also occur with honest peers: a
 /// late response to the challenge, or a station that is not in this one's directory yet.
-fn is_guess(error: SignatureError) -> bool {
+fn may_be_guess(error: SignatureError) -> bool {
     match error {
         SignatureError::Malformed | SignatureError::Signature => true,
         SignatureError::Challenge
@@ -320,17 +335,21 @@ fn is_guess(error: SignatureError) -> bool {
 ///
 /// Over TLS only an `https` page is the station's own: an attacker on the path can forge a page
 /// over plain HTTP. Without TLS the scheme proves nothing, because a proxy may have terminated TLS.
-pub(super) fn is_from_other_origin(request: &Request<Body>, channel: Channel, allowed: &[String]) -> bool {
+pub(super) fn is_from_other_origin(
+    request: &Request<Body>,
+    encryption: Encryption,
+    allowed: &[String],
+) -> bool {
     let headers = request.headers();
     let Some(origin) = headers.get(header::ORIGIN) else { return false };
     let is_one = headers.get_all(header::ORIGIN).iter().count() == 1;
     let host = asked_host(request).ok().flatten();
-    let is_own = has_authority(origin, host) && (channel != Channel::Tls || is_https(origin));
+    let is_own = has_authority(origin, host) && (encryption != Encryption::Tls || is_https(origin));
     !(is_one && (is_listed(origin, allowed) || is_own))
 }
 
 /// The requested host with its port; `None` for HTTP/1.0 without one.
-fn asked_host(request: &Request<Body>) -> Result<Option<&str>, Refusal> {
+fn asked_host(request: &Request<Body>) -> Result<Option<&str>, ApiRefusal> {
     // An absolute request target overrides the header (RFC 9112 §3.2.2).
     if let Some(authority) = request.uri().authority() {
         return Ok(Some(authority.as_str()));
@@ -341,7 +360,7 @@ fn asked_host(request: &Request<Body>) -> Result<Option<&str>, Refusal> {
     match first.map(|value| value.to_str()) {
         Some(Ok(host)) if !several => Ok(Some(host)),
         None if request.version() < Version::HTTP_11 => Ok(None),
-        _ => Err(Refusal::bad("the request needs one Host header")),
+        _ => Err(ApiRefusal::bad("the request needs one Host header")),
     }
 }
 
@@ -461,29 +480,29 @@ mod tests {
 
     #[test]
     fn a_plain_page_is_not_the_own_page_of_a_station_behind_tls() {
-        let other = |origin: &'static str, host: &'static str, channel, allowed: &[String]| {
+        let other = |origin: &'static str, host: &'static str, encryption, allowed: &[String]| {
             let request = Request::builder().uri("/v1/echo").header("origin", origin).header("host", host);
-            is_from_other_origin(&request.body(Body::empty()).unwrap(), channel, allowed)
+            is_from_other_origin(&request.body(Body::empty()).unwrap(), encryption, allowed)
         };
         let host = "a.example:10132";
-        assert!(!other("https://a.example:10132", host, Channel::Tls, &[]));
-        assert!(other("http://a.example:10132", host, Channel::Tls, &[]));
-        assert!(!other("http://a.example:10132", host, Channel::Tls, &["http://a.example:10132".into()]));
-        assert!(!other("http://a.example:10132", host, Channel::Plain, &[]));
-        assert!(!other("https://a.example:10132", host, Channel::Plain, &[]), "behind a proxy");
+        assert!(!other("https://a.example:10132", host, Encryption::Tls, &[]));
+        assert!(other("http://a.example:10132", host, Encryption::Tls, &[]));
+        assert!(!other("http://a.example:10132", host, Encryption::Tls, &["http://a.example:10132".into()]));
+        assert!(!other("http://a.example:10132", host, Encryption::Plain, &[]));
+        assert!(!other("https://a.example:10132", host, Encryption::Plain, &[]), "behind a proxy");
         // An IPv6 address contains colons.
         let v6 = "[::1]:10132";
-        assert!(!other("http://[::1]:10132", v6, Channel::Plain, &[]));
-        assert!(other("http://[::1]:10133", v6, Channel::Plain, &[]));
-        assert!(other("http://[::2]:10132", v6, Channel::Plain, &[]));
+        assert!(!other("http://[::1]:10132", v6, Encryption::Plain, &[]));
+        assert!(other("http://[::1]:10133", v6, Encryption::Plain, &[]));
+        assert!(other("http://[::2]:10132", v6, Encryption::Plain, &[]));
     }
 
     #[test]
     fn a_proxy_does_not_make_a_caller_local() {
-        let at = |text: &str| Peer {
+        let at = |text: &str| RemoteEnd {
             address: text.parse().unwrap(),
-            own: "192.0.2.7".parse().unwrap(),
-            channel: Channel::Plain,
+            local_ip: "192.0.2.7".parse().unwrap(),
+            encryption: Encryption::Plain,
         };
         let config = Config::default();
         let none = HeaderMap::new();

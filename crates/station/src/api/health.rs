@@ -5,15 +5,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use barograph_api::{Health, LimitUsage, Word};
+use barograph_api::{Health, Keyword, LimitUsage};
 use barograph_forecast::Name;
 
-use super::{Shared, State, json};
+use super::{ApiState, ApiStateExtractor, json};
 use crate::limits::{Limit, too_many_series};
-use crate::mesh::Kind;
+use crate::mesh::EngineLocation;
 use crate::sync::lock;
 
-pub(super) async fn health(axum::extract::State(shared): State) -> Response {
+pub(super) async fn health(axum::extract::State(shared): ApiStateExtractor) -> Response {
     shared.note_refusals();
     let limits = limits(&shared);
     let mut report = shared.health.report(shared.config().sensor_period);
@@ -21,8 +21,8 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
     report.reasons.extend(shared.files.reasons());
     let well = report.reasons.is_empty();
     let (series, series_refused) = {
-        let bank = lock(&shared.bank);
-        (bank.len(), bank.refused())
+        let series_table = lock(&shared.series_table);
+        (series_table.len(), series_table.refused())
     };
     let mut warnings: Vec<String> = clocks_ahead(shared.mesh_state.clocks_ahead()).into_iter().collect();
     warnings.extend(shared.health.warnings());
@@ -52,12 +52,12 @@ fn clocks_ahead(mut hosts: Vec<(Name, Duration)>) -> Option<String> {
     let (least, most) = (first.1.as_secs(), last.1.as_secs());
     Some(match hosts.len() {
         1 => format!(
-            "the clock of {} is {least} s ahead of this station's: what it measures counts as of its arrival",
+            "the clock of {} is {least} s ahead of this station's; its records get the time of their arrival. Synchronise the clock (NTP)",
             first.0
         ),
         count => format!(
             "the clocks of {count} members, {} and {} among them, are {least} to {most} s ahead of this station's, \
-             which may itself be behind: what they measure counts as of its arrival",
+             which may itself be behind; their records get the time of their arrival. Synchronise the clocks (NTP)",
             first.0, last.0
         ),
     })
@@ -65,18 +65,18 @@ fn clocks_ahead(mut hosts: Vec<(Name, Duration)>) -> Option<String> {
 
 /// Warning that a mesh on NATS, which refuses no station, is larger than the archive of this
 /// station.
-fn mesh_too_large(shared: &Shared) -> Option<String> {
-    if shared.mesh_state.kind != (Kind::Nats { archive: true }) {
+fn mesh_too_large(shared: &ApiState) -> Option<String> {
+    if shared.mesh_state.location != (EngineLocation::Nats { archive: true }) {
         return None;
     }
-    let mut groups = vec![shared.mesh_state.standing().groups];
+    let mut groups = vec![shared.mesh_state.site_assignment().groups];
     groups.extend(shared.groups_of_others().into_values());
     too_many_series(&groups, shared.initial.archive().series_of_members())
         .map(|why| format!("the mesh is larger than this archive: {why}"))
 }
 
 /// All limits with their current usage.
-fn limits(shared: &Shared) -> Vec<LimitUsage> {
+fn limits(shared: &ApiState) -> Vec<LimitUsage> {
     let (refusals, uptime) = (shared.health.refusals(), shared.health.uptime());
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let row = |limit: Limit| {
@@ -84,7 +84,7 @@ fn limits(shared: &Shared) -> Vec<LimitUsage> {
         let age_s = refused.since(uptime).map(|since| (uptime - since).as_secs_f64());
         LimitUsage {
             limit: limit.name().into(),
-            setting: limit.setting().map(Word::from),
+            setting: limit.setting().map(Keyword::from),
             max,
             now,
             refused: refused.count,
@@ -95,11 +95,11 @@ fn limits(shared: &Shared) -> Vec<LimitUsage> {
 }
 
 /// Current usage and maximum of a limit, if single numbers can express them.
-fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
+fn usage(shared: &ApiState, limit: Limit) -> (Option<u64>, Option<u64>) {
     let config = &shared.initial;
     let both = |now: usize, max: usize| (Some(now as u64), Some(max as u64));
     match limit {
-        Limit::Series => both(lock(&shared.bank).len(), config.series_max),
+        Limit::Series => both(lock(&shared.series_table).len(), config.series_max),
         Limit::Connections => both(shared.connections.len(), shared.connections.max()),
         Limit::Streams => both(shared.streams.len(), shared.streams.max()),
         Limit::Spool => {
@@ -120,7 +120,9 @@ fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
         },
         Limit::Peers => both(shared.mesh_state.peers().all().count(), crate::mesh::PEERS_MAX),
         Limit::Workers => (None, Some(config.workers_max as u64)),
-        Limit::MemberSeries => (None, Some((config.series_max / crate::forecast::bank::MEMBER_SHARE) as u64)),
+        Limit::MemberSeries => {
+            (None, Some((config.series_max / crate::forecast::series::MEMBER_SHARE) as u64))
+        }
         Limit::Descriptors => (None, crate::http::server::descriptors_max().map(|max| max as u64)),
         Limit::MemberSpool => (None, Some((config.spool_records_max / 2) as u64)),
         Limit::Transfers => (None, Some(shared.config().transfer.transfers_max as u64)),

@@ -5,18 +5,20 @@ use std::time::Instant;
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
-use barograph_forecast::Series;
+use barograph_forecast::SeriesId;
 use serde::Serialize;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
-use super::choice::Choice;
-use super::guard::Peer;
-use super::{Refusal, Shared};
-use crate::forecast::bank::{Account, Bank, in_order};
+use super::guard::RemoteEnd;
+use super::selection::SeriesSelection;
+use super::{ApiRefusal, ApiState};
+use crate::forecast::series::{SeriesState, SeriesTable, in_order};
 use crate::limits::Limit;
-use crate::limits::heavy::{Common, From, Kept, TURN_WITHIN, Turn, visit};
-use crate::limits::unread::Reader;
+use crate::limits::heavy::{
+    PERMIT_TIMEOUT, ReadPermit, ReadSource, SharedResponse, SharedResponseKind, visit,
+};
+use crate::limits::unread::CallerClass;
 use crate::sync::lock;
 
 /// Returns the text of a response: the shared text if `what` names one, otherwise a text made for
@@ -25,101 +27,109 @@ use crate::sync::lock;
 /// Making the text continues if the caller leaves; otherwise a caller could get a further permit by
 /// disconnecting.
 pub(super) async fn text<F>(
-    shared: &Arc<Shared>,
-    peer: &Peer,
-    from: From,
-    what: Option<Common>,
+    shared: &Arc<ApiState>,
+    remote: &RemoteEnd,
+    from: ReadSource,
+    what: Option<SharedResponseKind>,
     make: F,
-) -> Result<Bytes, Refusal>
+) -> Result<Bytes, ApiRefusal>
 where
-    F: Future<Output = Result<Bytes, Refusal>> + Send + 'static,
+    F: Future<Output = Result<Bytes, ApiRefusal>> + Send + 'static,
 {
     let making = match what {
         Some(what) => {
-            let kept_or_turn = async {
-                match shared.heavy.kept(what, Instant::now()).await {
-                    Ok(text) => Ok::<_, Refusal>(Shown::Kept(text)),
-                    Err(place) => Ok(Shown::New(place, turn(shared, peer, from, true).await?)),
+            let text_or_permit = async {
+                match shared.heavy.shared(what, Instant::now()).await {
+                    Ok(text) => Ok::<_, ApiRefusal>(SharedResponseState::Kept(text)),
+                    Err(slot) => {
+                        Ok(SharedResponseState::New(slot, acquire(shared, remote, from, true).await?))
+                    }
                 }
             };
             // The request that makes the text may wait for an archive; the other requests wait for
             // the text at most as long as for a permit.
-            let kept = timeout(TURN_WITHIN, kept_or_turn).await.map_err(|_| shared.too_much_unread())?;
-            let (mut place, turn) = match kept? {
-                Shown::Kept(text) => return Ok(text),
-                Shown::New(place, turn) => (place, turn),
+            let found =
+                timeout(PERMIT_TIMEOUT, text_or_permit).await.map_err(|_| shared.too_much_unread())?;
+            let (mut slot, permit) = match found? {
+                SharedResponseState::Kept(text) => return Ok(text),
+                SharedResponseState::New(slot, permit) => (slot, permit),
             };
             let shared = Arc::clone(shared);
             tokio::spawn(async move {
                 let began = Instant::now();
                 let text = make.await?;
-                *place = Some(Kept::new(text.clone(), began));
-                drop((place, turn));
+                *slot = Some(SharedResponse::new(text.clone(), began));
+                drop((slot, permit));
                 tokio::spawn(async move { shared.heavy.forget_old(what).await });
                 Ok(text)
             })
         }
         None => {
-            let turn = turn(shared, peer, from, false).await?;
+            let permit = acquire(shared, remote, from, false).await?;
             tokio::spawn(async move {
                 let text = make.await;
-                drop(turn);
+                drop(permit);
                 text
             })
         }
     };
-    making.await.map_err(|error| Refusal::ended(&error))?
+    making.await.map_err(|error| ApiRefusal::ended(&error))?
 }
 
 /// State of a shared response, for a caller.
-enum Shown {
+enum SharedResponseState {
     Kept(Bytes),
     /// The lock of the shared text, and the permit to make a new one.
-    New(OwnedMutexGuard<Option<Kept>>, Turn),
+    New(OwnedMutexGuard<Option<SharedResponse>>, ReadPermit),
 }
 
 /// Waits for the permit to make a response: with the limits of this caller, or without them if the
 /// response is for all callers.
-async fn turn(shared: &Shared, peer: &Peer, from: From, is_for_all: bool) -> Result<Turn, Refusal> {
-    let reader = shared.reader(peer);
-    if !shared.unread.has_room(&reader) {
+async fn acquire(
+    shared: &ApiState,
+    remote: &RemoteEnd,
+    from: ReadSource,
+    is_for_all: bool,
+) -> Result<ReadPermit, ApiRefusal> {
+    let class = shared.caller_class(remote);
+    if !shared.unread.has_room(&class) {
         return Err(shared.too_much_unread());
     }
-    let turn = shared.heavy.turn(from, if is_for_all { Reader::Here } else { reader }).await;
-    turn.ok_or_else(|| shared.too_much_unread())
+    let permit = shared.heavy.acquire(from, if is_for_all { CallerClass::Local } else { class }).await;
+    permit.ok_or_else(|| shared.too_much_unread())
 }
 
-impl Shared {
+impl ApiState {
     /// Counts and returns the refusal of a read that found no room in memory or got no permit in
     /// time.
-    pub(super) fn too_much_unread(&self) -> Refusal {
+    pub(super) fn too_much_unread(&self) -> ApiRefusal {
         self.health.refused(Limit::UnreadAnswers, 1);
-        Refusal::new(
+        ApiRefusal::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            "too many answers wait to be read or to be made (unread_answer_bytes in /healthz)",
+            "too many large responses are in progress (unread_answer_bytes in /healthz); try again in 5 s",
         )
     }
 }
 
 /// Runs work outside the HTTP thread.
-pub(super) async fn beside<T: Send + 'static>(
+pub(super) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Refusal::ended(&error))
+) -> Result<T, ApiRefusal> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| ApiRefusal::ended(&error))
 }
 
 /// Makes a list with a row for each chosen series, `{"key": [row, …]}`.
 pub(super) fn list(
-    bank: &Mutex<Bank>,
-    choice: &Choice,
+    series_table: &Mutex<SeriesTable>,
+    selection: &SeriesSelection,
     key: &str,
-    row: impl Fn(&mut Rows, &Series, &Account),
+    row: impl Fn(&mut Rows, &SeriesId, &SeriesState),
 ) -> Bytes {
-    let mut names = lock(bank).names(&choice.selector);
-    names.retain(|series| choice.has_end(series));
+    let mut names = lock(series_table).names(&selection.selector);
+    names.retain(|series| selection.has_end(series));
     names.sort_unstable_by(in_order);
     let mut rows = Rows { text: format!("{{\"{key}\":[").into_bytes(), is_first: true };
-    visit(bank, &names, |series, account| row(&mut rows, series, account));
+    visit(series_table, &names, |series, state| row(&mut rows, series, state));
     rows.text.extend_from_slice(b"]}");
     rows.text.into()
 }

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use barograph_api::{Event, Forecasts, Word};
+use barograph_api::{Forecasts, Keyword, StreamEvent};
 use barograph_engine::wire::is_sound_detail;
-use barograph_engine::{Record, labelled_unix_ns};
-use barograph_forecast::{Forecast, Interval, Outcome, Series};
+use barograph_engine::{Record, original_label_unix_ns};
+use barograph_forecast::{Forecast, Interval, Outcome, SeriesId};
 
-use crate::forecast::bank::{Account, LEVELS, Measured, Next, Point};
 use crate::forecast::best::Age;
 use crate::forecast::hub;
+use crate::forecast::series::{LEVELS, Measurement, NextForecasts, SeriesPoint, SeriesState};
 use crate::time::now_unix_ns;
 use crate::unit;
 
@@ -19,23 +19,23 @@ pub(super) fn seconds(unix_ns: i64) -> f64 {
 }
 
 /// Source, target, quantity and unit, the first fields of every type with a series.
-pub(super) fn id(series: &Series) -> (Cow<'_, str>, Cow<'_, str>, Cow<'_, str>, Word) {
-    let Series { source, target, quantity } = series;
+pub(super) fn id(series: &SeriesId) -> (Cow<'_, str>, Cow<'_, str>, Cow<'_, str>, Keyword) {
+    let SeriesId { source, target, quantity } = series;
     (source.as_str().into(), target.as_str().into(), quantity.as_str().into(), unit(quantity).into())
 }
 
-pub(super) fn series<'a>(series: &'a Series, account: &'a Account) -> barograph_api::Series<'a> {
-    let Measured { time_unix_ns, outcome, detail, .. } = account.last();
+pub(super) fn series<'a>(series: &'a SeriesId, state: &'a SeriesState) -> barograph_api::SeriesSummary<'a> {
+    let Measurement { time_unix_ns, outcome, detail, .. } = state.last();
     let (source, target, quantity, unit) = id(series);
-    barograph_api::Series {
+    barograph_api::SeriesSummary {
         source,
         target,
         quantity,
         unit,
-        count: account.count(),
-        failures: account.failures(),
+        count: state.count(),
+        failures: state.failures(),
         last: Some(record_of(series, *time_unix_ns, outcome, detail)),
-        next: forecasts_of(series, account, Interval::DEFAULT_LEVEL),
+        next: forecasts_of(series, state, Interval::DEFAULT_LEVEL),
     }
 }
 
@@ -44,12 +44,12 @@ pub(super) fn record(record: &Record) -> barograph_api::Record<'_> {
 }
 
 fn record_of<'a>(
-    series: &'a Series,
+    series: &'a SeriesId,
     time_unix_ns: i64,
     outcome: &Outcome,
     detail: &'a str,
 ) -> barograph_api::Record<'a> {
-    let ahead_s = labelled_unix_ns(detail).map(|label| seconds(label.saturating_sub(time_unix_ns)));
+    let ahead_s = original_label_unix_ns(detail).map(|label| seconds(label.saturating_sub(time_unix_ns)));
     let (source, target, quantity, unit) = id(series);
     let (value, error, after_s) = parts(outcome);
     barograph_api::Record {
@@ -71,7 +71,7 @@ fn record_of<'a>(
 }
 
 /// Fields of an outcome: `value`, or `error` and `after_s`.
-fn parts(outcome: &Outcome) -> (Option<f64>, Option<Word>, Option<f64>) {
+fn parts(outcome: &Outcome) -> (Option<f64>, Option<Keyword>, Option<f64>) {
     match *outcome {
         Outcome::Value(value) => (Some(value), None, None),
         Outcome::Failed { failure, after_s } => (None, Some(failure.as_str().into()), Some(after_s)),
@@ -79,10 +79,10 @@ fn parts(outcome: &Outcome) -> (Option<f64>, Option<Word>, Option<f64>) {
 }
 
 /// Converts a point, with the interval at `LEVELS[level]`.
-pub(super) fn point(point: &Point, level: usize) -> barograph_api::Point {
+pub(super) fn point(point: &SeriesPoint, level: usize) -> barograph_api::SeriesPoint {
     let (value, error, after_s) = parts(&point.outcome);
     let ends = point.issued.and_then(|issued| issued.intervals[level]);
-    barograph_api::Point {
+    barograph_api::SeriesPoint {
         time_s: seconds(point.time_unix_ns),
         value,
         error,
@@ -95,10 +95,10 @@ pub(super) fn point(point: &Point, level: usize) -> barograph_api::Point {
     }
 }
 
-pub(super) fn event(event: &hub::Event, level: usize) -> Event<'_> {
+pub(super) fn event(event: &hub::PointEvent, level: usize) -> StreamEvent<'_> {
     let (source, target, quantity, unit) = id(&event.series);
     let next = event.next.as_ref();
-    Event {
+    StreamEvent {
         source,
         target,
         quantity,
@@ -108,11 +108,20 @@ pub(super) fn event(event: &hub::Event, level: usize) -> Event<'_> {
     }
 }
 
-pub(super) fn forecasts_of<'a>(series: &'a Series, account: &Account, level: f64) -> Option<Forecasts<'a>> {
-    account.next().map(|next| forecasts(series, &next, level, account.interval(level)))
+pub(super) fn forecasts_of<'a>(
+    series: &'a SeriesId,
+    state: &SeriesState,
+    level: f64,
+) -> Option<Forecasts<'a>> {
+    state.forecasts().map(|next| forecasts(series, &next, level, state.interval(level)))
 }
 
-fn forecasts<'a>(series: &'a Series, next: &Next, level: f64, ends: Option<(f64, f64)>) -> Forecasts<'a> {
+fn forecasts<'a>(
+    series: &'a SeriesId,
+    next: &NextForecasts,
+    level: f64,
+    ends: Option<(f64, f64)>,
+) -> Forecasts<'a> {
     let (source, target, quantity, unit) = id(series);
     Forecasts {
         source,
@@ -152,7 +161,7 @@ mod tests {
     #[test]
     fn a_detail_that_breaks_a_reader_is_left_out() {
         let name = || Name::new("a").unwrap();
-        let series = Series { source: name(), target: name(), quantity: Quantity::RTT };
+        let series = SeriesId { source: name(), target: name(), quantity: Quantity::RTT };
         let outcome = Outcome::Value(1.0);
         let text = |detail: &str| serde_json::to_string(&record_of(&series, 1, &outcome, detail)).unwrap();
         assert!(text("{\"n\":1}").contains("\"detail\":{\"n\":1}"));

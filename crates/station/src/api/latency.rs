@@ -5,35 +5,38 @@ use axum::response::Response;
 use barograph_api::{Latency, LatencyList};
 use serde::Deserialize;
 
-use super::{Refusal, State, json, query, selector};
-use crate::mesh::Spread;
+use super::{ApiRefusal, ApiStateExtractor, json, query, selector};
+use crate::mesh::LatencyDistribution;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Which {
+struct LatencyQuery {
     target: Option<String>,
     quantity: Option<String>,
 }
 
-pub(super) async fn latency(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
-    let which: Which = query(&uri)?;
-    let selector = selector(None, which.target.as_deref(), which.quantity.as_deref())?;
-    let spreads = shared.mesh_state.spreads(&shared.host);
-    let selected = spreads.iter().filter(|spread| selector.matches(&spread.series));
+pub(super) async fn latency(
+    axum::extract::State(shared): ApiStateExtractor,
+    uri: Uri,
+) -> Result<Response, ApiRefusal> {
+    let asked: LatencyQuery = query(&uri)?;
+    let selector = selector(None, asked.target.as_deref(), asked.quantity.as_deref())?;
+    let distributions = shared.mesh_state.distributions(&shared.host);
+    let selected = distributions.iter().filter(|distribution| selector.matches(&distribution.series));
     let latencies = selected.map(shape).collect();
     Ok(json(StatusCode::OK, &LatencyList { latencies }))
 }
 
-fn shape(spread: &Spread) -> Latency<'_> {
-    let [p50_s, p90_s, p99_s, p99_9_s] = spread.quantiles_s;
+fn shape(distribution: &LatencyDistribution) -> Latency<'_> {
+    let [p50_s, p90_s, p99_s, p99_9_s] = distribution.quantiles_s;
     Latency {
-        source: spread.series.source.as_str().into(),
-        target: spread.series.target.as_str().into(),
-        quantity: spread.series.quantity.as_str().into(),
-        count: spread.count,
-        missed: spread.missed,
-        mean_s: (0 < spread.count).then(|| spread.sum_s / spread.count as f64),
-        max_s: spread.max_s,
+        source: distribution.series.source.as_str().into(),
+        target: distribution.series.target.as_str().into(),
+        quantity: distribution.series.quantity.as_str().into(),
+        count: distribution.count,
+        missed: distribution.missed,
+        mean_s: (0 < distribution.count).then(|| distribution.sum_s / distribution.count as f64),
+        max_s: distribution.max_s,
         p50_s,
         p90_s,
         p99_s,

@@ -6,15 +6,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use barograph_api::{Invitation, Member, MemberList, NewInvitation, Removed};
+use barograph_api::{Invitation, Member, MemberList, NewInvitation, RemovedName};
 use barograph_forecast::Name;
 use serde::Deserialize;
 
-use super::engine::Served;
-use super::{Nothing, Refusal, Shared, State, feed, json, query};
+use super::engine::MemberService;
+use super::{ApiRefusal, ApiState, ApiStateExtractor, NoParameters, feed, json, query};
 use crate::limits::Limit;
 use crate::mesh::members::MembersError;
-use crate::mesh::{Kind, Standing};
+use crate::mesh::{EngineLocation, PeerState};
 use crate::sync::lock;
 
 #[derive(Deserialize)]
@@ -24,22 +24,22 @@ struct RemoveQuery {
 }
 
 pub(super) async fn invite(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     let asked: NewInvitation = feed::json_body(&headers, body).await?;
     let name = asked.name.as_deref().map(Name::new).transpose();
-    let name = name.map_err(|error| Refusal::bad(format!("`name`: {error}")))?;
+    let name = name.map_err(|error| ApiRefusal::bad(format!("`name`: {error}")))?;
     if let Some(name) = &name {
-        name.check_visible().map_err(|error| Refusal::bad(format!("`name`: {error}")))?;
+        name.check_visible().map_err(|error| ApiRefusal::bad(format!("`name`: {error}")))?;
     }
     let (shown, host, address) =
         (name.as_ref().map(Name::to_string), shared.host.to_string(), shared.address);
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let (token, id) = with_served(&shared, move |served| {
         let token = served.members.invite(name, now_s)?;
-        let id = served.members.of_token(&token).map(|member| member.known().id);
+        let id = served.members.of_token(&token).map(|member| member.info().id);
         Ok((token, id.unwrap_or_default()))
     })
     .await?;
@@ -48,8 +48,11 @@ pub(super) async fn invite(
     Ok(json(StatusCode::CREATED, &invitation))
 }
 
-pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
-    let Nothing {} = query(&uri)?;
+pub(super) async fn list(
+    axum::extract::State(shared): ApiStateExtractor,
+    uri: Uri,
+) -> Result<Response, ApiRefusal> {
+    let NoParameters {} = query(&uri)?;
     let all = shared.served.as_ref().map(|served| (served, served.members.all()));
     let members = all.into_iter().flat_map(|(served, all)| {
         all.into_iter().map(|known| Member {
@@ -62,34 +65,37 @@ pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Resul
     Ok(json(StatusCode::OK, &MemberList { members: members.collect() }))
 }
 
-pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn remove(
+    axum::extract::State(shared): ApiStateExtractor,
+    uri: Uri,
+) -> Result<Response, ApiRefusal> {
     let asked: RemoveQuery = query(&uri)?;
     let removed = asked.name.clone();
-    if let Kind::Nats { .. } = shared.mesh_state.kind {
+    if let EngineLocation::Nats { .. } = shared.mesh_state.location {
         // The NATS servers decide which stations are members; the directory has only registrations.
-        let name = Name::new(&asked.name).map_err(|error| Refusal::bad(format!("`name`: {error}")))?;
+        let name = Name::new(&asked.name).map_err(|error| ApiRefusal::bad(format!("`name`: {error}")))?;
         if name == shared.host {
             return Err(refusal(MembersError::Own(name)));
         }
-        let standing = shared.mesh_state.peers().get(&name).map(|peer| peer.standing.clone());
-        match standing {
-            Some(Standing::Lost) => {}
+        let state = shared.mesh_state.peers().get(&name).map(|peer| peer.state.clone());
+        match state {
+            Some(PeerState::Lost) => {}
             // Repeat the removal, for stations that were away for a long time.
             None if shared.mesh_state.removed.contains(&name) => {}
             // The station was lost before this station was started; this station still has its
             // series.
-            None if 0 < lock(&shared.bank).count_of(&name) => {}
+            None if 0 < lock(&shared.series_table).count_of(&name) => {}
             None => return Err(refusal(MembersError::Unknown(asked.name))),
             Some(_) => {
                 let error = format!(
                     "`{name}` is registered: withdraw its right to connect at the NATS servers first, and wait \
                      until it is lost; it would register again"
                 );
-                return Err(Refusal::new(StatusCode::CONFLICT, error));
+                return Err(ApiRefusal::new(StatusCode::CONFLICT, error));
             }
         }
         shared.engine.remove(&name).await?;
-        return Ok(json(StatusCode::OK, &Removed { removed }));
+        return Ok(json(StatusCode::OK, &RemovedName { removed }));
     }
     // Withdraw the invitation. If it was not used, there is no station to remove.
     let (name, is_used) = with_served(&shared, move |served| {
@@ -108,21 +114,22 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
             let Some(served) = &shared.served else { return Ok(()) };
             served.leases.remove(shared.engine.as_ref(), &name, || served.members.has(&name)).await?;
             shared.reserve_series();
-            Ok::<_, barograph_engine::Error>(())
+            Ok::<_, barograph_engine::EngineError>(())
         });
-        removing.await.map_err(|error| Refusal::ended(&error))??;
+        removing.await.map_err(|error| ApiRefusal::ended(&error))??;
     }
-    Ok(json(StatusCode::OK, &Removed { removed }))
+    Ok(json(StatusCode::OK, &RemovedName { removed }))
 }
 
 /// Changes the list of members on disk, outside the HTTP thread.
 async fn with_served<T: Send + 'static>(
-    shared: &Arc<Shared>,
-    change: impl FnOnce(&Served) -> Result<T, MembersError> + Send + 'static,
-) -> Result<T, Refusal> {
+    shared: &Arc<ApiState>,
+    change: impl FnOnce(&MemberService) -> Result<T, MembersError> + Send + 'static,
+) -> Result<T, ApiRefusal> {
     if shared.served.is_none() {
-        let error = "this station is a member of another mesh: invite at the station that serves it";
-        return Err(Refusal::new(StatusCode::CONFLICT, error));
+        let error =
+            "this station is a member of another mesh; run `barograph invite` at the station that serves it";
+        return Err(ApiRefusal::new(StatusCode::CONFLICT, error));
     }
     let (shared, health) = (Arc::clone(shared), Arc::clone(&shared.health));
     let changed = tokio::task::spawn_blocking(move || shared.served.as_ref().map(change)).await;
@@ -134,12 +141,12 @@ async fn with_served<T: Send + 'static>(
             refusal(error)
         }),
         // `served` was `Some` at the check above.
-        Ok(None) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping")),
-        Err(error) => Err(Refusal::ended(&error)),
+        Ok(None) => Err(ApiRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping")),
+        Err(error) => Err(ApiRefusal::ended(&error)),
     }
 }
 
-fn refusal(error: MembersError) -> Refusal {
+fn refusal(error: MembersError) -> ApiRefusal {
     let status = match &error {
         MembersError::Own(_)
         | MembersError::Taken(_)
@@ -149,5 +156,5 @@ fn refusal(error: MembersError) -> Refusal {
         MembersError::TooMany => StatusCode::TOO_MANY_REQUESTS,
         MembersError::Store { .. } => StatusCode::SERVICE_UNAVAILABLE,
     };
-    Refusal::new(status, error.to_string())
+    ApiRefusal::new(status, error.to_string())
 }

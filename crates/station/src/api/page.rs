@@ -8,7 +8,7 @@ use axum::response::Response;
 use axum::routing::get;
 use barograph_api::OPENAPI;
 
-use super::Shared;
+use super::ApiState;
 use super::file::File;
 
 /// Files built from `web/`.
@@ -35,7 +35,7 @@ static CONTRACT: File = File::own("/v1/openapi.json", "application/json", OPENAP
 
 /// Adds the files of the page, compressed in advance. One thread serves all requests, so
 /// compression during a request would delay the others, and they would measure that.
-pub(super) fn routes(mut router: Router<Arc<Shared>>) -> Router<Arc<Shared>> {
+pub(super) fn routes(mut router: Router<Arc<ApiState>>) -> Router<Arc<ApiState>> {
     CONTRACT.pack();
     for file in &FILES {
         file.pack();

@@ -9,46 +9,51 @@ use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use barograph_api::{Directory, DroppedAddress, Lag, Mesh, PeerCounts, PeerEvent, PeerList, Spool, Word};
+use barograph_api::{
+    Directory, DroppedAddress, Keyword, Mesh, MissedEvents, PeerCounts, PeerEvent, PeerList, Spool,
+};
 use futures_util::stream::unfold;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::watch;
 
-use super::{Nothing, Refusal, State, json, query};
-use crate::api::Peer;
-use crate::limits::connections::Open;
+use super::{ApiRefusal, ApiStateExtractor, NoParameters, json, query};
+use crate::api::RemoteEnd;
+use crate::limits::connections::ConnectionGuard;
 use crate::measure::targets::Targets;
-use crate::mesh::{Kind, Known, Standing};
+use crate::mesh::{EngineLocation, PeerState};
 
-pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
-    let Nothing {} = query(&uri)?;
+pub(super) async fn mesh(
+    axum::extract::State(shared): ApiStateExtractor,
+    uri: Uri,
+) -> Result<Response, ApiRefusal> {
+    let NoParameters {} = query(&uri)?;
     let config = &shared.initial.mesh;
     let mesh_state = &shared.mesh_state;
-    let (directory, standing) = (mesh_state.directory(), mesh_state.standing());
+    let (directory, assignment) = (mesh_state.directory(), mesh_state.site_assignment());
     let [(_, up), (_, lost), (_, ignored)] = mesh_state.counts();
     let spool = mesh_state.spool().map(|spool| Spool {
         // Until the mesh has reported which numbers this station has used, records wait in memory.
         records: spool.records + shared.health.spool_records.load(Ordering::Relaxed),
         records_max: config.spool_records_max,
         is_full: spool.is_full,
-        turned_away: spool.turned_away,
+        turned_away: spool.refused_full,
         forwarded: spool.forwarded,
         refused: spool.refused,
-        overtaken: spool.overtaken,
-        is_paced: spool.is_paced,
+        overtaken: spool.conflicting,
+        is_paced: spool.is_throttled,
         watermark: spool.watermark,
         error: spool.last_error,
     });
     let answer = Mesh {
         host: shared.host.to_string(),
-        role: mesh_state.kind.role().into(),
-        engine: mesh_state.kind.as_str().into(),
-        joined: match &mesh_state.kind {
-            Kind::Remote(url) => Some(url.clone()),
-            Kind::Local | Kind::Nats { .. } => None,
+        role: mesh_state.location.role().into(),
+        engine: mesh_state.location.as_str().into(),
+        joined: match &mesh_state.location {
+            EngineLocation::Remote(url) => Some(url.clone()),
+            EngineLocation::Local | EngineLocation::Nats { .. } => None,
         },
-        site: standing.site.to_string(),
-        groups: standing.groups.iter().map(ToString::to_string).collect(),
+        site: assignment.site.to_string(),
+        groups: assignment.groups.iter().map(ToString::to_string).collect(),
         lease_s: config.lease.as_secs_f64(),
         directory: Directory {
             connected: directory.is_connected(),
@@ -64,34 +69,37 @@ pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Resul
     Ok(json(StatusCode::OK, &answer))
 }
 
-pub(super) async fn peers(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
-    let Nothing {} = query(&uri)?;
+pub(super) async fn peers(
+    axum::extract::State(shared): ApiStateExtractor,
+    uri: Uri,
+) -> Result<Response, ApiRefusal> {
+    let NoParameters {} = query(&uri)?;
     let lease_s = shared.initial.mesh.lease.as_secs_f64();
     let peers = shared.mesh_state.peers();
     let peers = peers.all().map(|peer| shape(peer, &shared.targets, lease_s)).collect();
     Ok(json(StatusCode::OK, &PeerList { peers }))
 }
 
-fn shape(peer: &Known, targets: &Targets, lease_s: f64) -> barograph_api::Peer {
+fn shape(peer: &crate::mesh::Peer, targets: &Targets, lease_s: f64) -> barograph_api::Peer {
     let entry = &peer.entry;
     let can = entry.capabilities;
     let words =
         [(can.responder, "responder"), (can.bulk, "bulk"), (can.archive, "archive"), (can.iperf3, "iperf3")];
-    let reason = match &peer.standing {
-        Standing::Ignored(reason) => Some(reason.clone()),
-        Standing::Up => targets
+    let reason = match &peer.state {
+        PeerState::Ignored(reason) => Some(reason.clone()),
+        PeerState::Up => targets
             .overrides_mesh(entry.host.as_str())
             .map(|from| format!("a target of this name is measured instead (from {})", from.as_str()))
             .or_else(|| peer.trouble.clone()),
-        Standing::Lost => None,
+        PeerState::Lost => None,
     };
     let dropped = |(address, reason): &(std::net::SocketAddr, &'static str)| DroppedAddress {
         address: address.to_string(),
-        reason: Word::from(*reason),
+        reason: Keyword::from(*reason),
     };
     barograph_api::Peer {
         host: entry.host.to_string(),
-        state: peer.standing.as_str().into(),
+        state: peer.state.as_str().into(),
         reason,
         since_s: peer.since_s,
         addresses: entry.addresses.iter().map(ToString::to_string).collect(),
@@ -99,34 +107,34 @@ fn shape(peer: &Known, targets: &Targets, lease_s: f64) -> barograph_api::Peer {
         address: peer.in_use.map(|address| address.to_string()),
         version: entry.version.clone(),
         groups: entry.groups.iter().map(ToString::to_string).collect(),
-        capabilities: words.iter().filter(|(can, _)| *can).map(|(_, word)| Word::from(*word)).collect(),
+        capabilities: words.iter().filter(|(can, _)| *can).map(|(_, word)| Keyword::from(*word)).collect(),
         lease_s,
     }
 }
 
 /// A subscriber of the events: first the kept events, then new ones.
-struct Watcher {
+struct PeerEventStream {
     kept: VecDeque<Arc<PeerEvent>>,
     live: Receiver<Arc<PeerEvent>>,
     stopping: watch::Receiver<bool>,
-    _seat: Arc<Open>,
+    _slot: Arc<ConnectionGuard>,
 }
 
 pub(super) async fn events(
-    axum::extract::State(shared): State,
-    Extension(peer): Extension<Peer>,
-    Extension(open): Extension<Arc<Open>>,
+    axum::extract::State(shared): ApiStateExtractor,
+    Extension(remote): Extension<RemoteEnd>,
+    Extension(connection): Extension<Arc<ConnectionGuard>>,
     headers: HeaderMap,
     uri: Uri,
-) -> Result<Response, Refusal> {
-    let Nothing {} = query(&uri)?;
+) -> Result<Response, ApiRefusal> {
+    let NoParameters {} = query(&uri)?;
     let after = last_event_id(&headers)?;
-    let seat = shared.stream(&peer, &open)?;
+    let slot = shared.stream(&remote, &connection)?;
     let (kept, live) = shared.mesh_state.events.watch(after);
-    let watcher = Watcher { kept, live, stopping: shared.stopping.clone(), _seat: seat };
-    let events = unfold(watcher, |mut watcher| async move {
-        let event = watcher.next().await?;
-        Some((Ok::<sse::Event, Infallible>(event), watcher))
+    let stream = PeerEventStream { kept, live, stopping: shared.stopping.clone(), _slot: slot };
+    let events = unfold(stream, |mut stream| async move {
+        let event = stream.next().await?;
+        Some((Ok::<sse::Event, Infallible>(event), stream))
     });
     let keep_alive = KeepAlive::new().interval(super::stream::KEEP_ALIVE);
     let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
@@ -136,13 +144,13 @@ pub(super) async fn events(
 }
 
 /// Id of the last event that a browser received before it reconnected (WHATWG HTML §9.2.4).
-fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
+fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiRefusal> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let id = value.to_str().ok().and_then(|text| text.trim().parse().ok());
-    id.map(Some).ok_or_else(|| Refusal::bad("`Last-Event-ID`: expected the number of an event"))
+    id.map(Some).ok_or_else(|| ApiRefusal::bad("`Last-Event-ID`: expected the number of an event"))
 }
 
-impl Watcher {
+impl PeerEventStream {
     /// The next event; `None` when the station stops.
     async fn next(&mut self) -> Option<sse::Event> {
         if let Some(event) = self.kept.pop_front() {
@@ -155,7 +163,7 @@ impl Watcher {
         match received {
             Ok(event) => sent(&event),
             Err(RecvError::Lagged(missed)) => {
-                let data = serde_json::to_string(&Lag { missed }).ok()?;
+                let data = serde_json::to_string(&MissedEvents { missed }).ok()?;
                 Some(sse::Event::default().event("lag").data(data))
             }
             Err(RecvError::Closed) => None,

@@ -5,41 +5,41 @@ use axum::extract::{Extension, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use barograph_probe::io::{SessionSlot, Upgraded};
-use barograph_probe::wire::{self, Declined};
+use barograph_probe::wire::{self, DeclineReason};
 use hyper::upgrade::OnUpgrade;
 use tokio::net::TcpStream;
 
-use super::guard::{Caller, Channel, Peer};
-use super::upgrade::{self, Line};
-use super::{Refusal, State};
+use super::guard::{Caller, Encryption, RemoteEnd};
+use super::upgrade::{self, UpgradedStream};
+use super::{ApiRefusal, ApiStateExtractor};
 use crate::limits::Limit;
 
 pub(super) async fn probe(
-    axum::extract::State(shared): State,
-    Extension(peer): Extension<Peer>,
+    axum::extract::State(shared): ApiStateExtractor,
+    Extension(remote): Extension<RemoteEnd>,
     caller: Option<Extension<Caller>>,
     mut request: Request<Body>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     if !upgrade::is_asked(request.headers(), wire::UPGRADE) {
-        let error = format!("here probes begin: Connection: Upgrade, Upgrade: {}", wire::UPGRADE);
-        return Err(Refusal::new(StatusCode::UPGRADE_REQUIRED, error));
+        let error = format!("expected a probe: Connection: Upgrade, Upgrade: {}", wire::UPGRADE);
+        return Err(ApiRefusal::new(StatusCode::UPGRADE_REQUIRED, error));
     }
-    let slot = shared.responder.admit(peer.address.ip());
+    let slot = shared.responder.admit(remote.address.ip());
     let slot = match &caller {
         Some(Extension(Caller(name))) => slot.and_then(|slot| slot.signed_by(name.as_str())),
         None => slot,
     };
     let slot = slot.map_err(|declined| {
-        if declined == Declined::Full {
+        if declined == DeclineReason::Full {
             shared.health.refused(Limit::ProbeSessions, 1);
         }
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, declined.to_string())
+        ApiRefusal::new(StatusCode::SERVICE_UNAVAILABLE, declined.to_string())
     })?;
-    let token = match peer.channel {
+    let token = match remote.encryption {
         // No token for a peer: a token has no name, so the peer would pass for the operator. A peer
         // can sign on the plain channel.
-        Channel::Tls if caller.is_none() => shared.responder.issue_token(),
-        Channel::Tls | Channel::Plain | Channel::PlainBesideTls => None,
+        Encryption::Tls if caller.is_none() => shared.responder.issue_token(),
+        Encryption::Tls | Encryption::Plain | Encryption::PlainWithTls => None,
     };
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
@@ -58,15 +58,15 @@ pub(super) async fn probe(
 
 /// Takes the connection out of the HTTP server, makes it blocking, and passes it to its slot.
 async fn hand_over(upgrade: OnUpgrade, slot: SessionSlot) -> std::io::Result<()> {
-    let (line, already_read) = upgrade::take(upgrade).await?;
+    let (upgraded, already_read) = upgrade::take(upgrade).await?;
     let blocking = |stream: TcpStream| -> std::io::Result<std::net::TcpStream> {
         let stream = stream.into_std()?;
         stream.set_nonblocking(false)?;
         Ok(stream)
     };
-    match line {
-        Line::Plain(stream) => slot.serve(Upgraded::Plain(blocking(stream)?), already_read),
-        Line::Tls(stream) => {
+    match upgraded {
+        UpgradedStream::Plain(stream) => slot.serve(Upgraded::Plain(blocking(stream)?), already_read),
+        UpgradedStream::Tls(stream) => {
             let (stream, connection) = stream.into_inner();
             slot.serve(Upgraded::Tls(Box::new(connection), blocking(stream)?), already_read)
         }

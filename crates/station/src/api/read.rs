@@ -8,33 +8,33 @@ use axum::body::Bytes;
 use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode, Uri, Version, header};
 use axum::response::{IntoResponse, Response};
-use barograph_api::{Echo, History, Latest, Recent, Station};
+use barograph_api::{Echo, HistoryPage, LatestPage, RecentPoints, Station};
 use barograph_engine::{Cursor, Page, Range, Record};
-use barograph_forecast::{Interval, Series};
+use barograph_forecast::{Interval, SeriesId};
 use serde::{Deserialize, Serialize};
 
-use super::choice::Choice;
-use super::guard::Peer;
-use super::heavy::{self, beside, list};
-use super::{Nothing, Refusal, State, json, json_text, query, selector};
-use crate::forecast::bank::{LEVELS, level_index};
-use crate::limits::heavy::{Common, From};
-use crate::metrics::{Format, Snapshot};
+use super::guard::RemoteEnd;
+use super::heavy::{self, list, run_blocking};
+use super::selection::SeriesSelection;
+use super::{ApiRefusal, ApiStateExtractor, NoParameters, json, json_text, query, selector};
+use crate::forecast::series::{LEVELS, level_index};
+use crate::limits::heavy::{ReadSource, SharedResponseKind};
+use crate::metrics::{Format, SeriesTableSamples};
 use crate::sync::lock;
 
 pub(super) async fn station(
-    axum::extract::State(shared): State,
-    Extension(peer): Extension<Peer>,
+    axum::extract::State(shared): ApiStateExtractor,
+    Extension(remote): Extension<RemoteEnd>,
     version: Version,
     headers: HeaderMap,
     uri: Uri,
-) -> Result<Response, Refusal> {
-    let Nothing {} = query(&uri)?;
+) -> Result<Response, ApiRefusal> {
+    let NoParameters {} = query(&uri)?;
     let config = shared.config();
     let started = shared.started.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (series, series_max) = {
-        let bank = lock(&shared.bank);
-        (bank.len(), bank.series_max())
+        let series_table = lock(&shared.series_table);
+        (series_table.len(), series_table.series_max())
     };
     shared.note_refusals();
     let answer = Station {
@@ -46,11 +46,11 @@ pub(super) async fn station(
         series,
         series_max,
         refusing: shared.health.refusing(),
-        from_this_host: peer.is_local(version, &headers, &config),
+        from_this_host: remote.is_local(version, &headers, &config),
         echo: config.echo.enabled.then(|| Echo {
             path: "v1/echo".into(),
             transfer_bytes_max: shared.echo.transfer_bytes_max(),
-            keeps: shared.echo.keeps(),
+            keeps: shared.echo.reports_enabled(),
         }),
     };
     Ok(json(StatusCode::OK, &answer))
@@ -58,7 +58,7 @@ pub(super) async fn station(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Which {
+struct SeriesQuery {
     source: Option<String>,
     target: Option<String>,
     quantity: Option<String>,
@@ -66,19 +66,21 @@ struct Which {
 }
 
 pub(super) async fn series(
-    axum::extract::State(shared): State,
-    Extension(peer): Extension<Peer>,
+    axum::extract::State(shared): ApiStateExtractor,
+    Extension(remote): Extension<RemoteEnd>,
     uri: Uri,
-) -> Result<Response, Refusal> {
-    let which: Which = query(&uri)?;
-    let selector = selector(which.source.as_deref(), which.target.as_deref(), which.quantity.as_deref())?;
-    let choice = Choice::new(&shared, selector, which.group.as_deref()).await?;
-    let common = choice.is_all().then_some(Common::Series);
-    let bank = Arc::clone(&shared.bank);
-    let make = beside(move || {
-        list(&bank, &choice, "series", |rows, series, account| rows.push(&json::series(series, account)))
+) -> Result<Response, ApiRefusal> {
+    let asked: SeriesQuery = query(&uri)?;
+    let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
+    let selection = SeriesSelection::new(&shared, selector, asked.group.as_deref()).await?;
+    let common = selection.is_all().then_some(SharedResponseKind::Series);
+    let series_table = Arc::clone(&shared.series_table);
+    let make = run_blocking(move || {
+        list(&series_table, &selection, "series", |rows, series, state| {
+            rows.push(&json::series(series, state))
+        })
     });
-    let text = heavy::text(&shared, &peer, From::Bank, common, make).await?;
+    let text = heavy::text(&shared, &remote, ReadSource::SeriesTable, common, make).await?;
     Ok(json_text(StatusCode::OK, text))
 }
 
@@ -93,30 +95,30 @@ struct LatestQuery {
 }
 
 pub(super) async fn latest(
-    axum::extract::State(shared): State,
-    Extension(peer): Extension<Peer>,
+    axum::extract::State(shared): ApiStateExtractor,
+    Extension(remote): Extension<RemoteEnd>,
     uri: Uri,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     let asked: LatestQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
-    let choice = Choice::new(&shared, selector, asked.group.as_deref()).await?;
-    let common = (choice.is_all() && asked.after.is_none()).then_some(Common::Latest);
+    let selection = SeriesSelection::new(&shared, selector, asked.group.as_deref()).await?;
+    let common = (selection.is_all() && asked.after.is_none()).then_some(SharedResponseKind::Latest);
     let station = Arc::clone(&shared);
     let make = async move {
-        let page = station.engine.latest(&choice.selector, asked.after.map(Cursor), LIMIT_DEFAULT).await;
+        let page = station.engine.latest(&selection.selector, asked.after.map(Cursor), LIMIT_DEFAULT).await;
         let mut page = page.inspect_err(|error| station.health.read_failed(error))?;
-        page.items.retain(|record| choice.has_end(&record.series));
+        page.items.retain(|record| selection.has_end(&record.series));
         {
-            let bank = lock(&station.bank);
-            page.items.retain(|record| !bank.excludes(&record.series, record.time_unix_ns));
+            let series_table = lock(&station.series_table);
+            page.items.retain(|record| !series_table.hides(&record.series, record.time_unix_ns));
         }
-        beside(move || {
+        run_blocking(move || {
             let (latest, next) = shown(&page);
-            json_bytes(&Latest { latest, next })
+            json_bytes(&LatestPage { latest, next })
         })
         .await
     };
-    let text = heavy::text(&shared, &peer, From::Archive, common, make).await?;
+    let text = heavy::text(&shared, &remote, ReadSource::Archive, common, make).await?;
     Ok(json_text(StatusCode::OK, text))
 }
 
@@ -133,15 +135,15 @@ struct HistoryQuery {
 }
 
 pub(super) async fn history(
-    axum::extract::State(shared): State,
-    Extension(peer): Extension<Peer>,
+    axum::extract::State(shared): ApiStateExtractor,
+    Extension(remote): Extension<RemoteEnd>,
     uri: Uri,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     let asked: HistoryQuery = query(&uri)?;
     let series = one(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let limit = asked.limit.unwrap_or(LIMIT_DEFAULT);
     if !(1..=Range::LIMIT_MAX).contains(&limit) {
-        return Err(Refusal::bad(format!("`limit`: expected 1 to {}, found {limit}", Range::LIMIT_MAX)));
+        return Err(ApiRefusal::bad(format!("`limit`: expected 1 to {}, found {limit}", Range::LIMIT_MAX)));
     }
     let range = Range {
         from_unix_ns: asked.from_s.map_or(Ok(i64::MIN), |s| nanoseconds("from_s", s))?,
@@ -153,16 +155,16 @@ pub(super) async fn history(
     let make = async move {
         let page = station.engine.history(&series, &range).await;
         let page = page.inspect_err(|error| station.health.read_failed(error))?;
-        if page.items.is_empty() && lock(&station.bank).account(&series).is_none() {
+        if page.items.is_empty() && lock(&station.series_table).get(&series).is_none() {
             return Err(unknown(&series));
         }
-        beside(move || {
+        run_blocking(move || {
             let (records, next) = shown(&page);
-            json_bytes(&History { records, next })
+            json_bytes(&HistoryPage { records, next })
         })
         .await
     };
-    let text = heavy::text(&shared, &peer, From::Archive, None, make).await?;
+    let text = heavy::text(&shared, &remote, ReadSource::Archive, None, make).await?;
     Ok(json_text(StatusCode::OK, text))
 }
 
@@ -175,21 +177,24 @@ pub(super) struct LevelQuery {
     pub(super) level: Option<f64>,
 }
 
-pub(super) async fn recent(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn recent(
+    axum::extract::State(shared): ApiStateExtractor,
+    uri: Uri,
+) -> Result<Response, ApiRefusal> {
     let asked: LevelQuery = query(&uri)?;
     let series = one(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = kept_level(asked.level)?;
-    let bank = lock(&shared.bank);
-    let account = bank.account(&series).ok_or_else(|| unknown(&series))?;
+    let series_table = lock(&shared.series_table);
+    let state = series_table.get(&series).ok_or_else(|| unknown(&series))?;
     let (source, target, quantity, unit) = json::id(&series);
-    let answer = Recent {
+    let answer = RecentPoints {
         source,
         target,
         quantity,
         unit,
         level: LEVELS[level],
-        points: account.points().map(|point| json::point(&point, level)).collect(),
-        next: json::forecasts_of(&series, account, LEVELS[level]),
+        points: state.points().map(|point| json::point(&point, level)).collect(),
+        next: json::forecasts_of(&series, state, LEVELS[level]),
     };
     Ok(json(StatusCode::OK, &answer))
 }
@@ -205,71 +210,71 @@ struct ForecastQuery {
 }
 
 pub(super) async fn forecast(
-    axum::extract::State(shared): State,
-    Extension(peer): Extension<Peer>,
+    axum::extract::State(shared): ApiStateExtractor,
+    Extension(remote): Extension<RemoteEnd>,
     uri: Uri,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     let asked: ForecastQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = asked.level.unwrap_or(Interval::DEFAULT_LEVEL);
     if !(0.01..=0.999).contains(&level) {
-        return Err(Refusal::bad(format!("`level`: expected 0.01 to 0.999, found {level}")));
+        return Err(ApiRefusal::bad(format!("`level`: expected 0.01 to 0.999, found {level}")));
     }
-    let choice = Choice::new(&shared, selector, asked.group.as_deref()).await?;
-    let common = (choice.is_all() && asked.level.is_none()).then_some(Common::Forecasts);
-    let bank = Arc::clone(&shared.bank);
-    let make = beside(move || {
-        list(&bank, &choice, "forecasts", |rows, series, account| {
-            if let Some(forecasts) = json::forecasts_of(series, account, level) {
+    let selection = SeriesSelection::new(&shared, selector, asked.group.as_deref()).await?;
+    let common = (selection.is_all() && asked.level.is_none()).then_some(SharedResponseKind::Forecasts);
+    let series_table = Arc::clone(&shared.series_table);
+    let make = run_blocking(move || {
+        list(&series_table, &selection, "forecasts", |rows, series, state| {
+            if let Some(forecasts) = json::forecasts_of(series, state, level) {
                 rows.push(&forecasts);
             }
         })
     });
-    let text = heavy::text(&shared, &peer, From::Bank, common, make).await?;
+    let text = heavy::text(&shared, &remote, ReadSource::SeriesTable, common, make).await?;
     Ok(json_text(StatusCode::OK, text))
 }
 
 pub(super) async fn metrics(
-    axum::extract::State(shared): State,
-    Extension(peer): Extension<Peer>,
+    axum::extract::State(shared): ApiStateExtractor,
+    Extension(remote): Extension<RemoteEnd>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let format = Format::preferred(accept);
     let common = match format {
-        Format::Prometheus => Common::Prometheus,
-        Format::OpenMetrics => Common::OpenMetrics,
+        Format::Prometheus => SharedResponseKind::Prometheus,
+        Format::OpenMetrics => SharedResponseKind::OpenMetrics,
     };
     let station = Arc::clone(&shared);
-    let make = beside(move || {
+    let make = run_blocking(move || {
         station.note_refusals();
-        let bank = Snapshot::of(&station.bank);
+        let samples = SeriesTableSamples::of(&station.series_table);
         let mesh = station.mesh_state.figures(&station.host);
         let (echo, tests) = (station.echo.counters(), station.bulk.figures());
-        Bytes::from(crate::metrics::exposition(format, &bank, &station.health, echo, &mesh, &tests))
+        Bytes::from(crate::metrics::exposition(format, &samples, &station.health, echo, &mesh, &tests))
     });
-    let text = heavy::text(&shared, &peer, From::Bank, Some(common), make).await?;
+    let text = heavy::text(&shared, &remote, ReadSource::SeriesTable, Some(common), make).await?;
     Ok(([(header::CONTENT_TYPE, format.content_type()), (header::VARY, "Accept")], text).into_response())
 }
 
 /// Index of a level among those with kept intervals.
-pub(super) fn kept_level(level: Option<f64>) -> Result<usize, Refusal> {
+pub(super) fn kept_level(level: Option<f64>) -> Result<usize, ApiRefusal> {
     let level = level.unwrap_or(Interval::DEFAULT_LEVEL);
     level_index(level)
-        .ok_or_else(|| Refusal::bad(format!("`level`: expected one of {LEVELS:?}, found {level}")))
+        .ok_or_else(|| ApiRefusal::bad(format!("`level`: expected one of {LEVELS:?}, found {level}")))
 }
 
 /// Identifies one series by its source, target and quantity; all three are required.
-fn one(source: Option<&str>, target: Option<&str>, quantity: Option<&str>) -> Result<Series, Refusal> {
+fn one(source: Option<&str>, target: Option<&str>, quantity: Option<&str>) -> Result<SeriesId, ApiRefusal> {
     let selector = selector(source, target, quantity)?;
     match (selector.source, selector.target, selector.quantity) {
-        (Some(source), Some(target), Some(quantity)) => Ok(Series { source, target, quantity }),
-        _ => Err(Refusal::bad("one series is needed: give source, target and quantity")),
+        (Some(source), Some(target), Some(quantity)) => Ok(SeriesId { source, target, quantity }),
+        _ => Err(ApiRefusal::bad("one series is needed: give source, target and quantity")),
     }
 }
 
-fn unknown(series: &Series) -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, format!("there is no series {series}"))
+fn unknown(series: &SeriesId) -> ApiRefusal {
+    ApiRefusal::new(StatusCode::NOT_FOUND, format!("there is no series {series}"))
 }
 
 fn shown(page: &Page<Record>) -> (Vec<barograph_api::Record<'_>>, Option<String>) {
@@ -283,16 +288,16 @@ fn json_bytes<T: Serialize>(value: &T) -> Bytes {
 }
 
 /// Seconds in nanoseconds; limited to the range of nanoseconds.
-fn nanoseconds(key: &str, seconds: f64) -> Result<i64, Refusal> {
+fn nanoseconds(key: &str, seconds: f64) -> Result<i64, ApiRefusal> {
     if seconds.is_finite() {
         Ok((seconds * 1e9) as i64)
     } else {
-        Err(Refusal::bad(format!("`{key}`: expected a time, found {seconds}")))
+        Err(ApiRefusal::bad(format!("`{key}`: expected a time, found {seconds}")))
     }
 }
 
 /// Default number of records in a page: some hundred kilobytes.
 const LIMIT_DEFAULT: usize = 1000;
 
-/// Period (s) at which a page that cannot stream reads: half of the default period of measurements.
+/// Period (s) at asked a page that cannot stream reads: half of the default period of measurements.
 const PAGE_PERIOD_S: f64 = 5.0;

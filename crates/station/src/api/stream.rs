@@ -8,45 +8,45 @@ use axum::extract::Extension;
 use axum::http::Uri;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use barograph_api::Lag;
+use barograph_api::MissedEvents;
 use barograph_engine::Selector;
 use futures_util::stream::unfold;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::watch;
 
 use super::read::{LevelQuery, kept_level};
-use super::{Peer, Refusal, State, json, query, selector};
+use super::{ApiRefusal, ApiStateExtractor, RemoteEnd, json, query, selector};
 use crate::forecast::hub;
-use crate::limits::connections::Open;
+use crate::limits::connections::ConnectionGuard;
 
-struct Watcher {
-    points: Receiver<Arc<hub::Event>>,
+struct PointStream {
+    points: Receiver<Arc<hub::PointEvent>>,
     stopping: watch::Receiver<bool>,
     selector: Selector,
     level: usize,
-    _seat: Arc<Open>,
+    _slot: Arc<ConnectionGuard>,
 }
 
 pub(super) async fn stream(
-    axum::extract::State(shared): State,
-    Extension(peer): Extension<Peer>,
-    Extension(open): Extension<Arc<Open>>,
+    axum::extract::State(shared): ApiStateExtractor,
+    Extension(remote): Extension<RemoteEnd>,
+    Extension(connection): Extension<Arc<ConnectionGuard>>,
     uri: Uri,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     let asked: LevelQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = kept_level(asked.level)?;
-    let seat = shared.stream(&peer, &open)?;
-    let watcher = Watcher {
-        points: shared.hub.watch(),
+    let slot = shared.stream(&remote, &connection)?;
+    let stream = PointStream {
+        points: shared.hub.subscribe(),
         stopping: shared.stopping.clone(),
         selector,
         level,
-        _seat: seat,
+        _slot: slot,
     };
-    let events = unfold(watcher, |mut watcher| async move {
-        let event = watcher.next().await?;
-        Some((Ok::<Event, Infallible>(event), watcher))
+    let events = unfold(stream, |mut stream| async move {
+        let event = stream.next().await?;
+        Some((Ok::<Event, Infallible>(event), stream))
     });
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
     let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
@@ -55,7 +55,7 @@ pub(super) async fn stream(
     Ok(response)
 }
 
-impl Watcher {
+impl PointStream {
     /// The next selected event; `None` when the station stops.
     async fn next(&mut self) -> Option<Event> {
         loop {
@@ -70,7 +70,7 @@ impl Watcher {
                 }
                 Ok(_) => {}
                 Err(RecvError::Lagged(missed)) => {
-                    let data = serde_json::to_string(&Lag { missed }).ok()?;
+                    let data = serde_json::to_string(&MissedEvents { missed }).ok()?;
                     return Some(Event::default().event("lag").data(data));
                 }
                 Err(RecvError::Closed) => return None,

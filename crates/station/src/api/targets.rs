@@ -7,11 +7,11 @@ use axum::body::Body;
 use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode, Uri, Version};
 use axum::response::Response;
-use barograph_api::{NewTarget, Removed, TargetList};
+use barograph_api::{NewTarget, RemovedName, TargetList};
 use serde::Deserialize;
 
-use super::guard::Peer;
-use super::{Nothing, Refusal, State, feed, json, query};
+use super::guard::RemoteEnd;
+use super::{ApiRefusal, ApiStateExtractor, NoParameters, feed, json, query};
 use crate::limits::Limit;
 use crate::measure::targets::TargetsError;
 use crate::target::{Provenance, Target};
@@ -27,12 +27,15 @@ fn shape(target: &Target, usual: Duration) -> barograph_api::Target {
         target: target.name.to_string(),
         quantities: target.quantities.iter().map(ToString::to_string).collect(),
         period_s: target.period_or(usual).as_secs_f64(),
-        from: target.from.as_str().into(),
+        from: target.provenance.as_str().into(),
     }
 }
 
-pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
-    let Nothing {} = query(&uri)?;
+pub(super) async fn list(
+    axum::extract::State(shared): ApiStateExtractor,
+    uri: Uri,
+) -> Result<Response, ApiRefusal> {
+    let NoParameters {} = query(&uri)?;
     let usual = shared.config().probe_period;
     let targets = shared.targets.all();
     let targets = targets.iter().map(|target| shape(target, usual)).collect();
@@ -40,16 +43,16 @@ pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Resul
 }
 
 pub(super) async fn add(
-    axum::extract::State(shared): State,
-    Extension(peer): Extension<Peer>,
+    axum::extract::State(shared): ApiStateExtractor,
+    Extension(remote): Extension<RemoteEnd>,
     version: Version,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     let config = shared.config();
-    if !peer.is_local(version, &headers, &config) && !config.allow_remote_targets {
-        let error = "targets are not taken from elsewhere (allow_remote_targets = false)";
-        return Err(Refusal::new(StatusCode::FORBIDDEN, error));
+    if !remote.is_local(version, &headers, &config) && !config.allow_remote_targets {
+        let error = "only callers on this host may add targets (allow_remote_targets = false)";
+        return Err(ApiRefusal::new(StatusCode::FORBIDDEN, error));
     }
     let new: NewTarget = feed::json_body(&headers, body).await?;
     let period = match new.period_s {
@@ -58,12 +61,12 @@ pub(super) async fn add(
         }
         Some(seconds) => {
             let error = format!("`period_s`: expected {PERIOD_S_MIN} to {PERIOD_S_MAX}, found {seconds}");
-            return Err(Refusal::bad(error));
+            return Err(ApiRefusal::bad(error));
         }
         None => None,
     };
     let target = Target::parse(&new.target, &new.quantities, period, Provenance::Added)
-        .map_err(|error| Refusal::bad(error.to_string()))?;
+        .map_err(|error| ApiRefusal::bad(error.to_string()))?;
     let (list, new) = (Arc::clone(&shared), target.clone());
     on_disk(move || {
         list.targets.add(new).inspect_err(|error| {
@@ -76,32 +79,37 @@ pub(super) async fn add(
     Ok(json(StatusCode::CREATED, &shape(&target, config.probe_period)))
 }
 
-pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn remove(
+    axum::extract::State(shared): ApiStateExtractor,
+    uri: Uri,
+) -> Result<Response, ApiRefusal> {
     let asked: RemoveQuery = query(&uri)?;
     // Convert the given address to its canonical spelling, which names the target in its series.
     let spelling =
         barograph_probe::Target::parse(&asked.target).map_or(asked.target, |target| target.to_string());
     let (list, name) = (shared, spelling.clone());
     on_disk(move || list.targets.remove(&name)).await?;
-    Ok(json(StatusCode::OK, &Removed { removed: spelling }))
+    Ok(json(StatusCode::OK, &RemovedName { removed: spelling }))
 }
 
 /// Changes the list of targets on disk, outside the HTTP thread.
-async fn on_disk(change: impl FnOnce() -> Result<(), TargetsError> + Send + 'static) -> Result<(), Refusal> {
+async fn on_disk(
+    change: impl FnOnce() -> Result<(), TargetsError> + Send + 'static,
+) -> Result<(), ApiRefusal> {
     match tokio::task::spawn_blocking(change).await {
         Ok(result) => result.map_err(refusal),
-        Err(error) => Err(Refusal::ended(&error)),
+        Err(error) => Err(ApiRefusal::ended(&error)),
     }
 }
 
-fn refusal(error: TargetsError) -> Refusal {
+fn refusal(error: TargetsError) -> ApiRefusal {
     let status = match &error {
         TargetsError::Exists(_) | TargetsError::NotAdded { .. } => StatusCode::CONFLICT,
         TargetsError::Unknown(_) => StatusCode::NOT_FOUND,
         TargetsError::TooMany => StatusCode::TOO_MANY_REQUESTS,
         TargetsError::Store { .. } => StatusCode::SERVICE_UNAVAILABLE,
     };
-    Refusal::new(status, error.to_string())
+    ApiRefusal::new(status, error.to_string())
 }
 
 /// Shortest period (s); a shorter one would be a load test.

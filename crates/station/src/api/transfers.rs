@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use barograph_api::{NewTransfer, NewTransferLine, TransferLine, TransferList};
+use barograph_api::{NewReceiver, NewTransfer, TransferList, WaitingTransfer};
 use serde::Deserialize;
 
-use super::{Nothing, Refusal, Shared, State, feed, json, query};
+use super::{ApiRefusal, ApiState, ApiStateExtractor, NoParameters, feed, json, query};
 use crate::http::server;
 use crate::limits::Limit;
 use crate::transfer::{TransferError, Transfers};
@@ -19,18 +19,21 @@ struct CancelQuery {
     id: String,
 }
 
-pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
-    let Nothing {} = query(&uri)?;
+pub(super) async fn list(
+    axum::extract::State(shared): ApiStateExtractor,
+    uri: Uri,
+) -> Result<Response, ApiRefusal> {
+    let NoParameters {} = query(&uri)?;
     Ok(json(StatusCode::OK, &TransferList { transfers: shared.transfers.rows() }))
 }
 
 /// Prepares to receive from one sender; returns the receiver address.
 pub(super) async fn receive(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
-    let asked: NewTransferLine = feed::json_body(&headers, body).await?;
+) -> Result<Response, ApiRefusal> {
+    let asked: NewReceiver = feed::json_body(&headers, body).await?;
     let listen = shared.address.ip();
     // The advertised address if there is one; otherwise the address at which this host reaches the
     // station.
@@ -43,23 +46,27 @@ pub(super) async fn receive(
         transfers.receive(&config.transfer, &asked.directory, listen, &host)
     });
     let (transfer, line) = made.await?;
-    Ok(json(StatusCode::CREATED, &TransferLine { line: line.to_string(), transfer }))
+    Ok(json(StatusCode::CREATED, &WaitingTransfer { receiver_address: line.to_string(), transfer }))
 }
 
 /// Begins to send files.
 pub(super) async fn send(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRefusal> {
     let asked: NewTransfer = feed::json_body(&headers, body).await?;
-    let line = asked.line.trim().parse().map_err(|error| Refusal::bad(format!("`line`: {error}")))?;
+    let line =
+        asked.receiver_address.trim().parse().map_err(|error| ApiRefusal::bad(format!("`line`: {error}")))?;
     let config = shared.config();
     let made = blocking(&shared, move |transfers| transfers.send(&config.transfer, &asked.paths, line));
     Ok(json(StatusCode::ACCEPTED, &made.await?))
 }
 
-pub(super) async fn cancel(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn cancel(
+    axum::extract::State(shared): ApiStateExtractor,
+    uri: Uri,
+) -> Result<Response, ApiRefusal> {
     let asked: CancelQuery = query(&uri)?;
     let row = blocking(&shared, move |transfers| transfers.cancel(&asked.id)).await?;
     Ok(json(StatusCode::OK, &row))
@@ -67,9 +74,9 @@ pub(super) async fn cancel(axum::extract::State(shared): State, uri: Uri) -> Res
 
 /// Runs work that waits for file systems, outside the HTTP thread.
 async fn blocking<T: Send + 'static>(
-    shared: &Shared,
+    shared: &ApiState,
     work: impl FnOnce(&Arc<Transfers>) -> Result<T, TransferError> + Send + 'static,
-) -> Result<T, Refusal> {
+) -> Result<T, ApiRefusal> {
     let transfers = Arc::clone(&shared.transfers);
     match tokio::task::spawn_blocking(move || work(&transfers)).await {
         Ok(result) => result.map_err(|error| {
@@ -83,8 +90,8 @@ async fn blocking<T: Send + 'static>(
                 }
                 TransferError::Failed(_) => StatusCode::SERVICE_UNAVAILABLE,
             };
-            Refusal::new(status, error.to_string())
+            ApiRefusal::new(status, error.to_string())
         }),
-        Err(error) => Err(Refusal::ended(&error)),
+        Err(error) => Err(ApiRefusal::ended(&error)),
     }
 }

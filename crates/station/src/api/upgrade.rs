@@ -15,10 +15,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use crate::echo::Socket;
-use crate::limits::connections::Progress;
+use crate::limits::connections::ProgressStream;
 
 /// The stream below an upgraded connection.
-pub(super) enum Line {
+pub(super) enum UpgradedStream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
@@ -39,23 +39,23 @@ pub(super) fn has_word(headers: &HeaderMap, name: &header::HeaderName, word: &st
 ///
 /// # Errors
 /// If that takes too long, or the connection is closed.
-pub(super) async fn take(upgrade: OnUpgrade) -> io::Result<(Line, Vec<u8>)> {
+pub(super) async fn take(upgrade: OnUpgrade) -> io::Result<(UpgradedStream, Vec<u8>)> {
     let upgraded = tokio::time::timeout(UPGRADE_TIMEOUT, upgrade)
         .await
         .map_err(|_| io::ErrorKind::TimedOut)?
         .map_err(io::Error::other)?;
-    match upgraded.downcast::<TokioIo<Progress<TcpStream>>>() {
-        Ok(parts) => Ok((Line::Plain(parts.io.into_inner().into_inner()), parts.read_buf.to_vec())),
+    match upgraded.downcast::<TokioIo<ProgressStream<TcpStream>>>() {
+        Ok(parts) => Ok((UpgradedStream::Plain(parts.io.into_inner().into_inner()), parts.read_buf.to_vec())),
         Err(upgraded) => {
             let parts = upgraded
-                .downcast::<TokioIo<Progress<TlsStream<TcpStream>>>>()
+                .downcast::<TokioIo<ProgressStream<TlsStream<TcpStream>>>>()
                 .map_err(|_| io::Error::other("the connection is of an unknown kind"))?;
-            Ok((Line::Tls(Box::new(parts.io.into_inner().into_inner())), parts.read_buf.to_vec()))
+            Ok((UpgradedStream::Tls(Box::new(parts.io.into_inner().into_inner())), parts.read_buf.to_vec()))
         }
     }
 }
 
-impl Line {
+impl UpgradedStream {
     fn tcp(&self) -> &TcpStream {
         match self {
             Self::Plain(tcp) => tcp,
@@ -64,7 +64,7 @@ impl Line {
     }
 }
 
-impl Socket for Line {
+impl Socket for UpgradedStream {
     fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.tcp().set_nodelay(nodelay)
     }
@@ -74,7 +74,7 @@ impl Socket for Line {
     }
 }
 
-impl AsyncRead for Line {
+impl AsyncRead for UpgradedStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -87,7 +87,7 @@ impl AsyncRead for Line {
     }
 }
 
-impl AsyncWrite for Line {
+impl AsyncWrite for UpgradedStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_write(context, bytes),

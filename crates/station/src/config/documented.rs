@@ -23,7 +23,7 @@ fn the_documented_file_equals_the_defaults() {
     let text = document();
     let read = |text: &str| {
         let mut config = Config::default();
-        config.apply_file(Path::new("b.toml"), text, &mut Noted::default()).map(|()| config)
+        config.apply_file(Path::new("b.toml"), text, &mut SettingOrigins::default()).map(|()| config)
     };
     assert_eq!(read(&text).unwrap(), Config::default());
     // Activate all examples: each key must accept its example.

@@ -1,7 +1,7 @@
 //! The `[echo]` table: limits for pages in browsers that measure the station.
 
 use super::Config;
-use super::kind::{flag, integer, words};
+use super::kind::{flag, integer, list};
 use super::setting::settings;
 use super::value::short;
 
@@ -22,7 +22,7 @@ settings! {
         /// spelt as browsers send them: `"https://a.example"`, `"http://b.example:8080"`, or `"*"`
         /// for all. Pages of the station itself always may. Pages of other sites may never make
         /// changes or use /v1/probe.
-        origins: Vec<String> = Vec::new() => "echo.origins", words(origins), AtOnce;
+        origins: Vec<String> = Vec::new() => "echo.origins", list(origins), AtOnce;
         /// Maximum number of sessions at once; a page has two. One address of another host gets a
         /// quarter, and all other hosts together leave an eighth to this host. For 200 clients
         /// behind one address with two sessions each, set 2048, and allow as many open files
@@ -99,7 +99,7 @@ fn check_origin(word: &str) -> Result<(), String> {
     match port.map(|port| (port, port.parse::<u16>())) {
         None => Ok(()),
         Some((_, Ok(port))) if port == own_port => {
-            Err(format!("has the port that browsers leave out: write it without :{port}"))
+            Err(format!("has the default port of its scheme; write it without :{port}"))
         }
         Some((text, Ok(port))) if port.to_string() == text && 0 < port => Ok(()),
         Some(_) => Err("has no port from 1 to 65535 after its colon".into()),

@@ -55,7 +55,7 @@ impl<'a> Text<'a> {
     ) -> Result<Vec<(String, Vec<Entry<'d>>)>, ConfigError> {
         let Some((key, value)) = document.get_key_value(TARGET) else { return Ok(Vec::new()) };
         let refuse = || {
-            let message = "targets are tables: [[target]], then target = \"host:port\"";
+            let message = "expected tables: [[target]] with target = \"host:port\"";
             ConfigError::of_key(&self.place(key.span().start), TARGET, message)
         };
         let DeValue::Array(items) = value.get_ref() else { return Err(refuse()) };

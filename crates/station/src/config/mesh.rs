@@ -11,7 +11,7 @@ use barograph_probe::stream::StreamPlan;
 use barograph_probe::target::Scheme;
 
 use super::Config;
-use super::kind::{DAY_S, choice, flag, integer, maybe, name, number, path, seconds, text, words};
+use super::kind::{DAY_S, choice, flag, integer, list, name, number, optional, path, seconds, text};
 use super::setting::settings;
 use super::value::short;
 use crate::target::Secret;
@@ -34,32 +34,32 @@ settings! {
         /// can be joined; `barograph invite` on it prints a token. A station that joins listens on
         /// `[::]:10132`, unless `listen` is set.
         join: Option<String> = None =>
-            "mesh.join", maybe(text(station_url)), AtStart, example "head.example:10132";
+            "mesh.join", optional(text(station_url)), AtStart, example "head.example:10132";
         /// File with the token from `barograph invite`. BAROGRAPH_JOIN_TOKEN overrides it.
         join_token_file: Option<PathBuf> = None =>
-            "mesh.join_token_file", maybe(path()), AtStart, example "/etc/barograph/join-token";
+            "mesh.join_token_file", optional(path()), AtStart, example "/etc/barograph/join-token";
         /// Certificates (PEM) to trust instead of those of the system, if the station to join
         /// serves HTTPS.
         join_ca: Option<PathBuf> = None =>
-            "mesh.join_ca", maybe(path()), AtStart, example "/etc/barograph/ca.pem";
+            "mesh.join_ca", optional(path()), AtStart, example "/etc/barograph/ca.pem";
         /// NATS servers (JetStream, 2.12 or newer), instead of `join`: for a mesh that must survive
         /// the loss of a machine.
-        nats: Vec<String> = Vec::new() => "mesh.nats", words(Ok), AtStart;
+        nats: Vec<String> = Vec::new() => "mesh.nats", list(Ok), AtStart;
         /// Number of servers that keep each record, if this station creates the stream: 1, 3 or 5.
         /// Use 3 in a cluster of three.
         nats_replicas: u8 = 1 => "mesh.nats_replicas", integer(1..=5).checked(is_odd), AtStart;
         /// Credentials file for the NATS servers.
         nats_credentials: Option<PathBuf> = None =>
-            "mesh.nats_credentials", maybe(path()), AtStart, example "/etc/barograph/station.creds";
+            "mesh.nats_credentials", optional(path()), AtStart, example "/etc/barograph/station.creds";
         /// Certificates (PEM) to trust for NATS servers.
         nats_ca: Option<PathBuf> = None =>
-            "mesh.nats_ca", maybe(path()), AtStart, example "/etc/barograph/nats-ca.pem";
+            "mesh.nats_ca", optional(path()), AtStart, example "/etc/barograph/nats-ca.pem";
         /// Certificate (PEM) of this station for NATS.
         nats_certificate: Option<PathBuf> = None =>
-            "mesh.nats_certificate", maybe(path()), AtStart, example "/etc/barograph/nats.pem";
+            "mesh.nats_certificate", optional(path()), AtStart, example "/etc/barograph/nats.pem";
         /// Private key (PEM) of that certificate.
         nats_key: Option<PathBuf> = None =>
-            "mesh.nats_key", maybe(path()), AtStart, example "/etc/barograph/nats-key.pem";
+            "mesh.nats_key", optional(path()), AtStart, example "/etc/barograph/nats-key.pem";
         /// Whether this station keeps the history of the whole mesh. Only with NATS.
         archive: bool = false => "mesh.archive", flag(), AtStart;
         /// Site of the station: it is in the group local:SITE. Peers are stations that share a
@@ -77,10 +77,10 @@ settings! {
         /// Further groups of the station. A station chooses its own groups: any invited station can
         /// name any group, and so become a peer of all stations in it. A station is in `global`
         /// only if it is named here, or by `sites = "auto"`; it then represents its site.
-        groups: Vec<Name> = Vec::new() => "mesh.groups", words(groups), AtStart;
+        groups: Vec<Name> = Vec::new() => "mesh.groups", list(groups), AtStart;
         /// Addresses at which other stations reach this one, up to 16. `[]` = the addresses of its
         /// interfaces.
-        advertise: Vec<SocketAddr> = Vec::new() => "mesh.advertise", words(addresses), AtStart;
+        advertise: Vec<SocketAddr> = Vec::new() => "mesh.advertise", list(addresses), AtStart;
         /// Length (s) of the lease: for this time after the last renewal, other stations consider
         /// this station up. The station renews the lease after every third of this time.
         lease: Duration = Duration::from_secs(10) => "mesh.lease_s", seconds(1.0..=300.0), AtStart;
@@ -98,21 +98,21 @@ settings! {
         /// returned, removed) and BAROGRAPH_HOST, and the event as JSON on its standard input. It
         /// is ended after 30 s.
         on_change: Option<String> = None =>
-            "mesh.on_change", maybe(text(Ok)), AtOnce, example "/usr/local/bin/peer-changed";
+            "mesh.on_change", optional(text(Ok)), AtOnce, example "/usr/local/bin/peer-changed";
         /// URL to which the station posts the same event as JSON.
         webhook: Option<String> = None =>
-            "mesh.webhook", maybe(text(webhook)), AtOnce, example "https://alerts.example/barograph";
+            "mesh.webhook", optional(text(webhook)), AtOnce, example "https://alerts.example/barograph";
         /// Whether this station and its peers make bulk tests with each other, within the budgets
         /// of both ends.
         bulk: bool = true => "mesh.bulk", flag(), AtStart;
         /// Budget of time: largest share of any hour for tests that this station or its peers
         /// start. Default: 0.01, with bulk_paper 0.05.
         bulk_share: Option<f64> = None =>
-            "mesh.bulk_share", maybe(number(0.0001..=1.0)), AtStart, example 0.01;
+            "mesh.bulk_share", optional(number(0.0001..=1.0)), AtStart, example 0.01;
         /// Budget of bytes per hour for these tests. One test may use half of the budget. Default:
         /// 1.25 GB, with bulk_paper 22.5 GB.
         bulk_bytes_per_hour: Option<u64> = None =>
-            "mesh.bulk_bytes_per_hour", maybe(integer(BULK_BYTES_MIN..=BULK_BYTES_MAX)), AtStart, example 1250000000;
+            "mesh.bulk_bytes_per_hour", optional(integer(BULK_BYTES_MIN..=BULK_BYTES_MAX)), AtStart, example 1250000000;
         /// Length (s) of a full test. The first test of a path takes at most 2 s.
         bulk_length: Duration = BudgetConfig::default().test_max =>
             "mesh.bulk_seconds", seconds(StreamPlan::SECONDS_MIN..=30.0), AtStart;
@@ -207,17 +207,17 @@ impl MeshConfig {
         let has_nats = !self.nats.is_empty();
         let refuse = |key, message: &str| Err((key, message.to_string()));
         if self.join.is_some() && has_nats {
-            return refuse("mesh.join", "a mesh has one engine: give mesh.join or mesh.nats");
+            return refuse("mesh.join", "set only one of mesh.join and mesh.nats");
         }
         if self.archive && !has_nats {
             return refuse(
                 "mesh.archive",
-                "keeping the mesh's history needs mesh.nats; without it the station \
-                that others join keeps it",
+                "mesh.archive needs mesh.nats; without NATS the station that others join keeps \
+                the history",
             );
         }
         if self.nats_certificate.is_some() != self.nats_key.is_some() {
-            return refuse("mesh.nats_key", "mesh.nats_certificate and mesh.nats_key belong together");
+            return refuse("mesh.nats_key", "set both mesh.nats_certificate and mesh.nats_key, or neither");
         }
         if let Err(error) = self.plan().check() {
             return Err(("mesh.bulk_share", error.to_string()));
@@ -229,7 +229,10 @@ impl MeshConfig {
 /// Group of the stations at a site.
 pub(crate) fn local_group(site: &Name) -> Result<Name, String> {
     if let Some(site) = site.as_str().strip_prefix(LOCAL) {
-        return Err(format!("`{LOCAL}{}` is the group of a site: say the site alone, {0}", short(site)));
+        return Err(format!(
+            "`{LOCAL}{}` is the group of a site; set mesh.site = \"{0}\" instead",
+            short(site)
+        ));
     }
     Name::new(&format!("{LOCAL}{site}"))
         .map_err(|error| format!("the group {LOCAL}{}: {error}", short(site.as_str())))
@@ -285,10 +288,10 @@ fn groups(words: Vec<String>) -> Result<Vec<Name>, String> {
     let group = |word: &String| match Name::new(word) {
         // Only `mesh.site` sets the group of a site.
         Ok(_) if word.starts_with(LOCAL) => {
-            Err(format!("`{}` is the group of a site: say mesh.site = …", short(word)))
+            Err(format!("`{}` is the group of a site; set mesh.site instead", short(word)))
         }
         Ok(group) => Ok(group),
-        Err(error) => Err(format!("`{}` is no group: {error}", short(word))),
+        Err(error) => Err(format!("`{}` is not a valid group: {error}", short(word))),
     };
     words.iter().map(group).collect()
 }
@@ -309,7 +312,7 @@ fn addresses(words: Vec<String>) -> Result<Vec<SocketAddr>, String> {
                 short(word)
             )
         })?;
-        match unusable(parsed) {
+        match unreachable_reason(parsed) {
             Some(why) => Err(format!("`{}` cannot be advertised: {why}", short(word))),
             None => Ok(parsed),
         }
@@ -318,13 +321,13 @@ fn addresses(words: Vec<String>) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Reason why no station can be reached at an address; `None` if one might be.
-pub(crate) fn unusable(address: SocketAddr) -> Option<&'static str> {
+pub(crate) fn unreachable_reason(address: SocketAddr) -> Option<&'static str> {
     let ip = address.ip().to_canonical();
     let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
     match () {
-        () if address.port() == 0 => Some("port 0 is nobody's"),
-        () if ip.is_unspecified() => Some("it is no address of a host"),
-        () if ip.is_multicast() || broadcast => Some("it is a group's address, not a host's"),
+        () if address.port() == 0 => Some("no station can listen on port 0"),
+        () if ip.is_unspecified() => Some("it is not the address of a host"),
+        () if ip.is_multicast() || broadcast => Some("it is a multicast or broadcast address"),
         () => None,
     }
 }

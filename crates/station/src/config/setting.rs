@@ -86,9 +86,9 @@ pub(super) enum Applies {
 /// Declares a struct of settings: fields with their defaults, and `SETTINGS` with their keys.
 ///
 /// The first line is the path from the whole configuration to the struct. Each field is
-/// `name: type = default`, then its key, its [`Kind`](super::kind::Kind), the time at which it
-/// [`Applies`], and an example if the default cannot be shown. Fields after `and` have no key. The
-/// documentation of a field is that of its key in `docs/barograph.toml`.
+/// `name: type = default`, then its key, its [`SettingKind`](super::kind::SettingKind), the time at
+/// which it [`Applies`], and an example if the default cannot be shown. Fields after `and` have no
+/// key. The documentation of a field is that of its key in `docs/barograph.toml`.
 macro_rules! settings {
     (
         |$config:ident: $root:ty| $place:expr;
@@ -137,7 +137,7 @@ macro_rules! settings {
                         lines: &[$($doc),*],
                         example: &[$(stringify!($example))?],
                         range: || {
-                            let kind: $crate::config::kind::Kind<$type> = $kind;
+                            let kind: $crate::config::kind::SettingKind<$type> = $kind;
                             kind.range
                         },
                     },

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::ConfigError;
 use super::file::Entry;
-use super::kind::{DAY_S, maybe, path, seconds, text, words};
+use super::kind::{DAY_S, list, optional, path, seconds, text};
 use super::setting::{set, settings};
 use crate::target::{Provenance, Target, TargetError};
 
@@ -16,17 +16,17 @@ settings! {
     /// another station.
     pub(super) struct TargetTable {
         /// Address of the target.
-        target: Option<String> = None => "target.target", maybe(text(Ok)), AtOnce, example "192.0.2.7:10132";
+        target: Option<String> = None => "target.target", optional(text(Ok)), AtOnce, example "192.0.2.7:10132";
         /// Quantities to measure: rtt rtt_tls rtt_nagle loss rtt_udp connect first_byte
         /// response_time goodput goodput_down. Default: rtt and loss of a station, connect and
         /// response_time of a URL, otherwise connect.
         quantities: Vec<String> = Vec::new() =>
-            "target.quantities", words(Ok), AtOnce, example ["rtt", "goodput"];
+            "target.quantities", list(Ok), AtOnce, example ["rtt", "goodput"];
         /// Period (s). Default: probe.period_s.
-        period: Option<Duration> = None => "target.period_s", maybe(seconds(0.1..=DAY_S)), AtOnce, example 30;
+        period: Option<Duration> = None => "target.period_s", optional(seconds(0.1..=DAY_S)), AtOnce, example 30;
         /// File with the token to send to this target.
         token_file: Option<PathBuf> = None =>
-            "target.token_file", maybe(path()), AtOnce, example "/etc/barograph/token-of-192.0.2.7";
+            "target.token_file", optional(path()), AtOnce, example "/etc/barograph/token-of-192.0.2.7";
     }
 }
 

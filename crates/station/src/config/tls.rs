@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum TlsError {
     /// Only one of the two files is configured.
-    #[error("tls.certificate and tls.key belong together: one of them is missing")]
+    #[error("set both tls.certificate and tls.key, or neither")]
     Half,
     /// A file cannot be read, or contains no PEM of its kind.
     #[error("{path}: {message}", path = path.display())]
@@ -38,7 +38,7 @@ pub fn load(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Arc
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| refuse(certificate, error.to_string()))?;
     if chain.is_empty() {
-        return Err(refuse(certificate, "there is no certificate in it".into()));
+        return Err(refuse(certificate, "the file contains no certificate (PEM)".into()));
     }
     let key = PrivateKeyDer::from_pem_file(key).map_err(|error| refuse(key, error.to_string()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());

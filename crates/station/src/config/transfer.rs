@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::Config;
-use super::kind::{flag, integer, maybe, text, words};
+use super::kind::{flag, integer, list, optional, text};
 use super::setting::settings;
 use super::value::short;
 
@@ -17,9 +17,9 @@ settings! {
         /// Directories from which files may be sent, including all below them; `[]` = none. The
         /// station never sends its state directory. Give write access to these directories only to
         /// users that you trust with all files that the station can read.
-        send: Vec<PathBuf> = Vec::new() => "transfer.send", words(directories), AtOnce;
+        send: Vec<PathBuf> = Vec::new() => "transfer.send", list(directories), AtOnce;
         /// Directories into which files may be received, including all below them; `[]` = none.
-        receive: Vec<PathBuf> = Vec::new() => "transfer.receive", words(directories), AtOnce;
+        receive: Vec<PathBuf> = Vec::new() => "transfer.receive", list(directories), AtOnce;
         /// Maximum number of bytes that one transfer may write, counted in blocks of 4 KiB: those
         /// of the data, and at least one for each file, directory and link, of which there may be
         /// 2^20. Default: no limit.
@@ -30,7 +30,7 @@ settings! {
         /// TCP and UDP ports for incoming transfers, to open in a firewall. Default: the system
         /// chooses.
         ports: Option<RangeInclusive<u16>> = None =>
-            "transfer.ports", maybe(text(ports)), AtOnce, example "10200-10207";
+            "transfer.ports", optional(text(ports)), AtOnce, example "10200-10207";
         /// Whether received files replace existing ones.
         replace: bool = false => "transfer.replace", flag(), AtOnce;
     }

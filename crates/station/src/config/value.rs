@@ -18,7 +18,7 @@ impl Value<'_> {
             Self::Toml(_) => "",
         };
         match text {
-            "" => Err(self.unlike("a text that is not empty")),
+            "" => Err(self.type_error("a text that is not empty")),
             text => Ok(text.to_string()),
         }
     }
@@ -28,7 +28,7 @@ impl Value<'_> {
             Self::Toml(DeValue::Boolean(flag)) => Ok(*flag),
             Self::Raw("true") => Ok(true),
             Self::Raw("false") => Ok(false),
-            _ => Err(self.unlike("true or false")),
+            _ => Err(self.type_error("true or false")),
         }
     }
 
@@ -48,7 +48,7 @@ impl Value<'_> {
         }
     }
 
-    pub(super) fn words(&self) -> Result<Vec<String>, String> {
+    pub(super) fn list(&self) -> Result<Vec<String>, String> {
         match self {
             Self::Toml(DeValue::Array(items)) => {
                 items.iter().map(|item| Value::Toml(item.get_ref()).text()).collect()
@@ -56,17 +56,17 @@ impl Value<'_> {
             // The text is a list in the syntax of the file. Without this check, `["a"]` would be
             // read as one word.
             Self::Raw(text) if text.starts_with('[') => {
-                Err(self.unlike("words separated by commas, such as a,b"))
+                Err(self.type_error("words separated by commas, such as a,b"))
             }
             Self::Raw(text) => {
                 Ok(text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(String::from).collect())
             }
-            Self::Toml(_) => Err(self.unlike("a list of texts")),
+            Self::Toml(_) => Err(self.type_error("a list of texts")),
         }
     }
 
     /// Error text for an unexpected value.
-    pub(super) fn unlike(&self, expected: &str) -> String {
+    pub(super) fn type_error(&self, expected: &str) -> String {
         format!("expected {expected}, found {}", self.shown())
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use barograph_probe::wire::Declined;
+use barograph_probe::wire::DeclineReason;
 
 /// Counts since the start of the station.
 #[derive(Debug, Default)]
@@ -17,14 +17,14 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn declined(&self, declined: Declined) {
+    pub(super) fn declined(&self, declined: DeclineReason) {
         let at = match declined {
-            Declined::Busy | Declined::BusyFor { .. } => 0,
-            Declined::TooLarge { .. } => 1,
-            Declined::Spent | Declined::SpentFor { .. } => 2,
-            Declined::NotServed => 3,
+            DeclineReason::Busy | DeclineReason::BusyFor { .. } => 0,
+            DeclineReason::TooLarge { .. } => 1,
+            DeclineReason::Spent | DeclineReason::SpentFor { .. } => 2,
+            DeclineReason::NotServed => 3,
             // `Full` and `Stopping` do not occur in an open session.
-            Declined::Malformed | Declined::Full | Declined::Stopping => 4,
+            DeclineReason::Malformed | DeclineReason::Full | DeclineReason::Stopping => 4,
         };
         self.declined[at].fetch_add(1, Ordering::Relaxed);
     }

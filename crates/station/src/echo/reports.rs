@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use barograph_forecast::{Battery, Name, Outcome, Quantity, Series};
+use barograph_forecast::{Battery, Name, Outcome, Quantity, SeriesId};
 use serde::Deserialize;
 
 use super::Caller;
 use crate::config::EchoConfig;
-use crate::forecast::bank::{Bank, Measured, bounds};
+use crate::forecast::series::{Measurement, SeriesTable, bounds};
 use crate::record::recorder::Inbox;
 use crate::sync::lock;
 use crate::time::now_unix_ns;
 use barograph_limits::accounts::Accounts;
-use barograph_limits::bucket::Rate;
-use barograph_limits::callers::holder;
+use barograph_limits::caller_group::limit_address;
+use barograph_limits::token_bucket::Rate;
 
 /// One value that a page has measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,25 +61,25 @@ impl Report {
 /// Keeps reports, within limits for all sessions together.
 #[derive(Debug)]
 pub(super) struct PageReports {
-    keeps: AtomicBool,
+    is_enabled: AtomicBool,
     host: Name,
     inbox: Inbox,
-    bank: Arc<Mutex<Bank>>,
+    series_table: Arc<Mutex<SeriesTable>>,
     sources_max: usize,
-    book: Mutex<Book>,
+    quota: Mutex<ReportQuota>,
     /// Reports dropped because of a limit.
     crowded_out: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Book {
+struct ReportQuota {
     /// Names that are in use.
-    sources: HashMap<Name, Use>,
+    sources: HashMap<Name, SourceUse>,
     accounts: Accounts,
 }
 
 #[derive(Debug)]
-struct Use {
+struct SourceUse {
     /// Address that used the name first; `None` = this host, or the name was used before the start.
     by: Option<IpAddr>,
     last: Duration,
@@ -87,56 +87,72 @@ struct Use {
 
 /// What one session has reported: its name, and the time of its last report of each quantity.
 #[derive(Debug, Default)]
-pub(super) struct Reporter {
+pub(super) struct SessionReports {
     name: Option<Name>,
     last: [Option<Duration>; QUANTITIES.len()],
 }
 
 impl PageReports {
-    pub(super) fn new(config: &EchoConfig, host: Name, inbox: Inbox, bank: Arc<Mutex<Bank>>) -> Self {
+    pub(super) fn new(
+        config: &EchoConfig,
+        host: Name,
+        inbox: Inbox,
+        series_table: Arc<Mutex<SeriesTable>>,
+    ) -> Self {
         let rate = config.keep_reports_per_hour;
-        let book = Book {
-            sources: known_names(&mut lock(&bank)),
+        let quota = ReportQuota {
+            sources: known_names(&mut lock(&series_table)),
             accounts: Accounts::new(Rate::per_hour(rate), Rate::per_hour(rate / EACH_SHARE)),
         };
         Self {
-            keeps: AtomicBool::new(config.keep),
+            is_enabled: AtomicBool::new(config.keep),
             host,
             inbox,
-            bank,
+            series_table,
             sources_max: config.keep_sources_max,
-            book: Mutex::new(book),
+            quota: Mutex::new(quota),
             crowded_out: AtomicU64::new(0),
         }
     }
 
-    pub(super) fn keeps(&self) -> bool {
-        self.keeps.load(Ordering::Relaxed)
+    pub(super) fn is_enabled(&self) -> bool {
+        self.is_enabled.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_keeps(&self, keeps: bool) {
-        self.keeps.store(keeps, Ordering::Relaxed);
+    pub(super) fn set_enabled(&self, enabled: bool) {
+        self.is_enabled.store(enabled, Ordering::Relaxed);
     }
 
     /// Keeps the report in `text`, received at the monotonic time `now`; false = it is dropped.
-    pub(super) fn take(&self, text: &str, caller: Caller, reporter: &mut Reporter, now: Duration) -> bool {
-        if !self.keeps() {
+    pub(super) fn take(
+        &self,
+        text: &str,
+        caller: Caller,
+        session: &mut SessionReports,
+        now: Duration,
+    ) -> bool {
+        if !self.is_enabled() {
             return false;
         }
         let Some(report) = Report::parse(text) else { return false };
-        if !reporter.allows(&report, now) {
+        if !session.allows(&report, now) {
             return false;
         }
-        let by = (!caller.is_local).then(|| holder(caller.ip));
+        let by = (!caller.is_local).then(|| limit_address(caller.ip));
         let Report { source, quantity, value } = report;
-        let series = Series { source, target: self.host.clone(), quantity };
+        let series = SeriesId { source, target: self.host.clone(), quantity };
         let (time_unix_ns, outcome) = (now_unix_ns(), Outcome::Value(value));
         let source = series.source.clone();
-        let is_kept = self.bank_has_room_for(&series)
-            && lock(&self.book).admits(&series.source, by, self.sources_max, now)
-            && self.inbox.offer_spare(Measured { series, time_unix_ns, outcome, detail: String::new() });
+        let is_kept = self.has_room_for_series(&series)
+            && lock(&self.quota).admits(&series.source, by, self.sources_max, now)
+            && self.inbox.offer_optional(Measurement {
+                series,
+                time_unix_ns,
+                outcome,
+                detail: String::new(),
+            });
         if is_kept {
-            lock(&self.bank).note_guest(&source);
+            lock(&self.series_table).mark_evictable(&source);
         }
         self.crowded_out.fetch_add((!is_kept).into(), Ordering::Relaxed);
         is_kept
@@ -146,25 +162,26 @@ impl PageReports {
         self.crowded_out.load(Ordering::Relaxed)
     }
 
-    /// Whether the bank has room for the series of a report. New names of pages add series all the
-    /// time, so half of all series are kept for measurements of hosts. Series of pages are also
-    /// removed if stations need the series that are reserved for them.
-    fn bank_has_room_for(&self, series: &Series) -> bool {
-        let bank = lock(&self.bank);
-        bank.series_max() / 2 < bank.room() || bank.account(series).is_some()
+    /// Whether the series table has room for the series of a report. New names of pages add series
+    /// all the time, so half of all series are kept for measurements of hosts. Series of pages are
+    /// also removed if stations need the series that are reserved for them.
+    fn has_room_for_series(&self, series: &SeriesId) -> bool {
+        let series_table = lock(&self.series_table);
+        series_table.series_max() / 2 < series_table.room() || series_table.get(series).is_some()
     }
 }
 
 /// Names with history: they were in use before the station was started.
-fn known_names(bank: &mut Bank) -> HashMap<Name, Use> {
-    let known = bank.names(&barograph_engine::Selector::default()).into_iter();
+fn known_names(series_table: &mut SeriesTable) -> HashMap<Name, SourceUse> {
+    let known = series_table.names(&barograph_engine::Selector::default()).into_iter();
     let names = known.map(|series| series.source).filter(|name| name.as_str().starts_with(PREFIX));
-    let known = names.map(|name| (name, Use { by: None, last: Duration::ZERO })).collect::<HashMap<_, _>>();
-    known.keys().for_each(|name| bank.note_guest(name));
+    let known =
+        names.map(|name| (name, SourceUse { by: None, last: Duration::ZERO })).collect::<HashMap<_, _>>();
+    known.keys().for_each(|name| series_table.mark_evictable(name));
     known
 }
 
-impl Book {
+impl ReportQuota {
     /// Whether the limits permit another report under `source`; if so, charges it.
     fn admits(&mut self, source: &Name, by: Option<IpAddr>, sources_max: usize, now: Duration) -> bool {
         if !self.has_room_for(source, by, sources_max, now) {
@@ -175,7 +192,7 @@ impl Book {
             None => self.accounts.pay_total(1, now),
         };
         if has_paid {
-            self.sources.entry(source.clone()).or_insert(Use { by, last: now }).last = now;
+            self.sources.entry(source.clone()).or_insert(SourceUse { by, last: now }).last = now;
         }
         has_paid
     }
@@ -191,7 +208,7 @@ impl Book {
     }
 }
 
-impl Reporter {
+impl SessionReports {
     /// Whether a session may report this: under its first name, and at least [`PERIOD_MIN`] after
     /// its last report of the quantity.
     fn allows(&mut self, report: &Report, now: Duration) -> bool {
@@ -232,7 +249,7 @@ const IDLE_MAX: Duration = Duration::from_hours(1);
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::forecast::bank::Observed;
+    use crate::forecast::series::ObserveResult;
 
     #[test]
     fn a_report_is_a_small_object_with_a_plain_name_and_a_possible_value() {
@@ -262,12 +279,15 @@ mod tests {
 
     #[test]
     fn series_of_pages_make_room_for_what_is_promised_to_a_station() {
-        let mut bank = Bank::new(10);
-        let observe = |bank: &mut Bank, source: &str, target: u8| {
+        let mut series_table = SeriesTable::new(10);
+        let observe = |series_table: &mut SeriesTable, source: &str, target: u8| {
             let source = Name::new(source).unwrap();
-            let series =
-                Series { source, target: Name::new(&format!("t{target}")).unwrap(), quantity: Quantity::RTT };
-            bank.observe(&Measured {
+            let series = SeriesId {
+                source,
+                target: Name::new(&format!("t{target}")).unwrap(),
+                quantity: Quantity::RTT,
+            };
+            series_table.observe(&Measurement {
                 series,
                 time_unix_ns: 1,
                 outcome: Outcome::Value(1.0),
@@ -275,14 +295,17 @@ mod tests {
             })
         };
         for target in 0..10 {
-            observe(&mut bank, &format!("{PREFIX}{}", target / 5), target);
+            observe(&mut series_table, &format!("{PREFIX}{}", target / 5), target);
         }
-        assert_eq!(known_names(&mut bank).len(), 2);
-        bank.reserve([(Name::new("a").unwrap(), 4)].into());
+        assert_eq!(known_names(&mut series_table).len(), 2);
+        series_table.reserve([(Name::new("a").unwrap(), 4)].into());
         for target in 0..4 {
-            assert!(matches!(observe(&mut bank, "a", target), Observed::New(_)), "{target}");
+            assert!(matches!(observe(&mut series_table, "a", target), ObserveResult::New(_)), "{target}");
         }
-        assert!(matches!(observe(&mut bank, "a", 4), Observed::Refused), "it has what was promised");
+        assert!(
+            matches!(observe(&mut series_table, "a", 4), ObserveResult::Refused),
+            "it has what was promised"
+        );
     }
 
     fn named(source: &str, quantity: &str) -> Report {
@@ -292,8 +315,8 @@ mod tests {
 
     #[test]
     fn each_quantity_of_a_session_has_its_own_pace() {
-        let mut reporter = Reporter::default();
-        let mut allows = |quantity, ms| reporter.allows(&named("a", quantity), Duration::from_millis(ms));
+        let mut session = SessionReports::default();
+        let mut allows = |quantity, ms| session.allows(&named("a", quantity), Duration::from_millis(ms));
         assert!(allows("rtt", 0) && allows("goodput", 1));
         assert!(!allows("rtt", 499));
         assert!(allows("rtt", 500));
@@ -302,23 +325,23 @@ mod tests {
 
     #[test]
     fn a_session_keeps_its_first_name() {
-        let mut reporter = Reporter::default();
-        assert!(reporter.allows(&named("a", "rtt"), Duration::ZERO));
-        assert!(!reporter.allows(&named("b", "goodput"), Duration::ZERO));
-        assert!(reporter.allows(&named("a", "goodput"), Duration::ZERO));
+        let mut session = SessionReports::default();
+        assert!(session.allows(&named("a", "rtt"), Duration::ZERO));
+        assert!(!session.allows(&named("b", "goodput"), Duration::ZERO));
+        assert!(session.allows(&named("a", "goodput"), Duration::ZERO));
     }
 
-    fn book(reports_per_hour: u64) -> Book {
+    fn quota(reports_per_hour: u64) -> ReportQuota {
         let (all, each) = (Rate::per_hour(reports_per_hour), Rate::per_hour(reports_per_hour / EACH_SHARE));
-        Book { sources: HashMap::new(), accounts: Accounts::new(all, each) }
+        ReportQuota { sources: HashMap::new(), accounts: Accounts::new(all, each) }
     }
 
     #[test]
     fn an_address_gets_a_quarter_of_the_names_and_idle_ones_make_room() {
-        let mut book = book(36_000);
+        let mut quota = quota(36_000);
         let minute = |minutes| Duration::from_mins(minutes);
         let mut admits = |name: &str, by: Option<u8>, at| {
-            book.admits(&named(name, "rtt").source, by.map(|i| [192, 0, 2, i].into()), 8, at)
+            quota.admits(&named(name, "rtt").source, by.map(|i| [192, 0, 2, i].into()), 8, at)
         };
         assert!(admits("a", Some(1), minute(0)) && admits("b", Some(1), minute(0)));
         assert!(!admits("c", Some(1), minute(0)), "two of eight");
@@ -334,10 +357,10 @@ mod tests {
 
     #[test]
     fn an_address_gets_a_quarter_of_the_reports() {
-        let mut book = book(3200);
+        let mut quota = quota(3200);
         let source = named("a", "rtt").source;
         let mut count =
-            |by: Option<IpAddr>| (0..1000).filter(|_| book.admits(&source, by, 8, Duration::ZERO)).count();
+            |by: Option<IpAddr>| (0..1000).filter(|_| quota.admits(&source, by, 8, Duration::ZERO)).count();
         // An eighth of the hour's reports may be used at once.
         assert_eq!(count(Some([192, 0, 2, 1].into())), 100);
         assert_eq!(count(None), 300, "this host is bound by the rest of all");

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use barograph_probe::Direction;
-use barograph_probe::io::BulkElsewhere;
-use barograph_probe::wire::{Declined, Done, EXCHANGE_BYTES, Reply, Request};
+use barograph_probe::io::ForeignBulk;
+use barograph_probe::wire::{DeclineReason, Done, EXCHANGE_BYTES, Reply, Request};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
@@ -19,30 +19,30 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
 use super::metered::{Metered, SLACK_BYTES};
-use super::places::Place;
-use super::reports::Reporter;
+use super::reports::SessionReports;
+use super::slots::TransferSlot;
 use super::{Caller, Echo, Socket};
-use crate::limits::connections::Open;
-use barograph_limits::pace::{SLOWEST_BYTES_PER_MS, transfer_max};
+use crate::limits::connections::ConnectionGuard;
+use barograph_limits::pace::{SLOWEST_BYTES_PER_MS, transfer_time_max};
 
 /// Serves a session until either end closes it.
 pub(super) async fn run<S: Socket>(
     echo: &Arc<Echo>,
     caller: Caller,
-    seat: &Open,
+    slot: &ConnectionGuard,
     socket: S,
     already_read: Vec<u8>,
 ) {
     let metered = Metered::new(socket, Arc::clone(&echo.counters));
-    let line =
+    let socket =
         WebSocketStream::from_partially_read(metered, already_read, Role::Server, Some(websocket())).await;
     let mut session = Session {
-        line,
+        socket,
         echo,
         caller,
-        asked: Instant::now(),
+        last_request: Instant::now(),
         has_nagle: false,
-        reporter: Reporter::default(),
+        reports: SessionReports::default(),
     };
     let mut stopping = echo.stopping.clone();
     let end = tokio::select! {
@@ -50,27 +50,27 @@ pub(super) async fn run<S: Socket>(
             Err(end) => end,
             Ok(never) => match never {},
         },
-        _ = stopping.wait_for(|stopping| *stopping) => End::Cut(CloseCode::Away, "the station stops"),
-        () = seat.is_shed() => End::Cut(CloseCode::Again, "closed for a session of another network"),
+        _ = stopping.wait_for(|stopping| *stopping) => SessionEnd::Cut(CloseCode::Away, "the station is stopping"),
+        () = slot.shed() => SessionEnd::Cut(CloseCode::Again, "closed to make room for another network"),
     };
-    if let End::Cut(code, reason) = end {
+    if let SessionEnd::Cut(code, reason) = end {
         let _ = timeout(CLOSE_MAX, session.close(code, reason)).await;
     }
 }
 
 struct Session<'a, S> {
-    line: WebSocketStream<Metered<S>>,
+    socket: WebSocketStream<Metered<S>>,
     echo: &'a Arc<Echo>,
     caller: Caller,
     /// Time of the last request.
-    asked: Instant,
+    last_request: Instant,
     /// Whether Nagle's algorithm is on.
     has_nagle: bool,
-    reporter: Reporter,
+    reports: SessionReports,
 }
 
 /// Why a session is over.
-enum End {
+enum SessionEnd {
     /// The peer has closed, or cannot be reached.
     Gone,
     /// The station closes the session with this code and reason.
@@ -83,29 +83,29 @@ enum Incoming {
 }
 
 /// What a transfer holds while it runs.
-struct Leave {
-    _place: Place,
-    _hold: Hold,
+struct TransferPermit {
+    _slot: TransferSlot,
+    _charge: SlotCharge,
 }
 
 /// Bytes that a transfer has moved, and the mark that it loads this host.
-struct Moved<'a> {
+struct TransferProgress<'a> {
     echo: &'a Echo,
     caller: Caller,
     bytes: u64,
-    loaded: Option<(BulkElsewhere, Instant)>,
+    loaded: Option<(ForeignBulk, Instant)>,
 }
 
-impl Moved<'_> {
+impl TransferProgress<'_> {
     fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
         if self.loaded.is_none() && LOADS_BYTES < self.bytes && self.echo.may_mark(self.caller) {
-            self.loaded = Some((self.echo.responder.bulk_elsewhere(), Instant::now()));
+            self.loaded = Some((self.echo.responder.count_foreign_bulk(), Instant::now()));
         }
     }
 }
 
-impl Drop for Moved<'_> {
+impl Drop for TransferProgress<'_> {
     fn drop(&mut self) {
         if let Some((_, since)) = &self.loaded {
             self.echo.charge_marked(self.caller, since.elapsed());
@@ -115,14 +115,14 @@ impl Drop for Moved<'_> {
 
 /// The time for which a transfer holds its slot. It is charged when this is dropped, however the
 /// transfer ends.
-struct Hold {
+struct SlotCharge {
     echo: Arc<Echo>,
     caller: Caller,
     since: Instant,
     paid_bytes: u64,
 }
 
-impl Drop for Hold {
+impl Drop for SlotCharge {
     fn drop(&mut self) {
         let ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let unpaid = ms.saturating_mul(SLOWEST_BYTES_PER_MS).saturating_sub(self.paid_bytes);
@@ -133,9 +133,9 @@ impl Drop for Hold {
 }
 
 impl<S: Socket> Session<'_, S> {
-    async fn serve(&mut self) -> Result<Infallible, End> {
+    async fn serve(&mut self) -> Result<Infallible, SessionEnd> {
         loop {
-            match self.next_asked().await? {
+            match self.next_request().await? {
                 Incoming::Binary(frame) => self.answer(&frame).await?,
                 Incoming::Text(text) => self.report(&text),
             }
@@ -143,87 +143,95 @@ impl<S: Socket> Session<'_, S> {
     }
 
     /// Waits for the next message between experiments, for as long as the peer answers pings.
-    async fn next_asked(&mut self) -> Result<Incoming, End> {
+    async fn next_request(&mut self) -> Result<Incoming, SessionEnd> {
         let mut has_pinged = false;
         loop {
-            match timeout(SILENCE, self.line.next()).await {
+            match timeout(SILENCE, self.socket.next()).await {
                 Ok(item) => {
                     has_pinged = false;
-                    match taken(item)? {
+                    match received(item)? {
                         Some(request @ Incoming::Binary(_)) => return Ok(request),
                         // Reports alone do not keep a session open.
-                        Some(report) if self.asked.elapsed() < UNASKED_MAX => return Ok(report),
+                        Some(report) if self.last_request.elapsed() < UNASKED_MAX => return Ok(report),
                         _ => {}
                     }
                 }
-                Err(_) if has_pinged => return Err(End::Gone),
+                Err(_) if has_pinged => return Err(SessionEnd::Gone),
                 Err(_) => {
                     has_pinged = true;
                     self.send(Message::Ping(Bytes::new())).await?;
                 }
             }
-            if UNASKED_MAX <= self.asked.elapsed() {
-                return Err(End::Cut(CloseCode::Away, "nothing was asked for ten minutes"));
+            if UNASKED_MAX <= self.last_request.elapsed() {
+                return Err(SessionEnd::Cut(CloseCode::Away, "no request for ten minutes"));
             }
         }
     }
 
-    async fn answer(&mut self, frame: &[u8]) -> Result<(), End> {
-        self.asked = Instant::now();
+    async fn answer(&mut self, frame: &[u8]) -> Result<(), SessionEnd> {
+        self.last_request = Instant::now();
         let Ok(request) = Request::decode(frame) else {
-            self.decline(Declined::Malformed).await?;
-            return Err(End::Cut(CloseCode::Protocol, "this is no request"));
+            self.send_declined(DeclineReason::Malformed).await?;
+            return Err(SessionEnd::Cut(CloseCode::Protocol, "not a valid request"));
         };
         self.set_nagle(false)?;
         match self.admit(request).await {
-            Ok(leave) => {
-                self.line.get_mut().allow(REQUEST_ALLOWANCE + arriving_bytes(request));
+            Ok(permit) => {
+                self.socket.get_mut().allow(REQUEST_ALLOWANCE + arriving_bytes(request));
                 self.send(Message::binary(Reply::Ready { nonce: 0 }.encode().to_vec())).await?;
-                self.experiment(request, leave).await
+                self.experiment(request, permit).await
             }
             // A declined request adds no allowance, so the session of a peer that sends only such
             // requests is closed.
-            Err(declined) => self.decline(declined).await,
+            Err(declined) => self.send_declined(declined).await,
         }
     }
 
-    async fn decline(&mut self, declined: Declined) -> Result<(), End> {
+    async fn send_declined(&mut self, declined: DeclineReason) -> Result<(), SessionEnd> {
         self.echo.counters.declined(declined);
         self.send(Message::binary(Reply::Declined(declined).encode().to_vec())).await
     }
 
     /// Checks that a request is within the limits, and charges it. Returns the slot for a transfer.
-    async fn admit(&self, request: Request) -> Result<Option<Leave>, Declined> {
+    async fn admit(&self, request: Request) -> Result<Option<TransferPermit>, DeclineReason> {
         let (bytes, is_transfer) = match request {
             Request::Rtt { n } | Request::RttNagle { n } if COUNT_MAX < n => {
-                return Err(Declined::TooLarge { limit: COUNT_MAX.into() });
+                return Err(DeclineReason::TooLarge { limit: COUNT_MAX.into() });
             }
             Request::Goodput { bytes, .. } if self.echo.transfer_bytes_max < bytes => {
-                return Err(Declined::TooLarge { limit: self.echo.transfer_bytes_max });
+                return Err(DeclineReason::TooLarge { limit: self.echo.transfer_bytes_max });
             }
             Request::Datagrams { .. } | Request::Stream { .. } | Request::Iperf3 { .. } => {
-                return Err(Declined::NotServed);
+                return Err(DeclineReason::NotServed);
             }
             Request::Rtt { n } | Request::RttNagle { n } => (EXCHANGE_COST_BYTES * u64::from(n), false),
             Request::Goodput { bytes, .. } => (bytes, true),
         };
-        let place = match is_transfer {
+        let slot = match is_transfer {
             true => Some(
-                self.echo.places.take(self.caller.ip, self.caller.is_local).await.ok_or(Declined::Busy)?,
+                self.echo
+                    .slots
+                    .take(self.caller.ip, self.caller.is_local)
+                    .await
+                    .ok_or(DeclineReason::Busy)?,
             ),
             false => None,
         };
         if !self.echo.pay(self.caller, bytes) {
-            return Err(Declined::Spent);
+            return Err(DeclineReason::Spent);
         }
         let (echo, caller) = (self.echo, self.caller);
-        Ok(place.map(|place| Leave {
-            _place: place,
-            _hold: Hold { echo: Arc::clone(echo), caller, since: Instant::now(), paid_bytes: bytes },
+        Ok(slot.map(|slot| TransferPermit {
+            _slot: slot,
+            _charge: SlotCharge { echo: Arc::clone(echo), caller, since: Instant::now(), paid_bytes: bytes },
         }))
     }
 
-    async fn experiment(&mut self, request: Request, leave: Option<Leave>) -> Result<(), End> {
+    async fn experiment(
+        &mut self,
+        request: Request,
+        permit: Option<TransferPermit>,
+    ) -> Result<(), SessionEnd> {
         match request {
             Request::Rtt { n } => {
                 for _ in 0..n {
@@ -234,12 +242,12 @@ impl<S: Socket> Session<'_, S> {
             }
             Request::RttNagle { n } => self.echo_with_nagle(n).await,
             Request::Goodput { direction, bytes } => {
-                let done = timeout(transfer_max(bytes), self.transfer(direction, bytes))
+                let done = timeout(transfer_time_max(bytes), self.transfer(direction, bytes))
                     .await
-                    .map_err(|_| End::Cut(CloseCode::Policy, "the transfer took too long"))??;
+                    .map_err(|_| SessionEnd::Cut(CloseCode::Policy, "the transfer took too long"))??;
                 // Release the slot first: the client may begin its next transfer as soon as it has
                 // read the result.
-                drop(leave);
+                drop(permit);
                 self.send(Message::binary(done.encode().to_vec())).await
             }
             Request::Datagrams { .. } | Request::Stream { .. } | Request::Iperf3 { .. } => Ok(()),
@@ -248,7 +256,7 @@ impl<S: Socket> Session<'_, S> {
 
     /// Echoes each byte in a write of its own. Nagle's algorithm stays on until the next request:
     /// turning it off would send the last byte at once (tcp(7), `TCP_NODELAY`).
-    async fn echo_with_nagle(&mut self, n: u32) -> Result<(), End> {
+    async fn echo_with_nagle(&mut self, n: u32) -> Result<(), SessionEnd> {
         self.set_nagle(true)?;
         for _ in 0..n {
             let exchange = self.exchange().await?;
@@ -261,15 +269,15 @@ impl<S: Socket> Session<'_, S> {
 
     /// Runs a transfer. The receiving end counts the bytes; the sending end adds the TCP statistics
     /// of its kernel.
-    async fn transfer(&mut self, direction: Direction, bytes: u64) -> Result<Done, End> {
-        let mut moved = Moved { echo: self.echo, caller: self.caller, bytes: 0, loaded: None };
+    async fn transfer(&mut self, direction: Direction, bytes: u64) -> Result<Done, SessionEnd> {
+        let mut progress = TransferProgress { echo: self.echo, caller: self.caller, bytes: 0, loaded: None };
         match direction {
             Direction::Up => {
                 let mut left = bytes;
                 while 0 < left {
                     let message = self.binary().await?;
                     left = left.checked_sub(message.len() as u64).ok_or(TOO_MUCH)?;
-                    moved.add(message.len() as u64);
+                    progress.add(message.len() as u64);
                 }
                 Ok(Done { bytes, tcp_info: None })
             }
@@ -282,52 +290,54 @@ impl<S: Socket> Session<'_, S> {
                     let length = usize::try_from(left).map_or(noise.len(), |left| left.min(noise.len()));
                     self.send(Message::Binary(noise.slice(..length))).await?;
                     left -= length as u64;
-                    moved.add(length as u64);
+                    progress.add(length as u64);
                 }
                 let elapsed_s = began.elapsed().as_secs_f64();
-                let tcp_info = self.line.get_ref().get_ref().bulk_tcp_info(elapsed_s);
+                let tcp_info = self.socket.get_ref().get_ref().bulk_tcp_info(elapsed_s);
                 Ok(Done { bytes, tcp_info })
             }
         }
     }
 
-    async fn exchange(&mut self) -> Result<Bytes, End> {
+    async fn exchange(&mut self) -> Result<Bytes, SessionEnd> {
         let message = self.binary().await?;
         if message.len() == EXCHANGE_BYTES {
             Ok(message)
         } else {
-            Err(End::Cut(CloseCode::Protocol, "an exchange is two bytes"))
+            Err(SessionEnd::Cut(CloseCode::Protocol, "an exchange must have two bytes"))
         }
     }
 
     /// The next message of an experiment.
-    async fn binary(&mut self) -> Result<Bytes, End> {
+    async fn binary(&mut self) -> Result<Bytes, SessionEnd> {
         let wait = async {
             loop {
-                if let Some(incoming) = taken(self.line.next().await)? {
+                if let Some(incoming) = received(self.socket.next().await)? {
                     return Ok(incoming);
                 }
             }
         };
         match timeout(SILENCE, wait).await {
             Ok(Ok(Incoming::Binary(message))) => Ok(message),
-            Ok(Ok(Incoming::Text(_))) => Err(End::Cut(CloseCode::Protocol, "a report amid an experiment")),
+            Ok(Ok(Incoming::Text(_))) => {
+                Err(SessionEnd::Cut(CloseCode::Protocol, "report during an experiment"))
+            }
             Ok(Err(end)) => Err(end),
-            Err(_) => Err(End::Cut(CloseCode::Policy, "silent amid an experiment")),
+            Err(_) => Err(SessionEnd::Cut(CloseCode::Policy, "no data during an experiment")),
         }
     }
 
-    async fn send(&mut self, message: Message) -> Result<(), End> {
-        match timeout(TAKE_MAX, self.line.send(message)).await {
+    async fn send(&mut self, message: Message) -> Result<(), SessionEnd> {
+        match timeout(TAKE_MAX, self.socket.send(message)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(End::from(error)),
-            Err(_) => Err(End::Cut(CloseCode::Policy, "a message was not taken in time")),
+            Ok(Err(error)) => Err(SessionEnd::from(error)),
+            Err(_) => Err(SessionEnd::Cut(CloseCode::Policy, "a message was not read in time")),
         }
     }
 
-    fn set_nagle(&mut self, on: bool) -> Result<(), End> {
+    fn set_nagle(&mut self, on: bool) -> Result<(), SessionEnd> {
         if on != self.has_nagle {
-            self.line.get_ref().get_ref().set_nodelay(!on).map_err(|_| End::Gone)?;
+            self.socket.get_ref().get_ref().set_nodelay(!on).map_err(|_| SessionEnd::Gone)?;
             self.has_nagle = on;
         }
         Ok(())
@@ -336,11 +346,11 @@ impl<S: Socket> Session<'_, S> {
     fn report(&mut self, text: &str) {
         let counters = &self.echo.counters;
         let now = self.echo.began.elapsed();
-        let is_kept = self.echo.page_reports.take(text, self.caller, &mut self.reporter, now);
+        let is_kept = self.echo.page_reports.take(text, self.caller, &mut self.reports, now);
         let count = if is_kept { &counters.reports_kept } else { &counters.reports_dropped };
         count.fetch_add(1, Ordering::Relaxed);
         if is_kept {
-            self.line.get_mut().allow(REPORT_ALLOWANCE);
+            self.socket.get_mut().allow(REPORT_ALLOWANCE);
         }
     }
 
@@ -348,9 +358,9 @@ impl<S: Socket> Session<'_, S> {
     /// make the system send a reset, which can discard the reason at the peer (RFC 9112 §9.6).
     async fn close(&mut self, code: CloseCode, reason: &'static str) -> io::Result<()> {
         let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
-        self.line.get_mut().allow_only(LINGER_BYTES);
-        self.line.close(Some(frame)).await.map_err(io::Error::other)?;
-        let stream = self.line.get_mut();
+        self.socket.get_mut().allow_only(LINGER_BYTES);
+        self.socket.close(Some(frame)).await.map_err(io::Error::other)?;
+        let stream = self.socket.get_mut();
         stream.shutdown().await?;
         let mut rest = [0; 4096];
         loop {
@@ -366,26 +376,26 @@ impl<S: Socket> Session<'_, S> {
 }
 
 /// The message that the library returned; `None` = it does not concern the session.
-fn taken(item: Option<Result<Message, Error>>) -> Result<Option<Incoming>, End> {
+fn received(item: Option<Result<Message, Error>>) -> Result<Option<Incoming>, SessionEnd> {
     match item {
-        None => Err(End::Gone),
+        None => Err(SessionEnd::Gone),
         Some(Ok(Message::Binary(bytes))) => Ok(Some(Incoming::Binary(bytes))),
         Some(Ok(Message::Text(text))) => Ok(Some(Incoming::Text(text))),
         // The library answers a close; the next call returns the end.
         Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_))) => Ok(None),
-        Some(Err(error)) => Err(End::from(error)),
+        Some(Err(error)) => Err(SessionEnd::from(error)),
     }
 }
 
-impl From<Error> for End {
+impl From<Error> for SessionEnd {
     fn from(error: Error) -> Self {
         match error {
             Error::Capacity(_) => Self::Cut(CloseCode::Size, "a message is too long"),
             Error::Utf8(_) => Self::Cut(CloseCode::Invalid, "a text is not UTF-8"),
             Error::Io(error) if error.kind() == io::ErrorKind::QuotaExceeded => {
-                Self::Cut(CloseCode::Policy, "more than was asked for")
+                Self::Cut(CloseCode::Policy, "more data than allowed")
             }
-            Error::Protocol(_) => Self::Cut(CloseCode::Protocol, "this is not RFC 6455"),
+            Error::Protocol(_) => Self::Cut(CloseCode::Protocol, "WebSocket protocol error (RFC 6455)"),
             _ => Self::Gone,
         }
     }
@@ -416,7 +426,7 @@ fn websocket() -> WebSocketConfig {
 }
 
 /// The transfer had more bytes than requested.
-const TOO_MUCH: End = End::Cut(CloseCode::Protocol, "more bytes than the request says");
+const TOO_MUCH: SessionEnd = SessionEnd::Cut(CloseCode::Protocol, "more bytes than the request says");
 /// Longest message in either direction. It is large enough that the cost of a message is small
 /// compared with the cost of its bytes, and 256 sessions together hold about 30 MB at most.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
@@ -459,14 +469,14 @@ mod tests {
 
     use barograph_forecast::Name;
     use barograph_probe::TcpInfo;
-    use barograph_probe::io::{Limits, Responder};
+    use barograph_probe::io::{Responder, ResponderLimits};
     use tokio::io::DuplexStream;
     use tokio::sync::watch;
 
     use super::*;
     use crate::config::EchoConfig;
     use crate::echo::Parts;
-    use crate::forecast::bank::Bank;
+    use crate::forecast::series::SeriesTable;
     use crate::health::Health;
     use crate::record::recorder::Inbox;
 
@@ -497,12 +507,12 @@ mod tests {
 
         async fn open_as(is_local: bool, config: &EchoConfig) -> Self {
             let (running, stopping) = watch::channel(false);
-            let responder = Arc::new(Responder::start(Limits::default(), None).unwrap());
+            let responder = Arc::new(Responder::start(ResponderLimits::default(), None).unwrap());
             let (inbox, _) = Inbox::new(Arc::new(Health::new()));
             let parts = Parts {
                 host: Name::new("here").unwrap(),
                 inbox,
-                bank: Arc::new(Mutex::new(Bank::new(1))),
+                series_table: Arc::new(Mutex::new(SeriesTable::new(1))),
                 responder: Arc::clone(&responder),
                 proved: crate::limits::proved::ProvedCallers::new(),
                 stopping,
@@ -677,7 +687,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_place_held_for_nothing_is_charged_for_its_time() {
+    async fn a_slot_held_for_nothing_is_charged_for_its_time() {
         let config = EchoConfig { peer_bytes_per_hour: 8_000_000, ..EchoConfig::default() };
         let mut pair = Pair::open_as(false, &config).await;
         let echo = Arc::clone(&pair.echo);

@@ -1,33 +1,35 @@
 //! Ranks hosts by the time of a transfer of so many bytes, from measured and composed paths
 //! (docs/spec/best.md).
 //!
-//! Pure: [`Knowledge`] provides the forecasts of pairs, [`Places`] the members. Each candidate
-//! needs three look-ups. If its path is composed, its legs are looked up, too; each leg is looked
-//! up once for all candidates.
+//! Pure: [`PathForecasts`] provides the forecasts of pairs, [`MeshMembers`] the members. Each
+//! candidate needs three look-ups. If its path is composed, its legs are looked up, too; each leg
+//! is looked up once for all candidates.
 
+mod members;
 mod models;
 mod pairs;
-mod places;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barograph_forecast::Name;
-use barograph_mesh::{Candidate, Composition, Estimate, INITIAL_WINDOW_BYTES, Path, rank};
+use barograph_mesh::{
+    ComposedQuantity, HostCandidate, INITIAL_WINDOW_BYTES, LegForecast, PathEstimate, rank,
+};
 
+pub(crate) use members::{MeshMember, MeshMembers};
 pub(crate) use models::Models;
 pub(crate) use pairs::Pairs;
-pub(crate) use places::{Place, Places};
 
 /// Forecast of one quantity between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Sight {
+pub(crate) enum PathForecast {
     /// A usable forecast, and the age of the value that it was made from.
-    Fresh(Path, Age),
+    Fresh(LegForecast, Age),
     /// A forecast made from a value that is too old for a statement about now.
     Stale(Age),
-    Nothing,
+    Missing,
 }
 
 /// Age of a value, by its time label.
@@ -58,61 +60,61 @@ impl Age {
 }
 
 /// Source of forecasts between hosts.
-pub(crate) trait Knowledge {
+pub(crate) trait PathForecasts {
     /// Forecast for the path from one host to the other.
-    fn sight(&self, from: &Name, to: &Name, what: Composition) -> Sight;
+    fn path_forecast(&self, from: &Name, to: &Name, what: ComposedQuantity) -> PathForecast;
 
     /// Releases locks: no look-up follows for a while.
-    fn rest(&self) {}
+    fn unlock(&self) {}
 }
 
-pub(crate) struct Blank;
+pub(crate) struct NoForecasts;
 
-impl Knowledge for Blank {
-    fn sight(&self, _: &Name, _: &Name, _: Composition) -> Sight {
-        Sight::Nothing
+impl PathForecasts for NoForecasts {
+    fn path_forecast(&self, _: &Name, _: &Name, _: ComposedQuantity) -> PathForecast {
+        PathForecast::Missing
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question<'a> {
+pub(crate) struct BestRequest<'a> {
     pub(crate) from: &'a Name,
     pub(crate) hosts: &'a [Name],
     /// Hosts of `hosts` that are lost.
     pub(crate) lost: &'a BTreeSet<Name>,
     pub(crate) bytes: u64,
     /// Address of a station that keeps the measurements of others, if this one does not.
-    pub(crate) elsewhere: Option<&'a str>,
+    pub(crate) other_source: Option<&'a str>,
 }
 
-/// Result of a question: ranked hosts, and hosts without a time.
+/// Result of a request: ranked hosts, and hosts without a time.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct Ranking {
     /// Ordered by time, the shortest first.
-    pub(crate) ranked: Vec<Found>,
+    pub(crate) ranked: Vec<RankedHost>,
     /// Hosts without a time, by name, each with the reason.
     pub(crate) unknown: Vec<(Name, String)>,
 }
 
 /// A ranked host with its estimates.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct RankedHost {
     pub(crate) host: Name,
-    pub(crate) time_s: Estimate,
+    pub(crate) time_s: PathEstimate,
     /// Whether the time is too close to that of the first host to rank the two hosts; true for the
     /// first host itself.
     pub(crate) is_close: bool,
-    pub(crate) rtt: Part,
+    pub(crate) rtt: QuantityEstimate,
     /// `None` if unknown and the bytes fit the initial window.
-    pub(crate) goodput: Option<Part>,
+    pub(crate) goodput: Option<QuantityEstimate>,
     /// `None` if unknown. Loss does not affect the ranking.
-    pub(crate) loss: Option<Part>,
+    pub(crate) loss: Option<QuantityEstimate>,
 }
 
 /// An estimate and its basis.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Part {
-    pub(crate) estimate: Estimate,
+pub(crate) struct QuantityEstimate {
+    pub(crate) estimate: PathEstimate,
     pub(crate) basis: Basis,
 }
 
@@ -125,138 +127,147 @@ pub(crate) enum Basis {
     Composed { via: Vec<Name> },
 }
 
-/// Ranks the hosts of a question by the known forecasts.
+/// Ranks the hosts of a request by the known forecasts.
 pub(crate) fn best(
-    question: &Question<'_>,
-    places: &Places,
+    request: &BestRequest<'_>,
+    members: &MeshMembers,
     models: &Models,
-    knowledge: &dyn Knowledge,
-) -> Answer {
-    let asked = Asked { question, places, models, knowledge, legs: RefCell::default() };
+    forecasts: &dyn PathForecasts,
+) -> Ranking {
+    let context = RankingContext { request, members, models, forecasts, legs: RefCell::default() };
     let mut unknown = Vec::new();
     let mut known = BTreeMap::new();
-    for host in question.hosts {
-        if question.lost.contains(host) {
-            unknown.push((host.clone(), "it is gone from the mesh".into()));
+    for host in request.hosts {
+        if request.lost.contains(host) {
+            unknown.push((host.clone(), "its lease has ended (lost)".into()));
             continue;
         }
-        match asked.parts(question.from, host, question.bytes) {
-            Ok(parts) => drop(known.insert(host.as_str(), (host, parts))),
+        match context.host_estimates(request.from, host, request.bytes) {
+            Ok(estimates) => drop(known.insert(host.as_str(), (host, estimates))),
             Err(reason) => unknown.push((host.clone(), reason)),
         }
     }
-    knowledge.rest();
-    let candidate = |(name, (_, parts)): (&&str, &(&Name, Parts))| Candidate {
+    forecasts.unlock();
+    let candidate = |(name, (_, estimates)): (&&str, &(&Name, HostEstimates))| HostCandidate {
         host: Arc::from(*name),
-        rtt_s: parts.rtt.estimate,
-        goodput_bit_s: parts.goodput.as_ref().map(|part| part.estimate),
+        rtt_s: estimates.rtt.estimate,
+        goodput_bit_s: estimates.goodput.as_ref().map(|part| part.estimate),
     };
-    let candidates: Vec<Candidate> = known.iter().map(candidate).collect();
-    let ranked = rank(&candidates, question.bytes).into_iter().filter_map(|one| {
-        let (host, Parts { rtt, goodput, loss }) = known.remove(&*one.host)?;
-        Some(Found { host: host.clone(), time_s: one.time_s, is_close: one.is_close, rtt, goodput, loss })
+    let candidates: Vec<HostCandidate> = known.iter().map(candidate).collect();
+    let ranked = rank(&candidates, request.bytes).into_iter().filter_map(|one| {
+        let (host, HostEstimates { rtt, goodput, loss }) = known.remove(&*one.host)?;
+        Some(RankedHost {
+            host: host.clone(),
+            time_s: one.time_s,
+            is_close: one.is_close,
+            rtt,
+            goodput,
+            loss,
+        })
     });
     let ranked = ranked.collect();
     // Forecasts that yield no time, such as a rate of 0.
-    unknown.extend(
-        known.into_values().map(|(host, _)| (host.clone(), "what is forecast of it is no time".into())),
-    );
+    unknown.extend(known.into_values().map(|(host, _)| (host.clone(), "its forecasts yield no time".into())));
     unknown.sort();
-    Answer { ranked, unknown }
+    Ranking { ranked, unknown }
 }
 
 /// Estimates for the path to one host.
-struct Parts {
-    rtt: Part,
-    goodput: Option<Part>,
-    loss: Option<Part>,
+struct HostEstimates {
+    rtt: QuantityEstimate,
+    goodput: Option<QuantityEstimate>,
+    loss: Option<QuantityEstimate>,
 }
 
-/// A question in progress, with the legs already looked up.
-struct Asked<'a> {
-    question: &'a Question<'a>,
-    places: &'a Places,
+/// A request in progress, with the legs already looked up.
+struct RankingContext<'a> {
+    request: &'a BestRequest<'a>,
+    members: &'a MeshMembers,
     models: &'a Models,
-    knowledge: &'a dyn Knowledge,
-    legs: RefCell<BTreeMap<(Name, Name, Composition), Sight>>,
+    forecasts: &'a dyn PathForecasts,
+    legs: RefCell<BTreeMap<(Name, Name, ComposedQuantity), PathForecast>>,
 }
 
-impl Asked<'_> {
+impl RankingContext<'_> {
     /// Estimates round trip, goodput and loss, or returns why there is no time.
-    fn parts(&self, from: &Name, to: &Name, bytes: u64) -> Result<Parts, String> {
+    fn host_estimates(&self, from: &Name, to: &Name, bytes: u64) -> Result<HostEstimates, String> {
         // Computed once for all quantities, and only if one has to be composed.
-        let way = OnceCell::new();
-        let via = || way.get_or_init(|| self.places.via(from, to)).as_deref();
-        let part = |what| self.part(from, to, what, via);
-        let rtt = part(Composition::Rtt)?;
-        let goodput = match part(Composition::Goodput) {
+        let route = OnceCell::new();
+        let via = || route.get_or_init(|| self.members.route(from, to)).as_deref();
+        let part = |what| self.quantity_estimate(from, to, what, via);
+        let rtt = part(ComposedQuantity::Rtt)?;
+        let goodput = match part(ComposedQuantity::Goodput) {
             Ok(goodput) => Some(goodput),
             Err(_) if bytes <= INITIAL_WINDOW_BYTES => None,
             Err(reason) => {
                 let rtt_ms = 1e3 * rtt.estimate.value;
-                return Err(format!("only its round-trip time is known, {rtt_ms:.1} ms: {reason}"));
+                return Err(format!("no goodput forecast (round trip {rtt_ms:.1} ms): {reason}"));
             }
         };
-        Ok(Parts { rtt, goodput, loss: part(Composition::Loss).ok() })
+        Ok(HostEstimates { rtt, goodput, loss: part(ComposedQuantity::Loss).ok() })
     }
 
     /// Uses the measured forecast if it is fresh; composes it otherwise.
-    fn part<'v>(
+    fn quantity_estimate<'v>(
         &self,
         from: &Name,
         to: &Name,
-        what: Composition,
+        what: ComposedQuantity,
         via: impl FnOnce() -> Option<&'v [Name]>,
-    ) -> Result<Part, String> {
-        let sight = self.knowledge.sight(from, to, what);
-        if let Sight::Fresh(path, age) = sight {
-            return Ok(Part { estimate: path.forecast, basis: Basis::Measured(age) });
+    ) -> Result<QuantityEstimate, String> {
+        let forecast = self.forecasts.path_forecast(from, to, what);
+        if let PathForecast::Fresh(path, age) = forecast {
+            return Ok(QuantityEstimate { estimate: path.forecast, basis: Basis::Measured(age) });
         }
-        self.composed(via(), what).map_err(|why| match sight {
-            Sight::Stale(Age { age_s: Some(age_s), .. }) => {
+        self.composed(via(), what).map_err(|why| match forecast {
+            PathForecast::Stale(Age { age_s: Some(age_s), .. }) => {
                 format!("its newest {} is {} old, and {why}", word(what), span(age_s))
             }
-            Sight::Stale(Age { ahead_s, .. }) => {
+            PathForecast::Stale(Age { ahead_s, .. }) => {
                 let ahead = span(ahead_s.unwrap_or(0.0));
                 format!("its newest {} is labelled {ahead} ahead of now, and {why}", word(what))
             }
-            Sight::Fresh(..) | Sight::Nothing => format!("no {} was measured, and {why}", word(what)),
+            PathForecast::Fresh(..) | PathForecast::Missing => {
+                format!("the {} was never measured, and {why}", word(what))
+            }
         })
     }
 
-    fn composed(&self, via: Option<&[Name]>, what: Composition) -> Result<Part, String> {
-        let via = via.ok_or("no representatives connect the two")?;
+    fn composed(&self, via: Option<&[Name]>, what: ComposedQuantity) -> Result<QuantityEstimate, String> {
+        let via = via.ok_or("no representatives connect the two sites")?;
         let mut legs = Vec::with_capacity(via.len());
         for leg in via.windows(2) {
-            let Sight::Fresh(path, _) = self.leg(&leg[0], &leg[1], what) else {
-                let hint = match self.question.elsewhere.filter(|_| leg[0] != *self.question.from) {
-                    Some(whom) => format!("; what {} measures is not known here, ask {whom}", leg[0]),
+            let PathForecast::Fresh(path, _) = self.leg(&leg[0], &leg[1], what) else {
+                let hint = match self.request.other_source.filter(|_| leg[0] != *self.request.from) {
+                    Some(other) => {
+                        format!("; this station has no measurements made by {}; ask {other}", leg[0])
+                    }
                     None => String::new(),
                 };
                 return Err(format!(
-                    "none is known from {} to {}, on the way by representatives{hint}",
+                    "no forecast from {} to {}, a part of the path through representatives{hint}",
                     leg[0], leg[1]
                 ));
             };
             legs.push(path);
         }
         let estimate = self.models.of(what).estimate(&legs);
-        let estimate = estimate.ok_or("what is known of the way by representatives makes no estimate")?;
-        Ok(Part { estimate, basis: Basis::Composed { via: via.to_vec() } })
+        let estimate = estimate.ok_or("the forecasts of the parts yield no estimate")?;
+        Ok(QuantityEstimate { estimate, basis: Basis::Composed { via: via.to_vec() } })
     }
 
-    /// Looks up one leg; most candidates of a question share all legs but the last.
-    fn leg(&self, from: &Name, to: &Name, what: Composition) -> Sight {
+    /// Looks up one leg; most candidates of a request share all legs but the last.
+    fn leg(&self, from: &Name, to: &Name, what: ComposedQuantity) -> PathForecast {
         let key = (from.clone(), to.clone(), what);
-        *self.legs.borrow_mut().entry(key).or_insert_with(|| self.knowledge.sight(from, to, what))
+        *self.legs.borrow_mut().entry(key).or_insert_with(|| self.forecasts.path_forecast(from, to, what))
     }
 }
 
-fn word(what: Composition) -> &'static str {
+fn word(what: ComposedQuantity) -> &'static str {
     match what {
-        Composition::Rtt => "round-trip time",
-        Composition::Goodput => "goodput",
-        Composition::Loss => "loss",
+        ComposedQuantity::Rtt => "round-trip time",
+        ComposedQuantity::Goodput => "goodput",
+        ComposedQuantity::Loss => "loss",
     }
 }
 

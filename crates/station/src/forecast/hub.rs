@@ -3,40 +3,40 @@
 
 use std::sync::Arc;
 
-use barograph_forecast::Series;
+use barograph_forecast::SeriesId;
 use tokio::sync::broadcast;
 
-use crate::forecast::bank::{Account, LEVELS, Next, Point};
+use crate::forecast::series::{LEVELS, NextForecasts, SeriesPoint, SeriesState};
 
 /// A new point of a series, with the forecast of the next value.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Event {
+pub struct PointEvent {
     /// Series of the point.
-    pub series: Series,
+    pub series: SeriesId,
     /// The point, with the forecast issued for it.
-    pub point: Point,
+    pub point: SeriesPoint,
     /// Forecasts of the next value.
-    pub next: Option<Next>,
+    pub next: Option<NextForecasts>,
     /// Interval of the next value at each of [`LEVELS`].
     pub intervals: [Option<(f64, f64)>; LEVELS.len()],
 }
 
-impl Event {
-    /// Creates the event for `point`, which was just added to the account of `series`.
+impl PointEvent {
+    /// Creates the event for `point`, which was just added to the state of `series`.
     #[must_use]
-    pub fn new(series: &Series, account: &Account, point: Point) -> Self {
-        let intervals = LEVELS.map(|level| account.interval(level));
-        Self { series: series.clone(), point, next: account.next(), intervals }
+    pub fn new(series: &SeriesId, state: &SeriesState, point: SeriesPoint) -> Self {
+        let intervals = LEVELS.map(|level| state.interval(level));
+        Self { series: series.clone(), point, next: state.forecasts(), intervals }
     }
 }
 
 /// Publishes points to subscribers. Publishing never waits.
 #[derive(Clone, Debug)]
-pub struct Hub {
-    sender: broadcast::Sender<Arc<Event>>,
+pub struct PointHub {
+    sender: broadcast::Sender<Arc<PointEvent>>,
 }
 
-impl Hub {
+impl PointHub {
     /// Creates a hub without subscribers.
     #[must_use]
     pub fn new() -> Self {
@@ -44,25 +44,25 @@ impl Hub {
     }
 
     /// Sends `event` to every subscriber; without subscribers it is dropped.
-    pub fn publish(&self, event: Event) {
+    pub fn publish(&self, event: PointEvent) {
         // An error only means that there are no subscribers.
         let _ = self.sender.send(Arc::new(event));
     }
 
     /// Whether there is a subscriber.
     #[must_use]
-    pub fn is_watched(&self) -> bool {
+    pub fn has_subscribers(&self) -> bool {
         0 < self.sender.receiver_count()
     }
 
     /// Subscribes to all events from now on.
     #[must_use]
-    pub fn watch(&self) -> broadcast::Receiver<Arc<Event>> {
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<PointEvent>> {
         self.sender.subscribe()
     }
 }
 
-impl Default for Hub {
+impl Default for PointHub {
     fn default() -> Self {
         Self::new()
     }

@@ -19,12 +19,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use super::peer::{Channel, Peer};
+use super::remote_end::{Encryption, RemoteEnd};
 use crate::config::Config;
 use crate::echo::Echo;
 use crate::health::Health;
 use crate::limits::Limit;
-use crate::limits::connections::{Connections, Open, Progress};
+use crate::limits::connections::{ConnectionGuard, Connections, ProgressStream};
 
 /// A TCP listener, and a UDP socket with the same port number if one could be bound.
 pub(crate) struct Ports {
@@ -55,7 +55,7 @@ pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
             Ok(udp) => return Ok(Ports { tcp, udp: Some(udp), address }),
             Err(_) if listen.port() == 0 => {}
             Err(error) => {
-                tracing::warn!("no UDP port {address}: {error}; datagram probes are declined");
+                tracing::warn!("cannot bind UDP {address}: {error}; datagram probes are declined");
                 return Ok(Ports { tcp, udp: None, address });
             }
         }
@@ -70,7 +70,7 @@ fn allow_descriptors() {
         && now < most
         && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, most, most)
     {
-        tracing::debug!("no more than {now} file descriptors: {error}");
+        tracing::debug!("cannot raise the limit of file descriptors above {now}: {error}");
     }
 }
 
@@ -87,8 +87,8 @@ pub(crate) fn connections_max(config: &Config) -> usize {
     let max = wanted.min(affordable(descriptors, config.echo.sessions_max + 2 * config.workers_max));
     if max < wanted {
         tracing::warn!(
-            "{max} connections are admitted, not {wanted} (limits.connections_max): this process may have \
-             {descriptors} file descriptors (ulimit -n, LimitNOFILE of systemd)"
+            "only {max} of {wanted} connections (limits.connections_max) are admitted, because of {descriptors} \
+             file descriptors; raise ulimit -n (systemd: LimitNOFILE)"
         );
     }
     max
@@ -127,7 +127,7 @@ impl Server {
     pub(crate) async fn run(self, listener: TcpListener) {
         self.task.restart(|| self.accept(&listener)).await;
         let ended = async {
-            self.connections.ended().await;
+            self.connections.wait_until_empty().await;
             self.echo.ended().await;
         };
         let _ = tokio::time::timeout(LINGER, ended).await;
@@ -146,7 +146,7 @@ impl Server {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // No descriptor left, or the peer has closed: wait before the next accept.
-                    tracing::debug!("a connection was not accepted: {error}");
+                    tracing::debug!("cannot accept a connection: {error}");
                     if is_out_of_descriptors(&error) {
                         self.health.refused(Limit::Descriptors, 1);
                         if self.connections.shed_one() {
@@ -157,40 +157,40 @@ impl Server {
                     continue;
                 }
             };
-            let Ok(own) = stream.local_addr() else { continue };
-            let peer = Peer { address, own: own.ip(), channel: Channel::Plain };
-            match self.connections.accept(address.ip(), peer.is_here()) {
-                Ok((open, has_shed)) => {
+            let Ok(local) = stream.local_addr() else { continue };
+            let remote = RemoteEnd { address, local_ip: local.ip(), encryption: Encryption::Plain };
+            match self.connections.accept(address.ip(), remote.is_same_host()) {
+                Ok((guard, has_shed)) => {
                     if has_shed {
                         self.health.shed();
                     }
                     let connection = Connection {
                         router: self.router.clone(),
-                        peer,
+                        remote,
                         tls: self.tls.as_ref().map(|tls| Arc::clone(&tls.borrow())),
                         stopping: self.stopping.clone(),
-                        open: Arc::clone(&open),
+                        guard: Arc::clone(&guard),
                     };
                     tokio::spawn(async move {
                         tokio::select! {
                             () = connection.serve(stream) => {}
-                            () = open.says_nothing() => {}
-                            () = open.is_shed() => {}
-                            () = open.reads_too_slowly() => {
-                                tracing::debug!("{address} reads its answer too slowly");
+                            () = guard.head_timeout() => {}
+                            () = guard.shed() => {}
+                            () = guard.read_timeout() => {
+                                tracing::debug!("{address} reads its response too slowly");
                             }
                         }
                     });
                 }
                 Err(full) => {
                     self.health.connections_refused.fetch_add(1, Ordering::Relaxed);
-                    self.health.refused(Limit::of_seats(full, Limit::Connections), 1);
+                    self.health.refused(Limit::from_full(full, Limit::Connections), 1);
                     // If too many refusals are in progress, or with TLS, drop the connection
                     // without a response: a response occupies a descriptor for a moment.
-                    if let (Ok(turn), None) = (Arc::clone(&refusals).try_acquire_owned(), &self.tls) {
+                    if let (Ok(permit), None) = (Arc::clone(&refusals).try_acquire_owned(), &self.tls) {
                         tokio::spawn(async move {
                             let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream)).await;
-                            drop(turn);
+                            drop(permit);
                         });
                     }
                 }
@@ -206,46 +206,46 @@ fn is_out_of_descriptors(error: &std::io::Error) -> bool {
 
 struct Connection {
     router: Router,
-    peer: Peer,
+    remote: RemoteEnd,
     tls: Option<Arc<rustls::ServerConfig>>,
     stopping: watch::Receiver<bool>,
-    open: Arc<Open>,
+    guard: Arc<ConnectionGuard>,
 }
 
 impl Connection {
     async fn serve(self, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
-        let peer = |channel| Peer { channel, ..self.peer };
+        let remote = |encryption| RemoteEnd { encryption, ..self.remote };
         // Close the connection of a peer that does not acknowledge data, also in the middle of a
         // response (RFC 5482).
         #[cfg(target_os = "linux")]
         let _ = setsockopt(&stream, sockopt::TcpUserTimeout, &USER_TIMEOUT_MS);
         let Some(tls) = self.tls.clone() else {
-            let peer = peer(Channel::Plain);
-            return self.serve_http(stream, peer).await;
+            let remote = remote(Encryption::Plain);
+            return self.serve_http(stream, remote).await;
         };
         match tokio::time::timeout(HEADER_TIMEOUT, first_byte(&stream)).await {
             Ok(Some(TLS_HANDSHAKE)) => {
                 let handshake = TlsAcceptor::from(tls).accept(stream);
                 if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIMEOUT, handshake).await {
-                    let peer = peer(Channel::Tls);
-                    self.serve_http(stream, peer).await;
+                    let remote = remote(Encryption::Tls);
+                    self.serve_http(stream, remote).await;
                 }
             }
             Ok(Some(_)) => {
-                let peer = peer(Channel::PlainBesideTls);
-                self.serve_http(stream, peer).await;
+                let remote = remote(Encryption::PlainWithTls);
+                self.serve_http(stream, remote).await;
             }
             Ok(None) | Err(_) => {}
         }
     }
 
-    async fn serve_http<S>(mut self, stream: S, peer: Peer)
+    async fn serve_http<S>(mut self, stream: S, remote: RemoteEnd)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = TowerToHyperService::new(
-            self.router.layer(Extension(peer)).layer(Extension(Arc::clone(&self.open))),
+            self.router.layer(Extension(remote)).layer(Extension(Arc::clone(&self.guard))),
         );
         let mut connection = std::pin::pin!(
             http1::Builder::new()
@@ -253,7 +253,7 @@ impl Connection {
                 .header_read_timeout(HEADER_TIMEOUT)
                 .max_headers(HEADERS_MAX)
                 .max_buf_size(HEAD_BYTES_MAX)
-                .serve_connection(TokioIo::new(Progress::new(stream, Arc::clone(&self.open))), service)
+                .serve_connection(TokioIo::new(ProgressStream::new(stream, Arc::clone(&self.guard))), service)
                 .with_upgrades()
         );
         let finished = tokio::select! {
@@ -269,7 +269,7 @@ impl Connection {
             }
         };
         if let Err(error) = result {
-            tracing::debug!("connection of {} ended: {error}", peer.address);
+            tracing::debug!("connection of {} ended: {error}", remote.address);
         }
     }
 }

@@ -15,8 +15,8 @@ use tokio::sync::Notify;
 
 use crate::limits::proved::ProvedCallers;
 use crate::sync::lock;
-use barograph_limits::admission::{Admission, Full, Id, Kind};
-use barograph_limits::proved::Prover;
+use barograph_limits::admission::{Admission, AdmissionError, AdmissionKind, ConnectionId};
+use barograph_limits::authenticated::CredentialOwner;
 
 /// All connections of a station, or all its slots of one kind; clones share them.
 #[derive(Clone, Debug)]
@@ -33,14 +33,14 @@ struct Shared {
 struct State {
     admission: Admission,
     /// For each connection: the signal to end.
-    ends: HashMap<Id, Arc<Notify>>,
+    ends: HashMap<ConnectionId, Arc<Notify>>,
 }
 
 /// A connection or a slot; closed when dropped.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct ConnectionGuard {
     all: Connections,
-    id: Id,
+    id: ConnectionId,
     ip: IpAddr,
     head_within: Duration,
     has_asked: AtomicBool,
@@ -52,7 +52,7 @@ pub(crate) struct Open {
 }
 
 impl Connections {
-    pub(crate) fn new(max: usize, kind: Kind, proved: ProvedCallers) -> Self {
+    pub(crate) fn new(max: usize, kind: AdmissionKind, proved: ProvedCallers) -> Self {
         let state = State { admission: Admission::new(max, kind), ends: HashMap::new() };
         Self(Arc::new(Shared { proved, state: Mutex::new(state), ended: Notify::new() }))
     }
@@ -62,12 +62,21 @@ impl Connections {
     ///
     /// # Errors
     /// The limit that refused it.
-    pub(crate) fn accept(&self, ip: IpAddr, is_here: bool) -> Result<(Arc<Open>, bool), Full> {
+    pub(crate) fn accept(
+        &self,
+        ip: IpAddr,
+        is_here: bool,
+    ) -> Result<(Arc<ConnectionGuard>, bool), AdmissionError> {
         self.accept_ending(ip, is_here, Arc::default())
     }
 
     /// As [`Connections::accept`], with a given signal to end.
-    fn accept_ending(&self, ip: IpAddr, is_here: bool, end: Arc<Notify>) -> Result<(Arc<Open>, bool), Full> {
+    fn accept_ending(
+        &self,
+        ip: IpAddr,
+        is_here: bool,
+        end: Arc<Notify>,
+    ) -> Result<(Arc<ConnectionGuard>, bool), AdmissionError> {
         let mut state = lock(&self.0.state);
         let now = self.now();
         let admitted = self.0.proved.with(|proved| state.admission.accept(ip, is_here, proved, now))?;
@@ -78,7 +87,7 @@ impl Connections {
             shed.notify_one();
         }
         let (id, head_within) = (admitted.id, admitted.head_within);
-        let open = Open {
+        let connection = ConnectionGuard {
             all: self.clone(),
             id,
             ip,
@@ -88,7 +97,7 @@ impl Connections {
             read_until: Mutex::default(),
             reads: Notify::new(),
         };
-        Ok((Arc::new(open), shed.is_some()))
+        Ok((Arc::new(connection), shed.is_some()))
     }
 
     /// Closes a connection without a request in progress, to free the resources of a connection;
@@ -116,7 +125,7 @@ impl Connections {
     }
 
     /// Waits until no connection is open.
-    pub(crate) async fn ended(&self) {
+    pub(crate) async fn wait_until_empty(&self) {
         loop {
             let ended = self.0.ended.notified();
             if self.len() == 0 {
@@ -131,9 +140,9 @@ impl Connections {
     }
 }
 
-impl Open {
+impl ConnectionGuard {
     /// Returns when this connection must close for another one.
-    pub(crate) async fn is_shed(&self) {
+    pub(crate) async fn shed(&self) {
         self.end.notified().await;
     }
 
@@ -142,12 +151,16 @@ impl Open {
     ///
     /// # Errors
     /// The limit that refused it.
-    pub(crate) fn seat_in(&self, seats: &Connections, is_here: bool) -> Result<(Arc<Self>, bool), Full> {
-        seats.accept_ending(self.ip, is_here, Arc::clone(&self.end))
+    pub(crate) fn take_slot(
+        &self,
+        slots: &Connections,
+        is_here: bool,
+    ) -> Result<(Arc<Self>, bool), AdmissionError> {
+        slots.accept_ending(self.ip, is_here, Arc::clone(&self.end))
     }
 
     /// Returns if no head of a request has arrived in time; otherwise never returns.
-    pub(crate) async fn says_nothing(&self) {
+    pub(crate) async fn head_timeout(&self) {
         tokio::time::sleep(self.head_within).await;
         if self.has_asked.load(Ordering::Relaxed) {
             std::future::pending().await
@@ -155,13 +168,13 @@ impl Open {
     }
 
     /// Sets the deadline for reading what was sent of a response; `None` if there is no response.
-    pub(crate) fn must_read_until(&self, at: Option<tokio::time::Instant>) {
+    pub(crate) fn set_read_deadline(&self, at: Option<tokio::time::Instant>) {
         *lock(&self.read_until) = at;
         self.reads.notify_one();
     }
 
     /// Returns when a response was not read in time.
-    pub(crate) async fn reads_too_slowly(&self) {
+    pub(crate) async fn read_timeout(&self) {
         loop {
             let until = *lock(&self.read_until);
             match until {
@@ -173,10 +186,10 @@ impl Open {
     }
 
     /// Marks the start of a request, which is in progress until the result is dropped.
-    pub(crate) fn request(self: &Arc<Self>) -> UnderWay {
+    pub(crate) fn request(self: &Arc<Self>) -> RequestGuard {
         self.has_asked.store(true, Ordering::Relaxed);
         lock(&self.all.0.state).admission.request_began(self.id);
-        UnderWay(Arc::clone(self))
+        RequestGuard(Arc::clone(self))
     }
 
     /// Records that the system accepted bytes of a response.
@@ -185,17 +198,17 @@ impl Open {
     }
 
     /// Records that a token or a signature authorised its caller.
-    pub(crate) fn proved(&self, by: Prover) {
+    pub(crate) fn proved(&self, by: CredentialOwner) {
         let (state, now) = (lock(&self.all.0.state), self.all.now());
         self.all.0.proved.with(|proved| {
-            if state.admission.may_be_proved(self.ip, proved, now) {
+            if state.admission.may_be_authenticated(self.ip, proved, now) {
                 proved.insert(self.ip, by, now);
             }
         });
     }
 }
 
-impl Drop for Open {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let mut state = lock(&self.all.0.state);
         state.admission.closed(self.id);
@@ -207,19 +220,19 @@ impl Drop for Open {
 
 /// A request without a complete response.
 #[derive(Debug)]
-pub(crate) struct UnderWay(Arc<Open>);
+pub(crate) struct RequestGuard(Arc<ConnectionGuard>);
 
-impl UnderWay {
+impl RequestGuard {
     /// Keeps the request in progress until the body is known: its first frame if the length is
-    /// given, otherwise the end of the stream. [`Progress`] covers the time during which the caller
-    /// reads.
+    /// given, otherwise the end of the stream. [`ProgressStream`] covers the time during which the
+    /// caller reads.
     pub(crate) fn until_sent(self, body: Body) -> Body {
         let request = Some(self);
-        Body::new(Answer { body, request })
+        Body::new(TrackedBody { body, request })
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         let all = &self.0.all;
         lock(&all.0.state).admission.request_ended(self.0.id, all.now());
@@ -227,12 +240,12 @@ impl Drop for UnderWay {
 }
 
 /// A body, with the request that ends with it.
-struct Answer {
+struct TrackedBody {
     body: Body,
-    request: Option<UnderWay>,
+    request: Option<RequestGuard>,
 }
 
-impl HttpBody for Answer {
+impl HttpBody for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -258,14 +271,14 @@ impl HttpBody for Answer {
 
 /// A connection's stream that reports progress when the system accepts bytes: a response may wait
 /// in this stream long after its request has ended.
-pub(crate) struct Progress<S> {
+pub(crate) struct ProgressStream<S> {
     stream: S,
-    open: Arc<Open>,
+    connection: Arc<ConnectionGuard>,
 }
 
-impl<S> Progress<S> {
-    pub(crate) fn new(stream: S, open: Arc<Open>) -> Self {
-        Self { stream, open }
+impl<S> ProgressStream<S> {
+    pub(crate) fn new(stream: S, connection: Arc<ConnectionGuard>) -> Self {
+        Self { stream, connection }
     }
 
     pub(crate) fn into_inner(self) -> S {
@@ -273,7 +286,7 @@ impl<S> Progress<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Progress<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ProgressStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -283,7 +296,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Progress<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Progress<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ProgressStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -291,7 +304,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Progress<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         if let Poll::Ready(Ok(1..)) = written {
-            self.open.progressed();
+            self.connection.progressed();
         }
         written
     }
@@ -303,7 +316,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Progress<S> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
         if let Poll::Ready(Ok(1..)) = written {
-            self.open.progressed();
+            self.connection.progressed();
         }
         written
     }
@@ -330,20 +343,20 @@ mod tests {
 
     /// Two callers have a response in a buffer. The one that reads must not be closed.
     #[tokio::test]
-    async fn who_reads_a_long_answer_slowly_is_not_silent() {
-        let all = Connections::new(64, Kind::Connections, ProvedCallers::new());
+    async fn a_client_that_reads_a_long_response_slowly_is_not_idle() {
+        let all = Connections::new(64, AdmissionKind::Connections, ProvedCallers::new());
         let accept = |host| all.accept(IpAddr::from([192, 0, 2, host]), false).unwrap().0;
         let (reads, waits) = (accept(1), accept(2));
-        for open in [&reads, &waits] {
-            drop(open.request());
+        for connection in [&reads, &waits] {
+            drop(connection.request());
         }
         let (ours, mut theirs) = tokio::io::duplex(1 << 10);
-        let mut ours = Progress::new(ours, Arc::clone(&reads));
+        let mut ours = ProgressStream::new(ours, Arc::clone(&reads));
         ours.write_all(&[0; 1 << 10]).await.unwrap();
         theirs.read_exact(&mut [0; 1 << 9]).await.unwrap();
         ours.write_all(&[0; 1 << 9]).await.unwrap();
         assert!(all.shed_one());
         assert!(lock(&all.0.state).ends.contains_key(&reads.id), "the one that reads was closed");
-        waits.is_shed().await;
+        waits.shed().await;
     }
 }

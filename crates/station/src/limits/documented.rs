@@ -1,15 +1,15 @@
 //! Test: the tables of `docs/limits.md` are equal to those made from the constants.
 
-use barograph_engine::Config as ArchiveConfig;
-use barograph_probe::io::Limits;
+use barograph_engine::LocalConfig;
+use barograph_probe::io::ResponderLimits;
 
-use super::{allowance, heavy, unread};
+use super::{heavy, member_quota, unread};
 use crate::config::{Config, EchoConfig};
 use crate::echo;
-use crate::forecast::bank::MEMBER_SHARE;
+use crate::forecast::series::MEMBER_SHARE;
 use crate::mesh::members::MEMBERS_MAX;
 use barograph_limits::admission::{
-    EACH_SHARE, HEAD_OF_PROVED, HEAD_OF_STRANGER, HERE_SHARE, STRANGERS_SHARE,
+    ADDRESS_DIVISOR, ANONYMOUS_DIVISOR, HEAD_OF_ANONYMOUS, HEAD_OF_AUTHENTICATED, LOCAL_DIVISOR,
 };
 use barograph_limits::credentials;
 
@@ -23,21 +23,25 @@ fn the_tables_state_the_bounds_that_hold() {
 
 /// Table of the limits for any caller.
 fn callers() -> String {
-    let (config, echo, probe) = (Config::default(), EchoConfig::default(), Limits::default());
-    let of = |max: usize| [max / EACH_SHARE, max / STRANGERS_SHARE, max];
-    let [one, strangers, all] = of(config.connections_max);
-    let here = config.connections_max / HERE_SHARE;
+    let (config, echo, probe) = (Config::default(), EchoConfig::default(), ResponderLimits::default());
+    let of = |max: usize| [max / ADDRESS_DIVISOR, max / ANONYMOUS_DIVISOR, max];
+    let [one, anonymous, all] = of(config.connections_max);
+    let here = config.connections_max / LOCAL_DIVISOR;
     let minutes = |ms: u64| ms / 60_000;
     let rows = [
         [
             "connections".into(),
             format!("{one}"),
-            format!("{all}: {strangers} of strangers, {here} kept for this host"),
+            format!("{all}: {anonymous} of anonymous callers, {here} kept for this host"),
             "`limits.connections_max`".into(),
         ],
         [
             "time to the first head of a request".into(),
-            format!("{} s, {} s once it is proved", HEAD_OF_STRANGER.as_secs(), HEAD_OF_PROVED.as_secs()),
+            format!(
+                "{} s, {} s once it is authenticated",
+                HEAD_OF_ANONYMOUS.as_secs(),
+                HEAD_OF_AUTHENTICATED.as_secs()
+            ),
             "–".into(),
             String::new(),
         ],
@@ -49,9 +53,9 @@ fn callers() -> String {
         ],
         [
             "large reads being made, of the forecasts and of the archive each".into(),
-            "1; of its network 1, and 1 of proved callers".into(),
+            "1; of its network 1, and 1 of authenticated callers".into(),
             format!(
-                "{}: {} for other hosts, {} for strangers",
+                "{}: {} for other hosts, {} for anonymous callers",
                 heavy::AT_ONCE,
                 heavy::AT_ONCE - 1,
                 heavy::AT_ONCE - 2
@@ -60,15 +64,15 @@ fn callers() -> String {
         ],
         [
             "bytes of large answers not read yet".into(),
-            format!("{} MiB for its network, or for all that one station proved", unread::SHARE_MAX >> 20),
-            format!("{} MiB: {} of strangers", unread::BYTES_MAX >> 20, unread::STRANGERS_MAX >> 20),
+            format!("{} MiB for its network, or for all addresses of one station", unread::SHARE_MAX >> 20),
+            format!("{} MiB: {} of anonymous callers", unread::BYTES_MAX >> 20, unread::ANONYMOUS_MAX >> 20),
             String::new(),
         ],
         [
             "wrong credentials".into(),
             format!(
                 "from the {}th in a minute of its network each waits, {} s at most",
-                credentials::FREE as u64 + 1,
+                credentials::FREE_FAILURES as u64 + 1,
                 credentials::DELAY_MAX.as_secs()
             ),
             "–".into(),
@@ -122,33 +126,41 @@ fn callers() -> String {
 /// Table of the further limits for a member of a mesh over HTTP.
 fn members() -> String {
     let config = Config::default();
-    let archive = ArchiveConfig::new(std::path::Path::new("archive"));
-    let archive = ArchiveConfig { series_max: archive.series_max.max(2 * config.series_max), ..archive };
+    let archive = LocalConfig::new(std::path::Path::new("archive"));
+    let archive = LocalConfig { series_max: archive.series_max.max(2 * config.series_max), ..archive };
     let rows = [
         ["members".into(), format!("{MEMBERS_MAX} in all"), String::new()],
         [
             "streams open".into(),
-            format!("{}: {} of them subscriptions", allowance::STREAMS_MAX, allowance::SUBSCRIPTIONS_MAX),
+            format!(
+                "{}: {} of them subscriptions",
+                member_quota::STREAMS_MAX,
+                member_quota::SUBSCRIPTIONS_MAX
+            ),
             String::new(),
         ],
-        ["other requests at once".into(), format!("{}", allowance::REQUESTS_MAX), String::new()],
+        ["other requests at once".into(), format!("{}", member_quota::REQUESTS_MAX), String::new()],
         [
             "records appended".into(),
-            format!("{} a second, after {}", allowance::RECORDS_PER_S, allowance::RECORDS_BURST),
+            format!("{} a second, after {}", member_quota::RECORDS_PER_S, member_quota::RECORDS_BURST),
             String::new(),
         ],
         [
             "bytes appended".into(),
             format!(
                 "{} KiB a second, after {} MiB",
-                allowance::BYTES_PER_S / 1024,
-                allowance::BYTES_BURST >> 20
+                member_quota::BYTES_PER_S / 1024,
+                member_quota::BYTES_BURST >> 20
             ),
             String::new(),
         ],
         [
             "registrations".into(),
-            format!("{} a second, after {}", allowance::REGISTRATIONS_PER_S, allowance::REGISTRATIONS_BURST),
+            format!(
+                "{} a second, after {}",
+                member_quota::REGISTRATIONS_PER_S,
+                member_quota::REGISTRATIONS_BURST
+            ),
             String::new(),
         ],
         [

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use barograph_limits::proved::{Proved, Prover};
+use barograph_limits::authenticated::{AuthenticatedAddresses, CredentialOwner};
 
 use crate::sync::lock;
 
 /// The addresses and their clock; clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct ProvedCallers(Arc<(Instant, Mutex<Proved>)>);
+pub(crate) struct ProvedCallers(Arc<(Instant, Mutex<AuthenticatedAddresses>)>);
 
 impl ProvedCallers {
     pub(crate) fn new() -> Self {
@@ -23,14 +23,14 @@ impl ProvedCallers {
     }
 
     /// Calls `act` with the addresses locked.
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Proved) -> T) -> T {
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut AuthenticatedAddresses) -> T) -> T {
         act(&mut lock(&self.0.1))
     }
 
     /// The station or operator that authorised a request of this address within the last hour, if
     /// any.
-    pub(crate) fn prover(&self, ip: IpAddr) -> Option<Prover> {
+    pub(crate) fn prover(&self, ip: IpAddr) -> Option<CredentialOwner> {
         let now = self.now();
-        self.with(|proved| proved.prover(ip, now).cloned())
+        self.with(|proved| proved.credential_owner(ip, now).cloned())
     }
 }

@@ -11,59 +11,61 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use barograph_engine::TaskStatus;
-use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
-use barograph_probe::io::{Cancel, Context, Paced, Peer, Responder, detect, paced, run_one};
-use barograph_probe::pace::since_due;
+use barograph_forecast::{Failure, Name, Outcome, Quantity, SeriesId};
+use barograph_probe::exchange_schedule::since_due;
+use barograph_probe::io::{
+    CancellationToken, PacedResult, ProbeContext, Responder, TargetKind, detect, exchange_on_timer, run_one,
+};
 use barograph_probe::target::Scheme;
-use barograph_probe::{Plan, ProbeError, Reading};
+use barograph_probe::{Plan, ProbeError, QuantityResult};
 
 use crate::config::Config;
-use crate::forecast::bank::{Bank, Measured};
+use crate::forecast::series::{Measurement, SeriesTable};
 use crate::health::Health;
 use crate::measure::sensor::Sensors;
 use crate::measure::timetable::Timetable;
-use crate::mesh::{EVERY, Held, MeshState, Place, Use, delay};
+use crate::mesh::{BulkSlot, BulkSlotGuard, BulkUse, EXCHANGE_PERIOD, MeshState, excess_delay};
 use crate::quantity::loaded_form;
 use crate::record::recorder::Inbox;
 use crate::sync::lock;
-use crate::target::{Kind, Provenance, Target};
+use crate::target::{ExperimentKind, Provenance, Target};
 use crate::time::now_unix_ns;
 
 #[derive(Debug)]
 pub(crate) struct Prober {
     commands: Sender<Command>,
-    cancel: Cancel,
+    cancel: CancellationToken,
     thread: JoinHandle<()>,
 }
 
 /// Parts of the station that the prober uses.
 #[derive(Clone)]
-pub(crate) struct Parts {
+pub(crate) struct ProberParts {
     pub(crate) host: Name,
     pub(crate) inbox: Inbox,
-    pub(crate) bank: Arc<Mutex<Bank>>,
+    pub(crate) series_table: Arc<Mutex<SeriesTable>>,
     pub(crate) health: Arc<Health>,
     pub(crate) responder: Arc<Responder>,
     pub(crate) workers_max: usize,
     /// Signs requests to peers of the mesh, and records whether they answer.
     pub(crate) mesh_state: Arc<MeshState>,
     /// Permits one bulk transfer on this host at a time: the prober's or a test of the mesh.
-    pub(crate) place: Arc<Place>,
+    pub(crate) bulk_slot: Arc<BulkSlot>,
 }
 
 enum Command {
     Plan { config: Arc<Config>, targets: Vec<Target> },
-    Finished(Finished),
+    Finished(JobReport),
     Stop,
 }
 
 /// Report of a worker that has finished.
-struct Finished {
+struct JobReport {
     job: Job,
     /// Kind of target that was detected.
-    peer: Option<Peer>,
+    peer: Option<TargetKind>,
     /// The response did not fit the detected kind of target.
-    mistaken: bool,
+    kind_mismatch: bool,
 }
 
 /// What the timetable schedules: a sensor reading, an experiment, or a new detection of a target.
@@ -74,18 +76,18 @@ enum Job {
     Detect(Name),
     /// Detects the kind of a server again: a station may run there by now.
     DetectAgain(Name),
-    Probe(Name, Kind),
+    Probe(Name, ExperimentKind),
 }
 
 impl Prober {
     /// Starts the thread. It measures nothing before the first [`Prober::plan`].
-    pub(crate) fn start(parts: Parts) -> std::io::Result<Self> {
+    pub(crate) fn start(parts: ProberParts) -> std::io::Result<Self> {
         let (commands, receiver) = channel();
-        let cancel = Cancel::default();
+        let cancel = CancellationToken::default();
         let state = State {
             parts,
             cancel: cancel.clone(),
-            finished: commands.clone(),
+            reports: commands.clone(),
             config: Arc::new(Config::default()),
             targets: BTreeMap::new(),
             peers: BTreeMap::new(),
@@ -117,13 +119,13 @@ impl Prober {
 }
 
 struct State {
-    parts: Parts,
-    cancel: Cancel,
-    finished: Sender<Command>,
+    parts: ProberParts,
+    cancel: CancellationToken,
+    reports: Sender<Command>,
     config: Arc<Config>,
     targets: BTreeMap<Name, Target>,
     /// Detected kinds of the targets without quantities.
-    peers: BTreeMap<Name, Peer>,
+    peers: BTreeMap<Name, TargetKind>,
     timetable: Timetable<Job>,
     sensors: Sensors,
     /// Targets with a running experiment.
@@ -137,12 +139,12 @@ struct State {
 impl State {
     fn run(mut self, commands: &Receiver<Command>, task: &TaskStatus) {
         loop {
-            task.turn();
+            task.kill_point();
             let now = self.began.elapsed();
             let next = self.timetable.next_due().map_or(IDLE, |due| due.saturating_sub(now));
             match commands.recv_timeout(Duration::min(next, IDLE)) {
                 Ok(Command::Plan { config, targets }) => self.set_plan(config, targets),
-                Ok(Command::Finished(finished)) => self.finish(finished),
+                Ok(Command::Finished(report)) => self.finish(report),
                 Ok(Command::Stop) => break,
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
@@ -158,8 +160,8 @@ impl State {
         let limit = Instant::now() + DRAIN;
         while !self.busy.is_empty() {
             match commands.recv_timeout(limit.saturating_duration_since(Instant::now())) {
-                Ok(Command::Finished(finished)) => {
-                    self.busy.remove(target_of(&finished.job).unwrap_or(&self.parts.host));
+                Ok(Command::Finished(report)) => {
+                    self.busy.remove(target_of(&report.job).unwrap_or(&self.parts.host));
                 }
                 Ok(_) => {}
                 Err(_) => break,
@@ -181,7 +183,7 @@ impl State {
         self.waiting.retain(|(job, _)| wanted.contains(job));
         for (job, period) in jobs {
             let name = format!("{} {job:?}", self.parts.host);
-            let patient = match &job {
+            let spread = match &job {
                 // Spread the first experiments over a whole period: many peers at once would cause
                 // a burst at this station and at each new station.
                 Job::Probe(name, kind) => {
@@ -191,8 +193,8 @@ impl State {
                 Job::DetectAgain(_) => true,
                 _ => false,
             };
-            if patient {
-                self.timetable.set_patient(job, &name, period, now);
+            if spread {
+                self.timetable.set_spread(job, &name, period, now);
             } else {
                 self.timetable.set(job, &name, period, now);
             }
@@ -200,16 +202,16 @@ impl State {
     }
 
     fn is_peer(&self, name: &Name) -> bool {
-        self.targets.get(name).is_some_and(|target| target.from == Provenance::Mesh)
+        self.targets.get(name).is_some_and(|target| target.provenance == Provenance::Mesh)
     }
 
-    fn finish(&mut self, finished: Finished) {
-        if let Some(name) = target_of(&finished.job) {
+    fn finish(&mut self, report: JobReport) {
+        if let Some(name) = target_of(&report.job) {
             self.busy.remove(name);
             let undecided = self.targets.get(name).is_some_and(|target| target.quantities.is_empty());
-            let changed = match finished.peer {
+            let changed = match report.peer {
                 Some(peer) => self.peers.insert(name.clone(), peer) != Some(peer),
-                None => finished.mistaken && self.peers.remove(name).is_some(),
+                None => report.kind_mismatch && self.peers.remove(name).is_some(),
             };
             if undecided && changed {
                 let targets = self.targets.values().cloned().collect();
@@ -242,8 +244,8 @@ impl State {
                     self.missed(&job);
                 } else if !is_bulk {
                     self.spawn(job, due, target, None);
-                } else if let Some(held) = self.parts.place.take(Use::Own) {
-                    self.spawn(job, due, target, Some(held));
+                } else if let Some(bulk_permit) = self.parts.bulk_slot.take(BulkUse::Prober) {
+                    self.spawn(job, due, target, Some(bulk_permit));
                 } else {
                     self.wait(job, due);
                 }
@@ -262,7 +264,7 @@ impl State {
     /// Records a latency test of a peer that was due but does not run, as exchanges without
     /// response.
     fn missed(&self, job: &Job) {
-        if let Job::Probe(name, Kind::Rtt) = job
+        if let Job::Probe(name, ExperimentKind::Rtt) = job
             && self.is_peer(name)
         {
             let is_loaded = self.parts.responder.bulk_running();
@@ -276,8 +278,9 @@ impl State {
         }
     }
 
-    /// Starts a worker. `held` is the permit for a bulk transfer, released when the worker ends.
-    fn spawn(&mut self, job: Job, due: Instant, target: Target, held: Option<Held>) {
+    /// Starts a worker. `bulk_permit` is the permit for a bulk transfer, released when the worker
+    /// ends.
+    fn spawn(&mut self, job: Job, due: Instant, target: Target, bulk_permit: Option<BulkSlotGuard>) {
         let name = target.name.clone();
         let worker = Worker {
             parts: self.parts.clone(),
@@ -286,16 +289,16 @@ impl State {
             waited: due.elapsed(),
             target,
         };
-        let finished = self.finished.clone();
+        let reports = self.reports.clone();
         let work = {
             let job = job.clone();
             move || {
                 let done =
                     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.work(job.clone())));
-                drop(held);
+                drop(bulk_permit);
                 // A panic in an experiment is a bug, but must not leave the target busy for ever.
-                let done = done.unwrap_or(Finished { job, peer: None, mistaken: false });
-                let _ = finished.send(Command::Finished(done));
+                let done = done.unwrap_or(JobReport { job, peer: None, kind_mismatch: false });
+                let _ = reports.send(Command::Finished(done));
             }
         };
         match std::thread::Builder::new().name("probe".into()).stack_size(STACK_BYTES).spawn(work) {
@@ -303,30 +306,32 @@ impl State {
                 self.busy.insert(name);
             }
             Err(error) => {
-                tracing::warn!("no thread for an experiment with {name}: {error}");
+                tracing::warn!(
+                    "cannot start a thread for an experiment with {name}: {error}; the experiment is skipped"
+                );
                 self.parts.health.skipped();
                 self.missed(&job);
             }
         }
     }
 
-    fn context(&self, target: &Target) -> Context {
-        Context {
+    fn context(&self, target: &Target) -> ProbeContext {
+        ProbeContext {
             deadline: self.config.probe_timeout,
             // The target's own token or none: a target added by another caller must not receive it.
             token: target.token.as_ref().map(|token| token.reveal().to_string()),
             // Peers authenticate this station by its signature.
-            sign: (target.from == Provenance::Mesh)
+            sign: (target.provenance == Provenance::Mesh)
                 .then(|| self.parts.mesh_state.identity.signer(target.name.clone())),
             cancel: self.cancel.clone(),
-            ..Context::default()
+            ..ProbeContext::default()
         }
     }
 
     fn record_own(&self, quantity: Quantity, outcome: Outcome) {
         let host = self.parts.host.clone();
-        let series = Series { source: host.clone(), target: host, quantity };
-        self.parts.inbox.offer(Measured {
+        let series = SeriesId { source: host.clone(), target: host, quantity };
+        self.parts.inbox.offer(Measurement {
             series,
             time_unix_ns: now_unix_ns(),
             outcome,
@@ -336,9 +341,9 @@ impl State {
 }
 
 /// Findings of an experiment about its target.
-struct Measurement {
+struct ProbeFindings {
     /// The response shows that the target is of another kind than detected.
-    mistaken: bool,
+    kind_mismatch: bool,
     /// At least one value was measured.
     answered: bool,
     /// The port refused the connection.
@@ -347,8 +352,8 @@ struct Measurement {
 
 /// One experiment on its own thread.
 struct Worker {
-    parts: Parts,
-    context: Context,
+    parts: ProberParts,
+    context: ProbeContext,
     bytes: u64,
     /// Time from the due time of the job to its start.
     waited: Duration,
@@ -356,22 +361,22 @@ struct Worker {
 }
 
 impl Worker {
-    fn work(&self, job: Job) -> Finished {
+    fn work(&self, job: Job) -> JobReport {
         match job {
             Job::Probe(_, kind) => {
-                let Measurement { mistaken, .. } = self.measure(kind);
-                Finished { job, peer: None, mistaken }
+                let ProbeFindings { kind_mismatch, .. } = self.measure(kind);
+                JobReport { job, peer: None, kind_mismatch }
             }
             _ => {
                 let peer = self.detect();
-                Finished { job, peer, mistaken: false }
+                JobReport { job, peer, kind_mismatch: false }
             }
         }
     }
 
     /// Detects the kind of the target. If it cannot be reached, records a failed `connect`; if a
     /// station declines, a failed `rtt`.
-    fn detect(&self) -> Option<Peer> {
+    fn detect(&self) -> Option<TargetKind> {
         match detect(&self.target.address, &self.context) {
             Ok(peer) => Some(peer),
             Err(error) if error.stopped => None,
@@ -390,13 +395,16 @@ impl Worker {
     /// up, but its kind is known only when a program listens on the port. Until then the station
     /// detects the kind again in each period, and records the quantities that need the program as
     /// failed.
-    fn connect(&self) -> Option<Peer> {
-        let Measurement { answered, refused, .. } = self.measure(Kind::Connect);
+    fn connect(&self) -> Option<TargetKind> {
+        let ProbeFindings { answered, refused, .. } = self.measure(ExperimentKind::Connect);
         if !refused {
-            return answered.then_some(Peer::Plain);
+            return answered.then_some(TargetKind::Server);
         }
         let is_url = self.target.address.scheme() != Scheme::Address;
-        for kind in Kind::usual(self.was_station(), is_url).iter().filter(|kind| **kind != Kind::Connect) {
+        for kind in ExperimentKind::usual(self.was_station(), is_url)
+            .iter()
+            .filter(|kind| **kind != ExperimentKind::Connect)
+        {
             self.measure(*kind);
         }
         None
@@ -405,21 +413,22 @@ impl Worker {
     /// Whether the target was measured as a station before.
     fn was_station(&self) -> bool {
         let (source, target) = (self.parts.host.clone(), self.target.name.clone());
-        let series = Series { source, target, quantity: Quantity::RTT };
-        lock(&self.parts.bank).account(&series).is_some()
+        let series = SeriesId { source, target, quantity: Quantity::RTT };
+        lock(&self.parts.series_table).get(&series).is_some()
     }
 
-    fn measure(&self, kind: Kind) -> Measurement {
+    fn measure(&self, kind: ExperimentKind) -> ProbeFindings {
         let bulk_before = self.bulk_begun();
         let loaded_before = self.parts.responder.bulk_running();
-        // Lock the bank here, on the experiment's own thread: the timetable must never wait.
+        // Lock the series table here, on the experiment's own thread: the timetable must never
+        // wait.
         let rtt_forecast_s = if kind.is_bulk() { self.rtt_forecast_s() } else { None };
-        let context = Context { rtt_forecast_s, ..self.context.clone() };
-        let is_latency = self.target.from == Provenance::Mesh && kind == Kind::Rtt;
+        let context = ProbeContext { rtt_forecast_s, ..self.context.clone() };
+        let is_latency = self.target.provenance == Provenance::Mesh && kind == ExperimentKind::Rtt;
         let (readings, latencies) = if is_latency {
             let latencies = self.latencies(&context);
             let result = latencies.result.clone();
-            (vec![Reading { quantity: Quantity::RTT, result }], Some(latencies))
+            (vec![QuantityResult { quantity: Quantity::RTT, result }], Some(latencies))
         } else {
             (run_one(&self.target.address, kind.experiment(self.bytes), &context), None)
         };
@@ -437,16 +446,16 @@ impl Worker {
                 Instant::now(),
             );
         }
-        let (mut mistaken, mut answered, mut refused, mut stopped) = (false, false, false, false);
+        let (mut kind_mismatch, mut answered, mut refused, mut stopped) = (false, false, false, false);
         for reading in readings {
-            let Reading { quantity, result } = &reading;
+            let QuantityResult { quantity, result } = &reading;
             let detail = match result {
                 Err(error) if error.stopped => {
                     stopped = true;
                     continue;
                 }
                 Err(error) => {
-                    mistaken |= error.failure == Failure::Garbage;
+                    kind_mismatch |= error.failure == Failure::InvalidResponse;
                     error_detail(error)
                 }
                 Ok(measured) => {
@@ -461,42 +470,44 @@ impl Worker {
                 self.record(quantity, reading.outcome(), detail);
             }
         }
-        if self.target.from == Provenance::Mesh && !stopped {
+        if self.target.provenance == Provenance::Mesh && !stopped {
             self.parts.mesh_state.measured(&self.target.name, answered);
         }
-        Measurement { mistaken, answered, refused }
+        ProbeFindings { kind_mismatch, answered, refused }
     }
 
     /// Measures the latency of a peer, each exchange from the time at which it was due.
-    fn latencies(&self, context: &Context) -> Paced {
+    fn latencies(&self, context: &ProbeContext) -> PacedResult {
         let n = Plan::RTT_EXCHANGES;
         // Half of the deadline is left for opening the session and for the last responses.
-        let every = EVERY.min(context.deadline / (2 * n));
-        let paced = paced(&self.target.address, n, every, context);
+        let every = EXCHANGE_PERIOD.min(context.deadline / (2 * n));
+        let paced = exchange_on_timer(&self.target.address, n, every, context);
         // If this host stopped the test, the peer is not the cause of missing responses.
         let missed = if stopped(&paced.result) { 0 } else { paced.missed };
-        let late = delay(self.waited, paced.opened_after, &paced.answered_s);
+        let late = excess_delay(self.waited, paced.opened_after, &paced.answered_s);
         let answered_s = since_due(&paced.answered_s, every, late);
-        Paced { missed, answered_s, ..paced }
+        PacedResult { missed, answered_s, ..paced }
     }
 
     /// Forecast of the idle round-trip time (s), which corrects a transfer's time (JavaNws §2.1.1).
     fn rtt_forecast_s(&self) -> Option<f64> {
         let (source, target) = (self.parts.host.clone(), self.target.name.clone());
-        let series = Series { source, target, quantity: Quantity::RTT };
-        let next = lock(&self.parts.bank).account(&series).and_then(crate::forecast::bank::Account::next);
+        let series = SeriesId { source, target, quantity: Quantity::RTT };
+        let next = lock(&self.parts.series_table)
+            .get(&series)
+            .and_then(crate::forecast::series::SeriesState::forecasts);
         next.map(|next| next.median.value)
     }
 
     /// Bulk transfers begun so far: on this host, and by the responder. A changed count shows a
     /// transfer that began and ended in between.
     fn bulk_begun(&self) -> (u64, u64) {
-        (self.parts.place.begun(), self.parts.responder.bulk_begun())
+        (self.parts.bulk_slot.begun(), self.parts.responder.bulk_begun())
     }
 
     fn record(&self, quantity: Quantity, outcome: Outcome, detail: String) {
-        let series = Series { source: self.parts.host.clone(), target: self.target.name.clone(), quantity };
-        self.parts.inbox.offer(Measured { series, time_unix_ns: now_unix_ns(), outcome, detail });
+        let series = SeriesId { source: self.parts.host.clone(), target: self.target.name.clone(), quantity };
+        self.parts.inbox.offer(Measurement { series, time_unix_ns: now_unix_ns(), outcome, detail });
     }
 }
 
@@ -506,20 +517,20 @@ fn stopped<T>(result: &Result<T, ProbeError>) -> bool {
 }
 
 /// The jobs that measure a target, with their periods.
-fn jobs_of(target: &Target, peer: Option<Peer>, config: &Config) -> Vec<(Job, Duration)> {
+fn jobs_of(target: &Target, peer: Option<TargetKind>, config: &Config) -> Vec<(Job, Duration)> {
     let probe_period = target.period_or(config.probe_period);
     let is_url = target.address.scheme() != Scheme::Address;
     let kinds = match (target.quantities.is_empty(), peer) {
         (false, _) => target.kinds(),
         // A URL with a path is a page of a server, not a station: nothing to detect.
-        (true, None) if is_url && target.address.path() != "/" => Kind::usual(false, true).to_vec(),
+        (true, None) if is_url && target.address.path() != "/" => ExperimentKind::usual(false, true).to_vec(),
         (true, None) => return vec![(Job::Detect(target.name.clone()), probe_period)],
-        (true, Some(peer)) => Kind::usual(peer == Peer::Station, is_url).to_vec(),
+        (true, Some(peer)) => ExperimentKind::usual(peer == TargetKind::Station, is_url).to_vec(),
     };
-    let period = |kind: Kind| if kind.is_bulk() { config.goodput_period } else { probe_period };
+    let period = |kind: ExperimentKind| if kind.is_bulk() { config.goodput_period } else { probe_period };
     let mut jobs: Vec<(Job, Duration)> =
         kinds.into_iter().map(|kind| (Job::Probe(target.name.clone(), kind), period(kind))).collect();
-    if target.quantities.is_empty() && peer == Some(Peer::Plain) {
+    if target.quantities.is_empty() && peer == Some(TargetKind::Server) {
         jobs.push((Job::DetectAgain(target.name.clone()), DETECT_AGAIN));
     }
     jobs
@@ -559,7 +570,7 @@ mod tests {
         Target::parse(address, &words, None, Provenance::Config).unwrap()
     }
 
-    fn kinds(target: &Target, peer: Option<Peer>) -> Vec<Option<Kind>> {
+    fn kinds(target: &Target, peer: Option<TargetKind>) -> Vec<Option<ExperimentKind>> {
         let jobs = jobs_of(target, peer, &Config::default());
         let kind = |job| match job {
             Job::Probe(_, kind) => Some(kind),
@@ -571,11 +582,20 @@ mod tests {
     #[test]
     fn a_target_is_asked_what_it_is_unless_quantities_say() {
         assert_eq!(kinds(&target("a:1", &[]), None), [None]);
-        assert_eq!(kinds(&target("a:1", &[]), Some(Peer::Plain)), [Some(Kind::Connect), None]);
-        assert_eq!(kinds(&target("a:1", &[]), Some(Peer::Station)), [Some(Kind::Rtt), Some(Kind::Loss)]);
-        assert_eq!(kinds(&target("http://a/b", &[]), None), [Some(Kind::Connect), Some(Kind::Response)]);
+        assert_eq!(
+            kinds(&target("a:1", &[]), Some(TargetKind::Server)),
+            [Some(ExperimentKind::Connect), None]
+        );
+        assert_eq!(
+            kinds(&target("a:1", &[]), Some(TargetKind::Station)),
+            [Some(ExperimentKind::Rtt), Some(ExperimentKind::Loss)]
+        );
+        assert_eq!(
+            kinds(&target("http://a/b", &[]), None),
+            [Some(ExperimentKind::Connect), Some(ExperimentKind::Response)]
+        );
         assert_eq!(kinds(&target("http://a/", &[]), None), [None]);
-        assert_eq!(kinds(&target("a:1", &["connect"]), None), [Some(Kind::Connect)]);
+        assert_eq!(kinds(&target("a:1", &["connect"]), None), [Some(ExperimentKind::Connect)]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl Sensors {
         let outcome = kernel_text("/proc/stat").map(|text| self.cpu.observe(&text));
         match outcome {
             Ok(Ok(share)) => share.map(Outcome::Value),
-            Ok(Err(_)) => Some(failed(Failure::Garbage)),
+            Ok(Err(_)) => Some(failed(Failure::InvalidResponse)),
             Err(failure) => Some(failed(failure)),
         }
     }
@@ -31,7 +31,7 @@ impl Sensors {
     pub fn memory_free(&self) -> Outcome {
         match kernel_text("/proc/meminfo").map(|text| available_bytes(&text)) {
             Ok(Ok(bytes)) => Outcome::Value(bytes),
-            Ok(Err(_)) => failed(Failure::Garbage),
+            Ok(Err(_)) => failed(Failure::InvalidResponse),
             Err(failure) => failed(failure),
         }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Targets {
 #[derive(Default)]
 struct Lists {
     /// Default and configured targets, by name.
-    given: BTreeMap<String, Target>,
+    configured: BTreeMap<String, Target>,
     added: BTreeMap<String, Target>,
     /// Peers of the mesh. A target of the same name in another list overrides the peer's.
     mesh: BTreeMap<String, Target>,
@@ -31,21 +31,21 @@ struct Lists {
 /// Error: the list was not changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TargetsError {
-    #[error("`{0}` is measured already")]
+    #[error("`{0}` is already measured")]
     Exists(String),
     #[error("`{0}` is not a target of this station")]
     Unknown(String),
-    #[error("`{name}` comes from the {from} and can only be removed there")]
+    #[error("`{name}` comes from the {from}; remove it there")]
     NotAdded { name: String, from: &'static str },
     #[error("at most {ADDED_MAX} targets can be added")]
     TooMany,
-    #[error("the list of targets cannot be kept: {path}: {error}", path = path.display())]
+    #[error("cannot read or write the list of targets {path}: {error}", path = path.display())]
     Store { path: PathBuf, error: std::io::Error },
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct StoredTarget {
     target: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     quantities: Vec<String>,
@@ -74,11 +74,13 @@ impl Targets {
     }
 
     /// Replaces the default and the configured targets.
-    pub(crate) fn set_given(&self, given: Vec<Target>) {
+    pub(crate) fn set_configured(&self, configured: Vec<Target>) {
         let mut lists = lock(&self.lists);
-        lists.given.clear();
+        lists.configured.clear();
         // Later targets override earlier ones: the configuration overrides a default target.
-        lists.given.extend(given.into_iter().map(|target| (target.name.as_str().to_string(), target)));
+        lists
+            .configured
+            .extend(configured.into_iter().map(|target| (target.name.as_str().to_string(), target)));
         (self.changed)(all(&lists));
     }
 
@@ -92,14 +94,14 @@ impl Targets {
     /// Provenance of the target that overrides the peer `name`, if there is one.
     pub(crate) fn overrides_mesh(&self, name: &str) -> Option<Provenance> {
         let lists = lock(&self.lists);
-        lists.given.get(name).or_else(|| lists.added.get(name)).map(|target| target.from)
+        lists.configured.get(name).or_else(|| lists.added.get(name)).map(|target| target.provenance)
     }
 
     /// Adds a target and stores the list.
     pub(crate) fn add(&self, target: Target) -> Result<(), TargetsError> {
         let mut lists = lock(&self.lists);
         let name = target.name.as_str().to_string();
-        if lists.given.contains_key(&name) || lists.added.contains_key(&name) {
+        if lists.configured.contains_key(&name) || lists.added.contains_key(&name) {
             return Err(TargetsError::Exists(name));
         }
         if ADDED_MAX <= lists.added.len() {
@@ -118,8 +120,8 @@ impl Targets {
     pub(crate) fn remove(&self, name: &str) -> Result<(), TargetsError> {
         let mut lists = lock(&self.lists);
         let Some(target) = lists.added.remove(name) else {
-            return Err(match lists.given.get(name) {
-                Some(target) if target.from == Provenance::Default => {
+            return Err(match lists.configured.get(name) {
+                Some(target) if target.provenance == Provenance::Default => {
                     TargetsError::NotAdded { name: name.into(), from: "default targets" }
                 }
                 Some(_) => TargetsError::NotAdded { name: name.into(), from: "configuration" },
@@ -143,7 +145,7 @@ impl Targets {
     }
 
     fn store(&self, lists: &Lists) -> Result<(), TargetsError> {
-        let kept: Vec<Kept> = lists.added.values().map(Kept::from).collect();
+        let kept: Vec<StoredTarget> = lists.added.values().map(StoredTarget::from).collect();
         let text = serde_json::to_string_pretty(&kept).unwrap_or_default() + "\n";
         write_whole(&self.file, text.as_bytes())
             .map_err(|error| TargetsError::Store { path: self.file.clone(), error })
@@ -153,12 +155,12 @@ impl Targets {
 fn all(lists: &Lists) -> Vec<Target> {
     let mut all = lists.mesh.clone();
     all.extend(lists.added.clone());
-    all.extend(lists.given.clone());
+    all.extend(lists.configured.clone());
     all.into_values().collect()
 }
 
 fn read(bytes: &[u8]) -> std::io::Result<BTreeMap<String, Target>> {
-    let kept: Vec<Kept> = serde_json::from_slice(bytes)?;
+    let kept: Vec<StoredTarget> = serde_json::from_slice(bytes)?;
     let mut added = BTreeMap::new();
     for kept in kept.into_iter().take(ADDED_MAX) {
         let period =
@@ -170,7 +172,7 @@ fn read(bytes: &[u8]) -> std::io::Result<BTreeMap<String, Target>> {
     Ok(added)
 }
 
-impl From<&Target> for Kept {
+impl From<&Target> for StoredTarget {
     fn from(target: &Target) -> Self {
         Self {
             target: target.name.as_str().to_string(),
@@ -194,10 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn added_targets_are_kept_and_given_ones_protected() {
+    fn added_targets_are_kept_and_configured_ones_protected() {
         let directory = tempfile::tempdir().unwrap();
         let targets = Targets::open(directory.path(), |_| {}).unwrap();
-        targets.set_given(vec![target("a:1", Provenance::Default), target("b:1", Provenance::Config)]);
+        targets.set_configured(vec![target("a:1", Provenance::Default), target("b:1", Provenance::Config)]);
         targets.add(target("c:1", Provenance::Added)).unwrap();
         assert!(matches!(targets.add(target("a:1", Provenance::Added)), Err(TargetsError::Exists(_))));
         assert!(matches!(targets.add(target("c:1", Provenance::Added)), Err(TargetsError::Exists(_))));
@@ -211,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn what_anybody_says_of_a_peer_s_name_holds() {
+    fn a_configured_or_added_target_overrides_a_peer_of_its_name() {
         let directory = tempfile::tempdir().unwrap();
         let targets = Targets::open(directory.path(), |_| {}).unwrap();
         let peers = ["a:1", "b:1", "c:1"].map(|address| target(address, Provenance::Mesh));
         targets.set_mesh(peers.to_vec());
-        targets.set_given(vec![target("a:1", Provenance::Config)]);
+        targets.set_configured(vec![target("a:1", Provenance::Config)]);
         targets.add(target("b:1", Provenance::Added)).unwrap();
-        let from: Vec<Provenance> = targets.all().iter().map(|target| target.from).collect();
+        let from: Vec<Provenance> = targets.all().iter().map(|target| target.provenance).collect();
         assert_eq!(from, [Provenance::Config, Provenance::Added, Provenance::Mesh]);
         assert_eq!(targets.overrides_mesh("a:1"), Some(Provenance::Config));
         assert_eq!(targets.overrides_mesh("c:1"), None);

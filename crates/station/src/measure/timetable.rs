@@ -46,7 +46,7 @@ impl<J: Ord + Clone> Timetable<J> {
 
     /// As [`Timetable::set`], but a new job first waits a random part of its whole period. For
     /// costly jobs.
-    pub fn set_patient(&mut self, job: J, name: &str, period: Duration, now: Duration) {
+    pub fn set_spread(&mut self, job: J, name: &str, period: Duration, now: Duration) {
         if self.jobs.contains_key(&job) {
             return self.set(job, name, period, now);
         }
@@ -186,7 +186,7 @@ mod tests {
         assert!(table.next_due().expect("jobs") <= SECOND + Duration::from_millis(10));
         table.retain(|job| *job == 3);
         assert_eq!(table.take_due(100 * SECOND), [3]);
-        table.set_patient(9, "dear", 600 * SECOND, Duration::ZERO);
+        table.set_spread(9, "dear", 600 * SECOND, Duration::ZERO);
         table.retain(|job| *job == 9);
         assert!(table.next_due().expect("jobs") < 600 * SECOND);
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use barograph_engine::Entry;
 
-use crate::config::unusable;
+use crate::config::unreachable_reason;
 
 /// Splits the addresses of a peer: those that can be tried from here, and the others with a reason.
 ///
@@ -20,8 +20,8 @@ pub(super) fn vetted(
     let mut dropped = Vec::new();
     for address in given.iter().take(Entry::ADDRESSES_MAX) {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-        let why = unusable(address)
-            .or_else(|| (is_link_local(address.ip())).then_some("it is known on one link only"))
+        let why = unreachable_reason(address)
+            .or_else(|| (is_link_local(address.ip())).then_some("it is valid on one link only"))
             .or_else(|| (address.ip().is_loopback() && !own_is_loopback).then_some("it is loopback"))
             .or_else(|| own.contains(&address).then_some("it is this station's own"));
         match why {
@@ -61,7 +61,7 @@ pub(super) fn interfaces() -> Vec<IpAddr> {
     let found = match nix::ifaddrs::getifaddrs() {
         Ok(found) => found,
         Err(error) => {
-            tracing::warn!("this host's addresses cannot be listed: {error} (mesh.advertise)");
+            tracing::warn!("cannot list this host's addresses: {error}; set mesh.advertise");
             return Vec::new();
         }
     };

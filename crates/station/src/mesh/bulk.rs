@@ -1,51 +1,51 @@
 //! Bulk tests between stations: consent of both ends, the tests, and their records
 //! (docs/spec/mesh.md §5).
 //!
-//! A test needs three permissions: this host's only [`Place`] for bulk transfers; its
+//! A test needs three permissions: this host's only [`BulkSlot`] for bulk transfers; its
 //! [`TestAdmission`] (budget and token); and the peer's consent in the probe session, which needs
-//! the [`Place`] and the [`TestAdmission`] of the peer.
+//! the [`BulkSlot`] and the [`TestAdmission`] of the peer.
 
+mod budget_file;
 mod consent;
 mod iperf3;
-mod judge;
-mod kept;
 mod log;
-mod place;
-mod shape;
+mod parameters;
+mod result;
+mod slot;
 mod tester;
-mod tool;
+mod use_iperf3;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use barograph_api::Test;
-use barograph_forecast::{Interval, Name, Quantity, Series};
+use barograph_api::BulkTest;
+use barograph_forecast::{Interval, Name, Quantity, SeriesId};
 use barograph_mesh::{
-    BudgetError, Cost, PlanConfig, Refusal, Spent, Statistics, TestAdmission, TestAdmissionConfig,
+    BudgetError, BudgetUsage, Cost, PlanConfig, Refusal, TestAdmission, TestAdmissionConfig, TurnCounts,
 };
-use barograph_probe::io::{Cancel, Context, stream_counted};
-use barograph_probe::stop::Guard;
-use barograph_probe::stream::{StreamPlan, Streamed};
-use barograph_probe::wire::{Declined, STREAM_MS_MAX};
+use barograph_probe::io::{CancellationToken, ProbeContext, stream_counted};
+use barograph_probe::stop::ForecastInterval;
+use barograph_probe::stream::{StreamPlan, StreamResult};
+use barograph_probe::wire::{DeclineReason, STREAM_MS_MAX};
 use barograph_probe::{ProbeError, Target};
 
+use self::budget_file::BudgetFile;
 pub(crate) use self::consent::TestConsent;
 pub(crate) use self::iperf3::usable as iperf3_usable;
-use self::judge::checked;
-use self::kept::Kept;
 use self::log::Log;
 pub(crate) use self::log::{ROLES, STATES};
-pub(crate) use self::place::{Held, Place, Use};
-use self::shape::{Path, Shape};
+use self::parameters::{PathHistory, TestParameters};
+use self::result::checked;
+pub(crate) use self::slot::{BulkSlot, BulkSlotGuard, BulkUse};
 pub(crate) use self::tester::Tester;
-use self::tool::{NO_TOOL_THERE, NoTool, TOOL_AGAIN};
+use self::use_iperf3::{IPERF3_RETRY, Iperf3Unavailable, PEER_LACKS_IPERF3};
 use super::MeshState;
 use super::mesh_state::now_s;
 use super::peers::Peer;
 use crate::config::{BulkWith, MeshConfig};
-use crate::forecast::bank::Bank;
+use crate::forecast::series::SeriesTable;
 use crate::record::recorder::Inbox;
 use crate::state::StateFiles;
 use crate::sync::lock;
@@ -56,29 +56,29 @@ pub(crate) struct Bulk {
     /// Whether this station takes part in bulk tests.
     pub(crate) consents: bool,
     pub(crate) plan: PlanConfig,
-    pub(crate) place: Arc<Place>,
+    pub(crate) slot: Arc<BulkSlot>,
     early_stop: bool,
     with: BulkWith,
     /// Port of the iperf3 server; `None` = iperf3 is not enabled.
     iperf3_port: Option<u16>,
     mesh_state: Arc<MeshState>,
-    bank: Arc<Mutex<Bank>>,
+    series_table: Arc<Mutex<SeriesTable>>,
     inbox: Inbox,
     gate: Mutex<TestAdmission>,
     /// File of the tests that the admission has admitted.
-    kept: Mutex<Kept>,
+    budget_file: Mutex<BudgetFile>,
     log: Mutex<Log>,
     /// State of the path to each peer.
-    paths: Mutex<BTreeMap<Name, Path>>,
+    paths: Mutex<BTreeMap<Name, PathHistory>>,
     turns: Mutex<Turns>,
-    cancel: Cancel,
+    cancel: CancellationToken,
     began: Instant,
 }
 
 /// Figures of the plan of turns.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turns {
-    statistics: Statistics,
+    statistics: TurnCounts,
     /// Time of the next turn; `None` without peers.
     next_at: Option<Duration>,
 }
@@ -87,16 +87,16 @@ struct Turns {
 pub(crate) struct Parts {
     pub(crate) host: Name,
     pub(crate) mesh_state: Arc<MeshState>,
-    pub(crate) bank: Arc<Mutex<Bank>>,
+    pub(crate) series_table: Arc<Mutex<SeriesTable>>,
     pub(crate) inbox: Inbox,
     pub(crate) files: StateFiles,
 }
 
 /// Result of a test that this station wanted to start.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum TestAttempt {
     /// The test ran, with or without a rate.
-    Made { row: Test, cost: Cost },
+    Ran { row: BulkTest, cost: Cost },
     /// The peer refused its consent.
     Refused { why: String, retry_after: Duration },
     /// This host cannot start the test now.
@@ -107,9 +107,9 @@ pub(crate) enum Verdict {
 
 /// Figures of budget and turns for `/metrics` and `GET /v1/tests`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct BulkTestMetrics {
     pub(crate) counts: [[u64; 3]; 2],
-    pub(crate) spent: Spent,
+    pub(crate) spent: BudgetUsage,
     /// Number of turns in which every peer that the plan tried refused the test.
     pub(crate) skipped: u64,
     /// Turns postponed because this host could not start a test: its slot was taken, its budget was
@@ -135,43 +135,43 @@ impl Bulk {
         if config.wants_iperf3() {
             iperf3::warn();
         }
-        let Parts { host, mesh_state, bank, inbox, files } = parts;
-        let kept = Kept::open(&files, &plan.budget, &mut gate);
+        let Parts { host, mesh_state, series_table, inbox, files } = parts;
+        let budget_file = BudgetFile::open(&files, &plan.budget, &mut gate);
         Ok(Self {
             host,
             consents: config.bulk,
             plan,
-            place: Arc::default(),
+            slot: Arc::default(),
             early_stop: config.bulk_early_stop,
             with: config.bulk_with,
             iperf3_port: config.wants_iperf3().then_some(config.bulk_iperf3_port),
             mesh_state,
-            bank,
+            series_table,
             inbox,
             gate: Mutex::new(gate),
-            kept: Mutex::new(kept),
+            budget_file: Mutex::new(budget_file),
             log: Mutex::default(),
             paths: Mutex::default(),
             turns: Mutex::default(),
-            cancel: Cancel::default(),
+            cancel: CancellationToken::default(),
             began: Instant::now(),
         })
     }
 
     /// The logged tests, newest first.
-    pub(crate) fn tests(&self) -> Vec<Test> {
+    pub(crate) fn tests(&self) -> Vec<BulkTest> {
         lock(&self.log).newest()
     }
 
     /// Tests that peers requested and this station refused, since the start.
-    pub(crate) fn turned_away(&self) -> u64 {
+    pub(crate) fn refused_tests(&self) -> u64 {
         lock(&self.log).counts[1][2]
     }
 
-    pub(crate) fn figures(&self) -> Figures {
+    pub(crate) fn figures(&self) -> BulkTestMetrics {
         let turns = *lock(&self.turns);
         let now = self.now();
-        Figures {
+        BulkTestMetrics {
             counts: lock(&self.log).counts,
             spent: lock(&self.gate).spent(now),
             skipped: turns.statistics.skipped,
@@ -182,10 +182,10 @@ impl Bulk {
 
     /// Runs a requested test. Blocks for its length and some seconds. `None` = there is no such
     /// peer.
-    pub(crate) fn on_demand(&self, peer: &Name, length: Option<Duration>) -> Option<Verdict> {
+    pub(crate) fn on_demand(&self, peer: &Name, length: Option<Duration>) -> Option<TestAttempt> {
         let target = self.peers().remove(peer)?;
-        let shape = self.path(peer).on_demand(length, self.early_stop, &self.plan.budget);
-        Some(self.test(peer, &target, &shape, true))
+        let parameters = self.path(peer).on_demand(length, self.early_stop, &self.plan.budget);
+        Some(self.test(peer, &target, &parameters, true))
     }
 
     fn now(&self) -> Duration {
@@ -206,7 +206,7 @@ impl Bulk {
     /// Number of groups with different members among these peers; see
     /// [`barograph_mesh::Planner::set_groups`].
     fn groups(&self, peers: &BTreeMap<Name, Target>) -> u32 {
-        let groups = self.mesh_state.standing().groups;
+        let groups = self.mesh_state.site_assignment().groups;
         let all = self.mesh_state.peers();
         let members = |group: &Name| -> BTreeSet<Name> {
             let is_member = |peer: &&Peer| peer.entry.groups.contains(group);
@@ -218,57 +218,66 @@ impl Bulk {
         u32::try_from(different.len()).unwrap_or(u32::MAX)
     }
 
-    fn series(&self, peer: &Name) -> Series {
-        Series { source: self.host.clone(), target: peer.clone(), quantity: Quantity::GOODPUT }
+    fn series(&self, peer: &Name) -> SeriesId {
+        SeriesId { source: self.host.clone(), target: peer.clone(), quantity: Quantity::GOODPUT }
     }
 
-    /// State of a path: its calibration from this station, its forecast from the bank.
-    fn path(&self, peer: &Name) -> Path {
+    /// State of a path: its calibration from this station, its forecast from the series table.
+    fn path(&self, peer: &Name) -> PathHistory {
         let path = lock(&self.paths).get(peer).copied().unwrap_or_default();
-        let bank = lock(&self.bank);
-        let account = bank.account(&self.series(peer));
-        Path {
-            forecast_bit_s: account.and_then(|account| account.next()).map(|next| next.median.value),
-            guard: account
-                .and_then(|account| account.interval(Interval::DEFAULT_LEVEL))
-                .map(|(lower_bit_s, upper_bit_s)| Guard { lower_bit_s, upper_bit_s }),
+        let series_table = lock(&self.series_table);
+        let state = series_table.get(&self.series(peer));
+        PathHistory {
+            forecast_bit_s: state.and_then(|state| state.forecasts()).map(|next| next.median.value),
+            guard: state
+                .and_then(|state| state.interval(Interval::DEFAULT_LEVEL))
+                .map(|(lower_bit_s, upper_bit_s)| ForecastInterval { lower_bit_s, upper_bit_s }),
             ..path
         }
     }
 
     /// Runs one test to `peer` and records it, with the consent of both ends.
-    fn test(&self, peer: &Name, target: &Target, shape: &Shape, on_demand: bool) -> Verdict {
-        let row = log::begun(now_s(), ROLES[0], peer.as_str(), shape.length.as_secs_f64(), on_demand);
+    fn test(
+        &self,
+        peer: &Name,
+        target: &Target,
+        parameters: &TestParameters,
+        on_demand: bool,
+    ) -> TestAttempt {
+        let row = log::begun(now_s(), ROLES[0], peer.as_str(), parameters.length.as_secs_f64(), on_demand);
         let deferred = |why: String, retry_after: Duration| {
-            let row =
-                log::refused(row.clone(), format!("by this station: {why}"), Some(retry_after.as_secs_f64()));
+            let row = log::refused(
+                row.clone(),
+                format!("refused by this station: {why}"),
+                Some(retry_after.as_secs_f64()),
+            );
             lock(&self.log).add(row);
-            Verdict::Deferred { why, retry_after }
+            TestAttempt::Deferred { why, retry_after }
         };
-        let tool = match self.iperf3(peer, shape) {
-            Ok(tool) => tool,
-            Err(NoTool::Here(why)) => return deferred(why, TOOL_AGAIN),
-            Err(NoTool::There) => {
-                let why = NO_TOOL_THERE.to_string();
-                lock(&self.log).add(log::refused(row, why.clone(), Some(TOOL_AGAIN.as_secs_f64())));
-                return Verdict::Refused { why, retry_after: TOOL_AGAIN };
+        let iperf3_test = match self.iperf3(peer, parameters) {
+            Ok(test) => test,
+            Err(Iperf3Unavailable::Local(why)) => return deferred(why, IPERF3_RETRY),
+            Err(Iperf3Unavailable::Peer) => {
+                let why = PEER_LACKS_IPERF3.to_string();
+                lock(&self.log).add(log::refused(row, why.clone(), Some(IPERF3_RETRY.as_secs_f64())));
+                return TestAttempt::Refused { why, retry_after: IPERF3_RETRY };
             }
         };
-        let Some(_held) = self.place.take(Use::Test) else {
-            return deferred("another bulk transfer is running here".into(), PLACE_AGAIN);
+        let Some(_held) = self.slot.take(BulkUse::Test) else {
+            return deferred("another bulk transfer is running here".into(), SLOT_RETRY);
         };
         let now = self.now();
-        let grant = match self.start(now, peer, shape.expected) {
+        let grant = match self.start(now, peer, parameters.expected) {
             Ok(grant) => grant,
             Err(refusal) => return deferred(refusal.to_string(), retry_after(&refusal)),
         };
-        let row = Test { with: tool.map(|_| iperf3::NAME.into()), ..row };
+        let row = BulkTest { with: iperf3_test.map(|_| iperf3::NAME.into()), ..row };
         let id = lock(&self.log).add(row.clone());
         let sent = AtomicU64::new(0);
         let began = Instant::now();
-        let by_tool = tool.and_then(|test| self.send_iperf3(peer, target, test, &sent));
-        let row = Test { with: by_tool.as_ref().map(|_| iperf3::NAME.into()), ..row };
-        let result = by_tool.unwrap_or_else(|| self.stream(peer, target, shape, &sent));
+        let by_iperf3 = iperf3_test.and_then(|test| self.send_iperf3(peer, target, test, &sent));
+        let row = BulkTest { with: by_iperf3.as_ref().map(|_| iperf3::NAME.into()), ..row };
+        let result = by_iperf3.unwrap_or_else(|| self.stream(peer, target, parameters, &sent));
         let result = result.and_then(|streamed| checked(streamed, began));
         let cost = match &result {
             Ok(streamed) => {
@@ -284,9 +293,9 @@ impl Bulk {
         // here.
         let _ = lock(&self.gate).end(self.now(), grant, cost);
         self.keep();
-        let (row, verdict) = self.judged(peer, shape, row, cost, result);
+        let (row, attempt) = self.evaluate(peer, parameters, row, cost, result);
         lock(&self.log).end(id, row);
-        verdict
+        attempt
     }
 
     /// Takes this host's budget and token, and starts the token's time at once: the peer's response
@@ -297,25 +306,26 @@ impl Bulk {
         let begun = gate.begin(now, grant.token, peer.as_str());
         drop(gate);
         self.keep();
-        begun.map(|()| grant.token).map_err(|_| Refusal::Busy { retry_after: PLACE_AGAIN })
+        begun.map(|()| grant.token).map_err(|_| Refusal::Busy { retry_after: SLOT_RETRY })
     }
 
     /// Stores what is spent, so that a restart does not restore the budget. Called before a test,
     /// because the station may die during it, and after.
     fn keep(&self) {
-        let kept = lock(&self.kept);
-        let past = lock(&self.gate).past(self.now());
-        kept.write(&past);
+        let file = lock(&self.budget_file);
+        let past = lock(&self.gate).export_tests(self.now());
+        file.write(&past);
     }
 
-    /// Context of a probe session: signed requests, and [`AROUND`] as the time beside the test.
-    fn context(&self, peer: &Name) -> Context {
-        Context {
-            deadline: AROUND,
+    /// Context of a probe session: signed requests, and [`SESSION_OVERHEAD`] as the time beside the
+    /// test.
+    fn context(&self, peer: &Name) -> ProbeContext {
+        ProbeContext {
+            deadline: SESSION_OVERHEAD,
             sign: Some(self.mesh_state.identity.signer(peer.clone())),
             signs_first: true,
             cancel: self.cancel.clone(),
-            ..Context::default()
+            ..ProbeContext::default()
         }
     }
 
@@ -325,21 +335,21 @@ impl Bulk {
         &self,
         peer: &Name,
         target: &Target,
-        shape: &Shape,
+        parameters: &TestParameters,
         sent: &AtomicU64,
-    ) -> Result<Streamed, ProbeError> {
+    ) -> Result<StreamResult, ProbeError> {
         let mut plan = StreamPlan {
-            seconds: shape.length.as_secs_f64(),
-            bytes_max: shape.bytes_max,
+            seconds: parameters.length.as_secs_f64(),
+            bytes_max: parameters.bytes_max,
             congestion: None,
-            early: shape.early,
+            early: parameters.early,
         };
         let context = self.context(peer);
         let mut tries = 0..LOWERED_MAX;
         loop {
             let result = stream_counted(target, &plan, &context, sent);
             let limit = match &result {
-                Err(ProbeError { declined: Some(Declined::TooLarge { limit }), .. }) => *limit,
+                Err(ProbeError { declined: Some(DeclineReason::TooLarge { limit }), .. }) => *limit,
                 _ => return result,
             };
             if limit == 0 || tries.next().is_none() {
@@ -372,8 +382,8 @@ fn seed() -> u64 {
 /// Time that a session needs in addition to the test: for two connections, the request, and the
 /// last acknowledgement. It is less than the 5 s by which [`TestAdmission`] lets a test exceed its
 /// length.
-const AROUND: Duration = Duration::from_secs(4);
+const SESSION_OVERHEAD: Duration = Duration::from_secs(4);
 /// Time before a retry while another bulk transfer runs on this host; such transfers take seconds.
-const PLACE_AGAIN: Duration = Duration::from_secs(5);
+const SLOT_RETRY: Duration = Duration::from_secs(5);
 /// Maximum number of repetitions of a request: a peer may permit fewer bytes, and less time.
 const LOWERED_MAX: u32 = 2;

@@ -6,18 +6,18 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
+use barograph_forecast::{Failure, Name, Outcome, Quantity, SeriesId};
 use barograph_probe::{signed, wire};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::forecast::bank::Measured;
+use crate::forecast::series::Measurement;
 
 /// Error: the peer answers at none of its addresses.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Silence {
+pub(crate) struct PeerUnreachable {
     /// Failure at the first address of the peer.
     pub(super) failure: Failure,
     /// Duration of the check, in seconds.
@@ -26,17 +26,17 @@ pub(crate) struct Silence {
     pub(super) why: String,
 }
 
-impl Silence {
+impl PeerUnreachable {
     /// The error for a check that panicked.
-    pub(super) fn defect() -> Self {
-        let why = "it could not be looked for: internal error, see the log".into();
+    pub(super) fn after_panic() -> Self {
+        let why = "internal error while checking its addresses, see the log".into();
         Self { failure: Failure::Unreachable, after_s: 0.0, why }
     }
 
     /// The failed `rtt` that `host` records for the peer.
-    pub(crate) fn measured(&self, host: &Name, peer: &Name, time_unix_ns: i64) -> Measured {
-        Measured {
-            series: Series { source: host.clone(), target: peer.clone(), quantity: Quantity::RTT },
+    pub(crate) fn to_measurement(&self, host: &Name, peer: &Name, time_unix_ns: i64) -> Measurement {
+        Measurement {
+            series: SeriesId { source: host.clone(), target: peer.clone(), quantity: Quantity::RTT },
             time_unix_ns,
             outcome: Outcome::Failed { failure: self.failure, after_s: self.after_s },
             detail: crate::detail::message(&self.why),
@@ -45,7 +45,7 @@ impl Silence {
 }
 
 /// Problem with one address, as a sentence and its class.
-struct Trouble {
+struct AddressError {
     failure: Failure,
     why: String,
 }
@@ -54,44 +54,44 @@ struct Trouble {
 /// [`STAGGER`] after the one before (RFC 8305 §5).
 ///
 /// # Errors
-/// [`Silence`] if it answers at none.
+/// [`PeerUnreachable`] if it answers at none.
 pub(super) async fn first_that_answers(
     host: Name,
     addresses: Vec<SocketAddr>,
-) -> Result<SocketAddr, Silence> {
+) -> Result<SocketAddr, PeerUnreachable> {
     let begun = Instant::now();
     let mut tries = JoinSet::new();
-    for (place, address) in (0..).zip(addresses) {
+    for (index, address) in (0..).zip(addresses) {
         let host = host.clone();
         tries.spawn(async move {
-            sleep(STAGGER * place).await;
+            sleep(STAGGER * index).await;
             let answer = timeout(TRY, ask(&host, address)).await;
             let answer = answer.unwrap_or_else(|_| {
                 let why = format!("no answer for {} s", TRY.as_secs());
-                Err(Trouble { failure: Failure::TimedOut, why })
+                Err(AddressError { failure: Failure::TimedOut, why })
             });
-            (place, address, answer)
+            (index, address, answer)
         });
     }
-    let mut troubles = Vec::new();
+    let mut errors = Vec::new();
     while let Some(tried) = tries.join_next().await {
         match tried {
             // Dropping the set aborts the others.
             Ok((_, address, Ok(()))) => return Ok(address),
-            Ok((place, address, Err(trouble))) => troubles.push((place, address, trouble)),
+            Ok((index, address, Err(error))) => errors.push((index, address, error)),
             Err(_) => {}
         }
     }
-    troubles.sort_by_key(|(place, ..)| *place);
-    let failure = troubles.first().map_or(Failure::Unreachable, |(.., trouble)| trouble.failure);
-    let said: Vec<String> =
-        troubles.into_iter().map(|(_, address, trouble)| format!("{address}: {}", trouble.why)).collect();
-    let why = format!("no address answers ({})", said.join("; "));
-    Err(Silence { failure, after_s: begun.elapsed().as_secs_f64(), why })
+    errors.sort_by_key(|(index, ..)| *index);
+    let failure = errors.first().map_or(Failure::Unreachable, |(.., error)| error.failure);
+    let problems: Vec<String> =
+        errors.into_iter().map(|(_, address, error)| format!("{address}: {}", error.why)).collect();
+    let why = format!("no address answers ({})", problems.join("; "));
+    Err(PeerUnreachable { failure, after_s: begun.elapsed().as_secs_f64(), why })
 }
 
 /// Requests a probe at `address` without credentials: the refusal contains the name of the station.
-async fn ask(host: &Name, address: SocketAddr) -> Result<(), Trouble> {
+async fn ask(host: &Name, address: SocketAddr) -> Result<(), AddressError> {
     let mut stream = TcpStream::connect(address).await?;
     let path = wire::PATH;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -101,7 +101,7 @@ async fn ask(host: &Name, address: SocketAddr) -> Result<(), Trouble> {
     while !bytes.windows(4).any(|window| window == b"\r\n\r\n") {
         match stream.read(&mut buffer).await {
             Ok(read @ 1..) if bytes.len() < HEAD_BYTES_MAX => bytes.extend_from_slice(&buffer[..read]),
-            Ok(_) => return Err(Trouble::no_station()),
+            Ok(_) => return Err(AddressError::no_station()),
             Err(error) => return Err(error.into()),
         }
     }
@@ -111,20 +111,21 @@ async fn ask(host: &Name, address: SocketAddr) -> Result<(), Trouble> {
     match name.and_then(|(_, value)| signed::read_name(value.trim())) {
         Some(name) if name == *host => Ok(()),
         // A different station answered, so the peer was not reached.
-        Some(name) => {
-            Err(Trouble { failure: Failure::Unreachable, why: format!("the station there is `{name}`") })
-        }
-        None => Err(Trouble::no_station()),
+        Some(name) => Err(AddressError {
+            failure: Failure::Unreachable,
+            why: format!("another station answers there: `{name}`"),
+        }),
+        None => Err(AddressError::no_station()),
     }
 }
 
-impl Trouble {
+impl AddressError {
     fn no_station() -> Self {
-        Self { failure: Failure::Garbage, why: "whoever is there is no station".into() }
+        Self { failure: Failure::InvalidResponse, why: "the server there is not a station".into() }
     }
 }
 
-impl From<std::io::Error> for Trouble {
+impl From<std::io::Error> for AddressError {
     fn from(error: std::io::Error) -> Self {
         use std::io::ErrorKind;
         let failure = match error.kind() {
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     /// Starts a server that answers every request with `answer`.
-    async fn somebody(answer: &'static str) -> SocketAddr {
+    async fn server(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
@@ -168,26 +169,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_peer_is_told_from_whoever_else_has_its_address() {
+    async fn the_peer_is_distinguished_from_other_servers_at_its_address() {
         let b = Name::new("b").unwrap();
-        let good = somebody("HTTP/1.1 401 No\r\nBarograph-Station: b\r\n\r\n").await;
-        let other = somebody("HTTP/1.1 401 No\r\nBarograph-Station: c\r\n\r\n").await;
-        let page = somebody("HTTP/1.1 404 No\r\n\r\n").await;
-        let nobody = {
+        let good = server("HTTP/1.1 401 No\r\nBarograph-Station: b\r\n\r\n").await;
+        let other = server("HTTP/1.1 401 No\r\nBarograph-Station: c\r\n\r\n").await;
+        let page = server("HTTP/1.1 404 No\r\n\r\n").await;
+        let closed = {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             listener.local_addr().unwrap()
         };
-        let found = first_that_answers(b.clone(), vec![nobody, other, page, good]).await;
+        let found = first_that_answers(b.clone(), vec![closed, other, page, good]).await;
         assert_eq!(found, Ok(good));
-        let error = first_that_answers(b.clone(), vec![other, page, nobody]).await.unwrap_err();
+        let error = first_that_answers(b.clone(), vec![other, page, closed]).await.unwrap_err();
         assert_eq!(error.failure, Failure::Unreachable, "the first address decides");
         let error = error.why;
-        assert!(error.contains("the station there is `c`") && error.contains("no station"), "{error}");
+        assert!(
+            error.contains("another station answers there: `c`") && error.contains("not a station"),
+            "{error}"
+        );
         assert!(error.find(&other.to_string()) < error.find(&page.to_string()), "{error}");
-        let refused = first_that_answers(b.clone(), vec![nobody, page]).await.unwrap_err();
+        let refused = first_that_answers(b.clone(), vec![closed, page]).await.unwrap_err();
         assert_eq!(refused.failure, Failure::Refused);
         let no_station = first_that_answers(b.clone(), vec![page]).await.unwrap_err();
-        assert_eq!(no_station.failure, Failure::Garbage);
+        assert_eq!(no_station.failure, Failure::InvalidResponse);
         assert!(first_that_answers(b, Vec::new()).await.is_err());
     }
 }

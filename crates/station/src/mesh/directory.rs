@@ -5,21 +5,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_engine::{Capabilities, Engine, Entry, Error, Event, Lease, LeaseState};
+use barograph_engine::{Capabilities, Engine, EngineError, Entry, Event, Lease, LeaseState};
 use barograph_forecast::Name;
 use futures_util::StreamExt;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::addresses;
-use super::engine::Kind;
+use super::check_backoff::{chance, spread};
+use super::engine::EngineLocation;
 use super::mesh_state::MeshState;
-use super::rests::{chance, spread};
 use crate::config::MeshConfig;
 
 /// Message of a watch about its group.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum WatchMessage {
     /// The watch starts, perhaps again; a snapshot follows.
     Began,
     /// An event of the directory.
@@ -29,14 +29,14 @@ pub(super) enum Told {
 
 /// Data from which this station makes its entry.
 #[derive(Clone)]
-pub(super) struct Card {
+pub(super) struct OwnEntry {
     pub(super) host: Name,
     pub(super) listen: SocketAddr,
     pub(super) config: MeshConfig,
     pub(super) key: [u8; 32],
 }
 
-impl Card {
+impl OwnEntry {
     /// Current addresses at which others reach this station.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         if self.config.advertise.is_empty() {
@@ -63,56 +63,58 @@ impl Card {
     }
 }
 
-/// Keeps this station registered until its task is aborted. `again` is notified when it must
+/// Keeps this station registered until its task is aborted. `reregister` is notified when it must
 /// register again.
 pub(super) async fn stay_registered(
     engine: Arc<dyn Engine>,
-    card: Card,
+    own_entry: OwnEntry,
     mesh_state: Arc<MeshState>,
-    again: Arc<Notify>,
+    reregister: Arc<Notify>,
 ) {
     let mut pause = PAUSE_MIN;
     // The old lease is dropped when the new one exists, so that the station always has one.
     let mut held: Option<Box<dyn Lease>> = None;
     loop {
-        let entry = card.entry(mesh_state.standing().groups);
+        let entry = own_entry.entry(mesh_state.site_assignment().groups);
         mesh_state.set_directory(|directory| {
             // Events about the previous registration may still arrive.
-            let skipped = directory.given.len().saturating_sub(GIVEN - 1);
-            directory.given.drain(..skipped);
-            directory.given.push(entry.addresses.clone());
+            let skipped = directory.registered_addresses.len().saturating_sub(REGISTRATIONS_KEPT - 1);
+            directory.registered_addresses.drain(..skipped);
+            directory.registered_addresses.push(entry.addresses.clone());
         });
-        match within_limit(engine.register(&entry, card.config.lease)).await {
+        match within_limit(engine.register(&entry, own_entry.config.lease)).await {
             Ok(lease) => {
                 // Set before the old lease is dropped, because the directory may report its end.
                 mesh_state.set_directory(|directory| {
                     (directory.is_registered, directory.was_registered) = (true, true);
-                    (directory.refused, directory.displaced, directory.is_vacant) = (None, None, false);
-                    directory.denied = None;
+                    (directory.registration_error, directory.lease_conflict, directory.is_vacant) =
+                        (None, None, false);
+                    directory.denied_advice = None;
                 });
                 let is_first = held.is_none();
                 let lease = held.insert(lease);
                 if is_first {
                     tracing::info!(
                         "registered in the mesh's directory as {}, at {}",
-                        card.host,
+                        own_entry.host,
                         shown(&entry)
                     );
                 }
                 pause = PAUSE_MIN;
-                until_news(&card, &entry, &**lease, &mesh_state, &again).await;
+                until_reregister(&own_entry, &entry, &**lease, &mesh_state, &reregister).await;
             }
             Err(error) => {
-                let message = format!("this station cannot be registered: {error}");
-                if mesh_state.directory().refused.as_ref() != Some(&message) {
-                    tracing::warn!("{message}; measuring goes on, and it is tried again");
+                let message = format!("cannot register this station: {error}");
+                if mesh_state.directory().registration_error.as_ref() != Some(&message) {
+                    tracing::warn!("{message}; measuring continues, and registration retries automatically");
                 }
-                let denied = matches!(error, Error::Denied(_)).then(|| what_to_do(&mesh_state.kind, &error));
+                let denied =
+                    matches!(error, EngineError::Denied(_)).then(|| what_to_do(&mesh_state.location, &error));
                 mesh_state.set_directory(|directory| {
-                    (directory.refused, directory.denied) = (Some(message), denied);
+                    (directory.registration_error, directory.denied_advice) = (Some(message), denied);
                 });
                 // A watch notifies when the directory responds again.
-                let _ = timeout(spread(pause, chance()), again.notified()).await;
+                let _ = timeout(spread(pause, chance()), reregister.notified()).await;
                 pause = PAUSE_MAX.min(pause * 2);
             }
         }
@@ -121,13 +123,15 @@ pub(super) async fn stay_registered(
 
 /// Advice for the operator, as a sentence, if the directory rejects this station: retrying alone
 /// does not help.
-fn what_to_do(kind: &Kind, error: &Error) -> String {
-    match kind {
-        Kind::Remote(url) => format!(
-            "{url} does not let this station in ({error}): run `barograph invite` there, and start this station with \
-             the new token (BAROGRAPH_JOIN_TOKEN or mesh.join_token_file)"
+fn what_to_do(location: &EngineLocation, error: &EngineError) -> String {
+    match location {
+        EngineLocation::Remote(url) => format!(
+            "{url} rejects this station ({error}): run `barograph invite` there, and restart this station with the new \
+             token (BAROGRAPH_JOIN_TOKEN or mesh.join_token_file)"
         ),
-        _ => format!("the mesh does not let this station in ({error})"),
+        _ => {
+            format!("the mesh rejects this station ({error}): check its credentials (mesh.nats_credentials)")
+        }
     }
 }
 
@@ -141,24 +145,24 @@ pub(super) fn grace(lease: Duration) -> Duration {
 /// Waits until the station must register again: its entry has changed, or the directory has lost
 /// it. While another station has the name, continues to wait, because the two stations would
 /// displace each other for ever.
-async fn until_news(
-    card: &Card,
+async fn until_reregister(
+    own_entry: &OwnEntry,
     registered: &Entry,
     lease: &dyn Lease,
     mesh_state: &MeshState,
-    again: &Notify,
+    reregister: &Notify,
 ) {
     let mut looked = Instant::now();
     let mut displaced = false;
     loop {
         let notified = tokio::select! {
             () = sleep(LOOK_AT_LEASE) => false,
-            () = again.notified() => true,
+            () = reregister.notified() => true,
         };
         match lease.state() {
             LeaseState::Displaced if !displaced && !mesh_state.directory().is_vacant => {
                 displaced = true;
-                tell_displaced(card, mesh_state);
+                report_displaced(own_entry, mesh_state);
             }
             state => {
                 let is_held = state == LeaseState::Held;
@@ -176,7 +180,7 @@ async fn until_news(
         }
         if LOOK_EVERY <= looked.elapsed() {
             looked = Instant::now();
-            if card.addresses() != registered.addresses {
+            if own_entry.addresses() != registered.addresses {
                 tracing::info!("this host's addresses have changed");
                 return;
             }
@@ -185,39 +189,41 @@ async fn until_news(
 }
 
 /// Reports that the directory gave the name to another registration.
-fn tell_displaced(card: &Card, mesh_state: &MeshState) {
+fn report_displaced(own_entry: &OwnEntry, mesh_state: &MeshState) {
     let message = format!(
-        "another process has registered as `{}`, perhaps a copy of this station: give one of them another name \
-         (host = …) and a state directory of its own",
-        card.host
+        "another process has registered as `{}`, perhaps a copy of this station; give one of them another name \
+         (host = …) and its own state directory",
+        own_entry.host
     );
     if mesh_state.directory().conflict().is_none() {
         tracing::error!("{message}");
     }
     mesh_state.set_directory(|directory| {
-        (directory.is_registered, directory.displaced) = (false, Some(message));
+        (directory.is_registered, directory.lease_conflict) = (false, Some(message));
     });
 }
 
-/// Watches a group and sends its events to `told`. Ends when its task is aborted or the receiver is
-/// dropped.
+/// Watches a group and sends its events to `messages`. Ends when its task is aborted or the
+/// receiver is dropped.
 pub(super) async fn keep_watching(
     engine: Arc<dyn Engine>,
     group: Name,
     mesh_state: Arc<MeshState>,
-    told: mpsc::Sender<(Name, Told)>,
-    again: Arc<Notify>,
+    messages: mpsc::Sender<(Name, WatchMessage)>,
+    reregister: Arc<Notify>,
 ) {
     let mut pause = PAUSE_MIN;
     let mut is_first = true;
     loop {
         let mut events = engine.watch(&group);
         let mut synced = false;
-        if told.send((group.clone(), Told::Began)).await.is_err() {
+        if messages.send((group.clone(), WatchMessage::Began)).await.is_err() {
             return;
         }
         let why = loop {
-            let Some(event) = events.next().await else { break Error::Unavailable("the watch ended".into()) };
+            let Some(event) = events.next().await else {
+                break EngineError::Unavailable("the watch ended".into());
+            };
             match event {
                 Ok(event) => {
                     if matches!(event, Event::Synced) && !synced {
@@ -226,14 +232,14 @@ pub(super) async fn keep_watching(
                         if !std::mem::take(&mut is_first) {
                             // The directory may have been restarted, and the next renewal may be
                             // minutes away.
-                            again.notify_one();
+                            reregister.notify_one();
                         }
                         mesh_state.set_directory(|directory| {
                             directory.watching.insert(group.clone());
-                            directory.unwatched = None;
+                            directory.watch_error = None;
                         });
                     }
-                    if told.send((group.clone(), Told::Event(event))).await.is_err() {
+                    if messages.send((group.clone(), WatchMessage::Event(event))).await.is_err() {
                         return;
                     }
                 }
@@ -241,15 +247,15 @@ pub(super) async fn keep_watching(
             }
         };
         drop(events);
-        let message = format!("the group {group} cannot be watched: {why}");
-        if mesh_state.directory().unwatched.as_ref() != Some(&message) {
-            tracing::warn!("{message}; the peers known last are measured, and it is tried again");
+        let message = format!("cannot watch the group {group}: {why}");
+        if mesh_state.directory().watch_error.as_ref() != Some(&message) {
+            tracing::warn!("{message}; known peers are still measured; retries automatically");
         }
         mesh_state.set_directory(|directory| {
             directory.watching.remove(&group);
-            directory.unwatched = Some(message);
+            directory.watch_error = Some(message);
         });
-        if told.send((group.clone(), Told::Ended)).await.is_err() {
+        if messages.send((group.clone(), WatchMessage::Ended)).await.is_err() {
             return;
         }
         is_first = false;
@@ -258,10 +264,10 @@ pub(super) async fn keep_watching(
     }
 }
 
-async fn within_limit<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+async fn within_limit<T>(future: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
     match timeout(ANSWER, future).await {
         Ok(result) => result,
-        Err(_) => Err(Error::Unavailable(format!("no answer for {} s", ANSWER.as_secs()))),
+        Err(_) => Err(EngineError::Unavailable(format!("no answer for {} s", ANSWER.as_secs()))),
     }
 }
 
@@ -284,7 +290,7 @@ const RETURN_MAX: Duration = Duration::from_secs(30);
 /// Time between two checks of the lease, which cost nothing.
 const LOOK_AT_LEASE: Duration = Duration::from_secs(1);
 /// Number of newest registrations to remember: events of the directory may still contain them.
-const GIVEN: usize = 2;
+const REGISTRATIONS_KEPT: usize = 2;
 /// Time between two checks of this host's addresses, which DHCP and tunnels change.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 

@@ -20,12 +20,12 @@ use crate::state;
 pub enum JoinError {
     /// `mesh.join` is set, and there is no invitation.
     #[error(
-        "joining {0} needs an invitation: run `barograph invite` there, and give its token as the variable \
-         BAROGRAPH_JOIN_TOKEN or in mesh.join_token_file"
+        "to join {0}, run `barograph invite` there; then set BAROGRAPH_JOIN_TOKEN to the token, or \
+         mesh.join_token_file to its file"
     )]
     Uninvited(String),
     /// The file with the token of the invitation cannot be read.
-    #[error("{path}: {error}", path = path.display(), error = barograph_engine::with_remedy(.error))]
+    #[error("{path}: {error}", path = path.display(), error = barograph_engine::describe_io_error(.error))]
     Token {
         /// Path of the file with the token.
         path: PathBuf,
@@ -34,7 +34,7 @@ pub enum JoinError {
     },
     /// `mesh.join` names this station itself.
     #[error(
-        "{0} is this station itself: mesh.join names the station that others join, and that one joins nobody"
+        "mesh.join names this station itself ({0}): remove mesh.join here, and set it on the stations that join"
     )]
     Itself(String),
     /// The configuration names NATS servers, and this build has no NATS client.
@@ -46,11 +46,11 @@ pub enum JoinError {
     WithoutNats,
     /// A certificate or credentials cannot be used, or the archive cannot be a spool.
     #[error("{}", one_line(.0))]
-    Engine(#[from] barograph_engine::Error),
+    Engine(#[from] barograph_engine::EngineError),
 }
 
 /// An error message on one line; messages of SQLite may have several lines.
-pub(crate) fn one_line(error: &barograph_engine::Error) -> String {
+pub(crate) fn one_line(error: &barograph_engine::EngineError) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -65,8 +65,8 @@ pub struct Engines {
     /// join this one.
     pub(crate) served: Option<Arc<Local>>,
     /// Archive of this station if it stores records of other stations; `None` = it does not.
-    pub(crate) keeps: Option<Arc<Local>>,
-    pub(crate) kind: Kind,
+    pub(crate) foreign_archive: Option<Arc<Local>>,
+    pub(crate) location: EngineLocation,
     pub(crate) spool: Option<SpoolFn>,
     /// Stores the history of a mesh on NATS, for as long as the station runs.
     pub(crate) archiver: Option<Arc<Archiver>>,
@@ -74,7 +74,7 @@ pub struct Engines {
 
 /// Where the engine of a mesh runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EngineLocation {
     /// In this station; others may join it.
     Local,
     /// In the station with this URL.
@@ -95,16 +95,16 @@ pub struct Spool {
     /// Whether the spool is full.
     pub is_full: bool,
     /// Appends that were refused because the spool was full.
-    pub turned_away: u64,
+    pub refused_full: u64,
     /// Records that the mesh acknowledged. Repetitions count again.
     pub forwarded: u64,
     /// Own records that the mesh refused.
     pub refused: u64,
     /// Own records that may never reach the mesh, because it holds other records under their
     /// sequence numbers.
-    pub overtaken: u64,
+    pub conflicting: u64,
     /// Whether the mesh limits the rate of forwarding.
-    pub is_paced: bool,
+    pub is_throttled: bool,
     /// Sequence number up to which the mesh misses no record; `None` before its first response.
     pub watermark: Option<u64>,
     /// Why nothing is forwarded now; `None` if forwarding works.
@@ -122,8 +122,8 @@ impl Engines {
             local: Arc::clone(&engine),
             engine,
             served: None,
-            keeps: None,
-            kind: Kind::Local,
+            foreign_archive: None,
+            location: EngineLocation::Local,
             spool: None,
             archiver: None,
         }
@@ -133,7 +133,7 @@ impl Engines {
     #[must_use]
     pub fn serving(archive: Arc<Local>) -> Self {
         let engine: Arc<dyn Engine> = Arc::<Local>::clone(&archive);
-        Self { keeps: Some(Arc::clone(&archive)), served: Some(archive), ..Self::alone(engine) }
+        Self { foreign_archive: Some(Arc::clone(&archive)), served: Some(archive), ..Self::alone(engine) }
     }
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn engine(config: &Config, host: &Name, local: Arc<Local>) -> Result<
         ca: mesh.join_ca.clone(),
         ..RemoteConfig::new(url, host.clone())
     })?;
-    spooled(mesh, host, local, Arc::new(remote), Kind::Remote(url.clone()))
+    spooled(mesh, host, local, Arc::new(remote), EngineLocation::Remote(url.clone()))
 }
 
 /// Whether a URL names this station, as far as that is known without resolving a name.
@@ -175,17 +175,25 @@ fn spooled(
     host: &Name,
     local: Arc<Local>,
     engine: Arc<dyn Engine>,
-    kind: Kind,
+    location: EngineLocation,
 ) -> Result<Engines, JoinError> {
     let config = JoinedConfig {
         spool_records_max: mesh.spool_records_max,
-        is_archive: kind == Kind::Nats { archive: true },
+        is_archive: location == EngineLocation::Nats { archive: true },
         ..JoinedConfig::new(host.clone())
     };
     let joined = Arc::new(Joined::start(config, Arc::clone(&local), engine)?);
     let figures = Arc::clone(&joined);
     let spool: SpoolFn = Arc::new(move || spool(&figures));
-    Ok(Engines { engine: joined, local, served: None, keeps: None, kind, spool: Some(spool), archiver: None })
+    Ok(Engines {
+        engine: joined,
+        local,
+        served: None,
+        foreign_archive: None,
+        location,
+        spool: Some(spool),
+        archiver: None,
+    })
 }
 
 fn spool(joined: &Joined) -> Spool {
@@ -193,11 +201,11 @@ fn spool(joined: &Joined) -> Spool {
     Spool {
         records: figures.spooled,
         is_full: figures.is_full,
-        turned_away: figures.turned_away,
+        refused_full: figures.spool_rejections,
         forwarded: figures.forwarded,
         refused: figures.refused,
-        overtaken: figures.overtaken,
-        is_paced: figures.is_paced,
+        conflicting: figures.conflicting,
+        is_throttled: figures.is_paced,
         watermark: figures.watermark,
         last_error: figures.last_error.map(|error| error.to_string()),
     }
@@ -214,7 +222,7 @@ fn invitation(mesh: &MeshConfig) -> Result<String, JoinError> {
     }
 }
 
-impl Kind {
+impl EngineLocation {
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Local => "local",

@@ -10,14 +10,16 @@ use std::time::{Duration, Instant};
 
 use axum::http::Method;
 use barograph_api::PeerEvent;
-use barograph_api::client::{Ask, BlockingClient, ClientConfig, Tls, Trouble, Trust};
+use barograph_api::client::{
+    ApiRequest, BlockingClient, ClientConfig, ClientError, RootCertificates, TrustStore,
+};
 use barograph_engine::TaskStatus;
 use barograph_probe::Target;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use super::event_queue::EventQueue;
 use super::mesh_state::MeshState;
-use super::waiting::Waiting;
 use crate::config::MeshConfig;
 use crate::health::Health;
 
@@ -26,8 +28,8 @@ use crate::health::Health;
 pub(super) struct Hooks {
     mesh_state: Arc<MeshState>,
     health: Arc<Health>,
-    command: Option<Waiting>,
-    webhook: Option<Waiting>,
+    command: Option<EventQueue>,
+    webhook: Option<EventQueue>,
 }
 
 impl Hooks {
@@ -37,18 +39,18 @@ impl Hooks {
 
     /// Queues an event for the hooks of the current configuration. An event that finds no room, or
     /// that a newer one of its host replaces, is dropped and counted.
-    pub(super) fn tell(&mut self, config: &MeshConfig, event: &Arc<PeerEvent>) {
+    pub(super) fn enqueue(&mut self, config: &MeshConfig, event: &Arc<PeerEvent>) {
         let hooks = [
-            (&config.on_change, &mut self.command, "on_change", run_all as fn(&Waiting, &TaskStatus)),
-            (&config.webhook, &mut self.webhook, "webhook", post_all as fn(&Waiting, &TaskStatus)),
+            (&config.on_change, &mut self.command, "on_change", run_all as fn(&EventQueue, &TaskStatus)),
+            (&config.webhook, &mut self.webhook, "webhook", post_all as fn(&EventQueue, &TaskStatus)),
         ];
-        for (setting, waiting, name, work) in hooks {
+        for (setting, queue, name, work) in hooks {
             let Some(setting) = setting else { continue };
-            if waiting.is_none() {
-                *waiting = start(&self.health, name, work);
+            if queue.is_none() {
+                *queue = start(&self.health, name, work);
             }
-            let push = |waiting: &Waiting| waiting.push(setting.clone(), Arc::clone(event));
-            if waiting.as_ref().is_none_or(push) {
+            let push = |queue: &EventQueue| queue.push(setting.clone(), Arc::clone(event));
+            if queue.as_ref().is_none_or(push) {
                 self.mesh_state.hooks_dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -57,25 +59,25 @@ impl Hooks {
 
 impl Drop for Hooks {
     fn drop(&mut self) {
-        self.command.iter().chain(&self.webhook).for_each(Waiting::end);
+        self.command.iter().chain(&self.webhook).for_each(EventQueue::end);
     }
 }
 
-fn start(health: &Health, name: &'static str, work: fn(&Waiting, &TaskStatus)) -> Option<Waiting> {
-    let (waiting, task) = (Waiting::default(), health.task(name));
-    let jobs = waiting.clone();
+fn start(health: &Health, name: &'static str, work: fn(&EventQueue, &TaskStatus)) -> Option<EventQueue> {
+    let (queue, task) = (EventQueue::default(), health.task(name));
+    let jobs = queue.clone();
     match std::thread::Builder::new().name(name.into()).spawn(move || work(&jobs, &task)) {
-        Ok(_) => Some(waiting),
+        Ok(_) => Some(queue),
         Err(error) => {
-            tracing::warn!("no thread for mesh.{name}: {error}");
+            tracing::warn!("cannot start a thread for mesh.{name}: {error}");
             None
         }
     }
 }
 
-fn run_all(jobs: &Waiting, task: &TaskStatus) {
+fn run_all(jobs: &EventQueue, task: &TaskStatus) {
     while let Some((command, event)) = jobs.next() {
-        if let Some(Err(why)) = task.attempt(|| run(&command, &event, RUN_LIMIT)) {
+        if let Some(Err(why)) = task.run_job(|| run(&command, &event, RUN_LIMIT)) {
             tracing::warn!("mesh.on_change `{command}`: {why}");
         }
     }
@@ -84,7 +86,7 @@ fn run_all(jobs: &Waiting, task: &TaskStatus) {
 /// Runs a command with an event, for at most `limit`; then kills its process group.
 fn run(command: &str, event: &PeerEvent, limit: Duration) -> Result<(), String> {
     let mut words = command.split_whitespace();
-    let program = words.next().ok_or("it names no program")?;
+    let program = words.next().ok_or("the command is empty")?;
     let json = serde_json::to_string(event).map_err(|error| error.to_string())?;
     let mut child = Command::new(program)
         .args(words)
@@ -123,34 +125,36 @@ fn wait(child: &mut Child, limit: Duration) -> Result<std::process::ExitStatus, 
                 let _ = child.wait();
                 return Err(match trouble {
                     Err(error) => error.to_string(),
-                    Ok(_) => format!("it was ended after {} s", limit.as_secs_f64()),
+                    Ok(_) => format!("it was killed after {} s", limit.as_secs_f64()),
                 });
             }
         }
     }
 }
 
-fn post_all(jobs: &Waiting, task: &TaskStatus) {
-    let poster = match Poster::new() {
-        Ok(poster) => poster,
+fn post_all(jobs: &EventQueue, task: &TaskStatus) {
+    let webhook = match WebhookClient::new() {
+        Ok(webhook) => webhook,
         Err(why) => {
             jobs.end();
-            return tracing::warn!("mesh.webhook: {why}; nothing is posted until the station is restarted");
+            return tracing::warn!(
+                "mesh.webhook: {why}; no events are posted; correct this and restart the station"
+            );
         }
     };
     while let Some((url, event)) = jobs.next() {
-        task.attempt(|| post_until_taken(&poster, &url, &event));
+        task.run_job(|| post_with_retries(&webhook, &url, &event));
     }
 }
 
 /// Posts an event. Retries after a failure, a few times at most.
-fn post_until_taken(poster: &Poster, url: &str, event: &PeerEvent) {
+fn post_with_retries(webhook: &WebhookClient, url: &str, event: &PeerEvent) {
     let mut pause = POST_AGAIN;
     for attempt in 1..=POSTS_MAX {
-        match poster.post(url, event, POST_LIMIT) {
+        match webhook.post(url, event, POST_LIMIT) {
             Ok(()) => break,
             Err(why) if attempt == POSTS_MAX => {
-                tracing::warn!("mesh.webhook at {}: {why}; it was given up", shown(url));
+                tracing::warn!("mesh.webhook at {}: {why}; this event is dropped", shown(url));
             }
             Err(why) => {
                 tracing::debug!("mesh.webhook at {}: {why}", shown(url));
@@ -168,14 +172,14 @@ fn shown(url: &str) -> String {
 }
 
 /// Client that posts events to the webhook.
-struct Poster {
-    tls: Tls,
+struct WebhookClient {
+    tls: TrustStore,
 }
 
-impl Poster {
+impl WebhookClient {
     /// Trusts the certificates that the system has now.
     fn new() -> Result<Self, String> {
-        Ok(Self { tls: Tls::new(&Trust::System)? })
+        Ok(Self { tls: TrustStore::new(&RootCertificates::System)? })
     }
 
     /// Posts an event, in at most `limit` including name resolution and response. Any status except
@@ -187,7 +191,7 @@ impl Poster {
             head_bytes_max: HEAD_BYTES_MAX,
             ..ClientConfig::new(target.origin(), self.tls.clone())
         })?;
-        let ask = Ask {
+        let ask = ApiRequest {
             method: Method::POST,
             path: target.path(),
             // Events are rare: the connection is not kept, and the header announces that.
@@ -201,8 +205,8 @@ impl Poster {
         match client.status(&ask, Instant::now() + limit) {
             Ok(status) if status.is_success() => Ok(()),
             Ok(status) => Err(format!("it answered {}", status.as_u16())),
-            Err(Trouble::Late) => Err(format!("no answer in {} s", limit.as_secs_f64())),
-            Err(Trouble::Unreached(cause) | Trouble::Lost(cause)) => Err(cause.chain),
+            Err(ClientError::TimedOut) => Err(format!("no answer in {} s", limit.as_secs_f64())),
+            Err(ClientError::NotSent(cause) | ClientError::Interrupted(cause)) => Err(cause.chain),
         }
     }
 }
@@ -267,12 +271,12 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_hangs_fails_or_is_missing_is_told_and_over() {
+    fn a_command_that_hangs_fails_or_is_missing_is_reported_and_over() {
         let directory = tempfile::tempdir().unwrap();
         let began = Instant::now();
         let hangs = script(directory.path(), "sleep 600 & sleep 600");
         let why = run(&hangs, &event(), Duration::from_millis(100)).unwrap_err();
-        assert!(why.contains("ended after 0.1 s"), "{why}");
+        assert!(why.contains("killed after 0.1 s"), "{why}");
         assert!(began.elapsed() < Duration::from_secs(20));
         let fails = script(directory.path(), "exit 3");
         assert!(run(&fails, &event(), RUN_LIMIT).unwrap_err().contains('3'));
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_gets_the_event_as_json_and_its_refusal_is_told() {
+    fn a_url_gets_the_event_as_json_and_its_refusal_is_reported() {
         let (url, served) = serve(&[
             "HTTP/1.1 204 No Content\r\n\r\n",
             "HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n",
@@ -315,8 +319,8 @@ mod tests {
             "HTTP/1.1 307 Elsewhere\r\nlocation: /there\r\ncontent-length: 0\r\n\r\n",
             "SSH-2.0-OpenSSH_9.9\r\n",
         ]);
-        let poster = Poster::new().unwrap();
-        let post = || poster.post(&url, &event(), POST_LIMIT);
+        let webhook = WebhookClient::new().unwrap();
+        let post = || webhook.post(&url, &event(), POST_LIMIT);
         post().unwrap();
         assert!(post().unwrap_err().contains("500"));
         assert_eq!(post(), Ok(()), "what comes before the answer is none, and its body is not waited for");
@@ -331,8 +335,8 @@ mod tests {
         assert!(head.contains("connection: close\r\n"), "{head}");
         assert!(requests[0].contains("\"host\":\"b\""));
         assert_eq!(requests.len(), 5, "no redirect was followed");
-        assert!(post().is_err(), "nobody listens any more");
-        assert!(poster.post("https://[::1", &event(), POST_LIMIT).is_err());
+        assert!(post().is_err(), "the server has ended");
+        assert!(webhook.post("https://[::1", &event(), POST_LIMIT).is_err());
     }
 
     #[test]
@@ -340,16 +344,16 @@ mod tests {
         let endless: &'static str = Box::leak(format!("HTTP/1.1 200 OK\r\nx: {}", "x".repeat(20_000)).into());
         let answers: &'static [&str] = Box::leak(Box::new(["HTTP/1.1 20", endless]));
         let (url, served) = serve(answers);
-        let poster = Poster::new().unwrap();
-        let why = poster.post(&url, &event(), Duration::from_millis(200)).unwrap_err();
+        let webhook = WebhookClient::new().unwrap();
+        let why = webhook.post(&url, &event(), Duration::from_millis(200)).unwrap_err();
         assert!(why.contains("no answer in 0.2 s"), "{why}");
-        let why = poster.post(&url, &event(), POST_LIMIT).unwrap_err();
+        let why = webhook.post(&url, &event(), POST_LIMIT).unwrap_err();
         assert!(!why.contains("no answer"), "{why}");
         served.join().unwrap();
     }
 
     #[test]
-    fn the_log_does_not_tell_the_path_of_a_webhook() {
+    fn the_log_hides_the_path_of_a_webhook() {
         for (url, logged) in [
             ("https://hooks.example/T0/secret", "https://hooks.example"),
             ("http://192.0.2.1:8080/x?token=secret", "http://192.0.2.1:8080"),

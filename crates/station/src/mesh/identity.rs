@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use barograph_forecast::Name;
-use barograph_probe::io::Sign;
+use barograph_probe::io::ChallengeSigner;
 use barograph_probe::signed::{Challenge, Credentials, text_to_sign};
 use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
@@ -43,18 +43,18 @@ pub enum SignatureError {
     #[error("expected `Authorization: Barograph-Station name=\"…\", challenge=\"…\", signature=\"…\"`")]
     Malformed,
     /// The challenge was never issued here, was answered before, or has expired.
-    #[error("the challenge is unknown, spent or expired")]
+    #[error("the challenge is unknown, used or expired; request a new one")]
     Challenge,
     /// The caller has signed the maximum of requests within the lifetime of a challenge.
-    #[error("that station has signed too many requests within half a minute")]
+    #[error("this station has signed too many requests within 30 s; retry later")]
     TooMany,
-    #[error("no station of this mesh in a group of this one has that name")]
+    #[error("no peer of this station has this name")]
     Unknown,
     /// The peer's directory entry has no public key.
-    #[error("the station of that name has no public key in the directory")]
+    #[error("the station with this name has no public key in the directory")]
     Keyless,
     /// The signature does not match the peer's public key.
-    #[error("the signature is not that station's")]
+    #[error("the signature does not match the station's public key")]
     Signature,
 }
 
@@ -70,19 +70,24 @@ impl Identity {
         let document = match std::fs::read(files.directory().join(KEY_FILE)) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let document = Ed25519KeyPair::generate_pkcs8(&random)
-                    .map_err(|_| std::io::Error::other("the system gives no randomness for a key"))?;
+                let document = Ed25519KeyPair::generate_pkcs8(&random).map_err(|_| {
+                    std::io::Error::other("cannot create a key: the system provides no random numbers")
+                })?;
                 files.write_new(KEY_FILE, document.as_ref().to_vec(), NO_KEY);
                 document.as_ref().to_vec()
             }
             Err(error) => return Err(error),
         };
         let key = Ed25519KeyPair::from_pkcs8(&document).map_err(|error| {
-            let message = format!("there is no Ed25519 key (PKCS#8) in it: {error}");
+            let message = format!(
+                "the file holds no Ed25519 key (PKCS#8): {error}; restore it, or remove it so that the next start \
+                 creates a new key"
+            );
             std::io::Error::new(std::io::ErrorKind::InvalidData, message)
         })?;
-        let challenges = Challenges::new(&random)
-            .ok_or_else(|| std::io::Error::other("the system gives no randomness for challenges"))?;
+        let challenges = Challenges::new(&random).ok_or_else(|| {
+            std::io::Error::other("cannot create challenges: the system provides no random numbers")
+        })?;
         Ok(Self { host, key, challenges: Mutex::new(challenges), began: Instant::now() })
     }
 
@@ -129,7 +134,7 @@ impl Identity {
     }
 
     /// Signer for requests to `responder` only.
-    pub(crate) fn signer(self: &Arc<Self>, responder: Name) -> Arc<dyn Sign> {
+    pub(crate) fn signer(self: &Arc<Self>, responder: Name) -> Arc<dyn ChallengeSigner> {
         Arc::new(Signer { identity: Arc::clone(self), responder })
     }
 }
@@ -141,8 +146,8 @@ impl std::fmt::Debug for Identity {
     }
 }
 
-impl Sign for Signer {
-    fn answer(&self, challenge: &Challenge, method: &str, path: &str) -> Option<Credentials> {
+impl ChallengeSigner for Signer {
+    fn sign(&self, challenge: &Challenge, method: &str, path: &str) -> Option<Credentials> {
         if challenge.realm != self.responder {
             return None;
         }
@@ -155,7 +160,7 @@ impl Sign for Signer {
 
 /// Name of the key's file in the state directory.
 pub const KEY_FILE: &str = "station.key";
-const NO_KEY: &str = "the station's key is in memory alone, and a restart makes another one";
+const NO_KEY: &str = "the station's key is only in memory; a restart creates another key";
 
 #[cfg(test)]
 mod tests {
@@ -195,7 +200,7 @@ mod tests {
             _ => None,
         };
         let to_b = a.signer(name("b"));
-        let sign = || to_b.answer(&b.challenge(), "GET", "/v1/probe").unwrap();
+        let sign = || to_b.sign(&b.challenge(), "GET", "/v1/probe").unwrap();
         let verify = |header: &str| b.verify(header, "GET", "/v1/probe", key_of);
 
         let good = sign().header();
@@ -212,7 +217,7 @@ mod tests {
         foreign.challenge = c.challenge().challenge;
         assert_eq!(verify(&foreign.header()), Err(SignatureError::Challenge));
         assert_eq!(verify("Barograph-Station name=\"a\""), Err(SignatureError::Malformed));
-        assert_eq!(to_b.answer(&c.challenge(), "GET", "/v1/probe"), None, "passed on by b for c");
+        assert_eq!(to_b.sign(&c.challenge(), "GET", "/v1/probe"), None, "passed on by b for c");
     }
 
     #[test]
@@ -223,7 +228,7 @@ mod tests {
         for _ in 0..10_000 {
             let _ = b.challenge();
         }
-        let answer = a.signer(Name::new("b").unwrap()).answer(&early, "GET", "/v1/probe").unwrap().header();
+        let answer = a.signer(Name::new("b").unwrap()).sign(&early, "GET", "/v1/probe").unwrap().header();
         let verify = || b.verify(&answer, "GET", "/v1/probe", |_| Some(Some(a.public_key())));
         assert_eq!(verify(), Ok(Name::new("a").unwrap()));
         assert_eq!(verify(), Err(SignatureError::Challenge), "replayed");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use barograph_forecast::{Name, Quantity, Series};
+use barograph_forecast::{Name, Quantity, SeriesId};
 use barograph_probe::Plan;
 use hdrhistogram::Histogram;
 
@@ -13,12 +13,12 @@ use super::PEERS_MAX;
 use crate::sync::lock;
 
 #[derive(Debug, Default)]
-pub(crate) struct Latencies(Mutex<BTreeMap<Name, Of>>);
+pub(crate) struct Latencies(Mutex<BTreeMap<Name, PeerLatency>>);
 
 #[derive(Debug, Default)]
-struct Of {
+struct PeerLatency {
     /// The idle and the loaded distribution; each is `None` before the first measurement.
-    tallies: [Option<Box<Tally>>; 2],
+    tallies: [Option<Box<LatencyTally>>; 2],
     /// Time up to which due exchanges are counted. `None` = no exchange is due: the station is not
     /// a peer, or was not measured or checked yet.
     counted_to: Option<Instant>,
@@ -27,9 +27,9 @@ struct Of {
 }
 
 #[derive(Debug)]
-struct Tally {
+struct LatencyTally {
     /// Latencies of answered exchanges, in microseconds.
-    spread: Histogram<u32>,
+    histogram: Histogram<u32>,
     /// Number of answered exchanges in each bucket of [`BOUNDS_S`], not cumulative.
     within: [u64; BOUNDS_S.len()],
     count: u64,
@@ -40,9 +40,9 @@ struct Tally {
 
 /// Latency distribution of one peer, idle or loaded, as shown.
 #[derive(Clone, Debug)]
-pub(crate) struct Spread {
+pub(crate) struct LatencyDistribution {
     /// `rtt` or `rtt_loaded`, from this host to the peer.
-    pub(crate) series: Series,
+    pub(crate) series: SeriesId,
     /// Number of answered exchanges.
     pub(crate) count: u64,
     /// Exchanges that were due and have no answer.
@@ -105,7 +105,7 @@ impl Latencies {
         lock(&self.0).remove(peer);
     }
 
-    fn change(&self, peer: &Name, change: impl FnOnce(&mut Of)) {
+    fn change(&self, peer: &Name, change: impl FnOnce(&mut PeerLatency)) {
         let mut all = lock(&self.0);
         if !all.contains_key(peer) && PEERS_MAX <= all.len() {
             let gone = all.iter().filter_map(|(name, of)| Some((of.gone_at?, name.clone()))).min();
@@ -118,35 +118,36 @@ impl Latencies {
     }
 
     /// Distributions of all peers, by name, idle before loaded. `host` is this station.
-    pub(crate) fn spreads(&self, host: &Name, now: Instant) -> Vec<Spread> {
+    pub(crate) fn distributions(&self, host: &Name, now: Instant) -> Vec<LatencyDistribution> {
         let mut all = lock(&self.0);
         forget(&mut all, now);
-        let of_peer = |(peer, of): (&Name, &Of)| {
+        let of_peer = |(peer, of): (&Name, &PeerLatency)| {
             let tallies = of.tallies.iter().zip([Quantity::RTT, Quantity::RTT_LOADED]);
-            let spreads = tallies.filter_map(|(tally, quantity)| {
-                let series = Series { source: host.clone(), target: peer.clone(), quantity };
-                Some(tally.as_deref()?.spread(series))
+            let distributions = tallies.filter_map(|(tally, quantity)| {
+                let series = SeriesId { source: host.clone(), target: peer.clone(), quantity };
+                Some(tally.as_deref()?.distribution(series))
             });
-            spreads.collect::<Vec<_>>()
+            distributions.collect::<Vec<_>>()
         };
         all.iter().flat_map(of_peer).collect()
     }
 }
 
-fn forget(all: &mut BTreeMap<Name, Of>, now: Instant) {
+fn forget(all: &mut BTreeMap<Name, PeerLatency>, now: Instant) {
     all.retain(|_, of| of.gone_at.is_none_or(|gone| now.saturating_duration_since(gone) < KEPT));
 }
 
-impl Of {
-    fn tally(&mut self, is_loaded: bool) -> &mut Tally {
-        self.tallies[usize::from(is_loaded)].get_or_insert_with(|| Box::new(Tally::new()))
+impl PeerLatency {
+    fn tally(&mut self, is_loaded: bool) -> &mut LatencyTally {
+        self.tallies[usize::from(is_loaded)].get_or_insert_with(|| Box::new(LatencyTally::new()))
     }
 }
 
-impl Tally {
+impl LatencyTally {
     fn new() -> Self {
-        let spread = Histogram::new_with_bounds(1, LATENCY_MAX_US, DIGITS).expect("the bounds are constants");
-        Self { spread, within: [0; BOUNDS_S.len()], count: 0, sum_s: 0.0, max_s: 0.0, missed: 0 }
+        let histogram =
+            Histogram::new_with_bounds(1, LATENCY_MAX_US, DIGITS).expect("the bounds are constants");
+        Self { histogram, within: [0; BOUNDS_S.len()], count: 0, sum_s: 0.0, max_s: 0.0, missed: 0 }
     }
 
     fn answered(&mut self, latency_s: f64) {
@@ -155,7 +156,7 @@ impl Tally {
         }
         let latency_s = latency_s.clamp(0.0, seconds(LATENCY_MAX_US));
         // At least 1 µs, because the buckets of the histogram are logarithmic.
-        self.spread.saturating_record(((latency_s * 1e6).round() as u64).max(1));
+        self.histogram.saturating_record(((latency_s * 1e6).round() as u64).max(1));
         if let Some(within) = BOUNDS_S.iter().position(|bound| latency_s <= *bound) {
             self.within[within] += 1;
         }
@@ -164,18 +165,18 @@ impl Tally {
         self.max_s = self.max_s.max(latency_s);
     }
 
-    fn spread(&self, series: Series) -> Spread {
+    fn distribution(&self, series: SeriesId) -> LatencyDistribution {
         let count = self.count;
         let due = count.saturating_add(self.missed);
         let quantile = |share: f64| {
             // Missed exchanges count as longer than all answered ones.
             let rank = (share * due as f64).ceil().max(1.0);
             let among_answered = rank / count as f64;
-            let value = || seconds(self.spread.value_at_quantile(among_answered)).min(self.max_s);
+            let value = || seconds(self.histogram.value_at_quantile(among_answered)).min(self.max_s);
             (rank <= count as f64).then(value)
         };
         let mut so_far = 0;
-        Spread {
+        LatencyDistribution {
             series,
             count,
             missed: self.missed,
@@ -197,7 +198,7 @@ fn seconds(us: u64) -> f64 {
 /// Delay of a latency test beyond what is allowed: `waited` is the time that the test waited for a
 /// different experiment with the peer. `opened_after` is the time to open the session of the test.
 /// The allowed time depends on the fastest answer.
-pub(crate) fn delay(waited: Duration, opened_after: Duration, answered_s: &[f64]) -> Duration {
+pub(crate) fn excess_delay(waited: Duration, opened_after: Duration, answered_s: &[f64]) -> Duration {
     let fastest_s = answered_s.iter().copied().fold(f64::INFINITY, f64::min);
     let round = Duration::try_from_secs_f64(fastest_s).unwrap_or_default();
     let allowed = OPENING.saturating_add(round.saturating_mul(OPENING_ROUNDS));
@@ -223,7 +224,7 @@ const OPENING_ROUNDS: u32 = 5;
 const TURN: Duration = Duration::from_secs(3);
 /// Interval between two exchanges of one measurement, the same as for datagrams (docs/spec/probe.md
 /// §2.4).
-pub(crate) const EVERY: Duration = Duration::from_millis(20);
+pub(crate) const EXCHANGE_PERIOD: Duration = Duration::from_millis(20);
 /// Longest latency in microseconds: a minute. No experiment is longer.
 const LATENCY_MAX_US: u64 = 60_000_000;
 /// Significant digits of the histogram. Buckets are a sixteenth of their value wide, and each of a
@@ -246,7 +247,7 @@ mod tests {
         let ms: Vec<f64> = (1..=100).map(|ms| f64::from(ms) / 1e3).collect();
         latencies.add(&peer, false, &ms, 0, now);
         latencies.add(&peer, true, &[0.5], 1, now);
-        let [idle, loaded] = &latencies.spreads(&name("a"), now)[..] else { panic!() };
+        let [idle, loaded] = &latencies.distributions(&name("a"), now)[..] else { panic!() };
         assert_eq!((idle.series.quantity.as_str(), loaded.series.quantity.as_str()), ("rtt", "rtt_loaded"));
         assert_eq!((idle.count, idle.missed, loaded.count, loaded.missed), (100, 0, 1, 1));
         for (quantile, expected) in idle.quantiles_s.iter().zip([0.050, 0.090, 0.099, 0.100]) {
@@ -257,7 +258,7 @@ mod tests {
         assert!(loaded.quantiles_s[0].is_some(), "half were answered");
         assert_eq!(loaded.quantiles_s[1..], [None; 3], "and no more than half");
         latencies.add(&peer, false, &[], 100, now);
-        let idle = &latencies.spreads(&name("a"), now)[0];
+        let idle = &latencies.distributions(&name("a"), now)[0];
         assert!(idle.quantiles_s[0].is_some_and(|median| 0.09 < median), "{idle:?}");
         assert_eq!(idle.quantiles_s[1], None);
     }
@@ -272,11 +273,11 @@ mod tests {
             0,
             now,
         );
-        let spread = &latencies.spreads(&name("a"), now)[0];
-        assert!(spread.at_most.is_sorted() && spread.at_most[0] == 3, "{spread:?}");
-        assert_eq!((spread.count, spread.at_most[15]), (6, 5));
+        let distribution = &latencies.distributions(&name("a"), now)[0];
+        assert!(distribution.at_most.is_sorted() && distribution.at_most[0] == 3, "{distribution:?}");
+        assert_eq!((distribution.count, distribution.at_most[15]), (6, 5));
         assert_eq!(
-            (spread.max_s, spread.sum_s),
+            (distribution.max_s, distribution.sum_s),
             (Some(60.0), 67.003 + 1e-9),
             "no latency is longer than a minute"
         );
@@ -288,9 +289,9 @@ mod tests {
         for peer in 0..2 * PEERS_MAX {
             latencies.add(&name(&format!("p{peer}")), false, &[0.01, 60.0], 0, now);
         }
-        assert_eq!(latencies.spreads(&name("a"), now).len(), PEERS_MAX);
-        let tally = Tally::new();
-        let bytes = tally.spread.distinct_values() * size_of::<u32>() + size_of::<Tally>();
+        assert_eq!(latencies.distributions(&name("a"), now).len(), PEERS_MAX);
+        let tally = LatencyTally::new();
+        let bytes = tally.histogram.distinct_values() * size_of::<u32>() + size_of::<LatencyTally>();
         assert!(bytes <= 2048, "{bytes}");
     }
 
@@ -298,18 +299,19 @@ mod tests {
     fn bounds_are_exact_and_inclusive() {
         let (latencies, now) = (Latencies::default(), Instant::now());
         latencies.add(&name("b"), false, &[0.000_999, 0.001, 0.001_01, 0.001_01], 0, now);
-        let spread = &latencies.spreads(&name("a"), now)[0];
+        let distribution = &latencies.distributions(&name("a"), now)[0];
         assert_eq!(BOUNDS_S[3], 0.001);
-        assert_eq!((spread.at_most[2], spread.at_most[3], spread.at_most[4]), (0, 2, 4));
-        assert_eq!(spread.max_s, Some(0.001_01));
-        assert!(spread.quantiles_s.iter().flatten().all(|quantile| *quantile <= 0.001_01));
+        assert_eq!((distribution.at_most[2], distribution.at_most[3], distribution.at_most[4]), (0, 2, 4));
+        assert_eq!(distribution.max_s, Some(0.001_01));
+        assert!(distribution.quantiles_s.iter().flatten().all(|quantile| *quantile <= 0.001_01));
     }
 
     #[test]
     fn while_a_peer_is_silent_its_tests_are_due_as_before_until_it_is_gone() {
         let (latencies, began, period) = (Latencies::default(), Instant::now(), Duration::from_secs(10));
         let (peer, at) = (name("b"), |s| began + Duration::from_secs(s));
-        let missed = |now| latencies.spreads(&name("a"), now).iter().map(|of| of.missed).collect::<Vec<_>>();
+        let missed =
+            |now| latencies.distributions(&name("a"), now).iter().map(|of| of.missed).collect::<Vec<_>>();
         latencies.add(&peer, false, &[0.01; 11], 0, at(0));
         // Checks as the station makes them, with growing pauses.
         for s in [2, 6, 14, 30, 62] {
@@ -335,8 +337,8 @@ mod tests {
         let all: BTreeSet<Name> = (0..PEERS_MAX).map(|peer| name(&format!("p{peer}"))).collect();
         all.iter().for_each(|peer| latencies.add(peer, false, &[0.01], 0, now));
         let targets = |now| {
-            let spreads = latencies.spreads(&name("a"), now);
-            spreads.into_iter().map(|of| of.series.target).collect::<BTreeSet<_>>()
+            let distributions = latencies.distributions(&name("a"), now);
+            distributions.into_iter().map(|of| of.series.target).collect::<BTreeSet<_>>()
         };
         latencies.add(&name("new"), false, &[0.01], 0, now);
         assert_eq!(targets(now), all, "nobody is put out who is there");
@@ -363,11 +365,11 @@ mod tests {
             (8000, 3100, 0.02, 7000),
         ] {
             assert_eq!(
-                delay(ms(waited), ms(opened_after), &[1.0, fastest_s]),
+                excess_delay(ms(waited), ms(opened_after), &[1.0, fastest_s]),
                 ms(late),
                 "{waited} {opened_after}"
             );
         }
-        assert_eq!(delay(ms(0), ms(2000), &[]), ms(1000));
+        assert_eq!(excess_delay(ms(0), ms(2000), &[]), ms(1000));
     }
 }

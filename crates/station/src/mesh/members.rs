@@ -16,7 +16,7 @@ use ring::digest;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::limits::allowance::Allowance;
+use crate::limits::member_quota::MemberQuota;
 use crate::state::{self, StateFiles};
 use crate::sync::lock;
 
@@ -44,12 +44,12 @@ pub(crate) struct Member {
     groups: Mutex<Option<Vec<Name>>>,
     removed: watch::Sender<bool>,
     /// Rates and concurrency that the member may use.
-    pub(crate) allowance: Allowance,
+    pub(crate) allowance: MemberQuota,
 }
 
 /// Public properties of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct MemberInfo {
     /// `None` = an open invitation for any name.
     pub(crate) name: Option<Name>,
     /// Identifies an open invitation that has no name.
@@ -63,16 +63,16 @@ pub(crate) enum MembersError {
     #[error("`{0}` is the name of this station itself")]
     Own(Name),
     #[error(
-        "`{0}` is a member already, by another invitation; withdraw that first with: barograph members --remove {0}"
+        "`{0}` is already a member; to replace its invitation, run `barograph members --remove {0}` first"
     )]
     Taken(Name),
-    #[error("this token belongs to `{bound}`, and not to `{asked}`")]
+    #[error("this token belongs to `{bound}`, not to `{asked}`; create an invitation for `{asked}`")]
     Bound { bound: Name, asked: Name },
     #[error("the invitation was withdrawn")]
     Removed,
-    #[error("`{0}` is no member")]
+    #[error("`{0}` is not a member; run `barograph members` for a list")]
     Unknown(String),
-    #[error("there are {MEMBERS_MAX} members already")]
+    #[error("there are {MEMBERS_MAX} members already; remove one with `barograph members --remove NAME`")]
     TooMany,
     #[error("{path}: {error}", path = path.display())]
     Store { path: PathBuf, error: std::io::Error },
@@ -197,10 +197,10 @@ impl Members {
     }
 
     /// All members: named ones by name, then open invitations, oldest first.
-    pub(crate) fn all(&self) -> Vec<Known> {
-        let mut all: Vec<Known> = lock(&self.list).values().map(|member| member.known()).collect();
-        all.sort_by_cached_key(|known| {
-            (known.name.is_none(), known.name.clone(), known.created_s, known.id.clone())
+    pub(crate) fn all(&self) -> Vec<MemberInfo> {
+        let mut all: Vec<MemberInfo> = lock(&self.list).values().map(|member| member.info()).collect();
+        all.sort_by_cached_key(|info| {
+            (info.name.is_none(), info.name.clone(), info.created_s, info.id.clone())
         });
         all
     }
@@ -296,7 +296,7 @@ impl Member {
             has_registered: AtomicBool::new(false),
             groups: Mutex::new(None),
             removed,
-            allowance: Allowance::new(),
+            allowance: MemberQuota::new(),
         }
     }
 
@@ -304,7 +304,7 @@ impl Member {
     fn is_called(&self, name_or_id: &str) -> bool {
         match self.name() {
             Some(name) => name.as_str() == name_or_id,
-            None => self.known().id == name_or_id,
+            None => self.info().id == name_or_id,
         }
     }
 
@@ -338,9 +338,9 @@ impl Member {
         *self.removed.borrow()
     }
 
-    pub(crate) fn known(&self) -> Known {
+    pub(crate) fn info(&self) -> MemberInfo {
         let id = wire::hex(&self.digest[..ID_BYTES]);
-        Known { name: self.name(), id, created_s: self.created_s }
+        MemberInfo { name: self.name(), id, created_s: self.created_s }
     }
 
     fn json(&self) -> MemberJson {
@@ -363,7 +363,7 @@ fn read(text: &str) -> Result<HashMap<Digest, Arc<Member>>, String> {
         if let Some(name) = &name
             && !names.insert(name.clone())
         {
-            return Err(format!("`{name}` stands there twice"));
+            return Err(format!("`{name}` is listed twice"));
         }
         let groups = json.groups.map(|groups| groups.iter().map(|group| Name::new(group)).collect());
         let groups: Option<Result<Vec<Name>, _>> = groups;
@@ -382,7 +382,7 @@ fn digest_of(token: &str) -> Digest {
 }
 
 /// Effect of a withdrawal that could not be written.
-const STILL_INVITED: &str = "members withdrawn since are invited again after a restart";
+const STILL_INVITED: &str = "after a restart, removed members can join again";
 /// The file's name in the state directory.
 pub(crate) const FILE: &str = "members";
 
@@ -440,10 +440,10 @@ mod tests {
         assert_eq!(second.name(), None, "it is still free");
         assert!(matches!(members.invite(Some(name("b")), 2), Err(MembersError::Taken(_))));
         assert!(matches!(members.invite(Some(name("here")), 2), Err(MembersError::Own(_))));
-        let open_id = second.known().id;
+        let open_id = second.info().id;
         let third = members.of_token(&members.invite(None, 2).unwrap()).unwrap();
         assert!(matches!(members.bind(&third, &name(&open_id)), Err(MembersError::Taken(_))));
-        members.remove(&third.known().id).unwrap();
+        members.remove(&third.info().id).unwrap();
         members.remove(&open_id).unwrap();
         members.remove("b").unwrap();
         assert!(matches!(members.bind(&first, &name("b")), Err(MembersError::Removed)));
@@ -464,7 +464,7 @@ mod tests {
         assert!(matches!(members.bind(&member, &name("b")), Err(MembersError::Store { .. })));
         assert_eq!(member.name(), None);
         assert!(matches!(members.invite(None, 0), Err(MembersError::Store { .. })));
-        members.remove(&member.known().id).unwrap();
+        members.remove(&member.info().id).unwrap();
         assert!(members.of_token(&token).is_none() && member.is_removed());
         assert!(members.files.reasons()[0].ends_with(STILL_INVITED));
         std::fs::create_dir(&folder).unwrap();

@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use barograph_engine::{Engine, Entry, Local, ReadOnly, Statistics};
+use barograph_engine::{Engine, Entry, Local, LocalStatistics, ReadOnly};
 use barograph_forecast::Name;
 use tokio::sync::Notify;
 
-use super::engine::{Archiver, ArchiverStatistics, Kind, Spool};
+use super::engine::{Archiver, ArchiverStatistics, EngineLocation, Spool};
 use super::events::Events;
-use super::latency::{Latencies, Spread};
+use super::latency::{Latencies, LatencyDistribution};
 use super::peers::Peers;
 use super::removals::Removals;
 use super::removed::RemovedStations;
-use super::{Engines, Standing};
+use super::{Engines, PeerState};
 use crate::config::MeshConfig;
 use crate::health::Health;
 use crate::limits::Limit;
@@ -28,21 +28,21 @@ use crate::sync::lock;
 /// State of the mesh, which the threads of a station share.
 pub(crate) struct MeshState {
     pub(crate) identity: Arc<Identity>,
-    pub(crate) kind: Kind,
+    pub(crate) location: EngineLocation,
     pub(crate) events: Events,
     pub(crate) latencies: Latencies,
     pub(crate) removed: RemovedStations,
     /// When stations were removed, for the sessions that they had opened before.
     removals: Mutex<Removals>,
     peers: Mutex<Peers>,
-    directory: Mutex<Directory>,
-    standing: Mutex<sites::Standing>,
+    directory: Mutex<DirectoryConnection>,
+    site_assignment: Mutex<sites::SiteAssignment>,
     /// Notified when the station's groups have changed.
     pub(super) regrouped: Notify,
     spool: Option<Arc<dyn Fn() -> Spool + Send + Sync>>,
     /// Archive that stores records of other stations. Weak, so that it closes when the station has
     /// stopped.
-    keeps: Weak<Local>,
+    foreign_archive: Weak<Local>,
     /// Copies the mesh's stream into this archive.
     archiver: Weak<Archiver>,
     /// Reports whether the directory takes writes. Weak, so that it can close.
@@ -56,7 +56,7 @@ pub(crate) struct MeshState {
 
 /// Figures of the mesh for `/metrics`.
 #[derive(Clone, Debug)]
-pub(crate) struct Figures {
+pub(crate) struct MeshMetrics {
     pub(crate) is_connected: bool,
     pub(crate) is_read_only: bool,
     /// Number of stations in each state.
@@ -65,20 +65,20 @@ pub(crate) struct Figures {
     pub(crate) spool: Option<Spool>,
     /// Messages of the NATS stream that this archive has not read yet; `None` = it reads none.
     pub(crate) archive_lag: Option<u64>,
-    pub(crate) latencies: Vec<Spread>,
+    pub(crate) latencies: Vec<LatencyDistribution>,
 }
 
 /// State of the station's connection to the directory.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Directory {
+pub(crate) struct DirectoryConnection {
     /// Why the last registration failed; `None` if it succeeded.
-    pub(super) refused: Option<String>,
+    pub(super) registration_error: Option<String>,
     /// If the directory rejects this station's invitation: what to do, as a sentence.
-    pub(super) denied: Option<String>,
+    pub(super) denied_advice: Option<String>,
     pub(super) is_registered: bool,
-    /// Groups that are watched. `unwatched` is the reason why some other group is not watched.
+    /// Groups that are watched. `watch_error` is the reason why some other group is not watched.
     pub(super) watching: BTreeSet<Name>,
-    pub(super) unwatched: Option<String>,
+    pub(super) watch_error: Option<String>,
     /// Groups that should be watched.
     pub(super) groups: Vec<Name>,
     /// Set while the directory can be read and takes no writes.
@@ -88,22 +88,22 @@ pub(crate) struct Directory {
     /// Whether the station was registered in this run.
     pub(super) was_registered: bool,
     /// Addresses of the newest registrations of this run, the newest last.
-    pub(super) given: Vec<Vec<SocketAddr>>,
+    pub(super) registered_addresses: Vec<Vec<SocketAddr>>,
     /// Conflict with another station under this one's name, from the watch of the directory.
     pub(super) conflict: Option<String>,
     /// Conflict with another station under this one's name, from the lease of this station.
-    pub(super) displaced: Option<String>,
+    pub(super) lease_conflict: Option<String>,
     /// Whether no station is registered under this one's name.
     pub(super) is_vacant: bool,
     /// Hosts that were ignored because there are too many.
-    pub(crate) passed_over: u64,
+    pub(crate) ignored_hosts: u64,
 }
 
-impl Directory {
+impl DirectoryConnection {
     /// Whether this station is registered and watches all its groups.
     pub(crate) fn is_connected(&self) -> bool {
         let is_watching = self.groups.iter().all(|group| self.watching.contains(group));
-        self.is_registered && is_watching && self.refused.is_none() && self.conflict().is_none()
+        self.is_registered && is_watching && self.registration_error.is_none() && self.conflict().is_none()
     }
 
     /// Why the station is not connected; `None` if it is.
@@ -112,10 +112,10 @@ impl Directory {
             return None;
         }
         if let Some(read_only) = self.read_only.as_ref().filter(|_| self.conflict().is_none()) {
-            return Some(&read_only.why);
+            return Some(&read_only.error);
         }
-        let why = self.refused.as_deref().or(self.unwatched.as_deref()).or(self.conflict());
-        let unknown = if self.was_registered { LAPSED } else { "nothing was heard of it yet" };
+        let why = self.registration_error.as_deref().or(self.watch_error.as_deref()).or(self.conflict());
+        let unknown = if self.was_registered { LAPSED } else { "no response yet" };
         Some(why.unwrap_or(unknown))
     }
 
@@ -132,12 +132,12 @@ impl Directory {
 
     /// Describes another station that is registered under this one's name.
     pub(crate) fn conflict(&self) -> Option<&str> {
-        self.conflict.as_deref().or(self.displaced.as_deref())
+        self.conflict.as_deref().or(self.lease_conflict.as_deref())
     }
 
     /// Addresses of the newest registration; empty before the first.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
-        self.given.last().map_or(&[], Vec::as_slice)
+        self.registered_addresses.last().map_or(&[], Vec::as_slice)
     }
 
     /// Returns advice for the operator, as a sentence, if `entry` has this station's name, but its
@@ -145,16 +145,16 @@ impl Directory {
     pub(super) fn conflict_with(&self, entry: &Entry, key: [u8; 32]) -> Option<String> {
         let has_other_key = entry.key != Some(key);
         // The first registration of this run replaces an entry of an earlier run.
-        let is_copy = self.was_registered && !self.given.contains(&entry.addresses);
+        let is_copy = self.was_registered && !self.registered_addresses.contains(&entry.addresses);
         (has_other_key || is_copy).then(|| {
             let at: Vec<String> = entry.addresses.iter().take(2).map(ToString::to_string).collect();
             let (what, how) = if has_other_key {
                 ("", "")
             } else {
-                (" with this station's key", " and a state directory of its own")
+                (" with this station's key", " and its own state directory")
             };
             format!(
-                "another station is registered as `{}` (at {}){what}: give one of them another name (host = …){how}",
+                "another station{what} is registered as `{}` (at {}); set another name (host = …){how} on one of them",
                 entry.host,
                 at.join(", ")
             )
@@ -172,25 +172,25 @@ impl MeshState {
         identity: Arc<Identity>,
         engines: &Engines,
         mesh: &MeshConfig,
-        standing: sites::Standing,
+        assignment: sites::SiteAssignment,
         removed: RemovedStations,
     ) -> Self {
-        let groups = standing.groups.clone();
+        let groups = assignment.groups.clone();
         let away_since = Some(Instant::now());
-        let directory = Directory { groups, away_since, ..Directory::default() };
+        let directory = DirectoryConnection { groups, away_since, ..DirectoryConnection::default() };
         Self {
             identity,
-            kind: engines.kind.clone(),
+            location: engines.location.clone(),
             events: Events::new(u64::try_from(now_s_of_events().as_millis()).unwrap_or(0)),
             latencies: Latencies::default(),
             removed,
             removals: Mutex::default(),
             peers: Mutex::default(),
             directory: Mutex::new(directory),
-            standing: Mutex::new(standing),
+            site_assignment: Mutex::new(assignment),
             regrouped: Notify::new(),
             spool: engines.spool.clone(),
-            keeps: engines.keeps.as_ref().map_or_else(Weak::new, Arc::downgrade),
+            foreign_archive: engines.foreign_archive.as_ref().map_or_else(Weak::new, Arc::downgrade),
             archiver: engines.archiver.as_ref().map_or_else(Weak::new, Arc::downgrade),
             engine: Arc::downgrade(&engines.engine),
             lease: mesh.lease,
@@ -200,14 +200,14 @@ impl MeshState {
     }
 
     /// Site and groups of this station.
-    pub(crate) fn standing(&self) -> sites::Standing {
-        lock(&self.standing).clone()
+    pub(crate) fn site_assignment(&self) -> sites::SiteAssignment {
+        lock(&self.site_assignment).clone()
     }
 
     /// Changes the site and groups of this station.
-    pub(crate) fn set_standing(&self, standing: sites::Standing) {
-        let before = std::mem::replace(&mut *lock(&self.standing), standing.clone());
-        if before.groups != standing.groups {
+    pub(crate) fn set_site_assignment(&self, assignment: sites::SiteAssignment) {
+        let before = std::mem::replace(&mut *lock(&self.site_assignment), assignment.clone());
+        if before.groups != assignment.groups {
             self.regrouped.notify_one();
         }
     }
@@ -218,8 +218,8 @@ impl MeshState {
     }
 
     /// State of the station's connection to the directory.
-    pub(crate) fn directory(&self) -> Directory {
-        Directory { read_only: self.read_only(), ..lock(&self.directory).clone() }
+    pub(crate) fn directory(&self) -> DirectoryConnection {
+        DirectoryConnection { read_only: self.read_only(), ..lock(&self.directory).clone() }
     }
 
     /// Why and since when the directory takes no writes although it can be read. No peer is lost
@@ -228,7 +228,7 @@ impl MeshState {
         self.engine.upgrade()?.read_only()
     }
 
-    pub(super) fn set_directory(&self, change: impl FnOnce(&mut Directory)) {
+    pub(super) fn set_directory(&self, change: impl FnOnce(&mut DirectoryConnection)) {
         let mut directory = lock(&self.directory);
         change(&mut directory);
         directory.judge(Instant::now());
@@ -241,8 +241,8 @@ impl MeshState {
 
     /// Statistics of the archive that stores records of other stations; `None` if this station has
     /// none.
-    pub(crate) fn archive(&self) -> Option<Statistics> {
-        self.keeps.upgrade().map(|archive| archive.statistics())
+    pub(crate) fn archive(&self) -> Option<LocalStatistics> {
+        self.foreign_archive.upgrade().map(|archive| archive.statistics())
     }
 
     /// Statistics of reading the mesh's stream; `None` if this station reads none.
@@ -253,22 +253,22 @@ impl MeshState {
     /// Reports to `health` what the directory, the spool and the archive of the mesh have refused
     /// or not kept.
     pub(crate) fn note_refusals(&self, health: &Health) {
-        health.refused_in_all(Limit::Peers, lock(&self.directory).passed_over);
+        health.refused_in_all(Limit::Peers, lock(&self.directory).ignored_hosts);
         health.refused_in_all(Limit::Hooks, self.hooks_dropped());
         if let Some(spool) = self.spool() {
-            health.refused_in_all(Limit::MeshSpool, spool.turned_away);
-            health.refused_in_all(Limit::MeshRecords, spool.refused + spool.overtaken);
+            health.refused_in_all(Limit::MeshSpool, spool.refused_full);
+            health.refused_in_all(Limit::MeshRecords, spool.refused + spool.conflicting);
         }
-        let Some(Statistics { not_kept, .. }) = self.archive() else { return };
+        let Some(LocalStatistics { dropped_by_cause, .. }) = self.archive() else { return };
         let archiver = self.archiver().unwrap_or_default();
         for (limit, total) in [
-            (Limit::ArchiveSeries, not_kept.series),
-            (Limit::ArchiveMemberSeries, not_kept.member_series),
-            (Limit::ArchiveOld, not_kept.old),
-            (Limit::ArchiveForeign, not_kept.foreign + archiver.discarded),
-            (Limit::ArchiveOrigins, not_kept.origins),
-            (Limit::ArchiveGaps, not_kept.gaps),
-            (Limit::ArchiveNumbers, not_kept.numbers),
+            (Limit::ArchiveSeries, dropped_by_cause.series),
+            (Limit::ArchiveMemberSeries, dropped_by_cause.member_series),
+            (Limit::ArchiveOld, dropped_by_cause.old),
+            (Limit::ArchiveForeign, dropped_by_cause.foreign + archiver.discarded),
+            (Limit::ArchiveOrigins, dropped_by_cause.origins),
+            (Limit::ArchiveGaps, dropped_by_cause.gaps),
+            (Limit::ArchiveNumbers, dropped_by_cause.numbers),
             (Limit::StreamMissed, archiver.missed),
         ] {
             health.refused_in_all(limit, total);
@@ -318,66 +318,65 @@ impl MeshState {
     /// Number of stations in each state: up, lost, ignored.
     pub(crate) fn counts(&self) -> [(&'static str, usize); 3] {
         let peers = self.peers();
-        let count = |word| (word, peers.all().filter(|peer| peer.standing.as_str() == word).count());
-        let words = [Standing::Up, Standing::Lost, Standing::Ignored(String::new())];
-        words.map(|standing| count(standing.as_str()))
+        let count = |word| (word, peers.all().filter(|peer| peer.state.as_str() == word).count());
+        let words = [PeerState::Up, PeerState::Lost, PeerState::Ignored(String::new())];
+        words.map(|state| count(state.as_str()))
     }
 
     /// Figures of the mesh for `/metrics`. `host` is this station.
-    pub(crate) fn figures(&self, host: &Name) -> Figures {
-        Figures {
+    pub(crate) fn figures(&self, host: &Name) -> MeshMetrics {
+        MeshMetrics {
             is_connected: self.directory().is_connected(),
             is_read_only: self.read_only().is_some(),
             peers: self.counts(),
             hooks_dropped: self.hooks_dropped(),
             spool: self.spool(),
             archive_lag: self.archiver().map(|archiver| archiver.lag),
-            latencies: self.spreads(host),
+            latencies: self.distributions(host),
         }
     }
 
     /// Latency distributions of exchanges of `host`, this station, with its peers. Removed peers
     /// are left out, also if an exchange was under way at the removal.
-    pub(crate) fn spreads(&self, host: &Name) -> Vec<Spread> {
-        let mut spreads = self.latencies.spreads(host, Instant::now());
-        spreads.retain(|spread| !self.removed.contains(&spread.series.target));
-        spreads
+    pub(crate) fn distributions(&self, host: &Name) -> Vec<LatencyDistribution> {
+        let mut distributions = self.latencies.distributions(host, Instant::now());
+        distributions.retain(|distribution| !self.removed.contains(&distribution.series.target));
+        distributions
     }
 
     /// Stations that send records with time labels too far ahead, and how far.
     pub(crate) fn clocks_ahead(&self) -> Vec<(Name, Duration)> {
-        self.keeps.upgrade().map_or_else(Vec::new, |archive| archive.clocks_ahead())
+        self.foreign_archive.upgrade().map_or_else(Vec::new, |archive| archive.clocks_ahead())
     }
 
     /// Problems of the mesh, as sentences for `/healthz`.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         let directory = self.directory();
-        let read_only = directory.read_only.as_ref().filter(|_| directory.denied.is_none());
+        let read_only = directory.read_only.as_ref().filter(|_| directory.denied_advice.is_none());
         if let Some(read_only) = read_only {
             // Report only outages longer than a lease: a shorter one ends no registration.
             let since = Some(read_only.since.elapsed()).filter(|since| self.lease <= *since);
             reasons.extend(since.map(|since| {
                 format!(
-                    "the mesh's directory can be read and takes no writes for {} s ({}): {READ_ONLY}",
+                    "the mesh's directory has been read-only for {} s ({}): {READ_ONLY}",
                     since.as_secs(),
-                    read_only.why
+                    read_only.error
                 )
             }));
         } else if let Some(away) =
             directory.away_since.map(|since| since.elapsed()).filter(|away| AWAY_MATTERS < *away)
             && directory.conflict().is_none()
-            && directory.denied.is_none()
+            && directory.denied_advice.is_none()
         {
             let why = directory.why().unwrap_or_default();
-            reasons.push(format!("the mesh's directory has been away for {} s: {why}", away.as_secs()));
+            reasons.push(format!("no connection to the mesh's directory for {} s: {why}", away.as_secs()));
         }
         reasons.extend(directory.conflict().map(String::from));
-        reasons.extend(directory.denied);
+        reasons.extend(directory.denied_advice);
         if self.spool().is_some_and(|spool| spool.is_full) {
             let key = "mesh.spool_records_max";
-            reasons
-                .push(format!("as many records wait for the mesh as may ({key}); further ones are refused"));
+            reasons.push(format!("the spool for the mesh is full ({key}); new records are refused"));
         }
         reasons
     }
@@ -393,12 +392,11 @@ fn now_s_of_events() -> Duration {
 }
 
 /// Why a station that was registered is not connected, if no other reason is known.
-const LAPSED: &str =
-    "this station's registration ran out, or the directory has forgotten it; it is tried again";
+const LAPSED: &str = "this station's registration has expired or was lost; retries automatically";
 /// Text for `/healthz`: the effect of a directory that takes no writes, and advice for the
 /// operator.
-const READ_ONLY: &str = "peers are measured as before, none is lost, and none can join; start the NATS servers that \
-                         are down, or make room on a server's disk and restart that server";
+const READ_ONLY: &str = "peers are still measured, but no station can join. Start the NATS servers that are down, or \
+                         free disk space on a server and restart it";
 /// Time without connection after which `/healthz` reports it. A restart of the station that others
 /// have joined takes seconds; a minute is an outage.
 const AWAY_MATTERS: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use barograph_api::PeerChange;
 use barograph_engine::Entry;
 use barograph_forecast::Name;
-use barograph_mesh::roster::{Card, peer};
+use barograph_mesh::roster::{StationIdentity, check_peer};
 
 use super::addresses::vetted;
 
@@ -31,8 +31,8 @@ pub(crate) struct Peers {
 pub(crate) struct Peer {
     /// Newest entry from the directory.
     pub(crate) entry: Entry,
-    pub(crate) standing: Standing,
-    /// Time of the last change of `standing`, in seconds since 1970-01-01 UTC.
+    pub(crate) state: PeerState,
+    /// Time of the last change of `state`, in seconds since 1970-01-01 UTC.
     pub(crate) since_s: f64,
     /// Addresses of the station that can be tried.
     pub(super) usable: Vec<SocketAddr>,
@@ -54,7 +54,7 @@ pub(crate) struct Peer {
 
 /// Whether a station of the directory is a peer of this station, and whether it is up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum PeerState {
     /// A peer with a valid lease.
     Up,
     /// A peer that left, or with a lease that has ended.
@@ -63,7 +63,7 @@ pub(crate) enum Standing {
     Ignored(String),
 }
 
-impl Standing {
+impl PeerState {
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -78,25 +78,27 @@ impl Peers {
     ///
     /// For entries of an earlier run, `is_news` is false and no change is published.
     pub(super) fn up(&mut self, own: &Own, entry: Entry, now_s: f64, is_news: bool) -> Option<PeerChange> {
-        let card = |host, version, groups| Card { host, version, groups };
-        let fits =
-            peer(card(&own.host, own.version, &own.groups), card(&entry.host, &entry.version, &entry.groups));
+        let card = |host, version, groups| StationIdentity { host, version, groups };
+        let fits = check_peer(
+            card(&own.host, own.version, &own.groups),
+            card(&entry.host, &entry.version, &entry.groups),
+        );
         let (usable, dropped) = vetted(&entry.addresses, &own.addresses);
-        let standing = match fits {
-            Err(ignored) => Standing::Ignored(ignored.to_string()),
-            Ok(()) if !entry.capabilities.responder => Standing::Ignored("it answers no probes".into()),
-            Ok(()) if usable.is_empty() => Standing::Ignored(without_address(&dropped)),
-            Ok(()) => Standing::Up,
+        let state = match fits {
+            Err(ignored) => PeerState::Ignored(ignored.to_string()),
+            Ok(()) if !entry.capabilities.responder => PeerState::Ignored("it runs no responder".into()),
+            Ok(()) if usable.is_empty() => PeerState::Ignored(without_address(&dropped)),
+            Ok(()) => PeerState::Up,
         };
         let name = entry.host.clone();
         let known = self.all.remove(&name);
-        let before = known.as_ref().map(|peer| peer.standing.clone());
+        let before = known.as_ref().map(|peer| peer.state.clone());
         let announced = known.as_ref().is_some_and(|peer| peer.announced);
         let mut peer = match known {
             Some(peer) if peer.usable == usable => Peer { entry, dropped, ..peer },
             other => Peer {
                 entry,
-                standing: standing.clone(),
+                state: state.clone(),
                 since_s: now_s,
                 in_use: other.as_ref().and_then(|peer| peer.in_use).filter(|at| usable.contains(at)),
                 usable,
@@ -108,23 +110,23 @@ impl Peers {
                 announced,
             },
         };
-        if before.as_ref() != Some(&standing) {
+        if before.as_ref() != Some(&state) {
             peer.since_s = now_s;
-            if before == Some(Standing::Lost) {
+            if before == Some(PeerState::Lost) {
                 // It may have returned at another address.
                 (peer.checked, peer.failures) = (false, 0);
             }
         }
-        let is_up = standing == Standing::Up;
+        let is_up = state == PeerState::Up;
         let told = match before {
-            Some(Standing::Up) if is_up => None,
-            Some(Standing::Up) => Some(PeerChange::Lost),
+            Some(PeerState::Up) if is_up => None,
+            Some(PeerState::Up) => Some(PeerChange::Lost),
             _ if !is_up => None,
             _ if announced => Some(PeerChange::Returned),
             _ => Some(PeerChange::Joined),
         };
         peer.announced |= is_up;
-        peer.standing = standing;
+        peer.state = state;
         self.all.insert(name, peer);
         told.filter(|_| is_news)
     }
@@ -133,7 +135,7 @@ impl Peers {
     /// a peer that was up.
     pub(super) fn lost(&mut self, host: &Name, now_s: f64, now: Instant) -> bool {
         let Some(peer) = self.all.get_mut(host) else { return false };
-        if peer.standing != Standing::Up {
+        if peer.state != PeerState::Up {
             // A station that never was a peer need not be kept.
             let is_stranger = !peer.announced;
             if is_stranger {
@@ -141,7 +143,7 @@ impl Peers {
             }
             return false;
         }
-        (peer.standing, peer.since_s, peer.trouble) = (Standing::Lost, now_s, None);
+        (peer.state, peer.since_s, peer.trouble) = (PeerState::Lost, now_s, None);
         peer.lost = Some(now);
         true
     }
@@ -164,7 +166,7 @@ impl Peers {
 
     /// Number of peers that are up.
     pub(super) fn up_count(&self) -> usize {
-        self.all.values().filter(|peer| peer.standing == Standing::Up).count()
+        self.all.values().filter(|peer| peer.state == PeerState::Up).count()
     }
 
     pub(crate) fn get(&self, host: &Name) -> Option<&Peer> {
@@ -177,10 +179,10 @@ impl Peers {
     pub(crate) fn key(&self, host: &Name, now: Instant, lease: Duration) -> Option<Option<[u8; 32]>> {
         let peer = self.all.get(host)?;
         let is_late = || peer.lost.is_some_and(|lost| now.saturating_duration_since(lost) <= lease);
-        let may = match peer.standing {
-            Standing::Up => true,
-            Standing::Lost => is_late(),
-            Standing::Ignored(_) => false,
+        let may = match peer.state {
+            PeerState::Up => true,
+            PeerState::Lost => is_late(),
+            PeerState::Ignored(_) => false,
         };
         may.then_some(peer.entry.key)
     }
@@ -197,7 +199,7 @@ impl Peers {
     pub(super) fn to_check(&self) -> BTreeSet<Name> {
         let wants = |peer: &&Peer| {
             let doubtful = !peer.checked || FAILURES_MAX <= peer.failures;
-            peer.standing == Standing::Up && (doubtful || peer.in_use.is_none() || peer.trouble.is_some())
+            peer.state == PeerState::Up && (doubtful || peer.in_use.is_none() || peer.trouble.is_some())
         };
         self.all.values().filter(wants).map(|peer| peer.entry.host.clone()).collect()
     }
@@ -239,14 +241,14 @@ impl Peer {
     /// Address at which the peer is measured: the one that answered, until a check fails. A silent
     /// peer is not measured, because its experiments would delay those of other peers.
     pub(super) fn target(&self) -> Option<SocketAddr> {
-        self.in_use.filter(|_| self.standing == Standing::Up && self.trouble.is_none())
+        self.in_use.filter(|_| self.state == PeerState::Up && self.trouble.is_none())
     }
 }
 
 fn without_address(dropped: &[(SocketAddr, &'static str)]) -> String {
     match dropped.first() {
         Some((address, why)) => format!("none of its addresses can be used; {address}: {why}"),
-        None => "it gives no address".into(),
+        None => "its directory entry has no address".into(),
     }
 }
 
@@ -315,17 +317,17 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_no_peer_is_shown_with_a_reason_and_has_no_rights() {
+    fn a_station_that_is_no_peer_is_shown_with_a_reason_and_has_no_rights() {
         let mut peers = Peers::default();
         let old = Entry { version: "0.0.9".into(), ..entry("old", &["192.0.2.2:1"]) };
         let far = Entry { groups: vec![name("local:y")], ..entry("far", &["192.0.2.3:1"]) };
         let mute = Entry { capabilities: Capabilities::default(), ..entry("mute", &["192.0.2.4:1"]) };
         for (stranger, word) in
-            [(old, "0.0.9"), (far, "groups"), (mute, "probes"), (entry("lost", &["0.0.0.0:1"]), "0.0.0.0")]
+            [(old, "0.0.9"), (far, "groups"), (mute, "responder"), (entry("lost", &["0.0.0.0:1"]), "0.0.0.0")]
         {
             let host = stranger.host.clone();
             assert_eq!(peers.up(&own(), stranger, 1.0, true), None);
-            let Standing::Ignored(reason) = &peers.get(&host).unwrap().standing else { panic!("{host}") };
+            let PeerState::Ignored(reason) = &peers.get(&host).unwrap().state else { panic!("{host}") };
             assert!(reason.contains(word), "{reason}");
             assert_eq!(peers.key(&host, Instant::now(), Duration::from_secs(10)), None);
             assert!(!peers.lost(&host, 2.0, Instant::now()));
@@ -350,7 +352,7 @@ mod tests {
         let [first, second]: [SocketAddr; 2] = ["192.0.2.2:1", "[2001:db8::2]:1"].map(|a| a.parse().unwrap());
         peers.up(&own(), entry("b", &["192.0.2.2:1", "[2001:db8::2]:1"]), 1.0, true);
         let b = name("b");
-        assert_eq!(peers.get(&b).unwrap().target(), None, "nobody has looked yet");
+        assert_eq!(peers.get(&b).unwrap().target(), None, "no check has ended yet");
         assert_eq!(peers.to_check(), [b.clone()].into());
         assert_eq!(peers.to_try(&b), [first, second]);
         let both = [first, second];

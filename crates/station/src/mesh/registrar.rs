@@ -7,23 +7,23 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_api::PeerChange;
-use barograph_engine::{Complaints, Engine, Entry, Event, TaskStatus};
+use barograph_engine::{Engine, Entry, Event, LogLimiter, TaskStatus};
 use barograph_forecast::Name;
-use barograph_mesh::roster::{Change, Roster};
+use barograph_mesh::roster::{MembershipChange, Roster};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::check::{Silence, first_that_answers};
-use super::directory::{Card, Told, grace, stay_registered};
+use super::check::{PeerUnreachable, first_that_answers};
+use super::check_backoff::{CheckBackoff, chance};
+use super::directory::{OwnEntry, WatchMessage, grace, stay_registered};
 use super::events;
 use super::hook::Hooks;
 use super::mesh_state::{MeshState, now_s};
-use super::peers::{Own, Standing};
+use super::peers::{Own, PeerState};
 use super::removed::Removed;
-use super::rests::{Rests, chance};
 use super::watches::Watches;
-use super::{PEERS_MAX, kept};
+use super::{PEERS_MAX, peers_file};
 use crate::config::Config;
 use crate::health::Health;
 use crate::mesh::sites::Sites;
@@ -40,7 +40,7 @@ pub(crate) struct Registrar {
 
 /// Callback after the check of a peer: its name, the period of its latency tests, and why it was
 /// not found, if so.
-type Looked = dyn Fn(&Name, Duration, Option<&Silence>) + Send + Sync;
+type OnChecked = dyn Fn(&Name, Duration, Option<&PeerUnreachable>) + Send + Sync;
 
 /// Parts of the station that the thread uses.
 pub(crate) struct Parts {
@@ -58,9 +58,9 @@ pub(crate) struct Parts {
     /// Periodically evaluates the site of the station.
     pub(crate) sites: Arc<Sites>,
     /// Called with the peers to measure, at every change.
-    pub(crate) measure: Box<dyn Fn(Vec<Target>) + Send + Sync>,
+    pub(crate) set_targets: Box<dyn Fn(Vec<Target>) + Send + Sync>,
     /// Called after the check of a peer that is up.
-    pub(crate) looked: Box<Looked>,
+    pub(crate) on_checked: Box<OnChecked>,
     /// Called for a station that was removed from the mesh, to hide its series.
     pub(crate) removed: Box<dyn Fn(&Removed) + Send + Sync>,
     /// Called for a removed station that registered again.
@@ -93,50 +93,55 @@ impl Registrar {
     }
 }
 
-struct State {
+struct RegistrarState {
     parts: Parts,
-    card: Card,
+    own_entry: OwnEntry,
     own: Own,
     roster: Roster<Entry>,
     began: Instant,
     hooks: Hooks,
     /// Notified when the station must register again.
-    again: Arc<Notify>,
+    reregister: Arc<Notify>,
     checks: JoinSet<Checked>,
     check: Arc<TaskStatus>,
-    rests: Rests,
+    check_backoff: CheckBackoff,
     /// Limits log lines about changed keys.
-    new_keys: Complaints,
+    new_keys: LogLimiter,
     targets_changed: bool,
     /// Whether `peers.json` is out of date.
-    unkept: bool,
+    file_is_stale: bool,
     /// When `peers.json` was last written.
-    kept: Option<Instant>,
+    file_written_at: Option<Instant>,
     /// When failed writes were last retried.
     retried: Option<Instant>,
 }
 
 /// A peer, the addresses that were tried, and the result of the check.
-type Checked = (Name, Vec<std::net::SocketAddr>, Result<std::net::SocketAddr, Silence>);
+type Checked = (Name, Vec<std::net::SocketAddr>, Result<std::net::SocketAddr, PeerUnreachable>);
 
 async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
-    let (sender, mut told) = mpsc::channel(TOLD);
+    let (sender, mut messages) = mpsc::channel(MESSAGES_MAX);
     let mut tasks = JoinSet::new();
-    let mut state = State::new(parts);
+    let mut state = RegistrarState::new(parts);
     let (engine, mesh_state) = (Arc::clone(&state.parts.engine), Arc::clone(&state.parts.mesh_state));
     let health = Arc::clone(&state.parts.health);
     let task = health.task("watch");
-    let mut watches = Watches::new(engine, mesh_state, Arc::clone(&state.again), sender, task);
+    let mut watches = Watches::new(engine, mesh_state, Arc::clone(&state.reregister), sender, task);
     watches.follow(&state.own.groups, &mut tasks);
     let sites = Arc::clone(&state.parts.sites);
     let task = health.task("sites");
-    tasks.spawn(async move { task.restart(|| sites.follow()).await });
+    tasks.spawn(async move { task.restart(|| sites.run()).await });
     let engine = Arc::clone(&state.parts.engine);
-    let (mesh_state, again) = (Arc::clone(&state.parts.mesh_state), Arc::clone(&state.again));
-    let (card, task) = (state.card.clone(), health.task("registration"));
+    let (mesh_state, reregister) = (Arc::clone(&state.parts.mesh_state), Arc::clone(&state.reregister));
+    let (own_entry, task) = (state.own_entry.clone(), health.task("registration"));
     tasks.spawn(async move {
         let stay = || {
-            stay_registered(Arc::clone(&engine), card.clone(), Arc::clone(&mesh_state), Arc::clone(&again))
+            stay_registered(
+                Arc::clone(&engine),
+                own_entry.clone(),
+                Arc::clone(&mesh_state),
+                Arc::clone(&reregister),
+            )
         };
         task.restart(stay).await;
     });
@@ -145,13 +150,13 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
         let due = state.next_due();
         let mesh_state = Arc::clone(&state.parts.mesh_state);
         tokio::select! {
-            news = told.recv() => {
-                let Some(news) = news else { break };
-                state.take(news);
+            message = messages.recv() => {
+                let Some(message) = message else { break };
+                state.on_message(message);
                 // Handle queued events before the next iteration of the loop.
-                for _ in 0..TOLD {
-                    let Ok(news) = told.try_recv() else { break };
-                    state.take(news);
+                for _ in 0..MESSAGES_MAX {
+                    let Ok(message) = messages.try_recv() else { break };
+                    state.on_message(message);
                 }
             }
             () = sleep_until(due) => {}
@@ -174,10 +179,10 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     let _ = timeout(LEAVE, tasks.shutdown()).await;
 }
 
-impl State {
+impl RegistrarState {
     fn new(parts: Parts) -> Self {
         let mesh = parts.config.mesh.clone();
-        let card = Card {
+        let own_entry = OwnEntry {
             host: parts.host.clone(),
             listen: parts.listen,
             config: mesh,
@@ -186,12 +191,12 @@ impl State {
         let own = Own {
             host: parts.host.clone(),
             version: env!("CARGO_PKG_VERSION"),
-            groups: parts.mesh_state.standing().groups,
-            addresses: card.addresses(),
+            groups: parts.mesh_state.site_assignment().groups,
+            addresses: own_entry.addresses(),
         };
-        let mut roster = Roster::new(grace(card.config.lease), PEERS_MAX);
+        let mut roster = Roster::new(grace(own_entry.config.lease), PEERS_MAX);
         let is_removed = |entry: &Entry| parts.mesh_state.removed.contains(&entry.host);
-        for entry in kept::read(&parts.config.state).into_iter().filter(|entry| !is_removed(entry)) {
+        for entry in peers_file::read(&parts.config.state).into_iter().filter(|entry| !is_removed(entry)) {
             let groups: Vec<Name> =
                 entry.groups.iter().filter(|group| own.groups.contains(group)).cloned().collect();
             roster.remember(&entry.host, &groups, entry.clone());
@@ -203,18 +208,18 @@ impl State {
         Self {
             hooks: Hooks::new(Arc::clone(&parts.mesh_state), Arc::clone(&parts.health)),
             parts,
-            card,
+            own_entry,
             own,
             roster,
             began: Instant::now(),
-            again: Arc::new(Notify::new()),
+            reregister: Arc::new(Notify::new()),
             checks: JoinSet::new(),
             check,
-            rests: Rests::default(),
-            new_keys: Complaints::default(),
+            check_backoff: CheckBackoff::default(),
+            new_keys: LogLimiter::default(),
             targets_changed: true,
-            unkept: false,
-            kept: None,
+            file_is_stale: false,
+            file_written_at: None,
             retried: None,
         }
     }
@@ -222,9 +227,9 @@ impl State {
     /// Time of the next work if no event arrives.
     fn next_due(&self) -> Instant {
         let roster = self.roster.next_due().map(|due| self.began + due);
-        let keep = self.kept.filter(|_| self.unkept).map(|kept| kept + KEEP_EVERY);
+        let keep = self.file_written_at.filter(|_| self.file_is_stale).map(|written| written + KEEP_EVERY);
         let retry = self.parts.files.are_pending().then(|| self.retried.unwrap_or(self.began) + KEEP_EVERY);
-        let soonest = self.rests.next_due().into_iter().chain(roster).chain(keep).chain(retry).min();
+        let soonest = self.check_backoff.next_due().into_iter().chain(roster).chain(keep).chain(retry).min();
         // While the directory takes no writes, the grace period of missing peers does not begin, so
         // check often whether it takes writes again.
         let is_read_only = roster.is_some() && self.parts.mesh_state.read_only().is_some();
@@ -245,10 +250,10 @@ impl State {
         self.parts.mesh_state.note_refusals(&self.parts.health);
         self.begin_checks();
         if std::mem::take(&mut self.targets_changed) {
-            self.measure();
+            self.update_targets();
         }
-        if self.unkept && self.kept.is_none_or(|kept| KEEP_EVERY <= kept.elapsed()) {
-            (self.unkept, self.kept) = (false, Some(Instant::now()));
+        if self.file_is_stale && self.file_written_at.is_none_or(|written| KEEP_EVERY <= written.elapsed()) {
+            (self.file_is_stale, self.file_written_at) = (false, Some(Instant::now()));
             self.keep();
         }
         if self.parts.files.are_pending()
@@ -263,7 +268,7 @@ impl State {
     /// empty snapshot: the peers in this group become lost after the grace period, unless they are
     /// in one of the new groups.
     fn regroup(&mut self) {
-        let groups = self.parts.mesh_state.standing().groups;
+        let groups = self.parts.mesh_state.site_assignment().groups;
         let left: Vec<Name> =
             self.own.groups.iter().filter(|group| !groups.contains(group)).cloned().collect();
         self.parts.mesh_state.set_directory(|directory| {
@@ -276,32 +281,32 @@ impl State {
             self.roster.synced(&group, self.began.elapsed());
         }
         // A new registration reports the groups to other stations.
-        self.again.notify_one();
+        self.reregister.notify_one();
     }
 
-    fn take(&mut self, (group, told): (Name, Told)) {
+    fn on_message(&mut self, (group, message): (Name, WatchMessage)) {
         if !self.own.groups.contains(&group) {
             // This message is from a watch that has just been aborted.
             return;
         }
         let now = self.began.elapsed();
-        let change = match told {
-            Told::Began => {
+        let change = match message {
+            WatchMessage::Began => {
                 self.roster.begin(&group);
                 // The addresses of this host may have changed, too.
-                self.own.addresses = self.card.addresses();
+                self.own.addresses = self.own_entry.addresses();
                 None
             }
-            Told::Ended => {
+            WatchMessage::Ended => {
                 self.roster.interrupted(&group);
                 None
             }
-            Told::Event(Event::Synced) => {
+            WatchMessage::Event(Event::Synced) => {
                 self.roster.synced(&group, now);
                 None
             }
-            Told::Event(Event::Down(host)) => self.roster.down(&group, &host),
-            Told::Event(Event::Removed(host)) => {
+            WatchMessage::Event(Event::Down(host)) => self.roster.down(&group, &host),
+            WatchMessage::Event(Event::Removed(host)) => {
                 let change = self.roster.removed(&group, &host);
                 if change.is_none() && self.roster.description(&host).is_none() {
                     // The station is unknown here, but the archive may contain its records.
@@ -309,24 +314,25 @@ impl State {
                 }
                 change
             }
-            Told::Event(Event::Up(entry)) => {
+            WatchMessage::Event(Event::Up(entry)) => {
                 if self.parts.mesh_state.removed.contains(&entry.host) {
                     (self.parts.readmitted)(&entry.host);
                     self.parts.mesh_state.removed.retain(|host| *host != entry.host);
                 }
                 if entry.host == self.own.host {
-                    self.seen_self(&entry);
+                    self.on_own_entry(&entry);
                 }
                 let host = entry.host.clone();
                 let change = self.roster.up(&group, &host, entry);
-                if self.roster.refused() != self.parts.mesh_state.directory().passed_over {
+                if self.roster.refused() != self.parts.mesh_state.directory().ignored_hosts {
                     let refused = self.roster.refused();
-                    if self.parts.mesh_state.directory().passed_over == 0 {
+                    if self.parts.mesh_state.directory().ignored_hosts == 0 {
                         tracing::warn!(
-                            "{host} is passed over: {PEERS_MAX} stations are known already; this is said once"
+                            "ignoring {host}: there are {PEERS_MAX} peers already; divide the mesh into groups \
+                             (further ones are not logged)"
                         );
                     }
-                    self.parts.mesh_state.set_directory(|directory| directory.passed_over = refused);
+                    self.parts.mesh_state.set_directory(|directory| directory.ignored_hosts = refused);
                 }
                 change
             }
@@ -338,9 +344,9 @@ impl State {
 
     /// Handles an entry under this station's name: the entry of this station, or that of a
     /// different one.
-    fn seen_self(&mut self, entry: &Entry) {
+    fn on_own_entry(&mut self, entry: &Entry) {
         let directory = self.parts.mesh_state.directory();
-        let conflict = directory.conflict_with(entry, self.card.key);
+        let conflict = directory.conflict_with(entry, self.own_entry.key);
         if let Some(conflict) = &conflict
             && directory.conflict().is_none()
         {
@@ -351,45 +357,45 @@ impl State {
         });
     }
 
-    fn apply(&mut self, change: &Change) {
+    fn apply(&mut self, change: &MembershipChange) {
         let host = change.host().clone();
-        self.unkept = true;
+        self.file_is_stale = true;
         if host == self.own.host {
-            if matches!(change, Change::Lost(_) | Change::Removed(_)) {
+            if matches!(change, MembershipChange::Lost(_) | MembershipChange::Removed(_)) {
                 // The directory was restarted, or the other station with this name left.
                 self.parts.mesh_state.set_directory(|directory| {
-                    (directory.conflict, directory.displaced) = (None, None);
+                    (directory.conflict, directory.lease_conflict) = (None, None);
                     (directory.is_registered, directory.is_vacant) = (false, true);
                 });
-                self.again.notify_one();
+                self.reregister.notify_one();
             }
             return;
         }
         self.targets_changed = true;
         let now_s = now_s();
-        if let Change::Removed(_) = change {
+        if let MembershipChange::Removed(_) = change {
             return self.remove(&host, now_s);
         }
         let Some(entry) = self.roster.description(&host).cloned() else { return };
-        let told = match change {
-            Change::Lost(_) => self
+        let published = match change {
+            MembershipChange::Lost(_) => self
                 .parts
                 .mesh_state
                 .peers()
                 .lost(&host, now_s, std::time::Instant::now())
                 .then_some(PeerChange::Lost),
             // Handled by the return above.
-            Change::Removed(_) => None,
-            Change::Joined(_) | Change::Returned(_) | Change::Changed(_) => {
+            MembershipChange::Removed(_) => None,
+            MembershipChange::Joined(_) | MembershipChange::Returned(_) | MembershipChange::Changed(_) => {
                 self.on_new_key(&entry);
                 self.parts.mesh_state.peers().up(&self.own, entry.clone(), now_s, true)
             }
         };
-        self.rests.wake(&host, Instant::now());
+        self.check_backoff.wake(&host, Instant::now());
         // To make room, the roster drops the peers that have been lost for the longest time.
         let roster = &self.roster;
         self.parts.mesh_state.peers().retain(|known| roster.description(known).is_some());
-        if let Some(what) = told {
+        if let Some(what) = published {
             self.publish(what, &entry, now_s);
         }
     }
@@ -398,7 +404,7 @@ impl State {
         tracing::info!("{} {}", entry.host, events::words(what));
         let event = self.parts.mesh_state.events.publish(what, entry, now_s);
         let config = Arc::clone(&self.parts.current.read().unwrap_or_else(PoisonError::into_inner));
-        self.hooks.tell(&config.mesh, &event);
+        self.hooks.enqueue(&config.mesh, &event);
     }
 
     /// Forgets a peer that was removed from the mesh.
@@ -406,8 +412,8 @@ impl State {
         let entry = self.parts.mesh_state.peers().remove(host);
         // Stop measuring the peer before its series are dropped, and write `peers.json` without the
         // peer now.
-        (self.targets_changed, self.kept) = (false, None);
-        self.measure();
+        (self.targets_changed, self.file_written_at) = (false, None);
+        self.update_targets();
         self.exclude(host);
         if let Some(entry) = entry {
             self.publish(PeerChange::Removed, &entry, now_s);
@@ -439,7 +445,7 @@ impl State {
         }
         if has_new_key && self.new_keys.is_due(entry.host.as_str(), now) {
             tracing::warn!(
-                "{} has another key than before: it was set up anew, or is another station",
+                "the key of {} has changed: it was set up again, or another station uses its name",
                 entry.host
             );
         }
@@ -448,57 +454,56 @@ impl State {
     /// Starts checks of peers without an address that is known to answer, a limited number at once.
     fn begin_checks(&mut self) {
         let peers = self.parts.mesh_state.peers();
-        for host in self.rests.begin(&peers.to_check(), Instant::now()) {
+        for host in self.check_backoff.begin(&peers.to_check(), Instant::now()) {
             let addresses = peers.to_try(&host);
             let task = Arc::clone(&self.check);
             self.checks.spawn(async move {
-                let found = task.until_done(first_that_answers(host.clone(), addresses.clone())).await;
-                (host, addresses, found.unwrap_or_else(|| Err(Silence::defect())))
+                let found = task.watch_until_done(first_that_answers(host.clone(), addresses.clone())).await;
+                (host, addresses, found.unwrap_or_else(|| Err(PeerUnreachable::after_panic())))
             });
         }
     }
 
     fn checked(&mut self, (host, tried, found): Checked) {
-        self.rests.ended(&host, found.is_ok(), Instant::now(), chance());
-        if let Err(silence) = &found {
-            tracing::debug!("{host}: {}", silence.why);
+        self.check_backoff.ended(&host, found.is_ok(), Instant::now(), chance());
+        if let Err(unreachable) = &found {
+            tracing::debug!("{host}: {}", unreachable.why);
         }
-        let is_up =
-            self.parts.mesh_state.peers().get(&host).is_some_and(|peer| peer.standing == Standing::Up);
+        let is_up = self.parts.mesh_state.peers().get(&host).is_some_and(|peer| peer.state == PeerState::Up);
         if is_up {
             let usual = self.parts.current.read().unwrap_or_else(PoisonError::into_inner).probe_period;
             let up = self.parts.mesh_state.peers().up_count();
-            let period = self.card.config.latency_period(up, QUANTITIES.len()).max(usual);
-            (self.parts.looked)(&host, period, found.as_ref().err());
+            let period = self.own_entry.config.latency_period(up, QUANTITIES.len()).max(usual);
+            (self.parts.on_checked)(&host, period, found.as_ref().err());
         }
-        let found = found.map_err(|silence| silence.why);
+        let found = found.map_err(|unreachable| unreachable.why);
         self.targets_changed |= self.parts.mesh_state.peers().checked(&host, &tried, found);
     }
 
-    fn measure(&self) {
+    fn update_targets(&self) {
         let quantities = QUANTITIES.map(String::from);
         let (up, peers): (BTreeSet<Name>, Vec<_>) = {
             let peers = self.parts.mesh_state.peers();
             let known = peers.all().filter_map(|peer| Some((peer.entry.host.clone(), peer.target()?)));
-            let up = peers.all().filter(|peer| peer.standing == Standing::Up);
+            let up = peers.all().filter(|peer| peer.state == PeerState::Up);
             (up.map(|peer| peer.entry.host.clone()).collect(), known.collect())
         };
         self.parts.mesh_state.latencies.set_peers(&up, std::time::Instant::now());
         // Each experiment gives one quantity. Peers that were not checked yet count, too, so that
         // the first peers of a large mesh are not measured as often as in a small one.
-        let period = Some(self.card.config.latency_period(up.len(), quantities.len()));
+        let period = Some(self.own_entry.config.latency_period(up.len(), quantities.len()));
         let target = |(host, address): (Name, std::net::SocketAddr)| {
             let target = Target::parse(&address.to_string(), &quantities, period, Provenance::Mesh).ok()?;
             Some(Target { name: host, ..target })
         };
-        (self.parts.measure)(peers.into_iter().filter_map(target).collect());
+        (self.parts.set_targets)(peers.into_iter().filter_map(target).collect());
     }
 
     /// Writes the peers that are up to `peers.json`, for a start without the directory.
     fn keep(&self) {
         let own = &self.own.host;
         let there = self.roster.hosts().filter(|(name, _, is_up)| *is_up && *name != own);
-        kept::write(&self.parts.files, there.map(|(_, entry, _)| entry));
+        peers_file::write(&self.parts.files, there.map(|(_, entry, _)| entry));
     }
 }
 
@@ -506,7 +511,7 @@ impl State {
 const QUANTITIES: [&str; 2] = ["rtt", "loss"];
 /// Maximum number of events of the directory that are handled in one iteration of the loop, so that
 /// a snapshot of a large mesh needs few iterations.
-const TOLD: usize = 1024;
+const MESSAGES_MAX: usize = 1024;
 /// Longest time between two iterations of the loop.
 const IDLE: Duration = Duration::from_secs(60);
 /// Time between two checks whether the directory takes writes again.

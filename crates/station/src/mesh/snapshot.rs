@@ -15,42 +15,42 @@ use barograph_mesh::GLOBAL;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
-use super::{MeshState, Standing};
+use super::{MeshState, PeerState};
 use crate::config::unset_group;
-use crate::forecast::bank::Bank;
-use crate::forecast::best::{Blank, Models, Pairs, Place, Places};
+use crate::forecast::best::{MeshMember, MeshMembers, Models, NoForecasts, Pairs};
+use crate::forecast::series::SeriesTable;
 use crate::sync::lock;
 use crate::time::now_unix_ns;
 
 /// The cache of membership and composition models.
 #[derive(Clone)]
 pub(crate) struct MeshSnapshot {
-    parts: Arc<Parts>,
+    parts: Arc<SnapshotParts>,
 }
 
-struct Parts {
+struct SnapshotParts {
     host: Name,
     mesh_state: Arc<MeshState>,
     engine: Arc<dyn Engine>,
-    bank: Arc<Mutex<Bank>>,
+    series_table: Arc<Mutex<SeriesTable>>,
     /// Status of the task that refreshes the cache.
     task: Arc<TaskStatus>,
-    kept: Mutex<Kept>,
-    /// Held while membership is read (`looking`) and while models are learnt (`learning`), so that
-    /// waiting requests share one run and the newest result is kept.
-    looking: tokio::sync::Mutex<()>,
-    learning: tokio::sync::Mutex<()>,
+    cache: Mutex<CachedSnapshot>,
+    /// Held while membership is read (`members_lock`) and while models are learnt (`models_lock`),
+    /// so that waiting requests share one run and the newest result is kept.
+    members_lock: tokio::sync::Mutex<()>,
+    models_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedSnapshot {
     /// Membership, and when it was read.
-    places: Option<(Instant, Arc<Places>)>,
+    members: Option<(Instant, Arc<MeshMembers>)>,
     models: Option<Arc<Models>>,
     /// Time of the last request; `None` = no task refreshes the cache.
-    asked_at: Option<Instant>,
+    last_request: Option<Instant>,
     /// When membership was last read for a missing host.
-    missed_at: Option<Instant>,
+    last_miss: Option<Instant>,
 }
 
 impl MeshSnapshot {
@@ -59,135 +59,147 @@ impl MeshSnapshot {
         host: Name,
         mesh_state: Arc<MeshState>,
         engine: Arc<dyn Engine>,
-        bank: Arc<Mutex<Bank>>,
+        series_table: Arc<Mutex<SeriesTable>>,
         task: Arc<TaskStatus>,
     ) -> Self {
-        let (kept, looking, learning) = (Mutex::default(), Default::default(), Default::default());
-        Self { parts: Arc::new(Parts { host, mesh_state, engine, bank, task, kept, looking, learning }) }
+        let (cache, members_lock, models_lock) = (Mutex::default(), Default::default(), Default::default());
+        Self {
+            parts: Arc::new(SnapshotParts {
+                host,
+                mesh_state,
+                engine,
+                series_table,
+                task,
+                cache,
+                members_lock,
+                models_lock,
+            }),
+        }
     }
 
     /// Membership and models of the last refresh, at most [`UNASKED`] ago. Counts as a request.
-    pub(crate) async fn mesh(&self) -> (Arc<Places>, Arc<Models>) {
-        if let Some(mesh) = self.parts.asked() {
+    pub(crate) async fn latest(&self) -> (Arc<MeshMembers>, Arc<Models>) {
+        if let Some(mesh) = self.parts.cached() {
             return mesh;
         }
-        let places = self.places(RENEWED).await;
-        let _one = self.parts.learning.lock().await;
-        let known = lock(&self.parts.kept).models.clone();
+        let members = self.members(RENEWED).await;
+        let _one = self.parts.models_lock.lock().await;
+        let known = lock(&self.parts.cache).models.clone();
         match known {
-            Some(models) => (places, models),
-            None => (Arc::clone(&places), self.parts.learnt(places).await),
+            Some(models) => (members, models),
+            None => (Arc::clone(&members), self.parts.refresh_models(members).await),
         }
     }
 
     /// Membership, at most `age` old. Does not count as a request.
-    pub(crate) async fn places(&self, age: Duration) -> Arc<Places> {
-        let _one = self.parts.looking.lock().await;
-        let known = lock(&self.parts.kept).places.clone();
+    pub(crate) async fn members(&self, age: Duration) -> Arc<MeshMembers> {
+        let _one = self.parts.members_lock.lock().await;
+        let known = lock(&self.parts.cache).members.clone();
         match known {
-            Some((at, places)) if at.elapsed() <= age => places,
-            _ => self.parts.looked().await,
+            Some((at, members)) if at.elapsed() <= age => members,
+            _ => self.parts.refresh_members().await,
         }
     }
 
     /// Drops the cached membership, because a station was removed from the mesh.
-    pub(crate) fn forget_places(&self) {
-        lock(&self.parts.kept).places = None;
+    pub(crate) fn forget_members(&self) {
+        lock(&self.parts.cache).members = None;
     }
 
-    /// Returns newer membership, for a request with a host that is not in `places`. This host may
+    /// Returns newer membership, for a request with a host that is not in `members`. This host may
     /// have joined since. `None` if membership was read for a missing host less than [`RENEWED`]
     /// ago: any caller may request a host that does not exist, and the directory must return all
     /// groups each time.
-    pub(crate) async fn newer(&self, places: &Arc<Places>) -> Option<Arc<Places>> {
-        let _one = self.parts.looking.lock().await;
+    pub(crate) async fn members_newer_than(&self, members: &Arc<MeshMembers>) -> Option<Arc<MeshMembers>> {
+        let _one = self.parts.members_lock.lock().await;
         {
-            let mut kept = lock(&self.parts.kept);
-            match &kept.places {
-                Some((_, newer)) if !Arc::ptr_eq(newer, places) => return Some(Arc::clone(newer)),
-                _ if kept.missed_at.is_some_and(|at| at.elapsed() < RENEWED) => return None,
-                _ => kept.missed_at = Some(Instant::now()),
+            let mut cache = lock(&self.parts.cache);
+            match &cache.members {
+                Some((_, newer)) if !Arc::ptr_eq(newer, members) => return Some(Arc::clone(newer)),
+                _ if cache.last_miss.is_some_and(|at| at.elapsed() < RENEWED) => return None,
+                _ => cache.last_miss = Some(Instant::now()),
             }
         }
-        Some(self.parts.looked().await)
+        Some(self.parts.refresh_members().await)
     }
 }
 
-impl Parts {
+impl SnapshotParts {
     /// Cached state for a request. Starts the task that refreshes it if none runs.
-    fn asked(self: &Arc<Self>) -> Option<(Arc<Places>, Arc<Models>)> {
-        let mut kept = lock(&self.kept);
-        if kept.asked_at.replace(Instant::now()).is_none() {
+    fn cached(self: &Arc<Self>) -> Option<(Arc<MeshMembers>, Arc<Models>)> {
+        let mut cache = lock(&self.cache);
+        if cache.last_request.replace(Instant::now()).is_none() {
             let parts = Arc::clone(self);
-            tokio::spawn(async move { parts.task.restart(|| Arc::clone(&parts).tend()).await });
+            tokio::spawn(async move { parts.task.restart(|| Arc::clone(&parts).refresh_loop()).await });
         }
-        Some((Arc::clone(&kept.places.as_ref()?.1), Arc::clone(kept.models.as_ref()?)))
+        Some((Arc::clone(&cache.members.as_ref()?.1), Arc::clone(cache.models.as_ref()?)))
     }
 
     /// Refreshes the cache until there was no request for [`IDLE`].
-    async fn tend(self: Arc<Self>) {
+    async fn refresh_loop(self: Arc<Self>) {
         let mut renewed_at = Instant::now();
         loop {
             tokio::time::sleep(RENEWED).await;
             let unasked = {
-                let mut kept = lock(&self.kept);
-                let unasked = kept.asked_at.map_or(IDLE, |at| at.elapsed());
+                let mut cache = lock(&self.cache);
+                let unasked = cache.last_request.map_or(IDLE, |at| at.elapsed());
                 if IDLE <= unasked {
-                    *kept = Kept::default();
+                    *cache = CachedSnapshot::default();
                     return;
                 }
                 unasked
             };
             if unasked < RENEWED || UNASKED - RENEWED <= renewed_at.elapsed() {
                 renewed_at = Instant::now();
-                let places = {
-                    let _one = self.looking.lock().await;
-                    self.looked().await
+                let members = {
+                    let _one = self.members_lock.lock().await;
+                    self.refresh_members().await
                 };
-                let _one = self.learning.lock().await;
-                self.learnt(places).await;
+                let _one = self.models_lock.lock().await;
+                self.refresh_models(members).await;
             }
         }
     }
 
-    /// Reads membership; the caller holds `looking`.
-    async fn looked(&self) -> Arc<Places> {
+    /// Reads membership; the caller holds `members_lock`.
+    async fn refresh_members(&self) -> Arc<MeshMembers> {
         let at = Instant::now();
-        let members = self.members().await;
-        let found = away("sorting the mesh", move || Places::new(members)).await.map(Arc::new);
-        let mut kept = lock(&self.kept);
-        let places = found.or_else(|| Some(Arc::clone(&kept.places.as_ref()?.1))).unwrap_or_default();
-        kept.places = Some((at, Arc::clone(&places)));
-        places
+        let members = self.read_members().await;
+        let found = away("sorting the mesh", move || MeshMembers::new(members)).await.map(Arc::new);
+        let mut cache = lock(&self.cache);
+        let members = found.or_else(|| Some(Arc::clone(&cache.members.as_ref()?.1))).unwrap_or_default();
+        cache.members = Some((at, Arc::clone(&members)));
+        members
     }
 
-    /// Learns models from the pairs of `places`; the caller holds `learning`.
-    async fn learnt(&self, places: Arc<Places>) -> Arc<Models> {
-        let bank = Arc::clone(&self.bank);
-        let learn = move || Models::learnt(&places, &Pairs::new(&bank, now_unix_ns(), PAUSE));
+    /// Learns models from the pairs of `members`; the caller holds `models_lock`.
+    async fn refresh_models(&self, members: Arc<MeshMembers>) -> Arc<Models> {
+        let series_table = Arc::clone(&self.series_table);
+        let learn = move || Models::learnt(&members, &Pairs::new(&series_table, now_unix_ns(), PAUSE));
         // Takes a second or two in a large mesh.
         let found = away("learning from pairs", learn).await.map(Arc::new);
-        let mut kept = lock(&self.kept);
+        let mut cache = lock(&self.cache);
         let models = found
-            .or_else(|| kept.models.clone())
-            .unwrap_or_else(|| Arc::new(Models::learnt(&Places::default(), &Blank)));
-        kept.models = Some(Arc::clone(&models));
+            .or_else(|| cache.models.clone())
+            .unwrap_or_else(|| Arc::new(Models::learnt(&MeshMembers::default(), &NoForecasts)));
+        cache.models = Some(Arc::clone(&models));
         models
     }
 
     /// This station, its peers, and the directory's members of the groups that they are in.
-    async fn members(&self) -> BTreeMap<Name, Place> {
-        let (host, groups) = (&self.host, self.mesh_state.standing().groups);
+    async fn read_members(&self) -> BTreeMap<Name, MeshMember> {
+        let (host, groups) = (&self.host, self.mesh_state.site_assignment().groups);
         let mut members = BTreeMap::new();
         for peer in self.mesh_state.peers().all() {
-            let is_lost = peer.standing == Standing::Lost;
-            members.insert(peer.entry.host.clone(), Place { groups: peer.entry.groups.clone(), is_lost });
+            let is_lost = peer.state == PeerState::Lost;
+            members
+                .insert(peer.entry.host.clone(), MeshMember { groups: peer.entry.groups.clone(), is_lost });
         }
-        members.insert(host.clone(), Place { groups: groups.clone(), is_lost: false });
+        members.insert(host.clone(), MeshMember { groups: groups.clone(), is_lost: false });
         // The members of this station's own groups are known already.
         let mut asked: BTreeSet<Name> = groups.iter().cloned().collect();
         let mut named = Named::default();
-        members.values().for_each(|place| named.note(&place.groups));
+        members.values().for_each(|member| named.note(&member.groups));
         // First the representatives (`global`), and the stations without a site (`local:default`).
         Name::new(GLOBAL).ok().into_iter().chain([unset_group()]).for_each(|group| named.first(group));
         let deadline = tokio::time::Instant::now() + SNAPSHOTS;
@@ -196,11 +208,11 @@ impl Parts {
             if !asked.insert(group.clone()) {
                 continue;
             }
-            let snapshot = tokio::time::timeout_at(deadline, self.snapshot(&group));
-            for (host, groups) in snapshot.await.unwrap_or_default() {
+            let in_group = tokio::time::timeout_at(deadline, self.read_group(&group));
+            for (host, groups) in in_group.await.unwrap_or_default() {
                 if members.len() < HOSTS_MAX && !members.contains_key(&host) {
                     named.note(&groups);
-                    members.insert(host, Place { groups, is_lost: false });
+                    members.insert(host, MeshMember { groups, is_lost: false });
                 }
             }
         }
@@ -209,7 +221,7 @@ impl Parts {
 
     /// Current members of a group, each with its groups. If the directory fails during the
     /// snapshot, returns the members that it has sent so far.
-    async fn snapshot(&self, group: &Name) -> Vec<(Name, Vec<Name>)> {
+    async fn read_group(&self, group: &Name) -> Vec<(Name, Vec<Name>)> {
         let mut events = self.engine.watch(group);
         let mut found = Vec::new();
         while let Some(Ok(Event::Up(entry))) = events.next().await {
@@ -254,7 +266,7 @@ async fn away<T: Send + 'static>(what: &str, make: impl FnOnce() -> T + Send + '
     let made = tokio::task::spawn_blocking(make).await;
     made.inspect_err(|error| {
         if error.is_panic() {
-            tracing::error!("{what} broke off ({error}); what was known before is kept");
+            tracing::error!("{what} panicked ({error}); using the previous result");
         }
     })
     .ok()
@@ -267,8 +279,8 @@ const UNASKED: Duration = Duration::from_secs(60);
 /// Time without requests after which the cache is dropped, because a refresh makes the directory
 /// return every group.
 const IDLE: Duration = Duration::from_hours(1);
-/// Pause between look-ups in the bank while learning, so that neither requests nor measurements
-/// have to wait for the lock of the bank.
+/// Pause between look-ups in the series table while learning, so that neither requests nor
+/// measurements have to wait for the lock of the series table.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 /// Number of entries of a snapshot after which other tasks may run. Handling them takes some tens
 /// of microseconds.

@@ -2,34 +2,39 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::forecast::bank::Measured;
+use crate::forecast::series::Measurement;
 use barograph_forecast::{Failure, Name, Quantity};
 
-fn bank() -> Bank {
-    let mut bank = Bank::new(10);
+fn series_table() -> SeriesTable {
+    let mut series_table = SeriesTable::new(10);
     let mut observe = |target: &str, quantity: &str, outcome| {
-        let series = Series {
+        let series = SeriesId {
             source: Name::new("here").unwrap(),
             target: Name::new(target).unwrap(),
             quantity: Quantity::new(quantity).unwrap(),
         };
-        bank.observe(&Measured { series, time_unix_ns: 1, outcome, detail: String::new() });
+        series_table.observe(&Measurement { series, time_unix_ns: 1, outcome, detail: String::new() });
     };
     observe("a\"b\\c", "rtt", Outcome::Value(0.25));
     observe("a", "connect", Outcome::Failed { failure: Failure::Refused, after_s: 0.1 });
     observe("x", "queue_length", Outcome::Value(7.0));
     observe("x", "rtt_loaded", Outcome::Value(1e-9));
-    bank
+    series_table
 }
 
-fn figures() -> Figures {
-    let spool =
-        Some(crate::mesh::Spool { records: 3, forwarded: 4, refused: 5, overtaken: 6, ..Default::default() });
+fn figures() -> MeshMetrics {
+    let spool = Some(crate::mesh::Spool {
+        records: 3,
+        forwarded: 4,
+        refused: 5,
+        conflicting: 6,
+        ..Default::default()
+    });
     let latencies = crate::mesh::Latencies::default();
     let now = std::time::Instant::now();
     latencies.add(&Name::new("x\"y").unwrap(), true, &[0.01, 0.5], 3, now);
-    Figures {
-        latencies: latencies.spreads(&Name::new("here").unwrap(), now),
+    MeshMetrics {
+        latencies: latencies.distributions(&Name::new("here").unwrap(), now),
         is_connected: true,
         is_read_only: true,
         peers: [("up", 2), ("lost", 1), ("ignored", 0)],
@@ -40,7 +45,7 @@ fn figures() -> Figures {
 }
 
 #[test]
-fn what_a_mesh_refused_and_what_another_overtook_is_told() {
+fn what_a_mesh_refused_and_what_conflicts_is_exported() {
     let mut text = Text::new(Format::Prometheus, 0);
     mesh(&mut text, &figures());
     let text = text.finish();
@@ -63,11 +68,11 @@ fn whole(format: Format) -> String {
     health.task("http");
     exposition(
         format,
-        &Snapshot::of(&Mutex::new(bank())),
+        &SeriesTableSamples::of(&Mutex::new(series_table())),
         &health,
         &Counters::default(),
         &figures(),
-        &TestFigures::default(),
+        &BulkTestMetrics::default(),
     )
 }
 
@@ -199,7 +204,7 @@ fn named(text: &str) -> std::collections::BTreeSet<&str> {
 
 #[test]
 fn dashboard_and_rules_name_only_metrics_there_are() {
-    let mut bank = bank();
+    let mut series_table = series_table();
     let health = Health::new();
     health.task("http");
     for (quantity, values) in [
@@ -210,19 +215,24 @@ fn dashboard_and_rules_name_only_metrics_there_are() {
         ("queue_length", [1.0, 2.0]),
     ] {
         let [source, target] = ["a", "b"].map(|name| Name::new(name).unwrap());
-        let series = Series { source, target, quantity: Quantity::new(quantity).unwrap() };
+        let series = SeriesId { source, target, quantity: Quantity::new(quantity).unwrap() };
         for (time_unix_ns, value) in (0..16).zip(values.into_iter().cycle()) {
             let outcome = Outcome::Value(value);
-            bank.observe(&Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() });
+            series_table.observe(&Measurement {
+                series: series.clone(),
+                time_unix_ns,
+                outcome,
+                detail: String::new(),
+            });
         }
     }
     let text = exposition(
         Format::OpenMetrics,
-        &Snapshot::of(&Mutex::new(bank)),
+        &SeriesTableSamples::of(&Mutex::new(series_table)),
         &health,
         &Counters::default(),
         &figures(),
-        &TestFigures::default(),
+        &BulkTestMetrics::default(),
     );
     let samples: std::collections::BTreeSet<&str> = text
         .lines()
@@ -305,18 +315,23 @@ fn every_alert_has_a_case() {
 
 #[test]
 fn residuals_are_those_of_the_forecast_that_was_issued() {
-    let mut bank = Bank::new(1);
+    let mut series_table = SeriesTable::new(1);
     let [source, target] = ["a", "b"].map(|name| Name::new(name).unwrap());
-    let series = Series { source, target, quantity: Quantity::RTT };
+    let series = SeriesId { source, target, quantity: Quantity::RTT };
     let mut observe = |time_unix_ns, outcome| {
-        bank.observe(&Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() });
+        series_table.observe(&Measurement {
+            series: series.clone(),
+            time_unix_ns,
+            outcome,
+            detail: String::new(),
+        });
         exposition(
             Format::OpenMetrics,
-            &Snapshot::of(&Mutex::new(bank.clone())),
+            &SeriesTableSamples::of(&Mutex::new(series_table.clone())),
             &Health::new(),
             &Counters::default(),
             &figures(),
-            &TestFigures::default(),
+            &BulkTestMetrics::default(),
         )
     };
     let labels = "{quantity=\"rtt\",source=\"a\",target=\"b\"}";

@@ -7,7 +7,7 @@
 //! ```text
 //! prober ─► inbox ─► battery ─► hub ─► spool ─► append ─► acknowledged
 //! API ─────► inbox ─────────────────► spool ─► append ─► battery ─► hub ─► answer 201
-//! members ─► inbox ─────────────────► spool ─► absorb ─► battery ─► hub ─► answer 200
+//! members ─► inbox ─────────────────► spool ─► append ─► battery ─► hub ─► answer 200
 //! stream of NATS ─► archive ─────────────────► subscription ─► battery ─► hub
 //! ```
 //!
@@ -15,10 +15,10 @@
 //! archive has stored it. So records dropped from the spool leave no gap, and a repeated append
 //! stores nothing twice.
 
-mod contents;
+mod digests;
 mod inbox;
 mod store;
-mod stored;
+mod subscription;
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -27,22 +27,22 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use barograph_engine::{Engine, Error, Local, Record};
+use barograph_engine::{Engine, EngineError, Local, Record};
 use barograph_forecast::Name;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::forecast::bank::{Bank, Measured, Observed};
-use crate::forecast::hub::{Event, Hub};
+use crate::forecast::hub::{PointEvent, PointHub};
+use crate::forecast::series::{Measurement, ObserveResult, SeriesTable};
 use crate::health::Health;
 use crate::limits::Limit;
 use crate::sync::lock;
 use crate::time::now_unix_ns;
-use contents::Contents;
+use digests::RecentDigests;
 use inbox::Message;
-pub(crate) use inbox::{Fed, FeedError, Inbox, Outbox};
-use store::{Appended, Entry, absorb, entries_are_forwarded, store, take_batch};
-pub(crate) use stored::Stored;
+pub(crate) use inbox::{FeedError, Inbox, InboxReceiver, SubmittedRecord};
+use store::{AppendBatch, SpoolEntry, append_forwarded, entries_are_forwarded, store, take_batch};
+pub(crate) use subscription::ArchiveSubscription;
 
 /// Parts of the station that the recorder uses.
 pub(crate) struct Parts {
@@ -50,25 +50,25 @@ pub(crate) struct Parts {
     pub(crate) engine: Arc<dyn Engine>,
     /// The archive for records of members; `None` if there are no members.
     pub(crate) archive: Option<Arc<Local>>,
-    pub(crate) bank: Arc<Mutex<Bank>>,
-    pub(crate) hub: Hub,
+    pub(crate) series_table: Arc<Mutex<SeriesTable>>,
+    pub(crate) hub: PointHub,
     pub(crate) health: Arc<Health>,
     pub(crate) spool_records_max: usize,
 }
 
 /// Records until it is stopped, and learns the records of `stored`. Returns how many records could
 /// not be stored.
-pub(crate) async fn run(parts: Parts, stored: Stored, inbox: Outbox) -> usize {
+pub(crate) async fn run(parts: Parts, stored: ArchiveSubscription, inbox: InboxReceiver) -> usize {
     let mut recorder = Recorder {
         next_seq: None,
         highest: HashMap::new(),
         parts,
         spool: VecDeque::new(),
-        contents: Contents::default(),
+        digests: RecentDigests::default(),
         spooled: 0,
         forwarded: 0,
-        singly: 0,
-        asks_again: false,
+        append_singly: 0,
+        must_reread_seq: false,
         delay: Duration::ZERO,
         drops: 0,
         drops_logged: None,
@@ -78,20 +78,20 @@ pub(crate) async fn run(parts: Parts, stored: Stored, inbox: Outbox) -> usize {
 
 struct Recorder {
     parts: Parts,
-    spool: VecDeque<Entry>,
+    spool: VecDeque<SpoolEntry>,
     /// Digests of the newest records with an identity.
-    contents: Contents,
+    digests: RecentDigests,
     /// Number of records in the spool.
     spooled: usize,
     /// Number of records in the spool that members forwarded.
     forwarded: usize,
     /// Number of entries still to append one by one, because one of them was refused.
-    singly: usize,
+    append_singly: usize,
     /// Next sequence number of this station; `None` until the archive has returned it.
     next_seq: Option<u64>,
     /// Whether to read the next sequence number again before assigning one: the archive may have
     /// skipped numbers since, because a different station used them.
-    asks_again: bool,
+    must_reread_seq: bool,
     /// Highest sequence number seen of each other origin.
     highest: HashMap<Name, u64>,
     /// Delay before the next append, after failures.
@@ -102,10 +102,10 @@ struct Recorder {
     drops_logged: Option<Instant>,
 }
 
-type Append = Pin<Box<dyn Future<Output = Appended> + Send>>;
+type Append = Pin<Box<dyn Future<Output = AppendBatch> + Send>>;
 
 impl Recorder {
-    async fn run(&mut self, mut inbox: mpsc::Receiver<Message>, mut stored: Stored) -> usize {
+    async fn run(&mut self, mut inbox: mpsc::Receiver<Message>, mut stored: ArchiveSubscription) -> usize {
         let mut append: Option<Append> = None;
         let mut deadline: Option<Instant> = None;
         loop {
@@ -119,7 +119,7 @@ impl Recorder {
             let stop_at = deadline.unwrap_or_else(|| Instant::now() + Duration::from_hours(1));
             tokio::select! {
                 message = inbox.recv() => match message {
-                    Some(Message::Own(measured)) => self.take_own(measured),
+                    Some(Message::Own(measurement)) => self.take_own(measurement),
                     Some(Message::Feed { records, answer }) => self.take_feed(records, answer),
                     Some(Message::Forwarded { records, answer }) => self.take_forwarded(records, answer),
                     Some(Message::Stop { deadline: at }) => {
@@ -150,23 +150,27 @@ impl Recorder {
         }
     }
 
-    fn take_own(&mut self, measured: Measured) {
-        if self.learn(&measured, None) == Learnt::Refused {
+    fn take_own(&mut self, measurement: Measurement) {
+        if self.learn(&measurement, None) == LearnResult::Refused {
             return;
         }
-        let record = record(&self.parts.host, 0, measured);
+        let record = record(&self.parts.host, 0, measurement);
         while self.parts.spool_records_max <= self.spooled && self.drop_oldest_own() {}
-        self.push(Entry::new(vec![record], None));
+        self.push(SpoolEntry::new(vec![record], None));
     }
 
-    fn take_feed(&mut self, records: Vec<Fed>, answer: oneshot::Sender<Result<usize, FeedError>>) {
+    fn take_feed(
+        &mut self,
+        records: Vec<SubmittedRecord>,
+        answer: oneshot::Sender<Result<usize, FeedError>>,
+    ) {
         let refusal = if let Some(error) = self.no_room_for(records.len()) {
             Some(error)
-        } else if let Some((origin, seq)) = self.contents.conflict(&records) {
+        } else if let Some((origin, seq)) = self.digests.conflict(&records) {
             Some(FeedError::Conflict { origin, seq })
         } else if ORIGINS_MAX <= self.highest.len()
-            && records.iter().any(|fed| {
-                fed.identity.as_ref().is_some_and(|(origin, _)| !self.highest.contains_key(origin))
+            && records.iter().any(|submitted| {
+                submitted.identity.as_ref().is_some_and(|(origin, _)| !self.highest.contains_key(origin))
             })
         {
             self.parts.health.refused(Limit::Origins, records.len() as u64);
@@ -179,15 +183,15 @@ impl Recorder {
             let _ = answer.send(Err(error));
             return;
         }
-        self.contents.remember(&records);
+        self.digests.remember(&records);
         let (host, now) = (&self.parts.host, now_unix_ns());
-        let records = records.into_iter().map(|fed| {
-            let (origin, seq) = fed.identity.unwrap_or_else(|| (host.clone(), 0));
-            let mut record = record(&origin, seq, fed.measured);
+        let records = records.into_iter().map(|submitted| {
+            let (origin, seq) = submitted.identity.unwrap_or_else(|| (host.clone(), 0));
+            let mut record = record(&origin, seq, submitted.measurement);
             record.bound_label(now);
             record
         });
-        self.push(Entry::new(records.collect(), Some(answer)));
+        self.push(SpoolEntry::new(records.collect(), Some(answer)));
     }
 
     fn take_forwarded(
@@ -203,7 +207,7 @@ impl Recorder {
         if let Some(archive) = &self.parts.archive {
             archive.bound_labels(&mut records);
         }
-        self.push(Entry { is_forwarded: true, ..Entry::new(records, Some(answer)) });
+        self.push(SpoolEntry { is_forwarded: true, ..SpoolEntry::new(records, Some(answer)) });
     }
 
     /// Half of the spool is reserved for the station's own measurements. A refusal for this reason
@@ -211,10 +215,13 @@ impl Recorder {
     fn no_room_for_members(&self, records: usize) -> Option<FeedError> {
         let (most, half) = (self.parts.spool_records_max, self.parts.spool_records_max / 2);
         let error = if half < records {
-            let why = format!("{records} records at once; half of limits.spool_records_max is {half}");
+            let why =
+                format!("at most {half} records at once (half of limits.spool_records_max), found {records}");
             FeedError::Invalid(why)
         } else if half < self.forwarded + records || most < self.spooled + records {
-            FeedError::Unavailable("too much of other stations is waiting".into())
+            FeedError::Unavailable(
+                "too many records of other stations wait for the archive; try again in 5 s".into(),
+            )
         } else {
             return self.no_room_for(records);
         };
@@ -226,14 +233,16 @@ impl Recorder {
         let is_full = self.parts.spool_records_max < self.spooled + records;
         let (limit, why) = match self.parts.health.archive_error() {
             Some(error) => (Limit::Archive, error),
-            None if is_full => (Limit::Spool, "too much is waiting".into()),
+            None if is_full => {
+                (Limit::Spool, "too many records wait for the archive; try again in 5 s".into())
+            }
             None => return None,
         };
         self.parts.health.refused(limit, records as u64);
         Some(FeedError::Unavailable(why))
     }
 
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: SpoolEntry) {
         self.spooled += entry.records.len();
         if entry.is_forwarded {
             self.forwarded += entry.records.len();
@@ -242,7 +251,7 @@ impl Recorder {
     }
 
     /// Subtracts an entry that has left the spool.
-    fn release(&mut self, entry: &Entry) {
+    fn release(&mut self, entry: &SpoolEntry) {
         self.spooled -= entry.records.len();
         if entry.is_forwarded {
             self.forwarded -= entry.records.len();
@@ -261,7 +270,7 @@ impl Recorder {
 
     /// Takes the oldest entries and begins to append them, after the delay for earlier failures.
     fn begin_append(&mut self) -> Append {
-        let entries = take_batch(&mut self.spool, 0 < self.singly);
+        let entries = take_batch(&mut self.spool, 0 < self.append_singly);
         let mut origins: Vec<(Name, Option<u64>)> = Vec::new();
         for record in entries.iter().flat_map(|entry| &entry.records) {
             let known = record.origin == self.parts.host
@@ -274,10 +283,10 @@ impl Recorder {
         let engine = Arc::clone(&self.parts.engine);
         let archive = self.parts.archive.clone();
         let delay = self.delay;
-        let mut append = Appended {
+        let mut append = AppendBatch {
             entries,
             next_seq: self.next_seq,
-            asks_again: self.asks_again,
+            must_reread_seq: self.must_reread_seq,
             refused: Vec::new(),
             origins,
             result: Ok(()),
@@ -287,58 +296,56 @@ impl Recorder {
             tokio::time::sleep(delay).await;
             let forwarded = entries_are_forwarded(&append.entries);
             append.result = match archive.filter(|_| forwarded) {
-                Some(archive) => absorb(engine.as_ref(), &archive, &mut append).await,
+                Some(archive) => append_forwarded(engine.as_ref(), &archive, &mut append).await,
                 None => store(engine.as_ref(), &host, &mut append).await,
             };
             append
         })
     }
 
-    fn finish_append(&mut self, done: Appended) {
-        let Appended { mut entries, next_seq, asks_again, refused, origins, result } = done;
-        (self.next_seq, self.asks_again) = (next_seq, asks_again);
+    fn finish_append(&mut self, done: AppendBatch) {
+        let AppendBatch { mut entries, next_seq, must_reread_seq, refused, origins, result } = done;
+        (self.next_seq, self.must_reread_seq) = (next_seq, must_reread_seq);
         for (origin, highest) in origins {
             if let Some(highest) = highest {
                 self.highest.insert(origin, highest);
             }
         }
-        self.singly = self.singly.saturating_sub(1);
+        self.append_singly = self.append_singly.saturating_sub(1);
         match result {
             Ok(()) => {
                 self.delay = Duration::ZERO;
                 self.parts.health.appended();
-                self.turn_away(&mut entries, &refused);
+                self.answer_refused(&mut entries, &refused);
                 self.acknowledge(entries);
             }
-            Err(Error::Invalid(_)) if entries.len() == 1 && self.renumber(&mut entries[0]) => {
-                self.singly += 1;
+            Err(EngineError::Invalid(_)) if entries.len() == 1 && self.renumber(&mut entries[0]) => {
+                self.append_singly += 1;
                 if let Some(entry) = entries.pop() {
                     self.spool.push_front(entry);
                 }
             }
-            Err(Error::Invalid(message)) if entries.len() == 1 => {
+            Err(EngineError::Invalid(message)) if entries.len() == 1 => {
                 self.drops += 1;
                 if self.drops_logged.is_none_or(|at| LOG_EVERY <= at.elapsed()) {
                     let drops = std::mem::take(&mut self.drops);
                     self.drops_logged = Some(Instant::now());
-                    tracing::error!(
-                        "{drops} records break a limit of the archive and are dropped: {message}"
-                    );
+                    tracing::error!("dropped {drops} records that break a limit of the archive: {message}");
                 }
                 self.parts.health.archive_answered();
                 for entry in entries {
                     let limit = if entry.answer.is_none() { Limit::OwnRecords } else { Limit::FedRecords };
                     self.parts.health.refused(limit, entry.records.len() as u64);
                     self.release(&entry);
-                    self.contents.forget(&entry.records);
+                    self.digests.forget(&entry.records);
                     if let Some(answer) = entry.answer {
                         let _ = answer.send(Err(FeedError::Invalid(message.clone())));
                     }
                 }
             }
             Err(error) => {
-                if let Error::Invalid(_) = error {
-                    self.singly = entries.len();
+                if let EngineError::Invalid(_) = error {
+                    self.append_singly = entries.len();
                 } else {
                     self.fail(&error);
                 }
@@ -352,7 +359,7 @@ impl Recorder {
     /// Clears the numbers of a refused entry, once: the archive may have skipped these numbers
     /// since the station read the next number. The records are not stored yet, because the archive
     /// does not refuse records that it has stored under these numbers.
-    fn renumber(&mut self, entry: &mut Entry) -> bool {
+    fn renumber(&mut self, entry: &mut SpoolEntry) -> bool {
         let host = &self.parts.host;
         let is_ours = !entry.is_forwarded && self.next_seq.is_some();
         if !is_ours || entry.is_renumbered || !entry.records.iter().all(|record| record.origin == *host) {
@@ -361,45 +368,44 @@ impl Recorder {
         for record in &mut entry.records {
             record.seq = 0;
         }
-        (entry.is_renumbered, self.asks_again) = (true, true);
+        (entry.is_renumbered, self.must_reread_seq) = (true, true);
         true
     }
 
     /// Sends the error to the callers of entries with a record that the archive refused.
-    fn turn_away(&mut self, entries: &mut Vec<Entry>, refused: &[usize]) {
+    fn answer_refused(&mut self, entries: &mut Vec<SpoolEntry>, refused: &[usize]) {
         for &at in refused.iter().rev() {
             let entry = entries.remove(at);
             self.release(&entry);
             if let Some(answer) = entry.answer {
-                let why =
-                    "no further origin, no further gap in a sequence, or no number so far above the others";
+                let why = "it accepts no further origin or gap, or the sequence number is too high";
                 // The caller may be gone.
                 let _ = answer.send(Err(FeedError::Unavailable(why.into())));
             }
         }
     }
 
-    fn fail(&mut self, error: &Error) {
+    fn fail(&mut self, error: &EngineError) {
         let message = error.to_string();
         if self.parts.health.archive_error().as_ref() != Some(&message) {
-            tracing::error!("{message}; measuring goes on, records wait in memory");
+            tracing::error!("{message}; the station still measures, and keeps records in memory");
         }
         self.parts.health.append_failed(&message);
         self.delay = (self.delay * 2).clamp(DELAY_MIN, DELAY_MAX);
     }
 
     /// Answers the waiting callers, and learns their records.
-    fn acknowledge(&mut self, entries: Vec<Entry>) {
+    fn acknowledge(&mut self, entries: Vec<SpoolEntry>) {
         for entry in entries {
             self.release(&entry);
             let Some(answer) = entry.answer else { continue };
             for record in &entry.records {
                 let is_new = self.is_new(record) || entry.is_new;
-                if is_new && (!entry.is_forwarded || self.has_share_for(record)) {
+                if is_new && (!entry.is_forwarded || self.is_within_quota(record)) {
                     // Records of other origins are in the order of their sequence numbers, whatever
                     // the clocks of these origins show.
                     let is_numbered_here = record.origin == self.parts.host;
-                    self.learn(&measured(record), is_numbered_here.then(now_unix_ns));
+                    self.learn(&measurement(record), is_numbered_here.then(now_unix_ns));
                 }
             }
             // The caller may be gone.
@@ -413,9 +419,9 @@ impl Recorder {
         // The archive returns a stored record once. Check the sequence number only for origins that
         // also hand in records here: a forged high number would hide all later records of a member.
         let is_new = !self.highest.contains_key(&record.origin) || self.is_new(record);
-        let is_handed_in = self.contents.has(&record.origin, record.seq);
-        if is_new && !is_handed_in && self.has_share_for(record) {
-            self.learn(&measured(record), None);
+        let is_handed_in = self.digests.has(&record.origin, record.seq);
+        if is_new && !is_handed_in && self.is_within_quota(record) {
+            self.learn(&measurement(record), None);
         }
     }
 
@@ -432,59 +438,61 @@ impl Recorder {
 
     /// Whether a member's record is learnt: it is the member's own, and its series is within the
     /// member's share.
-    fn has_share_for(&self, record: &Record) -> bool {
+    fn is_within_quota(&self, record: &Record) -> bool {
         if !record.is_own() {
             return false;
         }
-        let mut bank = lock(&self.parts.bank);
-        let has_share = bank.account(&record.series).is_some() || bank.has_share_for(&record.origin);
-        if !has_share {
+        let mut series_table = lock(&self.parts.series_table);
+        let is_within_quota =
+            series_table.get(&record.series).is_some() || series_table.is_within_quota(&record.origin);
+        if !is_within_quota {
             self.parts.health.refused(Limit::MemberSeries, 1);
         }
-        has_share
+        is_within_quota
     }
 
     /// Learns a value. With `in_order_at`, only if it is not older than the newest of its series.
-    fn learn(&self, measured: &Measured, in_order_at: Option<i64>) -> Learnt {
-        let mut bank = lock(&self.parts.bank);
+    fn learn(&self, measurement: &Measurement, in_order_at: Option<i64>) -> LearnResult {
+        let mut series_table = lock(&self.parts.series_table);
         let observed = match in_order_at {
-            Some(now_unix_ns) => bank.observe_in_order(measured, now_unix_ns),
-            None => bank.observe(measured),
+            Some(now_unix_ns) => series_table.observe_in_order(measurement, now_unix_ns),
+            None => series_table.observe(measurement),
         };
         match observed {
-            Observed::Refused => {
+            ObserveResult::Refused => {
                 self.parts.health.refused(Limit::Series, 1);
-                return Learnt::Refused;
+                return LearnResult::Refused;
             }
-            Observed::Impossible => {
+            ObserveResult::Impossible => {
                 self.parts.health.refused(Limit::Values, 1);
-                return Learnt::Refused;
+                return LearnResult::Refused;
             }
-            Observed::Late | Observed::Excluded => {}
-            Observed::New(point) => {
-                if self.parts.hub.is_watched() {
-                    let account = bank.account(&measured.series).expect("the bank has just taken it");
-                    self.parts.hub.publish(Event::new(&measured.series, account, point));
+            ObserveResult::Late | ObserveResult::Removed => {}
+            ObserveResult::New(point) => {
+                if self.parts.hub.has_subscribers() {
+                    let state =
+                        series_table.get(&measurement.series).expect("the series table has just stored it");
+                    self.parts.hub.publish(PointEvent::new(&measurement.series, state, point));
                 }
             }
         }
-        Learnt::Kept
+        LearnResult::Kept
     }
 }
 
 #[derive(PartialEq, Eq)]
-enum Learnt {
+enum LearnResult {
     Kept,
     Refused,
 }
 
-fn record(origin: &Name, seq: u64, measured: Measured) -> Record {
-    let Measured { series, time_unix_ns, outcome, detail } = measured;
+fn record(origin: &Name, seq: u64, measurement: Measurement) -> Record {
+    let Measurement { series, time_unix_ns, outcome, detail } = measurement;
     Record { origin: origin.clone(), seq, series, time_unix_ns, outcome, detail }
 }
 
-fn measured(record: &Record) -> Measured {
-    Measured {
+fn measurement(record: &Record) -> Measurement {
+    Measurement {
         series: record.series.clone(),
         time_unix_ns: record.time_unix_ns,
         outcome: record.outcome,

@@ -2,46 +2,48 @@
 
 use std::collections::{HashMap, HashSet};
 
-use barograph_engine::{Cursor, Engine, Error, Range, Record, Selector, labelled_unix_ns};
-use barograph_forecast::{Name, Outcome, Series};
+use barograph_engine::{Cursor, Engine, EngineError, Range, Record, Selector, original_label_unix_ns};
+use barograph_forecast::{Name, Outcome, SeriesId};
 
-use crate::forecast::bank::MEMBER_SHARE;
-use crate::forecast::bank::{Bank, Measured, Observed};
+use crate::forecast::series::MEMBER_SHARE;
+use crate::forecast::series::{Measurement, ObserveResult, SeriesTable};
 
 /// Replays the newest records of every series in the order of their measurement; returns how many.
 /// `members` are the names of the stations that append here. `None` = unknown, as with NATS: then
 /// every source but this host counts as a member.
 ///
 /// # Errors
-/// The error of the archive. The bank then holds what was replayed before it.
+/// The error of the archive. The series table then holds what was replayed before it.
 pub(crate) async fn replay(
     engine: &dyn Engine,
-    bank: &mut Bank,
+    series_table: &mut SeriesTable,
     host: &Name,
     members: Option<&HashSet<Name>>,
     now_unix_ns: i64,
-) -> Result<usize, Error> {
-    let (all, left_out) = all_series(engine, bank, host, members).await?;
-    bank.leave_out(left_out);
+) -> Result<usize, EngineError> {
+    let (all, left_out) = all_series(engine, series_table, host, members).await?;
+    series_table.count_left_out(left_out);
     let each = (RECORDS_MAX / usize::max(1, all.len())).clamp(RECORDS_MIN, RECORDS_OF_SERIES);
     let mut count = 0;
     for series in all {
         if series.source != *host && members.is_none_or(|members| members.contains(&series.source)) {
-            bank.note_guest(&series.source);
+            series_table.mark_evictable(&series.source);
         }
         let points = newest_points(engine, &series, each, now_unix_ns).await?;
-        for Point { time_unix_ns, outcome, detail, .. } in arranged(points, host, now_unix_ns) {
-            let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail };
-            count += usize::from(matches!(bank.observe(&measured), Observed::New(_)));
+        for ReplayedRecord { time_unix_ns, outcome, detail, .. } in
+            in_learning_order(points, host, now_unix_ns)
+        {
+            let measurement = Measurement { series: series.clone(), time_unix_ns, outcome, detail };
+            count += usize::from(matches!(series_table.observe(&measurement), ObserveResult::New(_)));
         }
     }
-    bank.restart_scores();
+    series_table.restart_scores();
     Ok(count)
 }
 
 /// The parts of a record that forecasting needs.
 #[derive(Clone, Debug, PartialEq)]
-struct Point {
+struct ReplayedRecord {
     origin: Name,
     seq: u64,
     time_unix_ns: i64,
@@ -50,10 +52,10 @@ struct Point {
     detail: String,
 }
 
-impl From<Record> for Point {
+impl From<Record> for ReplayedRecord {
     fn from(record: Record) -> Self {
         let Record { origin, seq, time_unix_ns, outcome, detail, .. } = record;
-        let detail = if labelled_unix_ns(&detail).is_some() { detail } else { String::new() };
+        let detail = if original_label_unix_ns(&detail).is_some() { detail } else { String::new() };
         Self { origin, seq, time_unix_ns, outcome, detail }
     }
 }
@@ -64,7 +66,7 @@ impl From<Record> for Point {
 /// clock of the origin showed. Records that `host` numbered are ordered by their labels. But a
 /// label ahead of now is replaced by the label of the record before it, because the clock was set
 /// back since.
-fn arranged(mut points: Vec<Point>, host: &Name, now_unix_ns: i64) -> Vec<Point> {
+fn in_learning_order(mut points: Vec<ReplayedRecord>, host: &Name, now_unix_ns: i64) -> Vec<ReplayedRecord> {
     points.sort_by(|a, b| (&a.origin, a.seq).cmp(&(&b.origin, b.seq)));
     let mut times = Vec::with_capacity(points.len());
     for of_origin in points.chunk_by(|a, b| a.origin == b.origin) {
@@ -85,32 +87,32 @@ fn arranged(mut points: Vec<Point>, host: &Name, now_unix_ns: i64) -> Vec<Point>
             }
         }
     }
-    let mut timed: Vec<(i64, Point)> = times.into_iter().zip(points).collect();
+    let mut timed: Vec<(i64, ReplayedRecord)> = times.into_iter().zip(points).collect();
     timed.sort_by_key(|(time, _)| *time);
     timed.into_iter().map(|(_, point)| point).collect()
 }
 
-/// Selects the series that fit into the bank: first the station's own and those reserved for
-/// members. As for new records, a member gets no more series than its share. Also returns how many
-/// series found no room; series beyond a share do not count.
+/// Selects the series that fit into the series table: first the station's own and those reserved
+/// for members. As for new records, a member gets no more series than its share. Also returns how
+/// many series found no room; series beyond a share do not count.
 async fn all_series(
     engine: &dyn Engine,
-    bank: &Bank,
+    series_table: &SeriesTable,
     host: &Name,
     members: Option<&HashSet<Name>>,
-) -> Result<(Vec<Series>, usize), Error> {
-    let (room, share) = (bank.room(), bank.series_max() / MEMBER_SHARE);
+) -> Result<(Vec<SeriesId>, usize), EngineError> {
+    let (room, share) = (series_table.room(), series_table.series_max() / MEMBER_SHARE);
     let (mut first, mut applications, mut beyond, mut left_out) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let mut taken: HashMap<Name, usize> = HashMap::new();
     let mut after: Option<Cursor> = None;
     loop {
         let page = engine.latest(&Selector::default(), after, PAGE).await?;
         let shown =
-            page.items.into_iter().filter(|record| !bank.excludes(&record.series, record.time_unix_ns));
+            page.items.into_iter().filter(|record| !series_table.hides(&record.series, record.time_unix_ns));
         for series in shown.map(|record| record.series) {
             let taken = taken.entry(series.source.clone()).or_default();
             let is_member = || members.is_none_or(|members| members.contains(&series.source));
-            let found = if series.source == *host || *taken < bank.reserved_for(&series.source) {
+            let found = if series.source == *host || *taken < series_table.reserved_for(&series.source) {
                 &mut first
             } else if !is_member() {
                 &mut applications
@@ -134,7 +136,9 @@ async fn all_series(
     first.append(&mut applications);
     left_out += (first.len() + beyond.len()).saturating_sub(room);
     first.truncate(room);
-    beyond.truncate((room - first.len()).saturating_sub(bank.unused(|source| taken.get(source).copied())));
+    beyond.truncate(
+        (room - first.len()).saturating_sub(series_table.unused_reserve(|source| taken.get(source).copied())),
+    );
     first.append(&mut beyond);
     Ok((first, left_out))
 }
@@ -143,10 +147,10 @@ async fn all_series(
 /// clock that was ahead for a long time does not hide the records before and after.
 async fn newest_points(
     engine: &dyn Engine,
-    series: &Series,
+    series: &SeriesId,
     count: usize,
     now_unix_ns: i64,
-) -> Result<Vec<Point>, Error> {
+) -> Result<Vec<ReplayedRecord>, EngineError> {
     let from_now = now_unix_ns.saturating_add(1);
     let ahead = Range { from_unix_ns: from_now, ..Range::newest(1) };
     let mut points = newest_of(engine, series, ahead, count / 2).await?;
@@ -161,15 +165,15 @@ async fn newest_points(
 /// reading.
 async fn newest_of(
     engine: &dyn Engine,
-    series: &Series,
+    series: &SeriesId,
     mut range: Range,
     count: usize,
-) -> Result<Vec<Point>, Error> {
+) -> Result<Vec<ReplayedRecord>, EngineError> {
     let mut points = Vec::new();
     while points.len() < count {
         range.limit = usize::min(PAGE, count - points.len());
         let page = engine.history(series, &range).await?;
-        points.extend(page.items.into_iter().map(Point::from));
+        points.extend(page.items.into_iter().map(ReplayedRecord::from));
         range.after = page.next;
         if range.after.is_none() {
             break;
@@ -199,15 +203,15 @@ mod tests {
         Name::new(text).unwrap()
     }
 
-    fn point(origin: &str, seq: u64, time_unix_ns: i64) -> Point {
+    fn point(origin: &str, seq: u64, time_unix_ns: i64) -> ReplayedRecord {
         let outcome = Outcome::Value(seq as f64);
-        Point { origin: name(origin), seq, time_unix_ns, outcome, detail: String::new() }
+        ReplayedRecord { origin: name(origin), seq, time_unix_ns, outcome, detail: String::new() }
     }
 
     fn order(points: &[(&str, u64, i64)], now_unix_ns: i64) -> Vec<(String, u64)> {
         let points = points.iter().map(|&(origin, seq, time)| point(origin, seq, time)).collect();
-        let arranged = arranged(points, &name("here"), now_unix_ns);
-        arranged.into_iter().map(|point| (point.origin.to_string(), point.seq)).collect()
+        let ordered = in_learning_order(points, &name("here"), now_unix_ns);
+        ordered.into_iter().map(|point| (point.origin.to_string(), point.seq)).collect()
     }
 
     proptest! {
@@ -233,11 +237,11 @@ mod tests {
     #[tokio::test]
     async fn a_member_gets_its_share_and_the_station_s_own_series_come_first() {
         let state = tempfile::tempdir().unwrap();
-        let engine = barograph_engine::Local::open(barograph_engine::Config::new(state.path())).unwrap();
+        let engine = barograph_engine::Local::open(barograph_engine::LocalConfig::new(state.path())).unwrap();
         let record = |source: &str, target: usize| Record {
             origin: name(source),
             seq: target as u64,
-            series: Series {
+            series: SeriesId {
                 source: name(source),
                 target: name(&format!("t{target}")),
                 quantity: barograph_forecast::Quantity::RTT,
@@ -253,25 +257,27 @@ mod tests {
         engine.append(&others).await.unwrap();
         let members = HashSet::from([name("b")]);
         for (members, expected) in [(Some(&members), [3, 2, 3]), (None, [3, 2, 2])] {
-            let mut bank = Bank::new(8);
+            let mut series_table = SeriesTable::new(8);
             let now_unix_ns = crate::time::now_unix_ns();
-            replay(&engine, &mut bank, &name("here"), members, now_unix_ns).await.unwrap();
-            assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), expected);
+            replay(&engine, &mut series_table, &name("here"), members, now_unix_ns).await.unwrap();
+            assert_eq!(["here", "b", "app"].map(|source| series_table.count_of(&name(source))), expected);
         }
         // Three of eight series are reserved for a member without series.
-        let mut bank = Bank::new(8);
-        bank.reserve([(name("c"), 3), (name("b"), 1)].into());
-        replay(&engine, &mut bank, &name("here"), None, crate::time::now_unix_ns()).await.unwrap();
-        assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), [3, 2, 0]);
+        let mut series_table = SeriesTable::new(8);
+        series_table.reserve([(name("c"), 3), (name("b"), 1)].into());
+        replay(&engine, &mut series_table, &name("here"), None, crate::time::now_unix_ns()).await.unwrap();
+        assert_eq!(["here", "b", "app"].map(|source| series_table.count_of(&name(source))), [3, 2, 0]);
         // Stations that join later get their room back from a member that has measured nothing
         // since.
-        let mut bank = Bank::new(8);
-        replay(&engine, &mut bank, &name("here"), Some(&members), crate::time::now_unix_ns()).await.unwrap();
-        bank.reserve([(name("c"), 2), (name("b"), 1)].into());
+        let mut series_table = SeriesTable::new(8);
+        replay(&engine, &mut series_table, &name("here"), Some(&members), crate::time::now_unix_ns())
+            .await
+            .unwrap();
+        series_table.reserve([(name("c"), 2), (name("b"), 1)].into());
         for target in 1..=2 {
             let Record { series, time_unix_ns, outcome, detail, .. } = record("c", target);
-            bank.observe(&Measured { series, time_unix_ns, outcome, detail });
+            series_table.observe(&Measurement { series, time_unix_ns, outcome, detail });
         }
-        assert_eq!(["here", "b", "app", "c"].map(|of| bank.count_of(&name(of))), [3, 1, 3, 1]);
+        assert_eq!(["here", "b", "app", "c"].map(|of| series_table.count_of(&name(of))), [3, 1, 3, 1]);
     }
 }

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use barograph_engine::with_remedy;
+use barograph_engine::describe_io_error;
 
 use super::{write_new, write_whole};
 use crate::sync::lock;
@@ -20,7 +20,7 @@ pub struct StateFiles(Arc<Shared>);
 struct Shared {
     directory: PathBuf,
     /// Held while a file is written, so that reports do not wait for the disk.
-    turn: Mutex<()>,
+    write_lock: Mutex<()>,
     pending: Mutex<BTreeMap<&'static str, Pending>>,
 }
 
@@ -28,14 +28,14 @@ struct Shared {
 #[derive(Clone, Debug)]
 struct Pending {
     bytes: Vec<u8>,
-    put: Put,
+    mode: WriteMode,
     error: String,
     effect: &'static str,
 }
 
 /// Handling of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Put {
+enum WriteMode {
     Replace,
     /// The existing file stays: an operator put it there.
     New,
@@ -46,7 +46,7 @@ impl StateFiles {
     #[must_use]
     pub fn new(directory: &Path) -> Self {
         let directory = directory.to_path_buf();
-        Self(Arc::new(Shared { directory, turn: Mutex::default(), pending: Mutex::default() }))
+        Self(Arc::new(Shared { directory, write_lock: Mutex::default(), pending: Mutex::default() }))
     }
 
     /// Path of the state directory.
@@ -58,8 +58,8 @@ impl StateFiles {
     /// Writes a file as a whole. `effect` describes the consequence of its absence, and is reported
     /// until the file is written. Blocks for the disk.
     pub(crate) fn write(&self, name: &'static str, bytes: Vec<u8>, effect: &'static str) {
-        let _turn = lock(&self.0.turn);
-        self.try_to_write(name, bytes, Put::Replace, effect);
+        let _writing = lock(&self.0.write_lock);
+        self.try_to_write(name, bytes, WriteMode::Replace, effect);
     }
 
     /// Writes a file as a whole. If that fails, the file is not written later. Blocks for the disk.
@@ -67,7 +67,7 @@ impl StateFiles {
     /// # Errors
     /// The error of the system; the file is unchanged.
     pub(crate) fn write_now(&self, name: &'static str, bytes: &[u8]) -> std::io::Result<()> {
-        let _turn = lock(&self.0.turn);
+        let _writing = lock(&self.0.write_lock);
         write_whole(&self.0.directory.join(name), bytes)?;
         // Drop an older pending content.
         lock(&self.0.pending).remove(name);
@@ -77,22 +77,22 @@ impl StateFiles {
     /// As [`StateFiles::write`], for a new file. If an operator creates the file before it could be
     /// written, the operator's stays, and is used from the next start.
     pub(crate) fn write_new(&self, name: &'static str, bytes: Vec<u8>, effect: &'static str) {
-        let _turn = lock(&self.0.turn);
-        self.try_to_write(name, bytes, Put::New, effect);
+        let _writing = lock(&self.0.write_lock);
+        self.try_to_write(name, bytes, WriteMode::New, effect);
     }
 
     /// Writes the pending files. Blocks for the disk.
     pub(crate) fn retry(&self) {
-        let _turn = lock(&self.0.turn);
+        let _writing = lock(&self.0.write_lock);
         let pending = lock(&self.0.pending).clone();
-        for (name, Pending { bytes, put, effect, .. }) in pending {
-            self.try_to_write(name, bytes, put, effect);
+        for (name, Pending { bytes, mode, effect, .. }) in pending {
+            self.try_to_write(name, bytes, mode, effect);
         }
     }
 
     /// Removes a file, also a pending one. A failure to remove is not reported.
     pub(crate) fn remove(&self, name: &'static str) {
-        let _turn = lock(&self.0.turn);
+        let _writing = lock(&self.0.write_lock);
         lock(&self.0.pending).remove(name);
         let _ = std::fs::remove_file(self.0.directory.join(name));
     }
@@ -111,36 +111,36 @@ impl StateFiles {
         lock(&self.0.pending).iter().map(reason).collect()
     }
 
-    /// Writes a file, or makes it pending. The caller holds `turn`.
-    fn try_to_write(&self, name: &'static str, bytes: Vec<u8>, put: Put, effect: &'static str) {
+    /// Writes a file, or makes it pending. The caller holds `write_lock`.
+    fn try_to_write(&self, name: &'static str, bytes: Vec<u8>, mode: WriteMode, effect: &'static str) {
         let path = self.0.directory.join(name);
-        let written = match put {
-            Put::Replace => write_whole(&path, &bytes),
-            Put::New => write_new(&path, &bytes),
+        let written = match mode {
+            WriteMode::Replace => write_whole(&path, &bytes),
+            WriteMode::New => write_new(&path, &bytes),
         };
         let mut pending = lock(&self.0.pending);
         match written {
             Ok(()) => {
                 if pending.remove(name).is_some() {
-                    tracing::info!("{} is written now", path.display());
+                    tracing::info!("wrote {}", path.display());
                 }
             }
-            Err(error) if put == Put::New && error.kind() == ErrorKind::AlreadyExists => {
+            Err(error) if mode == WriteMode::New && error.kind() == ErrorKind::AlreadyExists => {
                 pending.remove(name);
                 tracing::warn!(
-                    "{} was put there meanwhile and stays: it counts from the next start; until then {effect}",
+                    "{} was created meanwhile, and is used from the next start; until then {effect}",
                     path.display()
                 );
             }
             Err(error) => {
-                let error = with_remedy(&error);
+                let error = describe_io_error(&error);
                 if pending.get(name).is_none_or(|before| before.error != error) {
                     tracing::warn!(
-                        "{} cannot be written: {error}; {effect}; it is tried again",
+                        "{} cannot be written: {error}; {effect}; the station tries again",
                         path.display()
                     );
                 }
-                pending.insert(name, Pending { bytes, put, error, effect });
+                pending.insert(name, Pending { bytes, mode, error, effect });
             }
         }
     }

@@ -9,31 +9,31 @@ use std::time::Instant;
 
 use barograph_engine::Engine;
 use barograph_forecast::{Name, Quantity};
-use barograph_probe::io::{Limits, Responder};
+use barograph_probe::io::{Responder, ResponderLimits};
 use tokio::sync::watch;
 
 use super::StartError;
-use crate::api::{self, Served, Shared};
+use crate::api::{self, ApiState, MemberService};
 use crate::config::Config;
 use crate::config::tls;
 use crate::echo::{self, Echo};
-use crate::forecast::bank::Bank;
-use crate::forecast::hub::Hub;
+use crate::forecast::hub::PointHub;
+use crate::forecast::series::SeriesTable;
 use crate::health::Health;
 use crate::http::server::{self, Ports, Server};
 use crate::limits::Limit;
 use crate::limits::proved::ProvedCallers;
+use crate::measure::default_targets;
 use crate::measure::prober::{self, Prober};
-use crate::measure::surroundings;
 use crate::measure::targets::{Targets, TargetsError};
 use crate::mesh::identity::{self, Identity};
 use crate::mesh::members;
-use crate::mesh::sites::{Sites, Standing};
+use crate::mesh::sites::{SiteAssignment, Sites};
 use crate::mesh::snapshot::MeshSnapshot;
 use crate::mesh::{
     self, Bulk, BulkParts, Engines, MeshState, Registrar, Removed, RemovedStations, TestConsent,
 };
-use crate::record::recorder::{self, Inbox, Outbox};
+use crate::record::recorder::{self, Inbox, InboxReceiver};
 use crate::record::replay;
 use crate::state;
 use crate::state::StateFiles;
@@ -50,13 +50,13 @@ pub(super) struct Opened {
     pub(super) token: String,
     pub(super) tls: Option<Arc<rustls::ServerConfig>>,
     pub(super) ports: Ports,
-    pub(super) served: Option<Served>,
-    pub(super) standing: Standing,
+    pub(super) served: Option<MemberService>,
+    pub(super) assignment: SiteAssignment,
     pub(super) removed: RemovedStations,
     pub(super) targets: Targets,
     /// The targets of the configuration, with their tokens.
     pub(super) configured: Vec<Target>,
-    pub(super) outbox: Outbox,
+    pub(super) outbox: InboxReceiver,
 }
 
 /// Parts that most other parts need.
@@ -70,8 +70,8 @@ pub(super) struct Base {
     /// Address on which the station listens.
     pub(super) address: SocketAddr,
     pub(super) engines: Engines,
-    pub(super) bank: Arc<Mutex<Bank>>,
-    pub(super) hub: Hub,
+    pub(super) series_table: Arc<Mutex<SeriesTable>>,
+    pub(super) hub: PointHub,
     pub(super) health: Arc<Health>,
     pub(super) inbox: Inbox,
     /// `None` until it is started.
@@ -93,21 +93,22 @@ impl Opened {
         let config = Arc::new(config);
         let current = Arc::new(RwLock::new(Arc::clone(&config)));
         let prober = Arc::new(Mutex::new(None::<Prober>));
-        let bank = Arc::new(Mutex::new(Bank::new(config.series_max)));
-        let targets = open_targets(&config, &current, &prober, &bank)?;
+        let series_table = Arc::new(Mutex::new(SeriesTable::new(config.series_max)));
+        let targets = open_targets(&config, &current, &prober, &series_table)?;
         let removed = RemovedStations::open(&files);
-        exclude(&bank, &removed, configured.iter().chain(&targets.all()));
+        exclude(&series_table, &removed, configured.iter().chain(&targets.all()));
         let ports = server::bind(config.listen)
             .map_err(|error| StartError::Listen { address: config.listen, error })?;
         let address = ports.address;
         announce(&config, &files, address, tls.is_some());
-        let served = engines.served.is_some().then(|| Served::open(files.clone(), host.clone())).transpose();
+        let served =
+            engines.served.is_some().then(|| MemberService::open(files.clone(), host.clone())).transpose();
         let served = served.map_err(refuse(config.state.join(members::FILE)))?;
         if let Some(archive) = &engines.served {
             let hosts: Vec<Name> = removed.all().into_iter().map(|removed| removed.host).collect();
             archive.restore_removed(&hosts);
         }
-        let standing = Standing::at_start(&config.mesh, &config.state);
+        let assignment = SiteAssignment::at_start(&config.mesh, &config.state);
         // Reserve series before history is replayed, so that there is also room for those of absent
         // members.
         let others = match &served {
@@ -115,12 +116,25 @@ impl Opened {
             None if engines.archiver.is_some() => mesh::groups_known(&config.state),
             None => HashMap::new(),
         };
-        lock(&bank).reserve(crate::limits::reserved(others, &host, &standing.groups));
+        lock(&series_table).reserve(crate::limits::reserved(others, &host, &assignment.groups));
         let health = health_of(&engines, served.as_ref());
         let (inbox, outbox) = Inbox::new(Arc::clone(&health));
-        let hub = Hub::new();
-        let base = Base { host, config, current, files, address, engines, bank, hub, health, inbox, prober };
-        Ok(Self { base, identity, token, tls, ports, served, standing, removed, targets, configured, outbox })
+        let hub = PointHub::new();
+        let base =
+            Base { host, config, current, files, address, engines, series_table, hub, health, inbox, prober };
+        Ok(Self {
+            base,
+            identity,
+            token,
+            tls,
+            ports,
+            served,
+            assignment,
+            removed,
+            targets,
+            configured,
+            outbox,
+        })
     }
 }
 
@@ -128,26 +142,26 @@ impl Base {
     /// Replays history, then starts the thread that records.
     pub(super) fn start_recorder(
         &self,
-        served: Option<&Served>,
-        outbox: Outbox,
+        served: Option<&MemberService>,
+        outbox: InboxReceiver,
     ) -> Result<JoinHandle<Option<usize>>, StartError> {
         let engines = &self.engines;
         let parts = recorder::Parts {
             host: self.host.clone(),
             engine: Arc::clone(&engines.engine),
             archive: engines.served.clone(),
-            bank: Arc::clone(&self.bank),
+            series_table: Arc::clone(&self.series_table),
             hub: self.hub.clone(),
             health: Arc::clone(&self.health),
             spool_records_max: self.config.spool_records_max,
         };
-        let members = || served.into_iter().flat_map(Served::names).collect();
+        let members = || served.into_iter().flat_map(MemberService::names).collect();
         let members = engines.archiver.is_none().then(members);
         let runtime = runtime()?;
         runtime.block_on(replay(&parts, engines.local.as_ref(), members.as_ref()));
         let task = self.health.task("recorder");
-        let reads_into = engines.keeps.clone().filter(|_| engines.archiver.is_some());
-        let stored = recorder::Stored::new(reads_into, self.host.clone());
+        let reads_into = engines.foreign_archive.clone().filter(|_| engines.archiver.is_some());
+        let stored = recorder::ArchiveSubscription::new(reads_into, self.host.clone());
         if let Some(archiver) = &engines.archiver {
             // The archiver starts only now, so that its records are not replayed, and all reach
             // `stored`.
@@ -161,7 +175,7 @@ impl Base {
         let parts = BulkParts {
             host: self.host.clone(),
             mesh_state: Arc::clone(mesh_state),
-            bank: Arc::clone(&self.bank),
+            series_table: Arc::clone(&self.series_table),
             inbox: self.inbox.clone(),
             files: self.files.clone(),
         };
@@ -175,9 +189,9 @@ impl Base {
     ) -> Result<Arc<Responder>, StartError> {
         let consent = Arc::new(TestConsent(Arc::clone(bulk)));
         let task = udp.is_some().then(|| self.health.task("datagrams"));
-        let responder = Responder::start_with(Limits::default(), udp, Some(consent), move |serve| {
+        let responder = Responder::start_with(ResponderLimits::default(), udp, Some(consent), move |serve| {
             if let Some(task) = task {
-                task.run(|| serve(&|| task.turn()));
+                task.run(|| serve(&|| task.kill_point()));
             }
         });
         responder.map(Arc::new).map_err(StartError::Thread)
@@ -189,15 +203,15 @@ impl Base {
         bulk: &Bulk,
         responder: &Arc<Responder>,
     ) -> Result<(), StartError> {
-        let parts = prober::Parts {
+        let parts = prober::ProberParts {
             host: self.host.clone(),
             inbox: self.inbox.clone(),
-            bank: Arc::clone(&self.bank),
+            series_table: Arc::clone(&self.series_table),
             health: Arc::clone(&self.health),
             responder: Arc::clone(responder),
             workers_max: self.config.workers_max,
             mesh_state: Arc::clone(mesh_state),
-            place: Arc::clone(&bulk.place),
+            bulk_slot: Arc::clone(&bulk.slot),
         };
         *lock(&self.prober) = Some(Prober::start(parts).map_err(StartError::Thread)?);
         Ok(())
@@ -205,13 +219,19 @@ impl Base {
 
     pub(super) fn snapshot(&self, mesh_state: &Arc<MeshState>) -> MeshSnapshot {
         let (engine, task) = (Arc::clone(&self.engines.engine), self.health.task("mesh_snapshot"));
-        MeshSnapshot::new(self.host.clone(), Arc::clone(mesh_state), engine, Arc::clone(&self.bank), task)
+        MeshSnapshot::new(
+            self.host.clone(),
+            Arc::clone(mesh_state),
+            engine,
+            Arc::clone(&self.series_table),
+            task,
+        )
     }
 
     pub(super) fn sites(&self, mesh_state: &Arc<MeshState>, snapshot: &MeshSnapshot) -> Arc<Sites> {
         let mesh = (self.config.mesh.clone(), self.config.state.as_path());
-        let (host, bank) = (self.host.clone(), Arc::clone(&self.bank));
-        Arc::new(Sites::new(host, mesh, Arc::clone(mesh_state), snapshot.clone(), bank))
+        let (host, series_table) = (self.host.clone(), Arc::clone(&self.series_table));
+        Arc::new(Sites::new(host, mesh, Arc::clone(mesh_state), snapshot.clone(), series_table))
     }
 
     pub(super) fn transfers(&self, bulk: &Arc<Bulk>, mesh_state: &Arc<MeshState>) -> Arc<Transfers> {
@@ -228,7 +248,7 @@ impl Base {
         let parts = echo::Parts {
             host: self.host.clone(),
             inbox: self.inbox.clone(),
-            bank: Arc::clone(&self.bank),
+            series_table: Arc::clone(&self.series_table),
             responder: Arc::clone(responder),
             proved: proved.clone(),
             stopping: stopping.clone(),
@@ -239,7 +259,7 @@ impl Base {
 
 /// Starts the thread that accepts connections.
 pub(super) fn start_server(
-    shared: &Arc<Shared>,
+    shared: &Arc<ApiState>,
     tls: Option<watch::Receiver<Arc<rustls::ServerConfig>>>,
     listener: std::net::TcpListener,
 ) -> Result<JoinHandle<()>, StartError> {
@@ -262,8 +282,8 @@ pub(super) fn start_server(
 }
 
 /// Starts the thread that follows the directory and sets the peers to measure.
-pub(super) fn keep_peers(shared: &Arc<Shared>) -> Result<Registrar, StartError> {
-    let [measured, looked, removed, readmitted, hidden] = std::array::from_fn(|_| Arc::clone(shared));
+pub(super) fn keep_peers(shared: &Arc<ApiState>) -> Result<Registrar, StartError> {
+    let [measured, checked, removed, readmitted, hidden] = std::array::from_fn(|_| Arc::clone(shared));
     Registrar::start(mesh::Parts {
         host: shared.host.clone(),
         listen: shared.address,
@@ -274,30 +294,30 @@ pub(super) fn keep_peers(shared: &Arc<Shared>) -> Result<Registrar, StartError> 
         files: shared.files.clone(),
         mesh_state: Arc::clone(&shared.mesh_state),
         sites: Arc::clone(&shared.sites),
-        measure: Box::new(move |peers| {
+        set_targets: Box::new(move |peers| {
             measured.targets.set_mesh(peers);
             measured.reserve_series();
         }),
-        looked: Box::new(move |host, period, silence| {
+        on_checked: Box::new(move |host, period, unreachable| {
             // If another source than the mesh has a target of this name, that target is measured
             // instead.
-            if looked.targets.overrides_mesh(host.as_str()).is_none() {
-                let is_loaded = looked.responder.bulk_running();
-                looked.mesh_state.latencies.unmeasured(host, is_loaded, period, Instant::now());
-                if let Some(silence) = silence {
-                    looked.inbox.offer(silence.measured(&looked.host, host, now_unix_ns()));
+            if checked.targets.overrides_mesh(host.as_str()).is_none() {
+                let is_loaded = checked.responder.bulk_running();
+                checked.mesh_state.latencies.unmeasured(host, is_loaded, period, Instant::now());
+                if let Some(unreachable) = unreachable {
+                    checked.inbox.offer(unreachable.to_measurement(&checked.host, host, now_unix_ns()));
                 }
             }
         }),
         removed: Box::new(move |Removed { host, at_unix_ns }| {
             if removed.targets.overrides_mesh(host.as_str()).is_none() {
-                lock(&removed.bank).exclude(host, *at_unix_ns);
+                lock(&removed.series_table).remove_station(host, *at_unix_ns);
             }
-            removed.snapshot.forget_places();
+            removed.snapshot.forget_members();
             removed.proved.with(|proved| proved.forget(host));
         }),
-        readmitted: Box::new(move |host| lock(&readmitted.bank).include(host)),
-        is_hidden: Box::new(move |host| lock(&hidden.bank).is_excluded(host)),
+        readmitted: Box::new(move |host| lock(&readmitted.series_table).admit_station(host)),
+        is_hidden: Box::new(move |host| lock(&hidden.series_table).is_removed(host)),
     })
     .map_err(StartError::Thread)
 }
@@ -305,38 +325,38 @@ pub(super) fn keep_peers(shared: &Arc<Shared>) -> Result<Registrar, StartError> 
 /// Stores the station's URL for other verbs on this host, and logs whether it is reachable from
 /// other hosts.
 fn announce(config: &Config, files: &StateFiles, address: SocketAddr, speaks_tls: bool) {
-    state::announce(files, &url(address, speaks_tls));
+    state::write_url(files, &url(address, speaks_tls));
     if address.ip().is_loopback() {
         return;
     }
     if config.listen_implied {
-        tracing::info!("listening on {address} for the mesh (another address: listen = …)");
+        tracing::info!("listening on {address} for the mesh; set `listen` to change that");
     }
     let token = config.state.join(state::TOKEN_FILE);
     tracing::info!("reachable from elsewhere; changes and probes need the token in {}", token.display());
 }
 
 /// Health with the tasks of the engines.
-fn health_of(engines: &Engines, served: Option<&Served>) -> Arc<Health> {
+fn health_of(engines: &Engines, served: Option<&MemberService>) -> Arc<Health> {
     let health = Arc::new(Health::new());
     health.adopt(engines.local.tasks());
     health.adopt(engines.engine.tasks());
     health.adopt(engines.archiver.iter().flat_map(|archiver| archiver.tasks()));
-    health.adopt(served.map(Served::task));
+    health.adopt(served.map(MemberService::task));
     health
 }
 
-/// Excludes from the bank the stations that were removed from the mesh, except `targets`, which are
-/// measured independently of the mesh.
+/// Excludes from the series table the stations that were removed from the mesh, except `targets`,
+/// which are measured independently of the mesh.
 fn exclude<'a>(
-    bank: &Mutex<Bank>,
+    series_table: &Mutex<SeriesTable>,
     removed: &RemovedStations,
     targets: impl Iterator<Item = &'a Target> + Clone,
 ) {
-    let mut bank = lock(bank);
+    let mut series_table = lock(series_table);
     for Removed { host, at_unix_ns } in removed.all() {
         if !targets.clone().any(|target| target.name == host) {
-            bank.exclude(&host, at_unix_ns);
+            series_table.remove_station(&host, at_unix_ns);
         }
     }
 }
@@ -347,12 +367,12 @@ fn open_targets(
     config: &Config,
     current: &Arc<RwLock<Arc<Config>>>,
     prober: &Arc<Mutex<Option<Prober>>>,
-    bank: &Arc<Mutex<Bank>>,
+    series_table: &Arc<Mutex<SeriesTable>>,
 ) -> Result<Targets, TargetsError> {
-    let (current, prober, bank) = (Arc::clone(current), Arc::clone(prober), Arc::clone(bank));
+    let (current, prober, series_table) = (Arc::clone(current), Arc::clone(prober), Arc::clone(series_table));
     Targets::open(&config.state, move |targets| {
-        for target in targets.iter().filter(|target| target.from != Provenance::Mesh) {
-            lock(&bank).include(&target.name);
+        for target in targets.iter().filter(|target| target.provenance != Provenance::Mesh) {
+            lock(&series_table).admit_station(&target.name);
         }
         let config = Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
         if let Some(prober) = lock(&prober).as_ref() {
@@ -365,7 +385,7 @@ fn open_targets(
 pub(super) fn given(
     config: &Config,
     configured: Vec<Target>,
-    shared: &Shared,
+    shared: &ApiState,
     speaks_tls: bool,
 ) -> Vec<Target> {
     let mut given = Vec::new();
@@ -375,7 +395,7 @@ pub(super) fn given(
         // proxy.
         let token = Some(Secret::new(shared.token.clone()));
         given.extend(own.map(|target| Target { token, ..target }));
-        let around = surroundings::discover(config.gateway_port);
+        let around = default_targets::discover(config.gateway_port);
         given.extend(around.into_iter().filter_map(|address| {
             let connect = [Quantity::CONNECT.as_str().to_string()];
             Target::parse(&address.to_string(), &connect, None, Provenance::Default).ok()
@@ -414,20 +434,20 @@ fn own_responder(host: &Name, address: SocketAddr, speaks_tls: bool) -> Option<T
 /// Replays history from the station's own archive, so that a mesh that is away does not delay the
 /// start.
 async fn replay(parts: &recorder::Parts, archive: &dyn Engine, members: Option<&HashSet<Name>>) {
-    // No other thread uses the bank yet, so it is filled without its lock.
-    let mut bank = std::mem::replace(&mut *lock(&parts.bank), Bank::new(0));
+    // No other thread uses the series table yet, so it is filled without its lock.
+    let mut series_table = std::mem::replace(&mut *lock(&parts.series_table), SeriesTable::new(0));
     let began = Instant::now();
-    let replayed = replay::replay(archive, &mut bank, &parts.host, members, now_unix_ns()).await;
-    let series = bank.len();
-    parts.health.refused(Limit::Series, bank.refused());
-    *lock(&parts.bank) = bank;
+    let replayed = replay::replay(archive, &mut series_table, &parts.host, members, now_unix_ns()).await;
+    let series = series_table.len();
+    parts.health.refused(Limit::Series, series_table.refused());
+    *lock(&parts.series_table) = series_table;
     match replayed {
         Ok(0) => {}
         Ok(records) => {
             tracing::info!("replayed {records} records of {series} series in {:.1?}", began.elapsed());
         }
         Err(error) => {
-            tracing::error!("history could not be replayed: {error}");
+            tracing::error!("cannot replay the history: {error}");
             parts.health.replay_failed(&error.to_string());
         }
     }
@@ -458,7 +478,7 @@ pub(super) fn own_name(config: &Config) -> Name {
 fn host_name() -> Name {
     let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     name.and_then(|name| Name::new(&name).ok()).unwrap_or_else(|| {
-        tracing::warn!("this host has no usable name; the station is called localhost (host = …)");
+        tracing::warn!("this host has no usable name; using `localhost` (set host = …)");
         Name::new("localhost").expect("a plain word is a name")
     })
 }

@@ -33,9 +33,13 @@ impl Expiry {
 
 /// Marks a transfer as expired, and keeps its earlier error.
 pub(super) fn expire(row: &mut Transfer) {
-    let before = row.why.take().map(|why| format!("; before: {why}"));
+    let before = row.why.take().map(|why| format!("; earlier error: {why}"));
     row.state = TransferState::Expired;
-    row.why = Some(format!("nobody came in {} min{}", WAITS.as_secs() / 60, before.unwrap_or_default()));
+    row.why = Some(format!(
+        "no sender connected within {} min{}",
+        WAITS.as_secs() / 60,
+        before.unwrap_or_default()
+    ));
 }
 
 /// Time until a receiver address expires without a sender, at first and after a failure: enough for
@@ -47,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_ends_ten_minutes_after_somebody_might_have_used_it() {
+    fn an_address_expires_ten_minutes_after_it_was_last_usable() {
         let began = Instant::now();
         let after = |seconds| began + Duration::from_secs(seconds);
         let mut expiry = Expiry::new(began);
@@ -63,10 +67,16 @@ mod tests {
     fn what_expired_says_so_and_what_went_wrong_before() {
         let mut row = super::super::log::begun("1".into(), "receiver", 0.0, None);
         expire(&mut row);
-        assert_eq!((row.state, row.why.as_deref()), (TransferState::Expired, Some("nobody came in 10 min")));
+        assert_eq!(
+            (row.state, row.why.as_deref()),
+            (TransferState::Expired, Some("no sender connected within 10 min"))
+        );
         assert!(row.state.is_ended());
         row.why = Some("the sender is gone".into());
         expire(&mut row);
-        assert_eq!(row.why.as_deref(), Some("nobody came in 10 min; before: the sender is gone"));
+        assert_eq!(
+            row.why.as_deref(),
+            Some("no sender connected within 10 min; earlier error: the sender is gone")
+        );
     }
 }

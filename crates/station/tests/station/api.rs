@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Value, json};
 
-use crate::http::{Events, get, post, send};
+use crate::http::{SseReader, get, post, send};
 use crate::{quiet, start, start_new};
 
 const SERIES: &str = "source=here&target=queue&quantity=length";
@@ -18,7 +18,7 @@ fn feed(values: &[f64]) -> String {
 fn a_fed_value_is_stored_forecast_and_streamed() {
     let station = start_new(quiet);
     let address = station.address();
-    let mut events = Events::open(address, "/v1/stream?quantity=length");
+    let mut events = SseReader::open(address, "/v1/stream?quantity=length");
     let answer = post(address, "/v1/measurements", &feed(&[1.0, 2.0, 0.1]));
     assert_eq!((answer.status, answer.json()), (201, json!({ "stored": 3 })));
 
@@ -166,7 +166,7 @@ fn bad_feeds_are_refused_whole_and_named() {
         (&fourth, 429, "series_max"),
     ] {
         // Two series are those of the host's sensors.
-        crate::http::until(address, "/v1/station", |answer| answer.json()["series"] == 2);
+        crate::http::get_until(address, "/v1/station", |answer| answer.json()["series"] == 2);
         let answer = post(address, "/v1/measurements", body);
         let shown = &body[..body.len().min(100)];
         assert_eq!(answer.status, status, "{shown}: {}", answer.body);
@@ -329,7 +329,7 @@ fn a_station_says_whether_the_caller_is_on_its_host() {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     match socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr()) {
         Ok(own) => assert_eq!(answer(own.ip(), &[]), true, "{own}"),
-        Err(error) => barograph_sim::say_skipped(&format!("the page at the host's own address: {error}")),
+        Err(error) => barograph_sim::report_skipped(&format!("the page at the host's own address: {error}")),
     }
 }
 

@@ -5,11 +5,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use barograph_engine::{Engine, Error, Record};
+use barograph_engine::{Engine, EngineError, Record};
 use barograph_station::Station;
-use barograph_testkit::{Call, Hooked, Hooks};
+use barograph_testkit::{EngineCall, EngineHooks, HookedEngine};
 
-use crate::http::{get, post, until};
+use crate::http::{get, get_until, post};
 use crate::{quiet, start, start_over};
 
 /// An engine in memory that fails appends on request.
@@ -27,41 +27,41 @@ struct Failing {
 }
 
 #[async_trait::async_trait]
-impl Hooks for Failing {
-    fn route(&self, call: Call<'_>) -> Result<Arc<dyn Engine>, Error> {
+impl EngineHooks for Failing {
+    fn route(&self, call: EngineCall<'_>) -> Result<Arc<dyn Engine>, EngineError> {
         Err(match call {
-            Call::History | Call::Latest => Error::Corrupt("page 7".into()),
-            _ => Error::Unavailable("no directory".into()),
+            EngineCall::History | EngineCall::Latest => EngineError::Corrupt("page 7".into()),
+            _ => EngineError::Unavailable("no directory".into()),
         })
     }
 
-    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
+    async fn append(&self, batch: &[Record]) -> Result<(), EngineError> {
         self.appends.fetch_add(1, Ordering::SeqCst);
         if self.fails.load(Ordering::SeqCst) {
-            return Err(Error::Unavailable("the disk is full".into()));
+            return Err(EngineError::Unavailable("the disk is full".into()));
         }
         if self.takes_none.load(Ordering::SeqCst) {
-            return Err(Error::Invalid("the archive takes no further series".into()));
+            return Err(EngineError::Invalid("the archive is at its limit: 4 series (new: x)".into()));
         }
         let mut records = self.records.lock().unwrap();
         for record in batch {
             record.check()?;
             if 3 <= record.seq && record.seq <= self.given_up.load(Ordering::SeqCst) {
-                return Err(Error::Invalid("ask for the next one again".into()));
+                return Err(EngineError::Invalid("read the next sequence number again".into()));
             }
             if !records.iter().any(|known| (&known.origin, known.seq) == (&record.origin, record.seq)) {
                 records.push(record.clone());
             }
         }
         if self.forgets_to_answer.swap(false, Ordering::SeqCst) {
-            return Err(Error::Unknown("the answer was lost".into()));
+            return Err(EngineError::Unknown("the answer was lost".into()));
         }
         Ok(())
     }
 
-    fn number(&self, call: Call<'_>) -> Option<u64> {
+    fn fixed_number(&self, call: EngineCall<'_>) -> Option<u64> {
         let given_up = self.given_up.load(Ordering::SeqCst);
-        Some(if matches!(call, Call::Watermark) { 0 } else { 1 + given_up })
+        Some(if matches!(call, EngineCall::Watermark) { 0 } else { 1 + given_up })
     }
 }
 
@@ -73,11 +73,11 @@ fn sensing(state: &std::path::Path) -> barograph_station::Config {
 #[test]
 fn own_measurements_that_break_a_limit_of_the_archive_are_a_fault() {
     let state = tempfile::tempdir().unwrap();
-    let engine = Hooked::new(Failing::default());
+    let engine = HookedEngine::new(Failing::default());
     engine.takes_none.store(true, Ordering::SeqCst);
     let station = start_over(sensing(state.path()), Arc::clone(&engine) as _);
     let address = station.address();
-    let degraded = until(address, "/healthz", |answer| {
+    let degraded = get_until(address, "/healthz", |answer| {
         answer.status == 503 && answer.json()["reasons"].to_string().contains("broke a limit")
     });
     assert_eq!(degraded.json()["last_append_age_s"], serde_json::Value::Null, "nothing was appended");
@@ -89,14 +89,14 @@ fn own_measurements_that_break_a_limit_of_the_archive_are_a_fault() {
 #[test]
 fn a_station_without_its_archive_measures_on_and_says_so() {
     let state = tempfile::tempdir().unwrap();
-    let engine = Hooked::new(Failing::default());
+    let engine = HookedEngine::new(Failing::default());
     engine.fails.store(true, Ordering::SeqCst);
     let mut config = sensing(state.path());
     config.spool_records_max = 5;
     let station = start_over(config, Arc::clone(&engine) as _);
     let address = station.address();
 
-    let degraded = until(address, "/healthz", |answer| {
+    let degraded = get_until(address, "/healthz", |answer| {
         let health = answer.json();
         // The count and the reasons are not read together, so the count may be ahead.
         let says_so = health["reasons"].to_string().contains("dropped");
@@ -109,7 +109,7 @@ fn a_station_without_its_archive_measures_on_and_says_so() {
         assert!(reasons.contains(word), "{reasons}");
     }
     // Measuring continues in memory: the series grows.
-    until(address, "/v1/series?quantity=memory_free", |answer| {
+    get_until(address, "/v1/series?quantity=memory_free", |answer| {
         3 <= answer.json()["series"][0]["count"].as_u64().unwrap_or(0)
     });
     let refused = post(address, "/v1/measurements", r#"{"records": [{"quantity": "a", "value": 1}]}"#);
@@ -119,13 +119,13 @@ fn a_station_without_its_archive_measures_on_and_says_so() {
     assert_eq!(get(address, "/v1/latest").status, 503);
     let damaged = get(address, "/healthz");
     assert!(
-        damaged.body.contains("history cannot be read: the stored data are damaged: page 7"),
+        damaged.body.contains("history cannot be read: the archive is damaged: page 7"),
         "{}",
         damaged.body
     );
 
     engine.fails.store(false, Ordering::SeqCst);
-    until(address, "/metrics", |answer| answer.body.contains("barograph_archive_up 1.0"));
+    get_until(address, "/metrics", |answer| answer.body.contains("barograph_archive_up 1.0"));
     assert_eq!(
         post(address, "/v1/measurements", r#"{"records": [{"quantity": "a", "value": 1}]}"#).status,
         201
@@ -139,10 +139,10 @@ fn a_station_without_its_archive_measures_on_and_says_so() {
 #[test]
 fn an_append_of_unknown_fate_is_repeated_and_stored_once() {
     let state = tempfile::tempdir().unwrap();
-    let engine = Hooked::new(Failing::default());
+    let engine = HookedEngine::new(Failing::default());
     engine.forgets_to_answer.store(true, Ordering::SeqCst);
     let station = start_over(sensing(state.path()), Arc::clone(&engine) as _);
-    until(station.address(), "/healthz", |answer| {
+    get_until(station.address(), "/healthz", |answer| {
         2 < engine.appends.load(Ordering::SeqCst) && answer.body.contains("last_append_age_s\":0")
     });
     assert_eq!(station.stop(crate::LIMIT), 0);
@@ -156,12 +156,12 @@ fn an_append_of_unknown_fate_is_repeated_and_stored_once() {
 #[test]
 fn numbers_that_the_archive_has_given_up_are_asked_for_anew() {
     let state = tempfile::tempdir().unwrap();
-    let engine = Hooked::new(Failing::default());
+    let engine = HookedEngine::new(Failing::default());
     let station = start_over(sensing(state.path()), Arc::clone(&engine) as _);
-    until(station.address(), "/healthz", |_| 3 <= engine.records.lock().unwrap().len());
+    get_until(station.address(), "/healthz", |_| 3 <= engine.records.lock().unwrap().len());
     let before = engine.records.lock().unwrap().len() as u64;
     engine.given_up.store(5000, Ordering::SeqCst);
-    until(station.address(), "/healthz", |_| before + 5 < engine.records.lock().unwrap().len() as u64);
+    get_until(station.address(), "/healthz", |_| before + 5 < engine.records.lock().unwrap().len() as u64);
     assert_eq!(station.stop(crate::LIMIT), 0);
     let records = engine.records.lock().unwrap();
     let sequences: Vec<u64> = records.iter().map(|record| record.seq).collect();
@@ -173,10 +173,10 @@ fn numbers_that_the_archive_has_given_up_are_asked_for_anew() {
 #[test]
 fn stopping_with_a_dead_archive_keeps_its_limit_and_says_what_is_lost() {
     let state = tempfile::tempdir().unwrap();
-    let engine = Hooked::new(Failing::default());
+    let engine = HookedEngine::new(Failing::default());
     engine.fails.store(true, Ordering::SeqCst);
     let station = start_over(sensing(state.path()), Arc::clone(&engine) as _);
-    until(station.address(), "/healthz", |answer| {
+    get_until(station.address(), "/healthz", |answer| {
         answer.status == 503 && !answer.body.contains("\"spool_records\":0")
     });
     let began = std::time::Instant::now();
@@ -212,13 +212,13 @@ fn what_cannot_be_used_is_named_and_left_alone() {
     let other = tempfile::tempdir().unwrap();
     let mut taken = quiet(other.path());
     taken.listen = running.address();
-    let error = Station::start(taken, Hooked::new(Failing::default())).err().unwrap().to_string();
+    let error = Station::start(taken, HookedEngine::new(Failing::default())).err().unwrap().to_string();
     assert!(error.starts_with(&format!("cannot listen on {}", running.address())), "{error}");
 
     let mut no_token = quiet(other.path());
     std::fs::write(other.path().join("token"), "").unwrap();
     no_token.listen = "127.0.0.1:0".parse().unwrap();
-    let error = Station::start(no_token, Hooked::new(Failing::default())).err().unwrap().to_string();
+    let error = Station::start(no_token, HookedEngine::new(Failing::default())).err().unwrap().to_string();
     assert!(error.contains("token"), "{error}");
 
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -8,7 +8,7 @@ use barograph_station::{Config, Station, open_archive};
 use barograph_testkit::name;
 use serde_json::{Value, json};
 
-use crate::http::{Answer, get, post, until};
+use crate::http::{HttpResponse, get, get_until, post};
 use crate::{LIMIT, quiet, start_new};
 
 /// Stores twelve values of round trip (s), goodput (bit/s) and a loss of 1 % for each pair; they
@@ -27,7 +27,7 @@ fn feed(station: &Station, pairs: &[(&str, &str, f64, f64)]) {
     }
 }
 
-fn ask(station: &Station, query: &str) -> Answer {
+fn ask(station: &Station, query: &str) -> HttpResponse {
     get(station.address(), &format!("/v1/best?{query}"))
 }
 
@@ -83,10 +83,14 @@ fn what_cannot_be_asked_is_refused_with_its_name() {
     let station = start_new(quiet);
     feed(&station, &[("here", "near", 0.001, 1e7)]);
     for (query, status, told) in [
-        ("to=near,ghost&bytes=1", 404, "`to`: there is no host or group ghost that here could reach"),
+        (
+            "to=near,ghost&bytes=1",
+            404,
+            "`to`: there is no host or group ghost, and here has not measured such a target",
+        ),
         ("to=near&bytes=1&from=ghost", 404, "`from`: no host ghost is known here"),
         ("to=,&bytes=1", 400, "`to`: expected a group, or hosts separated by commas, found none"),
-        ("to=here&bytes=1", 400, "`to`: here is also where it comes from"),
+        ("to=here&bytes=1", 400, "`to`: here is also `from`; name another host"),
         ("to=near&bytes=0", 400, "`bytes`: expected 1 to 1000000000000000, found 0"),
         ("to=near&bytes=1000000000000001", 400, "`bytes`: expected 1 to"),
         ("to=near&bytes=-1", 400, "the query: bytes: invalid digit"),
@@ -154,7 +158,7 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
     assert!(2.0 < wide(&x) && wide(&host("rb")) < 1.5, "{answer}");
     let reason = answer["unknown"][0]["reason"].as_str().unwrap();
     assert_eq!(answer["unknown"][0]["host"], "y");
-    assert!(reason.contains("none is known from rb to y"), "{reason}");
+    assert!(reason.contains("no forecast from rb to y"), "{reason}");
     // With `group`, only those selected series are listed that have their source or target in the
     // group.
     let pairs = |query: &str| {
@@ -187,13 +191,15 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
     let site = ask(&station, "to=b&bytes=1");
     assert_eq!(site.status, 404, "{}", site.body);
     assert!(
-        site.error().ends_with("no host or group b that here could reach; there is a group local:b"),
+        site.error().ends_with(
+            "no host or group b, and here has not measured such a target; there is a group local:b"
+        ),
         "{}",
         site.error()
     );
     // The response includes a station that registered after the last request.
     let late = register(&entry("late", &["local:b"]));
-    until(station.address(), "/v1/best?to=late&bytes=1", |answer| answer.status == 200);
+    get_until(station.address(), "/v1/best?to=late&bytes=1", |answer| answer.status == 200);
     station.stop(LIMIT);
     drop((leases, late));
 }
@@ -243,7 +249,7 @@ fn a_host_that_is_lost_is_told_as_gone_at_once() {
     let lease = runtime.block_on(archive.register(&entry, Duration::from_secs(60))).unwrap();
     let state_is = |state: &str| {
         let told = format!("\"state\":\"{state}\"");
-        until(station.address(), "/v1/peers", |answer| answer.body.contains(&told));
+        get_until(station.address(), "/v1/peers", |answer| answer.body.contains(&told));
     };
     state_is("up");
     assert_eq!(names(&ask(&station, "to=peer&bytes=1000").json()), ["peer"]);
@@ -252,6 +258,6 @@ fn a_host_that_is_lost_is_told_as_gone_at_once() {
     // The forecasts are still fresh, and the mesh snapshot is not refreshed yet.
     let answer = ask(&station, "to=peer&bytes=1000").json();
     assert_eq!((names(&answer), answer["unknown"][0]["host"].as_str()), (vec![], Some("peer")), "{answer}");
-    assert_eq!(answer["unknown"][0]["reason"], "it is gone from the mesh");
+    assert_eq!(answer["unknown"][0]["reason"], "its lease has ended (lost)");
     station.stop(LIMIT);
 }

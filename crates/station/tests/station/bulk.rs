@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use barograph_engine::Engine;
 use barograph_forecast::Name;
-use barograph_probe::wire::{self, Declined, Reply, Request};
+use barograph_probe::wire::{self, DeclineReason, Reply, Request};
 use barograph_station::target::Secret;
 use barograph_station::{Config, Station};
 use serde_json::{Value, json};
 
-use crate::http::{Answer, get, post, until};
+use crate::http::{HttpResponse, get, get_until, post};
 use crate::mesh::{block_on, directory, entry, joined};
 use crate::{LIMIT, Running, quiet, serve, up};
 
@@ -38,13 +38,13 @@ pub(crate) fn join(head: &Station, mut config: Config) -> Running {
 }
 
 pub(crate) fn until_peers(station: &Station, other: &str) {
-    until(station.address(), "/v1/peers", |answer| {
+    get_until(station.address(), "/v1/peers", |answer| {
         let peers = answer.json()["peers"].as_array().unwrap().clone();
         peers.iter().any(|peer| peer["host"] == other && peer["address"].is_string())
     });
 }
 
-pub(crate) fn test(station: &Station, to: &str) -> Answer {
+pub(crate) fn test(station: &Station, to: &str) -> HttpResponse {
     post(station.address(), "/v1/tests", &json!({"to": to, "seconds": 0.2}).to_string())
 }
 
@@ -83,7 +83,7 @@ fn new_peers_test_each_other_in_their_turns_and_forecast_goodput() {
     }
     // The archive stores the record a moment after it is learnt.
     let path = "/v1/latest?source=a&target=b&quantity=goodput";
-    let latest = until(a.address(), path, |answer| answer.json()["latest"] != json!([])).json();
+    let latest = get_until(a.address(), path, |answer| answer.json()["latest"] != json!([])).json();
     let record = &latest["latest"][0];
     let detail = &record["detail"];
     assert!(record["value"].as_f64().is_some_and(|rate| 1e6 < rate), "{record}");
@@ -138,7 +138,7 @@ fn a_test_on_demand_counts_at_both_ends_and_a_spent_budget_refuses() {
     assert_eq!((newest["state"].as_str(), newest["role"].as_str()), (Some("refused"), Some("target")));
     // A refusal is not a measurement.
     let path = "/v1/series?source=a&target=b&quantity=goodput";
-    let series = until(a.address(), path, |answer| answer.json()["series"] != json!([])).json();
+    let series = get_until(a.address(), path, |answer| answer.json()["series"] != json!([])).json();
     assert_eq!(series["series"][0]["failures"], 0, "{series}");
     // The target's own budget includes the tests that it accepted.
     let own = test(&b, "a");
@@ -168,7 +168,7 @@ fn a_restart_gives_no_budget_back() {
 }
 
 #[test]
-fn who_gives_no_consent_or_is_no_peer_is_not_tested() {
+fn a_station_without_consent_or_outside_the_mesh_is_not_tested() {
     let state = tempfile::tempdir().unwrap();
     let a = serve(config(&state.path().join("a"), "a"));
     let mut unwilling = config(&state.path().join("b"), "b");
@@ -228,7 +228,7 @@ pub(crate) fn old_station(name: &'static str) -> SocketAddr {
 }
 
 fn declines(mut stream: TcpStream, _: Option<Request>) {
-    let _ = stream.write_all(&Reply::Declined(Declined::Malformed).encode());
+    let _ = stream.write_all(&Reply::Declined(DeclineReason::Malformed).encode());
 }
 
 #[test]
@@ -246,7 +246,8 @@ fn a_peer_that_does_not_know_streams_is_a_failure_of_goodput() {
     let made = answer.json();
     assert_eq!((made["state"].as_str(), made["bytes"].as_u64()), (Some("failed"), Some(0)), "{made}");
     let path = "/v1/latest?source=a&target=old&quantity=goodput";
-    let latest = until(a.address(), path, |answer| !answer.json()["latest"].as_array().unwrap().is_empty());
+    let latest =
+        get_until(a.address(), path, |answer| !answer.json()["latest"].as_array().unwrap().is_empty());
     assert_eq!(latest.json()["latest"][0]["error"], "declined", "{}", latest.body);
     drop(lease);
 }

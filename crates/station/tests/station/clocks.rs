@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use barograph_engine::{Engine as _, Record};
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_forecast::{Name, Outcome, Quantity, SeriesId};
 use barograph_station::{Config, open_archive};
 use serde_json::{Value, json};
 
@@ -117,7 +117,7 @@ fn forecasts_go_on_after_own_clock_was_ahead_by(ahead_ns: i64) {
     let archive = open_archive(&config).unwrap();
     let here = Name::new("here").unwrap();
     let queue = Quantity::new("queue").unwrap();
-    let series = Series { source: here.clone(), target: here.clone(), quantity: queue };
+    let series = SeriesId { source: here.clone(), target: here.clone(), quantity: queue };
     let now = now_unix_ns();
     let records: Vec<Record> = (1..=25)
         .map(|seq| {

@@ -3,7 +3,7 @@
 //! The station is in one network namespace and all callers are in a different one, because these
 //! limits do not apply to callers on the station's own host.
 
-mod seats;
+mod slots;
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use barograph_probe::wire;
-use barograph_sim::{Link, Network, network_or_say};
+use barograph_sim::{Link, Network, network_or_report};
 use barograph_station::Config;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -71,7 +71,7 @@ fn attacked(
     requests: usize,
     deadline: Duration,
 ) -> Option<[Served; CALLERS.len()]> {
-    let network = network_or_say(Link::Veth { rate_bps: None }, "a crowd of connections")?;
+    let network = network_or_report(Link::Veth { rate_bps: None }, "a crowd of connections")?;
     add_addresses(&network);
     let state = tempfile::tempdir().unwrap();
     let config = Config {

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
-use barograph_sim::{SmallDisk, say_skipped};
+use barograph_sim::{SmallDisk, report_skipped};
 use barograph_station::{Config, state};
 use serde_json::Value;
 
-use crate::http::{get, until};
+use crate::http::{get, get_until};
 use crate::{quiet, start};
 
 fn sensing(state: &Path) -> Config {
@@ -36,8 +36,8 @@ fn a_small_file_that_cannot_be_written_is_reported_and_written_later() {
         assert_eq!(reasons(&health.json(), &format!("/{file} cannot be written")), 1, "{}", health.body);
         fs::remove_dir_all(state.path().join(file).with_extension("new")).unwrap();
     }
-    until(station.address(), "/healthz", |answer| answer.status == 200);
-    assert_eq!(state::announced(state.path()), Some(station.url()));
+    get_until(station.address(), "/healthz", |answer| answer.status == 200);
+    assert_eq!(state::read_url(state.path()), Some(station.url()));
     let token = fs::read_to_string(state.path().join("token")).unwrap();
     station.stop(Duration::from_secs(10));
     let again = start(quiet(state.path()));
@@ -49,7 +49,7 @@ fn a_small_file_that_cannot_be_written_is_reported_and_written_later() {
 fn a_station_starts_on_a_full_disk_measures_and_stores_when_there_is_room() {
     let directory = tempfile::tempdir().unwrap();
     let Some(_disk) = SmallDisk::mount(directory.path()) else {
-        say_skipped("a station on a full disk, because mounting a small one needs root");
+        report_skipped("a station on a full disk, because mounting a small one needs root");
         return;
     };
     let (state, ballast) = (directory.path().join("state"), directory.path().join("ballast"));
@@ -57,7 +57,7 @@ fn a_station_starts_on_a_full_disk_measures_and_stores_when_there_is_room() {
     assert_eq!(fs::write(&ballast, vec![1; 8 << 20]).unwrap_err().kind(), io::ErrorKind::StorageFull);
     let station = start(sensing(&state));
     let until = |satisfied: fn(&Value) -> bool| {
-        until(station.address(), "/healthz", |answer| satisfied(&answer.json())).json()
+        get_until(station.address(), "/healthz", |answer| satisfied(&answer.json())).json()
     };
     // The archive's log may have room for the first records.
     let full = until(|health| {
@@ -68,7 +68,7 @@ fn a_station_starts_on_a_full_disk_measures_and_stores_when_there_is_room() {
     assert!(full["last_measurement_age_s"].as_f64().is_some());
     fs::remove_file(&ballast).unwrap();
     until(|health| health["status"] == "ok");
-    assert_eq!(state::announced(&state), Some(station.url()));
+    assert_eq!(state::read_url(&state), Some(station.url()));
     assert_eq!(station.stop(Duration::from_secs(10)), 0, "everything was stored");
 }
 
@@ -79,25 +79,27 @@ fn a_disk_that_does_not_answer_is_named_and_not_called_damage() {
     let path = parent.path().join("disk");
     fs::create_dir(&path).unwrap();
     let Some(disk) = barograph_sim::FailingDisk::mount(&path) else {
-        say_skipped("a station on a failing disk, because mounting one needs root, ext4 and a loop device");
+        report_skipped(
+            "a station on a failing disk, because mounting one needs root, ext4 and a loop device",
+        );
         return;
     };
     let station = start(sensing(&path.join("state")));
-    until(station.address(), "/healthz", |answer| answer.json()["last_append_age_s"].as_f64().is_some());
+    get_until(station.address(), "/healthz", |answer| answer.json()["last_append_age_s"].as_f64().is_some());
     disk.fail().unwrap();
     for _ in 0..3 {
-        let health = until(station.address(), "/healthz", |answer| {
+        let health = get_until(station.address(), "/healthz", |answer| {
             reasons(&answer.json(), "the archive takes no records") == 1
         });
         assert_eq!(reasons(&health.json(), "does not answer"), 1, "{}", health.body);
         assert!(!health.body.contains("damaged") && !health.body.contains("backup"), "{}", health.body);
         // Wait for a further append.
         let before = health.json()["spool_records"].as_u64();
-        until(station.address(), "/healthz", |answer| before < answer.json()["spool_records"].as_u64());
+        get_until(station.address(), "/healthz", |answer| before < answer.json()["spool_records"].as_u64());
     }
     assert!(0 < station.stop(Duration::from_secs(10)), "nothing was waiting");
     disk.restore().unwrap();
     let again = start(sensing(&path.join("state")));
-    until(again.address(), "/healthz", |answer| answer.status == 200);
+    get_until(again.address(), "/healthz", |answer| answer.status == 200);
     assert_eq!(again.stop(Duration::from_secs(10)), 0, "everything was stored");
 }

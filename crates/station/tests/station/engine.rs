@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use crate::http::{Answer, post, send};
+use crate::http::{HttpResponse, post, send};
 
 /// Invites a station with this name, or with any; returns its token.
 pub(crate) fn invite(address: SocketAddr, name: Option<&str>) -> String {
@@ -21,19 +21,19 @@ pub(crate) fn invite(address: SocketAddr, name: Option<&str>) -> String {
 }
 
 /// Sends a request as a member.
-pub(crate) fn ask(address: SocketAddr, token: &str, method: &str, path: &str, body: &str) -> Answer {
+pub(crate) fn ask(address: SocketAddr, token: &str, method: &str, path: &str, body: &str) -> HttpResponse {
     let bearer = format!("Bearer {token}");
     let media_type = if path.starts_with("records") { "application/x-ndjson" } else { "application/json" };
     let headers = [("Authorization", bearer.as_str()), ("Content-Type", media_type)];
     send(address, method, &format!("/v1/engine/{path}"), &headers, body)
 }
 
-pub(crate) fn register(address: SocketAddr, token: &str, host: &str) -> Answer {
+pub(crate) fn register(address: SocketAddr, token: &str, host: &str) -> HttpResponse {
     ask(address, token, "PUT", "entry?ttl_s=60", &entry(host).to_string())
 }
 
 /// As [`register`], in these groups.
-pub(crate) fn register_in(address: SocketAddr, token: &str, host: &str, groups: &[&str]) -> Answer {
+pub(crate) fn register_in(address: SocketAddr, token: &str, host: &str, groups: &[&str]) -> HttpResponse {
     let mut entry = entry(host);
     entry["groups"] = json!(groups);
     ask(address, token, "PUT", "entry?ttl_s=60", &entry.to_string())
@@ -55,7 +55,7 @@ pub(crate) fn lines(records: &[Value]) -> String {
     records.iter().map(|record| format!("{record}\n")).collect()
 }
 
-fn kind(answer: &Answer) -> String {
+fn kind(answer: &HttpResponse) -> String {
     answer.json()["kind"].as_str().unwrap_or_else(|| panic!("{}", answer.body)).to_string()
 }
 

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use serde_json::json;
 
-use crate::http::{Events, connect, get, post, raw, send};
+use crate::http::{SseReader, connect, get, post, raw, send};
 use crate::{quiet, start, start_new, up};
 
 const TYPE: (&str, &str) = ("Content-Type", "application/json");
@@ -114,8 +114,8 @@ fn heads_streams_and_connections_are_bounded() {
     );
     assert_eq!(raw(address, b"\x00\x01garbage\r\n\r\n").status, 400);
 
-    let events = Events::open(address, "/v1/stream");
-    let second = crate::http::until(address, "/v1/stream", |answer| answer.status == 503);
+    let events = SseReader::open(address, "/v1/stream");
+    let second = crate::http::get_until(address, "/v1/stream", |answer| answer.status == 503);
     assert!(second.error().contains("streams_max"));
     // Two more idle connections take the last slots; one of them is closed for the next caller.
     let silent = [connect(address), connect(address)];
@@ -124,11 +124,11 @@ fn heads_streams_and_connections_are_bounded() {
 }
 
 #[test]
-fn who_finds_all_connections_at_work_is_told() {
+fn a_caller_that_finds_all_connections_busy_gets_the_reason() {
     let state = tempfile::tempdir().unwrap();
     let station = start(barograph_station::Config { connections_max: 1, ..quiet(state.path()) });
     let address = station.address();
-    let events = Events::open(address, "/v1/stream");
+    let events = SseReader::open(address, "/v1/stream");
     let mut refused = String::new();
     let mut asking = connect(address);
     asking.set_read_timeout(Some(crate::LIMIT)).unwrap();
@@ -137,7 +137,7 @@ fn who_finds_all_connections_at_work_is_told() {
     asking.read_to_string(&mut refused).unwrap();
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("connections_max"), "{refused}");
     drop(events);
-    crate::http::until_reachable(address);
+    crate::http::wait_until_reachable(address);
     station.stop(crate::LIMIT);
 }
 
@@ -156,7 +156,7 @@ fn a_read_that_waits_gives_its_connection_to_a_newcomer() {
     waiting.set_read_timeout(Some(crate::LIMIT)).unwrap();
     waiting.write_all(b"GET /v1/latest?source=elsewhere HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     // When this request is answered, the other one has arrived, too.
-    let events = Events::open(address, "/v1/stream");
+    let events = SseReader::open(address, "/v1/stream");
     assert_eq!(get(address, "/v1/station").status, 200);
     assert!(matches!(waiting.read(&mut [0; 16]), Ok(0) | Err(_)), "it was closed for the newcomer");
     drop(events);
@@ -168,7 +168,7 @@ fn a_probe_needs_its_upgrade_and_then_has_the_connection() {
     let address = station.address();
     assert_eq!(get(address, "/v1/probe").status, 426);
     let target = barograph_probe::Target::parse(&format!("http://{address}/")).unwrap();
-    let context = barograph_probe::io::Context::default();
+    let context = barograph_probe::io::ProbeContext::default();
     let readings = barograph_probe::io::probe(&target, 65_536, &context);
     let quantities: Vec<&str> = readings.iter().map(|reading| reading.quantity.as_str()).collect();
     assert_eq!(quantities, ["rtt", "rtt_nagle", "loss", "rtt_udp", "goodput", "goodput_down"]);
@@ -220,7 +220,7 @@ fn a_peer_that_sends_half_a_request_does_not_stop_the_station() {
 }
 
 #[test]
-fn wrong_credentials_are_counted_and_slow_nobody_who_has_the_right_one() {
+fn wrong_credentials_are_counted_and_do_not_slow_right_ones() {
     let state = tempfile::tempdir().unwrap();
     let station = crate::serve(quiet(state.path()));
     let address = station.address();

@@ -10,7 +10,7 @@ use barograph_station::config::BulkWith;
 use serde_json::{Value, json};
 
 use crate::bulk::{config, join, old_station, test, tests, until_peers};
-use crate::http::{get, post, until};
+use crate::http::{get, get_until, post};
 use crate::mesh::{block_on, directory, entry, joined};
 use crate::{LIMIT, serve};
 
@@ -37,7 +37,7 @@ esac"#;
 
 /// Directory of the script, within the second run of `name`. `None` in the first run, which starts
 /// the second.
-fn stand_in(name: &str) -> Option<PathBuf> {
+fn fake_iperf3(name: &str) -> Option<PathBuf> {
     const INSIDE: &str = "BAROGRAPH_TEST_STAND_IN";
     if let Some(inside) = std::env::var_os(INSIDE) {
         return Some(inside.into());
@@ -66,13 +66,13 @@ fn with(state: &Path, host: &str, with: BulkWith) -> barograph_station::Config {
 }
 
 /// Stores values of the goodput from `a` to `to`.
-fn tell(station: &barograph_station::Station, to: &str) {
+fn feed_goodput(station: &barograph_station::Station, to: &str) {
     let record = json!({"source": "a", "target": to, "quantity": "goodput", "value": 100e6});
     let body = json!({"records": vec![record; 30]}).to_string();
     let answer = post(station.address(), "/v1/measurements", &body);
     assert_eq!(answer.status, 201, "{}", answer.body);
     let path = format!("/v1/forecast?source=a&target={to}&quantity=goodput");
-    until(station.address(), &path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
+    get_until(station.address(), &path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
 }
 
 fn a_second(station: &barograph_station::Station, to: &str) -> Value {
@@ -81,7 +81,7 @@ fn a_second(station: &barograph_station::Station, to: &str) -> Value {
 
 #[test]
 fn iperf3_makes_the_test_where_both_ends_say_so() {
-    let Some(here) = stand_in("iperf3::iperf3_makes_the_test_where_both_ends_say_so") else { return };
+    let Some(here) = fake_iperf3("iperf3::iperf3_makes_the_test_where_both_ends_say_so") else { return };
     let state = tempfile::tempdir().unwrap();
     let a = serve(with(state.path(), "a", BulkWith::Iperf3));
     let b = join(&a, with(state.path(), "b", BulkWith::Iperf3));
@@ -94,7 +94,7 @@ fn iperf3_makes_the_test_where_both_ends_say_so() {
     // No forecast exists yet to limit the bytes of iperf3.
     let first = test(&a, "b");
     assert_eq!((first.status, first.json()["with"].as_str()), (200, None), "{}", first.body);
-    tell(&a, "b");
+    feed_goodput(&a, "b");
     let made = a_second(&a, "b");
     assert_eq!((made["state"].as_str(), made["with"].as_str()), (Some("done"), Some("iperf3")), "{made}");
     assert_eq!((made["goodput_bit_s"].as_f64(), made["bytes"].as_u64()), (Some(96e6), Some(12_001_000)));
@@ -102,7 +102,7 @@ fn iperf3_makes_the_test_where_both_ends_say_so() {
     assert_eq!((of_b["role"].as_str(), of_b["with"].as_str()), (Some("target"), Some("iperf3")), "{of_b}");
     assert_eq!((of_b["state"].as_str(), of_b["bytes"].as_u64()), (Some("done"), Some(12_000_000)), "{of_b}");
     let path = "/v1/latest?source=a&target=b&quantity=goodput";
-    until(a.address(), path, |answer| answer.json()["latest"][0]["detail"]["with"] == "iperf3");
+    get_until(a.address(), path, |answer| answer.json()["latest"][0]["detail"]["with"] == "iperf3");
 
     std::fs::write(here.join("how"), "taken").unwrap();
     let refused = a_second(&a, "b");
@@ -133,7 +133,8 @@ fn iperf3_makes_the_test_where_both_ends_say_so() {
 
 #[test]
 fn a_peer_that_does_not_know_iperf3_s_kind_is_a_failure_of_goodput() {
-    let Some(_) = stand_in("iperf3::a_peer_that_does_not_know_iperf3_s_kind_is_a_failure_of_goodput") else {
+    let Some(_) = fake_iperf3("iperf3::a_peer_that_does_not_know_iperf3_s_kind_is_a_failure_of_goodput")
+    else {
         return;
     };
     let state = tempfile::tempdir().unwrap();
@@ -144,7 +145,7 @@ fn a_peer_that_does_not_know_iperf3_s_kind_is_a_failure_of_goodput() {
     (old.capabilities.bulk, old.capabilities.iperf3) = (true, true);
     let lease = block_on(directory.register(&old, Duration::from_secs(10))).unwrap();
     until_peers(&a, "old");
-    tell(&a, "old");
+    feed_goodput(&a, "old");
     let made = a_second(&a, "old");
     assert_eq!((made["state"].as_str(), made["bytes"].as_u64()), (Some("failed"), Some(0)), "{made}");
     assert_eq!(made["with"], "iperf3", "{made}");

@@ -65,7 +65,7 @@ fn fresh(origin: &str, seq: u64, target: &str) -> Value {
 #[test]
 fn what_the_archive_does_not_keep_is_named_with_its_cause() {
     let state = tempfile::tempdir().unwrap();
-    // The bank has no room for series of members.
+    // The series table has no room for series of members.
     let station = serve(Config { series_max: 3, ..quiet(state.path()) });
     let address = station.address();
     let token = invite(address, Some("a"));
@@ -125,8 +125,10 @@ fn a_full_archive_is_degraded_and_names_the_setting() {
     let state = tempfile::tempdir().unwrap();
     let start = || {
         // Members have seventy of the eighty series, each member ten.
-        let archive =
-            barograph_engine::Config { series_max: 80, ..barograph_engine::Config::new(state.path()) };
+        let archive = barograph_engine::LocalConfig {
+            series_max: 80,
+            ..barograph_engine::LocalConfig::new(state.path())
+        };
         Station::serve(quiet(state.path()), Arc::new(Local::open(archive).unwrap())).unwrap()
     };
     let station = std::thread::scope(|scope| scope.spawn(start).join().unwrap());
@@ -229,7 +231,7 @@ fn a_transfer_too_many_is_counted() {
 /// If the mesh becomes too large for the station that keeps it, a station that joins is refused,
 /// and members are not.
 #[test]
-fn a_member_whose_series_find_no_room_is_refused_at_joining() {
+fn a_member_with_too_many_series_is_refused_at_joining() {
     let state = tempfile::tempdir().unwrap();
     // The station is in other groups than the members: with two members the mesh needs 40 series,
     // with three 70.
@@ -241,10 +243,10 @@ fn a_member_whose_series_find_no_room_is_refused_at_joining() {
     }
     let refused = register(address, &tokens[2], "c");
     assert_eq!(refused.status, 403, "{}", refused.body);
-    assert!(refused.error().contains("set limits.series_max to 70 or more"), "{}", refused.body);
+    assert!(refused.error().contains("set it to 70 or more"), "{}", refused.body);
     assert_eq!(ask(address, &tokens[2], "POST", "records", &lines(&[record("c", "c", 1)])).status, 200);
     assert_eq!(register(address, &tokens[2], "c").status, 403, "an append makes no room");
-    assert_eq!(register(address, &tokens[1], "b").status, 200, "who is in may come back");
+    assert_eq!(register(address, &tokens[1], "b").status, 200, "a member may register again");
     let stations = limit(address, "mesh_series");
     assert_eq!((&stations["refused"], &stations["setting"]), (&2.into(), &"limits.series_max".into()));
     let members = limit(address, "members");
@@ -270,7 +272,7 @@ fn members_that_are_away_keep_their_room() {
     station.stop(crate::LIMIT);
     let station = serve(config);
     assert_eq!(register(station.address(), &tokens[2], "c").status, 403, "after a restart");
-    assert_eq!(register(station.address(), &tokens[1], "b").status, 200, "who is in may come back");
+    assert_eq!(register(station.address(), &tokens[1], "b").status, 200, "a member may register again");
 }
 
 /// A member that changes to groups with more peers needs room for them.

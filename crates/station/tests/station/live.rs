@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use barograph_station::target::{Provenance, Target};
 
-use crate::http::{Events, get, until};
+use crate::http::{SseReader, get, get_until};
 use crate::{quiet, start, start_new};
 
 fn target(address: &str, quantities: &[&str]) -> Target {
@@ -21,7 +21,7 @@ fn the_host_and_its_own_responder_are_measured_and_streamed_with_forecasts() {
     config.probe_period = Duration::from_millis(200);
     config.sensor_period = Duration::from_millis(200);
     let station = start(config);
-    let mut events = Events::open(station.address(), "/v1/stream?target=here");
+    let mut events = SseReader::open(station.address(), "/v1/stream?target=here");
     let mut forecast = std::collections::BTreeSet::new();
     while forecast.len() < 3 {
         let (_, point) = events.next().unwrap();
@@ -32,7 +32,7 @@ fn the_host_and_its_own_responder_are_measured_and_streamed_with_forecasts() {
     }
     assert_eq!(forecast.into_iter().collect::<Vec<_>>(), ["cpu_available", "memory_free", "rtt"]);
     let recent = "/v1/recent?source=here&target=here&quantity=rtt";
-    until(station.address(), recent, |answer| {
+    get_until(station.address(), recent, |answer| {
         answer.json()["points"].as_array().unwrap().iter().any(|point| point.get("lower").is_some())
     });
 }
@@ -52,7 +52,8 @@ fn a_target_that_hangs_delays_no_other() {
     ];
     let station = start(config);
     let address = station.address();
-    let hung = until(address, &of(&hanging_name, "response_time"), |answer| 2 <= number(answer, "failures"));
+    let hung =
+        get_until(address, &of(&hanging_name, "response_time"), |answer| 2 <= number(answer, "failures"));
     assert_eq!(hung.json()["series"][0]["last"]["error"], "timed_out");
     assert!(hung.json()["series"][0]["next"].is_null(), "no forecast from failures");
     let well = get(address, &of(&listening.local_addr().unwrap().to_string(), "connect"));
@@ -66,7 +67,7 @@ fn of(name: &str, quantity: &str) -> String {
     format!("/v1/series?target={name}&quantity={quantity}")
 }
 
-fn number(answer: &crate::http::Answer, key: &str) -> u64 {
+fn number(answer: &crate::http::HttpResponse, key: &str) -> u64 {
     answer.json()["series"][0][key].as_u64().unwrap_or(0)
 }
 
@@ -81,16 +82,16 @@ fn a_closed_port_is_an_answer_of_its_host_and_a_failure_of_its_service() {
     config.targets = vec![target(&closed, &["connect"]), target(&url, &[])];
     let station = start(config);
     let address = station.address();
-    let mut events = Events::open(address, "/v1/stream?quantity=connect");
+    let mut events = SseReader::open(address, "/v1/stream?quantity=connect");
     let (_, point) = events.next().unwrap();
     assert_eq!(point["refused"], true, "{point}");
     for name in [&closed, &url] {
-        let answered = until(address, &of(name, "connect"), |answer| 2 <= number(answer, "count"));
+        let answered = get_until(address, &of(name, "connect"), |answer| 2 <= number(answer, "count"));
         let series = &answered.json()["series"][0];
         assert_eq!(series["failures"], 0, "{series}");
         assert_eq!(series["last"]["detail"]["refused"], true, "{series}");
     }
-    let failed = until(address, &of(&url, "response_time"), |answer| 1 <= number(answer, "failures"));
+    let failed = get_until(address, &of(&url, "response_time"), |answer| 1 <= number(answer, "failures"));
     assert_eq!(failed.json()["series"][0]["last"]["error"], "refused", "{}", failed.body);
     let metrics = get(address, "/metrics").body;
     let labels = format!("{{quantity=\"connect\",source=\"here\",target=\"{closed}\"}}");
@@ -98,7 +99,9 @@ fn a_closed_port_is_an_answer_of_its_host_and_a_failure_of_its_service() {
     assert!(metrics.contains(&format!("barograph_failures_total{labels} 0.0")), "{metrics}");
     // The mark disappears with the first accepted connection.
     let _server = TcpListener::bind(&closed).unwrap();
-    until(address, "/metrics", |answer| answer.body.contains(&format!("barograph_port_refused{labels} 0.0")));
+    get_until(address, "/metrics", |answer| {
+        answer.body.contains(&format!("barograph_port_refused{labels} 0.0"))
+    });
 }
 
 #[test]
@@ -110,14 +113,14 @@ fn a_station_that_is_gone_fails_what_needs_it_also_after_a_restart() {
     let mut config = quiet(state.path());
     config.targets = vec![target(&name, &[])];
     let station = start(config.clone());
-    until(station.address(), &of(&name, "rtt"), |answer| 1 <= number(answer, "count"));
+    get_until(station.address(), &of(&name, "rtt"), |answer| 1 <= number(answer, "count"));
     far.stop(crate::LIMIT);
-    until(station.address(), &of(&name, "rtt"), |answer| 1 <= number(answer, "failures"));
+    get_until(station.address(), &of(&name, "rtt"), |answer| 1 <= number(answer, "failures"));
     station.stop(crate::LIMIT);
     let station = start(config);
     let before = number(&get(station.address(), &of(&name, "rtt")), "failures");
-    until(station.address(), &of(&name, "rtt"), |answer| before < number(answer, "failures"));
-    let connect = until(station.address(), &of(&name, "connect"), |answer| 1 <= number(answer, "count"));
+    get_until(station.address(), &of(&name, "rtt"), |answer| before < number(answer, "failures"));
+    let connect = get_until(station.address(), &of(&name, "connect"), |answer| 1 <= number(answer, "count"));
     assert_eq!(connect.json()["series"][0]["failures"], 0, "{}", connect.body);
 }
 
@@ -129,7 +132,7 @@ fn a_server_that_hangs_at_every_question_still_has_its_connect() {
     config.probe_timeout = Duration::from_millis(300);
     config.targets = vec![target(&format!("http://{}/", hanging.local_addr().unwrap()), &[])];
     let station = start(config);
-    let answer = until(station.address(), "/v1/series?quantity=connect", |answer| {
+    let answer = get_until(station.address(), "/v1/series?quantity=connect", |answer| {
         answer.json()["series"][0]["count"].as_u64().is_some_and(|count| 0 < count)
     });
     assert_eq!(answer.json()["series"][0]["failures"], 0, "{}", answer.body);
@@ -146,14 +149,14 @@ fn a_station_is_found_out_and_measured_as_one() {
     let station = start(config.clone());
     let name = far.address().to_string().replace(':', "%3A");
     for quantity in ["rtt", "loss", "rtt_udp"] {
-        until(station.address(), &format!("/v1/series?target={name}&quantity={quantity}"), |answer| {
+        get_until(station.address(), &format!("/v1/series?target={name}&quantity={quantity}"), |answer| {
             0 < answer.json()["series"][0]["count"].as_u64().unwrap_or(0)
         });
     }
     // A new configuration adds a bulk test; measurements during it are series of their own.
     config.targets = vec![target(&far.address().to_string(), &["rtt", "goodput"])];
     assert!(station.reload(config).unwrap().is_empty());
-    until(station.address(), &format!("/v1/series?target={name}&quantity=goodput"), |answer| {
+    get_until(station.address(), &format!("/v1/series?target={name}&quantity=goodput"), |answer| {
         0 < answer.json()["series"][0]["count"].as_u64().unwrap_or(0)
     });
 }
@@ -168,7 +171,7 @@ fn a_reload_changes_targets_and_says_what_needs_a_restart() {
     new.targets = vec![target(&listening.local_addr().unwrap().to_string(), &["connect"])];
     new.series_max = 7;
     assert_eq!(station.reload(new).unwrap(), ["limits.series_max"]);
-    until(station.address(), "/v1/series?quantity=connect", |answer| {
+    get_until(station.address(), "/v1/series?quantity=connect", |answer| {
         !answer.json()["series"].as_array().unwrap().is_empty()
     });
     assert!(station.reload(config).unwrap().is_empty(), "it is as it was started");
@@ -179,7 +182,7 @@ fn a_reload_changes_targets_and_says_what_needs_a_restart() {
 fn a_slow_watcher_is_told_what_it_missed() {
     let station = start_new(quiet);
     let address = station.address();
-    let mut events = Events::open(address, "/v1/stream?quantity=depth");
+    let mut events = SseReader::open(address, "/v1/stream?quantity=depth");
     let records: Vec<_> = (0..1000).map(|i| serde_json::json!({ "quantity": "depth", "value": i })).collect();
     let body = serde_json::json!({ "records": records }).to_string();
     // More than the socket buffers hold, while the subscriber reads nothing.
@@ -220,9 +223,9 @@ fn a_token_goes_to_the_target_it_was_given_for_and_to_no_other() {
     let series = |target: std::net::SocketAddr| {
         format!("/v1/series?quantity=rtt&target={}", target.to_string().replace(':', "%3A"))
     };
-    let count = |answer: &crate::http::Answer, key: &str| answer.json()["series"][0][key].as_u64();
-    until(station.address(), &series(far.address()), |answer| Some(1) <= count(answer, "count"));
-    until(station.address(), &series(other.address()), |answer| Some(1) <= count(answer, "failures"));
+    let count = |answer: &crate::http::HttpResponse, key: &str| answer.json()["series"][0][key].as_u64();
+    get_until(station.address(), &series(far.address()), |answer| Some(1) <= count(answer, "count"));
+    get_until(station.address(), &series(other.address()), |answer| Some(1) <= count(answer, "failures"));
     let refused = get(station.address(), &series(other.address())).json();
     assert_eq!(refused["series"][0]["last"]["error"], "declined");
     for station in [station, far, other] {
@@ -245,19 +248,19 @@ fn a_token_file_is_read_again_and_a_bad_one_changes_nothing() {
     config.targets = vec![watched];
     let station = start(config.clone());
     let rtt = "/v1/series?quantity=rtt";
-    let count = |answer: &crate::http::Answer, key: &str| answer.json()["series"][0][key].as_u64();
-    until(station.address(), rtt, |answer| Some(1) <= count(answer, "failures"));
+    let count = |answer: &crate::http::HttpResponse, key: &str| answer.json()["series"][0][key].as_u64();
+    get_until(station.address(), rtt, |answer| Some(1) <= count(answer, "failures"));
     std::fs::write(&file, "short\n").unwrap();
     assert!(station.reload(config.clone()).unwrap_err().to_string().contains("other-token"));
     std::fs::copy(far_state.path().join("token"), &file).unwrap();
     assert!(station.reload(config).unwrap().is_empty());
-    until(station.address(), rtt, |answer| Some(1) <= count(answer, "count"));
+    get_until(station.address(), rtt, |answer| Some(1) <= count(answer, "count"));
 }
 
 #[test]
 fn a_station_on_a_concrete_address_measures_itself_and_takes_targets_from_its_host() {
     let Some(ip) = own_address() else {
-        barograph_sim::say_skipped("this host has no address but loopback");
+        barograph_sim::report_skipped("this host has no address but loopback");
         return;
     };
     let state = tempfile::tempdir().unwrap();
@@ -266,7 +269,7 @@ fn a_station_on_a_concrete_address_measures_itself_and_takes_targets_from_its_ho
     config.default_targets = true;
     config.probe_period = Duration::from_millis(200);
     let station = start(config);
-    until(station.address(), "/v1/series?target=here&quantity=rtt", |answer| {
+    get_until(station.address(), "/v1/series?target=here&quantity=rtt", |answer| {
         answer.json()["series"][0]["count"].as_u64().is_some_and(|count| 0 < count)
     });
     let body = r#"{"target": "192.0.2.1:9", "quantities": ["connect"], "period_s": 86400}"#;

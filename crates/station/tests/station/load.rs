@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use barograph_engine::{Engine as _, Record};
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_forecast::{Name, Outcome, Quantity, SeriesId};
 use barograph_station::{Config, open_archive};
 use serde_json::{Value, json};
 
 use crate::engine::{ask, invite, register};
-use crate::http::{get, post, until};
+use crate::http::{get, get_until, post};
 use crate::{LIMIT, Running, quiet, serve, start_over};
 
 /// Number of records of one series with details of 4 KB: they take 8 MB.
@@ -28,7 +28,7 @@ fn with_long_history(config: Config) -> Running {
         .map(|seq| Record {
             origin: name("here"),
             seq,
-            series: Series {
+            series: SeriesId {
                 source: name("here"),
                 target: name("there"),
                 quantity: Quantity::new("rtt").unwrap(),
@@ -101,7 +101,11 @@ fn unread_answers_take_no_more_than_their_budget() {
     assert_eq!(full["refused"], refused);
     let health = get(address, "/healthz");
     assert_eq!(health.status, 200, "callers can cause that: {}", health.body);
-    assert!(health.json()["warnings"].to_string().contains("waits to be read"), "{}", health.body);
+    assert!(
+        health.json()["warnings"].to_string().contains("too many responses were in progress"),
+        "{}",
+        health.body
+    );
     // Small responses are sent; large ones are refused with a time for the next try.
     assert_eq!(get(address, "/v1/station").status, 200);
     let (_, refused) = held.iter().find(|(status, _)| *status == 503).unwrap();
@@ -112,15 +116,15 @@ fn unread_answers_take_no_more_than_their_budget() {
         .collect();
     assert!(head.iter().any(|line| line.starts_with("retry-after: ")), "{head:?}");
     drop(held);
-    until(address, "/healthz", |_| row()["now"] == 0);
+    get_until(address, "/healthz", |_| row()["now"] == 0);
     assert_eq!(get(address, HISTORY).status, 200);
     station.stop(LIMIT);
 }
 
 /// Number of series of the station in the test below.
 const SERIES: usize = 2000;
-/// Connections of strangers; each sends a request, closes the connection after the head of the
-/// response, and repeats.
+/// Connections of anonymous callers; each sends a request, closes the connection after the head of
+/// the response, and repeats.
 const STRANGERS: usize = 100;
 
 /// Opens one connection after the other; each requests all metrics and reads no more than the head.
@@ -183,7 +187,7 @@ fn a_member_is_served_while_strangers_ask_for_all_metrics() {
         over.store(true, Ordering::Relaxed);
         times.sort_unstable();
         // If each request made its own text on the thread that serves all callers, three requests
-        // would wait for those of a hundred strangers and take three hundred times as long.
+        // would wait for those of a hundred anonymous callers and take three hundred times as long.
         assert!(times[4] < 30 * alone, "{:?}, one text takes {alone:?}", times[4]);
     });
     assert!(STRANGERS <= answers.into_inner());

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use barograph_engine::{Capabilities, Engine, Entry, Error, Local};
+use barograph_engine::{Capabilities, Engine, EngineError, Entry, Local};
 use barograph_station::{Config, Station, open_archive};
-use barograph_testkit::{Call, Hooked, Hooks, name};
+use barograph_testkit::{EngineCall, EngineHooks, HookedEngine, name};
 use serde_json::Value;
 
-use crate::http::{Events, get, send, until};
+use crate::http::{SseReader, get, get_until, send};
 use crate::{LIMIT, Running, quiet, start_new, start_over};
 
 /// The station's own archive, with a directory that it shares with others, or an unreachable
@@ -21,15 +21,15 @@ struct Shared {
     registrations: Arc<AtomicUsize>,
 }
 
-fn away() -> Error {
-    Error::Unavailable("nobody is there".into())
+fn away() -> EngineError {
+    EngineError::Unavailable("nobody is there".into())
 }
 
-impl Hooks for Shared {
-    fn route(&self, call: Call<'_>) -> Result<Arc<dyn Engine>, Error> {
+impl EngineHooks for Shared {
+    fn route(&self, call: EngineCall<'_>) -> Result<Arc<dyn Engine>, EngineError> {
         match call {
-            Call::Register(_) | Call::Watch | Call::Remove => {
-                let count = usize::from(matches!(call, Call::Register(_)));
+            EngineCall::Register(_) | EngineCall::Watch | EngineCall::Remove => {
+                let count = usize::from(matches!(call, EngineCall::Register(_)));
                 self.registrations.fetch_add(count, Ordering::SeqCst);
                 self.directory.clone().map(|directory| directory as _).ok_or_else(away)
             }
@@ -39,10 +39,10 @@ impl Hooks for Shared {
 }
 
 pub(crate) fn directory(state: &Path) -> Arc<Local> {
-    Arc::new(Local::open(barograph_engine::Config::new(state)).unwrap())
+    Arc::new(Local::open(barograph_engine::LocalConfig::new(state)).unwrap())
 }
 
-/// A station for which callers on this host are strangers, like those on other hosts.
+/// A station for which callers on this host are anonymous, like those on other hosts.
 fn config(state: &Path, host: &str) -> Config {
     let mut config = quiet(state);
     config.host = Some(name(host));
@@ -59,7 +59,7 @@ pub(crate) fn joined(config: Config, directory: Option<&Arc<Local>>) -> Running 
 fn counted(config: Config, directory: Option<&Arc<Local>>, registrations: &Arc<AtomicUsize>) -> Running {
     let own = Arc::new(open_archive(&config).unwrap());
     let registrations = Arc::clone(registrations);
-    let engine = Hooked::new(Shared { own, directory: directory.cloned(), registrations });
+    let engine = HookedEngine::new(Shared { own, directory: directory.cloned(), registrations });
     start_over(config, engine)
 }
 
@@ -84,17 +84,17 @@ fn peer(answer: &Value, host: &str) -> Option<Value> {
 
 fn until_peer(station: &Station, host: &str, satisfied: impl Fn(&Value) -> bool) -> Value {
     let is_so = |peer: Option<Value>| peer.is_some_and(|peer| satisfied(&peer));
-    let answer = until(station.address(), "/v1/peers", |answer| is_so(peer(&answer.json(), host)));
+    let answer = get_until(station.address(), "/v1/peers", |answer| is_so(peer(&answer.json(), host)));
     peer(&answer.json(), host).unwrap()
 }
 
 fn until_forecast(station: &Station, target: &str, quantity: &str) {
     let path = format!("/v1/forecast?target={target}&quantity={quantity}");
-    until(station.address(), &path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
+    get_until(station.address(), &path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
 }
 
 #[test]
-fn two_stations_forecast_each_other_without_a_token_and_miss_who_is_gone() {
+fn two_stations_forecast_each_other_without_a_token_and_miss_a_lost_peer() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
@@ -130,7 +130,7 @@ fn two_stations_forecast_each_other_without_a_token_and_miss_who_is_gone() {
         "barograph_mesh_latency_seconds_bucket{quantity=\"rtt\",source=\"a\",target=\"b\",le=\"10.0\"} ";
     assert!(get(a.address(), "/metrics").body.contains(histogram));
 
-    let mut events = Events::open(a.address(), "/v1/peers/events");
+    let mut events = SseReader::open(a.address(), "/v1/peers/events");
     let (first, joined_event) = events.next().unwrap();
     assert_eq!((first.as_str(), joined_event["host"].as_str()), ("joined", Some("b")));
     b.stop(LIMIT);
@@ -138,7 +138,7 @@ fn two_stations_forecast_each_other_without_a_token_and_miss_who_is_gone() {
     assert_eq!((word.as_str(), lost["host"].as_str()), ("lost", Some("b")));
     until_peer(&a, "b", |peer| peer["state"] == "lost");
     assert_eq!(get(a.address(), "/v1/latency?target=b").json()["latencies"][0]["target"], "b", "it stays");
-    until(a.address(), "/v1/targets", |answer| answer.json()["targets"].as_array().unwrap().is_empty());
+    get_until(a.address(), "/v1/targets", |answer| answer.json()["targets"].as_array().unwrap().is_empty());
     let b = joined(b_config, Some(&directory));
     let (word, returned) = events.next().unwrap();
     assert_eq!((word.as_str(), returned["host"].as_str()), ("returned", Some("b")));
@@ -151,11 +151,11 @@ fn two_stations_forecast_each_other_without_a_token_and_miss_who_is_gone() {
 }
 
 #[test]
-fn who_was_away_is_told_what_it_missed() {
+fn a_subscriber_that_was_away_gets_the_missed_events() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
-    let mut events = Events::open(a.address(), "/v1/peers/events");
+    let mut events = SseReader::open(a.address(), "/v1/peers/events");
     let ttl = Duration::from_secs(10);
     let leases =
         ["x", "y"].map(|host| block_on(directory.register(&entry(host, &["127.0.0.1:9"]), ttl)).unwrap());
@@ -206,14 +206,14 @@ fn a_request_without_a_good_signature_is_told_why() {
     };
     let answer = ask(&with("nobody", &challenge));
     assert_eq!(answer.status, 401);
-    assert!(answer.error().contains("no station of this mesh"), "{}", answer.body);
+    assert!(answer.error().contains("no peer of this station"), "{}", answer.body);
     let never_issued = "0".repeat(32);
-    assert!(ask(&with("nobody", &never_issued)).error().contains("unknown, spent or expired"));
+    assert!(ask(&with("nobody", &never_issued)).error().contains("unknown, used or expired"));
     let lease = block_on(directory.register(&entry("x", &["127.0.0.1:9"]), Duration::from_secs(10))).unwrap();
     until_peer(&a, "x", |peer| peer["state"] == "up");
     let challenge = challenge_of(&ask("Bearer wrong").head);
     let answer = ask(&with("x", &challenge));
-    assert!(answer.status == 401 && answer.error().contains("not that station's"), "{}", answer.body);
+    assert!(answer.status == 401 && answer.error().contains("does not match"), "{}", answer.body);
     assert!(ask("Barograph-Station name=\"x\"").error().contains("expected"));
     // An unknown challenge, and a name that is not in the directory (yet), do not count as guesses.
     let metrics = get(a.address(), "/metrics").body;
@@ -253,7 +253,7 @@ fn bad_neighbours_are_shown_with_a_reason_and_not_measured() {
     }
     let seen = until_peer(&a, "silent", |peer| peer["reason"].is_string());
     assert!(seen["state"] == "up" && seen["reason"].as_str().unwrap().contains("no answer for"), "{seen}");
-    until(a.address(), "/v1/series?target=silent&quantity=rtt", |answer| {
+    get_until(a.address(), "/v1/series?target=silent&quantity=rtt", |answer| {
         answer.json()["series"][0]["failures"].as_u64().is_some_and(|failures| 0 < failures)
     });
     let targets = get(a.address(), "/v1/targets").json();
@@ -266,14 +266,14 @@ fn two_stations_of_one_name_are_told_so_and_do_not_fight() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
-    until(a.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
+    get_until(a.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
     let lease = block_on(directory.register(&entry("a", &["127.0.0.1:9"]), Duration::from_secs(10))).unwrap();
-    let answer = until(a.address(), "/healthz", |answer| answer.status == 503);
+    let answer = get_until(a.address(), "/healthz", |answer| answer.status == 503);
     assert!(answer.body.contains("another station is registered as `a` (at 127.0.0.1:9)"), "{}", answer.body);
     assert!(get(a.address(), "/v1/mesh").json()["directory"]["conflict"].is_string());
     drop(lease);
     // The name is free again, and the station registers.
-    until(a.address(), "/healthz", |answer| answer.status == 200);
+    get_until(a.address(), "/healthz", |answer| answer.status == 200);
     a.stop(LIMIT);
 }
 
@@ -284,7 +284,7 @@ fn two_of_one_name(copy_the_key: bool) {
     let directory = directory(&state.path().join("d"));
     let registrations = Arc::<AtomicUsize>::default();
     let first = counted(config(&state.path().join("1"), "a"), Some(&directory), &registrations);
-    until(first.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
+    get_until(first.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
     let second_config = config(&state.path().join("2"), "a");
     if copy_the_key {
         std::fs::create_dir(&second_config.state).unwrap();
@@ -292,8 +292,8 @@ fn two_of_one_name(copy_the_key: bool) {
         std::fs::copy(from, to).unwrap();
     }
     let second = counted(second_config, Some(&directory), &registrations);
-    let answer = until(first.address(), "/healthz", |answer| answer.status == 503);
-    let at = format!("another station is registered as `a` (at {})", second.address());
+    let answer = get_until(first.address(), "/healthz", |answer| answer.status == 503);
+    let at = format!("is registered as `a` (at {})", second.address());
     assert!(answer.body.contains(&at), "{}", answer.body);
     assert_eq!(answer.body.contains("with this station's key"), copy_the_key, "{}", answer.body);
     let mesh = get(first.address(), "/v1/mesh").json();
@@ -305,7 +305,7 @@ fn two_of_one_name(copy_the_key: bool) {
     assert_eq!(get(second.address(), "/healthz").status, 200);
     second.stop(LIMIT);
     // The name is free again, and the first station registers.
-    until(first.address(), "/healthz", |answer| answer.status == 200);
+    get_until(first.address(), "/healthz", |answer| answer.status == 200);
     until_peer(&other, "a", |peer| peer["address"] == first.address().to_string());
     assert_eq!(registrations.load(Ordering::SeqCst), 3);
 }
@@ -332,9 +332,9 @@ fn a_directory_that_is_away_at_the_start_is_said_and_known_peers_are_measured() 
     let a = joined(a_config, None);
     let count = || get(a.address(), "/v1/series?target=b&quantity=rtt").json()["series"][0]["count"].as_u64();
     let before = count();
-    until(a.address(), "/v1/series?target=b&quantity=rtt", |_| before < count());
+    get_until(a.address(), "/v1/series?target=b&quantity=rtt", |_| before < count());
     let mesh =
-        until(a.address(), "/v1/mesh", |answer| answer.json()["directory"]["error"].is_string()).json();
+        get_until(a.address(), "/v1/mesh", |answer| answer.json()["directory"]["error"].is_string()).json();
     assert_eq!(mesh["directory"]["connected"], false);
     assert!(mesh["directory"]["error"].as_str().unwrap().contains("nobody is there"), "{mesh}");
     assert!(!state.path().join("a/peers.json.new").exists() && state.path().join("a/peers.json").exists());
@@ -343,7 +343,7 @@ fn a_directory_that_is_away_at_the_start_is_said_and_known_peers_are_measured() 
 #[test]
 fn a_station_alone_is_its_own_directory_and_is_well() {
     let station = start_new(quiet);
-    until(station.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
+    get_until(station.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
     let mesh = get(station.address(), "/v1/mesh").json();
     assert_eq!((mesh["engine"].as_str(), mesh["spool"].is_null()), (Some("local"), true));
     assert!(get(station.address(), "/v1/peers").json()["peers"].as_array().unwrap().is_empty());

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use barograph_engine::{Engine as _, Nats, NatsConfig, Record};
 use barograph_forecast::{Name, Outcome};
 use barograph_station::Config;
-use barograph_testkit::nats::Server;
+use barograph_testkit::nats::NatsServer;
 
-use crate::http::{get, until};
+use crate::http::{get, get_until};
 use crate::{LIMIT, quiet, up};
 
 const SERIES: &str = "/v1/series?source=b&target=c&quantity=rtt";
@@ -17,7 +17,7 @@ const SERIES: &str = "/v1/series?source=b&target=c&quantity=rtt";
 #[test]
 fn an_archive_forecasts_from_what_members_measure() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = Server::start(directory.path()) else { return };
+    let Some(server) = NatsServer::start(directory.path()) else { return };
     let config = archive(directory.path(), &server.url);
     let station = up(config.clone());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -35,7 +35,7 @@ fn an_archive_forecasts_from_what_members_measure() {
     };
     let count = |address| get(address, SERIES).json()["series"][0]["count"].clone();
     let until_count = |address, count: u64| {
-        until(address, SERIES, |answer| answer.json()["series"][0]["count"] == count);
+        get_until(address, SERIES, |answer| answer.json()["series"][0]["count"] == count);
     };
     send(1..=20);
     until_count(station.address(), 20);

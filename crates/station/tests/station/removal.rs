@@ -9,7 +9,7 @@ use barograph_station::Config;
 use barograph_station::target::Secret;
 
 use crate::engine::invite;
-use crate::http::{Events, get, send, until};
+use crate::http::{SseReader, get, get_until, send};
 use crate::{LIMIT, quiet, serve, up};
 
 fn config(state: &Path, host: &str) -> Config {
@@ -34,7 +34,7 @@ fn knows(address: SocketAddr, host: &str) -> bool {
 }
 
 fn until_forgotten(address: SocketAddr, host: &str) {
-    until(address, "/v1/peers", |_| !knows(address, host));
+    get_until(address, "/v1/peers", |_| !knows(address, host));
 }
 
 /// Checks that the host is neither a peer nor the source or target of a series.
@@ -52,7 +52,7 @@ fn shows_nothing_of(address: SocketAddr, host: &str) {
 /// Waits for the state that the alert `BarographMeshPeersLost` is about.
 fn until_lost(address: SocketAddr, count: u32) {
     let sample = format!("barograph_mesh_peers{{state=\"lost\"}} {count}.0\n");
-    until(address, "/metrics", |answer| answer.body.contains(&sample));
+    get_until(address, "/metrics", |answer| answer.body.contains(&sample));
 }
 
 fn has_history(address: SocketAddr, source: &str, target: &str) {
@@ -73,13 +73,15 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     let [gone, c, away] = [&gone_config, &c_config, &away_config].map(|config| up(config.clone()));
     for (station, source) in [(&head, "head"), (&c, "c"), (&away, "away")] {
         let path = format!("/v1/forecast?source={source}&target=gone&quantity=rtt");
-        until(station.address(), &path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
+        get_until(station.address(), &path, |answer| {
+            !answer.json()["forecasts"].as_array().unwrap().is_empty()
+        });
     }
     let measured = "/v1/series?source=gone&target=head&quantity=rtt";
-    until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
+    get_until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
     // Station `away` has the others as peers, and is stopped when one of them is removed.
     away.stop(LIMIT);
-    let mut events = Events::open(c.address(), "/v1/peers/events");
+    let mut events = SseReader::open(c.address(), "/v1/peers/events");
     let removed = send(head.address(), "DELETE", "/v1/members?name=gone", &[], "");
     assert_eq!(removed.status, 200, "{}", removed.body);
     for station in [&head, &c] {
@@ -93,7 +95,7 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     has_history(c.address(), "c", "gone");
     has_history(head.address(), "gone", "head");
     // Station `gone` is refused, however often it tries to register.
-    let refused = until(gone.address(), "/v1/mesh", |answer| {
+    let refused = get_until(gone.address(), "/v1/mesh", |answer| {
         answer.json()["directory"]["error"].as_str().is_some_and(|why| why.contains("withdrawn"))
     });
     assert_eq!(refused.json()["directory"]["connected"], false);
@@ -106,7 +108,9 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     let head = serve(head_config);
     let away = up(away_config.clone());
     for station in [&head, &c, &away] {
-        until(station.address(), "/v1/peers", |answer| answer.json()["peers"].as_array().unwrap().len() == 2);
+        get_until(station.address(), "/v1/peers", |answer| {
+            answer.json()["peers"].as_array().unwrap().len() == 2
+        });
         until_forgotten(station.address(), "gone");
         shows_nothing_of(station.address(), "gone");
         until_lost(station.address(), 0);
@@ -114,14 +118,14 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     has_history(away.address(), "away", "gone");
 
     // Invited again, it is a new station.
-    let mut events = Events::open(away.address(), "/v1/peers/events");
+    let mut events = SseReader::open(away.address(), "/v1/peers/events");
     gone_config.mesh.join_token = Some(Secret::new(invite(head.address(), Some("gone"))));
     let gone = up(gone_config.clone());
     let told = std::iter::from_fn(|| events.next())
         .find(|(_, data)| data["host"] == "gone" && data["event"] != "removed");
     assert_eq!(told.unwrap().0, "joined");
     let path = "/v1/forecast?source=away&target=gone&quantity=rtt";
-    until(away.address(), path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
+    get_until(away.address(), path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
     // A station that stops by itself is lost and returns, as before.
     gone.stop(LIMIT);
     until_lost(away.address(), 1);
@@ -144,7 +148,7 @@ fn a_station_that_is_admitted_again_at_another_site_is_shown_again() {
     let gone = up(gone_config.clone());
     let measured = "/v1/series?source=gone&quantity=depth";
     hand_in(gone.address(), "gone");
-    until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
+    get_until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
     assert_eq!(send(head.address(), "DELETE", "/v1/members?name=gone", &[], "").status, 200);
     until_forgotten(head.address(), "gone");
     gone.stop(LIMIT);
@@ -154,7 +158,7 @@ fn a_station_that_is_admitted_again_at_another_site_is_shown_again() {
     gone_config.mesh.join_token = Some(Secret::new(invite(head.address(), Some("gone"))));
     let gone = up(gone_config.clone());
     hand_in(gone.address(), "gone");
-    until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
+    get_until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
     for station in [gone, head] {
         station.stop(LIMIT);
     }
@@ -170,7 +174,7 @@ fn an_invitation_that_is_withdrawn_unused_removes_no_station() {
     // The next record arrives after all effects of the removal.
     hand_in(head.address(), "other");
     let series = |target| get(head.address(), &format!("/v1/series?target={target}")).json();
-    until(head.address(), "/v1/series?target=other", |answer| answer.json()["series"][0]["count"] == 1);
+    get_until(head.address(), "/v1/series?target=other", |answer| answer.json()["series"][0]["count"] == 1);
     assert_eq!(series("db")["series"][0]["count"], 1);
     let list = std::fs::read_to_string(state.path().join("head/removed.json")).unwrap_or_default();
     assert!(!list.contains("db"), "{list}");

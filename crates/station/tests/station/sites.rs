@@ -10,7 +10,7 @@ use barograph_forecast::Name;
 use barograph_station::{Config, MeshConfig, Station};
 use serde_json::{Value, json};
 
-use crate::http::{get, post, send, until};
+use crate::http::{get, get_until, post, send};
 use crate::mesh::{block_on, directory, entry, joined};
 use crate::{LIMIT, Running, quiet};
 
@@ -45,9 +45,9 @@ fn a_place_is_proposed_with_its_reason_accepted_kept_and_forgotten() {
     let address = station.address();
     let refused = post(address, "/v1/sites", "{}");
     assert_eq!(refused.status, 409, "{}", refused.body);
-    assert!(refused.error().contains("too little is forecast yet"), "{}", refused.body);
+    assert!(refused.error().contains("too few forecasts yet"), "{}", refused.body);
     feed(&station, &[("here", "near", 0.3), ("here", "far", 20.0), ("near", "far", 21.0)]);
-    let answer = until(address, "/v1/sites", |answer| !answer.json()["proposed"].is_null()).json();
+    let answer = get_until(address, "/v1/sites", |answer| !answer.json()["proposed"].is_null()).json();
     assert_eq!(sites(&answer)[0], ("far".to_string(), json!(["far"])));
     assert_eq!(sites(&answer)[1], ("here".to_string(), json!(["here", "near"])));
     assert_eq!(answer["unknown"], json!(["mute"]));
@@ -62,7 +62,7 @@ fn a_place_is_proposed_with_its_reason_accepted_kept_and_forgotten() {
     assert_eq!((&site["next"]["host"], &site["too_close_to_call"]), (&json!("far"), &json!([])));
     // Only a proposed site is accepted, and only from callers on this host or with the token.
     for (body, status, told) in [
-        (r#"{"site":"there"}"#, 409, "there is not proposed for this station now, but here"),
+        (r#"{"site":"there"}"#, 409, "the site proposed for this station is here, not there"),
         (r#"{"sites":1}"#, 400, "unknown field"),
         ("", 400, "the body"),
     ] {
@@ -78,7 +78,7 @@ fn a_place_is_proposed_with_its_reason_accepted_kept_and_forgotten() {
     let groups = json!(["local:here", "global", "local:default"]);
     assert_eq!((&mesh["site"], &mesh["groups"]), (&json!("here"), &groups));
     // The directory has the change without a restart.
-    until(address, "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
+    get_until(address, "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
     let told = block_on(async {
         use futures_util::StreamExt;
         directory.watch(&Name::new("local:here").unwrap()).next().await.unwrap().unwrap()
@@ -101,7 +101,7 @@ fn strangers_and_a_configured_site_are_refused() {
     config.mesh.site = Name::new("lab").unwrap();
     let station = joined(config.clone(), None);
     let refused = post(station.address(), "/v1/sites", "{}");
-    assert_eq!((refused.status, refused.error().contains("mesh.site is set to lab")), (409, true));
+    assert_eq!((refused.status, refused.error().contains("mesh.site is lab")), (409, true));
     assert_eq!(send(station.address(), "DELETE", "/v1/sites", &[], "").status, 409);
     station.stop(LIMIT);
     config.loopback_needs_token = true;
@@ -125,7 +125,7 @@ fn quick(state: &Path, host: &str, directory: &Arc<Local>, change: impl FnOnce(&
 }
 
 fn until_groups(station: &Station, groups: &[&str]) {
-    until(station.address(), "/v1/mesh", |answer| answer.json()["groups"] == json!(groups));
+    get_until(station.address(), "/v1/mesh", |answer| answer.json()["groups"] == json!(groups));
 }
 
 /// Checks that each station has the other as a peer in these groups, and still measures it.
@@ -133,7 +133,7 @@ fn assert_measure_each_other(stations: [&Station; 2], groups: [&[&str]; 2]) {
     let hosts = ["a", "b"];
     for (own, other) in [(0, 1), (1, 0)] {
         let address = stations[own].address();
-        until(address, "/v1/peers", |answer| {
+        get_until(address, "/v1/peers", |answer| {
             let peers = &answer.json()["peers"];
             let is_seen = |peer: &Value| {
                 peer["host"] == hosts[other]
@@ -145,7 +145,7 @@ fn assert_measure_each_other(stations: [&Station; 2], groups: [&[&str]; 2]) {
         let path = format!("/v1/latency?target={}&quantity=rtt", hosts[other]);
         let count = |answer: &Value| answer["latencies"][0]["count"].as_u64().unwrap_or(0);
         let before = count(&get(address, &path).json());
-        until(address, &path, |answer| before < count(&answer.json()));
+        get_until(address, &path, |answer| before < count(&answer.json()));
     }
 }
 
@@ -156,7 +156,7 @@ fn stations_that_accept_in_turn_go_on_measuring_each_other() {
     let [a, b] = ["a", "b"].map(|host| quick(state.path(), host, &directory, |_| {}));
     let is_proposed = |station: &Station, represents: bool| {
         let place = json!({ "site": "a", "represents": represents });
-        until(station.address(), "/v1/sites", |answer| answer.json()["proposed"] == place);
+        get_until(station.address(), "/v1/sites", |answer| answer.json()["proposed"] == place);
     };
     let accept = |station: &Station| {
         let answer = post(station.address(), "/v1/sites", "{}");
@@ -179,14 +179,14 @@ fn stations_that_accept_in_turn_go_on_measuring_each_other() {
     assert_measure_each_other([&a, &b], [&["local:a", "global"], &["local:a"]]);
     // A new station without a site is not alone.
     let c = quick(state.path(), "c", &directory, |_| {});
-    until(c.address(), "/v1/mesh", |answer| answer.json()["peers"]["up"] == 2);
+    get_until(c.address(), "/v1/mesh", |answer| answer.json()["peers"]["up"] == 2);
     for station in [a, b, c] {
         station.stop(LIMIT);
     }
 }
 
 #[test]
-fn what_somebody_accepted_stays_under_auto_and_the_rest_is_its_own() {
+fn an_accepted_site_stays_under_auto_and_the_rest_is_automatic() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let entries: Vec<_> = ["near", "other"]
@@ -199,9 +199,9 @@ fn what_somebody_accepted_stays_under_auto_and_the_rest_is_its_own() {
     });
     let address = station.address();
     let refused = send(address, "DELETE", "/v1/sites", &[], "");
-    assert_eq!((refused.status, refused.error().contains("mesh.sites is auto")), (409, true));
+    assert_eq!((refused.status, refused.error().contains("mesh.sites is \"auto\"")), (409, true));
     feed(&station, &[("here", "near", 0.3), ("here", "other", 20.0), ("near", "other", 21.0)]);
-    until(address, "/v1/sites", |answer| !answer.json()["proposed"].is_null());
+    get_until(address, "/v1/sites", |answer| !answer.json()["proposed"].is_null());
     let accepted = post(address, "/v1/sites", "{}");
     assert_eq!(accepted.json()["now"]["from"], "accepted", "{}", accepted.body);
     let forgotten = send(address, "DELETE", "/v1/sites", &[], "");
@@ -218,7 +218,7 @@ fn changes_at_the_same_time_are_made_in_turn() {
     let station = quick(state.path(), "here", &directory, |_| {});
     let address = station.address();
     feed(&station, &[("here", "near", 0.3)]);
-    until(address, "/v1/sites", |answer| !answer.json()["proposed"].is_null());
+    get_until(address, "/v1/sites", |answer| !answer.json()["proposed"].is_null());
     let kept = state.path().join("here/site.json");
     for _ in 0..20 {
         std::thread::scope(|scope| {
@@ -248,7 +248,7 @@ fn stations_of_one_host_settle_at_one_site_with_one_representative() {
     };
     let stations = ["a", "b", "c"].map(start);
     let now = || stations.each_ref().map(|station| get(station.address(), "/v1/sites").json());
-    until(stations[0].address(), "/v1/sites", |_| {
+    get_until(stations[0].address(), "/v1/sites", |_| {
         // Each station has only its own measurements, and the groups of the other stations.
         let is_there = |answer: &Value| answer["now"]["site"] == "a" && answer["pending"].is_null();
         let represent =
@@ -260,7 +260,7 @@ fn stations_of_one_host_settle_at_one_site_with_one_representative() {
         assert_eq!(answer["now"]["from"], "auto");
         let groups = ["local:a", "global"];
         until_groups(station, if answer["now"]["represents"] == true { &groups } else { &groups[..1] });
-        until(station.address(), "/v1/mesh", |answer| answer.json()["peers"]["up"] == 2);
+        get_until(station.address(), "/v1/mesh", |answer| answer.json()["peers"]["up"] == 2);
     }
     for station in stations {
         station.stop(LIMIT);

@@ -10,7 +10,7 @@ use barograph_station::{Config, Station};
 use serde_json::json;
 
 use crate::engine::{ask, invite};
-use crate::http::{get, until};
+use crate::http::{get, get_until};
 use crate::{LIMIT, Running, quiet, serve, up};
 
 /// State of a task after it was killed.
@@ -99,8 +99,10 @@ impl Pair {
         config.mesh.webhook = Some("http://127.0.0.1:9/".into());
         let member = up(config);
         let pair = Self { host, member };
-        barograph_testkit::until("the hooks have begun", || names(&pair.member).contains("webhook"));
-        until(pair.member.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
+        barograph_testkit::wait_until("the hooks have begun", || names(&pair.member).contains("webhook"));
+        get_until(pair.member.address(), "/v1/mesh", |answer| {
+            answer.json()["directory"]["connected"] == true
+        });
         pair
     }
 }
@@ -113,12 +115,12 @@ fn kill(pair: &Pair, station: &Station, name: &str, then: Then, trigger: Trigger
     trigger(pair, name);
     let address: SocketAddr = station.address();
     let ended = format!("the task '{name}' ended");
-    let health = until(address, "/healthz", |answer| answer.body.contains(&ended));
+    let health = get_until(address, "/healthz", |answer| answer.body.contains(&ended));
     assert_eq!(health.status, 503, "{}", health.body);
     assert!(health.body.contains("killed by a test"), "{}", health.body);
     let up = if then == Then::Up { "1.0" } else { "0.0" };
     let line = format!("barograph_task_up{{task=\"{name}\"}} {up}\n");
-    let metrics = until(address, "/metrics", |answer| answer.body.contains(&line)).body;
+    let metrics = get_until(address, "/metrics", |answer| answer.body.contains(&line)).body;
     let panics = format!("barograph_task_panics_total{{task=\"{name}\"}} 1.0\n");
     assert!(metrics.contains(&panics), "{name}: {metrics}");
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use barograph_probe::io::{Context, Peer, detect, run_one, trusting};
+use barograph_probe::io::{ProbeContext, TargetKind, detect, run_one, trusting};
 use barograph_probe::wire::Request;
 use barograph_probe::{Experiment, Target};
 use rustls::RootCertStore;
@@ -30,7 +30,7 @@ fn make_certificate(directory: &Path) -> bool {
 fn https_and_plain_probes_share_the_port() {
     let state = tempfile::tempdir().unwrap();
     if !make_certificate(state.path()) {
-        barograph_sim::say_missing("there is no openssl to make a certificate with");
+        barograph_sim::report_missing("there is no openssl to make a certificate with");
         return;
     }
     let certificate = state.path().join("cert.pem");
@@ -43,9 +43,9 @@ fn https_and_plain_probes_share_the_port() {
 
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(&certificate).unwrap()).unwrap();
-    let context = Context { tls: Some(Arc::new(trusting(roots).unwrap())), ..Context::default() };
+    let context = ProbeContext { tls: Some(Arc::new(trusting(roots).unwrap())), ..ProbeContext::default() };
     let target = Target::parse(&format!("https://{address}/healthz")).unwrap();
-    assert_eq!(detect(&target, &context).unwrap(), Peer::Station);
+    assert_eq!(detect(&target, &context).unwrap(), TargetKind::Station);
     for experiment in [
         Experiment::ResponseTime,
         Experiment::RttTls { n: 3 },

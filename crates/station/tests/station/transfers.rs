@@ -9,7 +9,7 @@ use barograph_forecast::Name;
 use barograph_station::{Config, Station};
 use serde_json::{Value, json};
 
-use crate::http::{self, Answer, get, post, until};
+use crate::http::{self, HttpResponse, get, get_until, post};
 use crate::{LIMIT, quiet, serve};
 
 fn config(top: &Path, host: &str) -> Config {
@@ -20,25 +20,25 @@ fn config(top: &Path, host: &str) -> Config {
     config
 }
 
-fn line(at: &Station, directory: &Path) -> Answer {
+fn line(at: &Station, directory: &Path) -> HttpResponse {
     post(at.address(), "/v1/transfers/lines", &json!({"directory": directory}).to_string())
 }
 
-fn send(at: &Station, paths: &[&Path], line: &str) -> Answer {
+fn send(at: &Station, paths: &[&Path], line: &str) -> HttpResponse {
     post(at.address(), "/v1/transfers", &json!({"paths": paths, "line": line}).to_string())
 }
 
-fn cancel(at: &Station, id: &str) -> Answer {
+fn cancel(at: &Station, id: &str) -> HttpResponse {
     http::send(at.address(), "DELETE", &format!("/v1/transfers?id={id}"), &[], "")
 }
 
 /// Waits until the transfer is in this state.
 fn until_state(at: &Station, id: &str, state: &str) -> Value {
-    let find = |answer: &Answer| {
+    let find = |answer: &HttpResponse| {
         let rows = answer.json()["transfers"].as_array().unwrap().clone();
         rows.into_iter().find(|row| row["id"] == id && row["state"] == state)
     };
-    let answer = until(at.address(), "/v1/transfers", |answer| {
+    let answer = get_until(at.address(), "/v1/transfers", |answer| {
         let rows = answer.json();
         let failed = rows["transfers"].as_array().unwrap().iter().any(|row| row["state"] == "failed");
         assert!(!failed || state == "failed", "{rows}");
@@ -83,7 +83,7 @@ fn one_station_sends_to_another_for_a_third_party_and_the_rate_is_measured() {
     // The series is stored a moment later. The other station is in no mesh, so its name is the host
     // of the receiver address.
     let path = "/v1/latest?source=a&quantity=transfer";
-    let latest = until(a.address(), path, |answer| answer.json()["latest"] != json!([])).json();
+    let latest = get_until(a.address(), path, |answer| answer.json()["latest"] != json!([])).json();
     let record = &latest["latest"][0];
     assert_eq!((&record["target"], &record["unit"]), (&json!("127.0.0.1"), &json!("bit/s")), "{record}");
     assert_eq!(record["value"], row["goodput_bit_s"], "{record}");

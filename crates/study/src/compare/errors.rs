@@ -1,6 +1,6 @@
 //! How predictable a series is: the errors of the forecasts that were issued for it (JavaNws §5).
 
-use barograph_forecast::{Battery, Config, NotFinite, Objective};
+use barograph_forecast::{Battery, BatteryConfig, InvalidValue, Objective};
 use serde::Serialize;
 
 /// Returns measured − forecast for every value but the first, which has no forecast.
@@ -8,8 +8,11 @@ use serde::Serialize;
 /// Each forecast is the one with the least absolute error, made before its value was read.
 ///
 /// # Errors
-/// [`NotFinite`] for a value that no battery accepts.
-pub fn forecast_errors(values: impl Iterator<Item = f64>, config: &Config) -> Result<Vec<f64>, NotFinite> {
+/// [`InvalidValue`] for a value that no battery accepts.
+pub fn forecast_errors(
+    values: impl Iterator<Item = f64>,
+    config: &BatteryConfig,
+) -> Result<Vec<f64>, InvalidValue> {
     let mut battery = Battery::new(config);
     let mut errors = Vec::new();
     for value in values {
@@ -44,11 +47,11 @@ impl Histogram {
         let span = if 0.0 < span { span } else { 1.0 };
         let mut histogram = Self { width: span / BINS as f64, counts: vec![0; BINS], below: 0, above: 0 };
         for error in errors {
-            let place = ((error / span + 0.5) * BINS as f64).floor();
-            if place < 0.0 {
+            let index = ((error / span + 0.5) * BINS as f64).floor();
+            if index < 0.0 {
                 histogram.below += 1;
             } else {
-                match histogram.counts.get_mut(place as usize) {
+                match histogram.counts.get_mut(index as usize) {
                     Some(count) => *count += 1,
                     None => histogram.above += 1,
                 }
@@ -87,8 +90,8 @@ mod tests {
     use barograph_forecast::{Preset, Rule};
     use proptest::prelude::*;
 
-    fn config() -> Config {
-        Config { preset: Preset::Full, rule: Rule::Blend, levels: Vec::new() }
+    fn config() -> BatteryConfig {
+        BatteryConfig { preset: Preset::Full, rule: Rule::Blend, levels: Vec::new() }
     }
 
     #[test]

@@ -8,13 +8,13 @@ pub struct Pairing {
     /// Indices in the first and in the second series, increasing in both.
     pub pairs: Vec<(usize, usize)>,
     /// Number of values of the first series without a partner.
-    pub left_a: usize,
+    pub unpaired_a: usize,
     /// Number of values of the second series without a partner.
-    pub left_b: usize,
+    pub unpaired_b: usize,
     /// Median time between the two values of a pair, in seconds; 0 without pairs.
-    pub distance_median_s: f64,
+    pub time_difference_median_s: f64,
     /// Longest time between the two values of a pair, in seconds; 0 without pairs.
-    pub distance_max_s: f64,
+    pub time_difference_max_s: f64,
 }
 
 impl Pairing {
@@ -41,35 +41,39 @@ impl Pairing {
             }
             (is_taken[i], is_taken[i + 1]) = (true, true);
             let (one, other) = (&order[i], &order[i + 1]);
-            pairs.push(if one.of_b { (other.place, one.place) } else { (one.place, other.place) });
+            pairs.push(if one.of_b { (other.index, one.index) } else { (one.index, other.index) });
             // Distances come in ascending order.
             distances_s.push(distance_s(i));
         }
         pairs.sort_unstable();
         Self {
-            left_a: a_s.len() - pairs.len(),
-            left_b: b_s.len() - pairs.len(),
-            distance_median_s: median(&distances_s).unwrap_or(0.0),
-            distance_max_s: distances_s.last().copied().unwrap_or(0.0),
+            unpaired_a: a_s.len() - pairs.len(),
+            unpaired_b: b_s.len() - pairs.len(),
+            time_difference_median_s: median(&distances_s).unwrap_or(0.0),
+            time_difference_max_s: distances_s.last().copied().unwrap_or(0.0),
             pairs,
         }
     }
 }
 
 /// A value in the common order of time: its time, its series, and its index in that series.
-struct Place {
+struct TimedIndex {
     time_s: f64,
     of_b: bool,
-    place: usize,
+    index: usize,
 }
 
 /// Both series in one order of time; at equal times the first series comes first.
-fn merged(a_s: &[f64], b_s: &[f64]) -> Vec<Place> {
-    let places = |times_s: &[f64], of_b: bool| -> Vec<Place> {
-        times_s.iter().enumerate().map(|(place, time_s)| Place { time_s: *time_s, of_b, place }).collect()
+fn merged(a_s: &[f64], b_s: &[f64]) -> Vec<TimedIndex> {
+    let indices = |times_s: &[f64], of_b: bool| -> Vec<TimedIndex> {
+        times_s
+            .iter()
+            .enumerate()
+            .map(|(index, time_s)| TimedIndex { time_s: *time_s, of_b, index })
+            .collect()
     };
-    let mut order = places(a_s, false);
-    order.extend(places(b_s, true));
+    let mut order = indices(a_s, false);
+    order.extend(indices(b_s, true));
     // A stable sort, which is fast on two runs that are sorted already.
     order.sort_by(|one, other| one.time_s.total_cmp(&other.time_s));
     order
@@ -84,8 +88,8 @@ mod tests {
     fn the_nearest_are_paired_and_the_rest_is_counted() {
         let pairing = Pairing::of(&[0.0, 10.0, 20.0, 30.0], &[1.0, 19.5, 22.0]);
         assert_eq!(pairing.pairs, [(0, 0), (2, 1), (3, 2)], "22 is nearest to 20, but 19.5 is nearer still");
-        assert_eq!((pairing.left_a, pairing.left_b), (1, 0));
-        assert_eq!((pairing.distance_median_s, pairing.distance_max_s), (1.0, 8.0));
+        assert_eq!((pairing.unpaired_a, pairing.unpaired_b), (1, 0));
+        assert_eq!((pairing.time_difference_median_s, pairing.time_difference_max_s), (1.0, 8.0));
     }
 
     #[test]
@@ -94,7 +98,7 @@ mod tests {
         // and 3 s lie between two pairs.
         let pairing = Pairing::of(&[0.0, 5.0, 8.0], &[1.0, 4.0, 9.0]);
         assert_eq!(pairing.pairs, [(0, 0), (1, 1), (2, 2)]);
-        assert_eq!((pairing.left_a, pairing.left_b, pairing.distance_max_s), (0, 0, 1.0));
+        assert_eq!((pairing.unpaired_a, pairing.unpaired_b, pairing.time_difference_max_s), (0, 0, 1.0));
     }
 
     #[test]
@@ -102,16 +106,16 @@ mod tests {
         let a: Vec<f64> = (0..100).map(f64::from).collect();
         let b: Vec<f64> = a.iter().filter(|t| !(40.0..60.0).contains(*t)).map(|t| t + 0.1).collect();
         let pairing = Pairing::of(&a, &b);
-        assert_eq!((pairing.pairs.len(), pairing.left_a, pairing.left_b), (80, 20, 0));
+        assert_eq!((pairing.pairs.len(), pairing.unpaired_a, pairing.unpaired_b), (80, 20, 0));
         assert!(pairing.pairs.iter().all(|(i, j)| (b[*j] - a[*i] - 0.1).abs() < 1e-9));
     }
 
     #[test]
     fn odd_series_are_paired_too() {
         assert_eq!(Pairing::of(&[], &[]), Pairing::default());
-        assert_eq!(Pairing::of(&[1.0], &[]).left_a, 1);
+        assert_eq!(Pairing::of(&[1.0], &[]).unpaired_a, 1);
         let same = Pairing::of(&[3.0; 4], &[3.0; 4]);
-        assert_eq!((same.pairs.len(), same.distance_max_s), (1, 0.0), "time cannot tell them apart");
+        assert_eq!((same.pairs.len(), same.time_difference_max_s), (1, 0.0), "time cannot tell them apart");
         assert_eq!(Pairing::of(&[-1e308], &[1e308]).pairs, [(0, 0)], "however far");
     }
 
@@ -124,11 +128,11 @@ mod tests {
     proptest! {
         #[test]
         fn pairs_follow_time_use_each_value_once_and_leave_no_neighbours(a in times(), b in times()) {
-            let Pairing { pairs, left_a, left_b, distance_max_s, distance_median_s } = Pairing::of(&a, &b);
+            let Pairing { pairs, unpaired_a, unpaired_b, time_difference_max_s, time_difference_median_s } = Pairing::of(&a, &b);
             prop_assert!(pairs.is_sorted_by(|one, next| one.0 < next.0 && one.1 < next.1));
-            prop_assert_eq!((pairs.len() + left_a, pairs.len() + left_b), (a.len(), b.len()));
+            prop_assert_eq!((pairs.len() + unpaired_a, pairs.len() + unpaired_b), (a.len(), b.len()));
             prop_assert_eq!(pairs.is_empty(), a.is_empty() || b.is_empty());
-            prop_assert!(distance_median_s <= distance_max_s);
+            prop_assert!(time_difference_median_s <= time_difference_max_s);
             // Two neighbours from different series cannot both be without a partner, because they
             // would form a pair.
             let mut left: Vec<(f64, bool, bool)> = Vec::new();

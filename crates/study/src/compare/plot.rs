@@ -5,13 +5,13 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::{Histogram, Side, Study};
+use super::{ComparedSeries, Histogram, SeriesComparison};
 use crate::input::Sample;
-use crate::plot::{FORECAST, Labels, MEASURED, Recorder, drawable, tick};
-use crate::units::short;
+use crate::plot::{FORECAST, MEASURED, PlotData, PlotLabels, tick_label, xml_text};
+use crate::units::axis_number;
 
 /// One row of a figure.
-pub struct Row<'a> {
+pub struct FigureRow<'a> {
     /// Title above the left half, or above the whole row.
     pub title_a: String,
     /// Title above the right half, if there is one.
@@ -19,7 +19,7 @@ pub struct Row<'a> {
     /// The kind of chart to draw.
     pub panel: Panel,
     /// The comparison that is drawn.
-    pub study: &'a Study,
+    pub study: &'a SeriesComparison,
     /// Unit of the values, or empty.
     pub unit: &'a str,
 }
@@ -36,10 +36,15 @@ pub enum Panel {
 }
 
 /// Draws all three charts of one comparison; `a` and `b` are the names of the series.
-pub fn study(study: &Study, a: &str, b: &str, unit: &str) -> Result<String, String> {
-    let row =
-        |panel, name: &dyn Fn(&str) -> String| Row { title_a: name(a), title_b: name(b), panel, study, unit };
-    let distributions = Row {
+pub fn comparison_svg(study: &SeriesComparison, a: &str, b: &str, unit: &str) -> Result<String, String> {
+    let row = |panel, name: &dyn Fn(&str) -> String| FigureRow {
+        title_a: name(a),
+        title_b: name(b),
+        panel,
+        study,
+        unit,
+    };
+    let distributions = FigureRow {
         title_a: "distributions of the forecast errors".to_owned(),
         ..row(Panel::Distributions, &str::to_owned)
     };
@@ -51,7 +56,7 @@ pub fn study(study: &Study, a: &str, b: &str, unit: &str) -> Result<String, Stri
 }
 
 /// Draws rows below each other, as one SVG.
-pub fn svg(rows: &[Row<'_>]) -> Result<String, String> {
+pub fn svg(rows: &[FigureRow<'_>]) -> Result<String, String> {
     let mut svg = String::new();
     {
         let height = ROW_HEIGHT * u32::try_from(rows.len().max(1)).map_err(|error| error.to_string())?;
@@ -80,8 +85,8 @@ macro_rules! axes {
             .label_style(("sans-serif", 17))
             .x_labels(8)
             .y_labels(6)
-            .x_label_formatter(&|value| tick(*value, &$range))
-            .y_label_formatter(&|value| short(*value))
+            .x_label_formatter(&|value| tick_label(*value, &$range))
+            .y_label_formatter(&|value| axis_number(*value))
             .draw()
             .map_err(failed)?
     };
@@ -89,7 +94,7 @@ macro_rules! axes {
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-impl Row<'_> {
+impl FigureRow<'_> {
     fn draw(&self, area: &Area<'_>) -> Result<(), String> {
         let Self { title_a, title_b, study, .. } = self;
         if self.panel == Panel::Distributions {
@@ -109,28 +114,28 @@ impl Row<'_> {
     }
 
     /// Draws the values of one side over time. Both sides have the same axis of values.
-    fn series(&self, area: &Area<'_>, side: &Side, colour: RGBColor) -> Result<(), String> {
+    fn series(&self, area: &Area<'_>, side: &ComparedSeries, colour: RGBColor) -> Result<(), String> {
         let size = self.study.a.median.abs().max(self.study.b.median.abs());
         let (exponent, unit) = match self.unit {
             "s" | "bit/s" => prefixed(self.unit, size),
             // The chart chooses a power of ten by itself.
-            unit => (0, drawable(unit)),
+            unit => (0, xml_text(unit)),
         };
-        let recorder = |side: &Side| {
-            let mut recorder = Recorder::default();
+        let plot_data = |side: &ComparedSeries| {
+            let mut plot_data = PlotData::default();
             for Sample { time_s, value } in &side.series.samples {
-                recorder.push(Sample { time_s: *time_s, value: value / 10f64.powi(exponent) }, None);
+                plot_data.push(Sample { time_s: *time_s, value: value / 10f64.powi(exponent) }, None);
             }
-            recorder
+            plot_data
         };
-        let (a, b) = (recorder(&self.study.a).extent(), recorder(&self.study.b).extent());
-        let labels = Labels { title: "", unit: &unit, level: 0.0, timed: true };
-        recorder(side).draw(area, &labels, (a.0.min(b.0), a.1.max(b.1)), colour)
+        let (a, b) = (plot_data(&self.study.a).extent(), plot_data(&self.study.b).extent());
+        let labels = PlotLabels { title: "", unit: &unit, level: 0.0, timed: true };
+        plot_data(side).draw(area, &labels, (a.0.min(b.0), a.1.max(b.1)), colour)
     }
 
     /// Draws the histogram of one side's errors. Both sides have the same axes, and empty bins at
     /// both ends are left out.
-    fn histogram(&self, area: &Area<'_>, side: &Side, colour: RGBColor) -> Result<(), String> {
+    fn histogram(&self, area: &Area<'_>, side: &ComparedSeries, colour: RGBColor) -> Result<(), String> {
         let both = [&self.study.a.histogram, &self.study.b.histogram];
         let filled = |bin: &usize| both.iter().any(|histogram| histogram.counts[*bin] != 0);
         let bins = side.histogram.counts.len();
@@ -138,18 +143,18 @@ impl Row<'_> {
         let last = (0..bins).rfind(filled).unwrap_or(bins - 1).saturating_add(1).min(bins - 1);
         let most = both.iter().flat_map(|histogram| histogram.counts.iter().copied()).max().unwrap_or(0);
         let Histogram { counts, below, above, .. } = &side.histogram;
-        let scale = Scale::of(side.histogram.edge(first), side.histogram.edge(last + 1), self.unit);
+        let axis = ErrorAxis::of(side.histogram.edge(first), side.histogram.edge(last + 1), self.unit);
         let mut chart = ChartBuilder::on(area)
             .margin(14)
             .margin_right(28)
             .x_label_area_size(52)
             .y_label_area_size(86)
-            .build_cartesian_2d(scale.range(), 0.0..(most.max(1) as f64 * 1.05))
+            .build_cartesian_2d(axis.range(), 0.0..(most.max(1) as f64 * 1.05))
             .map_err(failed)?;
         let outside = if below + above == 0 { String::new() } else { format!(", {} outside", below + above) };
-        axes!(chart, scale.range(), scale.name("error") + &outside, "values in a bin");
+        axes!(chart, axis.range(), axis.name("error") + &outside, "values in a bin");
         let bars = (first..=last).filter(|bin| counts[*bin] != 0).map(|bin| {
-            let edges = [side.histogram.edge(bin), side.histogram.edge(bin + 1)].map(|edge| scale.at(edge));
+            let edges = [side.histogram.edge(bin), side.histogram.edge(bin + 1)].map(|edge| axis.at(edge));
             Rectangle::new([(edges[0], 0.0), (edges[1], counts[bin] as f64)], colour.filled())
         });
         chart.draw_series(bars).map_err(failed).map(drop)
@@ -170,17 +175,17 @@ impl Row<'_> {
         let ends = |share: f64| sorted.iter().filter_map(move |errors| quantile(errors, share));
         let low = ends(TAIL).reduce(f64::min).unwrap_or(0.0);
         let high = ends(1.0 - TAIL).reduce(f64::max).unwrap_or(0.0);
-        let scale = Scale::of(low, high, self.unit);
+        let axis = ErrorAxis::of(low, high, self.unit);
         let mut chart = ChartBuilder::on(area)
             .margin(14)
             .margin_right(28)
             .x_label_area_size(52)
             .y_label_area_size(86)
-            .build_cartesian_2d(scale.range(), 0.0..1.0)
+            .build_cartesian_2d(axis.range(), 0.0..1.0)
             .map_err(failed)?;
-        axes!(chart, scale.range(), scale.name("error"), "share of the errors up to it");
+        axes!(chart, axis.range(), axis.name("error"), "share of the errors up to this value");
         for (errors, (_, colour, width)) in sorted.iter().zip(sides) {
-            let line = steps(errors).into_iter().map(|(error, share)| (scale.at(error), share));
+            let line = steps(errors).into_iter().map(|(error, share)| (axis.at(error), share));
             chart.draw_series(LineSeries::new(line, colour.stroke_width(width))).map_err(failed)?;
         }
         self.legend(area)
@@ -214,14 +219,14 @@ fn steps(sorted: &[f64]) -> Vec<(f64, f64)> {
 }
 
 /// An axis for the drawing library, which needs a range wider than 0 and numbers of ordinary size.
-struct Scale {
+struct ErrorAxis {
     exponent: i32,
     unit: String,
     low: f64,
     high: f64,
 }
 
-impl Scale {
+impl ErrorAxis {
     fn of(low: f64, high: f64, unit: &str) -> Self {
         let (exponent, unit) = prefixed(unit, low.abs().max(high.abs()));
         let unscaled = Self { exponent, unit, low: f64::NEG_INFINITY, high: f64::INFINITY };
@@ -250,7 +255,7 @@ fn prefixed(unit: &str, size: f64) -> (i32, String) {
         "bit/s" => &[(9, "Gbit/s"), (6, "Mbit/s"), (3, "kbit/s"), (0, "bit/s")],
         _ => &[],
     };
-    let unit = drawable(unit);
+    let unit = xml_text(unit);
     let suits = |(exponent, _): &&(i32, &str)| 10f64.powi(*exponent) <= size;
     match steps.iter().find(suits) {
         Some((exponent, name)) => (*exponent, (*name).to_owned()),
@@ -267,7 +272,7 @@ fn prefixed(unit: &str, size: f64) -> (i32, String) {
 fn titled<'a>(area: &Area<'a>, title: &str) -> Result<Area<'a>, String> {
     let (head, rest) = area.split_vertically(HEAD);
     let style = ("sans-serif", 20).into_font().into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
-    head.draw(&Text::new(drawable(title), (24, HEAD / 2 + 4), style)).map_err(failed)?;
+    head.draw(&Text::new(xml_text(title), (24, HEAD / 2 + 4), style)).map_err(failed)?;
     Ok(rest)
 }
 

@@ -4,17 +4,17 @@
 /// Whether larger or smaller values of a quantity are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Better {
+pub enum Preference {
     /// Larger is better, as for goodput: the coefficient is B ÷ A.
     Larger,
     /// Smaller is better, as for times: the coefficient is A ÷ B.
     Smaller,
 }
 
-impl Better {
+impl Preference {
     /// The coefficient as a formula of the two series.
     #[must_use]
-    pub fn ratio(self) -> &'static str {
+    pub fn coefficient_formula(self) -> &'static str {
         match self {
             Self::Larger => "B ÷ A",
             Self::Smaller => "A ÷ B",
@@ -28,13 +28,13 @@ impl Better {
 ///
 /// `None` if the series that the coefficient divides by has only zeros.
 #[must_use]
-pub fn coefficient(pairs: impl Iterator<Item = (f64, f64)>, better: Better) -> Option<f64> {
+pub fn coefficient(pairs: impl Iterator<Item = (f64, f64)>, better: Preference) -> Option<f64> {
     let (mut products, mut squares) = (0.0, 0.0);
     for (a, b) in pairs {
         // Larger is better: fit b = c·a. Smaller is better: fit a = c·b.
         let (x, y) = match better {
-            Better::Larger => (a, b),
-            Better::Smaller => (b, a),
+            Preference::Larger => (a, b),
+            Preference::Smaller => (b, a),
         };
         products += x * y;
         squares += x * x;
@@ -66,10 +66,10 @@ mod tests {
     fn by_hand() {
         let pairs = || [(1.0, 2.0), (2.0, 2.0)].into_iter();
         // B on A: (1·2 + 2·2) ÷ (1 + 4); A on B: 6 ÷ (4 + 4).
-        assert_eq!(coefficient(pairs(), Better::Larger), Some(1.2));
-        assert_eq!(coefficient(pairs(), Better::Smaller), Some(0.75));
-        assert_eq!(coefficient([(0.0, 1.0)].into_iter(), Better::Larger), None);
-        assert_eq!(coefficient([].into_iter(), Better::Smaller), None);
+        assert_eq!(coefficient(pairs(), Preference::Larger), Some(1.2));
+        assert_eq!(coefficient(pairs(), Preference::Smaller), Some(0.75));
+        assert_eq!(coefficient([(0.0, 1.0)].into_iter(), Preference::Larger), None);
+        assert_eq!(coefficient([].into_iter(), Preference::Smaller), None);
         assert_eq!(outlier_from(0.02), Some(2.0));
         assert_eq!(outlier_from(0.0), None);
     }
@@ -77,9 +77,9 @@ mod tests {
     #[test]
     fn below_one_means_that_b_reports_worse() {
         let half_the_goodput = [(10.0, 5.0), (8.0, 4.0)].into_iter();
-        assert_eq!(coefficient(half_the_goodput, Better::Larger), Some(0.5));
+        assert_eq!(coefficient(half_the_goodput, Preference::Larger), Some(0.5));
         let twice_the_time = [(0.01, 0.02), (0.02, 0.04)].into_iter();
-        assert_eq!(coefficient(twice_the_time, Better::Smaller), Some(0.5));
+        assert_eq!(coefficient(twice_the_time, Preference::Smaller), Some(0.5));
     }
 
     proptest! {
@@ -90,8 +90,8 @@ mod tests {
         ) {
             let pairs = || values.iter().map(|a| (*a, factor * a));
             let near = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 1e-9;
-            prop_assert!(near(coefficient(pairs(), Better::Larger).unwrap(), factor));
-            prop_assert!(near(coefficient(pairs(), Better::Smaller).unwrap(), 1.0 / factor));
+            prop_assert!(near(coefficient(pairs(), Preference::Larger).unwrap(), factor));
+            prop_assert!(near(coefficient(pairs(), Preference::Smaller).unwrap(), 1.0 / factor));
         }
     }
 }

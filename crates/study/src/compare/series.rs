@@ -2,31 +2,31 @@
 
 use std::io::BufRead;
 
-use crate::input::{Detail, Format, InputError, Sample, SeriesReader};
+use crate::input::{Format, InputError, MeasurementDetail, Sample, SeriesReader};
 
 /// A series that was read from a file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Series {
+pub struct TimedSeries {
     /// The quantity, if the lines name one.
     pub quantity: Option<String>,
     /// Values with their times in seconds, which do not decrease.
     pub samples: Vec<Sample>,
     /// The kernel's counters at each value.
-    pub kernel: Vec<Kernel>,
+    pub kernel: Vec<TcpCounters>,
 }
 
 /// `TCP_INFO` at the end of one measurement; `None` = not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
-pub struct Kernel {
+pub struct TcpCounters {
     /// Number of segments that TCP retransmitted.
     pub retrans: Option<u64>,
     /// The smallest round-trip time seen, in seconds.
     pub min_rtt_s: Option<f64>,
 }
 
-impl Series {
+impl TimedSeries {
     /// Appends a value with its counters.
-    pub fn push(&mut self, sample: Sample, kernel: Kernel) {
+    pub fn push(&mut self, sample: Sample, kernel: TcpCounters) {
         self.samples.push(sample);
         self.kernel.push(kernel);
     }
@@ -52,8 +52,8 @@ impl Series {
             if matches!(reader.format(), Some(Format::Bare | Format::Json)) {
                 return Err(SeriesError::Untimed);
             }
-            let Detail { retrans, min_rtt_s, .. } = *reader.detail();
-            series.push(sample, Kernel { retrans, min_rtt_s });
+            let MeasurementDetail { retrans, min_rtt_s, .. } = *reader.detail();
+            series.push(sample, TcpCounters { retrans, min_rtt_s });
         }
         series.quantity = reader.quantity().map(str::to_owned);
         Ok(series)
@@ -77,6 +77,6 @@ impl Series {
 pub enum SeriesError {
     #[error(transparent)]
     Input(#[from] InputError),
-    #[error("its values have no times; expected time_s beside each value")]
+    #[error("the values have no times; add a column or key time_s")]
     Untimed,
 }

@@ -11,7 +11,7 @@ use super::unquoted;
 /// the keys of these names, also in an object under `tcp_info`, `info` or `detail`, as stations
 /// record them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Detail {
+pub struct MeasurementDetail {
     /// The host that measured (`source`).
     pub source: Option<String>,
     /// The host or URL that was measured (`target`).
@@ -26,7 +26,7 @@ pub struct Detail {
     pub test_s: Option<f64>,
 }
 
-impl Detail {
+impl MeasurementDetail {
     /// The details on a JSON line; a value of another type is ignored.
     pub(super) fn of_json(text: &str) -> Self {
         let Ok(object) = serde_json::from_str::<Value>(text) else { return Self::default() };
@@ -89,10 +89,10 @@ impl Columns {
     }
 
     /// The details in the other columns.
-    pub(super) fn detail(&self, text: &str) -> Detail {
+    pub(super) fn detail(&self, text: &str) -> MeasurementDetail {
         let field = |name: &str| text.split(',').nth(self.at(name)?).map(unquoted);
         let column = Some(self.names[self.value].as_str()).filter(|name| *name != "value");
-        Detail {
+        MeasurementDetail {
             source: field("source").and_then(named),
             target: field("target").and_then(named),
             quantity: field("quantity").or(column).and_then(identifier),

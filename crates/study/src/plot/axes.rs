@@ -2,33 +2,33 @@
 
 use std::ops::Range;
 
-use super::Column;
-use crate::units::short;
+use super::PlotColumn;
+use crate::units::axis_number;
 
 /// The axis of values. Values that are too large or too small for the drawing library are scaled.
 /// The range is wider than rounding errors, as the drawing library requires.
-pub(super) struct Ruler {
+pub(super) struct ValueAxis {
     /// Values are divided by ten to this power.
     exponent: i32,
     pub(super) low: f64,
     pub(super) high: f64,
 }
 
-impl Ruler {
+impl ValueAxis {
     /// The axis for values in this range, and whether it is logarithmic.
     pub(super) fn of((least, greatest): (f64, f64)) -> (Self, bool) {
         let size = least.abs().max(greatest.abs());
         let exponent = if size == 0.0 || (1e-4..1e7).contains(&size) { 0 } else { magnitude(size) };
-        let mut ruler = Self { exponent, low: f64::NEG_INFINITY, high: f64::INFINITY };
-        let (least, greatest) = (ruler.at(least), ruler.at(greatest));
+        let mut value_axis = Self { exponent, low: f64::NEG_INFINITY, high: f64::INFINITY };
+        let (least, greatest) = (value_axis.at(least), value_axis.at(greatest));
         let logarithmic = 0.0 < least && least * LOGARITHMIC_FROM < greatest;
-        (ruler.low, ruler.high) = if logarithmic {
+        (value_axis.low, value_axis.high) = if logarithmic {
             (least.max(greatest / LOGARITHMIC_TO) / 1.3, greatest * 1.3)
         } else {
             let margin = (greatest - least).max(greatest.abs() * 1e-6).max(1e-9) * 0.06;
             (least - margin, greatest + margin)
         };
-        (ruler, logarithmic)
+        (value_axis, logarithmic)
     }
 
     /// The position of a value on the axis; a value outside is drawn at the end of the axis.
@@ -48,16 +48,16 @@ impl Ruler {
 }
 
 /// The axis of time, from the first value on.
-pub(super) struct Clock {
+pub(super) struct TimeAxis {
     pub(super) name: String,
     unit_s: f64,
     first_s: f64,
     last: f64,
 }
 
-impl Clock {
+impl TimeAxis {
     /// Chooses a unit in which times have a few digits.
-    pub(super) fn of(columns: &[Column], timed: bool) -> Self {
+    pub(super) fn of(columns: &[PlotColumn], timed: bool) -> Self {
         let first_s = columns.first().map_or(0.0, |column| column.first_s);
         let last_s = columns.last().map_or(0.0, |column| column.last_s);
         let span_s = last_s - first_s;
@@ -72,9 +72,9 @@ impl Clock {
                 (format!("time (1e{exponent} s)"), 10f64.powi(exponent))
             }
         };
-        let mut clock = Self { name, unit_s, first_s, last: 1.0 };
-        clock.last = clock.at(last_s);
-        clock
+        let mut time_axis = Self { name, unit_s, first_s, last: 1.0 };
+        time_axis.last = time_axis.at(last_s);
+        time_axis
     }
 
     pub(super) fn at(&self, time_s: f64) -> f64 {
@@ -96,10 +96,10 @@ fn magnitude(number: f64) -> i32 {
 
 /// The label of `number` on a linear axis of this range. The library Plotters adds up steps, so its
 /// number for zero may have a rounding error; such a number gets the label 0.
-pub(crate) fn tick(number: f64, range: &Range<f64>) -> String {
+pub(crate) fn tick_label(number: f64, range: &Range<f64>) -> String {
     let has_zero = range.start <= 0.0 && 0.0 <= range.end;
     let is_rounding = number.abs() < (range.end - range.start) * ROUNDING;
-    short(if has_zero && is_rounding { 0.0 } else { number })
+    axis_number(if has_zero && is_rounding { 0.0 } else { number })
 }
 
 /// Share of an axis' length that counts as a rounding error: far more than the errors of a few
@@ -126,7 +126,7 @@ mod tests {
             (1e-12, 1e-12..1.0, "1.0e-12"),
             (0.2, -0.6..0.8, "0.2"),
         ] {
-            assert_eq!(tick(number, &range), label, "{range:?}");
+            assert_eq!(tick_label(number, &range), label, "{range:?}");
         }
     }
 }

@@ -10,7 +10,7 @@ pub struct Grid {
     /// A value or a blank for each period, from the first value to the last.
     pub slots: Vec<Option<f64>>,
     /// Number of values left out because their period had one already.
-    pub crowded: usize,
+    pub duplicates: usize,
 }
 
 impl Grid {
@@ -18,7 +18,7 @@ impl Grid {
     /// given.
     ///
     /// A value may be half a period early or late. The grid follows the values' clock slowly, so
-    /// that a real period of 300.4 s instead of 300 s causes no blanks and no crowded periods.
+    /// that a real period of 300.4 s instead of 300 s causes no blanks and no duplicates.
     ///
     /// # Errors
     /// [`GridError`] when there are fewer than two values, one is negative, or there is no sensible
@@ -27,36 +27,36 @@ impl Grid {
         if let Some(Sample { time_s, value }) = samples.iter().find(|sample| sample.value < 0.0) {
             return Err(GridError::Negative { time_s: *time_s, value: *value });
         }
-        let [first, later @ ..] = samples else { return Err(GridError::Short { count: 0 }) };
+        let [first, later @ ..] = samples else { return Err(GridError::TooFewValues { count: 0 }) };
         if later.is_empty() {
-            return Err(GridError::Short { count: 1 });
+            return Err(GridError::TooFewValues { count: 1 });
         }
-        let base_s = base_s.map_or_else(|| median_step_s(samples), Some).ok_or(GridError::Standing)?;
-        let mut grid = Self { base_s, slots: vec![Some(first.value)], crowded: 0 };
+        let base_s = base_s.map_or_else(|| median_step_s(samples), Some).ok_or(GridError::EqualTimes)?;
+        let mut grid = Self { base_s, slots: vec![Some(first.value)], duplicates: 0 };
         let mut at_s = first.time_s;
         let (mut before_s, mut widest) = (first.time_s, (0.0, 0.0));
         for Sample { time_s, value } in later {
             let steps = ((time_s - at_s) / base_s).round();
             if SLOTS_MAX as f64 <= grid.slots.len() as f64 + steps {
-                return Err(GridError::Long { time_s: *time_s, base_s });
+                return Err(GridError::TooManySlots { time_s: *time_s, base_s });
             }
             if widest.0 < time_s - before_s {
                 widest = (time_s - before_s, *time_s);
             }
             before_s = *time_s;
-            if (BLANKS_MAX * samples.len()) as f64 <= grid.slots.len() as f64 + steps {
+            if (SLOTS_PER_VALUE_MAX * samples.len()) as f64 <= grid.slots.len() as f64 + steps {
                 let (gap_s, time_s) = widest;
-                return Err(GridError::Sparse { time_s, gap_s, base_s });
+                return Err(GridError::TooManyBlanks { time_s, gap_s, base_s });
             }
             if steps < 1.0 {
-                grid.crowded += 1;
+                grid.duplicates += 1;
                 continue;
             }
             // `steps` is a whole number below the limit.
             grid.slots.resize(grid.slots.len() + steps as usize - 1, None);
             grid.slots.push(Some(*value));
             let expected_s = at_s + steps * base_s;
-            at_s = expected_s + FOLLOWING * (time_s - expected_s);
+            at_s = expected_s + DRIFT_GAIN * (time_s - expected_s);
         }
         Ok(grid)
     }
@@ -111,13 +111,13 @@ pub enum GridError {
         value: f64,
     },
     /// The series has fewer than two values, so no forecast can be compared with a value.
-    #[error("it has {count} values; expected at least 2")]
-    Short { count: usize },
+    #[error("the series has {count} values; expected at least 2")]
+    TooFewValues { count: usize },
     /// All values have the same time.
-    #[error("its times stand still; expected times that advance, or --base with values that have none")]
-    Standing,
-    #[error("at {time_s} s it spans more than {SLOTS_MAX} periods of {base_s} s; expected a longer --base")]
-    Long {
+    #[error("all values have the same time; expected increasing times, or values without times and --base")]
+    EqualTimes,
+    #[error("at {time_s} s the series exceeds {SLOTS_MAX} periods of {base_s} s; use a longer --base")]
+    TooManySlots {
         /// Time of the first value beyond the limit, in seconds.
         time_s: f64,
         /// The base period in seconds.
@@ -125,10 +125,10 @@ pub enum GridError {
     },
     /// Hardly any period has a value, as after a jump of the clock.
     #[error(
-        "before {time_s} s it has none for {gap_s} s, and so more than {BLANKS_MAX} blank periods of {base_s} s for each \
-         value; expected a longer --base, or a series without that gap"
+        "before {time_s} s the series has no value for {gap_s} s, so more than {SLOTS_PER_VALUE_MAX} periods of {base_s} s \
+         are blank for each value; use a longer --base, or cut the series at that gap"
     )]
-    Sparse {
+    TooManyBlanks {
         /// Time at which the widest gap ends, in seconds.
         time_s: f64,
         /// Length of the widest gap, in seconds.
@@ -141,7 +141,7 @@ pub enum GridError {
 /// Share of a value's distance from its slot by which the grid moves. A scheduler's jitter shifts
 /// single values. An eighth, as in RFC 6298 §2.3, averages over about eight values, and still
 /// follows a drift without delay.
-const FOLLOWING: f64 = 0.125;
+const DRIFT_GAIN: f64 = 0.125;
 
 /// Maximum number of slots of a grid: one value a second for about four months. In a longer time, a
 /// path usually changes.
@@ -150,7 +150,7 @@ const SLOTS_MAX: usize = 10_000_000;
 /// Maximum number of slots divided by the number of values. A station that measures in bursts
 /// causes some tens of blanks for each value. A clock that jumps by years causes so many blanks
 /// that scoring every offset would take minutes without a result.
-const BLANKS_MAX: usize = 1000;
+const SLOTS_PER_VALUE_MAX: usize = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -169,31 +169,34 @@ mod tests {
             samples(&[(0.0, 1.0), (299.0, 2.0), (602.0, 3.0), (610.0, 9.0), (1500.0, 4.0), (1801.0, 5.0)]);
         let grid = Grid::of(&series, Some(300.0)).unwrap();
         assert_eq!(grid.slots, [Some(1.0), Some(2.0), Some(3.0), None, None, Some(4.0), Some(5.0)]);
-        assert_eq!((grid.blanks(), grid.crowded, grid.mean(), grid.range()), (2, 1, 3.0, (1.0, 5.0)));
+        assert_eq!((grid.blanks(), grid.duplicates, grid.mean(), grid.range()), (2, 1, 3.0, (1.0, 5.0)));
     }
 
     #[test]
     fn a_period_that_is_a_little_longer_makes_no_blanks() {
         let series: Vec<(f64, f64)> = (0..5000).map(|i| (f64::from(i) * 301.0, 1.0)).collect();
         let grid = Grid::of(&samples(&series), Some(300.0)).unwrap();
-        assert_eq!((grid.slots.len(), grid.blanks(), grid.crowded), (5000, 0, 0));
+        assert_eq!((grid.slots.len(), grid.blanks(), grid.duplicates), (5000, 0, 0));
     }
 
     #[test]
     fn what_is_no_series_is_said() {
         let of = |pairs: &[(f64, f64)]| Grid::of(&samples(pairs), None).unwrap_err();
-        assert_eq!(of(&[]), GridError::Short { count: 0 });
-        assert_eq!(of(&[(0.0, 1.0)]), GridError::Short { count: 1 });
-        assert_eq!(of(&[(0.0, 1.0), (0.0, 2.0)]), GridError::Standing);
+        assert_eq!(of(&[]), GridError::TooFewValues { count: 0 });
+        assert_eq!(of(&[(0.0, 1.0)]), GridError::TooFewValues { count: 1 });
+        assert_eq!(of(&[(0.0, 1.0), (0.0, 2.0)]), GridError::EqualTimes);
         assert_eq!(of(&[(0.0, 1.0), (5.0, -2.0)]), GridError::Negative { time_s: 5.0, value: -2.0 });
         let long = of(&[(0.0, 1.0), (1.0, 2.0), (2.0, 2.0), (1e300, 3.0)]);
-        assert_eq!(long, GridError::Long { time_s: 1e300, base_s: 1.0 });
+        assert_eq!(long, GridError::TooManySlots { time_s: 1e300, base_s: 1.0 });
         // The times of a clock that was corrected by about two months.
         let mut jumped: Vec<(f64, f64)> = (0..100).map(|i| (f64::from(i), 1.0)).collect();
         jumped.extend((0..100).map(|i| (5e6 + f64::from(i), 1.0)));
         let sparse = of(&jumped);
-        assert_eq!(sparse, GridError::Sparse { time_s: 5e6, gap_s: 5e6 - 99.0, base_s: 1.0 });
-        assert!(sparse.to_string().starts_with("before 5000000 s it has none for 4999901 s"), "{sparse}");
+        assert_eq!(sparse, GridError::TooManyBlanks { time_s: 5e6, gap_s: 5e6 - 99.0, base_s: 1.0 });
+        assert!(
+            sparse.to_string().starts_with("before 5000000 s the series has no value for 4999901 s"),
+            "{sparse}"
+        );
     }
 
     proptest! {
@@ -202,10 +205,10 @@ mod tests {
             slots in prop::collection::vec(prop::option::of(0.0..1e9), 1..200),
             every in 1_usize..50,
         ) {
-            let grid = Grid { base_s: 1.0, slots, crowded: 0 };
+            let grid = Grid { base_s: 1.0, slots, duplicates: 0 };
             let mut all: Vec<(usize, Option<f64>)> =
                 (0..every).flat_map(|offset| grid.subsample(every, offset)).collect();
-            all.sort_by_key(|(place, _)| *place);
+            all.sort_by_key(|(index, _)| *index);
             let expected: Vec<(usize, Option<f64>)> = grid.slots.iter().copied().enumerate().collect();
             prop_assert_eq!(all, expected);
         }
@@ -219,7 +222,7 @@ mod tests {
                 series.push(Sample { time_s, value: 1.0 });
             }
             let grid = Grid::of(&series, Some(300.0)).unwrap();
-            prop_assert_eq!(grid.values().count() + grid.crowded, series.len());
+            prop_assert_eq!(grid.values().count() + grid.duplicates, series.len());
         }
     }
 }

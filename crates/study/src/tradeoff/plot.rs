@@ -6,18 +6,21 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::predictor::Predictor;
-use super::study::{Measured, Study};
-use crate::plot::{FORECAST, MEASURED, drawable};
-use crate::units::{short, shown_s};
+use super::scores::{MeasuredSeries, TradeoffScores};
+use crate::plot::{FORECAST, MEASURED, xml_text};
+use crate::units::{axis_number, format_period};
 
 /// Draws a panel for each series, and one for the test lengths if there are several.
 ///
 /// # Errors
-/// A message of the drawing library, or that the mean of a series is 0 and errors are no share of
-/// it.
-pub fn svg(study: &Study) -> Result<String, String> {
+/// A message of the drawing library, or that the mean of a series is 0, so that errors cannot be
+/// drawn in % of it.
+pub fn svg(study: &TradeoffScores) -> Result<String, String> {
     if let Some(measured) = study.series.iter().find(|measured| measured.grid.mean() <= 0.0) {
-        return Err(format!("the mean of {} is 0, of which errors are no share", drawable(&measured.name)));
+        return Err(format!(
+            "the mean of {} is 0, so errors cannot be drawn in % of it",
+            xml_text(&measured.name)
+        ));
     }
     let shown = study.series.len().min(PANELS_MAX);
     let lengths = by_length(study);
@@ -42,7 +45,7 @@ pub fn svg(study: &Study) -> Result<String, String> {
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Draws mean absolute errors in % of the mean, on the left axis, and bytes an hour, on the right.
-fn against_period(area: &Area<'_>, study: &Study, series: usize) -> Result<(), String> {
+fn against_period(area: &Area<'_>, study: &TradeoffScores, series: usize) -> Result<(), String> {
     let measured = &study.series[series];
     let body = titled(area, &title(measured))?;
     let share = |number: f64| 100.0 * number / measured.grid.mean();
@@ -77,8 +80,8 @@ fn against_period(area: &Area<'_>, study: &Study, series: usize) -> Result<(), S
         .label_style(("sans-serif", 17))
         .x_labels(10)
         .y_labels(6)
-        .x_label_formatter(&|period_s| shown_s(*period_s))
-        .y_label_formatter(&|share| short(*share))
+        .x_label_formatter(&|period_s| format_period(*period_s))
+        .y_label_formatter(&|share| axis_number(*share))
         .draw()
         .map_err(failed)?;
     if 0.0 < high {
@@ -105,7 +108,7 @@ fn against_period(area: &Area<'_>, study: &Study, series: usize) -> Result<(), S
 }
 
 /// Length and index of each series with a known test length, the shortest first.
-fn by_length(study: &Study) -> Vec<(f64, usize)> {
+fn by_length(study: &TradeoffScores) -> Vec<(f64, usize)> {
     let known = study.series.iter().enumerate();
     let mut known: Vec<(f64, usize)> =
         known.filter_map(|(i, measured)| Some((measured.length_s?, i))).collect();
@@ -114,8 +117,8 @@ fn by_length(study: &Study) -> Vec<(f64, usize)> {
 }
 
 /// Draws the errors at the base period against the test length.
-fn against_length(area: &Area<'_>, study: &Study, lengths: &[(f64, usize)]) -> Result<(), String> {
-    let body = titled(area, "at the base period, against the length of the tests")?;
+fn against_length(area: &Area<'_>, study: &TradeoffScores, lengths: &[(f64, usize)]) -> Result<(), String> {
+    let body = titled(area, "errors at the base period, by test length")?;
     let points = |predictor: Predictor| {
         let point = move |(length_s, i): &(f64, usize)| {
             let row = study.row(*i, 1, predictor)?;
@@ -142,8 +145,8 @@ fn against_length(area: &Area<'_>, study: &Study, lengths: &[(f64, usize)]) -> R
         .y_desc("mean absolute error (% of the mean)")
         .axis_desc_style(("sans-serif", 19))
         .label_style(("sans-serif", 17))
-        .x_label_formatter(&|length_s| short(*length_s))
-        .y_label_formatter(&|share| short(*share))
+        .x_label_formatter(&|length_s| axis_number(*length_s))
+        .y_label_formatter(&|share| axis_number(*share))
         .draw()
         .map_err(failed)?;
     for (points, colour) in all.into_iter().zip(COLOURS) {
@@ -154,9 +157,9 @@ fn against_length(area: &Area<'_>, study: &Study, lengths: &[(f64, usize)]) -> R
     Ok(())
 }
 
-fn title(measured: &Measured) -> String {
-    let length = measured.length_s.map_or_else(String::new, |s| format!(", tests of {} s", short(s)));
-    format!("{}{length}", drawable(&measured.name))
+fn title(measured: &MeasuredSeries) -> String {
+    let length = measured.length_s.map_or_else(String::new, |s| format!(", tests of {} s", axis_number(s)));
+    format!("{}{length}", xml_text(&measured.name))
 }
 
 /// Draws a title and the legend, and returns the part of the area below them.

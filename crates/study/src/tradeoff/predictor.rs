@@ -1,6 +1,6 @@
 //! Predictors of the next measurement, and their errors on one subsample.
 
-use barograph_forecast::{Battery, Config, Objective};
+use barograph_forecast::{Battery, BatteryConfig, Objective};
 use serde::Serialize;
 
 use super::grid::Grid;
@@ -43,7 +43,7 @@ impl Predictor {
     /// values: those that directly follow a slot with a value. The battery is scored on what it
     /// optimises: its median forecast by absolute error, its mean forecast by squared error.
     #[must_use]
-    pub fn errors(self, grid: &Grid, every: usize, offset: usize, seed: u64) -> Option<Errors> {
+    pub fn errors(self, grid: &Grid, every: usize, offset: usize, seed: u64) -> Option<OffsetErrors> {
         self.errors_within(grid, grid.range(), every, offset, seed)
     }
 
@@ -55,18 +55,18 @@ impl Predictor {
         every: usize,
         offset: usize,
         seed: u64,
-    ) -> Option<Errors> {
+    ) -> Option<OffsetErrors> {
         // In a series with gaps, many offsets have no value and so need no predictor.
         let mut state = None;
         let (mut absolute, mut squared, mut scored) = (0.0, 0.0, 0_usize);
         let mut is_issued = false;
-        for (place, slot) in grid.subsample(every, offset) {
+        for (index, slot) in grid.subsample(every, offset) {
             let Some(value) = slot else {
                 is_issued = false;
                 continue;
             };
-            let state = state.get_or_insert_with(|| State::new(self, range, seed));
-            if let (true, Some((median, mean))) = (is_issued, state.forecast(place)) {
+            let state = state.get_or_insert_with(|| PredictorState::new(self, range, seed));
+            if let (true, Some((median, mean))) = (is_issued, state.forecast(index)) {
                 absolute += (value - median).abs();
                 squared += (value - mean).powi(2);
                 scored += 1;
@@ -75,13 +75,13 @@ impl Predictor {
             is_issued = true;
         }
         let count = scored as f64;
-        (0 < scored).then(|| Errors { offset, scored, mae: absolute / count, mse: squared / count })
+        (0 < scored).then(|| OffsetErrors { offset, scored, mae: absolute / count, mse: squared / count })
     }
 }
 
 /// The errors of a predictor on one subsample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Errors {
+pub struct OffsetErrors {
     /// Index of the first slot of the subsample.
     pub offset: usize,
     /// Number of forecasts that were scored.
@@ -93,29 +93,29 @@ pub struct Errors {
 }
 
 /// The state of a predictor on one subsample.
-enum State {
+enum PredictorState {
     Mean { weight: f64, mean: Option<f64> },
     Random { seed: u64, low: f64, width: f64 },
     Battery(Box<Battery>),
 }
 
-impl State {
+impl PredictorState {
     fn new(predictor: Predictor, (low, high): (f64, f64), seed: u64) -> Self {
         match predictor {
             Predictor::Last => Self::Mean { weight: 1.0, mean: None },
             Predictor::Exponential => Self::Mean { weight: EXPONENTIAL_WEIGHT, mean: None },
             Predictor::Random => Self::Random { seed, low, width: high - low },
-            Predictor::Battery => Self::Battery(Box::new(Battery::new(&Config::default()))),
+            Predictor::Battery => Self::Battery(Box::new(Battery::new(&BatteryConfig::default()))),
         }
     }
 
-    /// The forecasts for the slot with index `place`: the one for least absolute error, and the one
+    /// The forecasts for the slot with index `index`: the one for least absolute error, and the one
     /// for least squared error.
-    fn forecast(&self, place: usize) -> Option<(f64, f64)> {
+    fn forecast(&self, index: usize) -> Option<(f64, f64)> {
         match self {
             Self::Mean { mean, .. } => mean.map(|mean| (mean, mean)),
             Self::Random { seed, low, width } => {
-                let drawn = low + width * uniform(*seed, place);
+                let drawn = low + width * uniform(*seed, index);
                 Some((drawn, drawn))
             }
             Self::Battery(battery) => battery
@@ -143,8 +143,8 @@ impl State {
 
 /// A pseudorandom number in [0, 1) for a slot: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014, §2),
 /// with the index of the slot as its counter.
-fn uniform(seed: u64, place: usize) -> f64 {
-    let mut z = seed.wrapping_add((place as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+fn uniform(seed: u64, index: usize) -> f64 {
+    let mut z = seed.wrapping_add((index as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     fn grid(slots: &[Option<f64>]) -> Grid {
-        Grid { base_s: 300.0, slots: slots.to_vec(), crowded: 0 }
+        Grid { base_s: 300.0, slots: slots.to_vec(), duplicates: 0 }
     }
 
     fn near(a: f64, b: f64) -> bool {
@@ -173,12 +173,12 @@ mod tests {
     fn the_last_value_by_hand() {
         let grid = grid(&[10.0, 14.0, 12.0, 20.0, 8.0].map(Some));
         let plain = Predictor::Last.errors(&grid, 1, 0, 0).unwrap();
-        assert_eq!(plain, Errors { offset: 0, scored: 4, mae: 6.5, mse: 57.0 });
+        assert_eq!(plain, OffsetErrors { offset: 0, scored: 4, mae: 6.5, mse: 57.0 });
         // The subsamples with every second value are 10, 12, 8 and 14, 20.
         let even = Predictor::Last.errors(&grid, 2, 0, 0).unwrap();
-        assert_eq!(even, Errors { offset: 0, scored: 2, mae: 3.0, mse: 10.0 });
+        assert_eq!(even, OffsetErrors { offset: 0, scored: 2, mae: 3.0, mse: 10.0 });
         let odd = Predictor::Last.errors(&grid, 2, 1, 0).unwrap();
-        assert_eq!(odd, Errors { offset: 1, scored: 1, mae: 6.0, mse: 36.0 });
+        assert_eq!(odd, OffsetErrors { offset: 1, scored: 1, mae: 6.0, mse: 36.0 });
         assert_eq!(Predictor::Last.errors(&grid, 5, 3, 0), None, "one value alone is never forecast");
     }
 
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn random_forecasts_fill_the_range_of_the_entire_trace() {
         let grid = grid(&[Some(2.0), Some(6.0)]);
-        let state = State::new(Predictor::Random, grid.range(), 3);
-        let drawn: Vec<f64> = (0..1000).map(|place| state.forecast(place).unwrap().0).collect();
+        let state = PredictorState::new(Predictor::Random, grid.range(), 3);
+        let drawn: Vec<f64> = (0..1000).map(|index| state.forecast(index).unwrap().0).collect();
         assert!(drawn.iter().all(|value| (2.0..6.0).contains(value)));
         let mean = drawn.iter().sum::<f64>() / 1000.0;
         assert!((mean - 4.0).abs() < 0.15, "{mean}");
@@ -224,7 +224,8 @@ mod tests {
         let values: Vec<f64> = (0..50).map(|i| f64::from(i * 7 % 13) + 5.0).collect();
         let slots: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
         let errors = Predictor::Battery.errors(&grid(&slots), 1, 0, 0).unwrap();
-        let expected = crate::compare::forecast_errors(values.into_iter(), &Config::default()).unwrap();
+        let expected =
+            crate::compare::forecast_errors(values.into_iter(), &BatteryConfig::default()).unwrap();
         let mae = expected.iter().map(|error| error.abs()).sum::<f64>() / expected.len() as f64;
         assert!(errors.scored == 49 && near(errors.mae, mae), "{errors:?} {mae}");
     }

@@ -2,14 +2,14 @@
 
 use std::io::BufRead;
 
-use super::duration::length_of_name_s;
 use super::grid::{Grid, GridError};
-use super::study::Measured;
-use crate::input::{Detail, Format, InputError, Sample, SeriesReader};
+use super::scores::MeasuredSeries;
+use super::test_length::test_length_from_name_s;
+use crate::input::{Format, InputError, MeasurementDetail, Sample, SeriesReader};
 
 /// A file to read: its name, and what the user gave on the command line about its series.
 #[derive(Clone, Debug, Default)]
-pub struct Source<'a> {
+pub struct ReadOptions<'a> {
     /// The file's name, without folders.
     pub name: &'a str,
     /// Length of the tests, in seconds, if the user gives it.
@@ -29,37 +29,37 @@ pub struct Source<'a> {
 ///
 /// # Errors
 /// [`ReadError`] with a sentence about what is wrong with the file.
-pub fn read(input: impl BufRead, source: &Source<'_>) -> Result<Vec<Measured>, ReadError> {
-    let mut reader = SeriesReader::new(input).of_quantity(source.quantity);
+pub fn read(input: impl BufRead, options: &ReadOptions<'_>) -> Result<Vec<MeasuredSeries>, ReadError> {
+    let mut reader = SeriesReader::new(input).of_quantity(options.quantity);
     let mut all: Vec<(Option<f64>, Vec<Sample>)> = Vec::new();
     let mut count = 0_usize;
     while let Some(sample) = reader.next() {
         let mut sample = sample?;
         if matches!(reader.format(), Some(Format::Bare | Format::Json)) {
-            sample.time_s *= source.base_s.ok_or(ReadError::Untimed)?;
+            sample.time_s *= options.base_s.ok_or(ReadError::Untimed)?;
         }
-        let Detail { test_s, .. } = *reader.detail();
+        let MeasurementDetail { test_s, .. } = *reader.detail();
         count += 1;
         if VALUES_MAX < count {
-            return Err(ReadError::Many);
+            return Err(ReadError::TooManyValues);
         }
-        let length_s = match (source.length_s, test_s) {
+        let length_s = match (options.length_s, test_s) {
             (None, Some(test_s)) if test_s <= 0.0 => return Err(ReadError::Length { test_s }),
             (None, Some(test_s)) => Some(test_s),
             (said, _) => said,
         };
         match all.iter().position(|(length, _)| *length == length_s) {
-            Some(place) => all[place].1.push(sample),
-            None if all.len() == LENGTHS_MAX => return Err(ReadError::ManyLengths),
+            Some(index) => all[index].1.push(sample),
+            None if all.len() == LENGTHS_MAX => return Err(ReadError::TooManyLengths),
             None => all.push((length_s, vec![sample])),
         }
     }
     all.sort_by(|a, b| a.0.unwrap_or(0.0).total_cmp(&b.0.unwrap_or(0.0)));
-    let bit_per_s = bit_per_s(source.unit, reader.quantity().or(source.quantity));
+    let bit_per_s = bit_per_s(options.unit, reader.quantity().or(options.quantity));
     let measured = |(length_s, samples): (Option<f64>, Vec<Sample>)| {
-        let grid = Grid::of(&samples, source.base_s)?;
-        let length_s = length_s.or_else(|| length_of_name_s(source.name));
-        Ok(Measured { name: source.name.to_owned(), length_s, bit_per_s, grid })
+        let grid = Grid::of(&samples, options.base_s)?;
+        let length_s = length_s.or_else(|| test_length_from_name_s(options.name));
+        Ok(MeasuredSeries { name: options.name.to_owned(), length_s, bit_per_s, grid })
     };
     all.into_iter().map(measured).collect()
 }
@@ -85,7 +85,7 @@ pub enum ReadError {
     #[error(transparent)]
     Grid(#[from] GridError),
     #[error(
-        "its values have no times; expected time_s beside each value, or --base with the time between them"
+        "the values have no times; add a column or key time_s, or give the time between values with --base"
     )]
     Untimed,
     #[error("test_s is {test_s}; expected more than 0 seconds")]
@@ -93,13 +93,14 @@ pub enum ReadError {
         /// The length on the line, in seconds.
         test_s: f64,
     },
-    #[error("it has more than {VALUES_MAX} values")]
-    Many,
+    #[error("the file has more than {VALUES_MAX} values; split it")]
+    TooManyValues,
     /// The file has more than `LENGTHS_MAX` test lengths.
     #[error(
-        "test_s has more than {LENGTHS_MAX} different values; expected a test length, as 10 of a test of 10 s"
+        "test_s has more than {LENGTHS_MAX} different values; write the intended length, such as 10 for a test \
+         of 10 s"
     )]
-    ManyLengths,
+    TooManyLengths,
 }
 
 /// Maximum number of values in one file, equal to the maximum number of slots in a grid.
@@ -115,19 +116,19 @@ mod tests {
 
     use super::*;
 
-    fn lengths(text: &str, source: &Source<'_>) -> Vec<(Option<f64>, usize)> {
-        let series = read(text.as_bytes(), source).unwrap();
+    fn lengths(text: &str, options: &ReadOptions<'_>) -> Vec<(Option<f64>, usize)> {
+        let series = read(text.as_bytes(), options).unwrap();
         series.iter().map(|measured| (measured.length_s, measured.grid.values().count())).collect()
     }
 
     #[test]
     fn the_length_is_what_the_user_the_line_or_the_name_says() {
         let rows = "time_s,goodput,test_s\n0,5,10\n60,3,1\n300,6,10\n360,4,1\n";
-        let named = Source { name: "x_7s.csv", ..Source::default() };
+        let named = ReadOptions { name: "x_7s.csv", ..ReadOptions::default() };
         assert_eq!(lengths(rows, &named), [(Some(1.0), 2), (Some(10.0), 2)]);
-        assert_eq!(lengths(rows, &Source { length_s: Some(5.0), ..named.clone() }), [(Some(5.0), 4)]);
+        assert_eq!(lengths(rows, &ReadOptions { length_s: Some(5.0), ..named.clone() }), [(Some(5.0), 4)]);
         assert_eq!(lengths("0,5\n60,3\n", &named), [(Some(7.0), 2)]);
-        assert_eq!(lengths("0,5\n60,3\n", &Source::default()), [(None, 2)]);
+        assert_eq!(lengths("0,5\n60,3\n", &ReadOptions::default()), [(None, 2)]);
         let lines =
             "{\"time_s\":0,\"value\":1,\"test_s\":2}\n{\"time_s\":9,\"value\":1,\"detail\":{\"test_s\":2}}\n";
         assert_eq!(lengths(lines, &named), [(Some(2.0), 2)]);
@@ -135,9 +136,9 @@ mod tests {
 
     #[test]
     fn values_without_times_need_a_period() {
-        assert!(matches!(read(&b"1\n2\n"[..], &Source::default()), Err(ReadError::Untimed)));
-        let source = Source { base_s: Some(300.0), ..Source::default() };
-        assert_eq!(read(&b"1\n2\n"[..], &source).unwrap()[0].grid.slots, [Some(1.0), Some(2.0)]);
+        assert!(matches!(read(&b"1\n2\n"[..], &ReadOptions::default()), Err(ReadError::Untimed)));
+        let options = ReadOptions { base_s: Some(300.0), ..ReadOptions::default() };
+        assert_eq!(read(&b"1\n2\n"[..], &options).unwrap()[0].grid.slots, [Some(1.0), Some(2.0)]);
     }
 
     #[test]

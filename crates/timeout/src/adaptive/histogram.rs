@@ -14,7 +14,7 @@ pub(super) const PER_OCTAVE: f64 = 8.0;
 pub(super) const STEP: f64 = 1.090_507_732_665_257_7;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Counts {
+pub(super) struct BinCounts {
     /// Attempts with a response in this bin.
     pub(super) answered: [f32; BINS],
     /// Attempts that were cut off or dropped in this bin; their response would have arrived later.
@@ -24,12 +24,12 @@ pub(super) struct Counts {
 /// Counts of one link. Each response slightly reduces the weight of all earlier counts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Histogram {
-    counts: Counts,
+    counts: BinCounts,
     /// Weight of a new observation. It grows, so that the older counts need not shrink one by one.
     weight: f32,
 }
 
-impl Counts {
+impl BinCounts {
     pub(super) const NONE: Self = Self { answered: [0.0; BINS], censored: [0.0; BINS] };
 
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut f32> {
@@ -38,7 +38,7 @@ impl Counts {
 }
 
 impl Histogram {
-    pub(super) fn new(counts: Counts) -> Self {
+    pub(super) fn new(counts: BinCounts) -> Self {
         Self { counts, weight: 1.0 }
     }
 
@@ -56,7 +56,7 @@ impl Histogram {
     }
 
     /// Counts in units of the current weight.
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> BinCounts {
         let mut counts = self.counts.clone();
         counts.all_mut().for_each(|count| *count /= self.weight);
         counts
@@ -64,7 +64,7 @@ impl Histogram {
 
     /// Returns the counts as they are stored, and the factor that converts them to units of the
     /// current weight.
-    pub(super) fn stored(&self) -> (f64, &Counts) {
+    pub(super) fn stored(&self) -> (f64, &BinCounts) {
         (1.0 / f64::from(self.weight), &self.counts)
     }
 }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn old_counts_fade() {
-        let mut histogram = Histogram::new(Counts::NONE);
+        let mut histogram = Histogram::new(BinCounts::NONE);
         histogram.count(3, true);
         for _ in 0..10_000 {
             histogram.count(20, false);

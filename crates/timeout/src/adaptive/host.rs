@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::histogram::{BINS, Counts};
+use super::histogram::{BINS, BinCounts};
 use super::state::{Reader, StateError, Writer};
 
 /// What the links of one host have learned together: the distribution of response times around
@@ -14,21 +14,21 @@ use super::state::{Reader, StateError, Writer};
 /// A link uses it after retries, after slow messages, and once in up to 32 other messages, by
 /// atomic operations. No link ever waits.
 #[derive(Clone, Debug, Default)]
-pub struct Host(Arc<Pool>);
+pub struct HostStatistics(Arc<Pool>);
 
-impl Host {
-    /// Saves what was learned, in a small versioned format that [`Host::load`] reads.
+impl HostStatistics {
+    /// Saves what was learned, in a small versioned format that [`HostStatistics::load`] reads.
     #[must_use]
     pub fn save(&self) -> Vec<u8> {
         let mut writer = Writer::new(KIND);
         let counts = self.counts();
-        let Evidence { retried: (a, b), passive: (c, d) } = self.evidence();
+        let RetryEvidence { retried: (a, b), passive: (c, d) } = self.evidence();
         counts.answered.iter().chain(&counts.censored).for_each(|count| writer.single(*count));
         [a, b, c, d].into_iter().for_each(|weight| writer.single(weight as f32));
         writer.bytes()
     }
 
-    /// Loads what [`Host::save`] saved.
+    /// Loads what [`HostStatistics::save`] saved.
     ///
     /// # Errors
     /// [`StateError`] if `saved` is not the state of a host.
@@ -52,19 +52,19 @@ impl Host {
     /// Counts one piece of evidence on retries. `helped` states whether an attempt was quick. With
     /// `retried`, this attempt was a retry. Otherwise it belonged to the message after a slow
     /// message, so the evidence did not need a retry.
-    pub(super) fn witness(&self, helped: bool, retried: bool) {
+    pub(super) fn record_retry_evidence(&self, helped: bool, retried: bool) {
         let cells = if retried { &self.0.retried } else { &self.0.passive };
         change(&cells[usize::from(!helped)], |count| count + 1.0);
     }
 
-    pub(super) fn evidence(&self) -> Evidence {
+    pub(super) fn evidence(&self) -> RetryEvidence {
         let both = |cells: &[AtomicU32; 2]| (read(&cells[0]).into(), read(&cells[1]).into());
-        Evidence { retried: both(&self.0.retried), passive: both(&self.0.passive) }
+        RetryEvidence { retried: both(&self.0.retried), passive: both(&self.0.passive) }
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> BinCounts {
         let all = |cells: &[AtomicU32; BINS]| core::array::from_fn(|bin| read(&cells[bin]));
-        Counts { answered: all(&self.0.answered), censored: all(&self.0.censored) }
+        BinCounts { answered: all(&self.0.answered), censored: all(&self.0.censored) }
     }
 
     /// Halves old counts. If two links do so at once, the counts fade twice, which is harmless.
@@ -73,7 +73,7 @@ impl Host {
             halve(&self.0.answered);
             halve(&self.0.censored);
         }
-        let Evidence { retried, passive } = self.evidence();
+        let RetryEvidence { retried, passive } = self.evidence();
         if EVIDENCE_MAX < retried.0 + retried.1 {
             halve(&self.0.retried);
         }
@@ -86,12 +86,12 @@ impl Host {
 /// Number of quick and of slow retries (`retried`), and of quick and of slow messages after a slow
 /// message (`passive`).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Evidence {
+pub(super) struct RetryEvidence {
     pub(super) retried: (f64, f64),
     pub(super) passive: (f64, f64),
 }
 
-impl Evidence {
+impl RetryEvidence {
     /// Estimated share of retries that are quick, from 0 to 1: the mean of a beta distribution that
     /// starts uniform (Laplace's rule of succession). Messages after a slow message have half the
     /// weight of a retry, and all of them together have at most the weight of four retries.

@@ -1,6 +1,6 @@
 //! Timeouts with the least expected time to a response.
 
-use super::histogram::{BINS, Counts, ONE, STEP, octaves};
+use super::histogram::{BINS, BinCounts, ONE, STEP, octaves};
 
 /// The best timeouts, each as log2 of its ratio to the forecast.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,7 +120,8 @@ impl Curve {
             let (low, high) = (curve.edge[bin], curve.edge[bin] * STEP);
             let risk = at_risk - 0.5 * censored[bin];
             let before = curve.survival[bin];
-            let after = if NOBODY < risk { before * (1.0 - answered[bin] / risk).max(0.0) } else { before };
+            let after =
+                if NEGLIGIBLE < risk { before * (1.0 - answered[bin] / risk).max(0.0) } else { before };
             let mean = 0.5 * (before + after);
             curve.edge[bin + 1] = high;
             curve.survival[bin + 1] = after;
@@ -145,7 +146,7 @@ impl Curve {
     /// Time of an attempt that was still running at the start of `bin`, from its own start.
     fn slow(&self, bin: usize) -> Moments {
         let (mean, mean2) = self.whole();
-        let (survival, edge) = (self.survival[bin].max(NOBODY), self.edge[bin]);
+        let (survival, edge) = (self.survival[bin].max(NEGLIGIBLE), self.edge[bin]);
         (edge + (mean - self.area[bin]) / survival, edge * edge + (mean2 - self.area2[bin]) / survival)
     }
 
@@ -170,7 +171,7 @@ impl Curve {
         let mut scores = [f64::INFINITY; BINS];
         for (bin, score) in scores.iter_mut().enumerate().skip(ONE + 1) {
             let survival = self.survival[bin];
-            if survival < NOBODY {
+            if survival < NEGLIGIBLE {
                 break;
             }
             if CUTS_MOST < survival {
@@ -217,10 +218,10 @@ impl Curve {
         let fresh = self.renewed(bin, retries.connect);
         let (mut from, mut help) = (bin, retries.help);
         core::array::from_fn(|_| {
-            let known = self.survival[from].max(NOBODY);
+            let known = self.survival[from].max(NEGLIGIBLE);
             let mut least = (f64::INFINITY, from);
             for to in from..BINS {
-                if self.survival[to] < NOBODY {
+                if self.survival[to] < NEGLIGIBLE {
                     break;
                 }
                 let spent = self.edge[to] + retries.connect;
@@ -241,7 +242,7 @@ impl Curve {
             let to = least.1;
             let (fresh_share, same_share) =
                 (help * self.survival[to], (1.0 - help) * self.survival[to] / known);
-            help = fresh_share / (fresh_share + same_share).max(NOBODY);
+            help = fresh_share / (fresh_share + same_share).max(NEGLIGIBLE);
             from = to;
             octaves(to)
         })
@@ -263,8 +264,8 @@ fn mix(share: f64, a: Moments, b: Moments) -> Moments {
 
 /// Sum of the weighted counts of a link, of its host (which include the link's) and of the prior.
 pub(super) fn weighed(
-    own: (f64, &Counts),
-    host: &Counts,
+    own: (f64, &BinCounts),
+    host: &BinCounts,
     host_weight: f64,
     prior: &[f32; BINS],
 ) -> [[f64; BINS]; 2] {
@@ -282,7 +283,7 @@ pub(super) fn weighed(
 const FIRST_EDGE: f64 = 0.25;
 
 /// A share or a count that is practically 0.
-const NOBODY: f64 = 1e-9;
+const NEGLIGIBLE: f64 = 1e-9;
 
 /// Share of attempts that count as lost: one in a thousand.
 const RARE: f64 = 1e-3;

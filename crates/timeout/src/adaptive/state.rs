@@ -20,12 +20,23 @@ pub enum StateError {
 impl fmt::Display for StateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown => f.write_str("this is no saved timeout"),
-            Self::Version(version) => {
-                write!(f, "version {version} of a saved timeout is not known here (version {VERSION} is)")
+            Self::Unknown => {
+                f.write_str("not a saved timeout, or one of another kind (link or host); start without it")
             }
-            Self::Length(bytes) => write!(f, "a saved timeout of {bytes} bytes is cut short or too long"),
-            Self::Number(offset) => write!(f, "the saved timeout is damaged at byte {offset}"),
+            Self::Version(version) => {
+                write!(
+                    f,
+                    "the saved timeout has version {version}, this program supports {VERSION}; delete it, \
+                     or use the newer program"
+                )
+            }
+            Self::Length(bytes) => write!(
+                f,
+                "the saved timeout has {bytes} bytes, which is not its length; delete it to start again"
+            ),
+            Self::Number(offset) => {
+                write!(f, "the saved timeout is damaged at byte {offset}; delete it to start again")
+            }
         }
     }
 }

@@ -21,7 +21,7 @@ impl Backoff {
     /// together.
     pub(super) fn wait(&mut self, failures: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
-        let whole = self.min.saturating_mul(doubled).min(self.max).min(crate::LIMIT);
+        let whole = self.min.saturating_mul(doubled).min(self.max).min(crate::MAX_TIMEOUT);
         let share = (self.draw() >> 11) as f64 / (1_u64 << 53) as f64;
         whole.mul_f64(0.5 + 0.5 * share)
     }
@@ -56,6 +56,6 @@ mod tests {
     #[test]
     fn no_bound_makes_it_panic() {
         assert_eq!(Backoff::new(Duration::ZERO, Duration::ZERO, 1).wait(u32::MAX), Duration::ZERO);
-        assert!(Backoff::new(Duration::MAX, Duration::MAX, 1).wait(9) <= crate::LIMIT);
+        assert!(Backoff::new(Duration::MAX, Duration::MAX, 1).wait(9) <= crate::MAX_TIMEOUT);
     }
 }

@@ -82,7 +82,7 @@ impl Connect for Tcp {
     async fn connect(&self) -> io::Result<TcpStream> {
         let addresses: Vec<SocketAddr> = lookup_host(&self.target).await?.take(ADDRESSES_MAX).collect();
         let first = self.next.load(Ordering::Relaxed);
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
         for turn in 0..addresses.len() {
             let index = first.wrapping_add(turn) % addresses.len();
             // An address that is abandoned while connecting must not be tried first again.

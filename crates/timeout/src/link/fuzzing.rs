@@ -29,7 +29,7 @@ pub fn fuzz_wire(data: &[u8]) {
     }
     if let Some((&piece, stream)) = data.split_first() {
         let whole = assemble(stream, usize::from(piece) + 1);
-        assert_eq!(assemble(stream, 1), whole, "how bytes are cut changes what they say");
+        assert_eq!(assemble(stream, 1), whole, "the size of the pieces changes the messages");
     }
 }
 
@@ -38,13 +38,13 @@ fn assemble(stream: &[u8], piece: usize) -> Vec<u8> {
     let mut assembler = Assembler::new(MESSAGE_MAX);
     let (mut again, mut rest) = (Vec::new(), stream);
     while !rest.is_empty() {
-        let room = assembler.room();
-        assert!((1..=CHUNK_BYTES).contains(&room));
-        let mut input = &rest[..room.min(piece).min(rest.len())];
+        let wanted = assembler.bytes_wanted();
+        assert!((1..=CHUNK_BYTES).contains(&wanted));
+        let mut input = &rest[..wanted.min(piece).min(rest.len())];
         rest = &rest[input.len()..];
         match assembler.push(&mut input) {
             Err(_) => return again,
-            Ok(None) => assert!(assembler.is_amid()),
+            Ok(None) => assert!(assembler.is_partial()),
             Ok(Some((header, message))) => {
                 assert_eq!(message.len(), header.length as usize);
                 assert!(message.capacity() <= 2 * message.len() + HEADER_BYTES);
@@ -53,7 +53,7 @@ fn assemble(stream: &[u8], piece: usize) -> Vec<u8> {
                 assert_eq!(again, stream[..again.len()]);
             }
         }
-        assert!(input.is_empty(), "room says how much is taken");
+        assert!(input.is_empty(), "it takes as many bytes as it wants");
     }
     again
 }

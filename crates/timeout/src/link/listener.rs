@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use super::buffer_limit::BufferLimit;
 use super::connect::{Accept, listen};
-use super::memory::Memory;
-use super::room::Room;
-use super::serve::{Shared, part, serve};
+use super::sender_table::SenderTable;
+use super::serve::{Shared, send_and_close, serve};
 use super::wire::{HEADER_BYTES, SenderId, Welcome};
 
 /// Limits of a [`Listener`]. They bound the memory and the time that peers can use.
@@ -61,7 +61,7 @@ impl Default for ListenConfig {
             // 1, 2 and 4 s).
             hello_max: Duration::from_secs(10),
             // The idle time after which TCP keepalive probes the connection (RFC 9293 §3.8.4).
-            idle_max: crate::LIMIT,
+            idle_max: crate::MAX_TIMEOUT,
             // TCP has time to resend lost data five times (RFC 6298: after 1, 2, 4, 8 and 16 s).
             stall_max: Duration::from_secs(60),
             // Service managers mostly allow more time for stopping (systemd: 90 s).
@@ -90,7 +90,7 @@ pub struct ListenCounters {
     /// Connections declined because there was no room for them or for their messages.
     pub declined: u64,
     /// Connections without a valid hello of this version in time.
-    pub strangers: u64,
+    pub handshake_failures: u64,
     /// Messages that the handler accepted.
     pub handled: u64,
     /// Messages that the handler rejected, or on which it panicked.
@@ -106,10 +106,10 @@ pub struct ListenCounters {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct AtomicCounters {
     pub(super) connections: AtomicU64,
     pub(super) declined: AtomicU64,
-    pub(super) strangers: AtomicU64,
+    pub(super) handshake_failures: AtomicU64,
     pub(super) handled: AtomicU64,
     pub(super) rejected: AtomicU64,
     pub(super) duplicates: AtomicU64,
@@ -128,9 +128,9 @@ pub(super) fn count(counter: &AtomicU64) {
 pub struct Listener<A> {
     accept: A,
     config: Arc<ListenConfig>,
-    memory: Arc<Memory>,
-    room: Arc<Room>,
-    counts: Arc<Counts>,
+    senders: Arc<SenderTable>,
+    buffer_limit: Arc<BufferLimit>,
+    counts: Arc<AtomicCounters>,
 }
 
 impl Listener<TcpListener> {
@@ -161,8 +161,8 @@ impl<A: Accept> Listener<A> {
         config.message_bytes_max = config.message_bytes_max.min(room);
         Self {
             accept,
-            memory: Arc::new(Memory::new(config.senders_max)),
-            room: Arc::new(Room::new(config.buffered_bytes_max)),
+            senders: Arc::new(SenderTable::new(config.senders_max)),
+            buffer_limit: Arc::new(BufferLimit::new(config.buffered_bytes_max)),
             counts: Arc::default(),
             config: Arc::new(config),
         }
@@ -188,26 +188,26 @@ impl<A: Accept> Listener<A> {
         let shared = Arc::new(Shared {
             handler,
             config: self.config.clone(),
-            memory: self.memory.clone(),
-            room: self.room.clone(),
+            senders: self.senders.clone(),
+            buffer_limit: self.buffer_limit.clone(),
             counts: self.counts.clone(),
         });
         let mut tasks = JoinSet::new();
         let mut stops: HashMap<Id, oneshot::Sender<()>> = HashMap::new();
-        let mut parting = JoinSet::new();
+        let mut declining = JoinSet::new();
         let mut shutdown = pin!(shutdown);
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
                 Some(ended) = tasks.join_next_with_id() => drop(stops.remove(&self.ended(ended))),
-                Some(_) = parting.join_next() => {}
+                Some(_) = declining.join_next() => {}
                 accepted = self.accept.accept() => match accepted {
                     Ok(stream) if tasks.len() < self.config.connections_max => {
                         count(&self.counts.connections);
                         let (stop, stopping) = oneshot::channel();
                         stops.insert(tasks.spawn(serve(stream, shared.clone(), stopping)).id(), stop);
                     }
-                    Ok(stream) => self.decline(stream, &mut parting),
+                    Ok(stream) => self.decline(stream, &mut declining),
                     Err(error) => {
                         count(&self.counts.accept_errors);
                         if !is_of_one_connection(&error) {
@@ -223,11 +223,11 @@ impl<A: Accept> Listener<A> {
             while let Some(ended) = tasks.join_next_with_id().await {
                 self.ended(ended);
             }
-            while parting.join_next().await.is_some() {}
+            while declining.join_next().await.is_some() {}
         };
         let _ = timeout(self.config.grace, all).await;
         tasks.shutdown().await;
-        parting.shutdown().await;
+        declining.shutdown().await;
     }
 
     /// Counters since the listener was created.
@@ -237,7 +237,7 @@ impl<A: Accept> Listener<A> {
         ListenCounters {
             connections: read(&self.counts.connections),
             declined: read(&self.counts.declined),
-            strangers: read(&self.counts.strangers),
+            handshake_failures: read(&self.counts.handshake_failures),
             handled: read(&self.counts.handled),
             rejected: read(&self.counts.rejected),
             duplicates: read(&self.counts.duplicates),
@@ -250,15 +250,15 @@ impl<A: Accept> Listener<A> {
     /// Number of senders remembered now.
     #[must_use]
     pub fn senders(&self) -> usize {
-        self.memory.len()
+        self.senders.len()
     }
 
     /// Declines a connection with a reply, unless too many replies are in progress.
-    fn decline(&self, mut stream: A::Stream, parting: &mut JoinSet<()>) {
+    fn decline(&self, mut stream: A::Stream, declining: &mut JoinSet<()>) {
         count(&self.counts.connections);
         count(&self.counts.declined);
-        if parting.len() < PARTING_MAX {
-            parting.spawn(async move { part(&mut stream, &Welcome::Full.encode()).await });
+        if declining.len() < DECLINES_MAX {
+            declining.spawn(async move { send_and_close(&mut stream, &Welcome::Full.encode()).await });
         }
     }
 
@@ -284,7 +284,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 /// Maximum number of replies to declined connections at a time. Each reply takes at most a second.
-const PARTING_MAX: usize = 64;
+const DECLINES_MAX: usize = 64;
 
 /// Pause after other errors of accepting. A lack of file descriptors or memory lasts for a while,
 /// so the loop must not spin.

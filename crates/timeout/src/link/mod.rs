@@ -37,23 +37,23 @@
 //! The protocol neither authenticates nor encrypts, and a receiver that restarts no longer knows
 //! what it has handled.
 
+mod attempt_guard;
 mod backoff;
+mod buffer_limit;
+mod client_connection;
 mod connect;
-mod conversation;
 mod error;
 mod listener;
-mod memory;
-mod room;
 mod sender;
+mod sender_table;
 mod serve;
-mod trial;
 pub mod wire;
 
 #[doc(hidden)]
 pub mod fuzzing;
 
 pub use connect::{Accept, Connect, Tcp};
-pub use error::{SendError, TryError};
+pub use error::{AttemptError, SendError};
 pub use listener::{ListenConfig, ListenCounters, Listener, Message};
 pub use sender::{Link, LinkConfig, LinkCounters, Receipt};
 pub use wire::SenderId;

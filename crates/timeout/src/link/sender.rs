@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
+use super::attempt_guard::AttemptGuard;
 use super::backoff::Backoff;
+use super::client_connection::ClientConnection;
 use super::connect::{Connect, Tcp};
-use super::conversation::Conversation;
-use super::error::{SendError, TryError};
-use super::trial::Trial;
-use super::wire::{Header, SenderId, Verdict, WireError};
-use crate::{Attempt, Decision, Ended, Exchange, Rfc6298, Timeout};
+use super::error::{AttemptError, SendError};
+use super::wire::{AckStatus, Header, SenderId, WireError};
+use crate::{Attempt, AttemptOutcome, MessageAttempts, Rfc6298, TimeoutDecision, TimeoutEstimator};
 
 /// Configuration of a [`Link`].
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
     /// Maximum number of attempts of a message, the first included; 0 counts as 1. The set-up of a
-    /// connection is not an attempt: see `unreachable_max`.
-    pub tries: u32,
+    /// connection is not an attempt: see `connect_timeout`.
+    pub max_attempts: u32,
     /// Length of the longest message that is sent, in bytes. The receiver has its own limit, too.
     pub message_bytes_max: u32,
     /// How long a message waits for a receiver to which no connection can be set up, because it is
     /// not running, refuses, is full or is shutting down. Then the message is given up. This time
     /// starts again with each attempt. The last set-up may exceed it by up to 3 s, and the first by
     /// the time of its own timer.
-    pub unreachable_max: Duration,
+    pub connect_timeout: Duration,
     /// Shortest wait after an attempt or a set-up that failed. There is no wait after an attempt or
     /// a set-up that timed out. Between set-ups the wait is at least 10 ms.
     pub backoff_min: Duration,
@@ -45,13 +45,13 @@ impl Default for LinkConfig {
     fn default() -> Self {
         Self {
             // The paper's limit for resends (Allen, Wolski, Plank 2002, §4).
-            tries: 5,
+            max_attempts: 5,
             // Enough for messages. Larger data should be divided into several messages, each with
             // its own acknowledgement.
             message_bytes_max: 64 * 1024 * 1024,
             // A receiver that restarts is usually available again within seconds. A receiver that
             // shuts down has ended after its grace period, which is as long as this limit.
-            unreachable_max: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(30),
             // The first retries are frequent, later ones are rare. With waits of 50, 100, 200 ms
             // and so on, there are at least nine set-ups in the first 15 s.
             backoff_min: Duration::from_millis(50),
@@ -117,7 +117,7 @@ pub struct LinkCounters {
 /// One message is in progress at a time: [`Link::send`] borrows the link until the receiver has
 /// accepted the message, so a slow receiver slows the caller down (back-pressure). The clock is
 /// tokio's, with timers accurate to 1 ms.
-pub struct Link<C: Connect, E: Timeout> {
+pub struct Link<C: Connect, E: TimeoutEstimator> {
     connector: C,
     config: LinkConfig,
     sender: SenderId,
@@ -127,14 +127,14 @@ pub struct Link<C: Connect, E: Timeout> {
     backoff: Backoff,
     /// Idle connection; `None` while a message is sent, so that cancelling an attempt also closes
     /// its connection.
-    idle: Option<Conversation<C::Stream>>,
+    idle: Option<ClientConnection<C::Stream>>,
     next_id: u64,
     began: Instant,
-    last: Option<Decision>,
+    last: Option<TimeoutDecision>,
     counters: LinkCounters,
 }
 
-impl<E: Timeout> Link<Tcp, E> {
+impl<E: TimeoutEstimator> Link<Tcp, E> {
     /// Creates a link to `host:port` over TCP. It connects with the first message.
     #[must_use]
     pub fn tcp(target: impl Into<std::string::String>, config: LinkConfig, estimator: E) -> Self {
@@ -142,7 +142,7 @@ impl<E: Timeout> Link<Tcp, E> {
     }
 }
 
-impl<C: Connect, E: Timeout> Link<C, E> {
+impl<C: Connect, E: TimeoutEstimator> Link<C, E> {
     /// Creates a link over connections that `connector` makes. It connects with the first message.
     #[must_use]
     pub fn new(connector: C, config: LinkConfig, estimator: E) -> Self {
@@ -178,26 +178,28 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         let began = Instant::now();
         let header = Header { length: self.length_of(message)?, id: self.claim_id()? };
         self.counters.messages += 1;
-        let mut run = Run { header, message, attempts: 0, timeouts: 0, failures: 0, exchange: None };
+        let mut run = Run { header, message, attempts: 0, timeouts: 0, failures: 0, numbering: None };
         loop {
-            let (attempt, outcome) = self.one_try(&mut run).await?;
+            let (attempt, outcome) = self.attempt_once(&mut run).await?;
             let attempts = attempt.number + 1;
             let error = match outcome {
-                Ok((Verdict::Stale, _)) => return Err(SendError::Stale { id: header.id }),
-                Ok((verdict, response)) => {
-                    let duplicate = verdict.is_duplicate();
+                Ok((AckStatus::Stale, _)) => return Err(SendError::Stale { id: header.id }),
+                Ok((status, response)) => {
+                    let duplicate = status.is_duplicate();
                     self.counters.acknowledged += 1;
                     self.counters.duplicates += u64::from(duplicate);
                     let (id, timeouts, took) = (header.id, run.timeouts, began.elapsed());
                     return Ok(Receipt { id, attempts, timeouts, took, response, duplicate });
                 }
-                Err(TryError::Wire(WireError::Version(theirs))) => return Err(SendError::Version { theirs }),
+                Err(AttemptError::Wire(WireError::Version(theirs))) => {
+                    return Err(SendError::Version { theirs });
+                }
                 Err(error) => error,
             };
             if attempt.is_last() {
                 return Err(SendError::Unacknowledged { attempts, timeouts: run.timeouts, last: error });
             }
-            if !matches!(error, TryError::TimedOut(_)) {
+            if !matches!(error, AttemptError::TimedOut(_)) {
                 sleep(self.backoff.wait(run.failures)).await;
             }
         }
@@ -206,13 +208,13 @@ impl<C: Connect, E: Timeout> Link<C, E> {
     /// Returns the timeout that the first attempt of a message of `bytes` would have now, and the
     /// reason.
     #[must_use]
-    pub fn decide(&self, bytes: u64) -> Decision {
-        self.estimator.decide(&Exchange::new(bytes, self.config.tries).attempt(Duration::ZERO))
+    pub fn decide(&self, bytes: u64) -> TimeoutDecision {
+        self.estimator.decide(&MessageAttempts::new(bytes, self.config.max_attempts).attempt(Duration::ZERO))
     }
 
     /// Decision for the last attempt; `None` before the first.
     #[must_use]
-    pub fn last_decision(&self) -> Option<&Decision> {
+    pub fn last_decision(&self) -> Option<&TimeoutDecision> {
         self.last.as_ref()
     }
 
@@ -277,90 +279,94 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         Ok(id)
     }
 
-    /// Makes one attempt: sets up a connection if there is none, and makes the exchange on it.
-    async fn one_try(&mut self, run: &mut Run<'_>) -> Result<(Attempt, Outcome), SendError> {
+    /// Makes one attempt: sets up a connection if there is none, and sends the message on it.
+    async fn attempt_once(&mut self, run: &mut Run<'_>) -> Result<(Attempt, AckResult), SendError> {
         let ready = self.reach(run).await?;
         let now = self.began.elapsed();
         let bytes = u64::from(run.header.length);
         let attempt = run
-            .exchange
-            .get_or_insert_with(|| Exchange::begun_at(bytes, self.config.tries, now))
+            .numbering
+            .get_or_insert_with(|| MessageAttempts::begun_at(bytes, self.config.max_attempts, now))
             .attempt(now);
         run.attempts += 1;
         self.counters.attempts += 1;
         self.counters.retries += u64::from(0 < attempt.number);
         let outcome = match ready {
-            Ok(conversation) => {
-                let max = conversation.message_bytes_max;
+            Ok(connection) => {
+                let max = connection.message_bytes_max;
                 if max < run.header.length {
-                    self.idle = Some(conversation);
+                    self.idle = Some(connection);
                     return Err(SendError::TooLarge { bytes: run.message.len(), max });
                 }
-                self.attempt(conversation, attempt, run).await
+                self.attempt(connection, attempt, run).await
             }
             Err(error) => {
-                self.estimator.record(&attempt, Ended::Failed(Duration::ZERO));
+                self.estimator.record(&attempt, AttemptOutcome::Failed(Duration::ZERO));
                 Err(error)
             }
         };
         if let Err(error) = &outcome {
             self.count(error, run);
         }
-        if let Some(exchange) = &mut run.exchange {
-            exchange.again();
+        if let Some(numbering) = &mut run.numbering {
+            numbering.advance();
         }
         Ok((attempt, outcome))
     }
 
     async fn attempt(
         &mut self,
-        mut conversation: Conversation<C::Stream>,
+        mut connection: ClientConnection<C::Stream>,
         attempt: Attempt,
         run: &Run<'_>,
-    ) -> Outcome {
+    ) -> AckResult {
         let decision = self.estimator.decide(&attempt);
         self.last = Some(decision);
-        let trial = Trial::begin(&mut self.estimator, attempt);
-        match timeout(decision.timeout, conversation.exchange(run.header, run.message)).await {
+        let guard = AttemptGuard::begin(&mut self.estimator, attempt);
+        match timeout(decision.timeout, connection.exchange(run.header, run.message)).await {
             // The retry was not faster than the first attempt, because the response to the first
             // copy would have arrived at this time, too.
-            Ok(Ok(Verdict::Waited)) if 0 < attempt.number => {
-                let took = trial.end(Ended::Superseded);
+            Ok(Ok(AckStatus::Waited)) if 0 < attempt.number => {
+                let took = guard.end(AttemptOutcome::Cancelled);
                 let first = Attempt { number: 0, elapsed: Duration::ZERO, ..attempt };
-                self.estimator.record(&first, Ended::Answered(attempt.elapsed.saturating_add(took)));
-                self.idle = Some(conversation);
-                Ok((Verdict::Waited, took))
+                self.estimator
+                    .record(&first, AttemptOutcome::Completed(attempt.elapsed.saturating_add(took)));
+                self.idle = Some(connection);
+                Ok((AckStatus::Waited, took))
             }
-            Ok(Ok(verdict)) => {
-                let took = trial.end(Ended::Answered);
-                self.idle = Some(conversation);
-                Ok((verdict, took))
+            Ok(Ok(status)) => {
+                let took = guard.end(AttemptOutcome::Completed);
+                self.idle = Some(connection);
+                Ok((status, took))
             }
             Ok(Err(error)) => {
-                trial.end(Ended::Failed);
+                guard.end(AttemptOutcome::Failed);
                 Err(error)
             }
-            Err(_) => Err(TryError::TimedOut(trial.end(Ended::TimedOut))),
+            Err(_) => Err(AttemptError::TimedOut(guard.end(AttemptOutcome::TimedOut))),
         }
     }
 
     /// Returns a connection, and waits while the receiver cannot be reached. A peer that does not
     /// use the protocol counts as reached, and fails the attempt.
-    async fn reach(&mut self, run: &Run<'_>) -> Result<Result<Conversation<C::Stream>, TryError>, SendError> {
-        let (began, max) = (Instant::now(), self.config.unreachable_max);
+    async fn reach(
+        &mut self,
+        run: &Run<'_>,
+    ) -> Result<Result<ClientConnection<C::Stream>, AttemptError>, SendError> {
+        let (began, max) = (Instant::now(), self.config.connect_timeout);
         let mut failed = 0;
         loop {
             // The first set-up may use the full time of the set-up timer, even if this exceeds
-            // `unreachable_max`.
+            // `connect_timeout`.
             let left = if failed == 0 { Duration::MAX } else { max.saturating_sub(began.elapsed()) };
-            let error = match self.conversation(left.max(SET_UP_FLOOR)).await {
+            let error = match self.connection(left.max(SET_UP_FLOOR)).await {
                 Err(error) if !error.is_protocol() => error,
                 reached => return Ok(reached),
             };
             failed += 1;
             self.counters.unreachable += 1;
             let wait = match error {
-                TryError::ConnectTimedOut(_) => Duration::ZERO,
+                AttemptError::ConnectTimedOut(_) => Duration::ZERO,
                 _ => self.backoff.wait(failed).max(SET_UP_WAIT_MIN),
             };
             if max <= began.elapsed().saturating_add(wait) {
@@ -372,36 +378,36 @@ impl<C: Connect, E: Timeout> Link<C, E> {
     }
 
     /// Returns the idle connection if it is still usable, or a new one, set up within `most`.
-    async fn conversation(&mut self, most: Duration) -> Result<Conversation<C::Stream>, TryError> {
+    async fn connection(&mut self, most: Duration) -> Result<ClientConnection<C::Stream>, AttemptError> {
         if let Some(mut idle) = self.idle.take() {
             match idle.quiet().await {
                 Ok(()) => return Ok(idle),
                 Err(error) => self.counters.protocol_errors += u64::from(error.is_protocol()),
             }
         }
-        let hello = Exchange::new(0, self.config.tries).attempt(Duration::ZERO);
+        let hello = MessageAttempts::new(0, self.config.max_attempts).attempt(Duration::ZERO);
         let allowed = self.set_up.timeout(&hello).min(most);
-        let trial = Trial::begin(&mut self.set_up, hello);
+        let guard = AttemptGuard::begin(&mut self.set_up, hello);
         let opening = async {
-            let stream = self.connector.connect().await.map_err(TryError::Connect)?;
-            Conversation::open(stream, self.sender).await
+            let stream = self.connector.connect().await.map_err(AttemptError::Connect)?;
+            ClientConnection::open(stream, self.sender).await
         };
         match timeout(allowed, opening).await {
-            Ok(Ok(conversation)) => {
-                self.estimator.connected(trial.end(Ended::Answered));
+            Ok(Ok(connection)) => {
+                self.estimator.record_connect(guard.end(AttemptOutcome::Completed));
                 self.counters.connections += 1;
-                Ok(conversation)
+                Ok(connection)
             }
             Ok(Err(error)) => {
-                trial.end(Ended::Failed);
+                guard.end(AttemptOutcome::Failed);
                 Err(error)
             }
-            Err(_) => Err(TryError::ConnectTimedOut(trial.end(Ended::TimedOut))),
+            Err(_) => Err(AttemptError::ConnectTimedOut(guard.end(AttemptOutcome::TimedOut))),
         }
     }
 
-    fn count(&mut self, error: &TryError, run: &mut Run<'_>) {
-        if matches!(error, TryError::TimedOut(_)) {
+    fn count(&mut self, error: &AttemptError, run: &mut Run<'_>) {
+        if matches!(error, AttemptError::TimedOut(_)) {
             run.timeouts += 1;
             self.counters.timeouts += 1;
         } else {
@@ -412,7 +418,7 @@ impl<C: Connect, E: Timeout> Link<C, E> {
     }
 }
 
-impl<C: Connect, E: Timeout> fmt::Debug for Link<C, E> {
+impl<C: Connect, E: TimeoutEstimator> fmt::Debug for Link<C, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link")
             .field("sender", &self.sender)
@@ -433,11 +439,11 @@ struct Run<'a> {
     timeouts: u32,
     /// Attempts that failed without a timeout.
     failures: u32,
-    exchange: Option<Exchange>,
+    numbering: Option<MessageAttempts>,
 }
 
 /// Verdict of the receiver with the response time, or the error of the attempt.
-type Outcome = Result<(Verdict, Duration), TryError>;
+type AckResult = Result<(AckStatus, Duration), AttemptError>;
 
 /// Shortest timeout of a set-up: TCP has time to resend a lost handshake packet once, after 1 s
 /// (RFC 6298 §2), and the hello once.

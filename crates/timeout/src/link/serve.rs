@@ -10,20 +10,20 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
 
-use super::listener::{Counts, ListenConfig, Message, count};
-use super::memory::{Memory, Sender};
-use super::room::{Held, Room};
+use super::buffer_limit::{BufferLimit, BufferReservation};
+use super::listener::{AtomicCounters, ListenConfig, Message, count};
+use super::sender_table::{SenderState, SenderTable};
 use super::wire::{
-    Acknowledgement, Assembler, HELLO_BYTES, Header, Hello, SenderId, Verdict, Welcome, WireError,
+    AckStatus, Acknowledgement, Assembler, HELLO_BYTES, Header, Hello, SenderId, Welcome, WireError,
 };
 
 /// State that all connections of a listener share.
 pub(super) struct Shared<H> {
     pub(super) handler: H,
     pub(super) config: Arc<ListenConfig>,
-    pub(super) memory: Arc<Memory>,
-    pub(super) room: Arc<Room>,
-    pub(super) counts: Arc<Counts>,
+    pub(super) senders: Arc<SenderTable>,
+    pub(super) buffer_limit: Arc<BufferLimit>,
+    pub(super) counts: Arc<AtomicCounters>,
 }
 
 /// Reason why a connection was closed.
@@ -31,7 +31,7 @@ enum Closed {
     /// The connection ended, broke or was silent for too long; or this end is shutting down.
     Ended,
     /// No valid hello arrived.
-    Stranger,
+    HandshakeFailed,
     /// No room for the connection or its message.
     Full,
     /// The sender broke the protocol.
@@ -53,7 +53,7 @@ where
     let counts = &shared.counts;
     match (Service { stream, shared: &shared, stopping }).run().await {
         Closed::Ended => {}
-        Closed::Stranger => count(&counts.strangers),
+        Closed::HandshakeFailed => count(&counts.handshake_failures),
         Closed::Full => count(&counts.declined),
         Closed::Protocol => count(&counts.protocol_errors),
         Closed::Rejected => count(&counts.rejected),
@@ -74,12 +74,12 @@ where
     R: Future<Output = Result<(), E>>,
 {
     async fn run(&mut self) -> Closed {
-        let sender = match self.greet().await {
+        let sender = match self.read_hello().await {
             Ok(sender) => sender,
             Err(closed) => return closed,
         };
-        let Some(known) = self.shared.memory.of(sender) else {
-            part(&mut self.stream, &Welcome::Full.encode()).await;
+        let Some(known) = self.shared.senders.of(sender) else {
+            send_and_close(&mut self.stream, &Welcome::Full.encode()).await;
             return Closed::Full;
         };
         let closed = match self.messages(sender, &known).await {
@@ -88,20 +88,20 @@ where
         };
         known.leave();
         // Mark the sender as used now, because it was active until it disconnected.
-        self.shared.memory.of(sender);
+        self.shared.senders.of(sender);
         closed
     }
 
-    async fn greet(&mut self) -> Result<SenderId, Closed> {
+    async fn read_hello(&mut self) -> Result<SenderId, Closed> {
         let mut frame = [0; HELLO_BYTES];
-        self.fill(&mut frame).await.map_err(|()| Closed::Stranger)?;
+        self.fill(&mut frame).await.map_err(|()| Closed::HandshakeFailed)?;
         match Hello::decode(&frame) {
             Ok(hello) => Ok(hello.sender),
             Err(error) => {
                 if let WireError::Version(_) = error {
-                    part(&mut self.stream, &Welcome::OtherVersion.encode()).await;
+                    send_and_close(&mut self.stream, &Welcome::OtherVersion.encode()).await;
                 }
-                Err(Closed::Stranger)
+                Err(Closed::HandshakeFailed)
             }
         }
     }
@@ -112,21 +112,22 @@ where
             _ = &mut self.stopping => {}
             read = read => return if let Ok(Ok(_)) = read { Ok(()) } else { Err(()) },
         }
-        part(&mut self.stream, &Welcome::Stopping.encode()).await;
+        send_and_close(&mut self.stream, &Welcome::Stopping.encode()).await;
         Err(())
     }
 
     /// Handles message after message until the connection is closed.
-    async fn messages(&mut self, sender: SenderId, known: &Sender) -> Result<Never, Closed> {
+    async fn messages(&mut self, sender: SenderId, known: &SenderState) -> Result<Never, Closed> {
         let mut newer = Newer { overtaken: known.arrive(), known: false };
         let message_bytes_max = self.shared.config.message_bytes_max;
         self.write(&Welcome::Ready { message_bytes_max }.encode()).await.map_err(|_| Closed::Ended)?;
         let mut assembler = Assembler::new(message_bytes_max);
         loop {
-            let (header, bytes, held) = self.message(&mut assembler, &mut newer).await?;
-            let verdict = self.judge(Message { from: sender, id: header.id, bytes }, &known.last).await?;
-            drop(held);
-            let acknowledgement = Acknowledgement { id: header.id, verdict };
+            let (header, bytes, reservation) = self.message(&mut assembler, &mut newer).await?;
+            let status =
+                self.handle_once(Message { from: sender, id: header.id, bytes }, &known.last).await?;
+            drop(reservation);
+            let acknowledgement = Acknowledgement { id: header.id, status };
             self.write(&acknowledgement.encode()).await.map_err(|_| Closed::Ended)?;
         }
     }
@@ -136,20 +137,20 @@ where
         &mut self,
         assembler: &mut Assembler,
         newer: &mut Newer,
-    ) -> Result<(Header, Vec<u8>, Held<'a>), Closed> {
-        let mut held = self.shared.room.hold();
+    ) -> Result<(Header, Vec<u8>, BufferReservation<'a>), Closed> {
+        let mut reservation = self.shared.buffer_limit.reserve();
         let mut chunk = Vec::new();
         loop {
-            let room = assembler.room();
+            let wanted = assembler.bytes_wanted();
             // Between messages, the buffer of a connection has only the size of a header, not of a
             // chunk.
-            if chunk.len() < room {
-                chunk.resize(room, 0);
+            if chunk.len() < wanted {
+                chunk.resize(wanted, 0);
             }
             let ListenConfig { idle_max, stall_max, .. } = *self.shared.config;
             let silence_max =
-                if assembler.is_amid() || newer.known { stall_max.min(idle_max) } else { idle_max };
-            let read = timeout(silence_max, self.stream.read(&mut chunk[..room]));
+                if assembler.is_partial() || newer.known { stall_max.min(idle_max) } else { idle_max };
+            let read = timeout(silence_max, self.stream.read(&mut chunk[..wanted]));
             let read = tokio::select! {
                 biased;
                 _ = &mut self.stopping => return Err(Closed::Ended),
@@ -158,7 +159,7 @@ where
                     newer.known = true;
                     // The sender has abandoned this incomplete message, and sends a whole copy on
                     // the newer connection.
-                    if assembler.is_amid() {
+                    if assembler.is_partial() {
                         return Err(Closed::Ended);
                     }
                     // A whole copy may still arrive on this connection, so wait for it, but only
@@ -167,12 +168,12 @@ where
                 }
             };
             let Ok(Ok(n @ 1..)) = read else { return Err(Closed::Ended) };
-            if !held.more(n) {
+            if !reservation.more(n) {
                 return Err(Closed::Full);
             }
             let mut arrived = &chunk[..n];
             match assembler.push(&mut arrived) {
-                Ok(Some((header, bytes))) => return Ok((header, bytes, held)),
+                Ok(Some((header, bytes))) => return Ok((header, bytes, reservation)),
                 Ok(None) => {}
                 Err(_) => return Err(Closed::Protocol),
             }
@@ -182,7 +183,7 @@ where
     /// Handles a message unless it was handled before. A copy waits for the outcome of the copy
     /// before it, but only while its sender waits. Otherwise a sender with short timeouts would
     /// fill all connections with copies.
-    async fn judge(&mut self, message: Message, last: &Mutex<u64>) -> Result<Verdict, Closed> {
+    async fn handle_once(&mut self, message: Message, last: &Mutex<u64>) -> Result<AckStatus, Closed> {
         let id = message.id;
         let mut byte = [0];
         let at_once = last.try_lock();
@@ -199,17 +200,17 @@ where
         };
         if id == *last {
             count(&self.shared.counts.duplicates);
-            return Ok(if waited { Verdict::Waited } else { Verdict::Duplicate });
+            return Ok(if waited { AckStatus::Waited } else { AckStatus::Duplicate });
         }
         if id < *last {
             count(&self.shared.counts.stale);
-            return Ok(Verdict::Stale);
+            return Ok(AckStatus::Stale);
         }
         match (self.shared.handler)(message).await {
             Ok(()) => {
                 *last = id;
                 count(&self.shared.counts.handled);
-                Ok(Verdict::Handled)
+                Ok(AckStatus::Handled)
             }
             Err(_) => Err(Closed::Rejected),
         }
@@ -237,12 +238,12 @@ struct Newer {
 /// Sends `frame` to a peer that is declined, and makes sure that the peer can read it. If a socket
 /// is closed with unread bytes in it, the connection is reset, and the frame may be lost (RFC 9293
 /// §3.10.4, RFC 2525 §2.17). So the bytes of the peer, most likely a hello, are read first.
-pub(super) async fn part<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, frame: &[u8]) {
+pub(super) async fn send_and_close<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, frame: &[u8]) {
     let said = async {
         stream.write_all(frame).await?;
         stream.shutdown().await?;
         let mut heard = [0; HELLO_BYTES];
-        for _ in 0..PART_READS_MAX {
+        for _ in 0..CLOSE_READS_MAX {
             if stream.read(&mut heard).await? == 0 {
                 break;
             }
@@ -250,16 +251,16 @@ pub(super) async fn part<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, fram
         io::Result::Ok(())
     };
     // A peer that has gone does not need the frame.
-    let _ = timeout(PART_MAX, said).await;
+    let _ = timeout(CLOSE_MAX, said).await;
 }
 
 /// Maximum time to send the frame and wait until the peer closes. The peer closes after it has read
 /// the frame, one round trip later.
-const PART_MAX: Duration = Duration::from_secs(1);
+const CLOSE_MAX: Duration = Duration::from_secs(1);
 
 /// Maximum number of reads: a hello arrives in one or two reads, so data in more reads are not a
 /// hello.
-const PART_READS_MAX: usize = 8;
+const CLOSE_READS_MAX: usize = 8;
 
 /// A type without values: the loop ends only with an error.
 enum Never {}

@@ -54,7 +54,7 @@ fn drawn() -> Option<[u8; 16]> {
 /// process identifier and the time, which differ between forked processes and cloned machines.
 #[expect(
     clippy::disallowed_methods,
-    reason = "an identity is drawn, once a link; no decision hangs on the time"
+    reason = "each link draws an identity once; no decision depends on the time"
 )]
 fn mixed() -> [u8; 16] {
     let half = || RandomState::new().hash_one((process::id(), SystemTime::now())).to_be_bytes();
@@ -96,7 +96,7 @@ pub struct Header {
 
 /// How the receiver treated a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AckStatus {
     /// The message was handled now.
     Handled,
     /// An earlier copy had been handled before this copy arrived. This copy was not handled.
@@ -109,7 +109,7 @@ pub enum Verdict {
     Stale,
 }
 
-impl Verdict {
+impl AckStatus {
     /// Whether an earlier copy was handled and this copy was not.
     #[must_use]
     pub fn is_duplicate(self) -> bool {
@@ -123,7 +123,7 @@ pub struct Acknowledgement {
     /// Identifier of the message.
     pub id: u64,
     /// How the message was treated.
-    pub verdict: Verdict,
+    pub status: AckStatus,
 }
 
 /// Reason why bytes are not a frame of this protocol.
@@ -131,13 +131,13 @@ pub struct Acknowledgement {
 #[non_exhaustive]
 pub enum WireError {
     /// The peer does not use this protocol.
-    #[error("the first bytes are {0:02x?}, which is not the link protocol")]
+    #[error("the peer does not use the link protocol: its first bytes are {0:02x?}")]
     Magic([u8; 4]),
     /// The peer has a different version of the protocol.
-    #[error("version {0} of the link protocol is not version {VERSION}")]
+    #[error("the peer uses version {0} of the link protocol, this program version {VERSION}")]
     Version(u8),
     /// The frame has a mark or status that is not defined.
-    #[error("no frame of the link protocol has the mark or status {0:#04x} here")]
+    #[error("unexpected mark or status {0:#04x} in a frame of the link protocol")]
     Undefined(u8),
     /// A reserved byte is not zero.
     #[error("a reserved byte is not zero")]
@@ -146,7 +146,7 @@ pub enum WireError {
     #[error("a message has the identifier 0")]
     NoId,
     /// A message exceeds the limit. No memory was allocated for it.
-    #[error("a message of {length} bytes is longer than {max}")]
+    #[error("a message of {length} bytes exceeds the limit of {max}")]
     TooLong {
         /// Length in its header, in bytes.
         length: u32,
@@ -243,11 +243,11 @@ impl Acknowledgement {
     pub fn encode(&self) -> [u8; ACKNOWLEDGEMENT_BYTES] {
         let mut frame = [0; ACKNOWLEDGEMENT_BYTES];
         frame[0] = ACKNOWLEDGEMENT_MARK;
-        frame[1] = match self.verdict {
-            Verdict::Handled => 0,
-            Verdict::Duplicate => 1,
-            Verdict::Stale => 2,
-            Verdict::Waited => 3,
+        frame[1] = match self.status {
+            AckStatus::Handled => 0,
+            AckStatus::Duplicate => 1,
+            AckStatus::Stale => 2,
+            AckStatus::Waited => 3,
         };
         frame[8..].copy_from_slice(&self.id.to_be_bytes());
         frame
@@ -259,15 +259,15 @@ impl Acknowledgement {
         if frame[0] != ACKNOWLEDGEMENT_MARK {
             return Err(WireError::Undefined(frame[0]));
         }
-        let verdict = match frame[1] {
-            0 => Verdict::Handled,
-            1 => Verdict::Duplicate,
-            2 => Verdict::Stale,
-            3 => Verdict::Waited,
+        let status = match frame[1] {
+            0 => AckStatus::Handled,
+            1 => AckStatus::Duplicate,
+            2 => AckStatus::Stale,
+            3 => AckStatus::Waited,
             status => return Err(WireError::Undefined(status)),
         };
         zero(&frame[2..8])?;
-        Ok(Self { id: id(frame[8..].try_into().expect("eight bytes"))?, verdict })
+        Ok(Self { id: id(frame[8..].try_into().expect("eight bytes"))?, status })
     }
 }
 
@@ -291,7 +291,7 @@ impl Assembler {
     /// Number of bytes to read next: at least 1, at most [`CHUNK_BYTES`], and not more than this
     /// message still needs.
     #[must_use]
-    pub fn room(&self) -> usize {
+    pub fn bytes_wanted(&self) -> usize {
         match &self.body {
             None => HEADER_BYTES - self.head_have,
             Some((header, bytes)) => (header.length as usize - bytes.len()).min(CHUNK_BYTES),
@@ -300,7 +300,7 @@ impl Assembler {
 
     /// Whether a message has begun and is incomplete.
     #[must_use]
-    pub fn is_amid(&self) -> bool {
+    pub fn is_partial(&self) -> bool {
         self.head_have != 0
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// for each target, because a target adds its earnings to the budget one whole copy at a time. A
 /// call that finds the budget empty is not cut off: it continues as its last attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Budget {
+pub struct RetryBudget {
     /// Copies that each call earns, 0 to 1. Values outside count as the nearer limit, NaN as 0.
     pub share: f64,
     /// Number of copies that may be sent at once. The budget starts with this number, and never has
@@ -16,7 +16,7 @@ pub struct Budget {
     pub burst: u32,
 }
 
-impl Default for Budget {
+impl Default for RetryBudget {
     /// A fifth of the calls, as the retry budgets of Finagle and Linkerd; and ten at once, for a
     /// client that starts with slow calls.
     fn default() -> Self {
@@ -26,15 +26,15 @@ impl Default for Budget {
 
 /// Token bucket: calls add to it and copies take from it. The unit is 1/[`COPY`] of a copy.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(super) struct RetryTokens {
     left: AtomicU64,
     most: u64,
     /// Earnings of one call.
     pub(super) per_call: u64,
 }
 
-impl Bucket {
-    pub(super) fn new(budget: Budget) -> Self {
+impl RetryTokens {
+    pub(super) fn new(budget: RetryBudget) -> Self {
         let most = u64::from(budget.burst) * COPY;
         // A cast of NaN gives 0.
         let per_call = (budget.share.clamp(0.0, 1.0) * COPY as f64) as u64;
@@ -68,27 +68,27 @@ mod tests {
 
     #[test]
     fn copies_stay_within_burst_and_share() {
-        let bucket = Bucket::new(Budget { share: 0.2, burst: 3 });
-        let mut taken = (0..10).filter(|_| bucket.take()).count();
+        let tokens = RetryTokens::new(RetryBudget { share: 0.2, burst: 3 });
+        let mut taken = (0..10).filter(|_| tokens.take()).count();
         assert_eq!(taken, 3);
         for _ in 0..100 {
-            bucket.put(bucket.per_call);
-            taken += usize::from(bucket.take());
+            tokens.put(tokens.per_call);
+            taken += usize::from(tokens.take());
         }
         assert_eq!(taken, 3 + 20);
     }
 
     #[test]
     fn it_saves_up_no_more_than_the_burst() {
-        let bucket = Bucket::new(Budget { share: 1.0, burst: 2 });
-        (0..100).for_each(|_| bucket.put(bucket.per_call));
-        assert_eq!(bucket.left(), 2.0);
+        let tokens = RetryTokens::new(RetryBudget { share: 1.0, burst: 2 });
+        (0..100).for_each(|_| tokens.put(tokens.per_call));
+        assert_eq!(tokens.left(), 2.0);
     }
 
     #[test]
     fn wild_shares_are_bounded() {
         for (share, per_call) in [(f64::NAN, 0), (-1.0, 0), (f64::INFINITY, COPY), (7.0, COPY)] {
-            assert_eq!(Bucket::new(Budget { share, burst: 1 }).per_call, per_call, "{share}");
+            assert_eq!(RetryTokens::new(RetryBudget { share, burst: 1 }).per_call, per_call, "{share}");
         }
     }
 }

@@ -11,8 +11,8 @@ use tower_service::Service;
 
 use super::BoxError;
 use super::budget::COPY;
+use super::call_state::{AttemptSlot, CallState};
 use super::classify::Classify;
-use super::flight::{Flight, Which};
 use super::layer::Policy;
 
 pin_project! {
@@ -32,17 +32,17 @@ pin_project! {
         // Created when the call has to wait; most calls to a nearby service do not wait.
         #[pin]
         alarm: Option<Sleep>,
-        flight: Flight,
-        again: Option<Again<S, K, Req>>,
-        getting_ready: bool,
+        state: CallState,
+        next: Option<NextAttempt<S, K, Req>>,
+        awaiting_service: bool,
         // Result of one attempt that is not a response, stored while the other attempt runs.
-        held: Option<Result<S::Response, S::Error>>,
+        fallback_result: Option<Result<S::Response, S::Error>>,
         classify: C,
     }
 }
 
 /// Parts that a further attempt needs.
-pub(super) struct Again<S, K, Req> {
+pub(super) struct NextAttempt<S, K, Req> {
     pub(super) service: S,
     pub(super) request: Req,
     pub(super) policy: Arc<Policy<K, Req>>,
@@ -58,18 +58,18 @@ enum Step<T> {
 impl<S: Service<Req>, K, Req, C> Call<S, K, Req, C> {
     pub(super) fn new(
         first: S::Future,
-        flight: Flight,
-        again: Option<Again<S, K, Req>>,
+        state: CallState,
+        next: Option<NextAttempt<S, K, Req>>,
         classify: C,
     ) -> Self {
         Self {
             first: Some(first),
             copy: None,
             alarm: None,
-            flight,
-            again,
-            getting_ready: false,
-            held: None,
+            state,
+            next,
+            awaiting_service: false,
+            fallback_result: None,
             classify,
         }
     }
@@ -90,7 +90,7 @@ where
             if let Poll::Ready(result) = parts.poll_attempts(context) {
                 return Poll::Ready(result.map_err(Into::into));
             }
-            if *parts.getting_ready
+            if *parts.awaiting_service
                 && let Poll::Ready(step) = parts.poll_ready(context)
             {
                 match step {
@@ -99,13 +99,13 @@ where
                 }
             }
             if parts.alarm.is_none() {
-                parts.alarm.set(Some(sleep_until(parts.flight.alarm())));
+                parts.alarm.set(Some(sleep_until(parts.state.alarm())));
             }
             if let Some(alarm) = parts.alarm.as_mut().as_pin_mut() {
                 ready!(alarm.poll(context));
             }
             parts.alarm.set(None);
-            if let Step::Done(result) = parts.ring() {
+            if let Step::Done(result) = parts.on_alarm() {
                 return Poll::Ready(result);
             }
         }
@@ -120,10 +120,10 @@ where
 {
     /// Returns the first result that ends the call, if there is one.
     fn poll_attempts(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Response, S::Error>> {
-        for which in [Which::First, Which::Copy] {
+        for which in [AttemptSlot::First, AttemptSlot::Copy] {
             let slot = match which {
-                Which::First => &mut self.first,
-                Which::Copy => &mut self.copy,
+                AttemptSlot::First => &mut self.first,
+                AttemptSlot::Copy => &mut self.copy,
             };
             if let Some(attempt) = slot.as_mut().as_pin_mut()
                 && let Poll::Ready(result) = attempt.poll(context)
@@ -141,19 +141,19 @@ where
     /// better one.
     fn settle(
         &mut self,
-        which: Which,
+        which: AttemptSlot,
         result: Result<S::Response, S::Error>,
     ) -> Option<Result<S::Response, S::Error>> {
         let now = Instant::now();
         if self.classify.is_answer(result.as_ref()) {
-            self.flight.answered(which, now);
+            self.state.answered(which, now);
             self.first.set(None);
             self.copy.set(None);
             return Some(result);
         }
-        self.flight.failed(which, now);
-        if self.flight.is_running() {
-            *self.held = Some(result);
+        self.state.failed(which, now);
+        if self.state.is_running() {
+            *self.fallback_result = Some(result);
             return None;
         }
         Some(result)
@@ -161,16 +161,16 @@ where
 
     /// Sends the next attempt when the service is ready for it. `Done` holds the service's error.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Step<S::Error>> {
-        let Some(again) = self.again else { return Poll::Pending };
-        let ready = ready!(again.service.poll_ready(context));
+        let Some(next) = self.next else { return Poll::Pending };
+        let ready = ready!(next.service.poll_ready(context));
         self.alarm.set(None);
         if let Err(error) = ready {
             self.refund();
-            *self.again = None;
-            self.flight.make_last();
-            return Poll::Ready(if self.flight.is_running() { Step::Changed } else { Step::Done(error) });
+            *self.next = None;
+            self.state.make_last();
+            return Poll::Ready(if self.state.is_running() { Step::Changed } else { Step::Done(error) });
         }
-        *self.getting_ready = false;
+        *self.awaiting_service = false;
         self.send();
         Poll::Ready(Step::Changed)
     }
@@ -178,55 +178,55 @@ where
     /// Returns the cost of a copy to the budget, if the copy still waits for the service and will
     /// not be sent.
     fn refund(&mut self) {
-        if let Some(again) = self.again
-            && core::mem::take(self.getting_ready)
+        if let Some(next) = self.next
+            && core::mem::take(self.awaiting_service)
         {
-            again.policy.targets.bucket().put(COPY);
+            next.policy.targets.retry_tokens().put(COPY);
         }
     }
 
     fn send(&mut self) {
-        let Some(Again { mut service, request, policy, hedge }) = self.again.take() else { return };
-        let copy = if self.flight.is_next_last() { None } else { policy.copy(&request) };
+        let Some(NextAttempt { mut service, request, policy, hedge }) = self.next.take() else { return };
+        let copy = if self.state.is_next_last() { None } else { policy.copy(&request) };
         if copy.is_none() {
-            self.flight.make_next_last();
+            self.state.make_next_last();
         }
-        self.flight.begin_again(hedge, Instant::now());
+        self.state.begin_again(hedge, Instant::now());
         let attempt = Some(service.call(request));
         if hedge {
             self.copy.set(attempt)
         } else {
             self.first.set(attempt)
         }
-        *self.again = copy.map(|request| Again { service, request, policy, hedge });
+        *self.next = copy.map(|request| NextAttempt { service, request, policy, hedge });
     }
 
     /// Acts when the alarm fires: cuts off, sends again, or lets the attempt continue. `Done` holds
     /// the error.
-    fn ring(&mut self) -> Step<Result<S::Response, BoxError>> {
+    fn on_alarm(&mut self) -> Step<Result<S::Response, BoxError>> {
         let now = Instant::now();
-        let elapsed = match (self.flight.deadline_passed(now), &self.again) {
+        let elapsed = match (self.state.deadline_passed(now), &self.next) {
             (Some(elapsed), _) => {
                 self.refund();
                 elapsed
             }
-            (None, Some(_)) if *self.getting_ready => {
+            (None, Some(_)) if *self.awaiting_service => {
                 self.refund();
-                self.flight.give_up_getting_ready(now)
+                self.state.give_up_awaiting_service(now)
             }
-            (None, None) => self.flight.time_out(now),
-            (None, Some(again)) => {
-                let bucket = again.policy.targets.bucket();
-                bucket.put(self.flight.target().hand_in());
-                if bucket.take() {
-                    self.flight.overdue(again.hedge, now, again.policy.targets.limit());
-                    if !again.hedge {
+            (None, None) => self.state.time_out(now),
+            (None, Some(next)) => {
+                let tokens = next.policy.targets.retry_tokens();
+                tokens.put(self.state.target().take_earned());
+                if tokens.take() {
+                    self.state.overdue(next.hedge, now, next.policy.targets.limit());
+                    if !next.hedge {
                         self.first.set(None);
                     }
-                    *self.getting_ready = true;
+                    *self.awaiting_service = true;
                 } else {
-                    self.flight.run_on(now);
-                    *self.again = None;
+                    self.state.run_on(now);
+                    *self.next = None;
                 }
                 return Step::Changed;
             }
@@ -234,6 +234,8 @@ where
         self.first.set(None);
         self.copy.set(None);
         // A result that is not a response is more useful to the caller than [`Elapsed`].
-        Step::Done(self.held.take().map_or(Err(elapsed.into()), |held| held.map_err(Into::into)))
+        Step::Done(
+            self.fallback_result.take().map_or(Err(elapsed.into()), |result| result.map_err(Into::into)),
+        )
     }
 }

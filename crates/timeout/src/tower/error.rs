@@ -4,7 +4,7 @@ use core::error::Error;
 use core::fmt;
 use core::time::Duration;
 
-use crate::{Decision, Reason};
+use crate::{TimeoutDecision, TimeoutReason};
 
 /// Error of a call without a response in time, with the timeout and its reason.
 ///
@@ -18,19 +18,19 @@ pub struct Elapsed {
     /// Forecast of the response time when the timeout was decided, if there was one.
     pub forecast: Option<Duration>,
     /// Reason for the timeout.
-    pub reason: Reason,
+    pub reason: TimeoutReason,
     /// Number of attempts, at least 1.
     pub attempts: u32,
     /// Time from the start of the first attempt to the end of the call.
     pub elapsed: Duration,
     /// What ended the call.
-    pub by: Cause,
+    pub cause: ElapsedCause,
 }
 
 /// What ended a call without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum ElapsedCause {
     /// The timeout of the last attempt.
     Timeout,
     /// The deadline that the caller set.
@@ -57,22 +57,27 @@ impl Elapsed {
         None
     }
 
-    pub(super) fn new(decision: &Decision, attempts: u32, elapsed: Duration, by: Cause) -> Self {
-        let Decision { timeout, forecast, reason, .. } = *decision;
-        Self { timeout, forecast, reason, attempts, elapsed, by }
+    pub(super) fn new(
+        decision: &TimeoutDecision,
+        attempts: u32,
+        elapsed: Duration,
+        cause: ElapsedCause,
+    ) -> Self {
+        let TimeoutDecision { timeout, forecast, reason, .. } = *decision;
+        Self { timeout, forecast, reason, attempts, elapsed, cause }
     }
 }
 
 impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no answer within {:?}", self.elapsed)?;
+        write!(f, "no response within {:?}", self.elapsed)?;
         if self.attempts > 1 {
             write!(f, " in {} attempts", self.attempts)?;
         }
-        match self.by {
-            Cause::Timeout => write!(f, " (timeout {:?}: {}", self.timeout, self.reason)?,
-            Cause::Deadline => f.write_str(" (the deadline")?,
-            Cause::NotReady => f.write_str(" (not ready for another attempt")?,
+        match self.cause {
+            ElapsedCause::Timeout => write!(f, " (timeout {:?}: {}", self.timeout, self.reason)?,
+            ElapsedCause::Deadline => f.write_str(" (the deadline of the call")?,
+            ElapsedCause::NotReady => f.write_str(" (the service was not ready for another attempt")?,
         }
         match self.forecast {
             Some(forecast) => write!(f, "; forecast {forecast:?})"),

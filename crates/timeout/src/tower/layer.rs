@@ -35,16 +35,16 @@ pub(super) struct Policy<K, Req> {
 
 /// How requests may be sent again, and which ones.
 pub(super) struct Resend<Req> {
-    pub(super) how: How,
+    pub(super) mode: ResendMode,
     idempotent: Rule<Req, bool>,
     copy: Rule<Req, Option<Req>>,
 }
 
 /// Action on an overdue attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum ResendMode {
     /// Cancel the attempt and call again, with this many attempts in total.
-    Retry { tries: u32 },
+    Retry { max_attempts: u32 },
     /// Send one copy beside the attempt.
     Hedge,
 }
@@ -83,8 +83,8 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
         self
     }
 
-    /// Cancels an overdue call and calls again, with at most `tries` attempts in total (0 counts as
-    /// 1). Replaces an earlier [`hedge`](Self::hedge).
+    /// Cancels an overdue call and calls again, with at most `max_attempts` attempts in total (0
+    /// counts as 1). Replaces an earlier [`hedge`](Self::hedge).
     ///
     /// Only `idempotent` requests, which the server may receive twice without harm, are sent again,
     /// and only if `copy` returns a copy (`http::Request::clone`, `reqwest::Request::try_clone`).
@@ -92,11 +92,15 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
     #[must_use]
     pub fn retry(
         self,
-        tries: u32,
+        max_attempts: u32,
         idempotent: impl Fn(&Req) -> bool + Send + Sync + 'static,
         copy: impl Fn(&Req) -> Option<Req> + Send + Sync + 'static,
     ) -> Self {
-        self.resend(How::Retry { tries: tries.max(1) }, Arc::new(idempotent), Arc::new(copy))
+        self.resend(
+            ResendMode::Retry { max_attempts: max_attempts.max(1) },
+            Arc::new(idempotent),
+            Arc::new(copy),
+        )
     }
 
     /// Sends one copy beside an overdue call, and returns the first response. Replaces an earlier
@@ -110,7 +114,7 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
         idempotent: impl Fn(&Req) -> bool + Send + Sync + 'static,
         copy: impl Fn(&Req) -> Option<Req> + Send + Sync + 'static,
     ) -> Self {
-        self.resend(How::Hedge, Arc::new(idempotent), Arc::new(copy))
+        self.resend(ResendMode::Hedge, Arc::new(idempotent), Arc::new(copy))
     }
 
     /// Limits the time of all attempts of a call together, from its first attempt on. The estimator
@@ -142,8 +146,8 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
         self.policy.targets.clone()
     }
 
-    fn resend(mut self, how: How, idempotent: Rule<Req, bool>, copy: Rule<Req, Option<Req>>) -> Self {
-        self.policy.resend = Some(Resend { how, idempotent, copy });
+    fn resend(mut self, mode: ResendMode, idempotent: Rule<Req, bool>, copy: Rule<Req, Option<Req>>) -> Self {
+        self.policy.resend = Some(Resend { mode, idempotent, copy });
         self
     }
 }
@@ -167,20 +171,20 @@ impl<Req> Resend<Req> {
     }
 
     /// Maximum number of attempts of a request that may be sent again.
-    pub(super) fn tries(&self) -> u32 {
-        match self.how {
-            How::Retry { tries } => tries,
-            How::Hedge => 2,
+    pub(super) fn max_attempts(&self) -> u32 {
+        match self.mode {
+            ResendMode::Retry { max_attempts } => max_attempts,
+            ResendMode::Hedge => 2,
         }
     }
 
     /// Number of attempts given to the estimator for a request that may not be sent again. If the
     /// layer retries, such a request is cut off early, too, and the caller can make the second
     /// attempt. With hedges no call is cut off early.
-    pub(super) fn tries_alone(&self) -> u32 {
-        match self.how {
-            How::Retry { .. } => PLAIN_TRIES,
-            How::Hedge => 1,
+    pub(super) fn max_attempts_alone(&self) -> u32 {
+        match self.mode {
+            ResendMode::Retry { .. } => PLAIN_ATTEMPTS,
+            ResendMode::Hedge => 1,
         }
     }
 }
@@ -205,7 +209,7 @@ impl<K, Req> Clone for Policy<K, Req> {
 
 impl<Req> Clone for Resend<Req> {
     fn clone(&self) -> Self {
-        Self { how: self.how, idempotent: self.idempotent.clone(), copy: self.copy.clone() }
+        Self { mode: self.mode, idempotent: self.idempotent.clone(), copy: self.copy.clone() }
     }
 }
 
@@ -217,9 +221,9 @@ impl<K, Req, C: Clone> Clone for AdaptiveTimeoutLayer<K, Req, C> {
 
 impl<K, Req, C> fmt::Debug for AdaptiveTimeoutLayer<K, Req, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = self.policy.resend.as_ref().map(|resend| resend.how);
+        let mode = self.policy.resend.as_ref().map(|resend| resend.mode);
         f.debug_struct("AdaptiveTimeoutLayer")
-            .field("resend", &how)
+            .field("resend", &mode)
             .field("deadline", &self.policy.deadline)
             .field("targets", &self.policy.targets)
             .finish_non_exhaustive()
@@ -227,4 +231,4 @@ impl<K, Req, C> fmt::Debug for AdaptiveTimeoutLayer<K, Req, C> {
 }
 
 /// The call fails early, and the caller can make the second attempt.
-pub(super) const PLAIN_TRIES: u32 = 2;
+pub(super) const PLAIN_ATTEMPTS: u32 = 2;

@@ -5,13 +5,13 @@ use core::time::Duration;
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-use super::target::Counts;
-use crate::Decision;
+use super::target::TargetCounters;
+use crate::TimeoutDecision;
 
 /// A snapshot of a set of targets.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Metrics<K> {
+pub struct LayerMetrics<K> {
     /// Each target, in no particular order.
     pub targets: Vec<TargetMetrics<K>>,
     /// Copies that may be sent now.
@@ -27,9 +27,9 @@ pub struct TargetMetrics<K> {
     /// Key of the target.
     pub key: K,
     /// Decision for a call of the last call's size: timeout, forecast, error and reason.
-    pub decision: Decision,
+    pub decision: TimeoutDecision,
     /// Counters of the target's attempts.
-    pub counts: Counts,
+    pub counts: TargetCounters,
 }
 
 impl<K> TargetMetrics<K> {
@@ -37,17 +37,17 @@ impl<K> TargetMetrics<K> {
     /// to 1; `None` before any attempt.
     ///
     /// With hedging it is observed: the response of the overdue attempt arrived before that of the
-    /// hedge. With retries it is estimated from their response times ([`Counts::false_estimated`]).
-    /// For calls that fail with their first timeout it stays 0, because there is no later response
-    /// that shows whether the timeout was false.
+    /// hedge. With retries it is estimated from their response times
+    /// ([`TargetCounters::false_estimated`]). For calls that fail with their first timeout it stays
+    /// 0, because there is no later response that shows whether the timeout was false.
     #[must_use]
     pub fn false_timeout_share(&self) -> Option<f64> {
-        let Counts { false_observed, false_estimated, attempts, .. } = self.counts;
+        let TargetCounters { false_observed, false_estimated, attempts, .. } = self.counts;
         (attempts > 0).then(|| (false_observed + false_estimated) as f64 / attempts as f64)
     }
 }
 
-impl<K: Display> Metrics<K> {
+impl<K: Display> LayerMetrics<K> {
     /// Writes the snapshot as OpenMetrics 1.0 text, with the content type
     /// `application/openmetrics-text; version=1.0.0; charset=utf-8`.
     ///
@@ -77,24 +77,29 @@ impl<K: Display> Metrics<K> {
         }
         let Self { budget_left, forgotten, .. } = self;
         writeln!(out, "# TYPE barograph_timeout_budget gauge")?;
-        writeln!(out, "# HELP barograph_timeout_budget Copies that may be sent at once now.")?;
+        writeln!(out, "# HELP barograph_timeout_budget Copies that the retry budget allows now.")?;
         writeln!(out, "barograph_timeout_budget {budget_left}")?;
         writeln!(out, "# TYPE barograph_timeout_forgotten counter")?;
-        writeln!(out, "# HELP barograph_timeout_forgotten Targets that were forgotten for lack of room.")?;
+        writeln!(
+            out,
+            "# HELP barograph_timeout_forgotten Targets that were forgotten because max_targets was reached."
+        )?;
         writeln!(out, "barograph_timeout_forgotten_total {forgotten}\n# EOF")
     }
 }
 
-type Seconds = (&'static str, &'static str, fn(&Decision) -> Option<Duration>);
+type Seconds = (&'static str, &'static str, fn(&TimeoutDecision) -> Option<Duration>);
 
 const SECONDS: [Seconds; 3] = [
-    ("barograph_timeout_seconds", "How long a call might take now.", |decision| Some(decision.timeout)),
+    ("barograph_timeout_seconds", "Timeout of a first attempt of the last call's size.", |decision| {
+        Some(decision.timeout)
+    }),
     ("barograph_timeout_forecast_seconds", "Forecast of the response time.", |decision| decision.forecast),
     ("barograph_timeout_error_seconds", "Typical error of the forecast.", |decision| decision.error),
 ];
 
 type Samples = Vec<(&'static str, u64)>;
-type Counter = (&'static str, &'static str, fn(&Counts) -> Samples);
+type Counter = (&'static str, &'static str, fn(&TargetCounters) -> Samples);
 
 const COUNTERS: [Counter; 6] = [
     ("barograph_timeout_attempts", "Attempts begun.", |counts| Vec::from([("", counts.attempts)])),
@@ -108,10 +113,10 @@ const COUNTERS: [Counter; 6] = [
     }),
     ("barograph_timeout_retries", "Copies sent after a timeout.", |counts| Vec::from([("", counts.retries)])),
     ("barograph_timeout_hedges", "Copies sent beside an attempt.", |counts| Vec::from([("", counts.hedges)])),
-    ("barograph_timeout_withheld", "Copies not sent, for want of budget.", |counts| {
+    ("barograph_timeout_withheld", "Copies not sent because the budget was empty.", |counts| {
         Vec::from([("", counts.withheld)])
     }),
-    ("barograph_timeout_false", "Timeouts that were false, by how that is known.", |counts| {
+    ("barograph_timeout_false", "False timeouts, observed or estimated.", |counts| {
         Vec::from([
             (",known=\"observed\"", counts.false_observed),
             (",known=\"estimated\"", counts.false_estimated),

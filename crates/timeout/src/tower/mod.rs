@@ -3,7 +3,7 @@
 //!
 //! [`AdaptiveTimeoutLayer`] wraps any [`tower_service::Service`]. A function of the caller returns
 //! the target of each request. Each target has an [`Adaptive`](crate::Adaptive) estimator, and all
-//! of them share one [`Host`](crate::Host).
+//! of them share one [`HostStatistics`](crate::HostStatistics).
 //!
 //! ```
 //! use barograph_timeout::tower::AdaptiveTimeoutLayer;
@@ -40,12 +40,12 @@
 //!   response wins, and the other call is dropped. A request that may not be sent again has only
 //!   one attempt, which runs to the limit.
 //!
-//! The limit is [`Config::limit`](crate::Config::limit), two hours unless set. A caller that needs
-//! a result sooner sets a [`deadline`]. One [`Budget`] bounds all copies, retries and hedges
-//! together. If the budget is empty, an overdue call is not cut off. Its attempt continues as the
-//! last one. A copy that is never sent, because the service does not become ready for it, is
-//! returned to the budget. Errors of the service are passed through and never cause a retry
-//! (`tower::retry`, outside this layer, does that).
+//! The limit is [`AdaptiveConfig::max_timeout`](crate::AdaptiveConfig::max_timeout), two hours
+//! unless set. A caller that needs a result sooner sets a [`deadline`]. One [`RetryBudget`] bounds
+//! all copies, retries and hedges together. If the budget is empty, an overdue call is not cut off.
+//! Its attempt continues as the last one. A copy that is never sent, because the service does not
+//! become ready for it, is returned to the budget. Errors of the service are passed through and
+//! never cause a retry (`tower::retry`, outside this layer, does that).
 //!
 //! # What is timed
 //!
@@ -53,7 +53,7 @@
 //! end of its body. Waiting for `poll_ready` is not part of any attempt, for example for a
 //! concurrency limit or for a connection that the service sets up there. What a service does inside
 //! `call` cannot be separated: a pooling HTTP client connects there. A caller with its own
-//! connector reports the time of connecting to [`Targets::connected`].
+//! connector reports the time of connecting to [`Targets::record_connect`].
 //!
 //! Tokio's timer counts in milliseconds, so a timeout fires up to 1 ms late. No timeout of this
 //! layer is shorter than 2 ms, because most shorter ones would be false.
@@ -70,10 +70,10 @@
 //! Targets share the budget's counter. A target adds to it once for each whole copy that its calls
 //! have earned: every fifth call by default, never without retry and hedge. Clones of a service,
 //! which many stacks make for each request, and calls that may be copied, count references to
-//! shared state. The estimators also share what a [`Host`](crate::Host) holds.
+//! shared state. The estimators also share what a [`HostStatistics`](crate::HostStatistics) holds.
 //!
-//! The number of targets is bounded ([`Settings::max_targets`]). If this number is reached, the
-//! eighth of the targets that were idle longest is forgotten.
+//! The number of targets is bounded ([`TargetsConfig::max_targets`]). If this number is reached,
+//! the eighth of the targets that were idle longest is forgotten.
 //!
 //! [`retry`]: AdaptiveTimeoutLayer::retry
 //! [`hedge`]: AdaptiveTimeoutLayer::hedge
@@ -81,9 +81,9 @@
 
 mod budget;
 mod call;
+mod call_state;
 mod classify;
 mod error;
-mod flight;
 mod layer;
 mod metrics;
 mod service;
@@ -91,15 +91,15 @@ mod table;
 mod target;
 mod targets;
 
-pub use budget::Budget;
+pub use budget::RetryBudget;
 pub use call::Call;
 pub use classify::{AnsweredIf, Classify, Successes};
-pub use error::{Cause, Elapsed};
+pub use error::{Elapsed, ElapsedCause};
 pub use layer::AdaptiveTimeoutLayer;
-pub use metrics::{Metrics, TargetMetrics};
+pub use metrics::{LayerMetrics, TargetMetrics};
 pub use service::AdaptiveTimeout;
-pub use target::Counts;
-pub use targets::{Settings, Targets};
+pub use target::TargetCounters;
+pub use targets::{Targets, TargetsConfig};
 
 /// Error of a call: [`Elapsed`], or the service's own error.
 pub type BoxError = std::boxed::Box<dyn core::error::Error + Send + Sync>;

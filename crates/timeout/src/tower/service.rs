@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::BoxError;
-use super::call::{Again, Call};
+use super::call::{Call, NextAttempt};
+use super::call_state::{CallParams, CallState};
 use super::classify::{Classify, Successes};
-use super::flight::{Flight, Plan};
-use super::layer::{How, PLAIN_TRIES, Policy};
+use super::layer::{PLAIN_ATTEMPTS, Policy, ResendMode};
 
 /// A service that gives each call a timeout learned for its target; see the [module](super).
 ///
@@ -50,29 +50,29 @@ where
         let policy = &self.policy;
         let bytes = policy.bytes.as_ref().map_or(0, |bytes| bytes(&request));
         let copy = policy.copy(&request);
-        let (tries, earns) = match &policy.resend {
-            None => (PLAIN_TRIES, 0),
-            Some(resend) if copy.is_some() => (resend.tries(), policy.targets.bucket().per_call),
-            Some(resend) => (resend.tries_alone(), policy.targets.bucket().per_call),
+        let (max_attempts, earns) = match &policy.resend {
+            None => (PLAIN_ATTEMPTS, 0),
+            Some(resend) if copy.is_some() => (resend.max_attempts(), policy.targets.retry_tokens().per_call),
+            Some(resend) => (resend.max_attempts_alone(), policy.targets.retry_tokens().per_call),
         };
         let now = Instant::now();
         let target = policy.targets.find((policy.key)(&request), now);
-        let plan = Plan { bytes, tries, deadline: policy.deadline };
-        let (flight, earned) = Flight::begin(target, &plan, now, earns);
+        let params = CallParams { bytes, max_attempts, deadline: policy.deadline };
+        let (state, earned) = CallState::begin(target, &params, now, earns);
         if earned > 0 {
-            policy.targets.bucket().put(earned);
+            policy.targets.retry_tokens().put(earned);
         }
-        let Some(copy) = copy.filter(|_| tries > 1) else {
-            return Call::new(self.inner.call(request), flight, None, self.classify.clone());
+        let Some(copy) = copy.filter(|_| max_attempts > 1) else {
+            return Call::new(self.inner.call(request), state, None, self.classify.clone());
         };
         // Call the service that is ready, and keep its clone, which is not ready yet, for later
         // calls.
         let clone = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, clone);
         let first = ready.call(request);
-        let hedge = policy.resend.as_ref().is_some_and(|resend| resend.how == How::Hedge);
-        let again = Again { service: ready, request: copy, policy: policy.clone(), hedge };
-        Call::new(first, flight, Some(again), self.classify.clone())
+        let hedge = policy.resend.as_ref().is_some_and(|resend| resend.mode == ResendMode::Hedge);
+        let next = NextAttempt { service: ready, request: copy, policy: policy.clone(), hedge };
+        Call::new(first, state, Some(next), self.classify.clone())
     }
 }
 

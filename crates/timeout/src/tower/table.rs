@@ -1,8 +1,8 @@
 //! Table of targets by key: read without a lock, written under one.
 //!
-//! Targets are only added to a [`Table`], by setting empty cells. So readers need no lock, and they
-//! do not write to memory that other readers use. When there are too many targets for the buckets,
-//! or targets must be forgotten, a new table replaces the old one.
+//! Targets are only added to the [`Buckets`], by setting empty cells. So readers need no lock, and
+//! they do not write to memory that other readers use. When there are too many targets for the
+//! buckets, or targets must be forgotten, new buckets replace the old ones.
 
 use core::hash::{BuildHasher, Hash};
 use std::boxed::Box;
@@ -15,11 +15,11 @@ use arc_swap::ArcSwap;
 use super::target::Target;
 use crate::sync::lock;
 
-/// The current table, and its writer's state.
+/// The current buckets, and their writer's state.
 #[derive(Debug)]
-pub(super) struct Directory<K> {
-    table: ArcSwap<Table<K>>,
-    /// Locked while the table is changed or replaced.
+pub(super) struct TargetTable<K> {
+    buckets: ArcSwap<Buckets<K>>,
+    /// Locked while the buckets are changed or replaced.
     numbers: Mutex<Numbers>,
     hasher: RandomState,
     most: usize,
@@ -33,8 +33,8 @@ struct Numbers {
 
 /// Hash table of chained entries. An entry never moves.
 #[derive(Debug)]
-struct Table<K> {
-    buckets: Box<[Cell<K>]>,
+struct Buckets<K> {
+    cells: Box<[Cell<K>]>,
 }
 
 type Cell<K> = OnceLock<Box<Entry<K>>>;
@@ -47,11 +47,11 @@ struct Entry<K> {
     next: Cell<K>,
 }
 
-impl<K: Clone + Eq + Hash> Directory<K> {
+impl<K: Clone + Eq + Hash> TargetTable<K> {
     /// Creates a table for at most `most` targets; 0 counts as 1.
     pub(super) fn new(most: usize) -> Self {
         Self {
-            table: ArcSwap::from_pointee(Table::new(FIRST_BUCKETS)),
+            buckets: ArcSwap::from_pointee(Buckets::new(FIRST_BUCKETS)),
             numbers: Mutex::default(),
             hasher: RandomState::new(),
             most: most.max(1),
@@ -62,7 +62,7 @@ impl<K: Clone + Eq + Hash> Directory<K> {
     /// no lock.
     pub(super) fn find(&self, key: K, make: impl FnOnce() -> Target) -> Arc<Target> {
         let hash = self.hasher.hash_one(&key);
-        if let Ok(target) = self.table.load().find(hash, &key) {
+        if let Ok(target) = self.buckets.load().find(hash, &key) {
             return target.clone();
         }
         self.find_or_insert(hash, key, make)
@@ -70,12 +70,12 @@ impl<K: Clone + Eq + Hash> Directory<K> {
 
     /// Returns the target of `key`, if there is one.
     pub(super) fn peek(&self, key: &K) -> Option<Arc<Target>> {
-        self.table.load().find(self.hasher.hash_one(key), key).ok().cloned()
+        self.buckets.load().find(self.hasher.hash_one(key), key).ok().cloned()
     }
 
     pub(super) fn all(&self) -> Vec<(K, Arc<Target>)> {
-        let table = self.table.load_full();
-        table.entries().map(|entry| (entry.key.clone(), entry.target.clone())).collect()
+        let buckets = self.buckets.load_full();
+        buckets.entries().map(|entry| (entry.key.clone(), entry.target.clone())).collect()
     }
 
     pub(super) fn length(&self) -> usize {
@@ -88,58 +88,58 @@ impl<K: Clone + Eq + Hash> Directory<K> {
 
     fn find_or_insert(&self, hash: u64, key: K, make: impl FnOnce() -> Target) -> Arc<Target> {
         let mut numbers = lock(&self.numbers);
-        let mut table = self.table.load_full();
-        if let Ok(target) = table.find(hash, &key) {
+        let mut buckets = self.buckets.load_full();
+        if let Ok(target) = buckets.find(hash, &key) {
             return target.clone();
         }
-        let buckets = table.buckets.len();
+        let count = buckets.cells.len();
         if numbers.length >= self.most {
-            let (kept, gone) = table.without_idlest();
+            let (kept, gone) = buckets.without_idlest();
             numbers.length -= gone;
             numbers.forgotten += gone as u64;
-            table = Arc::new(kept);
-        } else if numbers.length >= buckets {
-            table = Arc::new(Table::of(table.entries(), 2 * buckets));
+            buckets = Arc::new(kept);
+        } else if numbers.length >= count {
+            buckets = Arc::new(Buckets::of(buckets.entries(), 2 * count));
         }
         let target = Arc::new(make());
-        table.insert(hash, key, target.clone());
+        buckets.insert(hash, key, target.clone());
         numbers.length += 1;
-        self.table.store(table);
+        self.buckets.store(buckets);
         target
     }
 }
 
-impl<K: Clone + Eq> Table<K> {
-    fn new(buckets: usize) -> Self {
-        Self { buckets: (0..buckets).map(|_| OnceLock::new()).collect() }
+impl<K: Clone + Eq> Buckets<K> {
+    fn new(count: usize) -> Self {
+        Self { cells: (0..count).map(|_| OnceLock::new()).collect() }
     }
 
-    fn of<'a>(entries: impl Iterator<Item = &'a Entry<K>>, buckets: usize) -> Self
+    fn of<'a>(entries: impl Iterator<Item = &'a Entry<K>>, count: usize) -> Self
     where
         K: 'a,
     {
-        let table = Self::new(buckets);
+        let buckets = Self::new(count);
         for entry in entries {
-            table.insert(entry.hash, entry.key.clone(), entry.target.clone());
+            buckets.insert(entry.hash, entry.key.clone(), entry.target.clone());
         }
-        table
+        buckets
     }
 
-    /// Returns a table without the eighth of the targets that was idle longest, and the number
-    /// removed. It removes an eighth, not one target. Otherwise each new key would need a new
-    /// table.
+    /// Returns buckets without the eighth of the targets that was idle longest, and the number
+    /// removed. It removes an eighth, not one target. Otherwise each new key would need new
+    /// buckets.
     fn without_idlest(&self) -> (Self, usize) {
         let mut used: Vec<_> = self.entries().map(|entry| (entry.target.used(), entry)).collect();
         used.sort_by_key(|(used, _)| *used);
         let gone = used.len().div_ceil(8);
-        (Self::of(used.iter().skip(gone).map(|(_, entry)| *entry), self.buckets.len()), gone)
+        (Self::of(used.iter().skip(gone).map(|(_, entry)| *entry), self.cells.len()), gone)
     }
 
     /// Returns the target, or the empty cell where it would be.
     fn find(&self, hash: u64, key: &K) -> Result<&Arc<Target>, &Cell<K>> {
         // The number of buckets is a power of two, so the cast drops only bits that the mask would
         // drop.
-        let mut cell = &self.buckets[hash as usize & (self.buckets.len() - 1)];
+        let mut cell = &self.cells[hash as usize & (self.cells.len() - 1)];
         while let Some(entry) = cell.get() {
             if entry.hash == hash && entry.key == *key {
                 return Ok(&entry.target);
@@ -149,8 +149,8 @@ impl<K: Clone + Eq> Table<K> {
         Err(cell)
     }
 
-    /// Adds a target. The caller must have the directory's lock, or must not have shared the table
-    /// yet.
+    /// Adds a target. The caller must have the table's lock, or must not have shared these
+    /// buckets yet.
     fn insert(&self, hash: u64, key: K, target: Arc<Target>) {
         if let Err(cell) = self.find(hash, &key) {
             let entry = Box::new(Entry { hash, key, target, next: OnceLock::new() });
@@ -160,7 +160,7 @@ impl<K: Clone + Eq> Table<K> {
     }
 
     fn entries(&self) -> impl Iterator<Item = &Entry<K>> {
-        self.buckets
+        self.cells
             .iter()
             .flat_map(|bucket| core::iter::successors(bucket.get(), |entry| entry.next.get()))
             .map(|entry| &**entry)
@@ -187,15 +187,15 @@ mod tests {
 
     #[test]
     fn a_target_that_is_there_is_found_while_the_table_is_locked() {
-        let directory: Directory<String> = Directory::new(1000);
-        (0..1000).for_each(|n: u32| drop(directory.find(n.to_string(), target)));
-        let locked = lock(&directory.numbers);
+        let table: TargetTable<String> = TargetTable::new(1000);
+        (0..1000).for_each(|n: u32| drop(table.find(n.to_string(), target)));
+        let locked = lock(&table.numbers);
         std::thread::scope(|threads| {
             let (found, wait) = mpsc::channel();
-            let directory = &directory;
+            let table = &table;
             threads.spawn(move || {
                 for n in 0..1000_u32 {
-                    directory.find(n.to_string(), || unreachable!("it is known"));
+                    table.find(n.to_string(), || unreachable!("it is known"));
                 }
                 found.send(())
             });
@@ -208,17 +208,17 @@ mod tests {
 
     #[test]
     fn those_idle_longest_are_forgotten() {
-        let directory = Directory::new(80);
+        let table = TargetTable::new(80);
         let began = Instant::now();
         for n in 0..80_u32 {
             // A target with a greater key has been idle longer.
             let used = began - Duration::from_secs(n.into());
-            directory.find(n, || Target::new(Adaptive::default(), used));
+            table.find(n, || Target::new(Adaptive::default(), used));
         }
-        directory.find(80, target);
-        let mut keys: Vec<_> = directory.all().into_iter().map(|(key, _)| key).collect();
+        table.find(80, target);
+        let mut keys: Vec<_> = table.all().into_iter().map(|(key, _)| key).collect();
         keys.sort_unstable();
         assert!(keys.into_iter().eq((0..70).chain([80])), "an eighth of 80 makes room for one");
-        assert_eq!((directory.length(), directory.forgotten()), (71, 10));
+        assert_eq!((table.length(), table.forgotten()), (71, 10));
     }
 }

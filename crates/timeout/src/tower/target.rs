@@ -6,13 +6,13 @@ use tokio::time::Instant;
 
 use super::budget::COPY;
 use crate::sync::lock;
-use crate::{Adaptive, Attempt, Decision, Ended, Timeout};
+use crate::{Adaptive, Attempt, AttemptOutcome, TimeoutDecision, TimeoutEstimator};
 use core::time::Duration;
 
 /// Counters of the attempts at one target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct TargetCounters {
     /// Attempts that began: calls, retries and hedges.
     pub attempts: u64,
     /// Attempts that got their response.
@@ -51,7 +51,7 @@ pub(super) struct Target(Mutex<State>);
 #[derive(Debug)]
 struct State {
     estimator: Adaptive,
-    counts: Counts,
+    counts: TargetCounters,
     used: Instant,
     /// Earnings not yet added to the budget.
     earned: u64,
@@ -60,19 +60,31 @@ struct State {
 }
 
 impl State {
-    fn decide(&self, attempt: &Attempt) -> Decision {
+    fn decide(&self, attempt: &Attempt) -> TimeoutDecision {
         let decision = self.estimator.decide(attempt);
-        Decision { timeout: decision.timeout.max(LEAST), ..decision }
+        TimeoutDecision { timeout: decision.timeout.max(LEAST), ..decision }
     }
 }
 
 impl Target {
     pub(super) fn new(estimator: Adaptive, now: Instant) -> Self {
-        Self(Mutex::new(State { estimator, counts: Counts::default(), used: now, earned: 0, bytes: 0 }))
+        Self(Mutex::new(State {
+            estimator,
+            counts: TargetCounters::default(),
+            used: now,
+            earned: 0,
+            bytes: 0,
+        }))
     }
 
     /// Begins an attempt. Returns its decision, and the earnings to add to the budget.
-    pub(super) fn begin(&self, attempt: &Attempt, kind: Kind, now: Instant, earns: u64) -> (Decision, u64) {
+    pub(super) fn begin(
+        &self,
+        attempt: &Attempt,
+        kind: Kind,
+        now: Instant,
+        earns: u64,
+    ) -> (TimeoutDecision, u64) {
         let mut state = lock(&self.0);
         state.used = now;
         state.bytes = attempt.bytes;
@@ -90,21 +102,21 @@ impl Target {
         (state.decide(attempt), whole)
     }
 
-    pub(super) fn end(&self, attempt: &Attempt, ended: Ended) {
+    pub(super) fn end(&self, attempt: &Attempt, ended: AttemptOutcome) {
         let mut state = lock(&self.0);
         match ended {
-            Ended::Answered(_) => state.counts.answered += 1,
-            Ended::TimedOut(_) => state.counts.timed_out += 1,
-            Ended::Superseded(_) => state.counts.superseded += 1,
-            Ended::Failed(_) => state.counts.failed += 1,
+            AttemptOutcome::Completed(_) => state.counts.answered += 1,
+            AttemptOutcome::TimedOut(_) => state.counts.timed_out += 1,
+            AttemptOutcome::Cancelled(_) => state.counts.superseded += 1,
+            AttemptOutcome::Failed(_) => state.counts.failed += 1,
             // The attempt has not ended yet.
-            Ended::Overdue(_) => {}
+            AttemptOutcome::Hedged(_) => {}
         }
         state.estimator.record(attempt, ended);
     }
 
     /// Counts a copy that may not be sent, and returns the decision for `attempt` as the last.
-    pub(super) fn withhold(&self, attempt: &Attempt) -> Decision {
+    pub(super) fn withhold(&self, attempt: &Attempt) -> TimeoutDecision {
         let mut state = lock(&self.0);
         state.counts.withheld += 1;
         state.decide(attempt)
@@ -117,12 +129,12 @@ impl Target {
     }
 
     /// Returns the earnings since the last time.
-    pub(super) fn hand_in(&self) -> u64 {
+    pub(super) fn take_earned(&self) -> u64 {
         core::mem::take(&mut lock(&self.0).earned)
     }
 
-    pub(super) fn connected(&self, took: Duration) {
-        lock(&self.0).estimator.connected(took);
+    pub(super) fn record_connect(&self, took: Duration) {
+        lock(&self.0).estimator.record_connect(took);
     }
 
     pub(super) fn start_from(&self, forecast: Duration, error: Duration) {
@@ -142,9 +154,9 @@ impl Target {
     }
 
     /// Returns the counters, and the decision for a first attempt of the last call's size.
-    pub(super) fn snapshot(&self) -> (Counts, Decision) {
+    pub(super) fn snapshot(&self) -> (TargetCounters, TimeoutDecision) {
         let state = lock(&self.0);
-        let next = Attempt { bytes: state.bytes, number: 0, tries: 2, elapsed: Duration::ZERO };
+        let next = Attempt { bytes: state.bytes, number: 0, max_attempts: 2, elapsed: Duration::ZERO };
         (state.counts, state.decide(&next))
     }
 }

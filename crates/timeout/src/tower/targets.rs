@@ -8,33 +8,33 @@ use std::vec::Vec;
 
 use tokio::time::Instant;
 
-use super::budget::{Bucket, Budget};
-use super::metrics::{Metrics, TargetMetrics};
-use super::table::Directory;
+use super::budget::{RetryBudget, RetryTokens};
+use super::metrics::{LayerMetrics, TargetMetrics};
+use super::table::TargetTable;
 use super::target::Target;
-use crate::{Adaptive, Config, Host, StateError};
+use crate::{Adaptive, AdaptiveConfig, HostStatistics, StateError};
 
 /// Settings of a set of targets.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct TargetsConfig {
     /// Configuration of each target's estimator.
-    pub estimator: Config,
+    pub estimator: AdaptiveConfig,
     /// State that the targets share; other links of the same host may be given it, too.
-    pub host: Host,
+    pub host: HostStatistics,
     /// Maximum number of targets at a time, at least 1. If there are more, the targets that were
     /// idle longest are forgotten.
     pub max_targets: usize,
     /// Budget of copies of requests.
-    pub budget: Budget,
+    pub budget: RetryBudget,
 }
 
-impl Default for Settings {
+impl Default for TargetsConfig {
     fn default() -> Self {
         Self {
-            estimator: Config::default(),
-            host: Host::default(),
+            estimator: AdaptiveConfig::default(),
+            host: HostStatistics::default(),
             max_targets: MAX_TARGETS,
-            budget: Budget::default(),
+            budget: RetryBudget::default(),
         }
     }
 }
@@ -46,27 +46,27 @@ impl Default for Settings {
 pub struct Targets<K>(Arc<Inner<K>>);
 
 struct Inner<K> {
-    config: Config,
-    host: Host,
-    directory: Directory<K>,
-    bucket: Bucket,
+    config: AdaptiveConfig,
+    host: HostStatistics,
+    table: TargetTable<K>,
+    retry_tokens: RetryTokens,
 }
 
 impl<K: Clone + Eq + Hash> Targets<K> {
     /// Creates an empty set of targets.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
-        let Settings { estimator: config, host, max_targets, budget } = settings;
+    pub fn new(config: TargetsConfig) -> Self {
+        let TargetsConfig { estimator: config, host, max_targets, budget } = config;
         // An estimator that expects more copies than the budget allows would cut off too early.
-        let config = Config { budget: config.budget.min(budget.share), ..config };
-        let directory = Directory::new(max_targets);
-        Self(Arc::new(Inner { config, host, directory, bucket: Bucket::new(budget) }))
+        let config = AdaptiveConfig { retry_budget: config.retry_budget.min(budget.share), ..config };
+        let table = TargetTable::new(max_targets);
+        Self(Arc::new(Inner { config, host, table, retry_tokens: RetryTokens::new(budget) }))
     }
 
     /// Number of known targets.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.directory.length()
+        self.0.table.length()
     }
 
     /// Whether no target is known.
@@ -78,23 +78,23 @@ impl<K: Clone + Eq + Hash> Targets<K> {
     /// Returns a snapshot. Targets are locked one after another, so calls between the first and the
     /// last lock are included for some targets only.
     #[must_use]
-    pub fn metrics(&self) -> Metrics<K> {
-        let targets = self.0.directory.all().into_iter().map(|(key, target)| {
+    pub fn metrics(&self) -> LayerMetrics<K> {
+        let targets = self.0.table.all().into_iter().map(|(key, target)| {
             let (counts, decision) = target.snapshot();
             TargetMetrics { key, decision, counts }
         });
-        Metrics {
+        LayerMetrics {
             targets: targets.collect(),
-            budget_left: self.0.bucket.left(),
-            forgotten: self.0.directory.forgotten(),
+            budget_left: self.0.retry_tokens.left(),
+            forgotten: self.0.table.forgotten(),
         }
     }
 
     /// Records the time to set up a connection to `key`, which is not part of any attempt. Ignored
     /// for a target that was never called.
-    pub fn connected(&self, key: &K, took: Duration) {
-        if let Some(target) = self.0.directory.peek(key) {
-            target.connected(took);
+    pub fn record_connect(&self, key: &K, took: Duration) {
+        if let Some(target) = self.0.table.peek(key) {
+            target.record_connect(took);
         }
     }
 
@@ -107,13 +107,13 @@ impl<K: Clone + Eq + Hash> Targets<K> {
     /// Saves each target as [`Adaptive::save`] does, for [`Targets::load_all`].
     #[must_use]
     pub fn save_all(&self) -> Vec<(K, Vec<u8>)> {
-        self.0.directory.all().into_iter().map(|(key, target)| (key, target.save())).collect()
+        self.0.table.all().into_iter().map(|(key, target)| (key, target.save())).collect()
     }
 
     /// Loads what [`Targets::save_all`] saved, and replaces the state of those targets. Returns the
     /// keys with damaged states; their targets stay as they were. If there are more than
-    /// [`Settings::max_targets`], later targets replace earlier ones.
-    #[must_use = "it tells which targets were not loaded"]
+    /// [`TargetsConfig::max_targets`], later targets replace earlier ones.
+    #[must_use = "the targets in the result were not loaded"]
     pub fn load_all<B: AsRef<[u8]>>(&self, saved: impl IntoIterator<Item = (K, B)>) -> Vec<(K, StateError)> {
         let mut refused = Vec::new();
         for (key, bytes) in saved {
@@ -127,24 +127,24 @@ impl<K: Clone + Eq + Hash> Targets<K> {
 
     pub(super) fn find(&self, key: K, now: Instant) -> Arc<Target> {
         let make = || Target::new(Adaptive::new(&self.0.config, &self.0.host), now);
-        self.0.directory.find(key, make)
+        self.0.table.find(key, make)
     }
 }
 
 impl<K> Targets<K> {
-    pub(super) fn bucket(&self) -> &Bucket {
-        &self.0.bucket
+    pub(super) fn retry_tokens(&self) -> &RetryTokens {
+        &self.0.retry_tokens
     }
 
     /// Timeout of a last attempt.
     pub(super) fn limit(&self) -> Duration {
-        self.0.config.limit
+        self.0.config.max_timeout
     }
 }
 
 impl<K: Clone + Eq + Hash> Default for Targets<K> {
     fn default() -> Self {
-        Self::new(Settings::default())
+        Self::new(TargetsConfig::default())
     }
 }
 
@@ -160,5 +160,6 @@ impl<K> fmt::Debug for Targets<K> {
     }
 }
 
-/// Default of [`Settings::max_targets`]. A target takes at most 4 KB, so all take at most 40 MB.
+/// Default of [`TargetsConfig::max_targets`]. A target takes at most 4 KB, so all take at most 40
+/// MB.
 const MAX_TARGETS: usize = 10_000;

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use barograph_sim::stream::{AttemptInfo, Fate, PathConfig, SetUp, path};
+use barograph_sim::stream::{AttemptFate, AttemptInfo, PathConfig, SetUpDelay, path};
 use barograph_timeout::link::{Accept, Connect, Link, LinkConfig, ListenConfig, Listener, Message};
-use barograph_timeout::{Attempt, Decision, Ended, Static, Timeout};
+use barograph_timeout::{Attempt, AttemptOutcome, FixedTimeout, TimeoutDecision, TimeoutEstimator};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -14,9 +14,9 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// An estimator that records its inputs and decides as its inner estimator does.
 #[derive(Clone)]
-pub(crate) struct Tape<E = Static> {
+pub(crate) struct Tape<E = FixedTimeout> {
     pub(crate) inner: E,
-    pub(crate) ended: Vec<(u32, Ended)>,
+    pub(crate) ended: Vec<(u32, AttemptOutcome)>,
     pub(crate) connected: Vec<Duration>,
 }
 
@@ -26,19 +26,19 @@ impl<E> Tape<E> {
     }
 }
 
-impl<E: Timeout> Timeout for Tape<E> {
-    fn decide(&self, attempt: &Attempt) -> Decision {
+impl<E: TimeoutEstimator> TimeoutEstimator for Tape<E> {
+    fn decide(&self, attempt: &Attempt) -> TimeoutDecision {
         self.inner.decide(attempt)
     }
 
-    fn record(&mut self, attempt: &Attempt, ended: Ended) {
+    fn record(&mut self, attempt: &Attempt, ended: AttemptOutcome) {
         self.ended.push((attempt.number, ended));
         self.inner.record(attempt, ended);
     }
 
-    fn connected(&mut self, took: Duration) {
+    fn record_connect(&mut self, took: Duration) {
         self.connected.push(took);
-        self.inner.connected(took);
+        self.inner.record_connect(took);
     }
 }
 
@@ -101,11 +101,11 @@ pub(crate) fn serve<A: Accept + 'static>(listener: Listener<A>) -> Serving<A> {
 
 /// Both ends of a simulated path: a connector, and a listener that does not serve yet.
 pub(crate) fn simulated(
-    law: impl FnMut(&AttemptInfo) -> Fate + Send + 'static,
-    set_up: impl FnMut(Duration) -> SetUp + Send + 'static,
+    law: impl FnMut(&AttemptInfo) -> AttemptFate + Send + 'static,
+    set_up: impl FnMut(Duration) -> SetUpDelay + Send + 'static,
     config: ListenConfig,
 ) -> (impl Connect, Listener<impl Accept + 'static>) {
-    let path_config = PathConfig { greetings: 1, delivers_late: true };
+    let path_config = PathConfig { handshake_exchanges: 1, delivers_late: true };
     let (connector, acceptor) = path(path_config, law, set_up);
     let acceptor = Arc::new(acceptor);
     let accept = move || {
@@ -116,20 +116,20 @@ pub(crate) fn simulated(
 }
 
 /// A link with a fixed timeout, over `connector`.
-pub(crate) fn link<C: Connect>(connector: C, timeout: Duration, tries: u32) -> Link<C, Tape> {
-    let config = LinkConfig { tries, seed: Some(1), ..LinkConfig::default() };
-    Link::new(connector, config, Tape::new(Static(timeout)))
+pub(crate) fn link<C: Connect>(connector: C, timeout: Duration, max_attempts: u32) -> Link<C, Tape> {
+    let config = LinkConfig { max_attempts, seed: Some(1), ..LinkConfig::default() };
+    Link::new(connector, config, Tape::new(FixedTimeout(timeout)))
 }
 
 /// A link over a simulated path, and its receiver, which handles messages in no time.
 pub(crate) fn linked(
-    law: impl FnMut(&AttemptInfo) -> Fate + Send + 'static,
-    set_up: impl FnMut(Duration) -> SetUp + Send + 'static,
+    law: impl FnMut(&AttemptInfo) -> AttemptFate + Send + 'static,
+    set_up: impl FnMut(Duration) -> SetUpDelay + Send + 'static,
     timeout: Duration,
-    tries: u32,
+    max_attempts: u32,
 ) -> (Link<impl Connect, Tape>, Serving<impl Accept>) {
     let (connector, listener) = simulated(law, set_up, ListenConfig::default());
-    (link(connector, timeout, tries), serve(listener))
+    (link(connector, timeout, max_attempts), serve(listener))
 }
 
 /// A link over a path of 1 ms to a receiver that takes `work` for each message.
@@ -137,19 +137,19 @@ pub(crate) fn linked_to_worker(
     config: ListenConfig,
     work: Duration,
     timeout: Duration,
-    tries: u32,
+    max_attempts: u32,
 ) -> (Link<impl Connect, Tape>, Serving<impl Accept>) {
-    let (connector, listener) = simulated(|_| Fate::after(MS), at_once, config);
-    (link(connector, timeout, tries), serve_if(listener, work, |_| true))
+    let (connector, listener) = simulated(|_| AttemptFate::after(MS), at_once, config);
+    (link(connector, timeout, max_attempts), serve_if(listener, work, |_| true))
 }
 
 /// Returns the fates of attempts in order, and repeats the last one.
-pub(crate) fn in_turn(fates: &[Fate]) -> impl FnMut(&AttemptInfo) -> Fate + Send + 'static {
+pub(crate) fn in_turn(fates: &[AttemptFate]) -> impl FnMut(&AttemptInfo) -> AttemptFate + Send + 'static {
     let mut fates = fates.to_vec();
     fates.reverse();
     move |_| if 1 < fates.len() { fates.pop().unwrap() } else { fates[0] }
 }
 
-pub(crate) fn at_once(_: Duration) -> SetUp {
+pub(crate) fn at_once(_: Duration) -> SetUpDelay {
     Ok(Duration::ZERO)
 }

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use barograph_sim::stream::{Answer, AttemptInfo, Fate, SetUp};
-use barograph_timeout::Static;
+use barograph_sim::stream::{Answer, AttemptFate, AttemptInfo, SetUpDelay};
+use barograph_timeout::FixedTimeout;
 use barograph_timeout::link::{Link, LinkConfig, ListenConfig};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng};
@@ -12,23 +12,23 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng};
 use crate::common::{MS, SECOND, Tape, serve_if, simulated};
 
 /// About three in eight exchanges go wrong, each in one of six ways.
-fn law(mut luck: TestRng) -> impl FnMut(&AttemptInfo) -> Fate + Send + 'static {
+fn law(mut luck: TestRng) -> impl FnMut(&AttemptInfo) -> AttemptFate + Send + 'static {
     move |_| {
         let delay = (1 + luck.next_u32() % 50) * MS;
         let late = SECOND + (luck.next_u32() % 5000) * MS;
         match luck.next_u32() % 16 {
-            0 => Fate::lost(),
-            1 => Fate { arrives: Some(delay), answer: Answer::Lost },
-            2 => Fate::reset(delay),
-            3 => Fate { arrives: Some(delay), answer: Answer::Reset(2 * delay) },
-            4 => Fate::after(late),
-            5 => Fate { arrives: Some(delay), answer: Answer::After(late) },
-            _ => Fate { arrives: Some(delay), answer: Answer::After(delay) },
+            0 => AttemptFate::lost(),
+            1 => AttemptFate { arrives: Some(delay), answer: Answer::Lost },
+            2 => AttemptFate::reset(delay),
+            3 => AttemptFate { arrives: Some(delay), answer: Answer::Reset(2 * delay) },
+            4 => AttemptFate::after(late),
+            5 => AttemptFate { arrives: Some(delay), answer: Answer::After(late) },
+            _ => AttemptFate { arrives: Some(delay), answer: Answer::After(delay) },
         }
     }
 }
 
-fn set_up(mut luck: TestRng) -> impl FnMut(Duration) -> SetUp + Send + 'static {
+fn set_up(mut luck: TestRng) -> impl FnMut(Duration) -> SetUpDelay + Send + 'static {
     move |_| if luck.next_u32().is_multiple_of(8) { Err(5 * MS) } else { Ok(2 * MS) }
 }
 
@@ -43,8 +43,8 @@ async fn thousand_messages(seed: u64) {
     let refuse = std::sync::Arc::new(std::sync::Mutex::new(luck(3)));
     let serving =
         serve_if(listener, Duration::ZERO, move |_| !refuse.lock().unwrap().next_u32().is_multiple_of(32));
-    let config = LinkConfig { tries: 60, seed: Some(seed), ..LinkConfig::default() };
-    let mut link = Link::new(connector, config, Tape::new(Static(200 * MS)));
+    let config = LinkConfig { max_attempts: 60, seed: Some(seed), ..LinkConfig::default() };
+    let mut link = Link::new(connector, config, Tape::new(FixedTimeout(200 * MS)));
     for n in 1..=MESSAGES {
         let receipt = link.send(&n.to_be_bytes()).await.unwrap();
         assert_eq!(receipt.id, n);

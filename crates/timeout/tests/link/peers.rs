@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use barograph_timeout::link::wire::{
-    Acknowledgement, HEADER_BYTES, HELLO_BYTES, Header, Verdict, Welcome, WireError,
+    AckStatus, Acknowledgement, HEADER_BYTES, HELLO_BYTES, Header, Welcome, WireError,
 };
-use barograph_timeout::link::{Connect, SendError, TryError};
+use barograph_timeout::link::{AttemptError, Connect, SendError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::{Instant, sleep};
 
@@ -41,7 +41,7 @@ async fn message(stream: &mut DuplexStream) -> io::Result<u64> {
 }
 
 async fn acknowledge(stream: &mut DuplexStream, id: u64) -> io::Result<()> {
-    stream.write_all(&Acknowledgement { id, verdict: Verdict::Handled }.encode()).await
+    stream.write_all(&Acknowledgement { id, status: AckStatus::Handled }.encode()).await
 }
 
 /// Serves correctly until the sender disconnects.
@@ -96,7 +96,7 @@ async fn acknowledges_another_message() {
     let mut link = link(connector, SECOND, 3);
     let error = link.send(b"a").await.unwrap_err();
     let SendError::Unacknowledged { attempts: 3, timeouts: 0, last } = error else { panic!("{error:?}") };
-    assert!(matches!(last, TryError::WrongMessage { sent: 1, acknowledged: 2 }), "{last:?}");
+    assert!(matches!(last, AttemptError::WrongMessage { sent: 1, acknowledged: 2 }), "{last:?}");
     assert_eq!((link.counters().protocol_errors, link.counters().acknowledged), (3, 0));
 }
 
@@ -118,7 +118,7 @@ async fn says_garbage() {
         let mut link = link(connector, SECOND, 2);
         let error = link.send(b"a").await.unwrap_err();
         assert!(
-            matches!(error, SendError::Unacknowledged { attempts: 2, last: TryError::Wire(_), .. }),
+            matches!(error, SendError::Unacknowledged { attempts: 2, last: AttemptError::Wire(_), .. }),
             "{error:?}"
         );
         assert_eq!(link.counters().protocol_errors, 2);
@@ -174,7 +174,10 @@ async fn accepts_the_connection_and_never_welcomes() {
     let began = Instant::now();
     let error = link.send(b"a").await.unwrap_err();
     assert!(
-        matches!(error, SendError::Unacknowledged { timeouts: 0, last: TryError::ConnectTimedOut(_), .. }),
+        matches!(
+            error,
+            SendError::Unacknowledged { timeouts: 0, last: AttemptError::ConnectTimedOut(_), .. }
+        ),
         "{error:?}"
     );
     assert_eq!(began.elapsed(), 30 * SECOND, "3 s, 6 s, 12 s, and the rest of the 30 s");

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use barograph_timeout::link::wire::{Acknowledgement, Header, Hello, Verdict, WELCOME_BYTES, Welcome};
+use barograph_timeout::link::wire::{AckStatus, Acknowledgement, Header, Hello, WELCOME_BYTES, Welcome};
 use barograph_timeout::link::{Accept, ListenConfig, Listener, SenderId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::{Mutex, mpsc};
@@ -36,11 +36,11 @@ async fn welcome(stream: &mut DuplexStream) -> io::Result<Welcome> {
     Welcome::decode(&frame).map_err(io::Error::other)
 }
 
-async fn verdict(stream: &mut DuplexStream) -> io::Result<(u64, Verdict)> {
+async fn status(stream: &mut DuplexStream) -> io::Result<(u64, AckStatus)> {
     let mut frame = [0; 16];
     stream.read_exact(&mut frame).await?;
     let acknowledgement = Acknowledgement::decode(&frame).map_err(io::Error::other)?;
-    Ok((acknowledgement.id, acknowledgement.verdict))
+    Ok((acknowledgement.id, acknowledgement.status))
 }
 
 fn frame(id: u64, message: &[u8]) -> Vec<u8> {
@@ -94,7 +94,7 @@ async fn announce_much_and_send_nothing() {
     }
     let mut honest = door.enter(201).await;
     honest.write_all(&frame(1, b"fair")).await.unwrap();
-    assert_eq!(verdict(&mut honest).await.unwrap(), (1, Verdict::Handled));
+    assert_eq!(status(&mut honest).await.unwrap(), (1, AckStatus::Handled));
     // A minute of silence closes the connection.
     let began = Instant::now();
     for mut liar in liars {
@@ -115,10 +115,10 @@ async fn what_all_messages_take_is_bounded() {
     second.write_all(&long).await.unwrap();
     assert!(is_closed(&mut second).await, "there is no room for both");
     first.write_all(&long[7000..]).await.unwrap();
-    assert_eq!(verdict(&mut first).await.unwrap(), (1, Verdict::Handled));
+    assert_eq!(status(&mut first).await.unwrap(), (1, AckStatus::Handled));
     let mut second = door.enter(2).await;
     second.write_all(&long).await.unwrap();
-    assert_eq!(verdict(&mut second).await.unwrap(), (1, Verdict::Handled));
+    assert_eq!(status(&mut second).await.unwrap(), (1, AckStatus::Handled));
     assert_eq!(serving.listener.counters().declined, 1);
     serving.stop().await;
 }
@@ -131,7 +131,7 @@ async fn what_could_never_be_buffered_is_not_allowed() {
     stream.write_all(&Hello { sender: SenderId([1; 16]) }.encode()).await.unwrap();
     assert_eq!(welcome(&mut stream).await.unwrap(), Welcome::Ready { message_bytes_max: 1000 });
     stream.write_all(&frame(1, &[0; 1000])).await.unwrap();
-    assert_eq!(verdict(&mut stream).await.unwrap(), (1, Verdict::Handled));
+    assert_eq!(status(&mut stream).await.unwrap(), (1, AckStatus::Handled));
     stream.write_all(&frame(2, &[0; 1001])).await.unwrap();
     assert!(is_closed(&mut stream).await);
     assert_eq!(serving.stop().await, [1]);
@@ -156,7 +156,7 @@ async fn is_no_link_or_of_another_version_or_silent() {
     silent.write_all(&hello[..20]).await.unwrap();
     assert!(is_closed(&mut silent).await);
     assert_eq!(began.elapsed(), 10 * SECOND);
-    assert_eq!(serving.listener.counters().strangers, 3);
+    assert_eq!(serving.listener.counters().handshake_failures, 3);
     assert_eq!(serving.stop().await, []);
 }
 
@@ -191,7 +191,7 @@ async fn drops_the_connection_amid_a_message_and_sends_it_in_pieces() {
         stream.write_all(piece).await.unwrap();
         sleep(MS).await;
     }
-    assert_eq!(verdict(&mut stream).await.unwrap(), (1, Verdict::Handled));
+    assert_eq!(status(&mut stream).await.unwrap(), (1, AckStatus::Handled));
     assert_eq!(*serving.handled.lock().unwrap(), [(1, message)]);
     assert_eq!(serving.listener.counters().protocol_errors, 0);
     serving.stop().await;
@@ -213,13 +213,13 @@ async fn sends_a_copy_while_the_first_is_being_handled() {
         first.write_all(&frame(1, b"a")).await.unwrap();
         sleep(SECOND).await;
         second.write_all(&frame(1, b"a")).await.unwrap();
-        let heard = verdict(&mut second).await.unwrap();
+        let heard = status(&mut second).await.unwrap();
         if first_fails {
             assert!(is_closed(&mut first).await, "no acknowledgement");
-            assert_eq!((heard, began.elapsed()), ((1, Verdict::Handled), 20 * SECOND));
+            assert_eq!((heard, began.elapsed()), ((1, AckStatus::Handled), 20 * SECOND));
         } else {
-            assert_eq!(verdict(&mut first).await.unwrap(), (1, Verdict::Handled));
-            assert_eq!((heard, began.elapsed()), ((1, Verdict::Waited), 10 * SECOND));
+            assert_eq!(status(&mut first).await.unwrap(), (1, AckStatus::Handled));
+            assert_eq!((heard, began.elapsed()), ((1, AckStatus::Waited), 10 * SECOND));
         }
         assert_eq!(calls.load(std::sync::atomic::Ordering::SeqCst), 1 + u32::from(first_fails));
         assert_eq!(serving.stop().await, [1]);
@@ -234,21 +234,21 @@ async fn are_more_than_can_be_remembered() {
     let send = async |sender| {
         let mut stream = door.enter(sender).await;
         stream.write_all(&frame(1, b"a")).await.unwrap();
-        let heard = verdict(&mut stream).await.unwrap().1;
+        let heard = status(&mut stream).await.unwrap().1;
         drop(stream);
         sleep(MS).await;
         heard
     };
     for sender in 0..10 {
-        assert_eq!(send(sender).await, Verdict::Handled);
+        assert_eq!(send(sender).await, AckStatus::Handled);
     }
     for sender in 0..10 {
-        assert_eq!(send(sender).await, Verdict::Duplicate);
+        assert_eq!(send(sender).await, AckStatus::Duplicate);
     }
-    assert_eq!(send(10).await, Verdict::Handled);
+    assert_eq!(send(10).await, AckStatus::Handled);
     assert_eq!(serving.listener.senders(), 10);
-    assert_eq!(send(0).await, Verdict::Handled, "it was forgotten, so this is handled twice");
-    assert_eq!(send(5).await, Verdict::Duplicate);
+    assert_eq!(send(0).await, AckStatus::Handled, "it was forgotten, so this is handled twice");
+    assert_eq!(send(5).await, AckStatus::Duplicate);
     serving.stop().await;
 }
 
@@ -267,7 +267,7 @@ async fn vanishes_amid_a_message() {
         assert_eq!(began.elapsed(), 60 * SECOND, "cut after {cut}");
         let mut next = door.enter(2).await;
         next.write_all(&whole).await.unwrap();
-        assert_eq!(verdict(&mut next).await.unwrap(), (1, Verdict::Handled));
+        assert_eq!(status(&mut next).await.unwrap(), (1, AckStatus::Handled));
         serving.stop().await;
     }
 }
@@ -288,18 +288,18 @@ async fn comes_again_while_an_older_connection_is_read() {
     assert!(is_closed(&mut half).await);
     assert_eq!(began.elapsed(), Duration::ZERO);
     newest.write_all(&whole).await.unwrap();
-    assert_eq!(verdict(&mut newest).await.unwrap(), (1, Verdict::Handled), "there is room again");
+    assert_eq!(status(&mut newest).await.unwrap(), (1, AckStatus::Handled), "there is room again");
     sleep(30 * SECOND).await;
     late.write_all(&whole).await.unwrap();
-    assert_eq!(verdict(&mut late).await.unwrap(), (1, Verdict::Duplicate));
+    assert_eq!(status(&mut late).await.unwrap(), (1, AckStatus::Duplicate));
     assert!(is_closed(&mut silent).await);
     assert_eq!(began.elapsed(), 60 * SECOND);
     // This limit does not apply to the newest connection or to another sender's.
     sleep(600 * SECOND).await;
     newest.write_all(&frame(2, b"b")).await.unwrap();
-    assert_eq!(verdict(&mut newest).await.unwrap(), (2, Verdict::Handled));
+    assert_eq!(status(&mut newest).await.unwrap(), (2, AckStatus::Handled));
     other.write_all(&frame(1, b"o")).await.unwrap();
-    assert_eq!(verdict(&mut other).await.unwrap(), (1, Verdict::Handled));
+    assert_eq!(status(&mut other).await.unwrap(), (1, AckStatus::Handled));
     serving.stop().await;
 }
 

@@ -4,7 +4,7 @@
 use std::f64::consts::TAU;
 use std::time::Duration;
 
-use barograph_sim::stream::Fate;
+use barograph_sim::stream::AttemptFate;
 use barograph_timeout::Adaptive;
 use barograph_timeout::link::{Link, LinkConfig, ListenConfig, Message};
 use proptest::prelude::Rng as _;
@@ -24,7 +24,8 @@ fn handling(luck: &mut TestRng) -> Duration {
 }
 
 async fn retried(seed: u8) -> u64 {
-    let (connector, listener) = simulated(|_| Fate::after(10 * MS), |_| Ok(10 * MS), ListenConfig::default());
+    let (connector, listener) =
+        simulated(|_| AttemptFate::after(10 * MS), |_| Ok(10 * MS), ListenConfig::default());
     let luck = std::sync::Mutex::new(TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]));
     let handler = move |_: Message| {
         let takes = handling(&mut luck.lock().unwrap());

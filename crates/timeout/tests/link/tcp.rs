@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use barograph_timeout::link::wire::{Hello, Welcome};
 use barograph_timeout::link::{
-    Accept, Connect, Link, LinkConfig, ListenConfig, Listener, SendError, SenderId, Tcp, TryError,
+    Accept, AttemptError, Connect, Link, LinkConfig, ListenConfig, Listener, SendError, SenderId, Tcp,
 };
-use barograph_timeout::{Attempt, Decision, Ended, Static, Timeout};
+use barograph_timeout::{Attempt, AttemptOutcome, FixedTimeout, TimeoutDecision, TimeoutEstimator};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,14 +23,14 @@ async fn ten_messages(address: SocketAddr) {
     let listener = match Listener::bind(address, ListenConfig::default()).await {
         Ok(listener) => listener,
         Err(error) if address.is_ipv6() && error.kind() == ErrorKind::AddrNotAvailable => {
-            barograph_sim::say_skipped(&format!("the link over IPv6: {error}"));
+            barograph_sim::report_skipped(&format!("the link over IPv6: {error}"));
             return;
         }
         Err(error) => panic!("{error}"),
     };
     let target = listener.local_addr().unwrap().to_string();
     let serving = serve(listener);
-    let mut link = Link::tcp(target, LinkConfig::default(), Static(LONG));
+    let mut link = Link::tcp(target, LinkConfig::default(), FixedTimeout(LONG));
     for n in 1..=10 {
         // Lengths below and above the limit for joining with the header, and beyond the sockets'
         // buffers.
@@ -57,7 +57,7 @@ async fn both_ends_keep_alive_and_do_not_delay() {
     // address at all.
     let mut host = "localhost";
     if tokio::net::lookup_host((host, 0)).await.is_err() {
-        barograph_sim::say_skipped("connecting by a name: 'localhost' has no address on this machine");
+        barograph_sim::report_skipped("connecting by a name: 'localhost' has no address on this machine");
         host = "127.0.0.1";
     }
     let target = Tcp::new(format!("{host}:{}", listener.local_addr().unwrap().port()));
@@ -70,22 +70,25 @@ async fn both_ends_keep_alive_and_do_not_delay() {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn no_process_listens() {
     // A port that was free a moment ago, and that nothing else can bind while `held` exists.
     let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     held.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     let address = held.local_addr().unwrap().as_socket().unwrap();
-    let config = LinkConfig { unreachable_max: Duration::from_millis(300), ..LinkConfig::default() };
-    let mut link = Link::tcp(address.to_string(), config, Static(LONG));
+    let config = LinkConfig { connect_timeout: Duration::from_millis(300), ..LinkConfig::default() };
+    let mut link = Link::tcp(address.to_string(), config, FixedTimeout(LONG));
     let error = timeout(LONG, link.send(b"a")).await.unwrap().unwrap_err();
     assert!(
-        matches!(&error, SendError::Unacknowledged { attempts: 0, last: TryError::Connect(_), .. }),
+        matches!(&error, SendError::Unacknowledged { attempts: 0, last: AttemptError::Connect(_), .. }),
         "{error:?}"
     );
     assert!(1 < link.counters().unreachable);
-    let config = LinkConfig { unreachable_max: Duration::ZERO, ..LinkConfig::default() };
-    let nameless = Link::tcp("no-port", config, Static(LONG)).send(b"a").await.unwrap_err();
-    assert!(matches!(nameless, SendError::Unacknowledged { last: TryError::Connect(_), .. }), "{nameless:?}");
+    let config = LinkConfig { connect_timeout: Duration::ZERO, ..LinkConfig::default() };
+    let nameless = Link::tcp("no-port", config, FixedTimeout(LONG)).send(b"a").await.unwrap_err();
+    assert!(
+        matches!(nameless, SendError::Unacknowledged { last: AttemptError::Connect(_), .. }),
+        "{nameless:?}"
+    );
 }
 
 /// A peer can read the frame of a receiver that then closes the connection, even if the receiver
@@ -118,7 +121,7 @@ async fn many_links_at_once() {
     let serving = serve(listener);
     let mut senders = tokio::task::JoinSet::new();
     for _ in 0..50 {
-        let estimator: Box<dyn Timeout + Send> = Box::new(Static(LONG));
+        let estimator: Box<dyn TimeoutEstimator + Send> = Box::new(FixedTimeout(LONG));
         let mut link = Link::tcp(target.clone(), LinkConfig::default(), estimator);
         senders.spawn(async move {
             for _ in 0..20 {
@@ -135,13 +138,13 @@ async fn many_links_at_once() {
 /// even on a busy machine.
 struct FirstCut;
 
-impl Timeout for FirstCut {
-    fn decide(&self, attempt: &Attempt) -> Decision {
+impl TimeoutEstimator for FirstCut {
+    fn decide(&self, attempt: &Attempt) -> TimeoutDecision {
         let timeout = if attempt.number == 0 { Duration::from_millis(300) } else { LONG };
-        Static(timeout).decide(attempt)
+        FixedTimeout(timeout).decide(attempt)
     }
 
-    fn record(&mut self, _: &Attempt, _: Ended) {}
+    fn record(&mut self, _: &Attempt, _: AttemptOutcome) {}
 }
 
 /// A socket that never responds accepts the first connection; the link succeeds with the second.
@@ -170,7 +173,10 @@ async fn a_stall_over_tcp_is_cut_off_and_the_message_arrives() {
     let mut link = Link::tcp(target, LinkConfig::default(), Tape::new(FirstCut));
     let receipt = timeout(LONG, link.send(&vec![1; 16 << 20])).await.unwrap().unwrap();
     assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (2, 1, false));
-    assert!(matches!(link.estimator().ended[..], [(0, Ended::TimedOut(_)), (1, Ended::Answered(_))]));
+    assert!(matches!(
+        link.estimator().ended[..],
+        [(0, AttemptOutcome::TimedOut(_)), (1, AttemptOutcome::Completed(_))]
+    ));
     drop(link);
     timeout(LONG, relay).await.unwrap().unwrap();
     assert_eq!(serving.stop().await, [1]);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use barograph_sim::stream::{Answer, Fate};
-use barograph_timeout::link::{Link, LinkConfig, ListenConfig, SendError, SenderId, TryError};
-use barograph_timeout::{Adaptive, Ended, Nws, NwsEscalating, Reason, Static};
+use barograph_sim::stream::{Answer, AttemptFate};
+use barograph_timeout::link::{AttemptError, Link, LinkConfig, ListenConfig, SendError, SenderId};
+use barograph_timeout::{Adaptive, AttemptOutcome, FixedTimeout, Nws, NwsEscalating, TimeoutReason};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::common::{
@@ -16,10 +16,11 @@ use crate::common::{
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_messages_go_over_one_connection() {
-    let (connector, listener) = simulated(in_turn(&[Fate::after(20 * MS)]), at_once, ListenConfig::default());
+    let (connector, listener) =
+        simulated(in_turn(&[AttemptFate::after(20 * MS)]), at_once, ListenConfig::default());
     let serving = serve(listener);
     let mut link = Link::new(connector, LinkConfig::default(), Adaptive::default());
-    assert_eq!((link.decide(9).reason, link.last_decision().is_none()), (Reason::Start, true));
+    assert_eq!((link.decide(9).reason, link.last_decision().is_none()), (TimeoutReason::Initial, true));
     for n in 1..=100 {
         let receipt = link.send(&[7; 1000]).await.unwrap();
         assert_eq!((receipt.id, receipt.attempts, receipt.duplicate), (n, 1, false));
@@ -33,7 +34,7 @@ async fn a_hundred_messages_go_over_one_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stall_is_cut_off_and_the_message_sent_again() {
-    let law = in_turn(&[Fate::lost(), Fate::after(20 * MS)]);
+    let law = in_turn(&[AttemptFate::lost(), AttemptFate::after(20 * MS)]);
     let (connector, listener) = simulated(law, |_| Ok(300 * MS), ListenConfig::default());
     let serving = serve(listener);
     let mut link = link(connector, SECOND, 5);
@@ -41,7 +42,10 @@ async fn a_stall_is_cut_off_and_the_message_sent_again() {
     assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (2, 1, false));
     assert_eq!((receipt.response, receipt.took), (20 * MS, 1620 * MS));
     // The set-up of connections is timed apart from the attempts.
-    assert_eq!(link.estimator().ended, [(0, Ended::TimedOut(SECOND)), (1, Ended::Answered(20 * MS))]);
+    assert_eq!(
+        link.estimator().ended,
+        [(0, AttemptOutcome::TimedOut(SECOND)), (1, AttemptOutcome::Completed(20 * MS))]
+    );
     assert_eq!(link.estimator().connected, [300 * MS, 300 * MS]);
     assert_eq!((link.counters().timeouts, link.counters().failures), (1, 0));
     assert_eq!(*serving.handled.lock().unwrap(), [(1, b"gust".to_vec())]);
@@ -50,7 +54,7 @@ async fn a_stall_is_cut_off_and_the_message_sent_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_copy_is_not_handled_again() {
-    let law = in_turn(&[Fate::after(3 * SECOND), Fate::after(20 * MS)]);
+    let law = in_turn(&[AttemptFate::after(3 * SECOND), AttemptFate::after(20 * MS)]);
     let (mut link, serving) = linked(law, at_once, SECOND, 5);
     assert!(!link.send(b"a").await.unwrap().duplicate);
     sleep(9 * SECOND).await;
@@ -61,7 +65,7 @@ async fn a_late_copy_is_not_handled_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_copy_that_arrives_first_makes_the_retry_a_duplicate() {
-    let law = in_turn(&[Fate::after(1100 * MS), Fate::after(500 * MS)]);
+    let law = in_turn(&[AttemptFate::after(1100 * MS), AttemptFate::after(500 * MS)]);
     let (mut link, serving) = linked(law, at_once, SECOND, 5);
     let receipt = link.send(b"a").await.unwrap();
     assert!(receipt.duplicate && receipt.took == 1500 * MS, "{receipt:?}");
@@ -71,7 +75,7 @@ async fn a_late_copy_that_arrives_first_makes_the_retry_a_duplicate() {
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_overtaken_by_a_later_message_is_stale() {
-    let law = in_turn(&[Fate::after(60 * SECOND), Fate::lost(), Fate::after(20 * MS)]);
+    let law = in_turn(&[AttemptFate::after(60 * SECOND), AttemptFate::lost(), AttemptFate::after(20 * MS)]);
     let (mut link, serving) = linked(law, at_once, SECOND, 2);
     assert!(matches!(link.send(b"a").await, Err(SendError::Unacknowledged { attempts: 2, .. })));
     assert_eq!(link.send(b"b").await.unwrap().id, 2);
@@ -87,10 +91,10 @@ async fn a_copy_waits_while_the_first_is_being_handled() {
     assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (3, 2, true));
     let waited = 2 * SECOND + MS;
     let ended = [
-        (0, Ended::TimedOut(4 * SECOND)),
-        (1, Ended::TimedOut(4 * SECOND)),
-        (2, Ended::Superseded(waited)),
-        (0, Ended::Answered(8 * SECOND + waited)),
+        (0, AttemptOutcome::TimedOut(4 * SECOND)),
+        (1, AttemptOutcome::TimedOut(4 * SECOND)),
+        (2, AttemptOutcome::Cancelled(waited)),
+        (0, AttemptOutcome::Completed(8 * SECOND + waited)),
     ];
     assert_eq!(link.estimator().ended, ended, "the answer is that of the first copy");
     assert_eq!(serving.listener.counters().handled, 1);
@@ -103,7 +107,7 @@ async fn a_copy_waits_while_the_first_is_being_handled() {
 async fn the_next_message_waits_for_one_that_was_given_up() {
     let (mut link, serving) = linked_to_worker(ListenConfig::default(), 10 * SECOND, SECOND, 3);
     link.send(b"a").await.unwrap_err();
-    link.estimator_mut().inner = Static(60 * SECOND);
+    link.estimator_mut().inner = FixedTimeout(60 * SECOND);
     let receipt = link.send(b"b").await.unwrap();
     assert_eq!((receipt.response, receipt.duplicate), (17 * SECOND + MS, false));
     assert_eq!(serving.stop().await, [1, 2]);
@@ -123,7 +127,8 @@ async fn an_impatient_sender_takes_up_two_places() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_fails_is_asked_again() {
-    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, ListenConfig::default());
+    let (connector, listener) =
+        simulated(in_turn(&[AttemptFate::after(MS)]), at_once, ListenConfig::default());
     let (ready, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let asked = (ready.clone(), refused.clone());
     let serving = serve_if(listener, Duration::ZERO, move |message| match &message.bytes[..] {
@@ -133,7 +138,10 @@ async fn a_handler_that_fails_is_asked_again() {
     let mut link = link(connector, SECOND, 5);
     let receipt = link.send(b"a").await.unwrap();
     assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (2, 0, false));
-    assert!(matches!(link.estimator().ended[..], [(0, Ended::Failed(_)), (1, Ended::Answered(_))]));
+    assert!(matches!(
+        link.estimator().ended[..],
+        [(0, AttemptOutcome::Failed(_)), (1, AttemptOutcome::Completed(_))]
+    ));
     assert_eq!(link.send(b"panic").await.unwrap().attempts, 2);
     assert_eq!((serving.listener.counters().rejected, serving.listener.counters().handled), (2, 2));
     assert_eq!(serving.stop().await, [1, 2]);
@@ -141,7 +149,7 @@ async fn a_handler_that_fails_is_asked_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_never_acknowledges() {
-    let fate = Fate { arrives: Some(MS), answer: Answer::Lost };
+    let fate = AttemptFate { arrives: Some(MS), answer: Answer::Lost };
     let (connector, listener) = simulated(in_turn(&[fate]), at_once, ListenConfig::default());
     let serving = serve(listener);
     let mut link = link(connector, SECOND, 5);
@@ -150,7 +158,7 @@ async fn a_peer_that_never_acknowledges() {
     assert!(
         matches!(
             error,
-            SendError::Unacknowledged { attempts: 5, timeouts: 5, last: TryError::TimedOut(SECOND) }
+            SendError::Unacknowledged { attempts: 5, timeouts: 5, last: AttemptError::TimedOut(SECOND) }
         ),
         "{error:?}"
     );
@@ -166,7 +174,7 @@ async fn the_last_try_outwaits_a_peer_that_has_become_slow() {
     let mut n = 0;
     let law = move |_: &_| {
         n += 1;
-        Fate::after(if n <= 20 { 20 * MS } else { 300 * SECOND })
+        AttemptFate::after(if n <= 20 { 20 * MS } else { 300 * SECOND })
     };
     let (connector, listener) = simulated(law, at_once, ListenConfig::default());
     let serving = serve(listener);
@@ -184,13 +192,16 @@ async fn the_last_try_outwaits_a_peer_that_has_become_slow() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_connection_is_tried_again_with_a_growing_wait() {
     let (connector, listener) =
-        simulated(in_turn(&[Fate::lost()]), |_| Err(10 * MS), ListenConfig::default());
+        simulated(in_turn(&[AttemptFate::lost()]), |_| Err(10 * MS), ListenConfig::default());
     let serving = serve(listener);
     let mut link = link(connector, SECOND, 5);
     let began = Instant::now();
     let error = link.send(b"a").await.unwrap_err();
     assert!(
-        matches!(&error, SendError::Unacknowledged { attempts: 0, timeouts: 0, last: TryError::Connect(_) }),
+        matches!(
+            &error,
+            SendError::Unacknowledged { attempts: 0, timeouts: 0, last: AttemptError::Connect(_) }
+        ),
         "{error:?}"
     );
     // The last wait, of at most 5 s, would have exceeded the limit.
@@ -209,7 +220,7 @@ async fn a_refused_connection_is_tried_again_with_a_growing_wait() {
 async fn a_receiver_that_is_away_for_a_while_loses_nothing() {
     for away in [SECOND, 10 * SECOND, 20 * SECOND] {
         let set_up = move |now| if now < away { Err(MS) } else { Ok(MS) };
-        let (mut link, serving) = linked(in_turn(&[Fate::after(MS)]), set_up, SECOND, 1);
+        let (mut link, serving) = linked(in_turn(&[AttemptFate::after(MS)]), set_up, SECOND, 1);
         let receipt = link.send(b"a").await.unwrap();
         assert_eq!((receipt.attempts, receipt.timeouts), (1, 0));
         assert!((away..=away + 6 * SECOND).contains(&receipt.took), "{receipt:?}");
@@ -220,12 +231,12 @@ async fn a_receiver_that_is_away_for_a_while_loses_nothing() {
 /// Even if all waits are 0, the sender pauses between set-ups, and it gives up in the end.
 #[tokio::test(start_paused = true)]
 async fn no_backoff_does_not_spin() {
-    for (unreachable_max, set_ups) in [(SECOND, 100), (Duration::ZERO, 1)] {
+    for (connect_timeout, set_ups) in [(SECOND, 100), (Duration::ZERO, 1)] {
         let (connector, _listener) =
-            simulated(in_turn(&[Fate::lost()]), |_| Err(Duration::ZERO), ListenConfig::default());
+            simulated(in_turn(&[AttemptFate::lost()]), |_| Err(Duration::ZERO), ListenConfig::default());
         let (backoff_min, backoff_max) = (Duration::ZERO, Duration::ZERO);
-        let config = LinkConfig { backoff_min, backoff_max, unreachable_max, ..LinkConfig::default() };
-        let mut link = Link::new(connector, config, Static(SECOND));
+        let config = LinkConfig { backoff_min, backoff_max, connect_timeout, ..LinkConfig::default() };
+        let mut link = Link::new(connector, config, FixedTimeout(SECOND));
         link.send(b"a").await.unwrap_err();
         assert!((1..=set_ups).contains(&link.counters().unreachable), "{:?}", link.counters());
     }
@@ -238,7 +249,7 @@ async fn a_connection_that_is_never_set_up_is_given_up_by_a_timer_of_its_own() {
         n += 1;
         Ok(if n == 1 { 3600 * SECOND } else { 100 * MS })
     };
-    let (mut link, serving) = linked(in_turn(&[Fate::after(MS)]), set_up, 20 * MS, 5);
+    let (mut link, serving) = linked(in_turn(&[AttemptFate::after(MS)]), set_up, 20 * MS, 5);
     let receipt = link.send(b"a").await.unwrap();
     assert_eq!((receipt.attempts, receipt.timeouts), (1, 0), "it was no attempt");
     assert_eq!((receipt.took, link.counters().unreachable), (3101 * MS, 1));
@@ -248,12 +259,16 @@ async fn a_connection_that_is_never_set_up_is_given_up_by_a_timer_of_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn resets_are_failures_and_not_timeouts() {
-    let handled_then_reset = Fate { arrives: Some(MS), answer: Answer::Reset(5 * MS) };
-    let law = in_turn(&[Fate::reset(10 * MS), handled_then_reset, Fate::after(MS)]);
+    let handled_then_reset = AttemptFate { arrives: Some(MS), answer: Answer::Reset(5 * MS) };
+    let law = in_turn(&[AttemptFate::reset(10 * MS), handled_then_reset, AttemptFate::after(MS)]);
     let (mut link, serving) = linked(law, at_once, SECOND, 5);
     let receipt = link.send(b"a").await.unwrap();
     assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (3, 0, true));
-    let ended = [(0, Ended::Failed(10 * MS)), (1, Ended::Failed(5 * MS)), (2, Ended::Answered(MS))];
+    let ended = [
+        (0, AttemptOutcome::Failed(10 * MS)),
+        (1, AttemptOutcome::Failed(5 * MS)),
+        (2, AttemptOutcome::Completed(MS)),
+    ];
     assert_eq!(link.estimator().ended, ended);
     assert_eq!(serving.stop().await, [1]);
 }
@@ -261,7 +276,7 @@ async fn resets_are_failures_and_not_timeouts() {
 /// A future that is dropped at any time leaves a usable link, and its attempt is recorded.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_send_leaves_a_link_that_works() {
-    let law = in_turn(&[Fate::after(20 * MS)]);
+    let law = in_turn(&[AttemptFate::after(20 * MS)]);
     let (mut link, serving) = linked(law, |_| Ok(10 * MS), SECOND, 5);
     for after in 0..40 {
         let dropped = timeout(after * MS, link.send(b"dropped")).await.is_err();
@@ -269,7 +284,7 @@ async fn a_dropped_send_leaves_a_link_that_works() {
         assert_eq!(link.is_connected(), !dropped);
         assert_eq!(link.send(b"kept").await.unwrap().id, id);
     }
-    let superseded = |(_, ended): &&(u32, Ended)| matches!(ended, Ended::Superseded(_));
+    let superseded = |(_, ended): &&(u32, AttemptOutcome)| matches!(ended, AttemptOutcome::Cancelled(_));
     assert!(5 < link.estimator().ended.iter().filter(superseded).count());
     sleep(SECOND).await;
     let ids = serving.stop().await;
@@ -315,7 +330,7 @@ async fn a_handler_that_never_ends_does_not_hold_up_the_shut_down() {
 async fn odd_timeouts_cut_or_wait_and_do_no_harm() {
     for (timeout, well) in [(Duration::ZERO, false), (Duration::from_nanos(1), false), (Duration::MAX, true)]
     {
-        let law = in_turn(&[Fate::after(20 * MS)]);
+        let law = in_turn(&[AttemptFate::after(20 * MS)]);
         let (mut link, serving) = linked(law, at_once, timeout, 0);
         let sent = link.send(b"").await;
         assert_eq!(sent.is_ok(), well, "{timeout:?}: {sent:?}");
@@ -326,13 +341,14 @@ async fn odd_timeouts_cut_or_wait_and_do_no_harm() {
 
 #[tokio::test(start_paused = true)]
 async fn an_identity_that_is_used_twice_is_an_error() {
-    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, ListenConfig::default());
+    let (connector, listener) =
+        simulated(in_turn(&[AttemptFate::after(MS)]), at_once, ListenConfig::default());
     let connector = Arc::new(connector);
     let serving = serve(listener);
     let again = |first_id| {
         let connector = connector.clone();
         let config = LinkConfig { sender: Some(SenderId([1; 16])), first_id, ..LinkConfig::default() };
-        Link::new(ByReference(connector), config, Static(SECOND))
+        Link::new(ByReference(connector), config, FixedTimeout(SECOND))
     };
     let mut first = again(5);
     first.send(b"a").await.unwrap();
@@ -357,10 +373,10 @@ impl<C: barograph_timeout::link::Connect> barograph_timeout::link::Connect for B
 #[tokio::test(start_paused = true)]
 async fn a_message_that_is_too_long_is_not_sent() {
     let config = ListenConfig { message_bytes_max: 100, ..ListenConfig::default() };
-    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, config);
+    let (connector, listener) = simulated(in_turn(&[AttemptFate::after(MS)]), at_once, config);
     let serving = serve(listener);
     let link_config = LinkConfig { message_bytes_max: 1000, ..LinkConfig::default() };
-    let mut link = Link::new(connector, link_config, Static(SECOND));
+    let mut link = Link::new(connector, link_config, FixedTimeout(SECOND));
     let refused = link.send(&[0; 1001]).await;
     assert!(matches!(refused, Err(SendError::TooLarge { bytes: 1001, max: 1000 })), "{refused:?}");
     let refused = link.send(&[0; 101]).await;

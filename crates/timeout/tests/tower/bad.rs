@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use barograph_timeout::Config;
-use barograph_timeout::tower::{Budget, Elapsed, Settings, Targets};
+use barograph_timeout::AdaptiveConfig;
+use barograph_timeout::tower::{Elapsed, RetryBudget, Targets, TargetsConfig};
 
 use crate::{SAFE, STUCK, Server, call, cold, counts, hedging, over, retrying};
 
 #[tokio::test(start_paused = true)]
 async fn endless_and_empty_times_are_borne() {
-    for (start, limit, deadline) in [
+    for (initial_timeout, max_timeout, deadline) in [
         (Duration::MAX, Duration::MAX, Duration::MAX),
         (Duration::ZERO, Duration::MAX, Duration::MAX),
         (Duration::MAX, Duration::MAX, Duration::ZERO),
         (Duration::ZERO, Duration::ZERO, Duration::ZERO),
     ] {
-        let settings = Settings {
-            estimator: Config { start, limit, ..Config::default() },
-            budget: Budget { share: f64::NAN, burst: u32::MAX },
-            ..Settings::default()
+        let settings = TargetsConfig {
+            estimator: AdaptiveConfig { initial_timeout, max_timeout, ..AdaptiveConfig::default() },
+            budget: RetryBudget { share: f64::NAN, burst: u32::MAX },
+            ..TargetsConfig::default()
         };
         let (targets, server) = (Targets::new(settings), Server::default());
         for layer in [over(&targets), retrying(&targets, 8), hedging(&targets), retrying(&targets, 0)] {

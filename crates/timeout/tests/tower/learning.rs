@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use barograph_timeout::tower::{AdaptiveTimeoutLayer, BoxError, Cause, Elapsed, Targets};
-use barograph_timeout::{Reason, START};
+use barograph_timeout::tower::{AdaptiveTimeoutLayer, BoxError, Elapsed, ElapsedCause, Targets};
+use barograph_timeout::{INITIAL_TIMEOUT, TimeoutReason};
 use tokio::time::{Instant, timeout};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -17,8 +17,11 @@ async fn a_call_that_knows_nothing_has_a_generous_timeout() {
     let began = Instant::now();
     let error = call(&mut client, SAFE).await.unwrap_err();
     let elapsed = Elapsed::find(&*error).expect("it took too long");
-    assert_eq!((elapsed.reason, elapsed.forecast, elapsed.by), (Reason::Start, None, Cause::Timeout));
-    assert!(began.elapsed() >= START.min(elapsed.timeout), "{elapsed}");
+    assert_eq!(
+        (elapsed.reason, elapsed.forecast, elapsed.cause),
+        (TimeoutReason::Initial, None, ElapsedCause::Timeout)
+    );
+    assert!(began.elapsed() >= INITIAL_TIMEOUT.min(elapsed.timeout), "{elapsed}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,7 +34,7 @@ async fn a_slow_call_is_cut_off_once_the_usual_time_is_known() {
     assert!(began.elapsed() < LEARNED, "{error}");
     let elapsed = Elapsed::find(&*error).expect("it took too long");
     assert!(elapsed.forecast.is_some_and(|forecast| forecast < 10 * USUAL), "{elapsed}");
-    assert_eq!((elapsed.attempts, elapsed.by), (1, Cause::Timeout));
+    assert_eq!((elapsed.attempts, elapsed.cause), (1, ElapsedCause::Timeout));
     assert_eq!((counts(&targets).answered, counts(&targets).timed_out), (100, 1));
     assert_eq!((server.calls(), server.under_way()), (1, 0));
 }
@@ -71,7 +74,7 @@ async fn the_deadline_ends_a_call_and_is_no_timeout() {
         server.next(STUCK, Ok(0));
         let began = Instant::now();
         let error = call(&mut client, SAFE).await.unwrap_err();
-        assert_eq!(Elapsed::find(&*error).map(|elapsed| elapsed.by), Some(Cause::Deadline));
+        assert_eq!(Elapsed::find(&*error).map(|elapsed| elapsed.cause), Some(ElapsedCause::Deadline));
         assert_eq!(began.elapsed().as_secs(), 2);
     }
     assert_eq!((counts(&targets).superseded, counts(&targets).timed_out), (2, 0));
@@ -162,7 +165,7 @@ async fn a_target_can_start_from_a_forecast() {
     let targets = Targets::default();
     targets.start_from("a", USUAL, USUAL / 4);
     let decision = targets.metrics().targets[0].decision;
-    assert!(decision.forecast.is_some() && decision.timeout < START, "{decision:?}");
+    assert!(decision.forecast.is_some() && decision.timeout < INITIAL_TIMEOUT, "{decision:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use barograph_timeout::tower::{AdaptiveTimeoutLayer, BoxError, Counts, Targets};
+use barograph_timeout::tower::{AdaptiveTimeoutLayer, BoxError, TargetCounters, Targets};
 use tower::util::BoxCloneService;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -93,8 +93,8 @@ pub(crate) fn over(targets: &Targets<&'static str>) -> Layered {
     AdaptiveTimeoutLayer::sharing(targets, |request: &Request| request.to)
 }
 
-pub(crate) fn retrying(targets: &Targets<&'static str>, tries: u32) -> Layered {
-    over(targets).retry(tries, |request| request.twice, |request| Some(request.clone()))
+pub(crate) fn retrying(targets: &Targets<&'static str>, max_attempts: u32) -> Layered {
+    over(targets).retry(max_attempts, |request| request.twice, |request| Some(request.clone()))
 }
 
 pub(crate) fn hedging(targets: &Targets<&'static str>) -> Layered {
@@ -122,7 +122,7 @@ pub(crate) async fn call(client: &mut Client, request: Request) -> Result<u32, B
     client.ready().await?.call(request).await
 }
 
-pub(crate) fn counts(targets: &Targets<&'static str>) -> Counts {
+pub(crate) fn counts(targets: &Targets<&'static str>) -> TargetCounters {
     targets
         .metrics()
         .targets

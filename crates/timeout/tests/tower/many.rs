@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use barograph_timeout::tower::{AdaptiveTimeoutLayer, Settings, Targets};
+use barograph_timeout::tower::{AdaptiveTimeoutLayer, Targets, TargetsConfig};
 use tokio::time::advance;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -43,7 +43,7 @@ fn call_all(targets: &Targets<u32>, thread: u32) {
 
 #[tokio::test(start_paused = true)]
 async fn hostile_keys_find_no_more_room_and_leave_the_busy_target_alone() {
-    let targets = Targets::new(Settings { max_targets: 100, ..Settings::default() });
+    let targets = Targets::new(TargetsConfig { max_targets: 100, ..TargetsConfig::default() });
     let layer = AdaptiveTimeoutLayer::sharing(&targets, |key: &u32| *key);
     let service = service_fn(async |key: u32| Ok::<_, std::io::Error>(key));
     let mut clients = [layer.layer(service), layer.layer(service)];
@@ -65,7 +65,7 @@ async fn hostile_keys_find_no_more_room_and_leave_the_busy_target_alone() {
 async fn loading_more_than_there_is_room_for_stays_within_it() {
     let all = Targets::default();
     (0..500).for_each(|key| all.start_from(key, Duration::from_millis(20), Duration::from_millis(5)));
-    let few = Targets::<u32>::new(Settings { max_targets: 0, ..Settings::default() });
+    let few = Targets::<u32>::new(TargetsConfig { max_targets: 0, ..TargetsConfig::default() });
     assert_eq!(few.load_all(all.save_all()), []);
     assert_eq!(few.len(), 1, "no room counts as room for one");
 }

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use barograph_timeout::LIMIT;
-use barograph_timeout::tower::{BoxError, Cause, Elapsed, Targets};
+use barograph_timeout::MAX_TIMEOUT;
+use barograph_timeout::tower::{BoxError, Elapsed, ElapsedCause, Targets};
 use tokio::time::{Instant, Sleep, sleep};
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -58,7 +58,7 @@ impl Service<Request> for Door {
         // This call succeeds; then the service fails or never becomes ready again.
         self.breaks |= request.to == "breaks";
         if request.to == "shuts" {
-            self.opens = 100 * LIMIT;
+            self.opens = 100 * MAX_TIMEOUT;
         }
         let server = self.server.clone();
         Box::pin(async move { Ok(server.answer(request).await?) })
@@ -84,13 +84,13 @@ async fn a_service_that_never_gets_ready_again_does_not_hold_a_call_beyond_the_l
     let (targets, server) = (Targets::default(), Server::default());
     let request = Request { to: "shuts", twice: true };
     let layers = [retrying(&targets, 2).deadline(LEARNED), retrying(&targets, 2)];
-    for (layer, by) in layers.into_iter().zip([Cause::Deadline, Cause::NotReady]) {
+    for (layer, by) in layers.into_iter().zip([ElapsedCause::Deadline, ElapsedCause::NotReady]) {
         let mut client = layer.layer(Door::new(&server, USUAL));
-        server.next(10 * LIMIT, Ok(1));
+        server.next(10 * MAX_TIMEOUT, Ok(1));
         let began = Instant::now();
         let error = client.ready().await.unwrap().call(request.clone()).await.unwrap_err();
-        assert_eq!(Elapsed::find(&*error).map(|elapsed| elapsed.by), Some(by), "{error}");
-        assert!(began.elapsed() < 2 * LIMIT);
+        assert_eq!(Elapsed::find(&*error).map(|elapsed| elapsed.cause), Some(by), "{error}");
+        assert!(began.elapsed() < 2 * MAX_TIMEOUT);
         assert_eq!(server.under_way(), 0);
         assert_eq!(targets.metrics().budget_left, 10.0, "no copy was sent");
     }
@@ -121,11 +121,11 @@ async fn an_error_while_getting_ready_passes_through() {
 
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = hedging(&targets).layer(Door::new(&server, USUAL));
-    server.next(10 * LIMIT, Ok(1));
+    server.next(10 * MAX_TIMEOUT, Ok(1));
     let (request, began) = (Request { to: "breaks", twice: true }, Instant::now());
     let error = client.ready().await.unwrap().call(request).await.unwrap_err();
-    assert_eq!(Elapsed::find(&*error).map(|elapsed| elapsed.by), Some(Cause::Timeout));
-    assert!(began.elapsed() < 2 * LIMIT, "it was alone, and ran to the limit");
+    assert_eq!(Elapsed::find(&*error).map(|elapsed| elapsed.cause), Some(ElapsedCause::Timeout));
+    assert!(began.elapsed() < 2 * MAX_TIMEOUT, "it was alone, and ran to the limit");
 }
 
 #[tokio::test(start_paused = true)]

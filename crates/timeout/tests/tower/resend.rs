@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use barograph_timeout::tower::{Budget, Cause, Elapsed, Settings, Targets};
-use barograph_timeout::{Config, LIMIT};
+use barograph_timeout::tower::{Elapsed, ElapsedCause, RetryBudget, Targets, TargetsConfig};
+use barograph_timeout::{AdaptiveConfig, MAX_TIMEOUT};
 use tokio::time::{Instant, timeout};
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 
 fn budget(share: f64, burst: u32) -> Targets<&'static str> {
-    Targets::new(Settings { budget: Budget { share, burst }, ..Settings::default() })
+    Targets::new(TargetsConfig { budget: RetryBudget { share, burst }, ..TargetsConfig::default() })
 }
 
 #[tokio::test(start_paused = true)]
@@ -29,9 +29,9 @@ async fn an_overdue_call_is_cancelled_and_sent_again() {
 
 #[tokio::test(start_paused = true)]
 async fn the_last_try_runs_to_the_limit() {
-    let settings = Settings {
-        estimator: Config { limit: Duration::from_secs(900), ..Config::default() },
-        ..Settings::default()
+    let settings = TargetsConfig {
+        estimator: AdaptiveConfig { max_timeout: Duration::from_secs(900), ..AdaptiveConfig::default() },
+        ..TargetsConfig::default()
     };
     let (targets, server) = (Targets::new(settings), Server::default());
     let mut client = warm(retrying(&targets, 2), &server).await;
@@ -42,7 +42,7 @@ async fn the_last_try_runs_to_the_limit() {
     let began = Instant::now();
     let error = call(&mut client, SAFE).await.unwrap_err();
     let elapsed = Elapsed::find(&*error).expect("it took too long");
-    assert_eq!((elapsed.attempts, elapsed.by, elapsed.timeout.as_secs()), (2, Cause::Timeout, 900));
+    assert_eq!((elapsed.attempts, elapsed.cause, elapsed.timeout.as_secs()), (2, ElapsedCause::Timeout, 900));
     assert!(began.elapsed().as_secs() >= 900 && server.under_way() == 0);
 }
 
@@ -55,8 +55,8 @@ async fn what_may_not_be_sent_twice_is_sent_once_and_its_caller_is_told_early() 
     let error = call(&mut client, UNSAFE).await.unwrap_err();
     assert!(began.elapsed() < LEARNED, "{error}");
     assert_eq!(
-        Elapsed::find(&*error).map(|elapsed| (elapsed.attempts, elapsed.by)),
-        Some((1, Cause::Timeout))
+        Elapsed::find(&*error).map(|elapsed| (elapsed.attempts, elapsed.cause)),
+        Some((1, ElapsedCause::Timeout))
     );
     assert_eq!((server.calls(), server.under_way()), (1, 0));
     assert_eq!((counts(&targets).retries, counts(&targets).timed_out), (0, 1));
@@ -213,7 +213,7 @@ async fn dropping_a_hedged_call_drops_both() {
 async fn both_copies_of_a_hedge_end_with_the_limit() {
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = warm(hedging(&targets), &server).await;
-    server.next(10 * LIMIT, Ok(1)).next(10 * LIMIT, Ok(2));
+    server.next(10 * MAX_TIMEOUT, Ok(1)).next(10 * MAX_TIMEOUT, Ok(2));
     let error = call(&mut client, SAFE).await.unwrap_err();
     assert_eq!(Elapsed::find(&*error).map(|elapsed| elapsed.attempts), Some(2));
     assert_eq!((server.under_way(), counts(&targets).timed_out), (0, 2));

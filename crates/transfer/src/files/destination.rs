@@ -21,11 +21,11 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::jail::Jail;
+use super::lru::LruCache;
 use super::manifest::ENTRIES_MAX;
-use super::recent::Recent;
 use super::{
-    FileError, GROUP_BYTES, Journal, Kept, Kind, Manifest, Node, RESERVED_PREFIX, Record, Tree, journal,
-    system,
+    EntryKind, FileError, GROUP_BYTES, HashNode, Journal, JournalRecord, JournalState, Manifest,
+    RESERVED_PREFIX, Tree, journal, system,
 };
 
 /// Identifies a transfer, also across sessions. A sender that has this identifier can resume the
@@ -60,7 +60,7 @@ pub struct DestinationConfig {
     pub files_open: usize,
     /// Whether the directory's path was resolved before: it is absolute and without links, so a
     /// link found in it now is an error.
-    pub is_resolved: bool,
+    pub forbid_links_in_path: bool,
 }
 
 impl Default for DestinationConfig {
@@ -74,7 +74,7 @@ impl Default for DestinationConfig {
             allocate: false,
             links: false,
             files_open: 128,
-            is_resolved: false,
+            forbid_links_in_path: false,
         }
     }
 }
@@ -95,7 +95,7 @@ pub struct Destination {
     pub(super) name: String,
     pub(super) manifest: Arc<Manifest>,
     pub(super) config: DestinationConfig,
-    pub(super) open: Recent<usize, File>,
+    pub(super) open: LruCache<usize, File>,
     /// Entries written since the last sync.
     dirty: BTreeSet<usize>,
     /// The file written last, and its range that was written since write-back was last started.
@@ -106,13 +106,13 @@ pub struct Destination {
     /// Ranges of `written` that are not in the journal yet, in order of arrival.
     fresh: Vec<Range<u64>>,
     trees: HashMap<usize, Tree>,
-    nodes: Vec<Node>,
+    nodes: Vec<HashNode>,
     /// Buffer for a group that is read back.
     group: Vec<u8>,
     journal: Journal,
     /// Lock file, locked as long as this value lives; see [`lock`].
     _lock: Option<OwnedFd>,
-    pub(super) placing: Option<Vec<u64>>,
+    pub(super) renaming: Option<Vec<u64>>,
     is_failed: bool,
 }
 
@@ -127,7 +127,7 @@ impl Destination {
         config: DestinationConfig,
     ) -> Result<Self, FileError> {
         room::check_allowed(&manifest, &config)?;
-        let mut jail = Jail::open(root, config.is_resolved)?;
+        let mut jail = Jail::open(root, config.forbid_links_in_path)?;
         let (name, path) = (id.directory(), root.join(id.directory()));
         let io = |what| {
             let path = path.clone();
@@ -136,16 +136,16 @@ impl Destination {
         let is_new = match mkdirat(jail.root(), &name, Mode::from_raw_mode(0o700)) {
             Ok(()) => system::sync(jail.root()).map(|()| true).map_err(io("made durable"))?,
             Err(Errno::EXIST) => false,
-            Err(error) => return Err(io("made")(error)),
+            Err(error) => return Err(io("created")(error)),
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let partial = match openat(jail.root(), &name, flags, Mode::empty()) {
-            Err(error) if system::is_no_directory(error) => return Err(FileError::Foreign(path)),
+            Err(error) if system::is_no_directory(error) => return Err(FileError::NotOwnDirectory(path)),
             other => other.map_err(io("opened"))?,
         };
         let stat = fstat(&partial).map_err(io("opened"))?;
         if stat.st_uid != geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
-            return Err(FileError::Foreign(path));
+            return Err(FileError::NotOwnDirectory(path));
         }
         match flock(&partial, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Err(FileError::Busy(path)),
@@ -159,7 +159,7 @@ impl Destination {
         }
         jail.close(&stat);
         if !is_new && !is_ours(&partial).map_err(io("listed"))? {
-            return Err(FileError::Foreign(path));
+            return Err(FileError::NotOwnDirectory(path));
         }
         let lock = lock(&partial, &path)?;
         let (journal, kept) =
@@ -171,7 +171,7 @@ impl Destination {
             name,
             manifest: Arc::new(manifest),
             config,
-            open: Recent::new(config.files_open),
+            open: LruCache::new(config.files_open),
             dirty: BTreeSet::new(),
             begun: None,
             // Names of files that a killed session created may not be durable.
@@ -183,11 +183,11 @@ impl Destination {
             group: vec![],
             journal,
             _lock: lock,
-            placing: None,
+            renaming: None,
             is_failed: false,
         };
-        destination.take_up(kept)?;
-        if destination.placing.is_none() {
+        destination.restore(kept)?;
+        if destination.renaming.is_none() {
             let begun = destination.check_free().and_then(|()| destination.allocate());
             if let Err(error) = begun {
                 // Nothing was received yet. The first error is reported; if the directory cannot be
@@ -217,7 +217,7 @@ impl Destination {
         self.check_failed()?;
         let end = offset.saturating_add(bytes.len() as u64);
         if self.manifest.bytes() < end {
-            return Err(FileError::Beyond { end, bytes: self.manifest.bytes() });
+            return Err(FileError::OutOfRange { end, bytes: self.manifest.bytes() });
         }
         let mut at = offset;
         while at < end {
@@ -242,7 +242,7 @@ impl Destination {
 
     /// Removes all received data, unless the files were verified and have begun to get their names.
     pub fn discard(mut self) -> Result<(), FileError> {
-        if self.placing.is_some() {
+        if self.renaming.is_some() {
             return Ok(());
         }
         self.open.clear();
@@ -281,14 +281,14 @@ impl Destination {
         let Some(found) = self.manifest.entries().get(entry) else {
             return Err(FileError::Incomplete { missing: self.manifest.bytes() });
         };
-        let Kind::File { size, .. } = &found.kind else { return Err(FileError::Link(found.shown())) };
-        let (partial, jail, is_placing) = (&self.partial, &self.jail, self.placing.is_some());
+        let EntryKind::File { size, .. } = &found.kind else { return Err(FileError::Link(found.shown())) };
+        let (partial, jail, is_renaming) = (&self.partial, &self.jail, self.renaming.is_some());
         let mut is_new = false;
         let file = self.open.get_or(entry, || {
             let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             // While files get their names, a file that is missing in the partial directory has its
             // final name already.
-            flags.set(OFlags::CREATE, !is_placing);
+            flags.set(OFlags::CREATE, !is_renaming);
             let (name, mode) = (partial_name(entry), Mode::from_raw_mode(0o600));
             let opened = openat(partial, &name, flags, mode).or_else(|error| match error {
                 // The file has its final permissions already: a session was killed just before it
@@ -302,13 +302,12 @@ impl Destination {
             let metadata =
                 file.metadata().map_err(|error| FileError::io(jail.shown(&found.path), "opened", error))?;
             if !metadata.is_file() {
-                return Err(FileError::Foreign(self.path.join(name)));
+                return Err(FileError::NotOwnDirectory(self.path.join(name)));
             }
             if metadata.len() != *size {
                 // Ranges that are never written stay holes.
-                file.set_len(*size).map_err(|error| {
-                    FileError::io(jail.shown(&found.path), "made as long as it will be", error)
-                })?;
+                file.set_len(*size)
+                    .map_err(|error| FileError::io(jail.shown(&found.path), "resized", error))?;
                 is_new = true;
             }
             Ok::<_, FileError>(file)
@@ -327,14 +326,14 @@ impl Destination {
         self.manifest.bytes() - self.written.iter().map(|range| range.end - range.start).sum::<u64>()
     }
 
-    pub(super) fn begin_placing(&mut self, made: Vec<u64>) -> Result<(), FileError> {
-        self.journal.append(&[Record::Placing(made.clone())])?;
-        self.placing = Some(made);
+    pub(super) fn begin_renaming(&mut self, made: Vec<u64>) -> Result<(), FileError> {
+        self.journal.append(&[JournalRecord::Renaming(made.clone())])?;
+        self.renaming = Some(made);
         Ok(())
     }
 
     fn check_failed(&self) -> Result<(), FileError> {
-        if self.is_failed { Err(FileError::Failed(self.path.clone())) } else { Ok(()) }
+        if self.is_failed { Err(FileError::SyncFailed(self.path.clone())) } else { Ok(()) }
     }
 }
 

@@ -24,25 +24,27 @@ pub enum FileError {
     },
     /// The disk or the user's quota is full. Nothing that was written before is lost; the transfer
     /// resumes once there is space.
-    #[error(
-        "there is no room for {path:?}: {source}; make some and start the transfer again, it goes on where it was"
-    )]
+    #[error("no space left for {path:?}: {source}; free some space and start the transfer again: it resumes")]
     Full { path: PathBuf, source: io::Error },
     /// The file system has less space than the files will take.
-    #[error("{path:?} has room for {free} bytes, and {needed} are to come")]
+    #[error(
+        "{path:?} has space for {free} bytes, but the transfer needs {needed}: free some space, or receive elsewhere"
+    )]
     NoRoom { path: PathBuf, needed: u64, free: u64 },
     /// A path to send is not a file, directory or link.
     #[error("{0:?} is {1}, which cannot be sent")]
     Special(PathBuf, &'static str),
     /// A path to send has no name of its own.
-    #[error("{0:?} has no name that could be given to the receiver")]
+    #[error("{0:?} has no name: send a directory below it")]
     Nameless(PathBuf),
     #[error(transparent)]
     Path(#[from] PathError),
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// A file is shorter than when the transfer began.
-    #[error("{path:?} shrank while it was sent: it ends at {end}, not at {size}")]
+    #[error(
+        "{path:?} shrank while it was sent, from {size} to {end} bytes: send it again when it no longer changes"
+    )]
     Shrank {
         path: PathBuf,
         /// Length found now, in bytes.
@@ -51,69 +53,71 @@ pub enum FileError {
         size: u64,
     },
     /// A file was replaced or changed after the transfer began.
-    #[error("{0:?} changed while it was sent")]
+    #[error("{0:?} changed while it was sent: send it again when it no longer changes")]
     Changed(PathBuf),
     /// A range ends beyond the object.
-    #[error("bytes to {end} of an object of {bytes}")]
-    Beyond {
+    #[error("the range ends at {end}, but the object has only {bytes} bytes")]
+    OutOfRange {
         /// End of the range in the object.
         end: u64,
         /// Length of the object, in bytes.
         bytes: u64,
     },
-    #[error("{what}: {asked} asked, {allowed} allowed")]
+    #[error(
+        "too many {what}: {asked} offered, {allowed} allowed; send less, or raise the limit at the receiver"
+    )]
     Quota {
         what: &'static str,
-        /// Number that the sender wants to send.
+        /// Number that the sender offers.
         asked: u64,
         allowed: u64,
     },
     /// The manifest has a symbolic link, and links are not accepted.
-    #[error("{0:?} is a symbolic link, and links are not taken here")]
+    #[error("{0:?} is a symbolic link, and this receiver does not accept links")]
     Link(PathBuf),
     /// A file exists already, and the configuration does not allow its replacement.
-    #[error("{0:?} exists already and is not replaced")]
+    #[error("{0:?} exists already: remove it, or allow the receiver to replace files")]
     Exists(PathBuf),
     /// A component of a path is a link, or not a directory.
-    #[error("{0:?} is below something that is no directory of its own: links are not followed")]
-    Jailed(PathBuf),
+    #[error("part of the path {0:?} is a symbolic link or not a directory: links are not followed")]
+    LinkInPath(PathBuf),
     /// A directory of a path is on another file system, so no file can be renamed into it.
     #[error("{0:?} is on another file system: receive there instead")]
     Mounted(PathBuf),
     /// Two names are equal to the destination's file system.
     #[error(
-        "{0:?} has the name of another file that is sent, but for capitals or accents, and they are alike here"
+        "{0:?} has the same name as another file of the transfer, because this file system ignores case or accents: rename one of them"
     )]
-    Alike(PathBuf),
+    NamesCollide(PathBuf),
     /// The directory of an unfinished transfer belongs to another user, can be written by others,
     /// or contains other files.
     #[error(
-        "{0:?} belongs to another user, others may write to it, or it is no unfinished transfer; remove it, or receive elsewhere"
+        "{0:?} belongs to another user, is writable by others, or is not an unfinished transfer: remove it, or receive elsewhere"
     )]
-    Foreign(PathBuf),
+    NotOwnDirectory(PathBuf),
     /// The same transfer is running.
-    #[error("{0:?} is in use: the same transfer is under way")]
+    #[error("{0:?} is in use: the same transfer is running")]
     Busy(PathBuf),
     /// An unfinished transfer with the same identifier has other files.
-    #[error("{0:?} is of other files, or of another version; remove {RESERVED_PREFIX}… to begin anew")]
+    #[error("{0:?} belongs to other files or another version: remove {RESERVED_PREFIX}… to start again")]
     Journal(PathBuf),
     /// Not all of the object was received.
     #[error("{missing} bytes are still missing")]
     Incomplete { missing: u64 },
     /// A file's hash differs from the sender's. The file is discarded, and received again when the
     /// transfer is restarted.
-    #[error("{0:?} is not what was sent (BLAKE3); start the transfer again, it comes anew")]
+    #[error("{0:?} differs from what was sent (BLAKE3); start the transfer again: the file is sent again")]
     Digest(PathBuf),
     /// An earlier sync failed, so nothing more is accepted.
     #[error(
-        "what {0:?} holds could not be made durable before; start the transfer again, it goes on where it was"
+        "data in {0:?} could not be written to the disk; check the disk and start the transfer again: it resumes"
     )]
-    Failed(PathBuf),
+    SyncFailed(PathBuf),
     /// The caller requested a stop before all bytes were read.
-    #[error("it was stopped before all was read")]
+    #[error("stopped before all files were read")]
     Stopped,
     /// The number of digests differs from the number of files.
-    #[error("{0} digests of {1} files")]
+    #[error("the sender sent {0} digests for {1} files")]
     Digests(usize, usize),
 }
 

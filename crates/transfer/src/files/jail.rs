@@ -20,7 +20,7 @@ pub(super) struct Jail {
     root: OwnedFd,
     device: u64,
     /// Inode of a directory that no path may enter.
-    closed: Option<u64>,
+    forbidden_inode: Option<u64>,
     path: PathBuf,
     /// The directory that was opened last: entries are in order, so the next one is usually in it
     /// too.
@@ -29,22 +29,22 @@ pub(super) struct Jail {
 
 impl Jail {
     /// Opens the directory at `path`. Links in `path` are followed, because the user chose it; if
-    /// `is_resolved` is set, a link in the path is an error.
-    pub(super) fn open(path: &Path, is_resolved: bool) -> Result<Self, FileError> {
+    /// `forbid_links_in_path` is set, a link in the path is an error.
+    pub(super) fn open(path: &Path, forbid_links_in_path: bool) -> Result<Self, FileError> {
         let io = |error| FileError::io(path, "opened", error);
-        let root = if is_resolved {
+        let root = if forbid_links_in_path {
             openat(open_unlinked(path)?, ".", DIRECTORY, Mode::empty()).map_err(io)?
         } else {
             openat(CWD, path, DIRECTORY, Mode::empty()).map_err(io)?
         };
         let stat = fstat(&root).map_err(|error| FileError::io(path, "opened", error))?;
-        Ok(Self { root, device: system::device(&stat), closed: None, path: path.into(), last: None })
+        Ok(Self { root, device: system::device(&stat), forbidden_inode: None, path: path.into(), last: None })
     }
 
     /// Forbids all paths into this directory, by any name: some file systems treat names as equal
     /// that differ in case or in invisible characters.
     pub(super) fn close(&mut self, directory: &Stat) {
-        self.closed = Some(system::inode(directory));
+        self.forbidden_inode = Some(system::inode(directory));
     }
 
     pub(super) fn root(&self) -> BorrowedFd<'_> {
@@ -81,7 +81,7 @@ impl Jail {
         match openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT) => Ok(None),
-            Err(error) if is_no_directory(error) => Err(FileError::Jailed(self.shown(path))),
+            Err(error) if is_no_directory(error) => Err(FileError::LinkInPath(self.shown(path))),
             Err(error) => Err(FileError::io(self.shown(path), "opened", error)),
         }
     }
@@ -92,7 +92,7 @@ impl Jail {
         match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(rustix::fs::FileType::from_raw_mode(stat.st_mode))),
             Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(FileError::io(self.shown(path), "found", error)),
+            Err(error) => Err(FileError::io(self.shown(path), "read", error)),
         }
     }
 
@@ -106,7 +106,7 @@ impl Jail {
                     // Request all permissions: the user's umask removes some of them.
                     match mkdirat(below, name, Mode::from_raw_mode(0o777)) {
                         Ok(()) | Err(Errno::EXIST) => {}
-                        Err(error) => return Err(FileError::io(self.shown(path), "made", error)),
+                        Err(error) => return Err(FileError::io(self.shown(path), "created", error)),
                     }
                     openat(below, name, PASSED, Mode::empty())
                 }
@@ -119,13 +119,13 @@ impl Jail {
                     if system::device(&stat) != self.device {
                         return Err(FileError::Mounted(self.shown(path)));
                     }
-                    if self.closed == Some(system::inode(&stat)) {
-                        return Err(FileError::Jailed(self.shown(path)));
+                    if self.forbidden_inode == Some(system::inode(&stat)) {
+                        return Err(FileError::LinkInPath(self.shown(path)));
                     }
                     Some(fd)
                 }
                 Err(Errno::NOENT) => return Ok(None),
-                Err(error) if is_no_directory(error) => return Err(FileError::Jailed(self.shown(path))),
+                Err(error) if is_no_directory(error) => return Err(FileError::LinkInPath(self.shown(path))),
                 Err(error) => return Err(FileError::io(self.shown(path), "opened", error)),
             };
         }
@@ -137,7 +137,7 @@ impl Jail {
 /// path was resolved is an error.
 pub(super) fn open_unlinked(path: &Path) -> Result<OwnedFd, FileError> {
     let refused = |error| match error {
-        Errno::LOOP | Errno::NOTDIR | Errno::MLINK => FileError::Jailed(path.into()),
+        Errno::LOOP | Errno::NOTDIR | Errno::MLINK => FileError::LinkInPath(path.into()),
         error => FileError::io(path, "opened", error),
     };
     let mut at = openat(CWD, "/", PASSED, Mode::empty()).map_err(refused)?;
@@ -147,7 +147,7 @@ pub(super) fn open_unlinked(path: &Path) -> Result<OwnedFd, FileError> {
             Component::Normal(name) => {
                 openat(&at, name, PASSED | OFlags::NOFOLLOW, Mode::empty()).map_err(refused)?
             }
-            _ => return Err(FileError::Jailed(path.into())),
+            _ => return Err(FileError::LinkInPath(path.into())),
         };
     }
     Ok(at)

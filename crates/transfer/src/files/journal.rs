@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, openat, renameat};
 use rustix::io::Errno;
 
-use super::kept::Check;
-use super::{FileError, Kept, Record, TransferId, system};
+use super::journal_state::Check;
+use super::{FileError, JournalRecord, JournalState, TransferId, system};
 
 /// File name of the journal, beside the partial files.
 pub(super) const NAME: &str = "journal";
@@ -54,11 +54,11 @@ impl Journal {
         id: TransferId,
         manifest: &[u8; 32],
         object_bytes: u64,
-    ) -> Result<(Self, Kept), FileError> {
+    ) -> Result<(Self, JournalState), FileError> {
         let shown = shown.join(NAME);
         let directory =
             directory.try_clone_to_owned().map_err(|error| FileError::io(&shown, "opened", error))?;
-        let head = Kept::head(id, manifest);
+        let head = JournalState::head(id, manifest);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match openat(&directory, NAME, flags, Mode::empty()) {
             Ok(fd) => File::from(fd),
@@ -66,7 +66,7 @@ impl Journal {
                 let (file, last, bytes) = begin(&directory, &shown, &head, &[])?;
                 return Ok((
                     Self { file, directory, shown, head, last, bytes, bytes_compact: bytes },
-                    Kept::default(),
+                    JournalState::default(),
                 ));
             }
             Err(error) => return Err(FileError::io(shown, "opened", error)),
@@ -76,7 +76,7 @@ impl Journal {
             .take(BYTES_MAX)
             .read_to_end(&mut bytes)
             .map_err(|error| FileError::io(&shown, "read", error))?;
-        let Some((kept, length, last)) = Kept::read(&bytes, id, manifest, object_bytes) else {
+        let Some((kept, length, last)) = JournalState::read(&bytes, id, manifest, object_bytes) else {
             return Err(FileError::Journal(shown));
         };
         let bytes = length as u64;
@@ -86,7 +86,7 @@ impl Journal {
 
     /// Appends `records`, which are on the disk when it returns.
     /// Errors: of the system. Nothing is recorded then, and the call may be retried.
-    pub fn append(&mut self, records: &[Record]) -> Result<(), FileError> {
+    pub fn append(&mut self, records: &[JournalRecord]) -> Result<(), FileError> {
         let (mut out, mut last) = (vec![], self.last);
         for record in records {
             last = record.put(&mut out, &last);
@@ -114,7 +114,7 @@ impl Journal {
     /// Rewrites the journal with the contents of `kept`, atomically.
     /// Errors: of the system. The journal is unchanged then, unless only the sync of the directory
     /// failed.
-    pub fn replace(&mut self, kept: &Kept) -> Result<(), FileError> {
+    pub fn replace(&mut self, kept: &JournalState) -> Result<(), FileError> {
         let (file, last, bytes) = begin(&self.directory, &self.shown, &self.head, &kept.records())?;
         (self.file, self.last, self.bytes, self.bytes_compact) = (file, last, bytes, bytes);
         Ok(())
@@ -126,7 +126,7 @@ fn begin(
     directory: &OwnedFd,
     shown: &Path,
     head: &[u8],
-    records: &[Record],
+    records: &[JournalRecord],
 ) -> Result<(File, Check, u64), FileError> {
     let io = |error: std::io::Error| FileError::io(shown, "written", error);
     let mut out = head.to_vec();

@@ -37,7 +37,7 @@ pub struct Modified {
 
 /// Whether an entry is a file, a directory or a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     File {
         /// Length in bytes, with holes.
         size: u64,
@@ -57,7 +57,7 @@ pub enum Kind {
 pub struct Entry {
     /// Path below the destination: bytes in any encoding, `/` between components.
     pub path: Vec<u8>,
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Permissions of owner, group and others (`0o777` at most; 0 for links). Set-user-ID,
     /// set-group-ID and sticky bits are not sent, because they would grant rights on another host.
     pub mode: u16,
@@ -69,8 +69,8 @@ impl Entry {
     /// Bytes of the object that belong to this entry.
     pub fn stored(&self) -> u64 {
         match &self.kind {
-            Kind::File { size, extents: None } => *size,
-            Kind::File { extents: Some(extents), .. } => {
+            EntryKind::File { size, extents: None } => *size,
+            EntryKind::File { extents: Some(extents), .. } => {
                 extents.iter().map(|data| data.end - data.start).sum()
             }
             _ => 0,
@@ -92,23 +92,23 @@ pub enum ManifestError {
     #[error("the manifest is damaged: {0}")]
     Wire(#[from] WireError),
     /// The bytes do not begin like a manifest of this version.
-    #[error("this is no manifest of version 1")]
+    #[error("this is not a manifest of version 1: use the same version at both ends")]
     Version,
     /// Bytes follow the end of the manifest.
-    #[error("the manifest goes on for {0} bytes after its end")]
+    #[error("the manifest has {0} bytes after its end")]
     Trailing(usize),
     #[error(transparent)]
     Path(#[from] PathError),
     /// Two entries have the same path, or entries are not in order.
-    #[error("{0:?} comes twice, or out of order")]
+    #[error("{0:?} occurs twice, or is out of order: name each path once")]
     Order(PathBuf),
     /// An entry is below one that is not a directory.
-    #[error("{0:?} is below something that is no directory")]
+    #[error("{0:?} is below something that is not a directory")]
     Below(PathBuf),
     /// A field has an invalid value.
     #[error("{0:?} has {1}")]
     Field(PathBuf, &'static str),
-    #[error("{0} {1}, where {2} are the most")]
+    #[error("{0} {1}, but at most {2} are possible: send less at once, or pack the files into an archive")]
     TooMany(u64, &'static str, u64),
 }
 
@@ -161,11 +161,11 @@ impl Manifest {
             if leaf.is_some_and(|leaf| is_below(&entry.path, &leaf.path)) {
                 return Err(ManifestError::Below(entry.shown()));
             }
-            if entry.kind != Kind::Directory {
+            if entry.kind != EntryKind::Directory {
                 leaf = Some(entry);
             }
             starts.push(bytes);
-            if let Kind::File { extents: Some(extents), .. } = &entry.kind {
+            if let EntryKind::File { extents: Some(extents), .. } = &entry.kind {
                 extents_all += extents.len();
                 let begins = extents.iter().scan(0, |end, data| {
                     let begin = *end;
@@ -202,7 +202,7 @@ impl Manifest {
 
     /// The regular files, with their indices in [`entries`](Self::entries).
     pub fn files(&self) -> impl Iterator<Item = (usize, &Entry)> {
-        self.entries.iter().enumerate().filter(|(_, entry)| matches!(entry.kind, Kind::File { .. }))
+        self.entries.iter().enumerate().filter(|(_, entry)| matches!(entry.kind, EntryKind::File { .. }))
     }
 
     /// Length of the object, in bytes.
@@ -238,7 +238,7 @@ impl Manifest {
         let of = self.range(entry);
         let within = range.start - of.start;
         let (at, end) = match (&self.entries.get(entry)?.kind, self.sparse.get(&entry)) {
-            (Kind::File { extents: Some(extents), .. }, Some(begins)) => {
+            (EntryKind::File { extents: Some(extents), .. }, Some(begins)) => {
                 let index = begins.partition_point(|begin| *begin <= within).checked_sub(1)?;
                 let (data, begin) = (extents.get(index)?, begins.get(index)?);
                 (data.start + (within - begin), of.start + begin + (data.end - data.start))
@@ -262,15 +262,15 @@ impl Manifest {
 
 fn check_fields(entry: &Entry) -> Result<(), ManifestError> {
     let wrong = |what| Err(ManifestError::Field(entry.shown(), what));
-    if 0o777 < entry.mode || matches!(entry.kind, Kind::Link { .. }) && entry.mode != 0 {
+    if 0o777 < entry.mode || matches!(entry.kind, EntryKind::Link { .. }) && entry.mode != 0 {
         return wrong("permissions beyond those of owner, group and others");
     }
     if 1_000_000_000 <= entry.modified.nanos {
         return wrong("a second of more than 10^9 nanoseconds");
     }
     match &entry.kind {
-        Kind::File { size, .. } if NUMBER_MAX < *size => wrong("more bytes than a file can have"),
-        Kind::File { size, extents: Some(extents) } => {
+        EntryKind::File { size, .. } if NUMBER_MAX < *size => wrong("more bytes than a file can have"),
+        EntryKind::File { size, extents: Some(extents) } => {
             let mut end = None;
             for data in extents {
                 if data.end <= data.start || *size < data.end || end.is_some_and(|end| data.start <= end) {
@@ -281,10 +281,10 @@ fn check_fields(entry: &Entry) -> Result<(), ManifestError> {
             let is_whole = *size == 0 || extents.first().is_some_and(|data| *data == (0..*size));
             if is_whole { wrong("extents without a hole") } else { Ok(()) }
         }
-        Kind::Link { target } if target.is_empty() || super::path::PATH_BYTES_MAX < target.len() => {
+        EntryKind::Link { target } if target.is_empty() || super::path::PATH_BYTES_MAX < target.len() => {
             wrong("a target that is empty or too long")
         }
-        Kind::Link { target } if target.contains(&0) => wrong("a target with a NUL in it"),
+        EntryKind::Link { target } if target.contains(&0) => wrong("a target that contains a NUL"),
         _ => Ok(()),
     }
 }

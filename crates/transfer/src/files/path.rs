@@ -31,11 +31,11 @@ pub enum PathError {
     #[error("{0:?} has a component that is . or ..")]
     Dots(PathBuf),
     /// The path contains a NUL.
-    #[error("{0:?} has a NUL in it")]
+    #[error("{0:?} contains a NUL")]
     Nul(PathBuf),
     /// The path or a component is too long, or there are too many components.
     #[error(
-        "{0:?} is too long: {PATH_BYTES_MAX} bytes, {NAME_BYTES_MAX} each of {DEPTH_MAX} components are the most"
+        "{0:?} is too long: at most {PATH_BYTES_MAX} bytes, {DEPTH_MAX} components, {NAME_BYTES_MAX} bytes each"
     )]
     TooLong(PathBuf),
     /// A component has the name of an unfinished transfer.

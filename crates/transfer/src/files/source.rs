@@ -1,6 +1,6 @@
 //! Reads files that are sent, as one object.
 
-mod remembered;
+mod hash_cache;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, fstat, statat};
 
-use super::recent::Recent;
+use super::lru::LruCache;
 use super::system;
-use super::walk::{State, open_unfollowed, walk};
-use super::{Entry, FileError, GROUP_BYTES, Kind, Manifest, Notice, Tree, WalkConfig};
-use remembered::Remembered;
+use super::walk::{FileState, open_unfollowed, walk};
+use super::{Entry, EntryKind, FileError, GROUP_BYTES, Manifest, SkippedPath, Tree, WalkConfig};
+use hash_cache::HashCache;
 
 /// Number of groups kept in memory after they were read: 16 MiB. One read of a group serves all of
 /// its packets.
@@ -38,46 +38,46 @@ const TOUCHES_MAX: u8 = 8;
 pub struct Source {
     manifest: Manifest,
     /// Path and state of each entry.
-    places: Vec<Place>,
-    open: Recent<usize, File>,
-    blocks: Recent<(usize, u64), Vec<u8>>,
+    files: Vec<SourceFile>,
+    open: LruCache<usize, File>,
+    blocks: LruCache<(usize, u64), Vec<u8>>,
     /// Buffer of a dropped block, for the next block.
     spare: Vec<u8>,
     trees: HashMap<usize, Tree>,
     digests: HashMap<usize, [u8; 32]>,
-    remembered: Option<Remembered>,
+    hash_cache: Option<HashCache>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct SourceFile {
     path: PathBuf,
-    state: State,
+    state: FileState,
     touches: u8,
 }
 
 impl Source {
     /// Finds all files below `paths`, and returns a notice for each path that is not sent. Errors:
     /// a path that cannot be read or sent.
-    pub fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Self, Vec<Notice>), FileError> {
+    pub fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Self, Vec<SkippedPath>), FileError> {
         let (found, notices) = walk(paths, config)?;
-        let mut by_path: HashMap<Vec<u8>, Place> = HashMap::new();
+        let mut by_path: HashMap<Vec<u8>, SourceFile> = HashMap::new();
         let mut entries: Vec<Entry> = vec![];
         for one in found {
-            by_path.insert(one.entry.path.clone(), Place { path: one.at, state: one.state, touches: 0 });
+            by_path.insert(one.entry.path.clone(), SourceFile { path: one.at, state: one.state, touches: 0 });
             entries.push(one.entry);
         }
         // A path that occurs twice is refused here.
         let manifest = Manifest::new(entries)?;
-        let places = manifest.entries().iter().filter_map(|entry| by_path.remove(&entry.path)).collect();
+        let files = manifest.entries().iter().filter_map(|entry| by_path.remove(&entry.path)).collect();
         let source = Self {
             manifest,
-            places,
-            open: Recent::new(FILES_OPEN),
-            blocks: Recent::new(BLOCKS_KEPT),
+            files,
+            open: LruCache::new(FILES_OPEN),
+            blocks: LruCache::new(BLOCKS_KEPT),
             spare: vec![],
             trees: HashMap::new(),
             digests: HashMap::new(),
-            remembered: None,
+            hash_cache: None,
         };
         Ok((source, notices))
     }
@@ -92,7 +92,7 @@ impl Source {
     pub fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FileError> {
         let end = offset.saturating_add(out.len() as u64);
         if self.manifest.bytes() < end {
-            return Err(FileError::Beyond { end, bytes: self.manifest.bytes() });
+            return Err(FileError::OutOfRange { end, bytes: self.manifest.bytes() });
         }
         let (mut at, mut rest) = (offset, out);
         while !rest.is_empty() {
@@ -130,7 +130,10 @@ impl Source {
     /// Errors: as [`read`](Self::read).
     pub fn hash_at(&mut self, offset: u64) -> Result<u64, FileError> {
         let Some(piece) = self.manifest.pieces(offset..offset.saturating_add(1)).next() else {
-            return Err(FileError::Beyond { end: offset.saturating_add(1), bytes: self.manifest.bytes() });
+            return Err(FileError::OutOfRange {
+                end: offset.saturating_add(1),
+                bytes: self.manifest.bytes(),
+            });
         };
         let group = (offset - self.manifest.range(piece.entry).start) / GROUP_BYTES;
         let whole = self.group(piece.entry, group);
@@ -146,18 +149,18 @@ impl Source {
 
     /// BLAKE3 of a file's data without its holes (for a file without holes, what `b3sum` prints); 0
     /// for an entry that is not a file. Bytes that were not read yet are read now: the receiver had
-    /// them before, and their hashes were not [remembered](Self::remember). Errors: a file that
+    /// them before, and their hashes were not [kept](Self::use_hash_cache). Errors: a file that
     /// cannot be read or has changed.
     pub fn digest(&mut self, entry: usize) -> Result<[u8; 32], FileError> {
-        if !matches!(self.manifest.entries().get(entry), Some(Entry { kind: Kind::File { .. }, .. })) {
+        if !matches!(self.manifest.entries().get(entry), Some(Entry { kind: EntryKind::File { .. }, .. })) {
             return Ok([0; 32]);
         }
         loop {
             // Check the file by its path: a file that is kept open may have been replaced.
-            if let Some(Place { path, .. }) = self.places.get(entry) {
+            if let Some(SourceFile { path, .. }) = self.files.get(entry) {
                 let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
-                    .map_err(|error| FileError::io(path, "found", error))?;
-                self.compare(entry, State::of(&stat))?;
+                    .map_err(|error| FileError::io(path, "read", error))?;
+                self.compare(entry, FileState::of(&stat))?;
             }
             if let Some(digest) = self.digests.get(&entry) {
                 return Ok(*digest);
@@ -166,7 +169,7 @@ impl Source {
             if let Some(root) = tree.root() {
                 self.digests.insert(entry, root);
                 // Keep the tree if hashes are remembered: a rewrite of their journal reads it.
-                if self.remembered.is_none() {
+                if self.hash_cache.is_none() {
                     self.trees.remove(&entry);
                 }
                 return Ok(root);
@@ -211,8 +214,8 @@ impl Source {
         // Read again if the file's status changed meanwhile, at most `TOUCHES_MAX` times.
         while !self.fetch(entry, whole.clone(), out)? {}
         let value = self.tree(entry).insert_bytes(group, out);
-        if let Some(remembered) = &mut self.remembered {
-            remembered.add(entry, group, value);
+        if let Some(cache) = &mut self.hash_cache {
+            cache.add(entry, group, value);
             self.keep();
         }
         Ok(())
@@ -220,7 +223,7 @@ impl Source {
 
     /// Reads a part of a group; returns whether the file's status stayed the same meanwhile.
     fn fetch(&mut self, entry: usize, part: Range<u64>, out: &mut [u8]) -> Result<bool, FileError> {
-        let Some(Place { path, state, .. }) = self.places.get(entry) else { return Ok(true) };
+        let Some(SourceFile { path, state, .. }) = self.files.get(entry) else { return Ok(true) };
         let size = state.size;
         let mut before = None;
         let file = self.open.get_or(entry, || {
@@ -251,35 +254,35 @@ impl Source {
 
     /// Compares a file with its known state. If only its status changed, discards its hashes and
     /// returns `false`.
-    fn compare(&mut self, entry: usize, now: State) -> Result<bool, FileError> {
-        let Some(place) = self.places.get_mut(entry) else { return Ok(true) };
-        if compare(&place.path, place.state, now)? {
+    fn compare(&mut self, entry: usize, now: FileState) -> Result<bool, FileError> {
+        let Some(file) = self.files.get_mut(entry) else { return Ok(true) };
+        if compare(&file.path, file.state, now)? {
             return Ok(true);
         }
-        if TOUCHES_MAX <= place.touches {
-            return Err(FileError::Changed(place.path.clone()));
+        if TOUCHES_MAX <= file.touches {
+            return Err(FileError::Changed(file.path.clone()));
         }
-        (place.state, place.touches) = (now, place.touches + 1);
+        (file.state, file.touches) = (now, file.touches + 1);
         self.trees.remove(&entry);
         self.digests.remove(&entry);
         self.blocks.retain(|(of, _)| *of != entry);
-        if let Some(remembered) = &mut self.remembered {
-            remembered.exclude(entry);
+        if let Some(cache) = &mut self.hash_cache {
+            cache.exclude(entry);
         }
         Ok(false)
     }
 }
 
-fn state_of(path: &Path, file: &File) -> Result<State, FileError> {
-    Ok(State::of(&fstat(file).map_err(|error| FileError::io(path, "read", error))?))
+fn state_of(path: &Path, file: &File) -> Result<FileState, FileError> {
+    Ok(FileState::of(&fstat(file).map_err(|error| FileError::io(path, "read", error))?))
 }
 
 /// `false` if only the time of the status differs.
-fn compare(path: &Path, before: State, now: State) -> Result<bool, FileError> {
+fn compare(path: &Path, before: FileState, now: FileState) -> Result<bool, FileError> {
     if now.size < before.size {
         return Err(FileError::Shrank { path: path.into(), end: now.size, size: before.size });
     }
-    if (State { changed: before.changed, ..now }) != before {
+    if (FileState { changed: before.changed, ..now }) != before {
         return Err(FileError::Changed(path.into()));
     }
     Ok(now.changed == before.changed)

@@ -1,10 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod full;
+mod hash_cache;
 mod jailed;
 mod journal;
 mod large;
-mod remembered;
 mod resumed;
 mod sent;
 mod severe;

@@ -18,7 +18,7 @@ use super::jail::open_unlinked;
 use super::manifest::EXTENTS_MAX;
 use super::path::{PathError, check_path, check_target, is_reserved};
 use super::system::{self, PASSED};
-use super::{Entry, FileError, Kind, ManifestError, Modified};
+use super::{Entry, EntryKind, FileError, ManifestError, Modified};
 
 /// Options of the walk over the paths to send.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,15 +27,15 @@ pub struct WalkConfig {
     /// that the user named are followed.
     pub links: bool,
     /// How devices, FIFOs and sockets are handled.
-    pub special: Special,
+    pub special: SpecialFilePolicy,
     /// Whether the paths were resolved before: they are absolute and without links, so a link found
     /// in one now is an error.
-    pub is_resolved: bool,
+    pub forbid_links_in_path: bool,
 }
 
 /// Handling of an entry that is not a file, a directory or a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Special {
+pub enum SpecialFilePolicy {
     /// It is left out, with a notice.
     #[default]
     Skip,
@@ -46,28 +46,28 @@ pub enum Special {
 /// An entry that was left out, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Notice {
+pub enum SkippedPath {
     /// An entry that is not a file, a directory or a link; the text is its type.
     Special(PathBuf, &'static str),
     /// A symbolic link, while links are not sent.
     Link(PathBuf),
     /// A symbolic link that no receiver accepts, with its target.
-    Outward(PathBuf, PathBuf),
+    LinkLeadsOut(PathBuf, PathBuf),
     /// The directory of an unfinished transfer.
     Unfinished(PathBuf),
 }
 
 /// An entry to send, with its path and state.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundEntry {
     pub(super) entry: Entry,
     pub(super) at: PathBuf,
-    pub(super) state: State,
+    pub(super) state: FileState,
 }
 
 /// Identity and state of a file, to detect changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct FileState {
     pub(super) device: u64,
     pub(super) inode: u64,
     pub(super) size: u64,
@@ -77,7 +77,7 @@ pub(super) struct State {
     pub(super) changed: (i64, u64),
 }
 
-impl State {
+impl FileState {
     pub(super) fn of(stat: &Stat) -> Self {
         Self {
             device: system::device(stat),
@@ -90,7 +90,7 @@ impl State {
 }
 
 /// A path that is still to be visited.
-struct Open {
+struct PendingPath {
     /// Its directory, as a descriptor that no later link can redirect.
     above: Rc<OwnedFd>,
     /// Its name in that directory.
@@ -99,7 +99,7 @@ struct Open {
     path: Vec<u8>,
 }
 
-impl Open {
+impl PendingPath {
     fn above(&self) -> BorrowedFd<'_> {
         self.above.as_fd()
     }
@@ -113,22 +113,25 @@ impl Open {
 /// Finds all entries to send. At the receiver, each of `paths` has the name of its last component.
 ///
 /// The directories above the current path are open (`path::DEPTH_MAX` at most).
-pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>, Vec<Notice>), FileError> {
+pub(super) fn walk(
+    paths: &[PathBuf],
+    config: WalkConfig,
+) -> Result<(Vec<FoundEntry>, Vec<SkippedPath>), FileError> {
     let (mut found, mut notices, mut extents) = (vec![], vec![], 0);
     let mut open = vec![];
     for path in paths.iter().rev() {
-        let full = if config.is_resolved { Ok(path.clone()) } else { fs::canonicalize(path) };
-        let full = full.map_err(|error| FileError::io(path, "found", error))?;
+        let full = if config.forbid_links_in_path { Ok(path.clone()) } else { fs::canonicalize(path) };
+        let full = full.map_err(|error| FileError::io(path, "read", error))?;
         let name = path.file_name().or(full.file_name()).ok_or_else(|| FileError::Nameless(path.clone()))?;
         let root = Path::new("/");
         let parent = full.parent().unwrap_or(root);
-        let above = if config.is_resolved {
+        let above = if config.forbid_links_in_path {
             open_unlinked(parent)?
         } else {
             openat(CWD, parent, PASSED, Mode::empty())
                 .map_err(|error| FileError::io(parent, "opened", error))?
         };
-        open.push(Open {
+        open.push(PendingPath {
             above: Rc::new(above),
             leaf: full.file_name().map_or_else(|| root.into(), PathBuf::from),
             path: name.as_bytes().to_vec(),
@@ -138,13 +141,13 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
     while let Some(one) = open.pop() {
         let at = &one.at;
         let stat = statat(one.above(), &one.leaf, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|error| FileError::io(at, "found", error))?;
+            .map_err(|error| FileError::io(at, "read", error))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if at.file_name().is_some_and(|name| is_reserved(name.as_bytes())) {
             if one.is_named() {
                 return Err(FileError::Special(one.at, "an unfinished transfer"));
             }
-            notices.push(Notice::Unfinished(one.at));
+            notices.push(SkippedPath::Unfinished(one.at));
             continue;
         }
         // Check the path before the walk descends, so that a path that is too long is refused at
@@ -153,7 +156,7 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
         let kind = match kind {
             FileType::Directory => {
                 list(&one, &mut open).map_err(|error| FileError::io(at, "listed", error))?;
-                Kind::Directory
+                EntryKind::Directory
             }
             FileType::RegularFile => {
                 // Report an unreadable file now, not hours later when it is sent.
@@ -161,36 +164,36 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
                     .map_err(|error| FileError::io(at, "read", error))?;
                 let found = extents_of(&one, &stat, EXTENTS_MAX - extents)?;
                 extents += found.as_ref().map_or(0, Vec::len);
-                Kind::File { size: stat.st_size as u64, extents: found }
+                EntryKind::File { size: stat.st_size as u64, extents: found }
             }
-            FileType::Symlink if one.is_named() => return Err(FileError::Jailed(one.at)),
+            FileType::Symlink if one.is_named() => return Err(FileError::LinkInPath(one.at)),
             FileType::Symlink => {
                 if !config.links {
-                    notices.push(Notice::Link(one.at));
+                    notices.push(SkippedPath::Link(one.at));
                     continue;
                 }
                 let target = readlinkat(one.above(), &one.leaf, vec![])
                     .map_err(|error| FileError::io(at, "read", error))?
                     .into_bytes();
                 if let Err(PathError::Outside(target)) = check_target(&one.path, &target) {
-                    notices.push(Notice::Outward(one.at, target));
+                    notices.push(SkippedPath::LinkLeadsOut(one.at, target));
                     continue;
                 }
-                Kind::Link { target }
+                EntryKind::Link { target }
             }
             other => {
                 let what = special(other);
-                if config.special == Special::Refuse || one.is_named() {
+                if config.special == SpecialFilePolicy::Refuse || one.is_named() {
                     return Err(FileError::Special(one.at, what));
                 }
-                notices.push(Notice::Special(one.at, what));
+                notices.push(SkippedPath::Special(one.at, what));
                 continue;
             }
         };
-        let mode = if matches!(kind, Kind::Link { .. }) { 0 } else { (stat.st_mode & 0o777) as u16 };
-        let state = State::of(&stat);
+        let mode = if matches!(kind, EntryKind::Link { .. }) { 0 } else { (stat.st_mode & 0o777) as u16 };
+        let state = FileState::of(&stat);
         let modified = Modified { seconds: state.modified.0, nanos: state.modified.1 as u32 };
-        found.push(Found { entry: Entry { path: one.path, kind, mode, modified }, at: one.at, state });
+        found.push(FoundEntry { entry: Entry { path: one.path, kind, mode, modified }, at: one.at, state });
         if super::manifest::ENTRIES_MAX < found.len() {
             let most = super::manifest::ENTRIES_MAX as u64;
             return Err(ManifestError::TooMany(found.len() as u64, "entries", most).into());
@@ -200,7 +203,7 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
 }
 
 /// Adds the contents of a directory to `open`.
-fn list(directory: &Open, open: &mut Vec<Open>) -> Result<(), Errno> {
+fn list(directory: &PendingPath, open: &mut Vec<PendingPath>) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let above = Rc::new(openat(directory.above(), &directory.leaf, flags, Mode::empty())?);
     for below in Dir::read_from(&above)? {
@@ -208,7 +211,7 @@ fn list(directory: &Open, open: &mut Vec<Open>) -> Result<(), Errno> {
         let name = below.file_name().to_bytes();
         if name != b"." && name != b".." {
             let leaf = PathBuf::from(OsStr::from_bytes(name));
-            open.push(Open {
+            open.push(PendingPath {
                 above: Rc::clone(&above),
                 at: directory.at.join(&leaf),
                 path: [&directory.path, &b"/"[..], name].concat(),
@@ -224,13 +227,13 @@ fn special(kind: FileType) -> &'static str {
         FileType::Fifo => "a FIFO",
         FileType::Socket => "a socket",
         FileType::BlockDevice | FileType::CharacterDevice => "a device",
-        _ => "no file",
+        _ => "neither a file, a directory nor a link",
     }
 }
 
 /// Ranges of a file's data, if it has holes. A file with more than `most` extents counts as one
 /// without holes.
-fn extents_of(one: &Open, stat: &Stat, most: usize) -> Result<Option<Vec<Range<u64>>>, FileError> {
+fn extents_of(one: &PendingPath, stat: &Stat, most: usize) -> Result<Option<Vec<Range<u64>>>, FileError> {
     let size = stat.st_size as u64;
     // st_blocks counts 512 bytes, whatever the file system's block is (stat(3type)). Most files
     // return here, unopened.

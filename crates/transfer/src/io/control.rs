@@ -16,8 +16,8 @@
 mod channel;
 mod codec;
 mod connect;
-mod door;
 mod error;
+mod handshake;
 mod listener;
 mod order;
 mod pipe;
@@ -31,10 +31,10 @@ use super::seal::Suite;
 
 pub use channel::Channel;
 pub(crate) use codec::fuzz;
-pub use codec::{FrameError, Kind, MANIFEST_BYTES_MAX, VERSION};
+pub use codec::{FrameError, MANIFEST_BYTES_MAX, MessageKind, VERSION};
 pub use connect::{Connected, Connector};
 pub use error::ControlError;
-pub use listener::{Guest, Listener, ListenerConfig, Turned};
+pub use listener::{AcceptedSender, Listener, ListenerConfig, RejectedConnections};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -84,12 +84,12 @@ pub enum Message {
     /// All files are verified and have their names.
     Done,
     /// Ends the transfer, with the reason for programs and for people.
-    Refuse { reason: Reason, text: String },
+    Refuse { reason: RefuseReason, text: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum RefuseReason {
     /// The other end is not the expected one.
     NotAllowed,
     /// The other end uses a different version of the protocol, or a different protocol.

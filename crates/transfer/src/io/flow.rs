@@ -1,22 +1,22 @@
 //! Transfers one object: loops that read, seal and send, and the reverse. Files and negotiation are
 //! elsewhere.
 
-mod ahead;
-mod behind;
 mod busy;
-mod course;
-mod inflow;
-mod nap;
-mod outbox;
-mod outflow;
+mod datagram_queue;
+mod loop_context;
+mod origin_reader;
+mod receive_flow;
+mod receive_sleep;
+mod send_flow;
+mod sink_writer;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-pub use self::inflow::Inflow;
-pub use self::outflow::Outflow;
-use crate::proto::{Limit, Stats, Violation};
+pub use self::receive_flow::ReceiveFlow;
+pub use self::send_flow::SendFlow;
+use crate::proto::{ProtocolViolation, SendLimit, SenderStats};
 
 /// Source of an object's bytes; a thread of its own reads it, ahead of the sender.
 pub trait Origin: Send {
@@ -54,30 +54,32 @@ pub enum FlowError {
     Stopped,
     /// The other end breaks the protocol.
     #[error(transparent)]
-    Violation(#[from] Violation),
+    Violation(#[from] ProtocolViolation),
     /// No datagram arrived for this time. The second field is the UDP port.
-    #[error("no answer for {0:?}: does a firewall let UDP through to port {1}?")]
-    Silent(Duration, u16),
+    #[error("no feedback for {0:?}: check that firewalls let UDP through to port {1}")]
+    NoFeedback(Duration, u16),
     #[error(transparent)]
     File(#[from] crate::files::FileError),
-    #[error("the socket fails: {0}")]
+    #[error("the socket failed: {0}")]
     Socket(#[from] std::io::Error),
+    #[error("a thread of the transfer panicked: this is a defect")]
+    ThreadPanicked,
 }
 
 /// Shared state of a running flow: other threads read its progress here, and can stop it.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct FlowMonitor {
     /// Set by other threads: the flow ends with [`FlowError::Stopped`] within 100 ms. A receiver
     /// first makes received bytes durable (10 s at most).
     pub stop: AtomicBool,
     /// Progress, which the flow sets ten times a second.
-    pub seen: Mutex<FlowProgress>,
+    pub progress: Mutex<FlowProgress>,
 }
 
-impl Watch {
+impl FlowMonitor {
     /// Latest progress of the flow.
-    pub fn seen(&self) -> FlowProgress {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn progress(&self) -> FlowProgress {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,7 +87,7 @@ impl Watch {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlowProgress {
     /// Counters of a sender; 0 at a receiver.
-    pub stats: Stats,
+    pub stats: SenderStats,
     /// Bytes of the object that the receiver has, with those of earlier sessions.
     pub held_bytes: u64,
     /// Bytes of the object that are durable, at a receiver.
@@ -95,7 +97,7 @@ pub struct FlowProgress {
     /// The smoothed round-trip time, once there is one.
     pub rtt: Option<Duration>,
     /// What limits the sender at present.
-    pub limit: Option<Limit>,
+    pub limit: Option<SendLimit>,
     /// Bytes of the object a second that the receiver can read, if its reading limits the rate.
     pub drain_bytes_s: u64,
     /// CPU time of the loop's thread, including the loss classifier.
@@ -104,13 +106,13 @@ pub struct FlowProgress {
     pub cpu_classifier: Duration,
     /// Time for which the loop's thread computed or waited for a processor; its CPU time if the
     /// kernel does not count that.
-    pub busy: Duration,
+    pub busy_time: Duration,
     /// The same for the thread that reads and hashes what is sent; 0 if there is none, or if the
     /// kernel does not count.
     pub busy_reader: Duration,
     /// Time for which the loop waited for the reading thread: it could have sent bytes, but they
     /// were not read yet.
-    pub lacked: Duration,
+    pub read_wait: Duration,
     /// Datagrams that did not open, or did not belong to the transfer.
     pub refused_datagrams: u64,
 }

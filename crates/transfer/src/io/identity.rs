@@ -1,7 +1,7 @@
 //! How each end authenticates the other: by certificate, by a pinned fingerprint, or by the
 //! receiver address.
 
-mod line;
+mod receiver_address;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -22,8 +22,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use thiserror::Error;
 
-pub(crate) use line::fuzz;
-pub use line::{Line, LineError};
+pub(crate) use receiver_address::fuzz;
+pub use receiver_address::{ReceiverAddress, ReceiverAddressError};
 pub use token::Token;
 pub(super) use token::random;
 pub use trust::Trust;
@@ -91,17 +91,17 @@ pub enum IdentityError {
     /// A file cannot be read or written.
     #[error("{0}: {1}")]
     File(String, io::Error),
-    #[error("cannot make a certificate: {0}")]
+    #[error("cannot create a certificate: {0}")]
     Make(#[from] rcgen::Error),
-    #[error("no certificate authority to trust: {0}")]
+    #[error("no trusted certificate authority: {0}")]
     Authorities(String),
-    #[error("{0:?} is no SHA-256 fingerprint: 64 hexadecimal digits, with colons or without")]
+    #[error("{0:?} is not a SHA-256 fingerprint: give 64 hexadecimal digits, with or without colons")]
     Fingerprint(String),
     /// The other end has another certificate.
-    #[error("the other end has the certificate {found}, and none that is trusted")]
+    #[error("the other end has the certificate {found}, which is not trusted")]
     Untrusted { found: Fingerprint },
     /// Other users may read or write the key file. The field has the file's mode.
-    #[error("others may read or write {0} (mode {1:04o}), and it holds a private key: chmod 600 it")]
+    #[error("{0} holds a private key, but others may read or write it (mode {1:04o}): run chmod 600")]
     Readable(String, u32),
     #[error("TLS cannot use it: {0}")]
     Tls(#[from] rustls::Error),

@@ -7,15 +7,15 @@
 //! transfer's identifier from the files. The receiver stores the partial files by this identifier
 //! and the sender's certificate.
 
-mod contended;
+mod control_task;
 mod disk;
-mod elsewhere;
 mod error;
-mod guest;
-mod host;
+mod failover;
+mod incoming;
 mod outgoing;
+mod overload;
+mod receive_server;
 mod receivers;
-mod talk;
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,11 +24,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub use self::error::SessionError;
-pub use self::host::{Host, HostConfig, HostEvent};
+pub use self::receive_server::{ReceiveConfig, ReceiveEvent, ReceiveServer};
 use super::flow::FlowProgress;
-use super::identity::{Identity, Line, Trust};
+use super::identity::{Identity, ReceiverAddress, Trust};
 use super::socket::{Socket, SocketConfig};
-use crate::files::{Notice, WalkConfig};
+use crate::files::{SkippedPath, WalkConfig};
 use crate::proto::controller;
 
 /// What to send, to which receiver and how.
@@ -39,27 +39,28 @@ pub struct SendConfig {
     /// Options of the walk over the paths.
     pub walk: WalkConfig,
     /// Receiver of the transfer.
-    pub to: To,
+    pub receiver: ReceiverEndpoint,
     /// Other receivers with the same directory, on storage that they share with the first. If a
     /// receiver cannot be reached, dies or is stopped, or if its host loses packets for ten
     /// seconds, the rest is sent to the next receiver. All are authenticated in the same way, by
     /// receiver addresses or otherwise.
-    pub others: Vec<To>,
+    pub fallback_receivers: Vec<ReceiverEndpoint>,
     /// Certificate for receivers that request one.
     pub identity: Option<Identity>,
     /// The congestion controller of the flow.
-    pub controller: controller::Kind,
-    /// Rate of [`controller::Kind::Fixed`], and initial rate of the others, in bytes a second.
+    pub controller: controller::ControllerKind,
+    /// Rate of [`controller::ControllerKind::Fixed`], and initial rate of the others, in bytes a
+    /// second.
     pub rate_bytes_s: Option<f64>,
     /// Whether losses are classified by cause.
     pub classify_losses: bool,
     /// Whether datagrams are sent without a seal, if the receiver agrees.
-    pub clear: bool,
+    pub allow_unencrypted: bool,
     /// Maximum size of an IP packet, in bytes; `None` means what the route accepts, up to 9000.
     pub mtu: Option<usize>,
     /// Directory in which the sender keeps hashes of an unfinished transfer, so that the next try
     /// need not read those files again.
-    pub memory: Option<PathBuf>,
+    pub hash_cache_directory: Option<PathBuf>,
     /// Whether to use the sockets that all systems have ([`Socket::bind_portable`]).
     #[doc(hidden)]
     pub portable: bool,
@@ -67,19 +68,19 @@ pub struct SendConfig {
 
 impl SendConfig {
     /// Sealed, with the default controller and its rate, losses classified, without symbolic links.
-    pub fn new(paths: Vec<PathBuf>, to: To) -> Self {
+    pub fn new(paths: Vec<PathBuf>, receiver: ReceiverEndpoint) -> Self {
         Self {
             paths,
             walk: WalkConfig::default(),
-            to,
-            others: vec![],
+            receiver,
+            fallback_receivers: vec![],
             identity: None,
-            controller: controller::Kind::DEFAULT,
+            controller: controller::ControllerKind::DEFAULT,
             rate_bytes_s: None,
             classify_losses: true,
-            clear: false,
+            allow_unencrypted: false,
             mtu: None,
-            memory: None,
+            hash_cache_directory: None,
             portable: false,
         }
     }
@@ -87,11 +88,11 @@ impl SendConfig {
 
 /// The receiver of a transfer.
 #[derive(Clone, Debug)]
-pub enum To {
+pub enum ReceiverEndpoint {
     /// The receiver with this receiver address.
-    Line(Line),
+    Address(ReceiverAddress),
     /// A trusted receiver at a host and port.
-    Host {
+    Trusted {
         /// Host name or IP address.
         host: String,
         /// TCP port of the receiver.
@@ -101,12 +102,12 @@ pub enum To {
     },
 }
 
-impl To {
+impl ReceiverEndpoint {
     /// Name or address, and TCP port.
-    pub fn place(&self) -> (&str, u16) {
+    pub fn host_and_port(&self) -> (&str, u16) {
         match self {
-            Self::Line(line) => (&line.host, line.port),
-            Self::Host { host, port, .. } => (host, *port),
+            Self::Address(address) => (&address.host, address.port),
+            Self::Trusted { host, port, .. } => (host, *port),
         }
     }
 }
@@ -114,9 +115,9 @@ impl To {
 /// An event during a transfer.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Event {
+pub enum TransferEvent {
     /// A path was left out.
-    Notice(Notice),
+    Notice(SkippedPath),
     /// The other end is authenticated.
     Connected {
         /// Address of the other end.
@@ -135,9 +136,9 @@ pub enum Event {
     },
     /// Progress of the flow, about ten times a second.
     Progress(FlowProgress),
-    /// The rest is sent to a different one of the [receivers](SendConfig::others), over a new
-    /// connection and with new events from the start.
-    Elsewhere {
+    /// The rest is sent to a different one of the [receivers](SendConfig::fallback_receivers), over
+    /// a new connection and with new events from the start.
+    Failover {
         /// Why the session with the previous receiver ended.
         why: SessionError,
         /// Host of the next receiver.
@@ -152,7 +153,7 @@ pub enum Event {
 
 /// Result of a finished transfer.
 #[derive(Clone, Debug)]
-pub struct Summary {
+pub struct TransferSummary {
     /// Address of the other end; the last one if there were several receivers.
     pub peer: SocketAddr,
     /// Number of files in the transfer.
@@ -168,7 +169,7 @@ pub struct Summary {
     pub lasted_all: Duration,
     /// Last progress of the flow. At a sender it has the losses by cause, of all its receivers
     /// together.
-    pub seen: FlowProgress,
+    pub progress: FlowProgress,
 }
 
 /// Sends files; returns when the receiver has verified all of them. `on_event` is called from this
@@ -183,9 +184,9 @@ pub struct Summary {
 pub fn send(
     config: SendConfig,
     stop: &AtomicBool,
-    on_event: &mut dyn FnMut(Event),
-) -> Result<Summary, SessionError> {
-    elsewhere::send(&config, stop, on_event)
+    on_event: &mut dyn FnMut(TransferEvent),
+) -> Result<TransferSummary, SessionError> {
+    failover::send(&config, stop, on_event)
 }
 
 /// Name and version, for people at the other end.

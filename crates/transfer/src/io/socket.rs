@@ -5,11 +5,12 @@
 //! socket dropped, the congestion mark, and the time.
 //!
 //! On other systems datagrams are sent and received one by one, with the congestion mark only;
-//! [`Abilities`] has the details. These calls work on Linux, too ([`Socket::bind_portable`]).
+//! [`SocketCapabilities`] has the details. These calls work on Linux, too
+//! ([`Socket::bind_portable`]).
 //!
 //! # Errors that pass
-//! An error that does not end a flow is not returned but counted ([`Counts`]). A flow without
-//! feedback ends by its own timeout.
+//! An error that does not end a flow is not returned but counted ([`SocketCounters`]). A flow
+//! without feedback ends by its own timeout.
 //!
 //! - `EINTR` of any call: the call is repeated.
 //! - `ECONNREFUSED`, by ICMP for an earlier datagram: no process listens there (yet). It is
@@ -62,7 +63,7 @@ pub struct SocketConfig {
 
 /// What the socket can do on this system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abilities {
+pub struct SocketCapabilities {
     /// Maximum number of datagrams in a train; 1 if they are sent one by one.
     pub train_max: usize,
     /// Maximum size of a train that is sent in one call, in bytes. [`Socket::send`] cuts longer
@@ -82,7 +83,7 @@ pub struct Abilities {
 
 /// Counters of temporary errors and of dropped datagrams, which are not returned as errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SocketCounters {
     /// Errors that pass, in both directions.
     pub passing: u64,
     /// The last of them, as the system numbers it ([`io::Error::from_raw_os_error`]).
@@ -101,15 +102,15 @@ pub struct Socket {
     is_v6: bool,
     /// Destination of every datagram, if the socket is connected.
     peer: Option<SocketAddr>,
-    abilities: Abilities,
-    counts: Counts,
-    outbox: outbox::Outbox,
-    way: Way,
+    capabilities: SocketCapabilities,
+    counters: SocketCounters,
+    sender: outbox::TrainSender,
+    backend: SocketBackend,
 }
 
 /// The kind of system calls with which a socket sends and receives.
 #[derive(Debug)]
-enum Way {
+enum SocketBackend {
     #[cfg(target_os = "linux")]
     Linux,
     Portable(portable::Portable),
@@ -123,8 +124,8 @@ impl Socket {
         #[cfg(target_os = "linux")]
         {
             let inner = linux::options::make(at, config)?;
-            let abilities = linux::options::abilities(&inner, at, config)?;
-            Ok(Self::new(inner, at, abilities, Way::Linux))
+            let capabilities = linux::options::capabilities(&inner, at, config)?;
+            Ok(Self::new(inner, at, capabilities, SocketBackend::Linux))
         }
         #[cfg(not(target_os = "linux"))]
         Self::bind_portable(at, config)
@@ -134,32 +135,37 @@ impl Socket {
     /// the same on systems other than Linux. Drops are not counted, and the path's limit for
     /// datagrams is not known before datagrams are sent. Errors: those of [`Self::bind`].
     pub fn bind_portable(at: SocketAddr, config: SocketConfig) -> io::Result<Self> {
-        let (inner, portable, abilities) = portable::Portable::bind(at, config)?;
-        Ok(Self::new(inner, at, abilities, Way::Portable(portable)))
+        let (inner, portable, capabilities) = portable::Portable::bind(at, config)?;
+        Ok(Self::new(inner, at, capabilities, SocketBackend::Portable(portable)))
     }
 
-    fn new(inner: socket2::Socket, at: SocketAddr, abilities: Abilities, way: Way) -> Self {
+    fn new(
+        inner: socket2::Socket,
+        at: SocketAddr,
+        capabilities: SocketCapabilities,
+        backend: SocketBackend,
+    ) -> Self {
         Self {
             inner,
             is_v6: at.is_ipv6(),
             peer: None,
-            abilities,
-            counts: Counts::default(),
-            outbox: outbox::Outbox::default(),
-            way,
+            capabilities,
+            counters: SocketCounters::default(),
+            sender: outbox::TrainSender::default(),
+            backend,
         }
     }
 
     /// Sends to this peer only, and receives only from it.
     /// Errors: of `connect`, such as a missing route.
     pub fn connect(&mut self, to: SocketAddr) -> io::Result<()> {
-        match &self.way {
+        match &self.backend {
             #[cfg(target_os = "linux")]
-            Way::Linux => self.inner.connect(&address::spelt(to, self.is_v6).into())?,
-            Way::Portable(_) => {}
+            SocketBackend::Linux => self.inner.connect(&address::to_family(to, self.is_v6).into())?,
+            SocketBackend::Portable(_) => {}
         }
         self.peer = Some(to);
-        self.abilities.train_bytes_max = address::train_bytes_max(to);
+        self.capabilities.train_bytes_max = address::train_bytes_max(to);
         Ok(())
     }
 
@@ -175,24 +181,24 @@ impl Socket {
     }
 
     /// Abilities of the socket on this system. They may decrease while the socket sends: see
-    /// [`Abilities::train_max`].
-    pub fn abilities(&self) -> Abilities {
-        self.abilities
+    /// [`SocketCapabilities::train_max`].
+    pub fn capabilities(&self) -> SocketCapabilities {
+        self.capabilities
     }
 
     /// Counters of temporary errors and of dropped datagrams so far.
-    pub fn counts(&self) -> Counts {
-        self.counts
+    pub fn counters(&self) -> SocketCounters {
+        self.counters
     }
 
     /// Maximum size of a datagram (UDP's payload), in bytes, that the route to the peer accepts, as
     /// far as the system knows. Errors: `NotConnected` unless it is connected.
     pub fn datagram_bytes_max(&self) -> io::Result<usize> {
         let peer = self.peer.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
-        match &self.way {
+        match &self.backend {
             #[cfg(target_os = "linux")]
-            Way::Linux => linux::options::datagram_bytes_max(&self.inner, peer),
-            Way::Portable(portable) => Ok(portable.datagram_bytes_max(peer)),
+            SocketBackend::Linux => linux::options::datagram_bytes_max(&self.inner, peer),
+            SocketBackend::Portable(portable) => Ok(portable.datagram_bytes_max(peer)),
         }
     }
 
@@ -204,19 +210,19 @@ impl Socket {
     /// any train; an error for which [`is_too_large`] is true if the datagrams of the first train
     /// are too long. If the path refuses trains, their datagrams are sent one by one from then on.
     pub fn send(&mut self, trains: &[Train<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
-        let (inner, abilities, counts) = (&self.inner, &mut self.abilities, &mut self.counts);
-        match &self.way {
+        let (inner, capabilities, counters) = (&self.inner, &mut self.capabilities, &mut self.counters);
+        match &self.backend {
             #[cfg(target_os = "linux")]
-            Way::Linux => {
-                let to = to.map(|to| SockaddrStorage::from(address::spelt(to, self.is_v6)));
-                self.outbox.send(trains, abilities, counts, |batch| {
+            SocketBackend::Linux => {
+                let to = to.map(|to| SockaddrStorage::from(address::to_family(to, self.is_v6)));
+                self.sender.send(trains, capabilities, counters, |batch| {
                     linux::outbox::send(batch, inner.as_fd(), to.as_ref())
                 })
             }
-            Way::Portable(portable) => {
+            SocketBackend::Portable(portable) => {
                 let to = to.or(self.peer).ok_or(io::ErrorKind::NotConnected)?;
-                let to = address::spelt(to, self.is_v6);
-                self.outbox.send(trains, abilities, counts, |batch| portable.send(batch, inner, to))
+                let to = address::to_family(to, self.is_v6);
+                self.sender.send(trains, capabilities, counters, |batch| portable.send(batch, inner, to))
             }
         }
     }
@@ -224,18 +230,18 @@ impl Socket {
     /// Receives what there is, as much as the inbox holds; returns the number of trains.
     /// Errors: `WouldBlock` if there is nothing.
     pub fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
-        let (inner, counts) = (&self.inner, &mut self.counts);
-        match &self.way {
+        let (inner, counters) = (&self.inner, &mut self.counters);
+        match &self.backend {
             #[cfg(target_os = "linux")]
-            Way::Linux => {
-                let abilities = self.abilities;
-                inbox.receive(counts, |slot, counts| {
-                    linux::inbox::fill(slot, inner.as_fd(), abilities, counts)
+            SocketBackend::Linux => {
+                let capabilities = self.capabilities;
+                inbox.receive(counters, |slot, counters| {
+                    linux::inbox::fill(slot, inner.as_fd(), capabilities, counters)
                 })
             }
-            Way::Portable(portable) => {
+            SocketBackend::Portable(portable) => {
                 let peer = self.peer;
-                inbox.receive(counts, |slot, _| portable.fill(slot, inner, peer))
+                inbox.receive(counters, |slot, _| portable.fill(slot, inner, peer))
             }
         }
     }
@@ -298,7 +304,7 @@ fn passes(error: Errno) -> bool {
     )
 }
 
-impl Counts {
+impl SocketCounters {
     fn passing(&mut self, error: Errno) {
         self.passing += 1;
         self.last_passing = Some(error as i32);

@@ -17,10 +17,10 @@ mod tests;
 pub use drain_limiter::DrainLimiter;
 pub use equation::Equation;
 pub use fixed::Fixed;
-pub use kind::{Config, Kind, UnknownKind};
+pub use kind::{ControllerConfig, ControllerKind, UnknownKind};
 pub use model::Model;
 pub use paper::Paper;
-pub use response::Response;
+pub use response::ResponseFunction;
 pub use scalable::Scalable;
 
 use std::fmt::Debug;
@@ -36,7 +36,7 @@ pub trait Controller: Debug + Send {
     fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>);
 
     /// The no-feedback timer expired: no feedback came for too long (RFC 5348 §4.4).
-    fn on_silence(&mut self, now: Duration);
+    fn on_no_feedback(&mut self, now: Duration);
 
     /// Sending rate in bytes a second; infinite if only the window limits.
     fn rate_bytes_s(&self) -> f64;
@@ -99,7 +99,7 @@ pub struct Delivery {
     /// Bytes in flight when the packet was sent, itself included.
     pub in_flight_bytes: u64,
     /// Whether the sender had too little to send, so that the path could deliver more.
-    pub is_limited: bool,
+    pub is_app_limited: bool,
 }
 
 /// A run of consecutive lost packets.

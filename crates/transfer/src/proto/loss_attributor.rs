@@ -30,7 +30,7 @@ pub struct LossAttributor {
     trusts: bool,
     /// When the window is judged next, if a loss waits for it.
     due: Option<Duration>,
-    looked: Option<Duration>,
+    judged_at: Option<Duration>,
     /// Lowest index that waits for a cause.
     waits_from: Option<u64>,
     judgements: u64,
@@ -88,7 +88,7 @@ impl LossAttributor {
             window: Window::default(),
             trusts: true,
             due: None,
-            looked: None,
+            judged_at: None,
             waits_from: None,
             judgements: 0,
         }
@@ -106,7 +106,7 @@ impl LossAttributor {
     ) {
         if self.waits_from.is_some_and(|index| index + Self::WINDOW_PACKETS < missing.index) {
             // Judge now: otherwise the waiting loss would leave the window without a cause.
-            self.look(context, missing.index, attributed);
+            self.judge(context, missing.index, attributed);
         }
         self.window.trim(missing.index.saturating_sub(Self::WINDOW_PACKETS), attributed);
         let (told, cause) = match missing.evidence.host_drops {
@@ -121,7 +121,7 @@ impl LossAttributor {
         attributed.extend(cause.map(|cause| AttributedLoss { missing, cause, is_taken_back: false }));
         if told != ReportedCause::Network {
             let soonest = context.now + context.rtt / 2;
-            let at = self.looked.map_or(soonest, |looked| soonest.max(looked + context.rtt));
+            let at = self.judged_at.map_or(soonest, |judged_at| soonest.max(judged_at + context.rtt));
             self.due = Some(self.due.map_or(at, |due| due.min(at)));
         }
     }
@@ -135,7 +135,7 @@ impl LossAttributor {
     /// Judges the window if it is due. Packets below `decided` arrived or were declared lost.
     pub fn poll(&mut self, context: PathContext, decided: u64, attributed: &mut Vec<AttributedLoss>) {
         if self.due.is_some_and(|due| due <= context.now) {
-            self.look(context, decided, attributed);
+            self.judge(context, decided, attributed);
         }
     }
 
@@ -149,8 +149,8 @@ impl LossAttributor {
         self.judgements
     }
 
-    fn look(&mut self, context: PathContext, decided: u64, attributed: &mut Vec<AttributedLoss>) {
-        (self.due, self.looked, self.waits_from) = (None, Some(context.now), None);
+    fn judge(&mut self, context: PathContext, decided: u64, attributed: &mut Vec<AttributedLoss>) {
+        (self.due, self.judged_at, self.waits_from) = (None, Some(context.now), None);
         self.window.trim(decided.saturating_sub(Self::WINDOW_PACKETS), attributed);
         if self.window.is_settled() {
             return;

@@ -19,7 +19,7 @@ use crate::proto::wire::{Echo, Evidence, Feedback, HEADER_BYTES, Note, Totals};
 use delay::LeastDelay;
 use drain::Drain;
 use held::Held;
-use numbers::{Numbers, Place};
+use numbers::{NumberPosition, ReceivedNumbers};
 use schedule::Schedule;
 
 /// Configuration of a [`Receiver`].
@@ -53,7 +53,7 @@ pub struct Arrival {
 
 /// Which part of a packet is new and must be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fresh {
+pub enum NewBytes {
     All,
     /// Only these ranges of the object; the receiver has the rest.
     Parts(Vec<Range<u64>>),
@@ -65,10 +65,10 @@ pub enum Fresh {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Its number came before or is below the floor: a copy or a replay.
-    #[error("packet {0} came before")]
+    #[error("packet {0} is a duplicate")]
     Repeated(u64),
     /// It carries bytes beyond the end of the object.
-    #[error("bytes to {end} of an object of {object_bytes}")]
+    #[error("the packet has bytes up to {end}, but the object has only {object_bytes}")]
     Beyond {
         /// Offset of the end of its bytes.
         end: u64,
@@ -76,10 +76,10 @@ pub enum Refusal {
         object_bytes: u64,
     },
     /// Its number is further ahead than packets can be in flight, or there are too many gaps.
-    #[error("packet {0} is too far ahead")]
+    #[error("packet number {0} is too far above the numbers received so far")]
     TooFar(u64),
     /// Its bytes touch no range that is held, and there are too many separate ranges.
-    #[error("more than {0} separate ranges of the object")]
+    #[error("the object would have more than {0} separate received ranges")]
     Scattered(usize),
 }
 
@@ -91,7 +91,7 @@ pub enum Refusal {
 /// ```
 /// use std::time::Duration;
 ///
-/// use barograph_transfer::testkit::{Arrival, Fresh, Receiver, ReceiverConfig};
+/// use barograph_transfer::testkit::{Arrival, NewBytes, Receiver, ReceiverConfig};
 /// use rangemap::RangeSet;
 ///
 /// let config = ReceiverConfig { feedback_bytes_max: 1200 };
@@ -101,8 +101,8 @@ pub enum Refusal {
 ///     number: 0, sent_us: 7, range: 0..1000, note: None, at, is_marked: None, drops: Some(0)
 /// };
 /// let third = Arrival { number: 2, range: 2000..3000, drops: Some(1), ..first.clone() };
-/// assert_eq!(receiver.handle_data(&first), Ok(Fresh::All));
-/// assert_eq!(receiver.handle_data(&third), Ok(Fresh::All));
+/// assert_eq!(receiver.handle_data(&first), Ok(NewBytes::All));
+/// assert_eq!(receiver.handle_data(&third), Ok(NewBytes::All));
 ///
 /// let feedback = receiver.poll_feedback(at).expect("the first is due at once");
 /// let [before, behind] = feedback.runs[..] else { panic!("one gap") };
@@ -115,7 +115,7 @@ pub struct Receiver {
     feedback_bytes_max: usize,
     object_bytes: u64,
     held: Held,
-    numbers: Numbers,
+    numbers: ReceivedNumbers,
     /// The packet with the highest number.
     highest: Option<GapContext>,
     /// The packet that arrived last.
@@ -125,7 +125,7 @@ pub struct Receiver {
     drain: Drain,
     totals: Totals,
     schedule: Schedule,
-    round: Option<Round>,
+    round: Option<FeedbackRound>,
 }
 
 /// Evidence that a packet provides about the gap before or after it.
@@ -139,7 +139,7 @@ struct GapContext {
 
 /// A round of feedback that is being sent in several datagrams.
 #[derive(Clone, Copy, Debug)]
-struct Round {
+struct FeedbackRound {
     /// First packet number of the next datagram.
     at: u64,
     /// Number after the highest packet when the round began.
@@ -155,7 +155,7 @@ impl Receiver {
             feedback_bytes_max: config.feedback_bytes_max.max(Feedback::BYTES_MIN),
             object_bytes,
             held: Held::new(object_bytes, held),
-            numbers: Numbers::default(),
+            numbers: ReceivedNumbers::default(),
             highest: None,
             newest: None,
             newest_at: Duration::ZERO,
@@ -169,33 +169,33 @@ impl Receiver {
 
     /// Handles a packet, and returns which of its bytes are new and must be written.
     /// Errors: the packet is refused and must be dropped; the transfer continues.
-    pub fn handle_data(&mut self, arrival: &Arrival) -> Result<Fresh, Refusal> {
+    pub fn handle_data(&mut self, arrival: &Arrival) -> Result<NewBytes, Refusal> {
         let Arrival { number, sent_us, ref range, note, at, is_marked, drops } = *arrival;
         let bytes = range.end.saturating_sub(range.start);
         if self.object_bytes < range.end || self.object_bytes < range.start {
             let end = range.end.max(range.start);
             return Err(Refusal::Beyond { end, object_bytes: self.object_bytes });
         }
-        let mut place = match self.numbers.place(number) {
+        let mut position = match self.numbers.position(number) {
             // A copy was read, too: it took the receiver's time.
             Err(repeated @ Refusal::Repeated(_)) => {
                 self.count(at, bytes, drops);
                 return Err(repeated);
             }
-            place => place?,
+            position => position?,
         };
         self.count(at, bytes, drops);
         if let Some(Note { floor, rtt_us }) = note {
             // This packet is not settled yet, whatever its note claims.
             self.numbers.raise_floor(floor.min(number));
-            place = self.numbers.place(number)?;
+            position = self.numbers.position(number)?;
             if 0 < rtt_us {
                 self.schedule.set_rtt(Duration::from_micros(u64::from(rtt_us)));
             }
         }
         let was_complete = self.held.is_complete();
-        let fresh = self.take(number, place, arrival);
-        let opens_gap = fresh.is_ok() && place == Place::Ahead;
+        let fresh = self.record(number, position, arrival);
+        let opens_gap = fresh.is_ok() && position == NumberPosition::Ahead;
         // Also report packets that were refused for lack of memory: the sender needs the report to
         // raise the floor.
         self.schedule.on_packet(at, opens_gap);
@@ -228,7 +228,7 @@ impl Receiver {
                 let earned = usize::try_from(self.schedule.credit_bytes).unwrap_or(usize::MAX);
                 let earned = earned.saturating_sub(HEADER_BYTES);
                 let bytes_max = self.feedback_bytes_max.min(earned.max(Feedback::BYTES_MIN));
-                (Round { at: self.numbers.floor, end: self.numbers.next }, bytes_max)
+                (FeedbackRound { at: self.numbers.floor, end: self.numbers.next }, bytes_max)
             }
             None => return None,
         };
@@ -237,7 +237,7 @@ impl Receiver {
         let at = feedback.end();
         let next = (HEADER_BYTES + self.feedback_bytes_max) as u64;
         let goes_on = at < round.end && next <= self.schedule.credit_bytes;
-        self.round = goes_on.then_some(Round { at, ..round });
+        self.round = goes_on.then_some(FeedbackRound { at, ..round });
         Some(feedback)
     }
 
@@ -273,16 +273,21 @@ impl Receiver {
     }
 
     /// Records a packet and its bytes, or neither.
-    fn take(&mut self, number: u64, place: Place, arrival: &Arrival) -> Result<Fresh, Refusal> {
-        if !self.numbers.has_room(number, place) {
+    fn record(
+        &mut self,
+        number: u64,
+        position: NumberPosition,
+        arrival: &Arrival,
+    ) -> Result<NewBytes, Refusal> {
+        if !self.numbers.has_room(number, position) {
             return Err(Refusal::TooFar(number));
         }
         let fresh = self.held.take(&arrival.range).ok_or(Refusal::Scattered(held::RANGES_MAX))?;
         let delay_us = self.least_delay.learn(arrival.sent_us, arrival.at);
         let seen = GapContext { drops: arrival.drops, is_marked: arrival.is_marked, delay_us };
         let evidence = || between(self.highest.as_ref(), &seen, &self.least_delay);
-        self.numbers.take(number, place, evidence);
-        if !matches!(place, Place::Late { .. }) {
+        self.numbers.take(number, position, evidence);
+        if !matches!(position, NumberPosition::Late { .. }) {
             self.highest = Some(seen);
         }
         Ok(fresh)

@@ -1,6 +1,5 @@
 //! State of a sender: what is still to be sent, what is in flight, and what became of it.
 
-mod book;
 mod causes;
 mod losses;
 mod numbers;
@@ -9,6 +8,7 @@ mod pacing;
 mod path;
 mod reorder;
 mod reports;
+mod sent_packets;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -18,14 +18,14 @@ use std::time::Duration;
 
 use rangemap::RangeSet;
 
-use self::book::{Book, Fate, PACKETS_MAX, Sent};
-use self::causes::Causes;
-use self::losses::Losses;
-use self::numbers::Numbers;
+use self::causes::LossAccounting;
+use self::losses::LossDetector;
+use self::numbers::NumberAllocator;
 use self::object::Object;
 use self::pacing::Pacing;
-use self::path::Path;
+use self::path::DeliveryRateSampler;
 use self::reports::Reports;
+use self::sent_packets::{PACKETS_MAX, SentPacket, SentPackets, SentState};
 use self::timers::Timers;
 use crate::proto::controller::{Delivery, FeedbackSample};
 use crate::proto::wire::{Feedback, NOTE_BYTES, Note};
@@ -59,19 +59,19 @@ pub struct Packet {
 
 /// Breach of the protocol by the receiver; it ends the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
+pub enum ProtocolViolation {
     /// The receiver acknowledged a packet that was not sent.
-    #[error("the receiver acknowledged packet {0}, which was not sent")]
+    #[error("the receiver acknowledged packet {0}, which was not sent: check which program runs there")]
     NeverSent(u64),
     /// The receiver withdrew an acknowledgement, or its totals fell.
-    #[error("the receiver took back what it had said")]
+    #[error("the receiver withdrew an acknowledgement: check which program runs there")]
     TakenBack,
 }
 
 /// What limits a sender at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Limit {
+pub enum SendLimit {
     /// The controller's rate. If that is infinite: how often [`Sender::poll_packet`] is called.
     Rate,
     /// The drain rate of the receiver's host ([`crate::proto::controller::DrainLimiter`]).
@@ -86,7 +86,7 @@ pub enum Limit {
 
 /// Counts of a sender since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct SenderStats {
     pub sent_packets: u64,
     /// Bytes of the object sent, including those sent again.
     pub sent_bytes: u64,
@@ -113,23 +113,23 @@ pub struct Stats {
 #[derive(Debug)]
 pub struct Sender {
     object: Object,
-    numbers: Numbers,
-    book: Book,
-    path: Path,
+    numbers: NumberAllocator,
+    sent_packets: SentPackets,
+    rate_sampler: DeliveryRateSampler,
     rtt: Rtt,
     pacing: Pacing,
-    losses: Losses,
-    causes: Causes,
+    losses: LossDetector,
+    causes: LossAccounting,
     reports: Reports,
     timers: Timers,
-    untold: Untold,
-    /// All counts except those of [`Losses`] and [`Causes`].
-    stats: Stats,
+    pending: PendingAcks,
+    /// All counts except those of [`LossDetector`] and [`LossAccounting`].
+    stats: SenderStats,
 }
 
 /// What was acknowledged since the last call of the controller.
 #[derive(Debug, Default)]
-struct Untold {
+struct PendingAcks {
     packets: u64,
     bytes: u64,
     marked_packets: u64,
@@ -152,17 +152,17 @@ impl Sender {
         TooLong::check(object_bytes)?;
         Ok(Self {
             object: Object::new(object_bytes, held),
-            numbers: Numbers::new(config.seed),
-            book: Book::new(config.overhead_bytes.into()),
-            path: Path::default(),
+            numbers: NumberAllocator::new(config.seed),
+            sent_packets: SentPackets::new(config.overhead_bytes.into()),
+            rate_sampler: DeliveryRateSampler::default(),
             rtt: Rtt::default(),
             pacing: Pacing::new(config.payload_bytes, config.overhead_bytes, controller),
-            losses: Losses::default(),
-            causes: Causes::new(config.classify_losses),
+            losses: LossDetector::default(),
+            causes: LossAccounting::new(config.classify_losses),
             reports: Reports::default(),
             timers: Timers::default(),
-            untold: Untold::default(),
-            stats: Stats::default(),
+            pending: PendingAcks::default(),
+            stats: SenderStats::default(),
         })
     }
 
@@ -187,8 +187,8 @@ impl Sender {
     }
 
     /// Returns the counts since the start.
-    pub fn stats(&self) -> Stats {
-        Stats {
+    pub fn stats(&self) -> SenderStats {
+        SenderStats {
             lost_packets: self.losses.lost_packets,
             spurious_packets: self.losses.spurious_packets,
             lost_host: self.causes.host(),
@@ -210,7 +210,7 @@ impl Sender {
 
     /// Bytes in flight, headers included.
     pub fn in_flight_bytes(&self) -> u64 {
-        self.book.in_flight_bytes()
+        self.sent_packets.in_flight_bytes()
     }
 
     /// Time since the last new feedback, from the first packet until all is acknowledged. The
@@ -243,24 +243,29 @@ impl Sender {
     /// Packets and bytes in flight, as counted and as summed over the packets kept; and the number
     /// of packets kept.
     pub(crate) fn kept(&self) -> ([(u64, u64); 2], usize) {
-        let kept = (self.book.first()..self.book.end()).filter_map(|index| self.book.get(index));
-        let in_flight = kept.filter(|sent| sent.fate == Fate::InFlight).map(|sent| self.book.bytes(sent));
+        let kept = (self.sent_packets.first()..self.sent_packets.end())
+            .filter_map(|index| self.sent_packets.get(index));
+        let in_flight =
+            kept.filter(|sent| sent.state == SentState::InFlight).map(|sent| self.sent_packets.bytes(sent));
         let summed = in_flight.fold((0, 0), |(packets, bytes), length| (packets + 1, bytes + length));
-        ([(self.book.in_flight_packets(), self.book.in_flight_bytes()), summed], self.book.len())
+        (
+            [(self.sent_packets.in_flight_packets(), self.sent_packets.in_flight_bytes()), summed],
+            self.sent_packets.len(),
+        )
     }
 
     /// What limits the sender at present.
-    pub fn limit(&self) -> Limit {
+    pub fn limit(&self) -> SendLimit {
         if !self.object.has_some() {
-            Limit::Object
-        } else if self.book.is_full() {
-            Limit::Memory
+            SendLimit::Object
+        } else if self.sent_packets.is_full() {
+            SendLimit::Memory
         } else if !self.has_room() {
-            Limit::Window
+            SendLimit::Window
         } else if self.pacing.is_capped() {
-            Limit::Drain
+            SendLimit::Drain
         } else {
-            Limit::Rate
+            SendLimit::Rate
         }
     }
 
@@ -272,7 +277,7 @@ impl Sender {
         if self.timers.takes_probe() {
             return self.probe(now);
         }
-        if !self.object.has_some() || self.book.is_full() {
+        if !self.object.has_some() || self.sent_packets.is_full() {
             // Nothing is left to send, or the memory is full: the path is not the limit.
             self.hold_back();
             return None;
@@ -301,7 +306,7 @@ impl Sender {
 
     /// Records that the caller does not have the next range yet: the path is not the limit.
     pub fn hold_back(&mut self) {
-        self.path.limit(self.book.in_flight_bytes());
+        self.rate_sampler.limit(self.sent_packets.in_flight_bytes());
     }
 
     /// Handles a feedback; `number` is that of its datagram.
@@ -314,38 +319,38 @@ impl Sender {
         now: Duration,
         number: u64,
         feedback: &Feedback,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), ProtocolViolation> {
         let is_newer = self.reports.is_newer(number);
         if is_newer && self.reports.are_less(&feedback.totals) {
-            return Err(Violation::TakenBack);
+            return Err(ProtocolViolation::TakenBack);
         }
-        let acked_before = self.untold.packets;
-        self.take_runs(now, feedback, is_newer)?;
-        let has_acked = acked_before < self.untold.packets;
+        let acked_before = self.pending.packets;
+        self.process_runs(now, feedback, is_newer)?;
+        let has_acked = acked_before < self.pending.packets;
         // Replayed feedback, or feedback without new information, does not show that the path
         // works.
         let is_news = is_newer && (has_acked || self.reports.totals().packets < feedback.totals.packets);
         if is_newer {
-            self.untold.marked_packets += self.reports.count(feedback.totals);
-            self.take_echo(now, feedback)?;
-            let told = self.numbers.index_of(feedback.start)
+            self.pending.marked_packets += self.reports.count(feedback.totals);
+            self.process_echo(now, feedback)?;
+            let covered = self.numbers.index_of(feedback.start)
                 ..self.numbers.index_of(feedback.end().min(self.numbers.end()));
-            self.losses.survey(told, self.reports.note_number(number), &self.book);
+            self.losses.survey(covered, self.reports.note_number(number), &self.sent_packets);
         }
         if is_news {
-            self.timers.heard(now, has_acked);
+            self.timers.on_feedback(now, has_acked);
         }
         self.detect_losses(now, is_newer);
-        self.listen(now);
+        self.judge_losses(now);
         self.losses.end_report();
         if !is_news {
-            self.forget();
+            self.forget_settled();
             return Ok(());
         }
-        let (is_round, delivery) = self.path.sample(nanos(now), self.rtt.min);
+        let (is_round, delivery) = self.rate_sampler.sample(nanos(now), self.rtt.min);
         self.losses.end_round(now, is_round, &self.rtt);
-        self.forget();
-        self.tell(now, delivery);
+        self.forget_settled();
+        self.call_controller(now, delivery);
         Ok(())
     }
 
@@ -373,55 +378,59 @@ impl Sender {
         if self.loss_at().is_some_and(|at| at <= now) {
             self.detect_losses(now, false);
         }
-        self.listen(now);
+        self.judge_losses(now);
         // Packets declared lost by time alone also make room; otherwise a full memory stays full.
-        self.forget();
+        self.forget_settled();
         if self.silence_at().is_some_and(|at| at <= now) {
             self.timers.silence_ended(now);
-            self.pacing.on_silence(now);
+            self.pacing.on_no_feedback(now);
         }
         if self.probe_at().is_some_and(|at| at <= now) {
-            self.timers.ask(now);
+            self.timers.make_probe_due(now);
         }
     }
 
     /// Whether window and memory have room for a full packet.
     fn has_room(&self) -> bool {
-        self.pacing.has_room(self.book.in_flight_bytes()) && !self.book.is_full()
+        self.pacing.has_room(self.sent_packets.in_flight_bytes()) && !self.sent_packets.is_full()
     }
 
     /// When the oldest overtaken packet is declared lost.
     fn loss_at(&self) -> Option<Duration> {
-        self.losses.due(&self.book, &self.rtt)
+        self.losses.due(&self.sent_packets, &self.rtt)
     }
 
     fn probe_at(&self) -> Option<Duration> {
-        self.timers.probe_at(&self.rtt).filter(|_| 0 < self.book.in_flight_packets())
+        self.timers.probe_at(&self.rtt).filter(|_| 0 < self.sent_packets.in_flight_packets())
     }
 
     /// When the no-feedback timer expires.
     fn silence_at(&self) -> Option<Duration> {
         let (packet_bytes, rate) = (self.pacing.full_bytes(), self.pacing.rate_bytes_s());
-        (0 < self.book.in_flight_packets()).then(|| self.timers.silence_at(&self.rtt, packet_bytes, rate))
+        (0 < self.sent_packets.in_flight_packets())
+            .then(|| self.timers.silence_at(&self.rtt, packet_bytes, rate))
     }
 
     /// Sends a probe packet, outside pacing and window: bytes that wait to be sent, or else the
     /// oldest packet in flight (RFC 9002 §6.2.4).
     fn probe(&mut self, now: Duration) -> Option<Packet> {
-        if self.book.len() >= PACKETS_MAX {
+        if self.sent_packets.len() >= PACKETS_MAX {
             self.give_up_oldest(now);
         }
         let room = self.room(now);
         let range = match self.object.take(room) {
             Some(range) => range,
             None => {
-                let mut oldest = self.book.next_open(self.losses.settled()..self.book.end());
+                let mut oldest = self.sent_packets.next_open(self.losses.settled()..self.sent_packets.end());
                 while let Some(index) = oldest
-                    && self.book.get(index).is_some_and(|sent| sent.is_copied || sent.fate != Fate::InFlight)
+                    && self
+                        .sent_packets
+                        .get(index)
+                        .is_some_and(|sent| sent.is_copied || sent.state != SentState::InFlight)
                 {
-                    oldest = self.book.next_open(index + 1..self.book.end());
+                    oldest = self.sent_packets.next_open(index + 1..self.sent_packets.end());
                 }
-                let sent = self.book.get_mut(oldest?)?;
+                let sent = self.sent_packets.get_mut(oldest?)?;
                 let range = sent.range();
                 // If the packet is longer than packets are now, the probe carries a part of it, and
                 // the whole is still sent again if lost.
@@ -434,15 +443,15 @@ impl Sender {
     }
 
     fn give_up_oldest(&mut self, now: Duration) {
-        self.forget();
-        if self.book.len() < PACKETS_MAX {
+        self.forget_settled();
+        if self.sent_packets.len() < PACKETS_MAX {
             return;
         }
         let context = self.context(now);
-        if let Some(missing) = self.losses.give_up_oldest(&mut self.book, &mut self.object) {
+        if let Some(missing) = self.losses.give_up_oldest(&mut self.sent_packets, &mut self.object) {
             self.causes.lose(context, missing);
         }
-        self.forget();
+        self.forget_settled();
     }
 
     /// Bytes of the object in the next packet. A packet with a note carries fewer, so that all full
@@ -455,19 +464,23 @@ impl Sender {
 
     fn send(&mut self, now: Duration, range: Range<u64>) -> Packet {
         let len = range.end - range.start;
-        let number = self.numbers.take(self.book.end());
-        let mut sent = Sent {
+        let number = self.numbers.take(self.sent_packets.end());
+        let mut sent = SentPacket {
             start: range.start,
             // A payload fits 32 bits.
             len: len as u32,
-            fate: Fate::InFlight,
+            state: SentState::InFlight,
             is_copied: false,
-            stamp: path::Stamp::default(),
+            snapshot: path::SendSnapshot::default(),
             evidence: None,
         };
-        sent.stamp = self.path.send(nanos(now), self.book.in_flight_bytes(), self.book.bytes(&sent));
-        self.timers.sent(now, self.book.in_flight_packets() == 0);
-        self.book.push(sent);
+        sent.snapshot = self.rate_sampler.send(
+            nanos(now),
+            self.sent_packets.in_flight_bytes(),
+            self.sent_packets.bytes(&sent),
+        );
+        self.timers.sent(now, self.sent_packets.in_flight_packets() == 0);
+        self.sent_packets.push(sent);
         self.pacing.spend(len);
         self.stats.sent_packets += 1;
         self.stats.sent_bytes += len;
@@ -477,42 +490,47 @@ impl Sender {
     /// The note of this packet, if one is due: a note is sent about twice in each round trip.
     fn note(&mut self, now: Duration) -> Option<Note> {
         self.timers.is_note_due(now, &self.rtt).then(|| {
-            self.timers.noted(now);
+            self.timers.note_sent(now);
             let smoothed_us = || u32::try_from(self.rtt.smoothed.as_micros()).unwrap_or(u32::MAX).max(1);
             let rtt_us = self.rtt.latest.map_or(0, |_| smoothed_us());
-            Note { floor: self.numbers.number_of(self.book.first()), rtt_us }
+            Note { floor: self.numbers.number_of(self.sent_packets.first()), rtt_us }
         })
     }
 
     /// Acknowledges packets, and records the evidence of gaps.
-    fn take_runs(&mut self, now: Duration, feedback: &Feedback, is_newer: bool) -> Result<(), Violation> {
+    fn process_runs(
+        &mut self,
+        now: Duration,
+        feedback: &Feedback,
+        is_newer: bool,
+    ) -> Result<(), ProtocolViolation> {
         let (mut at, end) = (feedback.start, self.numbers.end());
-        let mut place = self.numbers.seek(at);
+        let mut cursor = self.numbers.seek(at);
         for run in &feedback.runs {
             let came_to = at.saturating_add(u64::from(run.received));
             if run.received > 0 {
                 // This also refuses runs with a sum that saturates at the highest number.
                 if end <= at || end < came_to {
-                    return Err(Violation::NeverSent(at.max(end)));
+                    return Err(ProtocolViolation::NeverSent(at.max(end)));
                 }
-                let from = self.numbers.index_from(&mut place, at);
-                if let Some(left_out) = self.numbers.left_out_to(place, came_to) {
-                    return Err(Violation::NeverSent(left_out));
+                let from = self.numbers.index_from(&mut cursor, at);
+                if let Some(skipped) = self.numbers.skipped_to(cursor, came_to) {
+                    return Err(ProtocolViolation::NeverSent(skipped));
                 }
                 // No number was skipped within this run.
                 self.ack(now, from..from + (came_to - at));
             }
             at = came_to.saturating_add(u64::from(run.missing));
             if is_newer && run.missing > 0 && came_to < end {
-                let from = self.numbers.index_from(&mut place, came_to);
-                let gap = from..self.numbers.index_from(&mut place, at.min(end));
-                if !self.book.are_open(gap.clone()) {
-                    return Err(Violation::TakenBack);
+                let from = self.numbers.index_from(&mut cursor, came_to);
+                let gap = from..self.numbers.index_from(&mut cursor, at.min(end));
+                if !self.sent_packets.are_open(gap.clone()) {
+                    return Err(ProtocolViolation::TakenBack);
                 }
                 // Ignore settled gaps, and gaps made only of skipped packet numbers.
                 if self.losses.settled() < gap.end
                     && !gap.is_empty()
-                    && let Some(sent) = self.book.get_mut(gap.start)
+                    && let Some(sent) = self.sent_packets.get_mut(gap.start)
                 {
                     sent.evidence = Some(run.evidence);
                 }
@@ -525,16 +543,16 @@ impl Sender {
     fn ack(&mut self, now: Duration, indices: Range<u64>) {
         let now_ns = nanos(now);
         let (mut from, mut range) = (indices.start, 0..0);
-        while let Some(index) = self.book.next_open(from..indices.end) {
+        while let Some(index) = self.sent_packets.next_open(from..indices.end) {
             from = index + 1;
-            let Some(sent) = self.book.settle(index, Fate::Acked) else { break };
-            let bytes = self.book.bytes(&sent);
-            self.path.ack(now_ns, &sent.stamp, bytes);
-            self.untold.packets += 1;
-            self.untold.bytes += bytes;
+            let Some(sent) = self.sent_packets.settle(index, SentState::Acked) else { break };
+            let bytes = self.sent_packets.bytes(&sent);
+            self.rate_sampler.ack(now_ns, &sent.snapshot, bytes);
+            self.pending.packets += 1;
+            self.pending.bytes += bytes;
             self.losses.ack(index);
-            if sent.fate == Fate::Lost {
-                self.losses.find(index, self.path.round());
+            if sent.state == SentState::Lost {
+                self.losses.find(index, self.rate_sampler.round());
                 self.causes.find(index, bytes);
             } else {
                 self.causes.ack();
@@ -550,19 +568,22 @@ impl Sender {
     }
 
     /// Measures the round-trip time with the packet that the receiver echoes, once for each packet.
-    fn take_echo(&mut self, now: Duration, feedback: &Feedback) -> Result<(), Violation> {
+    fn process_echo(&mut self, now: Duration, feedback: &Feedback) -> Result<(), ProtocolViolation> {
         let Some(echo) = feedback.echo else { return Ok(()) };
-        if self.numbers.end() <= echo.number || self.numbers.is_left_out(echo.number) {
-            return Err(Violation::NeverSent(echo.number));
+        if self.numbers.end() <= echo.number || self.numbers.is_skipped(echo.number) {
+            return Err(ProtocolViolation::NeverSent(echo.number));
         }
         // Ignore a packet that is forgotten, and an echoed time that the packet did not have.
-        let sent = self.book.get(self.numbers.index_of(echo.number)).filter(|sent| sent.fate == Fate::Acked);
-        let sent_at = sent.map(|sent| Duration::from_nanos(sent.stamp.sent_ns));
+        let sent = self
+            .sent_packets
+            .get(self.numbers.index_of(echo.number))
+            .filter(|sent| sent.state == SentState::Acked);
+        let sent_at = sent.map(|sent| Duration::from_nanos(sent.snapshot.sent_ns));
         if let Some(sent_at) = sent_at.filter(|at| micros(*at) == echo.sent_us)
             && self.reports.note_echo(echo.number)
         {
             self.rtt.add(now.saturating_sub(sent_at), Duration::from_micros(echo.held_us.into()));
-            self.untold.round_trip = self.rtt.latest;
+            self.pending.round_trip = self.rtt.latest;
         }
         Ok(())
     }
@@ -575,33 +596,33 @@ impl Sender {
     /// enough others overtook.
     fn detect_losses(&mut self, now: Duration, is_newer: bool) {
         let context = self.context(now);
-        let Self { losses, causes, rtt, book, object, .. } = self;
-        losses.detect(now, is_newer, rtt, book, object, |missing| causes.lose(context, missing));
+        let Self { losses, causes, rtt, sent_packets, object, .. } = self;
+        losses.detect(now, is_newer, rtt, sent_packets, object, |missing| causes.lose(context, missing));
     }
 
-    fn listen(&mut self, now: Duration) {
+    fn judge_losses(&mut self, now: Duration) {
         self.causes.poll(self.context(now), self.losses.settled());
     }
 
-    fn forget(&mut self) {
-        self.book.forget(self.losses.forgets_below(&self.book));
-        self.numbers.forget_below(self.book.first());
+    fn forget_settled(&mut self) {
+        self.sent_packets.forget(self.losses.forgets_below(&self.sent_packets));
+        self.numbers.forget_below(self.sent_packets.first());
     }
 
-    fn tell(&mut self, now: Duration, delivery: Option<Delivery>) {
+    fn call_controller(&mut self, now: Duration, delivery: Option<Delivery>) {
         let full = self.pacing.full_bytes();
         // The receiver counts bytes of the object; on the wire each packet has more.
         let drain = u128::from(self.drain_bytes_s()) * u128::from(full) / u128::from(self.pacing.payload());
-        let untold = std::mem::take(&mut self.untold);
-        let (losses, host_lost_packets) = self.causes.untold();
+        let pending = std::mem::take(&mut self.pending);
+        let (losses, host_lost_packets) = self.causes.pending();
         let seen = FeedbackSample {
             rtt: self.rtt,
-            round_trip: untold.round_trip,
-            round: self.path.round(),
-            acked_packets: untold.packets,
-            acked_bytes: untold.bytes,
-            marked_packets: untold.marked_packets,
-            in_flight_bytes: self.book.in_flight_bytes(),
+            round_trip: pending.round_trip,
+            round: self.rate_sampler.round(),
+            acked_packets: pending.packets,
+            acked_bytes: pending.bytes,
+            marked_packets: pending.marked_packets,
+            in_flight_bytes: self.sent_packets.in_flight_bytes(),
             delivery,
             losses,
             host_lost_packets,
@@ -610,7 +631,7 @@ impl Sender {
             packet_bytes: u32::try_from(full).unwrap_or(u32::MAX),
         };
         self.pacing.on_feedback(now, &seen);
-        self.causes.told();
+        self.causes.clear_pending();
     }
 }
 

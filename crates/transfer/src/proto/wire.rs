@@ -5,16 +5,16 @@
 //! refuse any other.
 //!
 //! ```
-//! use barograph_transfer::testkit::wire::{DataHead, Header, Kind};
+//! use barograph_transfer::testkit::wire::{DataHead, Header, PacketKind};
 //!
-//! let header = Header { kind: Kind::Data, transfer: 9, number: 0 };
+//! let header = Header { kind: PacketKind::Data, transfer: 9, number: 0 };
 //! let head = DataHead { sent_us: 17, offset: 4096, note: None };
 //! let mut datagram = header.encode().to_vec();
 //! head.encode(&mut datagram);
 //! datagram.extend(b"bytes of the object");
 //!
 //! let (header, body) = Header::decode(&datagram)?;
-//! assert_eq!((header.kind, header.number), (Kind::Data, 0));
+//! assert_eq!((header.kind, header.number), (PacketKind::Data, 0));
 //! let (head, payload) = DataHead::decode(body)?;
 //! assert_eq!((head.offset, payload), (4096, &b"bytes of the object"[..]));
 //! # Ok::<(), barograph_transfer::testkit::wire::WireError>(())
@@ -53,32 +53,32 @@ pub const NUMBER_MAX: u64 = varint::MAX;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum WireError {
-    #[error("it ends within {0}")]
+    #[error("the data ends within {0}")]
     Truncated(&'static str),
     /// The datagram is of another version or of another protocol.
-    #[error("version {0} of the transfer protocol, where {VERSION} is spoken")]
+    #[error("the datagram has version {0} of the transfer protocol, not {VERSION}: update the older end")]
     Version(u8),
-    #[error("datagrams of kind {0} are unknown")]
+    #[error("the datagram has the unknown kind {0}")]
     Kind(u8),
     /// Reserved bits are not 0.
     #[error("reserved bits of {0} are set")]
     Reserved(&'static str),
     /// A number is larger than is allowed.
-    #[error("{0} is {1}, which is too large")]
+    #[error("{0} is too large: {1}")]
     TooLarge(&'static str, u64),
     /// An integer takes more bytes than it needs.
-    #[error("{0} is not written in its shortest form")]
+    #[error("{0} is not encoded in its shortest form")]
     NotShortest(&'static str),
     /// A run other than the first has no received packets, or a run other than the last has no
     /// missing packets.
-    #[error("run {0} is empty")]
+    #[error("run {0} of the feedback is empty")]
     EmptyRun(usize),
 }
 
 /// Start of every datagram: not encrypted, but authenticated if datagrams are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    pub kind: Kind,
+    pub kind: PacketKind,
     /// Identifier of the transfer, chosen by its receiver.
     pub transfer: u32,
     /// Counted from 0 in each direction, and never used twice: it is the nonce.
@@ -87,7 +87,7 @@ pub struct Header {
 
 /// What a datagram carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PacketKind {
     /// Bytes of the object, from the sender.
     Data = 1,
     /// The receiver's report of packets that came.
@@ -119,8 +119,8 @@ impl Header {
             datagram.split_first_chunk::<8>().ok_or(WireError::Truncated(HEADER))?;
         let (number, body) = rest.split_first_chunk().ok_or(WireError::Truncated(HEADER))?;
         let kind = match first & 0xF {
-            1 => Kind::Data,
-            2 => Kind::Feedback,
+            1 => PacketKind::Data,
+            2 => PacketKind::Feedback,
             other => return Err(WireError::Kind(other)),
         };
         if *reserved != [0; 3] {
@@ -128,7 +128,7 @@ impl Header {
         }
         let number = u64::from_be_bytes(*number);
         if NUMBER_MAX < number {
-            return Err(WireError::TooLarge("the packet's number", number));
+            return Err(WireError::TooLarge("the packet number", number));
         }
         Ok((Self { kind, transfer: u32::from_be_bytes([*a, *b, *c, *d]), number }, body))
     }
@@ -162,7 +162,7 @@ pub struct Feedback {
     /// The first packet number that the runs cover.
     pub start: u64,
     /// Runs from `start` on, each after the one before.
-    pub runs: Vec<Run>,
+    pub runs: Vec<AckRange>,
     /// The packet that came last, for measuring the round-trip time.
     pub echo: Option<Echo>,
     /// Counts since the start of the transfer.
@@ -172,7 +172,7 @@ pub struct Feedback {
 /// Packets that came, followed by packets that are missing. Only the first run may have none
 /// received, and only the last none missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Run {
+pub struct AckRange {
     pub received: u32,
     /// Packets that did not come so far.
     pub missing: u32,

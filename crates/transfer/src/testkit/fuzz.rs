@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rangemap::RangeSet;
 
-use crate::proto::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, Kind, Note};
-use crate::proto::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal, TooLong};
+use crate::proto::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, Note, PacketKind};
+use crate::proto::{Arrival, NewBytes, Receiver, ReceiverConfig, Refusal, TooLong};
 
 #[cfg(feature = "files")]
 pub use self::files::{fuzz_journal, fuzz_manifest};
@@ -26,7 +26,7 @@ pub fn fuzz_control(data: &[u8]) {
 
 /// Parses `data` as a receiver address; an accepted one must be written as the same text.
 #[cfg(feature = "io")]
-pub fn fuzz_line(data: &[u8]) {
+pub fn fuzz_receiver_address(data: &[u8]) {
     crate::io::identity::fuzz(data);
 }
 
@@ -36,8 +36,8 @@ pub fn fuzz_datagram(data: &[u8]) {
     if let Ok((header, body)) = Header::decode(data) {
         assert_eq!([&header.encode()[..], body].concat(), data, "{header:?}");
         match header.kind {
-            Kind::Data => assert_data(body),
-            Kind::Feedback => assert_feedback(body),
+            PacketKind::Data => assert_data(body),
+            PacketKind::Feedback => assert_feedback(body),
         }
     }
     assert_data(data);
@@ -73,8 +73,8 @@ pub fn fuzz_receiver(data: &[u8]) {
     while let Some(step) = next() {
         let arg = u64::from(next().unwrap_or(0));
         checked.step(match step % 12 {
-            0..4 => Step::InOrder { left_out: 0, bytes: arg },
-            4 => Step::InOrder { left_out: arg, bytes: 16 },
+            0..4 => Step::InOrder { skipped: 0, bytes: arg },
+            4 => Step::InOrder { skipped: arg, bytes: 16 },
             5 => Step::Late { back: arg, offset: u64::from(next().unwrap_or(0)) << 4, bytes: 16 },
             6 => Step::Anywhere { number: (arg | 1) << (step / 12), offset: arg << 3, bytes: 40 },
             7 => Step::Jump { shift: arg as u32 % 33 },
@@ -90,9 +90,9 @@ pub fn fuzz_receiver(data: &[u8]) {
 /// One step of a test of a receiver.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// The next packet after `left_out` skipped numbers, with the bytes that follow the last ones.
+    /// The next packet after `skipped` skipped numbers, with the bytes that follow the last ones.
     InOrder {
-        left_out: u64,
+        skipped: u64,
         /// Bytes that it carries.
         bytes: u64,
     },
@@ -188,9 +188,9 @@ impl Checked {
     /// Runs one step and checks its result.
     pub fn step(&mut self, step: Step) {
         match step {
-            Step::InOrder { left_out, bytes } => {
+            Step::InOrder { skipped, bytes } => {
                 let end = (self.offset + bytes).min(self.object_bytes);
-                self.give(self.next + left_out, self.offset..end);
+                self.give(self.next + skipped, self.offset..end);
                 self.offset = if end == self.object_bytes { 0 } else { end };
             }
             Step::Late { back, offset, bytes } => {
@@ -279,11 +279,11 @@ impl Checked {
     }
 
     /// Checks that fresh parts were not held, and that the rest of the range was.
-    fn write(&mut self, range: &Range<u64>, fresh: Fresh) {
+    fn write(&mut self, range: &Range<u64>, fresh: NewBytes) {
         let parts = match fresh {
-            Fresh::All => vec![range.clone()],
-            Fresh::Parts(parts) => parts,
-            Fresh::Nothing => vec![],
+            NewBytes::All => vec![range.clone()],
+            NewBytes::Parts(parts) => parts,
+            NewBytes::Nothing => vec![],
         };
         for part in parts {
             assert!(range.start <= part.start && part.start <= part.end && part.end <= range.end);
@@ -375,7 +375,7 @@ mod tests {
         #[cfg(feature = "io")]
         {
             replay("control", fuzz_control);
-            replay("line", fuzz_line);
+            replay("line", fuzz_receiver_address);
         }
     }
 }

@@ -6,14 +6,14 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use crate::proto::wire::Feedback;
-use crate::proto::{Arrival, Packet, Receiver, Sender, Violation};
+use crate::proto::{Arrival, Packet, ProtocolViolation, Receiver, Sender};
 
 /// Carries packets in both directions, for any number of flows.
 pub trait Link {
-    /// Sends a parcel at `now`, which never decreases. The link pushes an arrival, not before
-    /// `now`, for each time that the parcel arrives. A parcel without an arrival is lost, or kept
-    /// for [`Link::pop`].
-    fn carry(&mut self, now: Duration, parcel: Parcel, arrivals: &mut Vec<Arrived>);
+    /// Sends a datagram at `now`, which never decreases. The link pushes an arrival, not before
+    /// `now`, for each time that the datagram arrives. A datagram without an arrival is lost, or
+    /// kept for [`Link::pop`].
+    fn carry(&mut self, now: Duration, datagram: EmulatedDatagram, arrivals: &mut Vec<DatagramArrival>);
 
     /// Time until which this flow's sender must not send; `None` if it may.
     fn held_until(&mut self, now: Duration, flow: usize) -> Option<Duration> {
@@ -21,20 +21,20 @@ pub trait Link {
         None
     }
 
-    /// When the next kept parcel arrives, if none is sent before.
+    /// When the next kept datagram arrives, if none is sent before.
     fn next_at(&self) -> Option<Duration> {
         None
     }
 
-    /// Returns the next kept parcel that arrived by `now`.
-    fn pop(&mut self, now: Duration) -> Option<Arrived> {
+    /// Returns the next kept datagram that arrived by `now`.
+    fn pop(&mut self, now: Duration) -> Option<DatagramArrival> {
         let _ = now;
         None
     }
 }
 
 /// The receiving half of a flow: a [`Receiver`], or one that lies.
-pub trait Taker {
+pub trait ReceivingEnd {
     fn take(&mut self, arrival: &Arrival);
     /// Returns the next feedback that is due at `now`.
     fn report(&mut self, now: Duration) -> Option<Feedback>;
@@ -44,7 +44,7 @@ pub trait Taker {
     fn has_all(&self) -> bool;
 }
 
-impl Taker for Receiver {
+impl ReceivingEnd for Receiver {
     fn take(&mut self, arrival: &Arrival) {
         // A refused packet is dropped.
         let _ = self.handle_data(arrival);
@@ -63,7 +63,7 @@ impl Taker for Receiver {
     }
 }
 
-impl<T: Taker + ?Sized> Taker for Box<T> {
+impl<T: ReceivingEnd + ?Sized> ReceivingEnd for Box<T> {
     fn take(&mut self, arrival: &Arrival) {
         (**self).take(arrival);
     }
@@ -83,16 +83,16 @@ impl<T: Taker + ?Sized> Taker for Box<T> {
 
 /// A datagram in flight.
 #[derive(Clone, Debug)]
-pub struct Parcel {
+pub struct EmulatedDatagram {
     /// Index of its flow, as [`Pair::add`] returned it.
     pub flow: usize,
     /// Bytes on the wire.
     pub bytes: u32,
-    pub load: Load,
+    pub content: DatagramContent,
 }
 
 #[derive(Clone, Debug)]
-pub enum Load {
+pub enum DatagramContent {
     Data(Packet),
     /// A feedback, and the number of its datagram.
     Feedback(u64, Feedback),
@@ -100,12 +100,12 @@ pub enum Load {
 
 /// A datagram that arrived.
 #[derive(Clone, Debug)]
-pub struct Arrived {
+pub struct DatagramArrival {
     /// When the receiving end reads it.
     pub at: Duration,
     /// Arrival time by the kernel's timestamp; `None` if it is the time of reading.
     pub stamped: Option<Duration>,
-    pub parcel: Parcel,
+    pub datagram: EmulatedDatagram,
     /// Whether it was marked with congestion; `None` if marks are not visible.
     pub is_marked: Option<bool>,
     /// Whether the receiving host drops it; then the drop counter rises.
@@ -114,10 +114,10 @@ pub struct Arrived {
 
 /// Configuration of a flow, with both of its ends.
 #[derive(Debug)]
-pub struct Flow<T> {
+pub struct FlowConfig<T> {
     pub start: Duration,
     pub sender: Sender,
-    pub taker: T,
+    pub receiver: T,
     /// Bytes of a packet in addition to those of the object.
     pub overhead_bytes: u32,
     /// Whether the receiving host has a counter of dropped packets.
@@ -126,13 +126,13 @@ pub struct Flow<T> {
 
 /// A flow and its progress.
 #[derive(Debug)]
-pub struct Flight<T> {
+pub struct RunningFlow<T> {
     /// Configuration and both ends.
-    pub flow: Flow<T>,
+    pub flow: FlowConfig<T>,
     /// When the sender received the acknowledgement of the last bytes.
     pub done: Option<Duration>,
     /// The breach of the protocol that ended it.
-    pub violation: Option<Violation>,
+    pub violation: Option<ProtocolViolation>,
     /// Packets that the receiving host dropped.
     pub drops: u32,
     feedbacks: u64,
@@ -141,7 +141,7 @@ pub struct Flight<T> {
 
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum RunEnd {
     /// Every flow is done, or broke the protocol.
     Done,
     Time,
@@ -154,13 +154,13 @@ pub enum Ended {
 pub struct Pair<L, T> {
     pub link: L,
     now: Duration,
-    flights: Vec<Flight<T>>,
+    flights: Vec<RunningFlow<T>>,
     events: BinaryHeap<Reverse<Event>>,
     count: u64,
-    arrivals: Vec<Arrived>,
+    arrivals: Vec<DatagramArrival>,
 }
 
-impl<L: Link, T: Taker> Pair<L, T> {
+impl<L: Link, T: ReceivingEnd> Pair<L, T> {
     pub fn new(link: L) -> Self {
         Self {
             link,
@@ -173,11 +173,11 @@ impl<L: Link, T: Taker> Pair<L, T> {
     }
 
     /// Adds a flow, which begins at its start time; returns its index.
-    pub fn add(&mut self, flow: Flow<T>) -> usize {
+    pub fn add(&mut self, flow: FlowConfig<T>) -> usize {
         let (index, start) = (self.flights.len(), flow.start.max(self.now));
         let (done, violation) = (None, None);
-        self.flights.push(Flight { flow, done, violation, drops: 0, feedbacks: 0, wakes: Some(start) });
-        self.push(start, What::Wakes(index));
+        self.flights.push(RunningFlow { flow, done, violation, drops: 0, feedbacks: 0, wakes: Some(start) });
+        self.push(start, EventKind::Wakes(index));
         index
     }
 
@@ -186,22 +186,22 @@ impl<L: Link, T: Taker> Pair<L, T> {
     }
 
     /// All flows with their progress.
-    pub fn flights(&self) -> &[Flight<T>] {
+    pub fn flights(&self) -> &[RunningFlow<T>] {
         &self.flights
     }
 
     /// Advances time until all flows are done, `until` is reached, or `steps_max` steps were made.
     /// A step is a datagram or a timer.
-    pub fn run(&mut self, until: Duration, steps_max: u64) -> Ended {
+    pub fn run(&mut self, until: Duration, steps_max: u64) -> RunEnd {
         for _ in 0..steps_max {
             if self.flights.iter().all(|flight| flight.done.is_some() || flight.violation.is_some()) {
-                return Ended::Done;
+                return RunEnd::Done;
             }
             let next = self.events.peek().map(|Reverse(event)| event.at);
             let kept = self.link.next_at();
             let Some(at) = next.into_iter().chain(kept).min().filter(|at| *at <= until) else {
                 self.now = self.now.max(until);
-                return Ended::Time;
+                return RunEnd::Time;
             };
             self.now = self.now.max(at);
             if kept.is_some_and(|kept| kept <= at) {
@@ -209,13 +209,13 @@ impl<L: Link, T: Taker> Pair<L, T> {
                     self.arrive(arrived);
                 }
             } else if let Some(Reverse(event)) = self.events.pop() {
-                match event.what {
-                    What::Arrives(arrived) => self.arrive(*arrived),
-                    What::Wakes(index) => self.wake(index, event.at),
+                match event.kind {
+                    EventKind::Arrives(arrived) => self.arrive(*arrived),
+                    EventKind::Wakes(index) => self.wake(index, event.at),
                 }
             }
         }
-        Ended::Steps
+        RunEnd::Steps
     }
 
     fn wake(&mut self, index: usize, at: Duration) {
@@ -225,12 +225,12 @@ impl<L: Link, T: Taker> Pair<L, T> {
         }
     }
 
-    fn arrive(&mut self, arrived: Arrived) {
-        let (now, index) = (self.now, arrived.parcel.flow);
+    fn arrive(&mut self, arrived: DatagramArrival) {
+        let (now, index) = (self.now, arrived.datagram.flow);
         let Some(flight) = self.flights.get_mut(index) else { return };
-        match arrived.parcel.load {
-            Load::Data(_) if arrived.is_dropped => flight.drops = flight.drops.wrapping_add(1),
-            Load::Data(packet) => flight.flow.taker.take(&Arrival {
+        match arrived.datagram.content {
+            DatagramContent::Data(_) if arrived.is_dropped => flight.drops = flight.drops.wrapping_add(1),
+            DatagramContent::Data(packet) => flight.flow.receiver.take(&Arrival {
                 number: packet.number,
                 sent_us: packet.sent_us,
                 range: packet.range,
@@ -239,8 +239,8 @@ impl<L: Link, T: Taker> Pair<L, T> {
                 is_marked: arrived.is_marked,
                 drops: flight.flow.has_drops.then_some(flight.drops),
             }),
-            Load::Feedback(..) if arrived.is_dropped => {}
-            Load::Feedback(number, feedback) => {
+            DatagramContent::Feedback(..) if arrived.is_dropped => {}
+            DatagramContent::Feedback(number, feedback) => {
                 if flight.violation.is_none() {
                     flight.violation = flight.flow.sender.handle_feedback(now, number, &feedback).err();
                 }
@@ -272,32 +272,36 @@ impl<L: Link, T: Taker> Pair<L, T> {
         {
             let length = u32::try_from(packet.range.end - packet.range.start).unwrap_or(u32::MAX);
             let bytes = length.saturating_add(flow.overhead_bytes);
-            link.carry(*now, Parcel { flow: index, bytes, load: Load::Data(packet) }, arrivals);
+            link.carry(
+                *now,
+                EmulatedDatagram { flow: index, bytes, content: DatagramContent::Data(packet) },
+                arrivals,
+            );
         }
-        while let Some(feedback) = flow.taker.report(*now) {
+        while let Some(feedback) = flow.receiver.report(*now) {
             let bytes = feedback_bytes(&feedback);
-            let load = Load::Feedback(flight.feedbacks, feedback);
+            let content = DatagramContent::Feedback(flight.feedbacks, feedback);
             flight.feedbacks += 1;
-            link.carry(*now, Parcel { flow: index, bytes, load }, arrivals);
+            link.carry(*now, EmulatedDatagram { flow: index, bytes, content }, arrivals);
         }
         // The pacing of a held sender does not wake it.
         let own = held.or_else(|| flow.sender.poll_timeout());
-        let next = [own, flow.taker.due()].into_iter().flatten().min();
+        let next = [own, flow.receiver.due()].into_iter().flatten().min();
         // A timer in the past fires at once. A timer that fires for ever uses up the steps.
         let next = next.map(|at| at.max(*now));
         let rings = next.filter(|at| flight.wakes.is_none_or(|wakes| *at < wakes));
         flight.wakes = rings.or(flight.wakes);
         if let Some(at) = rings {
-            self.push(at, What::Wakes(index));
+            self.push(at, EventKind::Wakes(index));
         }
         for arrived in std::mem::take(&mut self.arrivals) {
-            self.push(arrived.at.max(self.now), What::Arrives(Box::new(arrived)));
+            self.push(arrived.at.max(self.now), EventKind::Arrives(Box::new(arrived)));
         }
     }
 
-    fn push(&mut self, at: Duration, what: What) {
+    fn push(&mut self, at: Duration, kind: EventKind) {
         self.count += 1;
-        self.events.push(Reverse(Event { at, count: self.count, what }));
+        self.events.push(Reverse(Event { at, count: self.count, kind }));
     }
 }
 
@@ -311,12 +315,12 @@ struct Event {
     at: Duration,
     /// Order of events at the same time: the first pushed comes first.
     count: u64,
-    what: What,
+    kind: EventKind,
 }
 
 #[derive(Debug)]
-enum What {
-    Arrives(Box<Arrived>),
+enum EventKind {
+    Arrives(Box<DatagramArrival>),
     Wakes(usize),
 }
 

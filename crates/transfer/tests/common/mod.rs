@@ -5,10 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use barograph_sim::{Chance, Fate, LinkSpec, Model};
+use barograph_sim::{LinkSpec, Model, PacketFate, SeededRng};
 use barograph_transfer::controller::FeedbackSample;
-use barograph_transfer::testkit::pair::{Arrived, Flow, Link, Load, Parcel, Taker};
-use barograph_transfer::testkit::wire::{Echo, Evidence, Feedback, Run, Totals};
+use barograph_transfer::testkit::pair::{
+    DatagramArrival, DatagramContent, EmulatedDatagram, FlowConfig, Link, ReceivingEnd,
+};
+use barograph_transfer::testkit::wire::{AckRange, Echo, Evidence, Feedback, Totals};
 use barograph_transfer::testkit::{Arrival, Controller, Sender, SenderConfig};
 use rangemap::RangeSet;
 
@@ -20,7 +22,7 @@ pub const OVERHEAD: u32 = 60;
 pub struct Line {
     pub there: Model,
     pub back: Model,
-    chance: Chance,
+    rng: SeededRng,
     pub twice: f64,
     /// (stall, period): the receiving host drops what arrives in the first `stall` of each
     /// `period`.
@@ -34,11 +36,11 @@ pub struct Line {
 
 impl Line {
     pub fn new(there: LinkSpec, back: LinkSpec) -> Self {
-        let chance = Chance::new(there.seed, 77);
+        let rng = SeededRng::new(there.seed, 77);
         Self {
             there: Model::new(there).unwrap(),
             back: Model::new(back).unwrap(),
-            chance,
+            rng,
             twice: 0.0,
             stall: None,
             outage: None,
@@ -50,17 +52,17 @@ impl Line {
 }
 
 impl Link for Line {
-    fn carry(&mut self, now: Duration, parcel: Parcel, arrivals: &mut Vec<Arrived>) {
-        let model = match &parcel.load {
-            Load::Data(packet) => {
+    fn carry(&mut self, now: Duration, datagram: EmulatedDatagram, arrivals: &mut Vec<DatagramArrival>) {
+        let model = match &datagram.content {
+            DatagramContent::Data(packet) => {
                 self.is_repeated |= !self.numbers.insert(packet.number);
                 &mut self.there
             }
-            Load::Feedback(..) => &mut self.back,
+            DatagramContent::Feedback(..) => &mut self.back,
         };
-        let fate = model.carry(now, parcel.bytes as usize);
+        let fate = model.send(now, datagram.bytes as usize);
         let is_out = self.outage.is_some_and(|(from, to)| from <= now && now < to);
-        let Fate::Delivered { at } = fate else {
+        let PacketFate::Delivered { at } = fate else {
             self.lost += 1;
             return;
         };
@@ -69,10 +71,11 @@ impl Link for Line {
         }
         let stalls =
             |(stall, period): (Duration, Duration)| at.as_nanos() % period.as_nanos() < stall.as_nanos();
-        let is_dropped = matches!(parcel.load, Load::Data(_)) && self.stall.is_some_and(stalls);
-        let arrived = Arrived { at, stamped: None, parcel, is_marked: None, is_dropped };
-        if self.chance.happens(self.twice) {
-            arrivals.push(Arrived { at: at + MS, ..arrived.clone() });
+        let is_dropped =
+            matches!(datagram.content, DatagramContent::Data(_)) && self.stall.is_some_and(stalls);
+        let arrived = DatagramArrival { at, stamped: None, datagram, is_marked: None, is_dropped };
+        if self.rng.bernoulli(self.twice) {
+            arrivals.push(DatagramArrival { at: at + MS, ..arrived.clone() });
         }
         arrivals.push(arrived);
     }
@@ -81,19 +84,19 @@ impl Link for Line {
 /// A queue that all flows share, with its own discipline, and a return path that only adds delay.
 #[derive(Debug)]
 pub struct Shared {
-    pub queue: barograph_sim::Line<Parcel>,
+    pub queue: barograph_sim::QueueChain<EmulatedDatagram>,
     pub back: Duration,
 }
 
 impl Link for Shared {
-    fn carry(&mut self, now: Duration, parcel: Parcel, arrivals: &mut Vec<Arrived>) {
-        match parcel.load {
-            Load::Data(_) => self.queue.push(now, parcel.bytes as usize, parcel),
-            Load::Feedback(..) => {
-                arrivals.push(Arrived {
+    fn carry(&mut self, now: Duration, datagram: EmulatedDatagram, arrivals: &mut Vec<DatagramArrival>) {
+        match datagram.content {
+            DatagramContent::Data(_) => self.queue.push(now, datagram.bytes as usize, datagram),
+            DatagramContent::Feedback(..) => {
+                arrivals.push(DatagramArrival {
                     at: now + self.back,
                     stamped: None,
-                    parcel,
+                    datagram,
                     is_marked: None,
                     is_dropped: false,
                 });
@@ -105,9 +108,9 @@ impl Link for Shared {
         self.queue.next_at()
     }
 
-    fn pop(&mut self, now: Duration) -> Option<Arrived> {
-        let (at, parcel) = self.queue.pop(now)?;
-        Some(Arrived { at, stamped: None, parcel, is_marked: None, is_dropped: false })
+    fn pop(&mut self, now: Duration) -> Option<DatagramArrival> {
+        let (at, datagram) = self.queue.pop(now)?;
+        Some(DatagramArrival { at, stamped: None, datagram, is_marked: None, is_dropped: false })
     }
 }
 
@@ -178,14 +181,14 @@ impl Counter {
                 let (missing, evidence) = gap(at, start);
                 match feedback.runs.last_mut() {
                     Some(run) => (run.missing, run.evidence) = (missing, evidence),
-                    None => feedback.runs.push(Run { received: 0, missing, evidence }),
+                    None => feedback.runs.push(AckRange { received: 0, missing, evidence }),
                 }
                 if feedback.runs.len() >= self.runs_max {
                     let next = Feedback { start, runs: Vec::new(), echo, totals };
                     all.push(std::mem::replace(&mut feedback, next));
                 }
             }
-            feedback.runs.push(Run { received: (range.end - start) as u32, ..Run::default() });
+            feedback.runs.push(AckRange { received: (range.end - start) as u32, ..AckRange::default() });
             at = range.end;
         }
         all.push(feedback);
@@ -193,7 +196,7 @@ impl Counter {
     }
 }
 
-impl Taker for Counter {
+impl ReceivingEnd for Counter {
     fn take(&mut self, arrival: &Arrival) {
         self.totals.packets += 1;
         self.totals.bytes += arrival.range.end - arrival.range.start;
@@ -275,11 +278,12 @@ impl Controller for Fixed {
         told.settled = seen.settled_packets;
         told.rounds = seen.round;
         told.in_flight_max = told.in_flight_max.max(seen.in_flight_bytes);
-        told.rates
-            .extend(seen.delivery.filter(|delivery| !delivery.is_limited).map(|delivery| delivery.bytes_s));
+        told.rates.extend(
+            seen.delivery.filter(|delivery| !delivery.is_app_limited).map(|delivery| delivery.bytes_s),
+        );
     }
 
-    fn on_silence(&mut self, now: Duration) {
+    fn on_no_feedback(&mut self, now: Duration) {
         self.told.lock().unwrap().silences.push(now);
     }
 
@@ -292,14 +296,14 @@ impl Controller for Fixed {
     }
 }
 
-pub fn flow<T: Taker>(
+pub fn flow<T: ReceivingEnd>(
     config: SenderConfig,
     object_bytes: u64,
     controller: impl Controller + 'static,
-    taker: T,
-) -> Flow<T> {
+    receiver: T,
+) -> FlowConfig<T> {
     let sender = Sender::new(config, object_bytes, &RangeSet::new(), Box::new(controller)).unwrap();
-    Flow { start: Duration::ZERO, sender, taker, overhead_bytes: OVERHEAD, has_drops: true }
+    FlowConfig { start: Duration::ZERO, sender, receiver, overhead_bytes: OVERHEAD, has_drops: true }
 }
 
 pub fn config(seed: u64) -> SenderConfig {

@@ -11,14 +11,14 @@ mod world;
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use barograph_transfer::Stats;
-use barograph_transfer::controller::Kind;
-use barograph_transfer::testkit::io::flow::{FlowProgress, Watch};
+use barograph_transfer::SenderStats;
+use barograph_transfer::controller::ControllerKind;
+use barograph_transfer::testkit::io::flow::{FlowMonitor, FlowProgress};
 use barograph_transfer::testkit::io::seal::Suite;
 use world::{Checked, Harm, Known, Relay, World, receive};
 
 /// Sends an object, and checks that all of it arrived, once, and is durable.
-fn arrives(world: World, sink: &Checked, harm: Option<Harm>) -> (Stats, [FlowProgress; 2], u64) {
+fn arrives(world: World, sink: &Checked, harm: Option<Harm>) -> (SenderStats, [FlowProgress; 2], u64) {
     let (bytes, held) = (world.bytes, world.held.clone());
     let held_bytes: u64 = held.iter().map(|range| range.end - range.start).sum();
     let mut relay = None;
@@ -27,7 +27,7 @@ fn arrives(world: World, sink: &Checked, harm: Option<Harm>) -> (Stats, [FlowPro
         None => to,
     });
     let (came, theirs) = receive(inflow);
-    let watch = Watch::default();
+    let watch = FlowMonitor::default();
     let (stats, _) = outflow.run(&watch).unwrap_or_else(|error| panic!("{error}"));
     came.join().unwrap().unwrap_or_else(|error| panic!("{error}"));
     let got = sink.got.lock().unwrap();
@@ -35,7 +35,7 @@ fn arrives(world: World, sink: &Checked, harm: Option<Harm>) -> (Stats, [FlowPro
     let missing = held.gaps(&(0..bytes)).filter(|range| got.ranges.gaps(range).next().is_some()).count();
     assert_eq!(missing, 0);
     assert_eq!(stats.acked_bytes, bytes - held_bytes);
-    let seen = [*watch.seen.lock().unwrap(), *theirs.seen.lock().unwrap()];
+    let seen = [*watch.progress.lock().unwrap(), *theirs.progress.lock().unwrap()];
     assert_eq!((seen[0].held_bytes, seen[1].held_bytes), (bytes, bytes));
     (stats, seen, relay.map_or(0, Relay::end))
 }
@@ -58,7 +58,7 @@ fn an_object_arrives_by_ipv6() {
     let sink = Checked::default();
     let world = World { address: IpAddr::V6(Ipv6Addr::LOCALHOST), ..World::new(1_000_000, &sink) };
     if std::net::UdpSocket::bind((world.address, 0)).is_err() {
-        barograph_sim::say_skipped("this host has no IPv6");
+        barograph_sim::report_skipped("this host has no IPv6");
         return;
     }
     arrives(world, &sink, None);
@@ -83,7 +83,7 @@ fn the_last_bytes_of_the_longest_object_arrive() {
 
 #[test]
 fn what_is_lost_and_what_comes_late_or_twice_arrives_once() {
-    for kind in [Kind::DEFAULT, Kind::Fixed] {
+    for kind in [ControllerKind::DEFAULT, ControllerKind::Fixed] {
         let sink = Checked::default();
         let harm = Harm { lost: 0.03, held_back: 0.05, doubled: 0.03, ..Harm::default() };
         let (stats, _, doubled) = arrives(World { kind, ..World::new(4_000_000, &sink) }, &sink, Some(harm));

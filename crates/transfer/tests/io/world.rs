@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use barograph_sim::Chance;
-use barograph_transfer::testkit::controller::{self, Config};
-use barograph_transfer::testkit::io::flow::{FlowError, Inflow, Origin, Outflow, Sink, Watch};
+use barograph_sim::SeededRng;
+use barograph_transfer::testkit::controller::{self, ControllerConfig};
+use barograph_transfer::testkit::io::flow::{FlowError, FlowMonitor, Origin, ReceiveFlow, SendFlow, Sink};
 use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::testkit::io::socket::{Socket, SocketConfig};
 use barograph_transfer::testkit::{Receiver, ReceiverConfig, Sender, SenderConfig};
@@ -83,7 +83,7 @@ pub(crate) struct World {
     pub(crate) address: IpAddr,
     pub(crate) bytes: u64,
     pub(crate) held: RangeSet<u64>,
-    pub(crate) kind: controller::Kind,
+    pub(crate) kind: controller::ControllerKind,
     pub(crate) silence_max: Duration,
     pub(crate) origin: Box<dyn Origin>,
     pub(crate) sink: Box<dyn Sink>,
@@ -96,7 +96,7 @@ impl World {
             address: V4,
             bytes,
             held: RangeSet::new(),
-            kind: controller::Kind::DEFAULT,
+            kind: controller::ControllerKind::DEFAULT,
             silence_max: Duration::from_secs(20),
             origin: Box::new(Known { is_immediate: false }),
             sink: Box::new(sink.clone()),
@@ -105,7 +105,7 @@ impl World {
 
     /// Creates both ends. The sender sends to the address that `via` returns; the argument of `via`
     /// is the receiver's address.
-    pub(crate) fn ends(self, via: impl FnOnce(SocketAddr) -> SocketAddr) -> (Outflow, Inflow) {
+    pub(crate) fn ends(self, via: impl FnOnce(SocketAddr) -> SocketAddr) -> (SendFlow, ReceiveFlow) {
         let config = SocketConfig { buffer_bytes: 4 << 20, trains: true, ecn: true };
         // The tests of the portable sockets include this file.
         let bind = match env!("CARGO_CRATE_NAME") {
@@ -123,8 +123,8 @@ impl World {
             seed: 1,
             classify_losses: true,
         };
-        let controller = self.kind.controller(Config::default());
-        let outflow = Outflow {
+        let controller = self.kind.controller(ControllerConfig::default());
+        let outflow = SendFlow {
             socket: here,
             sealer,
             opener: Opener::new(self.suite, &SECRETS[1]),
@@ -134,7 +134,7 @@ impl World {
             silence_max: self.silence_max,
         };
         let receiver = ReceiverConfig { feedback_bytes_max: 1200 };
-        let inflow = Inflow {
+        let inflow = ReceiveFlow {
             socket: there,
             opener: Opener::new(self.suite, &SECRETS[0]),
             sealer: Sealer::new(self.suite, &SECRETS[1]),
@@ -151,8 +151,8 @@ impl World {
 pub(crate) type Came = JoinHandle<Result<(), FlowError>>;
 
 /// Starts the receiving end in a thread.
-pub(crate) fn receive(inflow: Inflow) -> (Came, Arc<Watch>) {
-    let watch = Arc::new(Watch::default());
+pub(crate) fn receive(inflow: ReceiveFlow) -> (Came, Arc<FlowMonitor>) {
+    let watch = Arc::new(FlowMonitor::default());
     let theirs = Arc::clone(&watch);
     (std::thread::spawn(move || inflow.run(&theirs).map(|_| ())), watch)
 }
@@ -200,7 +200,7 @@ impl Drop for Relay {
 }
 
 fn relay(socket: &UdpSocket, to: SocketAddr, harm: Harm, seed: u64, stop: &AtomicBool) -> u64 {
-    let (mut chance, mut buffer, mut back, mut harmed) = (Chance::new(seed, 0), [0; 2048], None, 0);
+    let (mut rng, mut buffer, mut back, mut harmed) = (SeededRng::new(seed, 0), [0; 2048], None, 0);
     let mut kept: Vec<(usize, Vec<u8>, SocketAddr)> = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let came = socket.recv_from(&mut buffer).ok();
@@ -221,23 +221,23 @@ fn relay(socket: &UdpSocket, to: SocketAddr, harm: Harm, seed: u64, stop: &Atomi
             to
         };
         let mut bytes = buffer[..length].to_vec();
-        if chance.happens(harm.lost) || (0 < harm.longest && harm.longest < length) {
+        if rng.bernoulli(harm.lost) || (0 < harm.longest && harm.longest < length) {
             continue;
         }
-        if chance.happens(harm.flipped) {
+        if rng.bernoulli(harm.flipped) {
             harmed += 1;
-            bytes[chance.below(length)] ^= 1 << chance.below(8);
+            bytes[rng.index_below(length)] ^= 1 << rng.index_below(8);
         }
-        if chance.happens(harm.cut) {
+        if rng.bernoulli(harm.cut) {
             harmed += 1;
-            bytes.truncate(chance.below(length));
+            bytes.truncate(rng.index_below(length));
         }
-        if chance.happens(harm.doubled) {
+        if rng.bernoulli(harm.doubled) {
             harmed += 1;
-            kept.push((1 + chance.below(50), bytes.clone(), onward));
+            kept.push((1 + rng.index_below(50), bytes.clone(), onward));
         }
-        if chance.happens(harm.held_back) {
-            kept.push((1 + chance.below(20), bytes, onward));
+        if rng.bernoulli(harm.held_back) {
+            kept.push((1 + rng.index_below(20), bytes, onward));
         } else {
             let _ = socket.send_to(&bytes, onward);
         }

@@ -20,7 +20,7 @@ struct Sent {
     delivered_at: Duration,
     first_sent: Duration,
     in_flight: u64,
-    is_limited: bool,
+    is_app_limited: bool,
     is_acked: bool,
     is_lost: bool,
 }
@@ -103,7 +103,7 @@ impl Ours {
                 delivered_at: self.delivered_at,
                 first_sent: self.first_sent,
                 in_flight: self.in_flight,
-                is_limited: app.is_some(),
+                is_app_limited: app.is_some(),
                 is_acked: false,
                 is_lost: false,
             });
@@ -175,7 +175,7 @@ impl Ours {
             prior_delivered_bytes: sent.delivered,
             delivered_bytes: self.delivered,
             in_flight_bytes: sent.in_flight,
-            is_limited: sent.is_limited,
+            is_app_limited: sent.is_app_limited,
         });
         let losses = self.find_losses();
         let seen = FeedbackSample {
@@ -247,7 +247,7 @@ impl Ours {
             return;
         }
         self.heard_at = now;
-        self.controller.on_silence(now);
+        self.controller.on_no_feedback(now);
         for sent in &mut self.flight {
             sent.is_lost |= !sent.is_acked;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use barograph_sim::{Fate, Jitter, LinkSpec, Loss, Model as Link, Queue};
+use barograph_sim::{Jitter, LinkSpec, Model as Link, PacketFate, PacketLoss, Queue};
 
 /// A path with equal delay in both directions and a bottleneck on the way to the receiver.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl Path {
             rate_bps: Some(self.rate_bps),
             delay: self.rtt / 2,
             queue,
-            loss: if self.loss > 0.0 { Loss::Independent(self.loss) } else { Loss::None },
+            loss: if self.loss > 0.0 { PacketLoss::Independent(self.loss) } else { PacketLoss::None },
             jitter: self.jitter.clone(),
             seed: self.seed,
             ..LinkSpec::default()
@@ -99,9 +99,9 @@ impl Bottleneck {
             self.tokens -= f64::from(bytes);
         }
         let is_marked = self.path.mark_above_bytes.is_some_and(|limit| self.backlog_bytes(now) > limit);
-        match self.link.carry(now, bytes as usize) {
-            Fate::Delivered { at } => Some((at, is_marked)),
-            Fate::Lost | Fate::QueueFull => None,
+        match self.link.send(now, bytes as usize) {
+            PacketFate::Delivered { at } => Some((at, is_marked)),
+            PacketFate::Lost | PacketFate::QueueFull => None,
         }
     }
 
@@ -122,7 +122,7 @@ impl Bottleneck {
         // Put the waiting bytes into the new link as one packet: an idle link accepts a packet of
         // any size.
         if waiting > 0 {
-            let _ = self.link.carry(now, waiting as usize);
+            let _ = self.link.send(now, waiting as usize);
         }
     }
 }

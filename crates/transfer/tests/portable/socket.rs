@@ -47,7 +47,7 @@ fn trains_arrive_whole_and_in_order() {
     for (at, config) in loopbacks().into_iter().flat_map(|at| [(at, CONFIG), (at, PLAIN)]) {
         let ((mut to, address), (mut from, own)) = (bound(at, config), bound(at, config));
         from.connect(address).unwrap();
-        assert!(!to.abilities().has_drops && (config.trains || from.abilities().train_max == 1));
+        assert!(!to.capabilities().has_drops && (config.trains || from.capabilities().train_max == 1));
         let sent = bytes(150_300);
         let trains =
             [Train { bytes: &sent, segment: 1000 }, Train { bytes: b"hello", segment: 0 }, one(b"!")[0]];
@@ -88,12 +88,12 @@ fn a_connected_socket_hears_its_peer_alone() {
         }
         other.send(&one(b"peer"), Some(one_at)).unwrap();
         assert_eq!(arrived(&mut one_end, 1).iter().map(|came| &came.0[..]).collect::<Vec<_>>(), [b"peer"]);
-        assert_eq!(one_end.counts().cut, 0);
+        assert_eq!(one_end.counters().cut, 0);
     }
 }
 
 #[test]
-fn nobody_listening_is_no_error() {
+fn a_port_without_listener_is_no_error() {
     for at in loopbacks() {
         let ((mut from, _), (to, address)) = (bound(at, CONFIG), bound(at, CONFIG));
         from.connect(address).unwrap();

@@ -7,9 +7,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use barograph_transfer::files::FileError;
-use barograph_transfer::io::{Event, SessionError};
-use barograph_transfer::testkit::files::{Entry, Kind, Manifest, Modified};
-use barograph_transfer::testkit::io::control::{Channel, ControlError, Message, Reason};
+use barograph_transfer::io::{SessionError, TransferEvent};
+use barograph_transfer::testkit::files::{Entry, EntryKind, Manifest, Modified};
+use barograph_transfer::testkit::io::control::{Channel, ControlError, Message, RefuseReason};
 use barograph_transfer::testkit::io::flow::FlowError;
 use tempfile::tempdir;
 
@@ -33,7 +33,7 @@ fn a_digest_that_is_wrong_leaves_nothing_and_can_be_tried_again() {
                 assert!(is_right);
                 channel.close();
             }
-            Err(ControlError::Refused { reason: Reason::Digest, .. }) => assert!(!is_right),
+            Err(ControlError::Refused { reason: RefuseReason::Digest, .. }) => assert!(!is_right),
             other => panic!("{other:?}"),
         }
         let ended = served.ended();
@@ -43,7 +43,7 @@ fn a_digest_that_is_wrong_leaves_nothing_and_can_be_tried_again() {
 }
 
 #[test]
-fn who_reads_datagrams_that_are_too_short_is_refused() {
+fn a_sender_that_reads_too_short_datagrams_is_refused() {
     let into = tempdir().unwrap();
     let served = Served::new(config(into.path()), false);
     // Header, the longest feedback of one run, seal: 118.
@@ -53,14 +53,14 @@ fn who_reads_datagrams_that_are_too_short_is_refused() {
         channel.send(&Message::Offer { id, manifest, suites, datagram_bytes_max: bytes }).unwrap();
         match channel.wait(&AtomicBool::new(false)) {
             Ok(Message::Accept { .. }) => assert!(is_taken),
-            Err(ControlError::Refused { reason: Reason::Protocol, .. }) => assert!(!is_taken),
+            Err(ControlError::Refused { reason: RefuseReason::Protocol, .. }) => assert!(!is_taken),
             other => panic!("{other:?}"),
         }
     }
 }
 
 #[test]
-fn who_vanishes_before_it_hears_that_all_is_there_is_told_when_it_comes_again() {
+fn a_sender_that_vanishes_before_done_gets_it_when_it_reconnects() {
     let into = tempdir().unwrap();
     let served = Served::new(config(into.path()), false);
     let (stop, manifest) = (AtomicBool::new(false), manifest(0));
@@ -122,7 +122,7 @@ fn digests_before_the_bytes_are_refused() {
     assert!(matches!(channel.wait(&stop), Ok(Message::Accept { .. })));
     channel.send(&Message::Digests(vec![[0; 32]])).unwrap();
     let told = channel.wait(&stop);
-    assert!(matches!(&told, Err(ControlError::Refused { reason: Reason::Protocol, .. })), "{told:?}");
+    assert!(matches!(&told, Err(ControlError::Refused { reason: RefuseReason::Protocol, .. })), "{told:?}");
     assert!(matches!(served.ended(), Err(SessionError::Protocol(_))));
 }
 
@@ -135,7 +135,7 @@ fn what_is_no_manifest_is_refused() {
     let mut channel = connect(&served);
     channel.send(&offer(cut)).unwrap();
     let told = channel.wait(&AtomicBool::new(false));
-    assert!(matches!(&told, Err(ControlError::Refused { reason: Reason::Protocol, .. })), "{told:?}");
+    assert!(matches!(&told, Err(ControlError::Refused { reason: RefuseReason::Protocol, .. })), "{told:?}");
     assert!(matches!(served.ended(), Err(SessionError::File(FileError::Manifest(_)))));
 }
 
@@ -147,7 +147,7 @@ fn a_sender_that_vanishes_or_falls_silent_is_not_waited_for() {
     gone.send(&offer(manifest(5000))).unwrap();
     assert!(matches!(gone.wait(&AtomicBool::new(false)), Ok(Message::Accept { .. })));
     drop(gone);
-    assert!(matches!(served.ended(), Err(SessionError::Lost(_))));
+    assert!(matches!(served.ended(), Err(SessionError::ConnectionLost(_))));
 
     // The sender neither reads nor pings. The host ends the session after about 26 s, and has its
     // slot free again.
@@ -155,7 +155,7 @@ fn a_sender_that_vanishes_or_falls_silent_is_not_waited_for() {
     silent.send(&offer(manifest(6000))).unwrap();
     assert!(matches!(silent.wait(&AtomicBool::new(false)), Ok(Message::Accept { .. })));
     let ended = served.ended();
-    assert!(matches!(&ended, Err(SessionError::Lost(ControlError::Late { .. }))), "{ended:?}");
+    assert!(matches!(&ended, Err(SessionError::ConnectionLost(ControlError::Timeout { .. }))), "{ended:?}");
 }
 
 /// Size of a sparse file that takes hours to read, as data or as a hole.
@@ -171,13 +171,13 @@ fn comparing(
     let (verifying, verifies) = mpsc::channel();
     // Do not join the host's thread if the test fails: the thread may read for hours.
     let served = ManuallyDrop::new(Served::watched(config(into.path()), false, move |event| {
-        if matches!(event, Event::Verifying) {
+        if matches!(event, TransferEvent::Verifying) {
             verifying.send(()).unwrap();
         }
     }));
     let entry = Entry {
         path: b"file".to_vec(),
-        kind: Kind::File { size: SPARSE_BYTES, extents },
+        kind: EntryKind::File { size: SPARSE_BYTES, extents },
         mode: 0o644,
         modified: Modified::default(),
     };
@@ -210,7 +210,7 @@ fn a_file_that_is_there_is_compared_for_as_long_as_its_sender_is_there() {
     let (_into, served, channel) = comparing(None);
     drop(channel);
     let ended = served.ended();
-    assert!(matches!(ended, Err(SessionError::Lost(_))), "{ended:?}");
+    assert!(matches!(ended, Err(SessionError::ConnectionLost(_))), "{ended:?}");
     drop(ManuallyDrop::into_inner(served));
 }
 

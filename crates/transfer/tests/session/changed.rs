@@ -4,22 +4,25 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use barograph_transfer::files::FileError;
 use barograph_transfer::io::FlowError;
-use barograph_transfer::io::Reason;
-use barograph_transfer::io::{Event, SendConfig, SessionError, send};
+use barograph_transfer::io::RefuseReason;
+use barograph_transfer::io::{SendConfig, SessionError, TransferEvent, send};
 
 use super::common::*;
 
 fn disturbed(disturb: impl Fn(&Path)) -> (SessionError, SessionError) {
     let ([_from, into], path) = file_to_send(&noise(5, 24 << 20));
     let served = Served::new(config(into.path()), false);
-    let slowly =
-        SendConfig { controller: Kind::Fixed, rate_bytes_s: Some(3e7), ..to_send(&path, served.to()) };
+    let slowly = SendConfig {
+        controller: ControllerKind::Fixed,
+        rate_bytes_s: Some(3e7),
+        ..to_send(&path, served.to())
+    };
     let mut is_done = false;
     let error = send(slowly, &false.into(), &mut |event| {
-        if matches!(event, Event::Progress(seen) if 0 < seen.stats.acked_bytes) && !is_done {
+        if matches!(event, TransferEvent::Progress(seen) if 0 < seen.stats.acked_bytes) && !is_done {
             is_done = true;
             disturb(&path);
         }
@@ -43,7 +46,7 @@ fn a_file_that_shrinks_ends_the_transfer_at_both_ends() {
     };
     assert!(is_told, "{ours:?}");
     assert!(
-        matches!(&theirs, SessionError::Refused { reason: Reason::Changed, text } if text.contains("shrank")),
+        matches!(&theirs, SessionError::Refused { reason: RefuseReason::Changed, text } if text.contains("shrank")),
         "{theirs:?}"
     );
 }
@@ -54,5 +57,5 @@ fn a_file_that_is_written_to_ends_the_transfer_at_both_ends() {
         File::options().append(true).open(path).unwrap().write_all(b"more").unwrap();
     });
     assert!(ours.to_string().contains("changed while it was sent"), "{ours}");
-    assert!(matches!(&theirs, SessionError::Refused { reason: Reason::Changed, .. }), "{theirs:?}");
+    assert!(matches!(&theirs, SessionError::Refused { reason: RefuseReason::Changed, .. }), "{theirs:?}");
 }

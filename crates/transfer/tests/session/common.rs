@@ -13,7 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_transfer::io::{
-    Event, Host, HostConfig, HostEvent, SendConfig, SessionError, Summary, To, send,
+    ReceiveConfig, ReceiveEvent, ReceiveServer, ReceiverEndpoint, SendConfig, SessionError, TransferEvent,
+    TransferSummary, send,
 };
 use barograph_transfer::testkit::files::{Source, WalkConfig};
 use barograph_transfer::testkit::io::control::{Channel, Connector, Message};
@@ -25,10 +26,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A host in a thread.
 pub(crate) struct Served {
-    pub(crate) host: Arc<Host>,
+    pub(crate) host: Arc<ReceiveServer>,
     pub(crate) stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<(), SessionError>>>,
-    ends: Receiver<Result<Summary, SessionError>>,
+    ends: Receiver<Result<TransferSummary, SessionError>>,
 }
 
 /// Whether the tests of the portable sockets include this file.
@@ -36,35 +37,35 @@ fn is_portable() -> bool {
     env!("CARGO_CRATE_NAME") == "portable"
 }
 
-pub(crate) fn config(directory: &Path) -> HostConfig {
-    HostConfig {
+pub(crate) fn config(directory: &Path) -> ReceiveConfig {
+    ReceiveConfig {
         at: SocketAddr::from(([127, 0, 0, 1], 0)),
         portable: is_portable(),
-        ..HostConfig::new(directory.into())
+        ..ReceiveConfig::new(directory.into())
     }
 }
 
 impl Served {
-    pub(crate) fn new(config: HostConfig, once: bool) -> Self {
+    pub(crate) fn new(config: ReceiveConfig, once: bool) -> Self {
         Self::watched(config, once, |_| {})
     }
 
     /// `on_event` is called with the events of all transfers.
     pub(crate) fn watched(
-        config: HostConfig,
+        config: ReceiveConfig,
         once: bool,
-        on_event: impl Fn(&Event) + Send + Sync + 'static,
+        on_event: impl Fn(&TransferEvent) + Send + Sync + 'static,
     ) -> Self {
-        let host = Arc::new(Host::bind(config).unwrap());
+        let host = Arc::new(ReceiveServer::bind(config).unwrap());
         let stop = Arc::new(AtomicBool::new(false));
         let (ended, ends) = channel();
         let thread = std::thread::spawn({
             let (host, stop) = (Arc::clone(&host), Arc::clone(&stop));
             move || {
                 host.run(once, &stop, &|_, event| match event {
-                    HostEvent::Transfer(event) => on_event(&event),
-                    HostEvent::Done(summary) => ended.send(Ok(summary)).unwrap(),
-                    HostEvent::Failed(error) => ended.send(Err(error)).unwrap(),
+                    ReceiveEvent::Transfer(event) => on_event(&event),
+                    ReceiveEvent::Done(summary) => ended.send(Ok(summary)).unwrap(),
+                    ReceiveEvent::Failed(error) => ended.send(Err(error)).unwrap(),
                     _ => {}
                 })
             }
@@ -72,12 +73,12 @@ impl Served {
         Self { host, stop, thread: Some(thread), ends }
     }
 
-    pub(crate) fn to(&self) -> To {
-        To::Line(self.host.line("127.0.0.1"))
+    pub(crate) fn to(&self) -> ReceiverEndpoint {
+        ReceiverEndpoint::Address(self.host.receiver_address("127.0.0.1"))
     }
 
     /// How the next transfer ended.
-    pub(crate) fn ended(&self) -> Result<Summary, SessionError> {
+    pub(crate) fn ended(&self) -> Result<TransferSummary, SessionError> {
         self.ends.recv_timeout(PATIENCE).unwrap()
     }
 
@@ -106,18 +107,18 @@ pub(crate) fn file_to_send(bytes: &[u8]) -> ([TempDir; 2], PathBuf) {
     (directories, path)
 }
 
-pub(crate) fn to_send(path: &Path, to: To) -> SendConfig {
+pub(crate) fn to_send(path: &Path, to: ReceiverEndpoint) -> SendConfig {
     SendConfig { portable: is_portable(), ..SendConfig::new(vec![path.into()], to) }
 }
 
-pub(crate) fn sent(config: SendConfig) -> Result<Summary, SessionError> {
+pub(crate) fn sent(config: SendConfig) -> Result<TransferSummary, SessionError> {
     send(config, &AtomicBool::new(false), &mut |_| {})
 }
 
 /// A sender that sends its messages by hand, after Welcome.
 pub(crate) fn connect(served: &Served) -> Channel {
-    let To::Line(line) = served.to() else { panic!("it has a line") };
-    let connector = Connector::to_line(&line, "test");
+    let ReceiverEndpoint::Address(line) = served.to() else { panic!("it has an address") };
+    let connector = Connector::to_address(&line, "test");
     connector.connect(&line.host, line.port, &AtomicBool::new(false)).unwrap().channel
 }
 

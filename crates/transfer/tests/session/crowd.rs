@@ -3,9 +3,9 @@
 use std::fs;
 use std::sync::mpsc::channel;
 
-use barograph_transfer::controller::Kind;
-use barograph_transfer::io::Reason;
-use barograph_transfer::io::{Event, HostConfig, SendConfig, SessionError, send};
+use barograph_transfer::controller::ControllerKind;
+use barograph_transfer::io::RefuseReason;
+use barograph_transfer::io::{ReceiveConfig, SendConfig, SessionError, TransferEvent, send};
 use tempfile::tempdir;
 
 use super::common::*;
@@ -31,16 +31,19 @@ fn two_senders_at_once_do_not_mix() {
 fn the_same_transfer_twice_at_once_is_busy_and_so_is_one_too_many() {
     for transfers_max in [8, 1] {
         let ([_from, into], path) = file_to_send(&noise(9, 4 << 20));
-        let served = Served::new(HostConfig { transfers_max, ..config(into.path()) }, false);
+        let served = Served::new(ReceiveConfig { transfers_max, ..config(into.path()) }, false);
         let (begun, begins) = channel();
         let (stop, to) = (std::sync::atomic::AtomicBool::new(false), served.to());
         std::thread::scope(|scope| {
             // At 100 kB/s the transfer runs until it is stopped.
-            let slowly =
-                SendConfig { controller: Kind::Fixed, rate_bytes_s: Some(1e5), ..to_send(&path, to.clone()) };
+            let slowly = SendConfig {
+                controller: ControllerKind::Fixed,
+                rate_bytes_s: Some(1e5),
+                ..to_send(&path, to.clone())
+            };
             scope.spawn(|| {
                 send(slowly, &stop, &mut |event| {
-                    if matches!(event, Event::Begun { .. }) {
+                    if matches!(event, TransferEvent::Begun { .. }) {
                         begun.send(()).unwrap();
                     }
                 })
@@ -49,7 +52,10 @@ fn the_same_transfer_twice_at_once_is_busy_and_so_is_one_too_many() {
             begins.recv_timeout(PATIENCE).unwrap();
             let second = sent(to_send(&path, to));
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert!(matches!(&second, Err(SessionError::Refused { reason: Reason::Busy, .. })), "{second:?}");
+            assert!(
+                matches!(&second, Err(SessionError::Refused { reason: RefuseReason::Busy, .. })),
+                "{second:?}"
+            );
         });
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use barograph_transfer::io::Reason;
+use barograph_transfer::io::RefuseReason;
 use barograph_transfer::io::SessionError;
 use tempfile::tempdir;
 
@@ -26,7 +26,7 @@ fn a_full_disk_is_told_at_both_ends_and_the_transfer_goes_on() {
         run.output()
     };
     if !within(&["true".as_ref()]).is_ok_and(|output| output.status.success()) {
-        barograph_sim::say_skipped("a disk that fills: no namespace with a file system of its own");
+        barograph_sim::report_skipped("a disk that fills: no namespace with a file system of its own");
         return;
     }
     let (_, here) = module_path!().split_once("::").unwrap();
@@ -45,10 +45,10 @@ fn on_a_small_disk(disk: &Path) {
     fs::write(&filler, noise(2, 2 << 20)).unwrap();
     let served = Served::new(config(disk), false);
     let ours = sent(to_send(&path, served.to())).unwrap_err();
-    let SessionError::Refused { reason: Reason::Full, text } = &ours else { panic!("{ours:?}") };
-    assert!(text.contains("file") && text.contains("make some and start the transfer again"), "{text}");
+    let SessionError::Refused { reason: RefuseReason::Full, text } = &ours else { panic!("{ours:?}") };
+    assert!(text.contains("file") && text.contains("free some space and start the transfer again"), "{text}");
     let theirs = served.ended().unwrap_err().to_string();
-    assert!(theirs.contains("there is no room for"), "{theirs}");
+    assert!(theirs.contains("no space left for"), "{theirs}");
 
     fs::remove_file(filler).unwrap();
     let summary = sent(to_send(&path, served.to())).unwrap();

@@ -5,11 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use barograph_transfer::controller::Kind;
+use barograph_transfer::controller::ControllerKind;
 use barograph_transfer::io::FlowError;
-use barograph_transfer::io::{Event, SendConfig, SessionError, Summary, To, send};
+use barograph_transfer::io::{
+    ReceiverEndpoint, SendConfig, SessionError, TransferEvent, TransferSummary, send,
+};
 use barograph_transfer::testkit::files::{Source, WalkConfig};
-use barograph_transfer::testkit::io::control::{Message, Reason};
+use barograph_transfer::testkit::io::control::{Message, RefuseReason};
 use tempfile::tempdir;
 
 use super::common::*;
@@ -24,8 +26,8 @@ struct Session {
 }
 
 /// Slow enough to be stopped on the way: 0.6 s or more for all.
-fn slowly(path: &Path, to: To) -> SendConfig {
-    SendConfig { controller: Kind::Fixed, rate_bytes_s: Some(2e7), ..to_send(path, to) }
+fn slowly(path: &Path, to: ReceiverEndpoint) -> SendConfig {
+    SendConfig { controller: ControllerKind::Fixed, rate_bytes_s: Some(2e7), ..to_send(path, to) }
 }
 
 /// Sends until the receiver has `enough` bytes, and then sets `stop`; with [`NEVER`], stops the
@@ -34,12 +36,12 @@ fn send_until(
     config: SendConfig,
     enough: u64,
     stop: &AtomicBool,
-) -> (Session, Result<Summary, SessionError>) {
+) -> (Session, Result<TransferSummary, SessionError>) {
     let (mut session, own) = (Session::default(), AtomicBool::new(false));
     let is_own = std::ptr::eq(stop, &NEVER);
     let ended = send(config, &own, &mut |event| match event {
-        Event::Begun { held_bytes, .. } => session.held_bytes = held_bytes,
-        Event::Progress(seen) => {
+        TransferEvent::Begun { held_bytes, .. } => session.held_bytes = held_bytes,
+        TransferEvent::Progress(seen) => {
             session.acked_bytes = seen.stats.acked_bytes;
             if enough <= seen.held_bytes {
                 (if is_own { &own } else { stop }).store(true, Ordering::Relaxed);
@@ -61,7 +63,7 @@ fn moments(seed: u64) -> Vec<u64> {
     moments
 }
 
-fn check(from: &Path, into: &Path, sessions: &[Session], last: &Summary) {
+fn check(from: &Path, into: &Path, sessions: &[Session], last: &TransferSummary) {
     for pair in sessions.windows(2) {
         assert!(
             pair[0].held_bytes + pair[0].acked_bytes <= pair[1].held_bytes,
@@ -71,7 +73,7 @@ fn check(from: &Path, into: &Path, sessions: &[Session], last: &Summary) {
     let before = sessions.last().unwrap();
     assert!(before.held_bytes + before.acked_bytes <= last.held_bytes, "{sessions:?} {last:?}");
     assert!(0 < last.held_bytes, "{sessions:?}");
-    assert_eq!(last.held_bytes + last.seen.stats.acked_bytes, BYTES as u64);
+    assert_eq!(last.held_bytes + last.progress.stats.acked_bytes, BYTES as u64);
     assert!(fs::read(from).unwrap() == fs::read(into.join("file")).unwrap());
     assert_eq!(fs::read_dir(into).unwrap().count(), 1, "nothing else is left");
 }
@@ -87,7 +89,10 @@ fn a_sender_that_was_stopped_goes_on() {
             let (session, ended) = send_until(slowly(&path, served.to()), enough, &NEVER);
             assert!(matches!(ended, Err(SessionError::Flow(FlowError::Stopped))), "{ended:?}");
             let told = served.ended();
-            assert!(matches!(&told, Err(SessionError::Refused { reason: Reason::Stopped, .. })), "{told:?}");
+            assert!(
+                matches!(&told, Err(SessionError::Refused { reason: RefuseReason::Stopped, .. })),
+                "{told:?}"
+            );
             sessions.push(session);
         }
         let served = Served::new(config(into.path()), true);
@@ -103,7 +108,10 @@ fn a_receiver_that_was_stopped_goes_on_with_another_line() {
     for enough in moments(3) {
         let served = Served::new(config(into.path()), false);
         let (session, ended) = send_until(slowly(&path, served.to()), enough, &served.stop);
-        assert!(matches!(&ended, Err(SessionError::Refused { reason: Reason::Stopped, .. })), "{ended:?}");
+        assert!(
+            matches!(&ended, Err(SessionError::Refused { reason: RefuseReason::Stopped, .. })),
+            "{ended:?}"
+        );
         let told = served.ended();
         assert!(matches!(&told, Err(SessionError::Flow(FlowError::Stopped))), "{told:?}");
         served.join();
@@ -115,7 +123,7 @@ fn a_receiver_that_was_stopped_goes_on_with_another_line() {
 }
 
 #[test]
-fn who_sent_nothing_of_a_transfer_removes_nothing_of_it() {
+fn a_sender_that_sent_nothing_removes_nothing() {
     let ([_from, into], path) = file_to_send(&noise(6, BYTES));
     let served = Served::new(config(into.path()), false);
     let (_, ended) = send_until(slowly(&path, served.to()), BYTES as u64 / 4, &NEVER);
@@ -134,9 +142,9 @@ fn who_sent_nothing_of_a_transfer_removes_nothing_of_it() {
     let Ok(Message::Accept { held, .. }) = channel.wait(&AtomicBool::new(false)) else { panic!() };
     let held: u64 = held.iter().map(|range| range.end - range.start).sum();
     assert!(BYTES as u64 / 4 <= held);
-    channel.refuse(Reason::Changed, "it is another's");
+    channel.refuse(RefuseReason::Changed, "it is another's");
     let told = served.ended();
-    assert!(matches!(&told, Err(SessionError::Refused { reason: Reason::Changed, .. })), "{told:?}");
+    assert!(matches!(&told, Err(SessionError::Refused { reason: RefuseReason::Changed, .. })), "{told:?}");
 
     assert_eq!(sent(to_send(&path, served.to())).unwrap().held_bytes, held);
 }
@@ -149,11 +157,14 @@ fn a_sender_hears_what_is_durable_and_remembers_what_it_read() {
     let memory = memory.path().join("memory");
     let durable = Arc::new(AtomicU64::new(0));
     let served = Served::new(config(into.path()), false);
-    let slowly =
-        || SendConfig { rate_bytes_s: Some(6e6), memory: Some(memory.clone()), ..slowly(&path, served.to()) };
+    let slowly = || SendConfig {
+        rate_bytes_s: Some(6e6),
+        hash_cache_directory: Some(memory.clone()),
+        ..slowly(&path, served.to())
+    };
     let stop = AtomicBool::new(false);
     let ended = send(slowly(), &stop, &mut |event| {
-        if let Event::Progress(seen) = event
+        if let TransferEvent::Progress(seen) = event
             && 0 < seen.durable_bytes
         {
             durable.store(seen.durable_bytes, Ordering::Relaxed);

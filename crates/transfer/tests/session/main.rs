@@ -5,7 +5,7 @@ mod abusive;
 mod changed;
 mod common;
 mod crowd;
-mod elsewhere;
+mod failover;
 mod full;
 mod interrupted;
 mod refused;

@@ -4,15 +4,17 @@ use std::fs;
 use std::net::UdpSocket;
 use std::sync::atomic::AtomicBool;
 
-use barograph_transfer::files::{DestinationConfig, Notice};
+use barograph_transfer::files::{DestinationConfig, SkippedPath};
 use barograph_transfer::io::identity::{Identity, Token, Trust};
-use barograph_transfer::io::{Event, Host, HostConfig, SendConfig, SessionError, To, send};
-use barograph_transfer::testkit::io::control::{Connector, ControlError, Message, Reason};
+use barograph_transfer::io::{
+    ReceiveConfig, ReceiveServer, ReceiverEndpoint, SendConfig, SessionError, TransferEvent, send,
+};
+use barograph_transfer::testkit::io::control::{Connector, ControlError, Message, RefuseReason};
 use tempfile::tempdir;
 
 use super::common::*;
 
-fn reason(error: SessionError) -> (Reason, String) {
+fn reason(error: SessionError) -> (RefuseReason, String) {
     match error {
         SessionError::Refused { reason, text } => (reason, text),
         other => panic!("{other:?}"),
@@ -20,16 +22,19 @@ fn reason(error: SessionError) -> (Reason, String) {
 }
 
 #[test]
-fn who_has_another_line_sends_nothing() {
+fn a_sender_with_another_address_sends_nothing() {
     let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
     let path = from.path().join("file");
     fs::write(&path, "secret").unwrap();
     let served = Served::new(config(into.path()), false);
-    let To::Line(mut line) = served.to() else { panic!("it has a line") };
+    let ReceiverEndpoint::Address(mut line) = served.to() else { panic!("it has an address") };
     line.token = Token([1; 16]);
-    assert_eq!(reason(sent(to_send(&path, To::Line(line.clone()))).unwrap_err()).0, Reason::NotAllowed);
+    assert_eq!(
+        reason(sent(to_send(&path, ReceiverEndpoint::Address(line.clone()))).unwrap_err()).0,
+        RefuseReason::NotAllowed
+    );
     line.fingerprint.0[0] ^= 1;
-    let other = sent(to_send(&path, To::Line(line))).unwrap_err();
+    let other = sent(to_send(&path, ReceiverEndpoint::Address(line))).unwrap_err();
     assert!(matches!(&other, SessionError::Control(_)), "{other:?}");
     assert_eq!(fs::read_dir(into.path()).unwrap().count(), 0);
 }
@@ -40,15 +45,21 @@ fn what_is_there_or_too_much_is_refused_with_a_reason() {
     fs::write(into.path().join("file"), "mine").unwrap();
     let served = Served::new(config(into.path()), false);
     let (why, text) = reason(sent(to_send(&path, served.to())).unwrap_err());
-    assert_eq!(why, Reason::Exists);
+    assert_eq!(why, RefuseReason::Exists);
     assert!(text.contains("file\" exists already"), "{text}");
     assert!(matches!(served.ended(), Err(SessionError::File(_))));
     assert_eq!(fs::read(into.path().join("file")).unwrap(), b"mine");
 
     let destination = DestinationConfig { bytes_max: 4999, ..DestinationConfig::default() };
-    let served = Served::new(HostConfig { destination, ..config(into.path()) }, false);
+    let served = Served::new(ReceiveConfig { destination, ..config(into.path()) }, false);
     let (why, text) = reason(sent(to_send(&path, served.to())).unwrap_err());
-    assert_eq!((why, text.as_str()), (Reason::Quota, "bytes: 5000 asked, 4999 allowed"));
+    assert_eq!(
+        (why, text.as_str()),
+        (
+            RefuseReason::Quota,
+            "too many bytes: 5000 offered, 4999 allowed; send less, or raise the limit at the receiver"
+        )
+    );
     assert_eq!(fs::read_dir(into.path()).unwrap().count(), 1);
 }
 
@@ -57,9 +68,9 @@ fn a_receiver_of_few_files_reads_no_manifest_of_many() {
     let into = tempdir().unwrap();
     for (entries_max, is_short) in [(1, true), (1 << 20, false)] {
         let destination = DestinationConfig { entries_max, ..DestinationConfig::default() };
-        let served = Served::new(HostConfig { destination, ..config(into.path()) }, false);
-        let To::Line(line) = served.to() else { panic!("it has a line") };
-        let connector = Connector::to_line(&line, "test");
+        let served = Served::new(ReceiveConfig { destination, ..config(into.path()) }, false);
+        let ReceiverEndpoint::Address(line) = served.to() else { panic!("it has an address") };
+        let connector = Connector::to_address(&line, "test");
         let never = AtomicBool::new(false);
         let mut connected = connector.connect(&line.host, line.port, &never).unwrap();
         let told = connected.manifest_bytes_max;
@@ -67,7 +78,10 @@ fn a_receiver_of_few_files_reads_no_manifest_of_many() {
         // Refused for its length alone.
         connected.channel.send(&offer(vec![0; 17 << 20])).unwrap();
         let ended = connected.channel.wait(&never);
-        assert!(matches!(ended, Err(ControlError::Refused { reason: Reason::Protocol, .. })), "{ended:?}");
+        assert!(
+            matches!(ended, Err(ControlError::Refused { reason: RefuseReason::Protocol, .. })),
+            "{ended:?}"
+        );
         let ended = served.ended();
         let is_frame = matches!(&ended, Err(SessionError::Control(ControlError::Frame(_))));
         assert_eq!(is_frame, is_short, "{ended:?}");
@@ -75,7 +89,7 @@ fn a_receiver_of_few_files_reads_no_manifest_of_many() {
 }
 
 #[test]
-fn fifos_are_left_out_and_told() {
+fn fifos_are_skipped_with_a_notice() {
     let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
     let root = from.path().join("tree");
     fs::create_dir(&root).unwrap();
@@ -85,13 +99,13 @@ fn fifos_are_left_out_and_told() {
     let served = Served::new(config(into.path()), true);
     let mut notices = vec![];
     send(to_send(&root, served.to()), &false.into(), &mut |event| {
-        if let Event::Notice(notice) = event {
+        if let TransferEvent::Notice(notice) = event {
             notices.push(notice);
         }
     })
     .unwrap();
     assert!(
-        matches!(&notices[..], [Notice::Special(path, "a FIFO")] if path.ends_with("fifo")),
+        matches!(&notices[..], [SkippedPath::Special(path, "a FIFO")] if path.ends_with("fifo")),
         "{notices:?}"
     );
     assert_eq!(fs::read_dir(into.path().join("tree")).unwrap().count(), 1);
@@ -101,8 +115,8 @@ fn fifos_are_left_out_and_told() {
 fn unsealed_datagrams_go_only_where_both_want_them() {
     for clear in [true, false] {
         let ([_from, into], path) = file_to_send(&noise(2, 1 << 20));
-        let served = Served::new(HostConfig { clear, ..config(into.path()) }, true);
-        sent(SendConfig { clear: true, ..to_send(&path, served.to()) }).unwrap();
+        let served = Served::new(ReceiveConfig { allow_unencrypted: clear, ..config(into.path()) }, true);
+        sent(SendConfig { allow_unencrypted: true, ..to_send(&path, served.to()) }).unwrap();
         assert!(fs::read(into.path().join("file")).unwrap() == fs::read(&path).unwrap());
     }
 }
@@ -113,9 +127,12 @@ fn a_sender_with_a_certificate_needs_no_line() {
     let (ours, theirs) = (Identity::fresh().unwrap(), Identity::fresh().unwrap());
     let pin = Trust::Pinned(vec![theirs.fingerprint()]);
     let trust = Some(Trust::Pinned(vec![ours.fingerprint()]));
-    let served = Served::new(HostConfig { identity: Some(theirs), trust, ..config(into.path()) }, false);
-    let to =
-        || To::Host { host: "127.0.0.1".into(), port: served.host.local_addr().port(), trust: pin.clone() };
+    let served = Served::new(ReceiveConfig { identity: Some(theirs), trust, ..config(into.path()) }, false);
+    let to = || ReceiverEndpoint::Trusted {
+        host: "127.0.0.1".into(),
+        port: served.host.local_addr().port(),
+        trust: pin.clone(),
+    };
     let stranger = Some(Identity::fresh().unwrap());
     for identity in [None, stranger] {
         let error = sent(SendConfig { identity, ..to_send(&path, to()) }).unwrap_err();
@@ -131,8 +148,8 @@ fn the_same_identity_and_token_make_the_same_line() {
     let identity = Identity::fresh().unwrap();
     let token = Some(Token([3; 16]));
     let line = || {
-        let config = HostConfig { identity: Some(identity.clone()), token, ..config(into.path()) };
-        let line = Host::bind(config).unwrap().line("host");
+        let config = ReceiveConfig { identity: Some(identity.clone()), token, ..config(into.path()) };
+        let line = ReceiveServer::bind(config).unwrap().receiver_address("host");
         (line.fingerprint, line.token)
     };
     assert_eq!(line(), line());
@@ -142,7 +159,7 @@ fn the_same_identity_and_token_make_the_same_line() {
 fn datagrams_come_to_the_ports_that_are_let_through() {
     let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let served = Served::new(HostConfig { udp_ports: Some(port..=port), ..config(into.path()) }, false);
+    let served = Served::new(ReceiveConfig { udp_ports: Some(port..=port), ..config(into.path()) }, false);
     let stop = AtomicBool::new(false);
     let ask = |bytes| {
         let mut channel = connect(&served);

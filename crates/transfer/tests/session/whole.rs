@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 
 use barograph_transfer::files::{DestinationConfig, WalkConfig};
-use barograph_transfer::io::Reason;
-use barograph_transfer::io::{HostConfig, SendConfig, SessionError, To};
+use barograph_transfer::io::RefuseReason;
+use barograph_transfer::io::{ReceiveConfig, ReceiverEndpoint, SendConfig, SessionError};
 use tempfile::tempdir;
 
 use super::common::*;
@@ -17,7 +17,7 @@ fn a_tree_arrives_as_it_was() {
     let root = from.path().join("tree");
     tree(&root);
     let destination = DestinationConfig { links: true, ..DestinationConfig::default() };
-    let served = Served::new(HostConfig { destination, ..config(into.path()) }, true);
+    let served = Served::new(ReceiveConfig { destination, ..config(into.path()) }, true);
     let walk = WalkConfig { links: true, ..WalkConfig::default() };
     let summary = sent(SendConfig { walk, ..to_send(&root, served.to()) }).unwrap();
     let taken = served.ended().unwrap();
@@ -28,7 +28,7 @@ fn a_tree_arrives_as_it_was() {
     assert!(sparse.blocks() * 512 < 1 << 20, "holes stay holes");
     assert_eq!((summary.files, summary.bytes), (taken.files, taken.bytes));
     assert_eq!((summary.files, summary.held_bytes), (46, 0));
-    assert_eq!(summary.seen.stats.acked_bytes, summary.bytes);
+    assert_eq!(summary.progress.stats.acked_bytes, summary.bytes);
 }
 
 #[test]
@@ -38,13 +38,13 @@ fn what_is_there_already_is_compared_and_not_sent_again() {
     tree(&root);
     let again = || {
         let destination = DestinationConfig { links: true, ..DestinationConfig::default() };
-        let served = Served::new(HostConfig { destination, ..config(into.path()) }, false);
+        let served = Served::new(ReceiveConfig { destination, ..config(into.path()) }, false);
         let walk = WalkConfig { links: true, ..WalkConfig::default() };
         sent(SendConfig { walk, ..to_send(&root, served.to()) })
     };
     assert_eq!(again().unwrap().held_bytes, 0);
     let summary = again().unwrap();
-    assert_eq!((summary.held_bytes, summary.seen.stats.acked_bytes), (summary.bytes, 0));
+    assert_eq!((summary.held_bytes, summary.progress.stats.acked_bytes), (summary.bytes, 0));
     assert_eq!(listing(into.path()).len(), listing(from.path()).len(), "and nothing else is left");
     // A file of the same length; a hole that has data now; a file that is a byte shorter.
     let changed = [("deep/er/large", Some(100)), ("sparse", Some(1 << 20)), ("deep/9", None)];
@@ -58,26 +58,30 @@ fn what_is_there_already_is_compared_and_not_sent_again() {
         }
         fs::write(&path, &after).unwrap();
         let refused = again().unwrap_err();
-        assert!(matches!(&refused, SessionError::Refused { reason: Reason::Exists, .. }), "{refused:?}");
+        assert!(
+            matches!(&refused, SessionError::Refused { reason: RefuseReason::Exists, .. }),
+            "{refused:?}"
+        );
         assert!(fs::read(&path).unwrap() == after, "it stays as it is");
         fs::write(&path, &before).unwrap();
     }
-    assert_eq!(again().unwrap().seen.stats.acked_bytes, 0);
+    assert_eq!(again().unwrap().progress.stats.acked_bytes, 0);
 }
 
 #[test]
 fn one_receiver_is_reached_by_both_families() {
     let Ok(_) = TcpListener::bind("[::1]:0") else {
-        barograph_sim::say_skipped("both families: this host has no IPv6");
+        barograph_sim::report_skipped("both families: this host has no IPv6");
         return;
     };
     let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
     let at = SocketAddr::from(([0_u16; 8], 0));
-    let served = Served::new(HostConfig { at, ..config(into.path()) }, false);
+    let served = Served::new(ReceiveConfig { at, ..config(into.path()) }, false);
     for (name, host) in [("four", "127.0.0.1"), ("six", "::1")] {
         let path = from.path().join(name);
         fs::write(&path, noise(name.len() as u64, 300_000)).unwrap();
-        let summary = sent(to_send(&path, To::Line(served.host.line(host)))).unwrap();
+        let summary =
+            sent(to_send(&path, ReceiverEndpoint::Address(served.host.receiver_address(host)))).unwrap();
         assert_eq!(summary.peer.ip().to_string(), host);
         assert_eq!(served.ended().unwrap().peer.ip().to_canonical().to_string(), host);
     }

@@ -13,7 +13,7 @@ pub fn loopbacks() -> Vec<SocketAddr> {
     let mut all = vec![(Ipv4Addr::LOCALHOST, 0).into()];
     match UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) {
         Ok(_) => all.push((Ipv6Addr::LOCALHOST, 0).into()),
-        Err(error) => barograph_sim::say_skipped(&format!("IPv6, for there is no ::1 ({error})")),
+        Err(error) => barograph_sim::report_skipped(&format!("IPv6, for there is no ::1 ({error})")),
     }
     all
 }

@@ -92,10 +92,10 @@ fn trains_arrive_whole_and_in_order() {
         let expected: Vec<_> = sent.chunks(1200).chain(other.chunks(900)).collect();
         assert_eq!(datagrams(&came), expected, "{at}");
         assert!(came.iter().all(|train| train.from == from.local_addr().unwrap()));
-        if to.abilities().receives_trains && from.abilities().train_max > 1 {
+        if to.capabilities().receives_trains && from.capabilities().train_max > 1 {
             assert!(came.len() < expected.len(), "{at}: they come as trains");
         } else {
-            barograph_sim::say_skipped("trains, for the kernel has none");
+            barograph_sim::report_skipped("trains, for the kernel has none");
         }
     }
 }
@@ -144,7 +144,7 @@ fn odd_trains_do_no_harm() {
 fn without_trains_datagrams_come_one_by_one() {
     for at in loopbacks() {
         let (mut from, mut to) = pair(at, PLAIN);
-        assert_eq!((from.abilities().train_max, to.abilities().receives_trains), (1, false));
+        assert_eq!((from.capabilities().train_max, to.capabilities().receives_trains), (1, false));
         let sent = bytes(30_500);
         assert_eq!(from.send(&[Train { bytes: &sent, segment: 1000 }], None).unwrap(), 1);
         let came = arrived(&mut to, sent.len());
@@ -193,12 +193,12 @@ fn what_the_path_does_not_take_is_told() {
         let (mut from, mut to) = pair(at, CONFIG);
         let max = from.datagram_bytes_max().unwrap();
         let sent = bytes(3 * (max + 1));
-        let abilities = from.abilities();
+        let capabilities = from.capabilities();
         let error = from.send(&one(&sent[..=max]), None).unwrap_err();
         assert!(is_too_large(&error), "{error}");
         let error = from.send(&[Train { bytes: &sent, segment: max + 1 }], None).unwrap_err();
         assert!(is_too_large(&error), "{error}");
-        assert_eq!(from.abilities(), abilities, "trains of shorter datagrams still go");
+        assert_eq!(from.capabilities(), capabilities, "trains of shorter datagrams still go");
         from.send(&one(&sent[..max]), None).unwrap();
         assert_eq!(arrived(&mut to, max)[0].bytes, sent[..max], "{at}");
         assert_eq!(to.datagram_bytes_max().unwrap_err().kind(), ErrorKind::NotConnected);
@@ -206,7 +206,7 @@ fn what_the_path_does_not_take_is_told() {
 }
 
 #[test]
-fn nobody_listening_is_no_error() {
+fn a_port_without_listener_is_no_error() {
     for at in loopbacks() {
         let (mut from, to) = pair(at, CONFIG);
         drop(to);
@@ -218,7 +218,7 @@ fn nobody_listening_is_no_error() {
             Ok(trains) => assert_eq!(trains, 0),
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
         }
-        let counts = from.counts();
+        let counts = from.counters();
         assert!(counts.passing > 0 && counts.lost == 0, "{counts:?}");
         assert_eq!(counts.last_passing, Some(nix::errno::Errno::ECONNREFUSED as i32));
     }
@@ -245,10 +245,10 @@ fn waiting_is_finer_than_a_millisecond() {
 fn buffers_are_told_as_they_are() {
     let (small, _) = bound(loopbacks()[0], SocketConfig { buffer_bytes: 10_000, ..CONFIG });
     let (large, _) = bound(loopbacks()[0], SocketConfig { buffer_bytes: 100_000, ..CONFIG });
-    assert_eq!([small, large].map(|socket| socket.abilities().receive_buffer_bytes), [20_000, 200_000]);
+    assert_eq!([small, large].map(|socket| socket.capabilities().receive_buffer_bytes), [20_000, 200_000]);
     // The buffer is larger than any system gives, but binding succeeds.
     let (huge, _) = bound(loopbacks()[0], SocketConfig { buffer_bytes: usize::MAX, ..CONFIG });
-    assert!(huge.abilities().receive_buffer_bytes >= 200_000);
+    assert!(huge.capabilities().receive_buffer_bytes >= 200_000);
 }
 
 #[test]

@@ -12,8 +12,8 @@ fn drops_are_counted() {
     for at in loopbacks() {
         let small = SocketConfig { buffer_bytes: 16_384, ..PLAIN };
         let (mut from, mut to) = pair(at, small);
-        if !to.abilities().has_drops {
-            barograph_sim::say_skipped("drops, for the kernel does not count them");
+        if !to.capabilities().has_drops {
+            barograph_sim::report_skipped("drops, for the kernel does not count them");
             return;
         }
         let sent = bytes(300 * 1000);
@@ -32,8 +32,11 @@ fn drops_are_counted() {
 fn a_dropped_train_counts_once() {
     let small = SocketConfig { buffer_bytes: 200_000, ..CONFIG };
     let (mut from, mut to) = pair(loopbacks()[0], small);
-    if !to.abilities().has_drops || !to.abilities().receives_trains || from.abilities().train_max == 1 {
-        barograph_sim::say_skipped("trains that are dropped, for the kernel has none");
+    if !to.capabilities().has_drops
+        || !to.capabilities().receives_trains
+        || from.capabilities().train_max == 1
+    {
+        barograph_sim::report_skipped("trains that are dropped, for the kernel has none");
         return;
     }
     let sent = bytes(40 * 1200);

@@ -77,7 +77,7 @@ fn a_host_that_hears_in_another_order_makes_little_difference() {
 }
 
 #[test]
-fn copies_that_arrive_late_are_handled_once_and_slow_nobody() {
+fn late_copies_are_handled_once_and_delay_no_message() {
     let scenario = scenario(LATE);
     let strategy = Strategy::Static(5.0);
     let engine = engine::run_tree(&scenario, 1, strategy, |_| {});

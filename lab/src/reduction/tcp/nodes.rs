@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use barograph_sim::Chance;
+use barograph_sim::SeededRng;
 use barograph_timeout::link::{Link, LinkConfig, ListenConfig, Listener, Message, SenderId, Tcp};
-use barograph_timeout::{Attempt, Decision, Ended, LIMIT, Reason, Timeout};
+use barograph_timeout::{
+    Attempt, AttemptOutcome, MAX_TIMEOUT, TimeoutDecision, TimeoutEstimator, TimeoutReason,
+};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::JoinHandle;
@@ -53,22 +55,22 @@ struct Node {
     index: usize,
     inbox: Receiver<Arrival>,
     /// `None` at the root.
-    up: Option<Way>,
+    up: Option<NodeLink>,
     /// Empty at the leaves.
-    down: Vec<Way>,
+    down: Vec<NodeLink>,
 }
 
-struct Way {
-    link: Link<Tcp, Patient>,
+struct NodeLink {
+    link: Link<Tcp, UnlimitedLastTry>,
     tries: u32,
 }
 
 impl Tree {
     /// A binary tree with an estimator for each path, and `tries` tries for each message.
-    pub(crate) fn plant(
+    pub(crate) fn start(
         hosts: &Hosts,
         nodes: usize,
-        estimators: Vec<Patient>,
+        estimators: Vec<UnlimitedLastTry>,
         tries: u32,
     ) -> anyhow::Result<Self> {
         let (mut addresses, mut inboxes, mut listeners, mut serving) = (vec![], vec![], vec![], vec![]);
@@ -89,20 +91,24 @@ impl Tree {
             listeners.push(listener);
             inboxes.push(inbox);
         }
-        let mut ways = estimators.into_iter().enumerate().map(|(path, estimator)| {
+        let mut links = estimators.into_iter().enumerate().map(|(path, estimator)| {
             let child = path / 2 + 1;
             let to = if path.is_multiple_of(2) { (child - 1) / 2 } else { child };
             let sender = Some(SenderId((path as u128).to_be_bytes()));
-            let config = LinkConfig { tries: Patient::link_tries(tries), sender, ..LinkConfig::default() };
-            Way { link: Link::tcp(addresses[to].to_string(), config, estimator), tries }
+            let config = LinkConfig {
+                max_attempts: UnlimitedLastTry::link_tries(tries),
+                sender,
+                ..LinkConfig::default()
+            };
+            NodeLink { link: Link::tcp(addresses[to].to_string(), config, estimator), tries }
         });
         let bare = |(index, inbox)| Node { index, inbox, up: None, down: Vec::new() };
-        let mut planted: Vec<Node> = inboxes.into_iter().enumerate().map(bare).collect();
+        let mut started: Vec<Node> = inboxes.into_iter().enumerate().map(bare).collect();
         for child in 1..nodes {
-            planted[child].up = ways.next();
-            planted[(child - 1) / 2].down.extend(ways.next());
+            started[child].up = links.next();
+            started[(child - 1) / 2].down.extend(links.next());
         }
-        Ok(Self { nodes: planted, listeners, serving })
+        Ok(Self { nodes: started, listeners, serving })
     }
 
     /// Runs one reduction.
@@ -197,7 +203,7 @@ impl Node {
     }
 }
 
-async fn hand_on(down: &mut [Way], result: &[u32]) -> anyhow::Result<Vec<Sent>> {
+async fn hand_on(down: &mut [NodeLink], result: &[u32]) -> anyhow::Result<Vec<Sent>> {
     let message = encode(result);
     Ok(match down {
         [] => Vec::new(),
@@ -209,7 +215,7 @@ async fn hand_on(down: &mut [Way], result: &[u32]) -> anyhow::Result<Vec<Sent>> 
     })
 }
 
-impl Way {
+impl NodeLink {
     async fn send(&mut self, message: &[u8]) -> anyhow::Result<Sent> {
         let receipt = self.link.send(message).await?;
         let abandoned = self.tries < receipt.attempts;
@@ -233,8 +239,8 @@ impl Round {
     /// Every round has other integers, so that a message of an earlier round is recognised.
     pub(crate) fn draw(nodes: usize, integers: usize, seed: u64, number: usize) -> Self {
         let of_node = |node: usize| {
-            let mut draws = Chance::new(seed, ((number as u64) << 16) | node as u64);
-            (0..integers).map(|_| (draws.bits() >> 32) as u32).collect()
+            let mut draws = SeededRng::new(seed, ((number as u64) << 16) | node as u64);
+            (0..integers).map(|_| (draws.next_u64() >> 32) as u32).collect()
         };
         let own: Vec<Vec<u32>> = (0..nodes).map(of_node).collect();
         let mut expected = own.clone();
@@ -270,12 +276,12 @@ pub(crate) fn decode(bytes: &[u8], count: usize) -> anyhow::Result<Vec<u32>> {
 /// A message that has used up its tries makes its reduction an abandoned one. It is then waited for
 /// without a timeout, and the estimator learns nothing from that. For the link it stays the same
 /// message with the same identifier, so that all its copies are handled once.
-pub(crate) struct Patient {
-    inner: Box<dyn Timeout + Send>,
+pub(crate) struct UnlimitedLastTry {
+    inner: Box<dyn TimeoutEstimator + Send>,
     tries: u32,
 }
 
-impl Patient {
+impl UnlimitedLastTry {
     /// Tries of a link for `tries` of the estimator: some more, which only attempts without a
     /// connection use up.
     pub(crate) fn link_tries(tries: u32) -> u32 {
@@ -283,33 +289,33 @@ impl Patient {
     }
 
     fn within(&self, attempt: &Attempt) -> Option<Attempt> {
-        (attempt.number < self.tries).then_some(Attempt { tries: self.tries, ..*attempt })
+        (attempt.number < self.tries).then_some(Attempt { max_attempts: self.tries, ..*attempt })
     }
 }
 
-impl Timeout for Patient {
-    fn decide(&self, attempt: &Attempt) -> Decision {
+impl TimeoutEstimator for UnlimitedLastTry {
+    fn decide(&self, attempt: &Attempt) -> TimeoutDecision {
         match self.within(attempt) {
             Some(attempt) => self.inner.decide(&attempt),
-            None => Decision {
-                timeout: LIMIT,
+            None => TimeoutDecision {
+                timeout: MAX_TIMEOUT,
                 forecast: None,
                 error: None,
-                expected_timeouts: f64::NAN,
-                help: f64::NAN,
-                reason: Reason::LastTry,
+                timeout_probability: None,
+                retry_success: None,
+                reason: TimeoutReason::LastAttempt,
             },
         }
     }
 
-    fn record(&mut self, attempt: &Attempt, ended: Ended) {
+    fn record(&mut self, attempt: &Attempt, ended: AttemptOutcome) {
         if let Some(attempt) = self.within(attempt) {
             self.inner.record(&attempt, ended);
         }
     }
 
-    fn connected(&mut self, took: Duration) {
-        self.inner.connected(took);
+    fn record_connect(&mut self, took: Duration) {
+        self.inner.record_connect(took);
     }
 }
 
@@ -319,12 +325,12 @@ pub(crate) fn timeouts(
     owners: &[usize],
     scale: f64,
     tries: u32,
-) -> anyhow::Result<Vec<Patient>> {
+) -> anyhow::Result<Vec<UnlimitedLastTry>> {
     if matches!(strategy, Strategy::StaticBest | Strategy::DefaultHedged) {
         bail!("{} cannot be run over TCP: a link has one attempt at a time", strategy.name());
     }
-    let patient = |inner| Patient { inner, tries };
-    Ok(strategy.timeouts(owners, scale).into_iter().map(patient).collect())
+    let unlimited = |inner| UnlimitedLastTry { inner, tries };
+    Ok(strategy.timeouts(owners, scale).into_iter().map(unlimited).collect())
 }
 
 /// A message that gets no connection this many times in a row has no network.
@@ -332,7 +338,7 @@ const CONNECTING_MAX: u32 = 20;
 
 #[cfg(test)]
 mod tests {
-    use barograph_timeout::{Exchange, START};
+    use barograph_timeout::{INITIAL_TIMEOUT, MessageAttempts};
 
     use super::*;
 
@@ -353,20 +359,23 @@ mod tests {
     #[test]
     fn the_estimator_sees_its_own_tries_and_nothing_after() {
         let mut paths = timeouts(Strategy::NwsEscalating, &[1], 0.1, 2).expect("a strategy for links");
-        let mut exchange = Exchange::new(65_536, Patient::link_tries(2));
-        let first = exchange.attempt(Duration::ZERO);
-        assert_eq!(paths[0].timeout(&first), START.mul_f64(0.1));
-        assert!(exchange.again());
-        let last = exchange.attempt(Duration::from_secs(1));
+        let mut message = MessageAttempts::new(65_536, UnlimitedLastTry::link_tries(2));
+        let first = message.attempt(Duration::ZERO);
+        assert_eq!(paths[0].timeout(&first), INITIAL_TIMEOUT.mul_f64(0.1));
+        assert!(message.advance());
+        let last = message.attempt(Duration::from_secs(1));
         assert!(!last.is_last(), "not to the link");
-        assert_eq!(paths[0].decide(&last).reason, Reason::LastTry, "but to the estimator");
-        assert!(exchange.again());
-        let uncut = exchange.attempt(Duration::from_secs(2));
+        assert_eq!(paths[0].decide(&last).reason, TimeoutReason::LastAttempt, "but to the estimator");
+        assert!(message.advance());
+        let uncut = message.attempt(Duration::from_secs(2));
         let before = paths[0].decide(&first);
         for _ in 0..5 {
-            paths[0].record(&uncut, Ended::Answered(Duration::from_secs(9)));
+            paths[0].record(&uncut, AttemptOutcome::Completed(Duration::from_secs(9)));
         }
-        assert_eq!((paths[0].timeout(&uncut), paths[0].decide(&first).timeout), (LIMIT, before.timeout));
+        assert_eq!(
+            (paths[0].timeout(&uncut), paths[0].decide(&first).timeout),
+            (MAX_TIMEOUT, before.timeout)
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use anyhow::ensure;
-use barograph_sim::{Chance, Report};
+use barograph_sim::{RelayReport, SeededRng};
 use serde::Serialize;
 
 use super::turns::{Outcome, Plan};
@@ -38,7 +38,8 @@ pub(crate) struct Findings {
     /// Why blocks were left out: the emulator was their bottleneck.
     void_blocks: Vec<String>,
     /// Emulators that were too slow over the whole run.
-    void: Vec<String>,
+    #[serde(rename = "void")]
+    invalid_reasons: Vec<String>,
     rows: Vec<Measured>,
     simulated: Vec<Row>,
     comparisons: Vec<Comparison>,
@@ -69,7 +70,8 @@ struct Comparison {
     tcp: String,
     simulated: String,
     /// Half the 90 % interval of a pair's difference (s), over TCP and simulated.
-    told_apart_s: [f64; 2],
+    #[serde(rename = "told_apart_s")]
+    least_significant_s: [f64; 2],
     #[serde(flatten)]
     agreement: Agreement,
 }
@@ -85,7 +87,7 @@ impl Findings {
             Measured {
                 row: Row::of(of.strategy, &run),
                 duplicates: of.duplicates,
-                in_vain_share: of.in_vain() as f64 / run.retried.max(1) as f64,
+                in_vain_share: of.needless_retries() as f64 / run.retried.max(1) as f64,
             }
         };
         let strategies = sets.outcomes.iter().map(|of| of.strategy);
@@ -115,7 +117,11 @@ impl Findings {
             load_after: sets.load_after.clone(),
             emulators: sets.reports.iter().map(emulator).collect(),
             void_blocks: sets.void_blocks.clone(),
-            void: sets.reports.iter().filter_map(|report| Some(report.void()?.to_string())).collect(),
+            invalid_reasons: sets
+                .reports
+                .iter()
+                .filter_map(|report| Some(report.invalid_reason()?.to_string()))
+                .collect(),
             rows: sets.outcomes.iter().map(measured).collect(),
             simulated: strategies.zip(&simulated.runs).map(|(of, run)| Row::of(of, run)).collect(),
             comparisons: comparisons(plan, sets, simulated),
@@ -128,16 +134,22 @@ fn comparisons(plan: &Plan, sets: &Sets, simulated: &Simulated) -> Vec<Compariso
     let times: Vec<_> = sets.outcomes.iter().map(Outcome::times).collect();
     let simulated = simulated.times();
     let compare = |by| {
-        let tcp = Standing::of(by, &times, plan.seed);
-        let there = Standing::of(by, &simulated, plan.seed);
+        let tcp = Ranking::of(by, &times, plan.seed);
+        let there = Ranking::of(by, &simulated, plan.seed);
         let agreement = Agreement::of(&tcp, &there, &names);
-        let told_apart_s = [tcp.told_apart_s, there.told_apart_s];
-        Comparison { by, tcp: tcp.line(&names), simulated: there.line(&names), told_apart_s, agreement }
+        let least_significant_s = [tcp.least_significant_s, there.least_significant_s];
+        Comparison {
+            by,
+            tcp: tcp.line(&names),
+            simulated: there.line(&names),
+            least_significant_s,
+            agreement,
+        }
     };
     [Statistic::Mean, Statistic::P95].map(compare).into()
 }
 
-fn emulator(report: &Report) -> String {
+fn emulator(report: &RelayReport) -> String {
     let (there, back) = (&report.forward, &report.back);
     format!(
         "{} packets carried, {} lost, {} dropped by the full queue; {:.2} of a core, {:.2} at most; 99 % at most \
@@ -214,8 +226,8 @@ fn voids(findings: &Findings) -> String {
         None => "No block was void.".to_owned(),
         Some(last) => format!("{left_out} blocks were void and are left out; the last: {last}."),
     };
-    if !findings.void.is_empty() {
-        text += &format!(" Emulators that were too slow at times: {}.", findings.void.join("; "));
+    if !findings.invalid_reasons.is_empty() {
+        text += &format!(" Emulators that were too slow at times: {}.", findings.invalid_reasons.join("; "));
     }
     text + "\n\n"
 }
@@ -242,11 +254,11 @@ fn table(findings: &Findings) -> Table {
 }
 
 fn compared(comparison: &Comparison) -> String {
-    let Comparison { by, tcp, simulated, told_apart_s, agreement } = comparison;
+    let Comparison { by, tcp, simulated, least_significant_s, agreement } = comparison;
     let Agreement { alike, tie_in_first, tie_in_second, contrary } = agreement;
     let pairs = alike.len() + tie_in_first.len() + tie_in_second.len() + contrary.len();
     let mut text = format!("**By {}.**\n\n- TCP: {tcp}\n- simulated: {simulated}\n\n", by.name());
-    let [here, there] = told_apart_s;
+    let [here, there] = least_significant_s;
     text += &format!(
         "Differences under some {here:.2} s over TCP, and {there:.2} s simulated, may be chance. {} of \
          {pairs} pairs have the same order.",
@@ -305,16 +317,16 @@ impl Statistic {
 
 /// Comparison of the strategies with each other in one experiment.
 #[derive(Debug, Clone)]
-pub(crate) struct Standing {
+pub(crate) struct Ranking {
     values: Vec<f64>,
     /// Order of each pair: less is better; equal means that the difference may be chance.
     pairs: Vec<Vec<Ordering>>,
     /// Half the 90 % interval of a pair's difference (s), median over all pairs: smaller
     /// differences are mostly ties.
-    pub(crate) told_apart_s: f64,
+    pub(crate) least_significant_s: f64,
 }
 
-impl Standing {
+impl Ranking {
     /// A pair is a tie if 0 lies within the 90 % interval of its difference. The bootstrap
     /// resamples blocks with replacement, the same ones for all strategies.
     pub(crate) fn of(statistic: Statistic, strategies: &[Blocks], seed: u64) -> Self {
@@ -323,7 +335,7 @@ impl Standing {
             let times = |of: &Blocks| blocks.iter().flat_map(|block| of[*block].clone()).collect::<Vec<_>>();
             strategies.iter().map(|of| statistic.of(&times(of))).collect()
         };
-        let resamples = resampled(all.len(), RESAMPLES, &mut Chance::new(seed, 0), of_blocks);
+        let resamples = resampled(all.len(), RESAMPLES, &mut SeededRng::new(seed, 0), of_blocks);
         let count = strategies.len();
         let mut pairs = vec![vec![Ordering::Equal; count]; count];
         let mut widths = Vec::new();
@@ -339,8 +351,8 @@ impl Standing {
                 };
             }
         }
-        let told_apart_s = quantile(&sorted(widths), 0.5, Rank::Nearest).unwrap_or(f64::NAN);
-        Self { values: of_blocks(&all), pairs, told_apart_s }
+        let least_significant_s = quantile(&sorted(widths), 0.5, Rank::Nearest).unwrap_or(f64::NAN);
+        Self { values: of_blocks(&all), pairs, least_significant_s }
     }
 
     /// The strategies as text, the best first; ≈ stands between neighbours that are a tie.
@@ -373,7 +385,7 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    pub(crate) fn of(first: &Standing, second: &Standing, names: &[String]) -> Self {
+    pub(crate) fn of(first: &Ranking, second: &Ranking, names: &[String]) -> Self {
         let mut agreement = Self::default();
         for one in 0..names.len() {
             for other in one + 1..names.len() {
@@ -416,42 +428,42 @@ mod tests {
 
     /// `b` is a tenth above `a` in every block, though blocks differ much more; `c` is `a` with
     /// noise.
-    fn standing(b: f64, seed: u64) -> Standing {
-        let mut draws = Chance::new(seed, 9);
+    fn ranking(b: f64, seed: u64) -> Ranking {
+        let mut draws = SeededRng::new(seed, 9);
         let a: Blocks = (0..40).map(|_| vec![1.0 + 5.0 * draws.uniform(), 2.0]).collect();
         let times = |factor: f64| a.iter().map(|of| of.iter().map(|time| time * factor).collect()).collect();
         let c = a.iter().map(|of| of.iter().map(|time| time + draws.uniform() - 0.5).collect()).collect();
-        Standing::of(Statistic::Mean, &[a.clone(), times(b), c], 1)
+        Ranking::of(Statistic::Mean, &[a.clone(), times(b), c], 1)
     }
 
     #[test]
     fn pairs_are_judged_within_blocks() {
-        let standing = standing(1.1, 5);
-        assert_eq!(standing.pairs[0][1], Ordering::Less);
-        assert_eq!(standing.pairs[1][0], Ordering::Greater);
-        assert_eq!(standing.pairs[0][2], Ordering::Equal);
-        assert_eq!(standing.pairs[0][0], Ordering::Equal);
+        let ranking = ranking(1.1, 5);
+        assert_eq!(ranking.pairs[0][1], Ordering::Less);
+        assert_eq!(ranking.pairs[1][0], Ordering::Greater);
+        assert_eq!(ranking.pairs[0][2], Ordering::Equal);
+        assert_eq!(ranking.pairs[0][0], Ordering::Equal);
         // a and b differ by 0.28 on average, and the difference varies between blocks.
-        assert!((0.01..0.28).contains(&standing.told_apart_s), "{}", standing.told_apart_s);
-        let line = standing.line(&names());
+        assert!((0.01..0.28).contains(&ranking.least_significant_s), "{}", ranking.least_significant_s);
+        let line = ranking.line(&names());
         assert!(line.contains(" ≈ ") && line.contains(" < b "), "{line}");
     }
 
     #[test]
     fn what_is_the_other_way_round_is_said() {
-        let (one, other) = (standing(1.1, 5), standing(0.9, 6));
+        let (one, other) = (ranking(1.1, 5), ranking(0.9, 6));
         let contrary = Agreement::of(&one, &other, &names());
         assert!(contrary.contrary.contains(&"a < b".to_owned()) && !contrary.holds(), "{contrary:?}");
-        let same = Agreement::of(&one, &standing(1.2, 7), &names());
+        let same = Agreement::of(&one, &ranking(1.2, 7), &names());
         assert!(same.holds() && same.alike.contains(&"a < b".to_owned()), "{same:?}");
-        let tie = Agreement::of(&one, &standing(1.0, 8), &names());
+        let tie = Agreement::of(&one, &ranking(1.0, 8), &names());
         assert!(tie.holds() && tie.tie_in_second.contains(&"a < b".to_owned()), "{tie:?}");
     }
 
     #[test]
     fn equal_strategies_are_a_tie() {
         let blocks: Blocks = vec![vec![1.0, 2.0]; 5];
-        let standing = Standing::of(Statistic::P95, &[blocks.clone(), blocks], 1);
-        assert_eq!(standing.pairs[0][1], Ordering::Equal);
+        let ranking = Ranking::of(Statistic::P95, &[blocks.clone(), blocks], 1);
+        assert_eq!(ranking.pairs[0][1], Ordering::Equal);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use barograph_sim::{Link, LinkSpec, Loss, network_or_skip};
+use barograph_sim::{Link, LinkSpec, PacketLoss, network_or_skip};
 use indicatif::ProgressBar;
 
-use super::turns::{Contestant, Hosts, Outcome, Plan, take_turns};
+use super::turns::{Hosts, Outcome, Plan, StrategyRun, take_turns};
 use crate::reduction::strategy::Strategy;
 
 const PLAN: Plan = Plan {
@@ -23,11 +23,10 @@ const PLAN: Plan = Plan {
 /// Every node checks its maxima, and every turn checks that each message was handled once, so
 /// returning is enough; the tests also check the counts.
 fn run(hosts: &Hosts, strategies: &[Strategy]) -> Vec<Outcome> {
-    let new = |strategy: &Strategy| Contestant::new(hosts, &PLAN, *strategy, 0.1).expect("nodes");
-    let mut contestants: Vec<Contestant> = strategies.iter().map(new).collect();
-    take_turns(hosts, &PLAN, &mut contestants, &ProgressBar::hidden())
-        .expect("every node has the result once");
-    contestants.into_iter().map(Contestant::finish).collect()
+    let new = |strategy: &Strategy| StrategyRun::new(hosts, &PLAN, *strategy, 0.1).expect("nodes");
+    let mut runs: Vec<StrategyRun> = strategies.iter().map(new).collect();
+    take_turns(hosts, &PLAN, &mut runs, &ProgressBar::hidden()).expect("every node has the result once");
+    runs.into_iter().map(StrategyRun::finish).collect()
 }
 
 #[test]
@@ -53,9 +52,8 @@ fn a_message_whose_tries_are_used_up_is_waited_for_and_still_handled_once() {
     }));
     let hosts = Hosts::joined(network).expect("runtimes in the namespaces");
     // Scaled by a tenth: 5 ms, a quarter of the round trip.
-    let mut contestant =
-        Contestant::new(&hosts, &PLAN, Strategy::Static(0.05), 0.1).expect("nodes that listen");
-    let reduced = contestant.reduce(&hosts, &PLAN, 2, &ProgressBar::hidden()).expect("the result, once");
+    let mut run = StrategyRun::new(&hosts, &PLAN, Strategy::Static(0.05), 0.1).expect("nodes that listen");
+    let reduced = run.reduce(&hosts, &PLAN, 2, &ProgressBar::hidden()).expect("the result, once");
     let sent: Vec<_> = reduced.iter().flat_map(|reduced| &reduced.sent).collect();
     assert_eq!(sent.len(), 2 * 12);
     assert!(sent.iter().all(|sent| sent.abandoned && sent.attempts == PLAN.tries + 1), "{sent:?}");
@@ -66,17 +64,17 @@ fn a_tree_through_a_bottleneck_with_losses_has_the_right_maxima_everywhere_once(
     let network = network_or_skip!(Link::symmetric(LinkSpec {
         delay: Duration::from_millis(5),
         rate_bps: Some(20_000_000),
-        loss: Loss::Independent(0.01),
+        loss: PacketLoss::Independent(0.01),
         seed: 5,
         ..LinkSpec::default()
     }));
     let hosts = Hosts::joined(network).expect("runtimes in the namespaces");
     let traffic = hosts.start_traffic(1).expect("sockets");
     let strategies = [Strategy::Static(2.0), Strategy::Default];
-    let new = |strategy: &Strategy| Contestant::new(&hosts, &PLAN, *strategy, 0.1).expect("nodes");
-    let mut contestants: Vec<Contestant> = strategies.iter().map(new).collect();
-    for contestant in &mut contestants {
-        let reduced = contestant.reduce(&hosts, &PLAN, 3, &ProgressBar::hidden()).expect("the result, once");
+    let new = |strategy: &Strategy| StrategyRun::new(&hosts, &PLAN, *strategy, 0.1).expect("nodes");
+    let mut runs: Vec<StrategyRun> = strategies.iter().map(new).collect();
+    for run in &mut runs {
+        let reduced = run.reduce(&hosts, &PLAN, 3, &ProgressBar::hidden()).expect("the result, once");
         assert_eq!(reduced.len(), 3);
         // Two levels up and two down, each over a delay both ways.
         assert!(reduced.iter().all(|reduced| 0.03 < reduced.time_s), "{reduced:?}");

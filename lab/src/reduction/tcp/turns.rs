@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use barograph_sim::{Chance, Counts, Host, Link, LinkSpec, Loss, Network, Queue, RelayOptions, Report, Void};
+use barograph_sim::{
+    DirectionCounts, Host, InvalidRun, Link, LinkSpec, Network, PacketLoss, Queue, RelayOptions, RelayReport,
+    SeededRng,
+};
 use indicatif::ProgressBar;
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -34,7 +37,7 @@ pub(crate) struct Plan {
     pub(crate) time_max: Duration,
 }
 
-pub(crate) struct Contestant {
+pub(crate) struct StrategyRun {
     pub(crate) strategy: Strategy,
     tree: Tree,
     rounds: u64,
@@ -42,11 +45,11 @@ pub(crate) struct Contestant {
     blocks: Vec<Vec<Reduced>>,
 }
 
-impl Contestant {
+impl StrategyRun {
     /// A strategy without knowledge; numbers set by hand are `scale` times the paper's.
     pub(crate) fn new(hosts: &Hosts, plan: &Plan, strategy: Strategy, scale: f64) -> anyhow::Result<Self> {
         let estimators = timeouts(strategy, &owners(plan.nodes), scale, plan.tries)?;
-        let tree = Tree::plant(hosts, plan.nodes, estimators, plan.tries)?;
+        let tree = Tree::start(hosts, plan.nodes, estimators, plan.tries)?;
         Ok(Self { strategy, tree, rounds: 0, blocks: Vec::new() })
     }
 
@@ -97,7 +100,7 @@ impl Outcome {
     }
 
     /// Number of messages with needless retries, because an earlier copy had arrived.
-    pub(crate) fn in_vain(&self) -> usize {
+    pub(crate) fn needless_retries(&self) -> usize {
         let sent = self.blocks.iter().flatten().flat_map(|reduced| &reduced.sent);
         sent.filter(|sent| sent.duplicate).count()
     }
@@ -116,33 +119,33 @@ impl Outcome {
     }
 }
 
-/// Gives every contestant a turn in every block, in random order; returns why blocks were left out.
+/// Gives every strategy a turn in every block, in random order; returns why blocks were left out.
 pub(crate) fn take_turns(
     hosts: &Hosts,
     plan: &Plan,
-    contestants: &mut [Contestant],
+    runs: &mut [StrategyRun],
     bar: &ProgressBar,
-) -> anyhow::Result<Vec<Void>> {
-    let mut draws = Chance::new(plan.seed, 1);
+) -> anyhow::Result<Vec<InvalidRun>> {
+    let mut draws = SeededRng::new(plan.seed, 1);
     let (began, mut watch, mut voids) = (Instant::now(), Watch::begin(hosts), Vec::new());
     for _ in 0..plan.blocks {
         if plan.time_max < began.elapsed() {
             break;
         }
-        let mut order: Vec<usize> = (0..contestants.len()).collect();
+        let mut order: Vec<usize> = (0..runs.len()).collect();
         for last in (1..order.len()).rev() {
-            order.swap(last, draws.below(last + 1));
+            order.swap(last, draws.index_below(last + 1));
         }
-        let mut turns: Vec<Option<Vec<Reduced>>> = vec![None; contestants.len()];
+        let mut turns: Vec<Option<Vec<Reduced>>> = vec![None; runs.len()];
         for index in order {
-            bar.set_message(contestants[index].strategy.name());
-            turns[index] = Some(contestants[index].reduce(hosts, plan, plan.turn, bar)?);
+            bar.set_message(runs[index].strategy.name());
+            turns[index] = Some(runs[index].reduce(hosts, plan, plan.turn, bar)?);
         }
         match watch.block(hosts) {
             Some(void) => voids.push(void),
             None => {
-                for (contestant, turn) in contestants.iter_mut().zip(turns) {
-                    contestant.blocks.extend(turn);
+                for (run, turn) in runs.iter_mut().zip(turns) {
+                    run.blocks.extend(turn);
                 }
             }
         }
@@ -152,7 +155,7 @@ pub(crate) fn take_turns(
 
 /// Checks after each block whether the emulator was its bottleneck.
 struct Watch {
-    last: Option<Report>,
+    last: Option<RelayReport>,
 }
 
 impl Watch {
@@ -160,20 +163,20 @@ impl Watch {
         Self { last: hosts.network().and_then(|network| network.report()) }
     }
 
-    fn block(&mut self, hosts: &Hosts) -> Option<Void> {
+    fn block(&mut self, hosts: &Hosts) -> Option<InvalidRun> {
         let now = hosts.network()?.report()?;
         let before = self.last.replace(now.clone())?;
-        since(&now, &before).void()
+        since(&now, &before).invalid_reason()
     }
 }
 
 /// The report of what happened after `before`. Numbers that cannot be subtracted, the mean wait and
 /// the quantiles of the lateness, remain those since the start. The peak of the processor's time is
 /// known only if it is new; otherwise the mean replaces it.
-fn since(now: &Report, before: &Report) -> Report {
+fn since(now: &RelayReport, before: &RelayReport) -> RelayReport {
     let (wall, cpu) = (now.wall.saturating_sub(before.wall), now.cpu.saturating_sub(before.cpu));
     let mean = cpu.as_secs_f64() / wall.as_secs_f64().max(f64::MIN_POSITIVE);
-    Report {
+    RelayReport {
         forward: counts_since(&now.forward, &before.forward),
         back: counts_since(&now.back, &before.back),
         wall,
@@ -184,8 +187,8 @@ fn since(now: &Report, before: &Report) -> Report {
     }
 }
 
-fn counts_since(now: &Counts, before: &Counts) -> Counts {
-    Counts {
+fn counts_since(now: &DirectionCounts, before: &DirectionCounts) -> DirectionCounts {
+    DirectionCounts {
         forwarded: now.forwarded - before.forwarded,
         forwarded_bytes: now.forwarded_bytes - before.forwarded_bytes,
         lost: now.lost - before.lost,
@@ -243,7 +246,7 @@ impl Hosts {
     pub(crate) fn start_traffic(&self, seed: u64) -> anyhow::Result<Vec<Traffic>> {
         let hosts = self.network.as_ref().map(|network| [[&network.a, &network.b], [&network.b, &network.a]]);
         let start = |(side, hosts): (usize, [&Host; 2])| {
-            let mut draws = Chance::new(seed, side as u64);
+            let mut draws = SeededRng::new(seed, side as u64);
             let (mut loud, mut until) = (false, Duration::ZERO);
             Traffic::start(hosts, move |now| {
                 if until <= now {
@@ -307,7 +310,8 @@ const QUEUE_BDP: f64 = 4.0;
 /// their retransmissions, so that TCP falls back to its timer and doubles it. Frequency and length
 /// were chosen only by messages that are never cut off, so that the longest of them take as many
 /// medians as in the simulated P1; the report shows both tails.
-const LOSS: Loss = Loss::Bursts { enter: 0.00015, leave: 0.003, good_loss: 0.0005, bad_loss: 0.7 };
+const LOSS: PacketLoss =
+    PacketLoss::Bursts { enter: 0.00015, leave: 0.003, good_loss: 0.0005, bad_loss: 0.7 };
 const CONGESTION_CONTROL: &str = "reno";
 
 /// Shares of the bottleneck's rate: low traffic that varies its loss, and periods in which other

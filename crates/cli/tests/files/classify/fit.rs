@@ -88,11 +88,11 @@ fn what_nothing_can_be_learned_from_is_named() {
         ("empty", "# label\trle\n", "no windows"),
         ("table", "# label\trle\nnet\t3,1\n", "the length of the windows is unknown"),
         ("w20_table", "# label\trle\nnet\t3,1\ncpu\t30,1\n", "line 3: runs of 30 packets and more"),
-        ("unlabelled", "1110\n", "line 1: cause is missing"),
+        ("unlabelled", "1110\n", "line 1: column or key cause is missing"),
         (
             "cut",
             "# window 20\n# label\tlost\trle\nnet\t9\t3,1\n",
-            "line 3: lost is \"9\", but the runs lost 1",
+            "line 3: column lost is \"9\", but the run lengths have 1",
         ),
     ] {
         let path = folder.path().join(name);
@@ -109,7 +109,7 @@ fn the_shipped_models_are_made_by_the_script() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let open = repository.join("../shared/signatures");
     if !open.is_dir() {
-        return barograph_sim::say_skipped(&format!("the open signatures are not at {}", open.display()));
+        return barograph_sim::report_skipped(&format!("the open signatures are not at {}", open.display()));
     }
     let folder = tempfile::tempdir().unwrap();
     let made = Command::new(repository.join("scripts/fit-models"))
@@ -205,7 +205,7 @@ fn a_model_that_is_there_stays_until_the_new_one_is_whole() {
         let error = text(&output.stderr).lines().last().unwrap();
         assert_eq!(output.status.code(), Some(2));
         assert!(
-            error.contains("too few windows with losses of the ") && error.contains(" are needed"),
+            error.contains("too few windows with losses of the ") && error.contains(" needed"),
             "{error}"
         );
         // The message must not contain names from the code.

@@ -32,9 +32,9 @@ pub(super) fn fill(
     Ok(added)
 }
 
-pub(super) fn save_again(transaction: &Transaction<'_>, spool: &Spool) -> rusqlite::Result<()> {
+pub(super) fn save_resend(transaction: &Transaction<'_>, spool: &Spool) -> rusqlite::Result<()> {
     transaction.execute("DELETE FROM spool_again", [])?;
-    let until = spool.config.again_until.cast_signed();
+    let until = spool.config.resend_until.cast_signed();
     transaction.execute("INSERT INTO spool_again VALUES (?1)", [until]).map(drop)
 }
 

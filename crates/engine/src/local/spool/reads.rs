@@ -4,10 +4,14 @@ use rusqlite::params;
 
 use super::super::RECORD_BYTES;
 use super::super::read::{self, Reader};
-use crate::{Error, HostId, Record};
+use crate::{EngineError, HostId, Record};
 
 impl Reader {
-    pub(super) async fn held_runs(&self, origin: &HostId, after: u64) -> Result<Vec<(u64, u64)>, Error> {
+    pub(super) async fn seen_runs(
+        &self,
+        origin: &HostId,
+        after: u64,
+    ) -> Result<Vec<(u64, u64)>, EngineError> {
         let origin = origin.clone();
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(
@@ -28,7 +32,7 @@ impl Reader {
         after: u64,
         records: usize,
         bytes: usize,
-    ) -> Result<Vec<Record>, Error> {
+    ) -> Result<Vec<Record>, EngineError> {
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(
                 "SELECT record.cursor, name, record.seq, time_unix_ns, value, failure, after_s, detail,

@@ -7,19 +7,19 @@ use async_nats::Message;
 use futures_util::StreamExt as _;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::super::askers::{Cost, Slot};
-use super::super::link::{Trouble, json};
+use super::super::archive_request::{self, ArchiveRequest, ArchiveResponseJson};
+use super::super::connection::{RequestError, json};
 use super::super::progress::{Progress, Readiness};
-use super::super::question::{self, AnswerJson, Question};
+use super::super::request_limits::{Cost, PendingRequest};
 use super::{RETRY_MAX, RETRY_MIN, Shared};
 use crate::wire::RecordJson;
-use crate::{Cursor, Engine as _, Error, Page, Record};
+use crate::{Cursor, Engine as _, EngineError, Page, Record};
 
 pub(super) async fn answer(shared: Arc<Shared>) {
     let mut wait = RETRY_MIN;
     loop {
         if let Err(why) = serve(&shared).await {
-            tracing::warn!(%why, "the archive does not answer");
+            tracing::warn!(%why, "the archive cannot receive requests; retrying");
         }
         sleep(wait).await;
         wait = (2 * wait).min(RETRY_MAX);
@@ -27,49 +27,53 @@ pub(super) async fn answer(shared: Arc<Shared>) {
 }
 
 async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
-    let client = &shared.link.client;
+    let client = &shared.connection.client;
     let said = |error: async_nats::SubscribeError| error.to_string();
-    let mut faults = shared.link.faults();
-    let [any, own] = [None, Some(shared.number)].map(question::subjects);
-    let mut questions = Vec::new();
+    let mut errors = shared.connection.errors();
+    let [any, own] = [None, Some(shared.number)].map(archive_request::subjects);
+    let mut requests = Vec::new();
     for subject in &any {
-        questions.push(client.queue_subscribe(subject.clone(), "archives".into()).await.map_err(said)?);
+        requests.push(client.queue_subscribe(subject.clone(), "archives".into()).await.map_err(said)?);
     }
     for subject in &own {
-        questions.push(client.subscribe(subject.clone()).await.map_err(said)?);
+        requests.push(client.subscribe(subject.clone()).await.map_err(said)?);
     }
-    let mut questions = futures_util::stream::select_all(questions);
+    let mut requests = futures_util::stream::select_all(requests);
     let all = [any, own].concat();
     loop {
-        let question = tokio::select! {
-            question = questions.next() => question,
-            trouble = faults.of_any(|denied| all.iter().any(|one| one.eq_ignore_ascii_case(denied))) => match trouble {
-                Trouble::Denied(what) => return Err(what),
+        let request = tokio::select! {
+            request = requests.next() => request,
+            error = errors.next_matching(|denied| all.iter().any(|one| one.eq_ignore_ascii_case(denied))) => match error {
+                RequestError::Denied(what) => return Err(what),
                 // The client subscribes again when it reconnects.
                 _ => continue,
             },
         };
-        let Some(question) = question else { return Err("the subscription ended".into()) };
-        take(shared, question).await;
+        let Some(request) = request else { return Err("the subscription ended".into()) };
+        process(shared, request).await;
     }
 }
 
 /// Answers a request in a task of its own, so that it does not delay later ones.
-async fn take(shared: &Arc<Shared>, message: Message) {
-    let is_older = shared.link.has_older_answers();
-    if !question::is_asked(message.headers.as_ref(), is_older) {
+async fn process(shared: &Arc<Shared>, message: Message) {
+    let is_outdated = shared.connection.has_outdated_responses();
+    if !archive_request::is_request(message.headers.as_ref(), is_outdated) {
         return;
     }
     // A JetStream acknowledgement that was published to this subject does not parse. Such a message
     // does not count towards the limits of the station that the subject names.
-    let Ok(asked) = Asked::read(&message) else { return };
-    let is_heard = if asked.asker.is_empty() { is_older } else { shared.askers.is_heard(&asked.asker) };
-    let Some(reply) = reply(&message, &asked, is_older).filter(|_| is_heard) else { return };
-    match shared.askers.slot(&asked.asker) {
-        Ok(slot) => {
-            tokio::spawn(look_up(Arc::clone(shared), asked, slot, reply));
+    let Ok(received) = ReceivedRequest::read(&message) else { return };
+    let is_admitted = if received.requester.is_empty() {
+        is_outdated
+    } else {
+        shared.request_limits.admits(&received.requester)
+    };
+    let Some(reply) = reply(&message, &received, is_outdated).filter(|_| is_admitted) else { return };
+    match shared.request_limits.register(&received.requester) {
+        Ok(pending) => {
+            tokio::spawn(respond(Arc::clone(shared), received, pending, reply));
         }
-        Err(why) => send(shared, reply, Err(Error::Unavailable(why.into()))).await,
+        Err(why) => send(shared, reply, Err(EngineError::Unavailable(why.into()))).await,
     }
 }
 
@@ -79,130 +83,146 @@ async fn take(shared: &Arc<Shared>, message: Message) {
 /// archive publishes to JetStream's interface, so a free choice would be dangerous. Two reply
 /// subjects of older configurations are safe: one that the server chose (`_R_.`, which it refuses
 /// from clients), and an inbox if stations share the archive's account.
-fn reply(message: &Message, asked: &Asked, is_older: bool) -> Option<async_nats::Subject> {
-    let is_of_server = |reply: &str| reply.starts_with("_R_.") || is_older && reply.starts_with("_INBOX_");
+fn reply(message: &Message, received: &ReceivedRequest, is_outdated: bool) -> Option<async_nats::Subject> {
+    let is_of_server = |reply: &str| reply.starts_with("_R_.") || is_outdated && reply.starts_with("_INBOX_");
     if let Some(reply) = message.reply.clone().filter(|reply| is_of_server(reply)) {
         return Some(reply);
     }
-    question::answer(&asked.asker, asked.question.answer.as_deref()?).map(async_nats::Subject::from)
+    archive_request::response_subject(&received.requester, received.request.answer.as_deref()?)
+        .map(async_nats::Subject::from)
 }
 
 /// Answers a request, unless its deadline is over.
-async fn look_up(shared: Arc<Shared>, asked: Asked, slot: Slot, reply: async_nats::Subject) {
-    let mut readiness = asked.readiness(&shared.progress.borrow());
+async fn respond(
+    shared: Arc<Shared>,
+    received: ReceivedRequest,
+    pending: PendingRequest,
+    reply: async_nats::Subject,
+) {
+    let mut readiness = received.readiness(&shared.progress.borrow());
     if readiness == Readiness::Behind {
-        readiness = wait(&shared, &asked).await;
+        readiness = wait(&shared, &received).await;
     }
-    let deadline = shared.link.config.deadline;
-    let Ok(Some(_turn)) = timeout_at(asked.came + deadline, shared.askers.turn(&slot, asked.cost())).await
+    let deadline = shared.connection.config.deadline;
+    let Ok(Some(_permit)) =
+        timeout_at(received.came + deadline, shared.request_limits.permit(&pending, received.cost())).await
     else {
         return;
     };
-    send(&shared, reply, find(&shared, &asked, readiness).await).await;
+    send(&shared, reply, find(&shared, &received, readiness).await).await;
 }
 
 /// A request with its sender and time of arrival.
-struct Asked {
+struct ReceivedRequest {
     /// Token of the requesting station; empty for a station of an older version, because its
     /// requests do not name it.
-    asker: String,
+    requester: String,
     kind: String,
-    question: Question,
+    request: ArchiveRequest,
     came: Instant,
 }
 
-impl Asked {
+impl ReceivedRequest {
     fn read(message: &Message) -> serde_json::Result<Self> {
-        let question = serde_json::from_slice(&message.payload)?;
-        let (asker, kind) = question::of_subject(&message.subject);
-        Ok(Self { asker: asker.to_owned(), kind: kind.to_owned(), question, came: Instant::now() })
+        let request = serde_json::from_slice(&message.payload)?;
+        let (requester, kind) = archive_request::of_subject(&message.subject);
+        Ok(Self { requester: requester.to_owned(), kind: kind.to_owned(), request, came: Instant::now() })
     }
 
     fn cost(&self) -> Cost {
         match self.kind.as_str() {
-            question::HISTORY | question::LATEST => Cost::Page,
+            archive_request::HISTORY | archive_request::LATEST => Cost::Page,
             _ => Cost::Number,
         }
     }
 
     fn readiness(&self, progress: &Progress) -> Readiness {
-        progress.readiness(&self.kind, &self.question, self.came)
+        progress.readiness(&self.kind, &self.request, self.came)
     }
 }
 
-async fn send(shared: &Shared, reply: async_nats::Subject, answer: Result<bytes::Bytes, Error>) {
+async fn send(shared: &Shared, reply: async_nats::Subject, answer: Result<bytes::Bytes, EngineError>) {
     let answer = answer.unwrap_or_else(|error| json(&shared.answer().with_error(error)));
     shared.answered.fetch_add(1, Ordering::Relaxed);
     // Ignore an error: a requester that gets no response repeats its request.
-    let _ = shared.link.client.publish(reply, answer).await;
+    let _ = shared.connection.client.publish(reply, answer).await;
 }
 
 /// Waits until the archive has read the records that the request needs, or until the stream is
 /// known to end before them.
-async fn wait(shared: &Shared, asked: &Asked) -> Readiness {
+async fn wait(shared: &Shared, received: &ReceivedRequest) -> Readiness {
     // Each receiver stands for one waiting request; the task that reads the stream counts the
     // receivers.
     let mut progress = shared.progress.subscribe();
     shared.wanted.notify_one();
-    let ready = progress.wait_for(|now| asked.readiness(now) != Readiness::Behind);
-    match timeout(shared.link.config.deadline / 2, ready).await {
-        Ok(Ok(now)) => asked.readiness(&now),
+    let ready = progress.wait_for(|now| received.readiness(now) != Readiness::Behind);
+    match timeout(shared.connection.config.deadline / 2, ready).await {
+        Ok(Ok(now)) => received.readiness(&now),
         _ => Readiness::Behind,
     }
 }
 
-async fn find(shared: &Shared, asked: &Asked, readiness: Readiness) -> Result<bytes::Bytes, Error> {
-    let (kind, question) = (asked.kind.as_str(), &asked.question);
+async fn find(
+    shared: &Shared,
+    received: &ReceivedRequest,
+    readiness: Readiness,
+) -> Result<bytes::Bytes, EngineError> {
+    let (kind, request) = (received.kind.as_str(), &received.request);
     match readiness {
         Readiness::Ready => {}
         Readiness::OtherStream => {
-            let error = "the archive reads another stream than this station knows";
-            let answer = AnswerJson { other_stream: true, ..shared.answer() };
-            return Ok(json(&answer.with_error(Error::Unavailable(error.into()))));
+            let error = "the archive reads a stream different from this station's; retry later";
+            let answer = ArchiveResponseJson { other_stream: true, ..shared.answer() };
+            return Ok(json(&answer.with_error(EngineError::Unavailable(error.into()))));
         }
         Readiness::BeyondEnd(end) => {
-            let place = question.after_place;
-            let error = format!("the stream ends at {end}, before the place {place}");
+            let wanted = request.after_place;
+            let error = format!("the stream ends at {end}, before the requested position {wanted}");
             // If the request names no stream, its position may belong to a different stream.
-            let answer = AnswerJson { other_stream: question.stream.is_none(), ..shared.answer() };
-            return Ok(json(&answer.with_error(Error::Unavailable(error))));
+            let answer = ArchiveResponseJson { other_stream: request.stream.is_none(), ..shared.answer() };
+            return Ok(json(&answer.with_error(EngineError::Unavailable(error))));
         }
         Readiness::Behind => {
             let now = shared.progress.borrow();
-            let (wanted, read) = (now.wanted(kind, question), now.seq);
+            let (wanted, read) = (now.wanted(kind, request), now.seq);
             let wanted = wanted.map_or_else(|| "its end".into(), |wanted| wanted.to_string());
-            return Err(Error::Unavailable(format!(
+            return Err(EngineError::Unavailable(format!(
                 "the archive has read the stream up to {read}, not yet to {wanted}"
             )));
         }
     }
-    let is_own = |origin: &crate::HostId| *origin == shared.link.config.host;
-    let number = |number| json(&AnswerJson { number: Some(number), ..shared.answer() });
+    let is_own = |origin: &crate::HostId| *origin == shared.connection.config.host;
+    let number = |number| json(&ArchiveResponseJson { number: Some(number), ..shared.answer() });
     match kind {
-        question::WATERMARK if is_own(&question.origin()?) => Ok(number(shared.progress.borrow().own)),
-        question::WATERMARK => shared.local.watermark(&question.origin()?).await.map(number),
-        question::NEXT_SEQ => shared.local.next_seq(&question.origin()?).await.map(number),
-        question::HISTORY | question::LATEST => page(shared, kind, question).await,
-        question::BUCKET => Ok(json(&AnswerJson { bucket: shared.bucket(), ..shared.answer() })),
-        _ => Err(Error::Invalid("the question is not known".into())),
+        archive_request::WATERMARK if is_own(&request.origin()?) => Ok(number(shared.progress.borrow().own)),
+        archive_request::WATERMARK => shared.local.watermark(&request.origin()?).await.map(number),
+        archive_request::NEXT_SEQ => shared.local.next_seq(&request.origin()?).await.map(number),
+        archive_request::HISTORY | archive_request::LATEST => page(shared, kind, request).await,
+        archive_request::BUCKET => {
+            Ok(json(&ArchiveResponseJson { bucket: shared.bucket(), ..shared.answer() }))
+        }
+        _ => Err(EngineError::Invalid("unknown kind of request; update the archive".into())),
     }
 }
 
 /// Builds a page that fits in one message.
-async fn page(shared: &Shared, kind: &str, question: &Question) -> Result<bytes::Bytes, Error> {
-    let after = match question.cursor.map(question::parts) {
+async fn page(shared: &Shared, kind: &str, request: &ArchiveRequest) -> Result<bytes::Bytes, EngineError> {
+    let after = match request.cursor.map(archive_request::parts) {
         None => None,
-        Some((archive, place)) if archive == shared.number => Some(place),
-        Some(_) => return Err(Error::TooOld("another archive gave this place; begin again".into())),
+        Some((archive, position)) if archive == shared.number => Some(position),
+        Some(_) => {
+            let why = "another archive made this cursor; start again with the first page";
+            return Err(EngineError::TooOld(why.into()));
+        }
     };
     let bytes_max =
-        shared.link.client.server_info().max_payload.saturating_sub(ENVELOPE_BYTES).max(ENVELOPE_BYTES);
-    let mut limit = question.limit;
+        shared.connection.client.server_info().max_payload.saturating_sub(ENVELOPE_BYTES).max(ENVELOPE_BYTES);
+    let mut limit = request.limit;
     loop {
-        let page = look(shared, kind, question, (limit, bytes_max), after).await?;
+        let page = read_page(shared, kind, request, (limit, bytes_max), after).await?;
         let items: Vec<RecordJson<'_>> = page.items.iter().map(RecordJson::from).collect();
-        let next = page.next.map(|place| question::cursor(shared.number, place));
-        let answer = json(&AnswerJson { items: Some(items), next, ..shared.answer() });
+        let next = page.next.map(|position| archive_request::cursor(shared.number, position));
+        let answer = json(&ArchiveResponseJson { items: Some(items), next, ..shared.answer() });
         if answer.len() <= bytes_max || page.items.len() <= 1 {
             return Ok(answer);
         }
@@ -212,18 +232,18 @@ async fn page(shared: &Shared, kind: &str, question: &Question) -> Result<bytes:
     }
 }
 
-async fn look(
+async fn read_page(
     shared: &Shared,
     kind: &str,
-    question: &Question,
+    request: &ArchiveRequest,
     (limit, bytes_max): (usize, usize),
     after: Option<Cursor>,
-) -> Result<Page<Record>, Error> {
-    if kind == question::HISTORY {
-        let range = question.range(limit, after);
-        shared.local.history_within(&question.series()?, &range, bytes_max).await
+) -> Result<Page<Record>, EngineError> {
+    if kind == archive_request::HISTORY {
+        let range = request.range(limit, after);
+        shared.local.history_within(&request.series()?, &range, bytes_max).await
     } else {
-        shared.local.latest_within(&question.selector()?, after, limit, bytes_max).await
+        shared.local.latest_within(&request.selector()?, after, limit, bytes_max).await
     }
 }
 

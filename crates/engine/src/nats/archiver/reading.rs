@@ -5,28 +5,28 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::link::Trouble;
-use super::super::place::Place;
+use super::super::connection::RequestError;
 use super::super::progress::{LeaderEnd, Progress};
+use super::super::stream_position::StreamPosition;
+use super::super::stream_read;
 use super::super::streams::{self, RECORDS};
-use super::super::walk;
 use super::{RETRY_MAX, RETRY_MIN, Shared};
-use crate::complaints::Complaints;
-use crate::{Error, Record};
+use crate::log_limiter::LogLimiter;
+use crate::{EngineError, Record};
 
-pub(super) async fn read(shared: Arc<Shared>, mut place: Place) {
+pub(super) async fn read(shared: Arc<Shared>, mut position: StreamPosition) {
     let mut wait = RETRY_MIN;
-    let mut complaints = Complaints::default();
+    let mut log_limiter = LogLimiter::default();
     loop {
-        let before = place.seq;
-        let Err(why) = follow(&shared, &mut place, &mut complaints).await;
-        if before < place.seq {
+        let before = position.seq;
+        let Err(why) = follow(&shared, &mut position, &mut log_limiter).await;
+        if before < position.seq {
             wait = RETRY_MIN;
         }
         {
             let mut statistics = shared.lock();
             if statistics.last_error.as_ref() != Some(&why) {
-                tracing::warn!(%why, "the archive waits");
+                tracing::warn!(%why, "the archive cannot read the stream; retrying");
             }
             statistics.last_error = Some(why);
         }
@@ -38,50 +38,50 @@ pub(super) async fn read(shared: Arc<Shared>, mut place: Place) {
 /// Reads existing and new messages. Returns the reason why it cannot continue.
 async fn follow(
     shared: &Shared,
-    place: &mut Place,
-    complaints: &mut Complaints,
+    position: &mut StreamPosition,
+    log_limiter: &mut LogLimiter,
 ) -> Result<std::convert::Infallible, String> {
-    let said = |trouble: Trouble| Error::from(trouble).to_string();
-    streams::ensure(&shared.link).await.map_err(|error| error.to_string())?;
-    let asked = Instant::now();
-    let extent = streams::extent(&shared.link, RECORDS).await.map_err(said)?;
-    if place.stream != extent.created {
-        place.begin(extent.created);
+    let said = |error: RequestError| EngineError::from(error).to_string();
+    streams::ensure(&shared.connection).await.map_err(|error| error.to_string())?;
+    let requested = Instant::now();
+    let extent = streams::extent(&shared.connection, RECORDS).await.map_err(said)?;
+    if position.stream != extent.created {
+        position.begin(extent.created);
     }
-    find_again(shared, place, &extent.state).await.map_err(said)?;
+    find_again(shared, position, &extent.state).await.map_err(said)?;
     let before = shared.progress.borrow().clone();
-    let end = before.end.filter(|_| before.stream == place.stream).or(Some(extent.state.last_seq));
-    let (stream, seq, own) = (place.stream.clone(), place.seq, place.watermark());
-    let leader = Some(LeaderEnd { seq: extent.state.last_seq, asked });
+    let end = before.end.filter(|_| before.stream == position.stream).or(Some(extent.state.last_seq));
+    let (stream, seq, own) = (position.stream.clone(), position.seq, position.watermark());
+    let leader = Some(LeaderEnd { seq: extent.state.last_seq, requested });
     shared.progress.send_replace(Progress { stream, seq, end, leader, own });
-    look_at_the_bucket(shared).await;
-    let mut asked = None::<Instant>;
+    check_bucket(shared).await;
+    let mut updated = None::<Instant>;
     let mut written = Instant::now();
-    let mut looked = Instant::now();
-    let mut bucket_looked = Instant::now();
-    let mut kept = place.seq;
+    let mut checked = Instant::now();
+    let mut bucket_checked = Instant::now();
+    let mut kept = position.seq;
     loop {
-        let pending = step(shared, place, complaints).await?;
+        let pending = step(shared, position, log_limiter).await?;
         // Writing the file costs as much as storing many records, so the file is written less
         // often. Records after the written position are read again.
-        if kept < place.seq && WRITE_EVERY <= written.elapsed() {
-            place.write(&shared.file);
-            (written, kept) = (Instant::now(), place.seq);
+        if kept < position.seq && WRITE_EVERY <= written.elapsed() {
+            position.write(&shared.file);
+            (written, kept) = (Instant::now(), position.seq);
         }
         if pending == 0 {
             let is_awaited = 0 < shared.progress.receiver_count();
             let (check_every, pause) =
-                if is_awaited { (END_EVERY, END_EVERY) } else { (CHECK_EVERY, LOOK_EVERY) };
-            if check_every <= looked.elapsed() {
-                look_at_the_stream(shared, place).await?;
-                looked = Instant::now();
+                if is_awaited { (END_EVERY, END_EVERY) } else { (CHECK_EVERY, POLL_EVERY) };
+            if check_every <= checked.elapsed() {
+                check_stream(shared, position).await?;
+                checked = Instant::now();
             }
-            if bucket_looked.elapsed() >= CHECK_EVERY {
-                look_at_the_bucket(shared).await;
-                bucket_looked = Instant::now();
+            if bucket_checked.elapsed() >= CHECK_EVERY {
+                check_bucket(shared).await;
+                bucket_checked = Instant::now();
             }
-            if asked.is_none_or(|asked| UPDATE_EVERY <= asked.elapsed()) {
-                asked = Some(Instant::now());
+            if updated.is_none_or(|updated| UPDATE_EVERY <= updated.elapsed()) {
+                updated = Some(Instant::now());
                 update_streams(shared).await;
             }
             // A request for unread records ends the pause.
@@ -93,13 +93,17 @@ async fn follow(
 /// Moves the position back to the newest message that was read and is still in the stream
 /// unchanged. If a server lost messages that were not synced, it reuses their numbers for different
 /// messages.
-async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) -> Result<(), Trouble> {
+async fn find_again(
+    shared: &Shared,
+    position: &mut StreamPosition,
+    state: &streams::State,
+) -> Result<(), RequestError> {
     // The limits of age or size removed every message up to the position. The remaining ones are
     // unread.
-    if place.seq < state.first_seq && place.seq <= state.last_seq {
+    if position.seq < state.first_seq && position.seq <= state.last_seq {
         return Ok(());
     }
-    for (index, (seq, stored_at)) in place.been_at().into_iter().enumerate() {
+    for (index, (seq, stored_at)) in position.checkpoints().into_iter().enumerate() {
         // If the comparison has no result, the message does not arrive or this replica is behind.
         // Then decide by the last number of the stream.
         let is_there = is_as_read(shared, seq, &stored_at).await?.unwrap_or(seq <= state.last_seq);
@@ -108,21 +112,21 @@ async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) 
                 tracing::warn!(after = seq, "{LOST}; it is read again from there");
             }
             // Messages after this one did not arrive, so they cannot be compared: read them again.
-            place.go_back(Some((seq, stored_at)));
+            position.go_back(Some((seq, stored_at)));
             return Ok(());
         }
     }
-    if place.newest.is_some() || state.last_seq < place.seq {
+    if position.newest.is_some() || state.last_seq < position.seq {
         tracing::warn!("{LOST}; it is read again from its beginning");
-        place.go_back(None);
+        position.go_back(None);
     }
     Ok(())
 }
 
 /// Whether the message that was stored at this time is still in the stream; `None` = no message
 /// arrived.
-async fn is_as_read(shared: &Shared, seq: u64, stored_at: &str) -> Result<Option<bool>, Trouble> {
-    let there = walk::stretch(&shared.link, RECORDS, walk::ALL, seq, 1).await?;
+async fn is_as_read(shared: &Shared, seq: u64, stored_at: &str) -> Result<Option<bool>, RequestError> {
+    let there = stream_read::read_range(&shared.connection, RECORDS, stream_read::ALL, seq, 1).await?;
     let message = there.messages.first().filter(|stored| stored.seq == seq);
     Ok(message.map(|stored| stored.stored_at() == Some(stored_at)))
 }
@@ -130,47 +134,47 @@ async fn is_as_read(shared: &Shared, seq: u64, stored_at: &str) -> Result<Option
 /// Applies the current bounds to the streams of an older version. If that is denied, the archive
 /// continues.
 async fn update_streams(shared: &Shared) {
-    if let Err(error) = streams::update(&shared.link).await {
+    if let Err(error) = streams::update(&shared.connection).await {
         tracing::warn!(
-            %error, "the streams have the bounds of an older version, by which any member can stop the NATS servers \
+            %error, "cannot update the limits of the streams; any member can stop the NATS servers \
             (docs/nats-operations.md, \"From an older mesh\")"
         );
     }
 }
 
 /// Reads the creation time of the bucket, which members request from an archive.
-async fn look_at_the_bucket(shared: &Shared) {
-    if let Some(created) = streams::bucket(&shared.link).await {
+async fn check_bucket(shared: &Shared) {
+    if let Some(created) = streams::bucket(&shared.connection).await {
         *shared.bucket.lock().unwrap_or_else(PoisonError::into_inner) = Some(created);
     }
 }
 
-/// Checks with the leader that the stream is still that of `place`, and records the end of the
+/// Checks with the leader that the stream is still that of `position`, and records the end of the
 /// stream. A different stream does not have the expected records.
-async fn look_at_the_stream(shared: &Shared, place: &Place) -> Result<(), String> {
-    let asked = Instant::now();
-    let extent = match streams::extent(&shared.link, RECORDS).await {
+async fn check_stream(shared: &Shared, position: &StreamPosition) -> Result<(), String> {
+    let requested = Instant::now();
+    let extent = match streams::extent(&shared.connection, RECORDS).await {
         Ok(extent) => extent,
         // The servers' queue for such requests may be full. Ignore that: reading records does not
         // use this queue.
-        Err(Trouble::NoAnswer(why)) => {
-            tracing::debug!(%why, "the stream is not looked at");
+        Err(RequestError::NoAnswer(why)) => {
+            tracing::debug!(%why, "the stream is not checked");
             return Ok(());
         }
-        Err(trouble) => return Err(Error::from(trouble).to_string()),
+        Err(error) => return Err(EngineError::from(error).to_string()),
     };
     let state = extent.state;
-    if extent.created != place.stream {
+    if extent.created != position.stream {
         return Err(LOST.into());
     }
-    if state.last_seq < place.seq {
+    if state.last_seq < position.seq {
         // A busy leader may be behind the replica from which this archive read.
-        let newest = place.newest.as_ref().filter(|(newest, _)| *newest == place.seq);
+        let newest = position.newest.as_ref().filter(|(newest, _)| *newest == position.seq);
         let Some((seq, stored_at)) = newest else { return Err(LOST.into()) };
         let is_there = is_as_read(shared, *seq, stored_at).await;
         return if matches!(is_there, Ok(Some(true))) { Ok(()) } else { Err(LOST.into()) };
     }
-    let leader = Some(LeaderEnd { seq: state.last_seq, asked });
+    let leader = Some(LeaderEnd { seq: state.last_seq, requested });
     shared.progress.send_modify(|progress| progress.leader = leader);
     // The stream is empty, so requests up to its end can be answered. The position stays: a server
     // with a failed disk also reports an empty stream, and finds the messages again after a
@@ -203,20 +207,22 @@ struct ReadAhead {
 /// before. It does not compare if that message did not arrive before.
 async fn read_ahead(
     shared: &Shared,
-    place: &Place,
-    complaints: &mut Complaints,
+    position: &StreamPosition,
+    log_limiter: &mut LogLimiter,
 ) -> Result<ReadAhead, String> {
     let mut ahead = ReadAhead::default();
-    let newest = place.newest.as_ref().filter(|(newest, _)| *newest == place.seq);
-    for _ in 0..STRETCHES_MAX {
+    let newest = position.newest.as_ref().filter(|(newest, _)| *newest == position.seq);
+    for _ in 0..RANGES_MAX {
         let first = match ahead.last {
-            None if newest.is_some() => place.seq,
-            last => last.unwrap_or(place.seq).saturating_add(1),
+            None if newest.is_some() => position.seq,
+            last => last.unwrap_or(position.seq).saturating_add(1),
         };
-        let stretch = walk::stretch(&shared.link, RECORDS, walk::ALL, first, STRETCH).await;
-        let stretch = stretch.map_err(|trouble| Error::from(trouble).to_string())?;
-        ahead.pending = stretch.pending;
-        for message in &stretch.messages {
+        let range =
+            stream_read::read_range(&shared.connection, RECORDS, stream_read::ALL, first, RANGE_MESSAGES)
+                .await;
+        let range = range.map_err(|error| EngineError::from(error).to_string())?;
+        ahead.pending = range.pending;
+        for message in &range.messages {
             if let Some((_, stored_at)) = newest.filter(|(newest, _)| *newest == message.seq) {
                 if message.stored_at() != Some(stored_at) {
                     return Err(LOST.into());
@@ -232,22 +238,25 @@ async fn read_ahead(
                 Err(why) => {
                     ahead.discarded += 1;
                     let origin = message.subject.split('.').nth(2).unwrap_or_default();
-                    if complaints.is_due(origin, Instant::now().into_std()) {
-                        tracing::warn!(%why, place = message.seq, "a message was discarded");
+                    if log_limiter.is_due(origin, Instant::now().into_std()) {
+                        tracing::warn!(%why, seq = message.seq, "a message was discarded");
                     }
                 }
             }
         }
-        for &(from, to) in stretch.lost.iter().filter(|(_, to)| place.seq < *to) {
-            let count = to - from.max(place.seq + 1) + 1;
+        for &(from, to) in range.lost.iter().filter(|(_, to)| position.seq < *to) {
+            let count = to - from.max(position.seq + 1) + 1;
             (ahead.count, ahead.discarded) = (ahead.count + count, ahead.discarded + count);
-            if complaints.is_due("", Instant::now().into_std()) {
-                tracing::warn!(place = to, "a message that does not arrive from the servers is passed over");
+            if log_limiter.is_due("", Instant::now().into_std()) {
+                tracing::warn!(seq = to, "skipped a message that the servers do not deliver");
             }
         }
         let before = ahead.last;
-        ahead.last = ahead.last.max(stretch.last().filter(|last| place.seq < *last));
-        if ahead.last == before || stretch.pending == 0 || Record::BATCH_MAX < ahead.records.len() + STRETCH {
+        ahead.last = ahead.last.max(range.last().filter(|last| position.seq < *last));
+        if ahead.last == before
+            || range.pending == 0
+            || Record::BATCH_MAX < ahead.records.len() + RANGE_MESSAGES
+        {
             break;
         }
     }
@@ -255,8 +264,12 @@ async fn read_ahead(
 }
 
 /// Reads the records of one commit into the archive. Returns the number of further messages.
-async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -> Result<u64, String> {
-    let ahead = read_ahead(shared, place, complaints).await?;
+async fn step(
+    shared: &Shared,
+    position: &mut StreamPosition,
+    log_limiter: &mut LogLimiter,
+) -> Result<u64, String> {
+    let ahead = read_ahead(shared, position, log_limiter).await?;
     let ReadAhead { mut records, count, discarded, last, newest, pending } = ahead;
     let Some(last) = last else {
         let mut statistics = shared.lock();
@@ -265,7 +278,7 @@ async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -
     };
     // The position moves only after the archive's commit.
     shared.local.bound_labels(&mut records);
-    shared.local.absorb(&records).await.map_err(|error| error.to_string())?;
+    shared.local.append_forwarded(&records).await.map_err(|error| error.to_string())?;
     {
         let mut statistics = shared.lock();
         statistics.consumed += count;
@@ -273,31 +286,31 @@ async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -
         // All messages in the stream are read, so a gap in their numbers shows messages that have
         // left it. Messages that left the stream before this archive read its first one are not
         // counted.
-        if place.seq != 0 {
-            statistics.missed += last.saturating_sub(place.seq).saturating_sub(count);
+        if position.seq != 0 {
+            statistics.missed += last.saturating_sub(position.seq).saturating_sub(count);
         }
         (statistics.lag, statistics.last_error) = (pending, None);
     }
-    for record in records.iter().filter(|record| record.origin == shared.link.config.host) {
-        place.note(record);
+    for record in records.iter().filter(|record| record.origin == shared.connection.config.host) {
+        position.note(record);
     }
-    place.move_to(last, newest);
-    shared.progress.send_modify(|progress| (progress.seq, progress.own) = (last, place.watermark()));
+    position.move_to(last, newest);
+    shared.progress.send_modify(|progress| (progress.seq, progress.own) = (last, position.watermark()));
     Ok(pending)
 }
 
 /// Reason to read the stream again.
-const LOST: &str = "the stream was made anew, or lost messages that this archive had read";
+const LOST: &str = "the stream was recreated, or lost messages that this archive had read";
 
 /// Messages of one read.
-const STRETCH: usize = 1000;
+const RANGE_MESSAGES: usize = 1000;
 
 /// Reads for one commit. With the longest messages that is 32 MiB, many times what servers accept
 /// in a second if they sync each message.
-const STRETCHES_MAX: usize = 32;
+const RANGES_MAX: usize = 32;
 
 /// Longest time that a record is in the stream before it is read into the archive.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 
 /// Time after which a recreated stream is detected.
 const CHECK_EVERY: Duration = Duration::from_secs(1);

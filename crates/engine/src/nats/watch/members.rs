@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::directory::{Head, Registered};
-use super::super::walk::Stored;
-use super::super::writes::{Silence, Writes};
-use super::LOOK_EVERY;
+use super::super::directory_writes::{DirectoryWrites, LeaseEnd};
+use super::super::stream_read::Stored;
+use super::POLL_EVERY;
 use crate::{Entry, Event, Group, HostId};
 
 /// Members of the group, as far as they were read.
@@ -31,21 +31,21 @@ struct Member {
     ttl: Duration,
     /// When the servers were found to have dropped the entry; `None` if they have it.
     dropped: Option<Instant>,
-    ask_at: Instant,
+    check_at: Instant,
 }
 
 /// Identifies a message of the bucket. A recreated bucket counts from 1 again, so the storage time
 /// is also compared.
 #[derive(Clone, PartialEq, Eq)]
 struct MessageId {
-    place: u64,
+    seq: u64,
     /// Storage time by the servers, to the nanosecond; `None` if they did not send it.
     stored_at: Option<String>,
 }
 
 impl MessageId {
     fn of(stored: &Stored) -> Self {
-        Self { place: stored.seq, stored_at: stored.stored_at().map(str::to_owned) }
+        Self { seq: stored.seq, stored_at: stored.stored_at().map(str::to_owned) }
     }
 }
 
@@ -53,7 +53,7 @@ impl MessageId {
 #[derive(Clone, Copy)]
 pub(super) enum Renewal {
     /// It was stored after this poll, which did not find it, and before the next poll,
-    /// [`LOOK_EVERY`] later.
+    /// [`POLL_EVERY`] later.
     Since(Instant),
     /// The storage time is unknown: the registration was stored before this read of the bucket.
     Before(Instant),
@@ -63,12 +63,12 @@ pub(super) enum Renewal {
 }
 
 impl Renewal {
-    /// Renewal that is found at `now` and was missing at the poll that began at `looked`.
+    /// Renewal that is found at `now` and was missing at the poll that began at `polled_at`.
     ///
     /// If that poll is long ago, because this station was suspended or its servers were slow, the
     /// time of storage is treated as unknown, so that the lease is counted from `now`.
-    pub(super) fn found(looked: Instant, now: Instant) -> Self {
-        if now <= looked + LATE_AFTER { Self::Since(looked) } else { Self::Before(now) }
+    pub(super) fn found(polled_at: Instant, now: Instant) -> Self {
+        if now <= polled_at + LATE_AFTER { Self::Since(polled_at) } else { Self::Before(now) }
     }
 }
 
@@ -76,7 +76,7 @@ impl Member {
     /// Time at which the lease has ended for certain, by this station's clock.
     fn over_at(&self) -> Instant {
         let over_at = match self.renewed {
-            Renewal::Since(time) => time + LOOK_EVERY + self.ttl,
+            Renewal::Since(time) => time + POLL_EVERY + self.ttl,
             Renewal::Before(time) | Renewal::Missing(time) => time + self.ttl,
         };
         self.dropped.map_or(over_at, |dropped| over_at.min(dropped))
@@ -85,12 +85,12 @@ impl Member {
     /// Time by which a renewal should have been read.
     fn overdue_at(&self) -> Instant {
         let (Renewal::Since(time) | Renewal::Before(time)) = self.renewed else { return self.over_at() };
-        (time + self.ttl / 3 + 2 * LOOK_EVERY + RENEWAL_SLACK).min(self.over_at())
+        (time + self.ttl / 3 + 2 * POLL_EVERY + RENEWAL_SLACK).min(self.over_at())
     }
 
     /// What the end of the lease means at `now`: whether the host is lost.
-    fn silence(&self, writes: &Writes, now: Instant) -> Silence {
-        writes.silence(self.over_at(), self.ttl, now)
+    fn lease_end(&self, writes: &DirectoryWrites, now: Instant) -> LeaseEnd {
+        writes.lease_end(self.over_at(), self.ttl, now)
     }
 }
 
@@ -124,9 +124,9 @@ impl Members {
             renewed,
             ttl,
             dropped: None,
-            ask_at: time,
+            check_at: time,
         };
-        member.ask_at = member.overdue_at();
+        member.check_at = member.overdue_at();
         let before = self.known.insert(host, member);
         let is_same = before.is_some_and(|before| before.entry == entry && before.registration == id);
         (!is_same).then_some(Event::Up(entry))
@@ -142,12 +142,12 @@ impl Members {
         }
         (member.message, member.renewed, member.ttl, member.dropped) =
             (MessageId::of(stored), renewed, head.ttl, None);
-        member.ask_at = member.overdue_at();
+        member.check_at = member.overdue_at();
         true
     }
 
     /// Returns the events that report the difference between this group and `now`.
-    pub(super) fn become_these(&self, now: &Self) -> VecDeque<Event> {
+    pub(super) fn changes_to(&self, now: &Self) -> VecDeque<Event> {
         let is_gone = |host: &&HostId| !now.known.contains_key(*host) && !now.removed.contains(*host);
         let gone = self.known.keys().filter(is_gone);
         let mut events: VecDeque<Event> = gone.map(|host| Event::Down(host.clone())).collect();
@@ -179,7 +179,7 @@ impl Members {
                     member.renewed = Renewal::Missing(now);
                 }
                 member.dropped = None;
-                member.ask_at = member.overdue_at();
+                member.check_at = member.overdue_at();
                 self.known.insert(host.clone(), member);
             }
         }
@@ -191,7 +191,7 @@ impl Members {
         for (host, member) in &mut self.known {
             if let Some(before) = before.known.get(host).filter(|before| before.message == member.message) {
                 member.renewed = before.renewed;
-                member.ask_at = member.overdue_at();
+                member.check_at = member.overdue_at();
             }
         }
     }
@@ -209,43 +209,43 @@ impl Members {
 
     /// Time of the next key to read; `None` if there is no member.
     pub(super) fn first_overdue(&self) -> Option<Instant> {
-        self.known.values().map(|member| member.ask_at).min()
+        self.known.values().map(|member| member.check_at).min()
     }
 
     /// Returns the members with keys to be read, earliest end of lease first. If the end of a
     /// member's lease does not yet mean a loss, the member's key is not read, because the next poll
     /// finds a renewal.
-    pub(super) fn overdue(&mut self, now: Instant, writes: &Writes) -> Overdue {
-        let (mut hosts, mut needs_proof) = (Vec::new(), false);
+    pub(super) fn overdue(&mut self, now: Instant, writes: &DirectoryWrites) -> Overdue {
+        let (mut hosts, mut needs_own_write) = (Vec::new(), false);
         for (host, member) in &mut self.known {
             let over_at = member.over_at();
-            let silence = if over_at <= now { member.silence(writes, now) } else { Silence::Loss };
-            match silence {
-                Silence::Loss if member.ask_at <= now || over_at <= now => {
+            let end = if over_at <= now { member.lease_end(writes, now) } else { LeaseEnd::Lost };
+            match end {
+                LeaseEnd::Lost if member.check_at <= now || over_at <= now => {
                     // This station may have a long lease and renew rarely, so it must renew early
                     // to prove a loss of a station with a short lease.
-                    needs_proof |= writes.is_stale(member.ttl, now);
+                    needs_own_write |= writes.is_stale(member.ttl, now);
                     hosts.push((over_at, host.clone()));
                 }
-                Silence::Loss => {}
-                Silence::NotBefore(time) => member.ask_at = time,
-                Silence::Unproven => {
-                    needs_proof = true;
-                    member.ask_at = now + LOOK_EVERY;
+                LeaseEnd::Lost => {}
+                LeaseEnd::UndecidedUntil(time) => member.check_at = time,
+                LeaseEnd::Undecided => {
+                    needs_own_write = true;
+                    member.check_at = now + POLL_EVERY;
                 }
             }
         }
         hosts.sort();
-        Overdue { hosts: hosts.into_iter().map(|(_, host)| host).collect(), needs_proof }
+        Overdue { hosts: hosts.into_iter().map(|(_, host)| host).collect(), needs_own_write }
     }
 
     /// Schedules the next read of the key of a member that is still there: at the end of its lease,
     /// or earlier if the storage time of its registration is not known.
-    pub(super) fn ask_later(&mut self, host: &HostId, now: Instant) -> Option<Event> {
+    pub(super) fn check_later(&mut self, host: &HostId, now: Instant) -> Option<Event> {
         if let Some(member) = self.known.get_mut(host) {
-            member.ask_at = match member.renewed {
+            member.check_at = match member.renewed {
                 Renewal::Since(_) => member.over_at(),
-                Renewal::Before(_) => member.over_at().min(now + LOOK_EVERY),
+                Renewal::Before(_) => member.over_at().min(now + POLL_EVERY),
                 Renewal::Missing(_) => member.over_at(),
             };
         }
@@ -255,11 +255,11 @@ impl Members {
     /// Returns whether the message is older than the member's. Numbers only grow, unless the bucket
     /// was recreated.
     pub(super) fn is_older(&self, host: &HostId, stored: &Stored) -> bool {
-        self.known.get(host).is_some_and(|member| stored.seq < member.message.place)
+        self.known.get(host).is_some_and(|member| stored.seq < member.message.seq)
     }
 
     pub(super) fn is_newer(&self, host: &HostId, stored: &Stored) -> bool {
-        self.known.get(host).is_none_or(|member| member.message.place < stored.seq)
+        self.known.get(host).is_none_or(|member| member.message.seq < stored.seq)
     }
 
     /// Returns whether a lease has ended by this station's clock, even if the servers have not
@@ -269,9 +269,9 @@ impl Members {
     }
 
     /// Returns whether the lease has ended and the station could have renewed it.
-    pub(super) fn is_lost(&self, host: &HostId, now: Instant, writes: &Writes) -> bool {
+    pub(super) fn is_lost(&self, host: &HostId, now: Instant, writes: &DirectoryWrites) -> bool {
         let is_lost =
-            |member: &Member| member.over_at() <= now && member.silence(writes, now) == Silence::Loss;
+            |member: &Member| member.over_at() <= now && member.lease_end(writes, now) == LeaseEnd::Lost;
         self.known.get(host).is_none_or(is_lost)
     }
 
@@ -292,7 +292,7 @@ pub(super) struct Overdue {
     pub(super) hosts: Vec<HostId>,
     /// Whether this station must write, to find out whether missing renewals mean a loss or an
     /// outage of the directory.
-    pub(super) needs_proof: bool,
+    pub(super) needs_own_write: bool,
 }
 
 /// Margin after which a renewal counts as late. It is due after a third of the lease, and the next
@@ -301,7 +301,7 @@ const RENEWAL_SLACK: Duration = Duration::from_millis(200);
 
 /// Longest time between two polls at which a renewal's storage time still counts as known: the
 /// interval, and as much for a slow poll.
-const LATE_AFTER: Duration = LOOK_EVERY.saturating_mul(2);
+const LATE_AFTER: Duration = POLL_EVERY.saturating_mul(2);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_gone_because_this_station_stood_still() {
+    fn no_station_is_lost_because_this_station_stood_still() {
         let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
         let began = Instant::now();
         let mut members = Members::new(&Name::new("local:a").unwrap());
@@ -367,12 +367,15 @@ mod tests {
         let began = Instant::now();
         let mut members = Members::new(&Name::new("local:a").unwrap());
         members.note(&stored(5), Renewal::Since(began));
-        let mut writes = Writes::new(second);
+        let mut writes = DirectoryWrites::new(second);
         writes.stored(began, 4 * second);
         members.dropped(&host, began + 4 * second);
         let late = began + 5 * second;
         let overdue = members.overdue(late, &writes);
-        assert!(overdue.hosts.is_empty() && overdue.needs_proof, "nothing is asked where nothing is proved");
+        assert!(
+            overdue.hosts.is_empty() && overdue.needs_own_write,
+            "nothing is asked where nothing is proved"
+        );
         assert!(!members.is_lost(&host, late, &writes) && members.first_overdue() > Some(late));
         writes.failed(late, "no quorum".into());
         writes.stored(began + 60 * second, 4 * second);
@@ -395,8 +398,8 @@ mod tests {
         let read_at = began + 100 * second;
         let mut now = Members::new(&group);
         now.keep_missing(&before, &BTreeSet::new(), read_at);
-        assert!(before.become_these(&now).is_empty(), "no event");
-        let mut writes = Writes::new(second);
+        assert!(before.changes_to(&now).is_empty(), "no event");
+        let mut writes = DirectoryWrites::new(second);
         writes.stored(read_at + 5 * second, 400 * second);
         now.dropped(&host, read_at + second);
         assert!(!now.is_lost(&host, read_at + 3 * second, &writes));
@@ -405,7 +408,7 @@ mod tests {
         // count as missing.
         let mut now = Members::new(&group);
         now.keep_missing(&before, &BTreeSet::from([host.clone()]), read_at);
-        assert_eq!(before.become_these(&now), [Event::Down(host)]);
+        assert_eq!(before.changes_to(&now), [Event::Down(host)]);
     }
 
     #[test]
@@ -428,7 +431,7 @@ mod tests {
         let (began, group) = (Instant::now(), Name::new("local:a").unwrap());
         // A server that is behind still has the entry; the others do not.
         for is_in_bucket in [true, false] {
-            let mut writes = Writes::new(second);
+            let mut writes = DirectoryWrites::new(second);
             let mut members = Members::new(&group);
             members.note(&stored(5), Renewal::Since(began));
             let lost_at = (1..20).map(|half| began + half * 2 * second).find(|at| {
@@ -455,36 +458,36 @@ mod tests {
         began: Instant,
         /// Message of each host in the bucket: its number and its storage time in milliseconds.
         bucket: BTreeMap<&'static str, (u64, u64)>,
-        last_place: u64,
+        last_seq: u64,
         members: Members,
         seen: u64,
-        looked: Instant,
-        writes: Writes,
+        polled_at: Instant,
+        writes: DirectoryWrites,
         lost: BTreeMap<HostId, u64>,
     }
 
     impl Mesh {
         fn new() -> Self {
             let began = Instant::now();
-            let mut writes = Writes::new(Duration::from_secs(1));
+            let mut writes = DirectoryWrites::new(Duration::from_secs(1));
             writes.begun();
             let members = Members::new(&Name::new("local:a").unwrap());
             let (bucket, lost) = (BTreeMap::new(), BTreeMap::new());
-            Self { began, bucket, last_place: 0, members, seen: 0, looked: began, writes, lost }
+            Self { began, bucket, last_seq: 0, members, seen: 0, polled_at: began, writes, lost }
         }
 
         fn renew(&mut self, host: &'static str, now_ms: u64) {
-            self.last_place += 1;
-            self.bucket.insert(host, (self.last_place, now_ms));
+            self.last_seq += 1;
+            self.bucket.insert(host, (self.last_seq, now_ms));
         }
 
         /// Works like a watch: reads the whole bucket or new messages, then the keys of late
         /// members.
-        fn look(&mut self, now_ms: u64, reads_anew: bool) {
+        fn poll(&mut self, now_ms: u64, reads_anew: bool) {
             let now = self.began + Duration::from_millis(now_ms);
             self.bucket.retain(|_, (_, stored_ms)| now_ms < *stored_ms + 4000);
             let held: Vec<Stored> =
-                self.bucket.iter().map(|(host, (place, _))| stored_by(host, *place)).collect();
+                self.bucket.iter().map(|(host, (seq, _))| stored_by(host, *seq)).collect();
             if reads_anew {
                 let mut anew = Members::new(&self.members.group);
                 held.iter().for_each(|stored| drop(anew.note(stored, Renewal::Before(now))));
@@ -494,11 +497,11 @@ mod tests {
                 anew.keep_missing(&self.members, &named, now);
                 self.members = anew;
             } else {
-                let renewal = Renewal::found(self.looked, now);
+                let renewal = Renewal::found(self.polled_at, now);
                 let new = held.iter().filter(|stored| self.seen < stored.seq);
                 new.for_each(|stored| drop(self.members.note(stored, renewal)));
             }
-            (self.seen, self.looked) = (self.last_place, now);
+            (self.seen, self.polled_at) = (self.last_seq, now);
             for host in self.members.overdue(now, &self.writes).hosts {
                 if !self.bucket.contains_key(host.as_str()) {
                     self.members.dropped(&host, now);
@@ -507,7 +510,7 @@ mod tests {
                     self.members.remove(&host);
                     self.lost.insert(host, now_ms);
                 } else {
-                    self.members.ask_later(&host, now);
+                    self.members.check_later(&host, now);
                 }
             }
         }
@@ -550,7 +553,7 @@ mod tests {
                     }
                 }
                 if now_ms % 500 == 0 {
-                    mesh.look(now_ms, (now_ms / 500) % anew_every == 0);
+                    mesh.poll(now_ms, (now_ms / 500) % anew_every == 0);
                 }
             }
             let [live, dead] = ["live", "dead"].map(|host| mesh.lost.get(&Name::new(host).unwrap()));

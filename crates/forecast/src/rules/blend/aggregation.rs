@@ -14,7 +14,7 @@ pub(crate) enum Gradient {
 
 /// The aggregation of `M` methods.
 #[derive(Clone, Debug)]
-pub(crate) struct Aggregation<const M: usize> {
+pub(crate) struct BernsteinAggregation<const M: usize> {
     gradient: Gradient,
     /// Bound of regrets, in scales of the error.
     clip: f64,
@@ -28,7 +28,7 @@ pub(crate) struct Aggregation<const M: usize> {
     largest: [f64; M],
 }
 
-impl<const M: usize> Aggregation<M> {
+impl<const M: usize> BernsteinAggregation<M> {
     pub(crate) fn new(gradient: Gradient, clip: f64) -> Self {
         Self {
             gradient,
@@ -69,7 +69,7 @@ impl<const M: usize> Aggregation<M> {
         };
         self.learn_scale(number, error.abs().min(bound));
         let eta = self.learn_regrets(predictions, gradient, bound);
-        self.weigh(&eta);
+        self.update_weights(&eta);
     }
 
     /// The weights; their sum is 1.
@@ -88,31 +88,32 @@ impl<const M: usize> Aggregation<M> {
     fn learn_regrets(&mut self, predictions: &[f64; M], gradient: f64, bound: f64) -> [f64; M] {
         let mut regrets = [0.0; M];
         for i in 0..M {
-            let distance = greater(lesser(self.combined - predictions[i], bound), -bound);
+            let distance = max_of_numbers(min_of_numbers(self.combined - predictions[i], bound), -bound);
             regrets[i] = gradient * distance;
             self.variance[i] += regrets[i] * regrets[i];
-            self.largest[i] = greater(self.largest[i], regrets[i].abs());
+            self.largest[i] = max_of_numbers(self.largest[i], regrets[i].abs());
         }
-        let variance_least = (LEAST_SHARE * LEAST_SHARE * greatest(&self.variance)).max(f64::MIN_POSITIVE);
-        let largest_least = (LEAST_SHARE * greatest(&self.largest)).max(f64::MIN_POSITIVE);
-        let mut eta = self.variance.map(|variance| self.log_count / greater(variance, variance_least));
+        let variance_min =
+            (REGRET_SHARE_MIN * REGRET_SHARE_MIN * max_in_lanes(&self.variance)).max(f64::MIN_POSITIVE);
+        let largest_min = (REGRET_SHARE_MIN * max_in_lanes(&self.largest)).max(f64::MIN_POSITIVE);
+        let mut eta = self.variance.map(|variance| self.log_count / max_of_numbers(variance, variance_min));
         for rate in &mut eta {
             *rate = sqrt(*rate);
         }
         for i in 0..M {
-            eta[i] = lesser(eta[i], 0.5 / greater(self.largest[i], largest_least));
+            eta[i] = min_of_numbers(eta[i], 0.5 / max_of_numbers(self.largest[i], largest_min));
             self.advantage[i] += regrets[i] - eta[i] * regrets[i] * regrets[i];
         }
         eta
     }
 
     /// Weights ∝ η exp(η · advantage).
-    fn weigh(&mut self, eta: &[f64; M]) {
+    fn update_weights(&mut self, eta: &[f64; M]) {
         let mut exponents = [0.0; M];
         for i in 0..M {
             exponents[i] = eta[i] * self.advantage[i];
         }
-        let most = greatest(&exponents);
+        let most = max_in_lanes(&exponents);
         for i in 0..M {
             self.weights[i] = eta[i] * exp_of_negative(exponents[i] - most);
         }
@@ -126,22 +127,22 @@ impl<const M: usize> Aggregation<M> {
 }
 
 /// The greatest value, found in four lanes; the values must not be NaN.
-fn greatest<const M: usize>(values: &[f64; M]) -> f64 {
+fn max_in_lanes<const M: usize>(values: &[f64; M]) -> f64 {
     let mut lanes = [f64::NEG_INFINITY; 4];
     for values in values.chunks(4) {
         for (lane, value) in lanes.iter_mut().zip(values) {
-            *lane = greater(*lane, *value);
+            *lane = max_of_numbers(*lane, *value);
         }
     }
-    greater(greater(lanes[0], lanes[1]), greater(lanes[2], lanes[3]))
+    max_of_numbers(max_of_numbers(lanes[0], lanes[1]), max_of_numbers(lanes[2], lanes[3]))
 }
 
 /// Like `f64::max`, without its handling of NaN, which takes several instructions.
-fn greater(a: f64, b: f64) -> f64 {
+fn max_of_numbers(a: f64, b: f64) -> f64 {
     if a < b { b } else { a }
 }
 
-fn lesser(a: f64, b: f64) -> f64 {
+fn min_of_numbers(a: f64, b: f64) -> f64 {
     if b < a { b } else { a }
 }
 
@@ -182,10 +183,10 @@ fn exp_of_negative(x: f64) -> f64 {
 // `docs/spec/full.md`, the rule: clipping from value 21 on, in scales that follow with gain 0.01.
 const BURN_IN: u64 = 20;
 const SCALE_GAIN: f64 = 0.01;
-/// Least |regret| that a method counts with, as a share of the largest of all methods. Without it,
-/// a method that hardly differed from the blend would have an unbounded learning rate, and all the
-/// weight for good.
-const LEAST_SHARE: f64 = 1e-3;
+/// The smallest |regret| that a method counts with, as a share of the largest of all methods.
+/// Without it, a method that hardly differed from the blend would have an unbounded learning rate,
+/// and all the weight for good.
+const REGRET_SHARE_MIN: f64 = 1e-3;
 
 #[cfg(test)]
 mod tests {

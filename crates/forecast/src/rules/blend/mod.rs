@@ -5,24 +5,24 @@
 //! memory) are combined by a further weighted median (`docs/spec/full.md`, the rule).
 
 mod aggregation;
-mod power;
+mod power_weights;
 
-use aggregation::{Aggregation, Gradient};
-use power::{Power, weighted_median};
+use aggregation::{BernsteinAggregation, Gradient};
+use power_weights::{PowerWeights, weighted_median};
 
-use super::{Choice, Choose, most};
+use super::{CombinationRule, CombinedForecast, argmax};
 
 /// The blend of `M` methods.
 #[derive(Clone, Debug)]
 pub(crate) struct Blend<const M: usize> {
-    squared: Aggregation<M>,
-    absolute: [Aggregation<M>; 2],
-    quick: Power<M>,
-    steady: Power<M>,
-    /// Forecasts under absolute error of the four rules: the two rules of `absolute`, then `quick`
-    /// and `steady`. `combiner` has the weights of the four rules.
+    squared: BernsteinAggregation<M>,
+    absolute: [BernsteinAggregation<M>; 2],
+    fast: PowerWeights<M>,
+    slow: PowerWeights<M>,
+    /// Forecasts under absolute error of the four rules: the two rules of `absolute`, then `fast`
+    /// and `slow`. `combiner` has the weights of the four rules.
     rules: [f64; 4],
-    combiner: Power<4>,
+    combiner: PowerWeights<4>,
     /// Factor of the first method's weight in forecasts; 1 after the start.
     emphasis: f64,
     starts_at_first: bool,
@@ -36,18 +36,18 @@ impl<const M: usize> Blend<M> {
     }
 }
 
-impl<const M: usize> Choose<M> for Blend<M> {
+impl<const M: usize> CombinationRule<M> for Blend<M> {
     fn new() -> Self {
         Self {
-            squared: Aggregation::new(Gradient::Error, SQUARED_CLIP),
+            squared: BernsteinAggregation::new(Gradient::Error, SQUARED_CLIP),
             absolute: [
-                Aggregation::new(Gradient::Sign, f64::INFINITY),
-                Aggregation::new(Gradient::Sign, CLIP),
+                BernsteinAggregation::new(Gradient::Sign, f64::INFINITY),
+                BernsteinAggregation::new(Gradient::Sign, CLIP),
             ],
-            quick: Power::new(QUICK_FADE),
-            steady: Power::new(STEADY_FADE),
+            fast: PowerWeights::new(FAST_FADE),
+            slow: PowerWeights::new(SLOW_FADE),
             rules: [0.0; 4],
-            combiner: Power::new(1.0),
+            combiner: PowerWeights::new(1.0),
             emphasis: 1.0,
             starts_at_first: false,
         }
@@ -59,8 +59,8 @@ impl<const M: usize> Choose<M> for Blend<M> {
         }
         self.combiner.observe::<64>(&self.rules.map(|rule| (rule - value).abs()));
         let losses = predictions.map(|prediction| (prediction - value).abs());
-        self.quick.observe::<16>(&losses);
-        self.steady.observe::<64>(&losses);
+        self.fast.observe::<16>(&losses);
+        self.slow.observe::<64>(&losses);
         self.squared.observe(number, predictions, value);
         for aggregation in &mut self.absolute {
             aggregation.observe(number, predictions, value);
@@ -68,7 +68,7 @@ impl<const M: usize> Choose<M> for Blend<M> {
         self.emphasis = if self.starts_at_first { emphasis(number + 1) } else { 1.0 };
     }
 
-    fn choose(&mut self, predictions: &[f64; M]) -> [Choice; 2] {
+    fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2] {
         let order = sorted_by_value(predictions);
         let emphasis = self.emphasis;
         let squared = self.squared.combine(predictions, emphasis);
@@ -76,8 +76,8 @@ impl<const M: usize> Choose<M> for Blend<M> {
         self.rules = [
             plain.combine(predictions, emphasis),
             clipped.combine(predictions, emphasis),
-            weighted_median(predictions, &emphasised(self.quick.weights(), emphasis), &order),
-            weighted_median(predictions, &emphasised(self.steady.weights(), emphasis), &order),
+            weighted_median(predictions, &emphasised(self.fast.weights(), emphasis), &order),
+            weighted_median(predictions, &emphasised(self.slow.weights(), emphasis), &order),
         ];
         let absolute = weighted_median(&self.rules, self.combiner.weights(), &sorted_by_value(&self.rules));
         [
@@ -90,8 +90,8 @@ impl<const M: usize> Choose<M> for Blend<M> {
         0
     }
 
-    fn weights(&self, loss: usize) -> [f64; M] {
-        let weights = match loss {
+    fn weights(&self, objective: usize) -> [f64; M] {
+        let weights = match objective {
             0 => emphasised(self.squared.weights(), self.emphasis),
             _ => self.absolute_weights(),
         };
@@ -108,20 +108,20 @@ impl<const M: usize> Blend<M> {
         let [plain, clipped] = &self.absolute;
         let emphasised = |weights| emphasised(weights, self.emphasis);
         let (plain, clipped) = (emphasised(plain.weights()), emphasised(clipped.weights()));
-        let (quick, steady) = (emphasised(self.quick.weights()), emphasised(self.steady.weights()));
+        let (fast, slow) = (emphasised(self.fast.weights()), emphasised(self.slow.weights()));
         let shares = core::array::from_fn::<f64, 4, _>(|i| {
-            rules[i] / [&plain, &clipped, &quick, &steady][i].iter().sum::<f64>()
+            rules[i] / [&plain, &clipped, &fast, &slow][i].iter().sum::<f64>()
         });
         core::array::from_fn(|i| {
-            shares[0] * plain[i] + shares[1] * clipped[i] + shares[2] * quick[i] + shares[3] * steady[i]
+            shares[0] * plain[i] + shares[1] * clipped[i] + shares[2] * fast[i] + shares[3] * slow[i]
         })
     }
 }
 
 /// Returns the forecast of a blend, with the method that has the largest weight.
-fn blended<const M: usize>(value: f64, weights: &[f64; M]) -> Choice {
-    let method = most(weights);
-    Choice { value, method, weight: Some(weights[method % M] / weights.iter().sum::<f64>()) }
+fn blended<const M: usize>(value: f64, weights: &[f64; M]) -> CombinedForecast {
+    let method = argmax(weights);
+    CombinedForecast { value, method, weight: Some(weights[method % M] / weights.iter().sum::<f64>()) }
 }
 
 /// `weights` with the first multiplied by `emphasis`; the sum changes.
@@ -151,8 +151,8 @@ fn sorted_by_value<const N: usize>(values: &[f64; N]) -> [u8; N] {
         }
     }
     let mut order = [0; N];
-    for (place, rank) in ranks.iter().enumerate() {
-        order[*rank as usize % N] = place as u8;
+    for (index, rank) in ranks.iter().enumerate() {
+        order[*rank as usize % N] = index as u8;
     }
     order
 }
@@ -168,5 +168,5 @@ const SQUARED_CLIP: f64 = 50.0;
 // ten values, the last value was better than the blend by an eighth.
 const START_COUNT: f64 = 16.0;
 const START_EMPHASIS: f64 = 30.0;
-const QUICK_FADE: f64 = 0.965_936_328_924_845_5;
-const STEADY_FADE: f64 = 0.998_614_665_550_938_1;
+const FAST_FADE: f64 = 0.965_936_328_924_845_5;
+const SLOW_FADE: f64 = 0.998_614_665_550_938_1;

@@ -7,14 +7,14 @@ const LIES: [f64; 12] = [1e-70, 1e-5, 0.05, 0.1, 0.3, 0.6, 1.6, 3.0, 20.0, 100.0
 
 #[test]
 fn one_host_that_lies_hardly_moves_what_is_estimated_for_others() {
-    for what in [Composition::Rtt, Composition::Goodput] {
+    for what in [ComposedQuantity::Rtt, ComposedQuantity::Goodput] {
         for seed in 0..10 {
             let mut sites = Sites::new(seed);
             let taught = sites.taught(what, EVENLY);
             let legs = sites.legs(HOSTS + 1, 2 * HOSTS + 1, what);
             let of = |taught: &[Taught]| model(what, taught).estimate(&legs).unwrap();
             let honest = of(&taught);
-            let width = |estimate: Estimate| (estimate.upper / estimate.lower).ln();
+            let width = |estimate: PathEstimate| (estimate.upper / estimate.lower).ln();
             for lie in LIES {
                 let mut taught = taught.clone();
                 // The liar is at the first site. It also invents tests with all hosts of other
@@ -45,7 +45,7 @@ fn one_host_that_lies_hardly_moves_what_is_estimated_for_others() {
 
 #[test]
 fn losses_that_one_host_invents_are_not_believed() {
-    let what = Composition::Loss;
+    let what = ComposedQuantity::Loss;
     let mut sites = Sites::new(1);
     let mut taught = sites.taught(what, EVENLY);
     let legs = sites.legs(HOSTS + 1, 2 * HOSTS + 1, what);
@@ -62,11 +62,11 @@ fn losses_that_one_host_invents_are_not_believed() {
 #[test]
 fn nothing_is_learnt_from_one_host_alone() {
     let legs = [around(1e8, 0.1), around(1e8, 0.1), around(1e8, 0.1)];
-    let lesson = |ends| Lesson { ends, legs: &legs[..], measured: around(1e13, 0.1) };
-    for what in [Composition::Rtt, Composition::Goodput] {
-        let of_one = (1..100).map(|other| lesson([0, other]));
-        assert_eq!(Model::learnt(what, of_one), Model::guessed(what));
-        let of_many = (1..100).map(|other| lesson([other, other + 1]));
-        assert_eq!(Model::learnt(what, of_many).pairs(), 99);
+    let observation = |ends| PairObservation { ends, legs: &legs[..], measured: around(1e13, 0.1) };
+    for what in [ComposedQuantity::Rtt, ComposedQuantity::Goodput] {
+        let of_one = (1..100).map(|other| observation([0, other]));
+        assert_eq!(CompositionModel::fit(what, of_one), CompositionModel::prior(what));
+        let of_many = (1..100).map(|other| observation([other, other + 1]));
+        assert_eq!(CompositionModel::fit(what, of_many).pairs(), 99);
     }
 }

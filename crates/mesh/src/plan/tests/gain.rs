@@ -1,7 +1,7 @@
 //! What the plan learns from the gains of tests.
 
 use super::*;
-use crate::plan::gain::Record;
+use crate::plan::gain::PairGains;
 
 /// Runs 1000 turns with the given rates of hosts, and counts the turns of each host. The forecast
 /// of a pair is half its last rate and half its last forecast.
@@ -14,7 +14,7 @@ fn turns_of(rates: impl Fn(&str, u32) -> f64) -> BTreeMap<String, u32> {
         let now = planner.next_at();
         let next = planner.next(now).unwrap();
         let rate = rates(&next.peer, step);
-        planner.tested(now, &next.peer, Cost::default(), rate);
+        planner.record_test(now, &next.peer, Cost::default(), rate);
         let known = known.entry(next.peer.clone()).or_insert(rate);
         *known += (rate - *known) / 2.0;
         planner.set_forecast(&next.peer, forecast(*known));
@@ -28,7 +28,7 @@ fn a_pair_that_moves_has_more_turns_than_one_of_more_noise() {
     // Host 0 changes its level by ± 40 % every 50 turns. Host 1 is off by ± 60 % each time, the
     // others by 4 %.
     let rates = |host: &str, step: u32| {
-        let sign = f64::from(crate::chance::rank(1, &step.to_string()) as u32 & 1) * 2.0 - 1.0;
+        let sign = f64::from(crate::rng::hash_rank(1, &step.to_string()) as u32 & 1) * 2.0 - 1.0;
         match host {
             "host0" => 1e8 * (1.0 + 0.4 * (f64::from(step / 50 % 2) * 2.0 - 1.0)),
             "host1" => 1e8 * (1.0 + 0.6 * sign),
@@ -49,7 +49,7 @@ fn of_two_pairs_one_may_have_two_turns_in_a_row() {
         let now = planner.next_at();
         let next = planner.next(now).unwrap();
         let rate = if *next.peer == *"host0" && step / 7 % 2 == 0 { 2e8 } else { 1e8 };
-        planner.tested(now, &next.peer, Cost::default(), rate);
+        planner.record_test(now, &next.peer, Cost::default(), rate);
         planner.set_forecast(&next.peer, forecast(rate));
         peers.push(next.peer);
     }
@@ -64,15 +64,15 @@ fn what_a_test_was_worth_counts_for_the_turns_before_it_and_failures_do_not_shor
         let now = planner.next_at().max(Duration::from_secs(turn * 10_000));
         match rate {
             Some(rate) => {
-                planner.tested(now, "host0", Cost::default(), rate);
+                planner.record_test(now, "host0", Cost::default(), rate);
                 planner.set_forecast("host0", forecast(rate));
             }
-            None => planner.failed(now, "host0", Cost::default()),
+            None => planner.record_failure(now, "host0", Cost::default()),
         }
     }
     // Because of the test in turn 4, the error in turn 6 is 0 instead of 1e8, which is 0.6 of the
     // mean rate of 5/3 e8. The test before turn 4 was 3 turns earlier.
-    let gained = planner.pairs["host0"].record.gained();
+    let gained = planner.pairs["host0"].gains.gained();
     assert!((gained.0 - 0.6).abs() < 1e-9 && gained.1 == 3.0, "{gained:?}");
 }
 
@@ -86,10 +86,10 @@ fn pairs_that_nothing_is_known_of_go_by_age_and_absurd_rates_teach_nothing() {
 
 #[test]
 fn absurd_forecasts_of_one_pair_spoil_no_other() {
-    let (mut absurd, other) = (Record::default(), Record::default());
+    let (mut absurd, other) = (PairGains::default(), PairGains::default());
     for turn in 1..10 {
         absurd.learn(turn, Some(f64::MAX), f64::MIN_POSITIVE);
     }
-    let pool = Pool::new([&absurd, &other].into_iter());
-    assert!(pool.root(&absurd).is_finite() && 0.0 < pool.root(&other), "{absurd:?}, {pool:?}");
+    let prior = GainPrior::new([&absurd, &other].into_iter());
+    assert!(prior.sqrt_gain(&absurd).is_finite() && 0.0 < prior.sqrt_gain(&other), "{absurd:?}, {prior:?}");
 }

@@ -78,11 +78,11 @@ impl Mesh {
         };
         let (mut skipped, mut gaps) = (0, 0);
         for (i, station) in self.stations.iter().enumerate().filter(|(i, _)| self.greedy != Some(*i)) {
-            let statistics = station.planner.statistics();
-            report.tests += statistics.tests as f64;
-            skipped += statistics.skipped;
-            report.refusals += statistics.refusals;
-            report.deferrals += statistics.deferrals;
+            let turns = station.planner.turn_counts();
+            report.tests += turns.tests as f64;
+            skipped += turns.skipped;
+            report.refusals += turns.refusals;
+            report.deferrals += turns.deferrals;
             if station.peers.len() != self.stations[like].peers.len() {
                 continue;
             }

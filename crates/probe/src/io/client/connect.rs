@@ -15,14 +15,14 @@ use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::context::Context;
+use super::context::ProbeContext;
 use super::trust;
-use crate::io::clock::Clock;
 use crate::io::connection::Connection;
+use crate::io::deadline::Deadline;
 use crate::io::http;
 use crate::signed::{self, Challenge};
 use crate::target::Scheme;
-use crate::wire::{self, Declined, Reply, Request};
+use crate::wire::{self, DeclineReason, Reply, Request};
 use crate::{ProbeError, Target, token};
 
 /// An upgraded connection to a station.
@@ -33,20 +33,20 @@ pub(super) struct Session {
 
 impl Session {
     /// Sends a request and waits for the station's reply; returns the number in it.
-    pub(super) fn request(&mut self, request: Request, clock: &Clock) -> Result<u64, ProbeError> {
+    pub(super) fn request(&mut self, request: Request, deadline: &Deadline) -> Result<u64, ProbeError> {
         let sent = self.connection.write_all(&request.encode());
         let reply = sent.and_then(|()| self.connection.read_frame::<{ wire::REPLY_BYTES }>());
-        let reply = reply.map_err(|error| clock.io("asking for the experiment", &error))?;
+        let reply = reply.map_err(|error| deadline.io("requesting the experiment", &error))?;
         match Reply::decode(&reply) {
             Ok(Reply::Ready { nonce }) => Ok(nonce),
-            Ok(Reply::Declined(declined)) => Err(clock.declined(declined)),
-            Err(error) => Err(clock.fail(Failure::Garbage, error.to_string())),
+            Ok(Reply::Declined(declined)) => Err(deadline.declined(declined)),
+            Err(error) => Err(deadline.fail(Failure::InvalidResponse, error.to_string())),
         }
     }
 }
 
 /// A server's response to the Upgrade.
-pub(super) enum Answer {
+pub(super) enum UpgradeResponse {
     /// A station with an open session and, over TLS, a token for a plain connection.
     Upgraded(Session, Option<String>),
     /// A station over TLS that only gives a token.
@@ -61,90 +61,105 @@ pub(super) enum Answer {
 ///
 /// For `https`, the Upgrade over TLS only authorises: its token opens a second, plain connection to
 /// the same address, so that the experiment measures the network and not the cipher.
-pub(super) fn open_plain(target: &Target, context: &Context, clock: &Clock) -> Result<Session, ProbeError> {
-    match ask(context.deadline, target, context, clock)? {
-        Answer::Upgraded(session, None) if !session.connection.is_tls() => Ok(session),
-        Answer::Upgraded(Session { address, .. }, Some(token)) | Answer::Token(address, token) => {
-            let dialled = connect_any(&[address], clock)?;
-            let connection = plain(dialled.tcp, clock)?;
+pub(super) fn open_plain(
+    target: &Target,
+    context: &ProbeContext,
+    deadline: &Deadline,
+) -> Result<Session, ProbeError> {
+    match request_upgrade(context.deadline, target, context, deadline)? {
+        UpgradeResponse::Upgraded(session, None) if !session.connection.is_tls() => Ok(session),
+        UpgradeResponse::Upgraded(Session { address, .. }, Some(token))
+        | UpgradeResponse::Token(address, token) => {
+            let connected = connect_any(&[address], deadline)?;
+            let connection = plain(connected.tcp, deadline)?;
             let authorization = format!("{} {token}", wire::TOKEN_SCHEME);
-            session(upgrade(connection, address, target, Some(&authorization), clock)?, clock)
+            session(upgrade(connection, address, target, Some(&authorization), deadline)?, deadline)
         }
-        Answer::Upgraded(..) => {
-            Err(clock.fail(Failure::Garbage, "the station gave no token for a plain connection"))
+        UpgradeResponse::Upgraded(..) => {
+            Err(deadline.fail(Failure::InvalidResponse, "the station gave no token for a plain connection"))
         }
-        other => session(other, clock),
+        other => session(other, deadline),
     }
 }
 
 /// Opens a session over the TLS connection itself.
-pub(super) fn open_tls(target: &Target, context: &Context, clock: &Clock) -> Result<Session, ProbeError> {
+pub(super) fn open_tls(
+    target: &Target,
+    context: &ProbeContext,
+    deadline: &Deadline,
+) -> Result<Session, ProbeError> {
     if target.scheme() != Scheme::Https {
-        return Err(clock.fail(Failure::Local, format!("{target} is no https:// target")));
+        return Err(deadline
+            .fail(Failure::Local, format!("{target} is not an https:// target, which `rtt_tls` needs")));
     }
-    match ask(context.deadline, target, context, clock)? {
-        Answer::Token(..) => Err(clock.declined(Declined::NotServed)),
-        other => session(other, clock),
+    match request_upgrade(context.deadline, target, context, deadline)? {
+        UpgradeResponse::Token(..) => Err(deadline.declined(DeclineReason::NotServed)),
+        other => session(other, deadline),
     }
 }
 
 /// Returns the session, or an error for every other answer.
-fn session(answer: Answer, clock: &Clock) -> Result<Session, ProbeError> {
+fn session(answer: UpgradeResponse, deadline: &Deadline) -> Result<Session, ProbeError> {
     match answer {
-        Answer::Upgraded(session, _) => Ok(session),
-        Answer::Refused(status, _) => Err(refused(status, clock)),
-        Answer::Plain(status) => {
-            Err(clock.fail(Failure::Garbage, format!("the target is no Barograph station (HTTP {status})")))
+        UpgradeResponse::Upgraded(session, _) => Ok(session),
+        UpgradeResponse::Refused(status, _) => Err(refused(status, deadline)),
+        UpgradeResponse::Plain(status) => Err(deadline.fail(
+            Failure::InvalidResponse,
+            format!("the target is not a Barograph station (HTTP {status})"),
+        )),
+        UpgradeResponse::Token(..) => {
+            Err(deadline.fail(Failure::InvalidResponse, "the station gave a second token"))
         }
-        Answer::Token(..) => Err(clock.fail(Failure::Garbage, "the station gave a second token")),
     }
 }
 
 /// The failure for a station's refusal with this HTTP status.
-pub(super) fn refused(status: u16, clock: &Clock) -> ProbeError {
+pub(super) fn refused(status: u16, deadline: &Deadline) -> ProbeError {
     let why = match status {
-        401 | 403 => "a token (barograph probe --token) or a signature is needed, or the one given is wrong",
-        429 | 503 => "it has no place for another probe session",
-        _ => "it does not answer probes",
+        401 | 403 => "it needs a valid token (`barograph probe --token TOKEN`) or a valid signature",
+        429 | 503 => "too many probe sessions are open there; retry later",
+        _ => "it does not answer probes; check that its responder is enabled",
     };
-    clock.fail(Failure::Declined, format!("the station declines (HTTP {status}): {why}"))
+    deadline.fail(Failure::Declined, format!("the station declined (HTTP {status}): {why}"))
 }
 
 /// Connects with the target's scheme and requests the Upgrade. The server must answer within
-/// `patience` after the connection is open.
+/// `response_max` after the connection is open.
 ///
 /// The first request carries no token, because a server that is not a station must not receive it.
 /// Only a server that answers `401` or `403` with the protocol's `Upgrade` header receives the
 /// token, or the signature that it requires, in a second request.
-pub(super) fn ask(
-    patience: Duration,
+pub(super) fn request_upgrade(
+    response_max: Duration,
     target: &Target,
-    context: &Context,
-    clock: &Clock,
-) -> Result<Answer, ProbeError> {
+    context: &ProbeContext,
+    deadline: &Deadline,
+) -> Result<UpgradeResponse, ProbeError> {
     let authorization = match &context.token {
         Some(token) if http::is_header_word(token) => Some(format!("Bearer {token}")),
         Some(_) => {
-            return Err(clock.fail(Failure::Local, "the token has characters that no header can carry"));
+            let message = "the token contains characters that are not allowed in an HTTP header; \
+                           use visible ASCII without spaces";
+            return Err(deadline.fail(Failure::Local, message));
         }
         None => None,
     };
-    let dialled = dial(target, clock)?;
-    let clock = clock.within(patience);
-    let address = dialled.address;
+    let connected = dial(target, deadline)?;
+    let deadline = deadline.within(response_max);
+    let address = connected.address;
     // The scheme without a challenge is not a valid credential (a server answers 401, RFC 9110
     // §11.6.2) and reveals nothing.
     let first = (context.signs_first && context.sign.is_some()).then_some(signed::SCHEME);
-    let connection = secure(dialled.tcp, target, context, &clock)?;
-    let answer = upgrade(connection, address, target, first, &clock)?;
-    let Answer::Refused(401 | 403, challenge) = &answer else { return Ok(answer) };
-    let signed = context.sign.as_ref().zip(challenge.as_ref()).and_then(|(sign, challenge)| {
-        sign.answer(challenge, "GET", wire::PATH).map(|credentials| credentials.header())
+    let connection = secure(connected.tcp, target, context, &deadline)?;
+    let answer = upgrade(connection, address, target, first, &deadline)?;
+    let UpgradeResponse::Refused(401 | 403, challenge) = &answer else { return Ok(answer) };
+    let signed = context.sign.as_ref().zip(challenge.as_ref()).and_then(|(signer, challenge)| {
+        signer.sign(challenge, "GET", wire::PATH).map(|credentials| credentials.header())
     });
     let Some(authorization) = signed.or(authorization) else { return Ok(answer) };
-    let again = connect_any(&[address], &clock)?;
-    let connection = secure(again.tcp, target, context, &clock)?;
-    upgrade(connection, address, target, Some(&authorization), &clock)
+    let again = connect_any(&[address], &deadline)?;
+    let connection = secure(again.tcp, target, context, &deadline)?;
+    upgrade(connection, address, target, Some(&authorization), &deadline)
 }
 
 /// Requests the Upgrade on an open connection.
@@ -153,8 +168,8 @@ fn upgrade(
     address: SocketAddr,
     target: &Target,
     authorization: Option<&str>,
-    clock: &Clock,
-) -> Result<Answer, ProbeError> {
+    deadline: &Deadline,
+) -> Result<UpgradeResponse, ProbeError> {
     let authorization = authorization.map_or_else(String::new, |value| format!("Authorization: {value}\r\n"));
     let request = format!(
         "GET {} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: {}\r\n{authorization}\r\n",
@@ -166,80 +181,92 @@ fn upgrade(
         .write_all(request.as_bytes())
         .and_then(|()| http::read_head(&mut connection, http::parse_response, || ()));
     let (head, rest) =
-        answer.map_err(|error| clock.io("asking for an Upgrade to the probe protocol", &error))?;
+        answer.map_err(|error| deadline.io("requesting the Upgrade to the probe protocol", &error))?;
     let token = head.probe_token.clone().filter(|token| token::from_hex(token).is_some());
     match (head.status, token) {
         // The client sends first, so bytes after the head violate the protocol.
-        (101, token) if head.is_station() && rest.is_empty() => Ok(Answer::Upgraded(
+        (101, token) if head.is_station() && rest.is_empty() => Ok(UpgradeResponse::Upgraded(
             Session { connection, address },
             token.filter(|_| target.scheme() == Scheme::Https),
         )),
         (101, _) if head.is_station() => {
-            Err(clock.fail(Failure::Garbage, "the server speaks before it is asked"))
+            Err(deadline.fail(Failure::InvalidResponse, "the server sent data before the first request"))
         }
-        (101, _) => Err(clock.fail(Failure::Garbage, "the server upgrades to another protocol")),
+        (101, _) => Err(deadline.fail(Failure::InvalidResponse, "the server upgraded to another protocol")),
         (200..=299, Some(token)) if head.is_station() && connection.is_tls() => {
-            Ok(Answer::Token(address, token))
+            Ok(UpgradeResponse::Token(address, token))
         }
-        (status, _) if head.is_station() => Ok(Answer::Refused(status, head.challenge)),
-        (status, _) => Ok(Answer::Plain(status)),
+        (status, _) if head.is_station() => Ok(UpgradeResponse::Refused(status, head.challenge)),
+        (status, _) => Ok(UpgradeResponse::Plain(status)),
     }
 }
 
 /// Connects to a server with the target's scheme: TCP, or TLS over TCP.
-pub(super) fn open_web(target: &Target, context: &Context, clock: &Clock) -> Result<Connection, ProbeError> {
-    secure(dial(target, clock)?.tcp, target, context, clock)
+pub(super) fn open_web(
+    target: &Target,
+    context: &ProbeContext,
+    deadline: &Deadline,
+) -> Result<Connection, ProbeError> {
+    secure(dial(target, deadline)?.tcp, target, context, deadline)
 }
 
 /// Wraps the TCP stream for the target's scheme; with TLS, after the handshake.
 fn secure(
     tcp: TcpStream,
     target: &Target,
-    context: &Context,
-    clock: &Clock,
+    context: &ProbeContext,
+    deadline: &Deadline,
 ) -> Result<Connection, ProbeError> {
     match target.scheme() {
-        Scheme::Https => tls(tcp, target, context, clock),
-        Scheme::Http | Scheme::Address => plain(tcp, clock),
+        Scheme::Https => tls(tcp, target, context, deadline),
+        Scheme::Http | Scheme::Address => plain(tcp, deadline),
     }
 }
 
-fn plain(tcp: TcpStream, clock: &Clock) -> Result<Connection, ProbeError> {
-    Connection::plain(tcp, clock).map_err(|error| clock.io("setting the connection up", &error))
+fn plain(tcp: TcpStream, deadline: &Deadline) -> Result<Connection, ProbeError> {
+    Connection::plain(tcp, deadline).map_err(|error| deadline.io("setting up the connection", &error))
 }
 
-fn tls(tcp: TcpStream, target: &Target, context: &Context, clock: &Clock) -> Result<Connection, ProbeError> {
+fn tls(
+    tcp: TcpStream,
+    target: &Target,
+    context: &ProbeContext,
+    deadline: &Deadline,
+) -> Result<Connection, ProbeError> {
     let doing = format!("TLS with {}", target.host());
-    let untrusted = |message: String| clock.fail(Failure::Untrusted, format!("{doing}: {message}"));
+    let untrusted = |message: String| deadline.fail(Failure::TlsFailed, format!("{doing}: {message}"));
     let config = match &context.tls {
         Some(config) => Arc::clone(config),
-        None => trust::system().map_err(|message| clock.fail(Failure::Local, message))?,
+        None => trust::system().map_err(|message| deadline.fail(Failure::Local, message))?,
     };
     let name = ServerName::try_from(target.host().to_string())
-        .map_err(|_| untrusted("the host is no name that a certificate can have".to_string()))?;
+        .map_err(|_| untrusted("the host is not a valid name in a certificate".to_string()))?;
     let state = ClientConnection::new(config, name).map_err(|error| untrusted(error.to_string()))?;
-    Connection::client(tcp, state, clock).map_err(|error| {
+    Connection::client(tcp, state, deadline).map_err(|error| {
         // rustls wraps its own errors in an I/O error.
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(
                 cause @ (rustls::Error::InvalidMessage(_)
                 | rustls::Error::InappropriateMessage { .. }
                 | rustls::Error::InappropriateHandshakeMessage { .. }),
-            ) => clock.fail(Failure::Garbage, format!("{doing}: the server does not speak it ({cause})")),
+            ) => deadline.fail(
+                Failure::InvalidResponse,
+                format!("{doing}: the server does not support TLS ({cause}); try http://"),
+            ),
             Some(cause) => untrusted(cause.to_string()),
-            None => clock.io(&doing, &error),
+            None => deadline.io(&doing, &error),
         }
     })
 }
 
 /// An open connection and its remote address.
-pub(super) struct Dialled {
+pub(super) struct TcpConnection {
     pub(super) tcp: TcpStream,
     pub(super) address: SocketAddr,
 }
 
 /// Response of an address to a SYN, with the time it took.
-pub(super) struct Answered {
+pub(super) struct SynResponse {
     pub(super) address: SocketAddr,
     /// Seconds from the SYN to its response.
     pub(super) after_s: f64,
@@ -252,22 +279,25 @@ pub(super) struct Answered {
 }
 
 /// Resolves the target and connects to the first of its addresses that accepts.
-pub(super) fn dial(target: &Target, clock: &Clock) -> Result<Dialled, ProbeError> {
-    connect_any(&resolve(target, clock)?, clock)
+pub(super) fn dial(target: &Target, deadline: &Deadline) -> Result<TcpConnection, ProbeError> {
+    connect_any(&resolve(target, deadline)?, deadline)
 }
 
 /// Addresses of the target, in the system's order.
 ///
 /// The system's resolver cannot be interrupted, so it runs on its own thread. After the deadline
 /// the caller leaves that thread behind.
-pub(super) fn resolve(target: &Target, clock: &Clock) -> Result<Vec<SocketAddr>, ProbeError> {
+pub(super) fn resolve(target: &Target, deadline: &Deadline) -> Result<Vec<SocketAddr>, ProbeError> {
     let (host, port) = (target.host().to_string(), target.port());
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
     let doing = format!("resolving {host}");
     let slot = ResolverSlot::take().ok_or_else(|| {
-        clock.fail(Failure::Local, format!("{doing}: {RESOLVERS_MAX} earlier questions are still unanswered"))
+        deadline.fail(
+            Failure::Local,
+            format!("{doing}: {RESOLVERS_MAX} earlier DNS queries are still open; check the resolver"),
+        )
     })?;
     let (sender, receiver) = mpsc::channel();
     thread::Builder::new()
@@ -278,16 +308,18 @@ pub(super) fn resolve(target: &Target, clock: &Clock) -> Result<Vec<SocketAddr>,
             // After the deadline the receiver is gone, which is not an error.
             let _ = sender.send(answer.map(Iterator::collect::<Vec<_>>));
         })
-        .map_err(|error| clock.io(&doing, &error))?;
+        .map_err(|error| deadline.io(&doing, &error))?;
     loop {
-        let tick = clock.tick().map_err(|error| clock.io(&doing, &error))?;
-        match receiver.recv_timeout(tick) {
+        let timeout = deadline.poll_timeout().map_err(|error| deadline.io(&doing, &error))?;
+        match receiver.recv_timeout(timeout) {
             Ok(Ok(addresses)) if !addresses.is_empty() => return Ok(addresses),
-            Ok(Ok(_)) => return Err(clock.fail(Failure::Unresolved, format!("{doing}: it has no address"))),
-            Ok(Err(error)) => return Err(clock.fail(Failure::Unresolved, format!("{doing}: {error}"))),
+            Ok(Ok(_)) => {
+                return Err(deadline.fail(Failure::Unresolved, format!("{doing}: the name has no address")));
+            }
+            Ok(Err(error)) => return Err(deadline.fail(Failure::Unresolved, format!("{doing}: {error}"))),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(clock.fail(Failure::Local, format!("{doing}: the resolver's thread ended")));
+                return Err(deadline.fail(Failure::Local, format!("{doing}: the resolver's thread ended")));
             }
         }
     }
@@ -297,11 +329,14 @@ pub(super) fn resolve(target: &Target, clock: &Clock) -> Result<Vec<SocketAddr>,
 ///
 /// # Errors
 /// If none accepts; a refusal is a failure here.
-pub(super) fn connect_any(addresses: &[SocketAddr], clock: &Clock) -> Result<Dialled, ProbeError> {
-    let Answered { address, open, .. } = answer_of_any(addresses, clock)?;
+pub(super) fn connect_any(
+    addresses: &[SocketAddr],
+    deadline: &Deadline,
+) -> Result<TcpConnection, ProbeError> {
+    let SynResponse { address, open, .. } = syn_any(addresses, deadline)?;
     let refused = || io::Error::from_raw_os_error(nix::libc::ECONNREFUSED);
-    let tcp = open.ok_or_else(|| clock.io(&connecting(address), &refused()))?;
-    Ok(Dialled { tcp, address })
+    let tcp = open.ok_or_else(|| deadline.io(&connecting(address), &refused()))?;
+    Ok(TcpConnection { tcp, address })
 }
 
 /// Tries the addresses one after the other, each with an equal share of the remaining time. Returns
@@ -309,19 +344,19 @@ pub(super) fn connect_any(addresses: &[SocketAddr], clock: &Clock) -> Result<Dia
 ///
 /// # Errors
 /// If no address responds.
-pub(super) fn answer_of_any(addresses: &[SocketAddr], clock: &Clock) -> Result<Answered, ProbeError> {
+pub(super) fn syn_any(addresses: &[SocketAddr], deadline: &Deadline) -> Result<SynResponse, ProbeError> {
     let (mut refused, mut last) = (None, None);
     for (address, still) in addresses.iter().zip((1..=addresses.len()).rev()) {
         let doing = connecting(*address);
-        let left = clock.left().map_err(|error| clock.io(&doing, &error))?;
-        let share = clock.within(left / u32::try_from(still).unwrap_or(u32::MAX));
-        match answer_of(*address, &share) {
-            Ok(answered) if answered.open.is_some() => return Ok(answered),
-            Ok(answered) => refused = refused.or(Some(answered)),
+        let left = deadline.left().map_err(|error| deadline.io(&doing, &error))?;
+        let share = deadline.within(left / u32::try_from(still).unwrap_or(u32::MAX));
+        match syn(*address, &share) {
+            Ok(response) if response.open.is_some() => return Ok(response),
+            Ok(response) => refused = refused.or(Some(response)),
             Err(error) => last = Some(share.io(&doing, &error)),
         }
     }
-    let none = || last.unwrap_or_else(|| clock.fail(Failure::Unresolved, "the target has no address"));
+    let none = || last.unwrap_or_else(|| deadline.fail(Failure::Unresolved, "the target has no address"));
     refused.ok_or_else(none)
 }
 
@@ -330,14 +365,14 @@ pub(super) fn answer_of_any(addresses: &[SocketAddr], clock: &Clock) -> Result<A
 ///
 /// # Errors
 /// If no response came, or the system reports another error (no route to the host).
-pub(super) fn answer_of(address: SocketAddr, clock: &Clock) -> io::Result<Answered> {
+pub(super) fn syn(address: SocketAddr, deadline: &Deadline) -> io::Result<SynResponse> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     let peer = address.into();
     let began = Instant::now();
     // On loopback `connect` itself may return the refusal.
     let at_once = match socket.connect(&peer) {
-        Err(error) if in_progress(&error) => until_writable(&socket, clock).map(|()| None)?,
+        Err(error) if in_progress(&error) => until_writable(&socket, deadline).map(|()| None)?,
         done => done.err(),
     };
     let after_s = began.elapsed().as_secs_f64();
@@ -347,7 +382,7 @@ pub(super) fn answer_of(address: SocketAddr, clock: &Clock) -> io::Result<Answer
     };
     match error {
         Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            return Ok(Answered { address, after_s, open: None });
+            return Ok(SynResponse { address, after_s, open: None });
         }
         // A refusal during the handshake is `ConnectionRefused`. A reset comes after the handshake
         // (RFC 9293 §3.10.7), and the next operation on the connection reports it.
@@ -355,7 +390,7 @@ pub(super) fn answer_of(address: SocketAddr, clock: &Clock) -> io::Result<Answer
         _ => {}
     }
     socket.set_nonblocking(false)?;
-    Ok(Answered { address, after_s, open: Some(socket.into()) })
+    Ok(SynResponse { address, after_s, open: Some(socket.into()) })
 }
 
 fn connecting(address: SocketAddr) -> String {
@@ -366,10 +401,10 @@ fn in_progress(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(nix::libc::EINPROGRESS)
 }
 
-fn until_writable(socket: &Socket, clock: &Clock) -> io::Result<()> {
+fn until_writable(socket: &Socket, deadline: &Deadline) -> io::Result<()> {
     loop {
-        let tick = PollTimeout::try_from(clock.tick()?).unwrap_or(PollTimeout::ZERO);
-        match poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], tick) {
+        let timeout = PollTimeout::try_from(deadline.poll_timeout()?).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], timeout) {
             Ok(0) | Err(nix::errno::Errno::EINTR) => {}
             Ok(_) => return Ok(()),
             Err(error) => return Err(error.into()),

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Experiment;
-use crate::io::{Cancel, payload};
+use crate::io::{CancellationToken, payload};
 use crate::signed::{Challenge, Credentials};
 
 /// Options of an experiment, except its target.
 #[derive(Clone)]
-pub struct Context {
+pub struct ProbeContext {
     /// Maximum time of each experiment, from resolving the name to its last byte.
     pub deadline: Duration,
     /// API token, sent as `Authorization: Bearer …`, but only to a target that has first refused
@@ -18,7 +18,7 @@ pub struct Context {
     /// So set only a token that is meant for this target.
     pub token: Option<String>,
     /// Signs the challenge of a station that has this host's public key; preferred to the token.
-    pub sign: Option<Arc<dyn Sign>>,
+    pub sign: Option<Arc<dyn ChallengeSigner>>,
     /// Whether to request a challenge first, even from a station that would admit this host without
     /// a signature. A station identifies only signed callers by name.
     pub signs_first: bool,
@@ -27,7 +27,7 @@ pub struct Context {
     /// `rtt_nagle`.
     pub rtt_forecast_s: Option<f64>,
     /// Cancels the experiments of this context from another thread.
-    pub cancel: Cancel,
+    pub cancel: CancellationToken,
     /// Receives the progress of long transfers a few times a second, on the measuring thread.
     pub progress: Option<ProgressFn>,
     /// Maximum length of a response body in bytes; a longer body is a failure.
@@ -39,19 +39,19 @@ pub struct Context {
 }
 
 /// Signs the challenges of stations for this host (docs/spec/mesh.md §2).
-pub trait Sign: Send + Sync {
+pub trait ChallengeSigner: Send + Sync {
     /// Credentials for `challenge` and a request of `method` to `path`. `None` if the challenge
     /// names a station that the signer is not for, because the target may have forwarded a
     /// challenge of that station.
-    fn answer(&self, challenge: &Challenge, method: &str, path: &str) -> Option<Credentials>;
+    fn sign(&self, challenge: &Challenge, method: &str, path: &str) -> Option<Credentials>;
 }
 
 /// Callback that receives the progress of a transfer.
-pub type ProgressFn = Arc<dyn Fn(Progress) + Send + Sync>;
+pub type ProgressFn = Arc<dyn Fn(ProbeProgress) + Send + Sync>;
 
 /// Progress of a running transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct ProbeProgress {
     /// The experiment that runs.
     pub experiment: Experiment,
     /// Bytes moved so far.
@@ -60,7 +60,7 @@ pub struct Progress {
     pub bytes_total: u64,
 }
 
-impl Default for Context {
+impl Default for ProbeContext {
     /// 10 s for each experiment, bodies of up to 64 MiB, writes of 128 KiB, no token, no key, no
     /// forecast, and the system's certificates.
     fn default() -> Self {
@@ -70,7 +70,7 @@ impl Default for Context {
             sign: None,
             signs_first: false,
             rtt_forecast_s: None,
-            cancel: Cancel::default(),
+            cancel: CancellationToken::default(),
             progress: None,
             body_bytes_max: 64 << 20,
             write_bytes: payload::BLOCK_BYTES,
@@ -79,10 +79,10 @@ impl Default for Context {
     }
 }
 
-impl fmt::Debug for Context {
+impl fmt::Debug for ProbeContext {
     /// Omits the token and the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
+        f.debug_struct("ProbeContext")
             .field("deadline", &self.deadline)
             .field("rtt_forecast_s", &self.rtt_forecast_s)
             .field("body_bytes_max", &self.body_bytes_max)

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
 
-use super::context::Context;
+use super::context::ProbeContext;
 use super::{connect, exchange};
-use crate::io::clock::{Clock, TICK};
-use crate::reading::Measured;
+use crate::io::deadline::{Deadline, POLL_INTERVAL};
+use crate::quantity_result::MeasuredValue;
 use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind, Request};
 use crate::{ProbeError, Target};
 
@@ -17,47 +17,54 @@ use crate::{ProbeError, Target};
 pub(super) fn loss(
     target: &Target,
     n: u32,
-    context: &Context,
-    clock: &Clock,
-) -> [Result<Measured, ProbeError>; 2] {
-    let samples = match volley(target, n, context, clock) {
+    context: &ProbeContext,
+    deadline: &Deadline,
+) -> [Result<MeasuredValue, ProbeError>; 2] {
+    let samples = match exchange_datagrams(target, n, context, deadline) {
         Ok(samples) => samples,
         Err(error) => return [Err(error.clone()), Err(error)],
     };
     let lost = f64::from(n) - samples.len() as f64;
-    let loss = Measured { n, samples: Vec::new(), ..Measured::one(lost / f64::from(n), None) };
-    let none = || clock.fail(Failure::TimedOut, format!("none of {n} datagrams came back"));
-    [Ok(loss), Measured::median_of(samples, None).ok_or_else(none)]
+    let loss = MeasuredValue { n, samples: Vec::new(), ..MeasuredValue::one(lost / f64::from(n), None) };
+    let none = || deadline.fail(Failure::TimedOut, format!("none of {n} datagrams was answered"));
+    [Ok(loss), MeasuredValue::median_of(samples, None).ok_or_else(none)]
 }
 
 /// Round-trip times in seconds of the datagrams that came back. Sends `n` datagrams at intervals of
-/// [`PACE`], or shorter if the deadline requires it, and waits [`PATIENCE`] for the last. The
-/// session stays open meanwhile, because the grant ends with it.
-fn volley(target: &Target, n: u32, context: &Context, clock: &Clock) -> Result<Vec<f64>, ProbeError> {
-    let mut session = connect::open_plain(target, context, clock)?;
-    let left = clock.left().map_err(|error| clock.io("asking for leave", &error))?;
+/// [`PACE`], or shorter if the deadline requires it, and waits [`ANSWER_WAIT_MAX`] for the last.
+/// The session stays open meanwhile, because the grant ends with it.
+fn exchange_datagrams(
+    target: &Target,
+    n: u32,
+    context: &ProbeContext,
+    deadline: &Deadline,
+) -> Result<Vec<f64>, ProbeError> {
+    let mut session = connect::open_plain(target, context, deadline)?;
+    let left = deadline.left().map_err(|error| deadline.io("requesting permission for datagrams", &error))?;
     let pace = pace(n, left).map_err(|needed| {
         let message = format!(
-            "{n} datagrams take at least {:.1} s, and there are {:.1} s for them",
+            "{n} datagrams need at least {:.1} s, but only {:.1} s are left; send fewer or extend \
+             the deadline",
             needed.as_secs_f64(),
-            room(left).as_secs_f64()
+            sending_time(left).as_secs_f64()
         );
-        clock.fail(Failure::Local, message)
+        deadline.fail(Failure::Local, message)
     })?;
-    let nonce = session.request(Request::Datagrams { n }, clock)?;
-    let failed = |error: io::Error| clock.io("exchanging datagrams", &error);
+    let nonce = session.request(Request::Datagrams { n }, deadline)?;
+    let failed = |error: io::Error| deadline.io("exchanging datagrams", &error);
     // Use the session's own address: the responder answers no other address.
     let mut own = session.connection.tcp().local_addr().map_err(failed)?;
     own.set_port(0);
-    let volley = Volley::fire(own, session.address, nonce, n, pace, clock).map_err(failed)?;
-    let samples = volley.round_trips_s();
-    if samples.is_empty() && volley.refused {
+    let burst = DatagramBurst::send_all(own, session.address, nonce, n, pace, deadline).map_err(failed)?;
+    let samples = burst.round_trips_s();
+    if samples.is_empty() && burst.refused {
         let port = session.address.port();
-        return Err(clock.fail(Failure::Refused, format!("nothing answers on UDP port {port}")));
+        let message = format!("no program listens on UDP port {port} of the station; check its firewall");
+        return Err(deadline.fail(Failure::Refused, message));
     }
     if samples.is_empty() {
         // If the station died, missing answers are not packet loss.
-        exchange::still_there(&mut session, clock)?;
+        exchange::check_alive(&mut session, deadline)?;
     }
     Ok(samples)
 }
@@ -65,99 +72,100 @@ fn volley(target: &Target, n: u32, context: &Context, clock: &Clock) -> Result<V
 /// Interval between `n` datagrams if `left` is the time until the deadline. If the interval would
 /// be too short, the error is the minimum time that the datagrams need.
 fn pace(n: u32, left: Duration) -> Result<Duration, Duration> {
-    let pace = PACE.min(room(left) / n.max(1));
+    let pace = PACE.min(sending_time(left) / n.max(1));
     if PACE_MIN <= pace { Ok(pace) } else { Err(PACE_MIN * n) }
 }
 
-/// Time for sending: `left` without the wait for the last datagram, and at most [`VOLLEY_MAX`].
-fn room(left: Duration) -> Duration {
-    (left - PATIENCE.min(left / 2)).min(VOLLEY_MAX)
+/// Time for sending: `left` without the wait for the last datagram, and at most [`SENDING_MAX`].
+fn sending_time(left: Duration) -> Duration {
+    (left - ANSWER_WAIT_MAX.min(left / 2)).min(SENDING_MAX)
 }
 
 /// Datagrams that were sent, and their answers.
-struct Volley {
+struct DatagramBurst {
     socket: UdpSocket,
     nonce: u64,
     /// For each datagram, the time at which it was sent and, if it came back, its round-trip time.
-    flights: Vec<(Instant, Option<Duration>)>,
+    sent: Vec<(Instant, Option<Duration>)>,
     /// Whether the host reported that no program listens on the port.
     refused: bool,
 }
 
-impl Volley {
-    fn fire(
+impl DatagramBurst {
+    fn send_all(
         own: SocketAddr,
         station: SocketAddr,
         nonce: u64,
         n: u32,
         pace: Duration,
-        clock: &Clock,
+        deadline: &Deadline,
     ) -> io::Result<Self> {
         let socket = UdpSocket::bind(own)?;
         // A connected socket drops datagrams from other addresses and reports a closed port.
         socket.connect(station)?;
-        let mut volley = Self { socket, nonce, flights: Vec::new(), refused: false };
+        let mut burst = Self { socket, nonce, sent: Vec::new(), refused: false };
         let began = Instant::now();
         for sequence in 0..n {
             let due = began + pace * sequence;
-            volley.receive_while(clock, |_| due.saturating_duration_since(Instant::now()))?;
-            volley.send(sequence)?;
+            burst.receive_while(deadline, |_| due.saturating_duration_since(Instant::now()))?;
+            burst.send(sequence)?;
         }
         // The last wait ends early if all answers are back. A nearer deadline shortens it.
-        let due = Instant::now() + PATIENCE.min(clock.left()?.mul_f64(0.9));
-        volley.receive_while(clock, |volley| match volley.all_back() {
+        let due = Instant::now() + ANSWER_WAIT_MAX.min(deadline.left()?.mul_f64(0.9));
+        burst.receive_while(deadline, |burst| match burst.all_back() {
             true => Duration::ZERO,
             false => due.saturating_duration_since(Instant::now()),
         })?;
-        Ok(volley)
+        Ok(burst)
     }
 
     fn send(&mut self, sequence: u32) -> io::Result<()> {
         let question = Datagram { kind: DatagramKind::Question, nonce: self.nonce, sequence };
-        self.flights.push((Instant::now(), None));
-        self.tolerate(|socket| socket.send(&question.encode()).map(|_| ()))
+        self.sent.push((Instant::now(), None));
+        self.ignore_loss(|socket| socket.send(&question.encode()).map(|_| ()))
     }
 
     /// Receives answers for as long as `wait` returns a time above zero; calls it again after each
     /// datagram.
-    fn receive_while(&mut self, clock: &Clock, wait: impl Fn(&Self) -> Duration) -> io::Result<()> {
+    fn receive_while(&mut self, deadline: &Deadline, wait: impl Fn(&Self) -> Duration) -> io::Result<()> {
         let mut bytes = [0; DATAGRAM_BYTES + 1];
         loop {
             let wait = wait(self);
             if wait.is_zero() {
                 return Ok(());
             }
-            let left = clock.left()?;
-            self.socket.set_read_timeout(Some(wait.min(left).clamp(Duration::from_micros(1), TICK)))?;
+            let left = deadline.left()?;
+            self.socket
+                .set_read_timeout(Some(wait.min(left).clamp(Duration::from_micros(1), POLL_INTERVAL)))?;
             let mut read = None;
-            self.tolerate(|socket| {
+            self.ignore_loss(|socket| {
                 read = Some(socket.recv(&mut bytes)?);
                 Ok(())
             })?;
             let now = Instant::now();
             if let Some(answer) = read.and_then(|read| Datagram::decode(&bytes[..read]).ok()) {
-                self.land(answer, now);
+                self.record_answer(answer, now);
             }
         }
     }
 
     fn all_back(&self) -> bool {
-        self.flights.iter().all(|(_, back)| back.is_some())
+        self.sent.iter().all(|(_, back)| back.is_some())
     }
 
     /// Records an answer to one of our datagrams, once.
-    fn land(&mut self, answer: Datagram, now: Instant) {
+    fn record_answer(&mut self, answer: Datagram, now: Instant) {
         if answer.kind != DatagramKind::Answer || answer.nonce != self.nonce {
             return;
         }
-        let flight = usize::try_from(answer.sequence).ok().and_then(|at| self.flights.get_mut(at));
-        if let Some((sent, back @ None)) = flight {
+        let datagram = usize::try_from(answer.sequence).ok().and_then(|at| self.sent.get_mut(at));
+        if let Some((sent, back @ None)) = datagram {
             *back = Some(now.duration_since(*sent));
         }
     }
 
     /// Treats a datagram that the network or the peer did not accept as lost, not as an error.
-    fn tolerate(&mut self, call: impl FnOnce(&UdpSocket) -> io::Result<()>) -> io::Result<()> {
+    fn ignore_loss(&mut self, call: impl FnOnce(&UdpSocket) -> io::Result<()>) -> io::Result<()> {
         use io::ErrorKind as Kind;
         match call(&self.socket) {
             Err(error) if error.kind() == Kind::ConnectionRefused => {
@@ -173,7 +181,7 @@ impl Volley {
     }
 
     fn round_trips_s(&self) -> Vec<f64> {
-        self.flights.iter().filter_map(|(_, back)| back.map(|back| back.as_secs_f64())).collect()
+        self.sent.iter().filter_map(|(_, back)| back.map(|back| back.as_secs_f64())).collect()
     }
 }
 
@@ -185,10 +193,10 @@ const PACE: Duration = Duration::from_millis(20);
 const PACE_MIN: Duration = Duration::from_millis(1);
 /// Maximum time for sending. A responder ends a session after 10 s of silence, and the grant with
 /// it; the wait for the last datagram is silent too.
-const VOLLEY_MAX: Duration = Duration::from_secs(8);
+const SENDING_MAX: Duration = Duration::from_secs(8);
 /// Maximum time to wait for the last datagram; a later one counts as lost. TCP's own initial
 /// timeout is 1 s (RFC 6298 §2.1).
-const PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -7,36 +7,41 @@ use std::time::Instant;
 use barograph_forecast::Failure;
 
 use super::connect::{self, Session};
-use super::context::Context;
-use crate::io::clock::Clock;
+use super::context::ProbeContext;
 use crate::io::connection::Connection;
+use crate::io::deadline::Deadline;
 use crate::io::kernel;
-use crate::reading::Measured;
+use crate::quantity_result::MeasuredValue;
 use crate::wire::{EXCHANGE_BYTES, Request};
 use crate::{ProbeError, Target};
 
 /// Round-trip time from `n` exchanges of two bytes over plain TCP (JavaNws §2.1.1), with Nagle's
 /// algorithm off.
-pub(super) fn rtt(target: &Target, n: u32, context: &Context, clock: &Clock) -> Result<Measured, ProbeError> {
-    exchanges(connect::open_plain(target, context, clock)?, n, clock)
+pub(super) fn rtt(
+    target: &Target,
+    n: u32,
+    context: &ProbeContext,
+    deadline: &Deadline,
+) -> Result<MeasuredValue, ProbeError> {
+    exchanges(connect::open_plain(target, context, deadline)?, n, deadline)
 }
 
 /// As [`rtt`], through TLS.
 pub(super) fn rtt_tls(
     target: &Target,
     n: u32,
-    context: &Context,
-    clock: &Clock,
-) -> Result<Measured, ProbeError> {
-    exchanges(connect::open_tls(target, context, clock)?, n, clock)
+    context: &ProbeContext,
+    deadline: &Deadline,
+) -> Result<MeasuredValue, ProbeError> {
+    exchanges(connect::open_tls(target, context, deadline)?, n, deadline)
 }
 
-fn exchanges(mut session: Session, n: u32, clock: &Clock) -> Result<Measured, ProbeError> {
-    session.request(Request::Rtt { n }, clock)?;
+fn exchanges(mut session: Session, n: u32, deadline: &Deadline) -> Result<MeasuredValue, ProbeError> {
+    session.request(Request::Rtt { n }, deadline)?;
     let connection = &mut session.connection;
     let samples: io::Result<Vec<f64>> = (0..n).map(|i| exchange(connection, i, at_once)).collect();
-    let samples = samples.map_err(|error| clock.io("exchanging two bytes", &error))?;
-    median_of(samples, connection, clock)
+    let samples = samples.map_err(|error| deadline.io("exchanging two bytes", &error))?;
+    median_of(samples, connection, deadline)
 }
 
 /// Round-trip time from `n` exchanges with two writes and one read each, with Nagle's algorithm on.
@@ -47,12 +52,12 @@ fn exchanges(mut session: Session, n: u32, clock: &Clock) -> Result<Measured, Pr
 pub(super) fn rtt_nagle(
     target: &Target,
     n: u32,
-    context: &Context,
-    clock: &Clock,
-) -> Result<Measured, ProbeError> {
-    let mut session = connect::open_plain(target, context, clock)?;
-    let failed = |error: io::Error| clock.io("exchanging two bytes in two writes", &error);
-    session.request(Request::RttNagle { n: n.saturating_add(1) }, clock)?;
+    context: &ProbeContext,
+    deadline: &Deadline,
+) -> Result<MeasuredValue, ProbeError> {
+    let mut session = connect::open_plain(target, context, deadline)?;
+    let failed = |error: io::Error| deadline.io("exchanging two bytes in two writes", &error);
+    session.request(Request::RttNagle { n: n.saturating_add(1) }, deadline)?;
     let connection = &mut session.connection;
     connection.tcp().set_nodelay(false).map_err(failed)?;
     let in_two = |connection: &mut Connection, [first, second]: [u8; EXCHANGE_BYTES]| {
@@ -61,14 +66,14 @@ pub(super) fn rtt_nagle(
     };
     let samples = (0..=n).map(|i| exchange(connection, i, in_two)).skip(1);
     let samples = samples.collect::<io::Result<Vec<f64>>>().map_err(failed)?;
-    median_of(samples, connection, clock)
+    median_of(samples, connection, deadline)
 }
 
 /// Makes one more exchange to check that the station is alive and reachable.
-pub(super) fn still_there(session: &mut Session, clock: &Clock) -> Result<(), ProbeError> {
-    session.request(Request::Rtt { n: 1 }, clock)?;
+pub(super) fn check_alive(session: &mut Session, deadline: &Deadline) -> Result<(), ProbeError> {
+    session.request(Request::Rtt { n: 1 }, deadline)?;
     let exchanged = exchange(&mut session.connection, 0, at_once);
-    exchanged.map(|_| ()).map_err(|error| clock.io("asking whether the station is still there", &error))
+    exchanged.map(|_| ()).map_err(|error| deadline.io("checking that the station is still alive", &error))
 }
 
 /// Makes one exchange and returns its time in seconds; the answer must equal the question.
@@ -96,15 +101,15 @@ pub(super) fn question(keys: &RandomState, number: u32) -> [u8; EXCHANGE_BYTES] 
 }
 
 pub(super) fn wrong_answer() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the answer is not what was sent")
+    io::Error::new(io::ErrorKind::InvalidData, "the answer differs from the question")
 }
 
 pub(super) fn median_of(
     samples: Vec<f64>,
     connection: &Connection,
-    clock: &Clock,
-) -> Result<Measured, ProbeError> {
+    deadline: &Deadline,
+) -> Result<MeasuredValue, ProbeError> {
     let tcp_info = kernel::tcp_info(connection.tcp(), samples.iter().sum());
-    let median = Measured::median_of(samples, tcp_info);
-    median.ok_or_else(|| clock.fail(Failure::Local, "no exchange was asked for"))
+    let median = MeasuredValue::median_of(samples, tcp_info);
+    median.ok_or_else(|| deadline.fail(Failure::Local, "the number of exchanges is 0; set at least 1"))
 }

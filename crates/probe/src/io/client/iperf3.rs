@@ -6,8 +6,8 @@ use std::time::Duration;
 use barograph_forecast::Failure;
 
 use super::connect;
-use super::context::Context;
-use crate::io::clock::Clock;
+use super::context::ProbeContext;
+use crate::io::deadline::Deadline;
 use crate::wire::{self, Done, Request};
 use crate::{ProbeError, Target};
 
@@ -20,24 +20,26 @@ use crate::{ProbeError, Target};
 /// [`ProbeError`] if the target cannot be reached, is not a station or declines
 /// (`Failure::Declined`); the error of `run`; and if the station does not report the end of the
 /// test.
-pub fn beside<T>(
+pub fn iperf3_session<T>(
     target: &Target,
     ms: u32,
     bytes_max: u64,
-    context: &Context,
+    context: &ProbeContext,
     run: impl FnOnce(SocketAddr, Duration) -> Result<T, ProbeError>,
 ) -> Result<T, ProbeError> {
     let length = Duration::from_millis(ms.into());
-    let context = Context { deadline: context.deadline.saturating_add(length), ..context.clone() };
-    let clock = Clock::start(context.deadline, &context.cancel);
-    let mut session = connect::open_plain(target, &context, &clock)?;
-    let number = session.request(Request::Iperf3 { ms, bytes_max: bytes_max.max(1) }, &clock)?;
+    let context = ProbeContext { deadline: context.deadline.saturating_add(length), ..context.clone() };
+    let deadline = Deadline::start(context.deadline, &context.cancel);
+    let mut session = connect::open_plain(target, &context, &deadline)?;
+    let number = session.request(Request::Iperf3 { ms, bytes_max: bytes_max.max(1) }, &deadline)?;
     let port = u16::try_from(number).ok().filter(|port| 0 < *port);
-    let port = port.ok_or_else(|| clock.fail(Failure::Garbage, format!("{number} is no port")))?;
-    let left = clock.left().map_err(|error| clock.io("beginning the test", &error))?;
+    let port = port.ok_or_else(|| {
+        deadline.fail(Failure::InvalidResponse, format!("the station returned an invalid port: {number}"))
+    })?;
+    let left = deadline.left().map_err(|error| deadline.io("beginning the test", &error))?;
     let result = run(SocketAddr::new(session.address.ip(), port), left)?;
     let done = session.connection.read_frame::<{ wire::DONE_BYTES }>();
-    let done = done.map_err(|error| clock.io("waiting for the end of the test", &error))?;
-    Done::decode(&done).map_err(|error| clock.fail(Failure::Garbage, error.to_string()))?;
+    let done = done.map_err(|error| deadline.io("waiting for the end of the test", &error))?;
+    Done::decode(&done).map_err(|error| deadline.fail(Failure::InvalidResponse, error.to_string()))?;
     Ok(result)
 }

@@ -15,31 +15,31 @@ use std::time::Duration;
 
 use barograph_forecast::{Failure, Quantity};
 
-use self::connect::Answer;
-use crate::io::clock::Clock;
-use crate::reading::Measured;
+use self::connect::UpgradeResponse;
+use crate::io::deadline::Deadline;
+use crate::quantity_result::MeasuredValue;
 use crate::target::Scheme;
-use crate::{Experiment, Plan, ProbeError, Reading, Target};
+use crate::{Experiment, Plan, ProbeError, QuantityResult, Target};
 
-pub use context::{Context, Progress, ProgressFn, Sign};
-pub use iperf3::beside;
-pub use paced::{Paced, paced};
+pub use context::{ChallengeSigner, ProbeContext, ProbeProgress, ProgressFn};
+pub use iperf3::iperf3_session;
+pub use paced::{PacedResult, exchange_on_timer};
 pub use stream::{stream, stream_counted};
 pub use trust::trusting;
 
 /// Kind of the target, as detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub enum TargetKind {
     /// A station that answers probes.
     Station,
     /// A TCP server that is not a station.
-    Plain,
+    Server,
 }
 
 /// Detects the target's plan with [`plan`] and runs it. If there is no plan, returns the one failed
 /// reading.
 #[must_use]
-pub fn probe(target: &Target, goodput_bytes: u64, context: &Context) -> Vec<Reading> {
+pub fn probe(target: &Target, goodput_bytes: u64, context: &ProbeContext) -> Vec<QuantityResult> {
     match plan(target, goodput_bytes, context) {
         Ok(plan) => run(target, &plan, context),
         Err(reading) => vec![*reading],
@@ -54,23 +54,27 @@ pub fn probe(target: &Target, goodput_bytes: u64, context: &Context) -> Vec<Read
 /// # Errors
 /// If the target cannot be reached, or is a station that refuses: a failed reading of `connect` or
 /// of `rtt`.
-pub fn plan(target: &Target, goodput_bytes: u64, context: &Context) -> Result<Plan, Box<Reading>> {
+pub fn plan(
+    target: &Target,
+    goodput_bytes: u64,
+    context: &ProbeContext,
+) -> Result<Plan, Box<QuantityResult>> {
     match detect(target, context) {
-        Ok(Peer::Station) => {
+        Ok(TargetKind::Station) => {
             let mut plan = Plan::station(goodput_bytes);
             if target.scheme() == Scheme::Https {
                 plan.experiments.insert(1, Experiment::RttTls { n: Plan::RTT_EXCHANGES });
             }
             Ok(plan)
         }
-        Ok(Peer::Plain) => Ok(Plan::server(target.scheme())),
+        Ok(TargetKind::Server) => Ok(Plan::server(target.scheme())),
         Err(error) if error.failure == Failure::Refused => Ok(Plan::server(target.scheme())),
         Err(error) => {
             let quantity = match error.failure {
                 Failure::Declined => Quantity::RTT,
                 _ => Quantity::CONNECT,
             };
-            Err(Box::new(Reading { quantity, result: Err(error) }))
+            Err(Box::new(QuantityResult { quantity, result: Err(error) }))
         }
     }
 }
@@ -83,19 +87,19 @@ pub fn plan(target: &Target, goodput_bytes: u64, context: &Context) -> Result<Pl
 /// # Errors
 /// [`ProbeError`] if the target cannot be reached, and if a station refuses (a token is missing, or
 /// no slot is free): other experiments would then give misleading results.
-pub fn detect(target: &Target, context: &Context) -> Result<Peer, ProbeError> {
-    let clock = Clock::start(context.deadline, &context.cancel);
-    match connect::ask(DETECT.min(context.deadline / 2), target, context, &clock) {
-        Ok(Answer::Upgraded(..) | Answer::Token(..)) => Ok(Peer::Station),
-        Ok(Answer::Refused(status, _)) => Err(connect::refused(status, &clock)),
-        Ok(Answer::Plain(_)) => Ok(Peer::Plain),
+pub fn detect(target: &Target, context: &ProbeContext) -> Result<TargetKind, ProbeError> {
+    let deadline = Deadline::start(context.deadline, &context.cancel);
+    match connect::request_upgrade(DETECT.min(context.deadline / 2), target, context, &deadline) {
+        Ok(UpgradeResponse::Upgraded(..) | UpgradeResponse::Token(..)) => Ok(TargetKind::Station),
+        Ok(UpgradeResponse::Refused(status, _)) => Err(connect::refused(status, &deadline)),
+        Ok(UpgradeResponse::Plain(_)) => Ok(TargetKind::Server),
         Err(error) if error.stopped => Err(error),
         // The target accepted the connection but gave no valid answer, or it never accepted it. A
         // second handshake in the remaining time distinguishes the two cases.
         Err(ProbeError {
-            failure: Failure::Garbage | Failure::Reset | Failure::TimedOut | Failure::Untrusted,
+            failure: Failure::InvalidResponse | Failure::Reset | Failure::TimedOut | Failure::TlsFailed,
             ..
-        }) => connect::dial(target, &clock).map(|_| Peer::Plain),
+        }) => connect::dial(target, &deadline).map(|_| TargetKind::Server),
         Err(error) => Err(error),
     }
 }
@@ -109,35 +113,35 @@ const DETECT: Duration = Duration::from_secs(3);
 ///
 /// Returns one reading for each of [`Experiment::quantities`], in order, even after failures.
 #[must_use]
-pub fn run(target: &Target, plan: &Plan, context: &Context) -> Vec<Reading> {
+pub fn run(target: &Target, plan: &Plan, context: &ProbeContext) -> Vec<QuantityResult> {
     plan.experiments.iter().flat_map(|experiment| run_one(target, *experiment, context)).collect()
 }
 
 /// Runs one experiment, as [`run`] does.
 #[must_use]
-pub fn run_one(target: &Target, experiment: Experiment, context: &Context) -> Vec<Reading> {
-    let clock = Clock::start(context.deadline, &context.cancel);
-    let results = measure(target, experiment, context, &clock);
+pub fn run_one(target: &Target, experiment: Experiment, context: &ProbeContext) -> Vec<QuantityResult> {
+    let deadline = Deadline::start(context.deadline, &context.cancel);
+    let results = measure(target, experiment, context, &deadline);
     let quantities = experiment.quantities().iter().cloned();
-    quantities.zip(results).map(|(quantity, result)| Reading { quantity, result }).collect()
+    quantities.zip(results).map(|(quantity, result)| QuantityResult { quantity, result }).collect()
 }
 
 /// Results in the order of the experiment's quantities.
 fn measure(
     target: &Target,
     experiment: Experiment,
-    context: &Context,
-    clock: &Clock,
-) -> Vec<Result<Measured, ProbeError>> {
+    context: &ProbeContext,
+    deadline: &Deadline,
+) -> Vec<Result<MeasuredValue, ProbeError>> {
     match experiment {
-        Experiment::Rtt { n } => vec![exchange::rtt(target, n, context, clock)],
-        Experiment::RttTls { n } => vec![exchange::rtt_tls(target, n, context, clock)],
-        Experiment::RttNagle { n } => vec![exchange::rtt_nagle(target, n, context, clock)],
+        Experiment::Rtt { n } => vec![exchange::rtt(target, n, context, deadline)],
+        Experiment::RttTls { n } => vec![exchange::rtt_tls(target, n, context, deadline)],
+        Experiment::RttNagle { n } => vec![exchange::rtt_nagle(target, n, context, deadline)],
         Experiment::Goodput { direction, bytes } => {
-            vec![transfer::goodput(target, direction, bytes, context, clock)]
+            vec![transfer::goodput(target, direction, bytes, context, deadline)]
         }
-        Experiment::Loss { n } => datagrams::loss(target, n, context, clock).into(),
-        Experiment::Connect { n } => vec![web::handshakes(target, n, clock)],
-        Experiment::ResponseTime => web::response_time(target, context, clock).into(),
+        Experiment::Loss { n } => datagrams::loss(target, n, context, deadline).into(),
+        Experiment::Connect { n } => vec![web::handshakes(target, n, deadline)],
+        Experiment::ResponseTime => web::response_time(target, context, deadline).into(),
     }
 }

@@ -10,17 +10,17 @@ use barograph_forecast::Failure;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::connect::{self, Session};
-use super::context::Context;
+use super::context::ProbeContext;
 use super::exchange;
-use crate::io::clock::{Clock, TICK};
-use crate::pace::Pace;
-use crate::reading::Measured;
+use crate::exchange_schedule::ExchangeSchedule;
+use crate::io::deadline::{Deadline, POLL_INTERVAL};
+use crate::quantity_result::MeasuredValue;
 use crate::wire::{self, Request};
 use crate::{ProbeError, Target};
 
 /// Result of exchanges on a fixed timer.
 #[derive(Clone, Debug)]
-pub struct Paced {
+pub struct PacedResult {
     /// Latencies of the answered exchanges in seconds; a late exchange is timed from when it was
     /// due.
     pub answered_s: Vec<f64>,
@@ -32,75 +32,76 @@ pub struct Paced {
     /// Time until the first exchange could be sent.
     pub opened_after: Duration,
     /// Median of all latencies, if all exchanges were answered.
-    pub result: Result<Measured, ProbeError>,
+    pub result: Result<MeasuredValue, ProbeError>,
 }
 
 /// Makes `n` exchanges of two bytes with a station, one every `every`, without waiting for answers
 /// (docs/spec/probe.md §2.1). Blocks for at most the deadline of `context`.
 ///
-/// The timer starts when the session is open; [`crate::pace::since_due`] adds the time before that.
+/// The timer starts when the session is open; [`crate::exchange_schedule::since_due`] adds the time
+/// before that.
 #[must_use]
-pub fn paced(target: &Target, n: u32, every: Duration, context: &Context) -> Paced {
-    let clock = Clock::start(context.deadline, &context.cancel);
-    let mut paced = Paced {
+pub fn exchange_on_timer(target: &Target, n: u32, every: Duration, context: &ProbeContext) -> PacedResult {
+    let deadline = Deadline::start(context.deadline, &context.cancel);
+    let mut paced = PacedResult {
         answered_s: Vec::new(),
         missed: n,
         loaded_there: false,
         opened_after: Duration::ZERO,
-        result: Err(clock.fail(Failure::Local, "no exchange was asked for")),
+        result: Err(deadline.fail(Failure::Local, "the number of exchanges is 0; set at least 1")),
     };
-    let asked_at = Instant::now();
-    let opened = connect::open_plain(target, context, &clock).and_then(|mut session| {
-        let load = session.request(Request::Rtt { n: n.max(1) }, &clock)?;
+    let requested_at = Instant::now();
+    let opened = connect::open_plain(target, context, &deadline).and_then(|mut session| {
+        let load = session.request(Request::Rtt { n: n.max(1) }, &deadline)?;
         Ok((session, load != 0))
     });
-    paced.opened_after = asked_at.elapsed();
+    paced.opened_after = requested_at.elapsed();
     let mut session = match opened {
         Ok((session, loaded_there)) => {
             paced.loaded_there = loaded_there;
             session
         }
-        Err(error) => return Paced { result: Err(error), ..paced },
+        Err(error) => return PacedResult { result: Err(error), ..paced },
     };
-    let mut pace = Pace::new(n, every);
-    let done = exchanges(session.connection.tcp(), &mut pace, &mut paced.answered_s, &clock);
-    paced.missed = pace.missed();
+    let mut schedule = ExchangeSchedule::new(n, every);
+    let done = exchanges(session.connection.tcp(), &mut schedule, &mut paced.answered_s, &deadline);
+    paced.missed = schedule.missed();
     paced.result = match done {
         Ok(()) => {
-            let measured = exchange::median_of(paced.answered_s.clone(), &session.connection, &clock);
-            paced.loaded_there |= is_loaded_now(&mut session, &clock);
+            let measured = exchange::median_of(paced.answered_s.clone(), &session.connection, &deadline);
+            paced.loaded_there |= is_loaded_now(&mut session, &deadline);
             measured
         }
-        Err(error) => Err(clock.io("exchanging two bytes on a timer", &error)),
+        Err(error) => Err(deadline.io("exchanging two bytes on a timer", &error)),
     };
     paced
 }
 
 /// Sends one more request to detect a transfer that began meanwhile. A station that does not reply
 /// counts as idle.
-fn is_loaded_now(session: &mut Session, clock: &Clock) -> bool {
-    let asked = session.connection.tcp().set_nonblocking(false).is_ok();
-    asked && session.request(Request::Rtt { n: 1 }, clock).is_ok_and(|load| load != 0)
+fn is_loaded_now(session: &mut Session, deadline: &Deadline) -> bool {
+    let is_ready = session.connection.tcp().set_nonblocking(false).is_ok();
+    is_ready && session.request(Request::Rtt { n: 1 }, deadline).is_ok_and(|load| load != 0)
 }
 
 fn exchanges(
     mut tcp: &TcpStream,
-    pace: &mut Pace,
+    schedule: &mut ExchangeSchedule,
     answered_s: &mut Vec<f64>,
-    clock: &Clock,
+    deadline: &Deadline,
 ) -> io::Result<()> {
     tcp.set_nonblocking(true)?;
     let (mut frame, mut filled) = ([0; wire::EXCHANGE_BYTES], 0);
     let keys = RandomState::new();
     let began = Instant::now();
-    while 0 < pace.missed() {
-        let left = clock.left()?;
+    while 0 < schedule.missed() {
+        let left = deadline.left()?;
         let now = began.elapsed();
-        let due = pace.due().map(|due| due.saturating_sub(now));
+        let due = schedule.due().map(|due| due.saturating_sub(now));
         if due == Some(Duration::ZERO) {
-            let question = exchange::question(&keys, pace.next());
+            let question = exchange::question(&keys, schedule.next());
             // An exchange is timed from before the write.
-            pace.sent(now);
+            schedule.sent(now);
             // At most 200 kB are in flight, and no buffer is so small that it splits two bytes.
             if tcp.write(&question)? != question.len() {
                 return Err(io::ErrorKind::WriteZero.into());
@@ -111,7 +112,7 @@ fn exchanges(
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(tcp, due.unwrap_or(TICK).min(left).min(TICK));
+                wait(tcp, due.unwrap_or(POLL_INTERVAL).min(left).min(POLL_INTERVAL));
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -119,8 +120,9 @@ fn exchanges(
         if filled == frame.len() {
             filled = 0;
             let now = began.elapsed();
-            let is_awaited = pace.awaited().is_some_and(|number| exchange::question(&keys, number) == frame);
-            let latency = pace.answered(now).filter(|_| is_awaited);
+            let is_awaited =
+                schedule.awaited().is_some_and(|number| exchange::question(&keys, number) == frame);
+            let latency = schedule.answered(now).filter(|_| is_awaited);
             answered_s.push(latency.ok_or_else(exchange::wrong_answer)?.as_secs_f64());
         }
     }

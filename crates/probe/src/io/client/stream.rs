@@ -10,12 +10,12 @@ use barograph_forecast::Failure;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::connect;
-use super::context::Context;
+use super::context::ProbeContext;
 use super::transfer::done_of;
-use crate::io::clock::Clock;
+use crate::io::deadline::Deadline;
 use crate::io::{kernel, payload};
-use crate::stop::{Decision, Rule};
-use crate::stream::{self, Ended, Sample, Samples, StreamPlan, Streamed};
+use crate::stop::{Decision, EarlyStopRule};
+use crate::stream::{self, Sample, Samples, StreamEnd, StreamPlan, StreamResult};
 use crate::wire::Request;
 use crate::{ProbeError, Target};
 
@@ -27,7 +27,11 @@ use crate::{ProbeError, Target};
 /// (`Failure::Declined`: another bulk test runs there, or it allows less); if the stream breaks; if
 /// the kernel does not have the requested congestion control (`Failure::Local`); and if the caller
 /// cancelled it.
-pub fn stream(target: &Target, plan: &StreamPlan, context: &Context) -> Result<Streamed, ProbeError> {
+pub fn stream(
+    target: &Target,
+    plan: &StreamPlan,
+    context: &ProbeContext,
+) -> Result<StreamResult, ProbeError> {
     stream_counted(target, plan, context, &AtomicU64::new(0))
 }
 
@@ -36,34 +40,36 @@ pub fn stream(target: &Target, plan: &StreamPlan, context: &Context) -> Result<S
 pub fn stream_counted(
     target: &Target,
     plan: &StreamPlan,
-    context: &Context,
+    context: &ProbeContext,
     sent: &AtomicU64,
-) -> Result<Streamed, ProbeError> {
+) -> Result<StreamResult, ProbeError> {
     // The deadline covers only setup and end, so the stream's length is added to it.
     let length = Duration::from_millis(plan.ms().into());
-    let context = Context { deadline: context.deadline.saturating_add(length), ..context.clone() };
-    let clock = Clock::start(context.deadline, &context.cancel);
-    let mut session = connect::open_plain(target, &context, &clock)?;
-    let io = |error: io::Error| clock.io("streaming", &error);
+    let context = ProbeContext { deadline: context.deadline.saturating_add(length), ..context.clone() };
+    let deadline = Deadline::start(context.deadline, &context.cancel);
+    let mut session = connect::open_plain(target, &context, &deadline)?;
+    let io = |error: io::Error| deadline.io("streaming", &error);
     if let Some(name) = &plan.congestion {
         choose(session.connection.tcp(), name).map_err(|error| {
-            clock.fail(
-                Failure::Local,
-                format!("the congestion control `{}` cannot be used: {error}", name.escape_default()),
-            )
+            let name = name.escape_default();
+            let message = format!(
+                "the congestion control `{name}` is not available: {error}; \
+                 see net.ipv4.tcp_allowed_congestion_control"
+            );
+            deadline.fail(Failure::Local, message)
         })?;
     }
     let request = Request::Stream { ms: plan.ms(), bytes_max: plan.bytes_max.max(1) };
-    session.request(request, &clock).map_err(|mut error| {
+    session.request(request, &deadline).map_err(|mut error| {
         if error.failure == Failure::Declined {
             let (ms, bytes) = (plan.ms(), plan.bytes_max.max(1));
-            error.message += &format!(" ({ms} ms and at most {bytes} bytes were asked for)");
+            error.message += &format!(" (requested: {ms} ms and at most {bytes} bytes)");
         }
         error
     })?;
     let connection = &mut session.connection;
     connection.tcp().set_nonblocking(true).map_err(io)?;
-    let sent = send(connection.tcp(), plan, &clock, sent).map_err(io)?;
+    let sent = send(connection.tcp(), plan, &deadline, sent).map_err(io)?;
     // Read `TCP_INFO` before closing: afterwards it would include the time of the tail.
     let tcp_info = kernel::bulk_tcp_info(connection.tcp(), sent.duration_s);
     let close = || {
@@ -73,12 +79,12 @@ pub fn stream_counted(
     close().map_err(io)?;
     let done = connection.read_frame().map_err(io)?;
     let elapsed_s = sent.began.elapsed().as_secs_f64();
-    let done = done_of(&done, sent.bytes, &clock)?;
+    let done = done_of(&done, sent.bytes, &deadline)?;
     let min_rtt_s = tcp_info.as_ref().and_then(|info| info.min_rtt_s);
     let whole_bit_s = stream::whole(done.bytes, elapsed_s, min_rtt_s)
-        .ok_or_else(|| clock.fail(Failure::Local, "the clock saw no time pass"))?;
+        .ok_or_else(|| deadline.fail(Failure::Local, "the measured time is 0; send more bytes"))?;
     let settled = stream::after_startup(sent.samples.as_slice());
-    Ok(Streamed {
+    Ok(StreamResult {
         bytes: done.bytes,
         duration_s: sent.duration_s,
         elapsed_s,
@@ -88,7 +94,7 @@ pub fn stream_counted(
         ended: sent.ended,
         proposed: sent.rule.proposed(),
         partials: *sent.rule.partials(),
-        surprised: sent.rule.surprised(),
+        estimate_rejected: sent.rule.estimate_rejected(),
         tcp_info,
         samples: sent.samples,
     })
@@ -99,39 +105,39 @@ struct Sent {
     began: Instant,
     duration_s: f64,
     bytes: u64,
-    ended: Ended,
-    rule: Rule,
+    ended: StreamEnd,
+    rule: EarlyStopRule,
     samples: Samples,
 }
 
-fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock, counter: &AtomicU64) -> io::Result<Sent> {
+fn send(tcp: &TcpStream, plan: &StreamPlan, deadline: &Deadline, counter: &AtomicU64) -> io::Result<Sent> {
     let block = payload::block();
     let length_s = f64::from(plan.ms()) / 1000.0;
     let bytes_max = plan.bytes_max.max(1);
-    let mut rule = Rule::new(plan.early);
-    let mut meter = Meter::begin(tcp);
+    let mut rule = EarlyStopRule::new(plan.early);
+    let mut sampler = StreamSampler::begin(tcp);
     let mut bytes = 0;
     let mut is_full = false;
     let ended = loop {
-        clock.left()?;
-        let now_s = meter.now_s();
-        if meter.due_s <= now_s
-            && let Some(sample) = meter.sample(tcp)
-            && let Decision::Stop(reason) = rule.push(&sample)
+        deadline.left()?;
+        let now_s = sampler.now_s();
+        if sampler.due_s <= now_s
+            && let Some(sample) = sampler.sample(tcp)
+            && let Decision::Stop(estimate) = rule.push(&sample)
         {
-            break Ended::Early(reason);
+            break StreamEnd::Early(estimate);
         }
         if length_s <= now_s {
-            break Ended::Full;
+            break StreamEnd::Full;
         }
         if bytes == bytes_max {
-            break Ended::Bytes;
+            break StreamEnd::Bytes;
         }
         // Like a blocking writer, continue only when the kernel reports space, which is when a
         // third of a full buffer is free. A program that writes after every small release of space
         // would send a fifth more if the buffer is the limit.
         if is_full {
-            is_full = !can_write(tcp, meter.due_s.min(length_s) - now_s);
+            is_full = !can_write(tcp, sampler.due_s.min(length_s) - now_s);
             continue;
         }
         match (&mut &*tcp).write(payload::next(&block, bytes_max - bytes)) {
@@ -146,19 +152,26 @@ fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock, counter: &AtomicU64) 
         }
     };
     // The rate after start-up is measured up to the end of writing, so take a last sample now.
-    let _ = meter.sample(tcp);
-    Ok(Sent { began: meter.began, duration_s: meter.now_s(), bytes, ended, rule, samples: meter.samples })
+    let _ = sampler.sample(tcp);
+    Ok(Sent {
+        began: sampler.began,
+        duration_s: sampler.now_s(),
+        bytes,
+        ended,
+        rule,
+        samples: sampler.samples,
+    })
 }
 
 /// Takes samples at fixed intervals.
-struct Meter {
+struct StreamSampler {
     began: Instant,
     before: Option<kernel::Counters>,
     due_s: f64,
     samples: Samples,
 }
 
-impl Meter {
+impl StreamSampler {
     fn begin(tcp: &TcpStream) -> Self {
         let before = kernel::counters(tcp);
         keep_unsent_short(tcp, 0.0);

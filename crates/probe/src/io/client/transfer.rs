@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use barograph_forecast::Failure;
 
 use super::connect;
-use super::context::{Context, Progress};
-use crate::io::clock::Clock;
+use super::context::{ProbeContext, ProbeProgress};
 use crate::io::connection::Connection;
+use crate::io::deadline::Deadline;
 use crate::io::{kernel, payload};
 use crate::plan::Direction;
-use crate::reading::Measured;
+use crate::quantity_result::MeasuredValue;
 use crate::wire::{DONE_BYTES, Done, EXCHANGE_BYTES, Request};
 use crate::{Experiment, ProbeError, Target, reduce};
 
@@ -20,19 +20,19 @@ pub(super) fn goodput(
     target: &Target,
     direction: Direction,
     bytes: u64,
-    context: &Context,
-    clock: &Clock,
-) -> Result<Measured, ProbeError> {
-    let mut session = connect::open_plain(target, context, clock)?;
-    session.request(Request::Goodput { direction, bytes }, clock)?;
+    context: &ProbeContext,
+    deadline: &Deadline,
+) -> Result<MeasuredValue, ProbeError> {
+    let mut session = connect::open_plain(target, context, deadline)?;
+    session.request(Request::Goodput { direction, bytes }, deadline)?;
     let connection = &mut session.connection;
-    let mut meter = Meter::new(Experiment::Goodput { direction, bytes }, bytes, context);
+    let mut reporter = ProgressReporter::new(Experiment::Goodput { direction, bytes }, bytes, context);
     let transfer = match direction {
-        Direction::Up => upload(connection, bytes, context.write_bytes, &mut meter),
-        Direction::Down => download(connection, bytes, &mut meter),
+        Direction::Up => upload(connection, bytes, context.write_bytes, &mut reporter),
+        Direction::Down => download(connection, bytes, &mut reporter),
     };
-    let (elapsed_s, done) = transfer.map_err(|error| clock.io("transferring", &error))?;
-    let done = done_of(&done, bytes, clock)?;
+    let (elapsed_s, done) = transfer.map_err(|error| deadline.io("transferring", &error))?;
+    let done = done_of(&done, bytes, deadline)?;
     // The end that sent the bytes has the `TCP_INFO` that shows what limited them.
     let own = kernel::bulk_tcp_info(connection.tcp(), elapsed_s);
     let tcp_info = match direction {
@@ -42,8 +42,8 @@ pub(super) fn goodput(
     let least_s = tcp_info.as_ref().and_then(|info| info.min_rtt_s);
     let round_trip = reduce::RoundTrip { forecast_s: context.rtt_forecast_s, least_s };
     let rate = reduce::goodput(bytes, elapsed_s, round_trip)
-        .ok_or_else(|| clock.fail(Failure::Local, "the clock saw no time pass"))?;
-    Ok(Measured { raw: Some(rate.raw), ..Measured::one(rate.corrected, tcp_info) })
+        .ok_or_else(|| deadline.fail(Failure::Local, "the measured time is 0; send more bytes"))?;
+    Ok(MeasuredValue { raw: Some(rate.raw), ..MeasuredValue::one(rate.corrected, tcp_info) })
 }
 
 /// Uploads; times from the first byte written to the acknowledgement of the last.
@@ -51,7 +51,7 @@ fn upload(
     connection: &mut Connection,
     bytes: u64,
     write_bytes: usize,
-    meter: &mut Meter,
+    reporter: &mut ProgressReporter,
 ) -> io::Result<(f64, [u8; DONE_BYTES])> {
     let block = payload::block();
     let block = &block[..write_bytes.clamp(1, block.len())];
@@ -59,7 +59,7 @@ fn upload(
     let mut sent = 0;
     while sent < bytes {
         sent += connection.write(payload::next(block, bytes - sent))? as u64;
-        meter.advance(sent);
+        reporter.advance(sent);
     }
     let done = connection.read_frame()?;
     Ok((began.elapsed().as_secs_f64(), done))
@@ -69,7 +69,7 @@ fn upload(
 fn download(
     connection: &mut Connection,
     bytes: u64,
-    meter: &mut Meter,
+    reporter: &mut ProgressReporter,
 ) -> io::Result<(f64, [u8; DONE_BYTES])> {
     let mut buffer = vec![0; payload::BLOCK_BYTES];
     let began = Instant::now();
@@ -81,36 +81,41 @@ fn download(
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => received += read as u64,
         }
-        meter.advance(received);
+        reporter.advance(received);
     }
     let elapsed_s = began.elapsed().as_secs_f64();
     Ok((elapsed_s, connection.read_frame()?))
 }
 
 /// Decodes the station's report at the end of a transfer. Its byte count must equal `bytes`.
-pub(super) fn done_of(frame: &[u8; DONE_BYTES], bytes: u64, clock: &Clock) -> Result<Done, ProbeError> {
-    let done = Done::decode(frame).map_err(|error| clock.fail(Failure::Garbage, error.to_string()))?;
+pub(super) fn done_of(frame: &[u8; DONE_BYTES], bytes: u64, deadline: &Deadline) -> Result<Done, ProbeError> {
+    let done =
+        Done::decode(frame).map_err(|error| deadline.fail(Failure::InvalidResponse, error.to_string()))?;
     if done.bytes == bytes {
         return Ok(done);
     }
     let message = format!("the station acknowledged {} of {bytes} bytes", done.bytes);
-    Err(clock.fail(Failure::Garbage, message))
+    Err(deadline.fail(Failure::InvalidResponse, message))
 }
 
-/// Reports a transfer's progress, at most once every [`Meter::EVERY`].
-struct Meter<'a> {
-    context: &'a Context,
-    progress: Progress,
+/// Reports a transfer's progress, at most once every [`ProgressReporter::EVERY`].
+struct ProgressReporter<'a> {
+    context: &'a ProbeContext,
+    progress: ProbeProgress,
     reported: Instant,
 }
 
-impl<'a> Meter<'a> {
+impl<'a> ProgressReporter<'a> {
     /// Minimum time between two reports: short enough for a smooth progress display, and long
     /// enough that reports cost little compared with the transfer.
     const EVERY: Duration = Duration::from_millis(100);
 
-    fn new(experiment: Experiment, bytes_total: u64, context: &'a Context) -> Self {
-        Self { context, progress: Progress { experiment, bytes: 0, bytes_total }, reported: Instant::now() }
+    fn new(experiment: Experiment, bytes_total: u64, context: &'a ProbeContext) -> Self {
+        Self {
+            context,
+            progress: ProbeProgress { experiment, bytes: 0, bytes_total },
+            reported: Instant::now(),
+        }
     }
 
     fn advance(&mut self, bytes: u64) {

@@ -27,7 +27,7 @@ pub(super) fn system() -> Result<Arc<ClientConfig>, String> {
             let (good, _) = roots.add_parsable_certificates(found.certs);
             if good == 0 {
                 let why = found.errors.first().map_or_else(String::new, |error| format!(": {error}"));
-                return Err(format!("the system has no certificates to trust{why}"));
+                return Err(format!("the system has no trusted certificates{why}; install ca-certificates"));
             }
             trusting(roots).map(Arc::new).map_err(|error| error.to_string())
         })

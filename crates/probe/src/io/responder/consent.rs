@@ -6,7 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use crate::wire::{Declined, Request};
+use crate::wire::{DeclineReason, Request};
 
 /// Decides on every transfer before a [`Responder`](super::Responder) serves it.
 pub trait Consent: Send + Sync {
@@ -15,7 +15,7 @@ pub trait Consent: Send + Sync {
     ///
     /// # Errors
     /// The reason, which the responder sends to the caller.
-    fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined>;
+    fn agree(&self, transfer: &TransferRequest<'_>) -> Result<TransferPermit, DeclineReason>;
 
     /// Whether a session that began at `since` may continue; its caller signed as `caller`. After
     /// `since`, that station may have been removed from the mesh, and another station may have
@@ -32,7 +32,7 @@ pub trait Consent: Send + Sync {
 
 /// A transfer that a caller requests.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish<'a> {
+pub struct TransferRequest<'a> {
     /// Name of the station that signed for its session; `None` if the caller was admitted without a
     /// signature.
     pub caller: Option<&'a str>,
@@ -41,7 +41,7 @@ pub struct Wish<'a> {
 }
 
 /// Another program that receives a transfer instead of the responder; dropping it ends the program.
-pub trait Program: Send {
+pub trait ExternalReceiver: Send {
     /// Starts the program for one test at this address of this host and returns its port.
     ///
     /// # Errors
@@ -50,16 +50,16 @@ pub trait Program: Send {
 
     /// Number of bytes received after the program has ended, or why it was not a valid test; `None`
     /// while it runs. Must not block.
-    fn received(&mut self) -> Option<Result<u64, NoTest>>;
+    fn poll_result(&mut self) -> Option<Result<u64, InvalidTest>>;
 
     /// Maximum number of bytes that the program may have moved so far. It is charged if the program
     /// is stopped before its end.
-    fn most(&self) -> u64;
+    fn bytes_max(&self) -> u64;
 }
 
 /// A program ended, but not after the agreed test.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoTest {
+pub struct InvalidTest {
     /// Bytes to charge to the caller.
     pub bytes: u64,
     /// Reason in one sentence.
@@ -68,8 +68,8 @@ pub struct NoTest {
 
 /// Result of an agreed transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settled {
-    /// Time since the agreement.
+pub struct TransferOutcome {
+    /// Time since the permit was given.
     pub duration: Duration,
     /// Bytes that the transfer moved.
     pub bytes: u64,
@@ -77,56 +77,56 @@ pub struct Settled {
     pub failed: Option<String>,
 }
 
-/// Agreement to one transfer. When it is dropped, it reports the result of the transfer, however it
+/// Permit for one transfer. When it is dropped, it reports the result of the transfer, however it
 /// ended.
-pub struct Agreement {
+pub struct TransferPermit {
     /// Maximum time that a stream may take beyond its requested length, if less than the
     /// responder's own grace.
     pub grace: Duration,
     began: Instant,
     bytes: u64,
     failed: Option<String>,
-    settle: Option<Settle>,
-    pub(super) program: Option<Box<dyn Program>>,
+    on_end: Option<OnEnd>,
+    pub(super) receiver: Option<Box<dyn ExternalReceiver>>,
 }
 
-type Settle = Box<dyn FnOnce(Settled) + Send>;
+type OnEnd = Box<dyn FnOnce(TransferOutcome) + Send>;
 
-impl Agreement {
-    /// Creates an agreement; `settle` is called once, with the result of the transfer.
-    pub fn new(grace: Duration, settle: impl FnOnce(Settled) + Send + 'static) -> Self {
-        let settle: Settle = Box::new(settle);
-        Self { grace, began: Instant::now(), bytes: 0, failed: None, settle: Some(settle), program: None }
+impl TransferPermit {
+    /// Creates a permit; `on_end` is called once, with the result of the transfer.
+    pub fn new(grace: Duration, on_end: impl FnOnce(TransferOutcome) + Send + 'static) -> Self {
+        let on_end: OnEnd = Box::new(on_end);
+        Self { grace, began: Instant::now(), bytes: 0, failed: None, on_end: Some(on_end), receiver: None }
     }
 
-    /// The same agreement for a transfer that `program` receives.
+    /// The same permit for a transfer that `receiver` receives.
     #[must_use]
-    pub fn by(mut self, program: impl Program + 'static) -> Self {
-        self.program = Some(Box::new(program));
+    pub fn with_receiver(mut self, receiver: impl ExternalReceiver + 'static) -> Self {
+        self.receiver = Some(Box::new(receiver));
         self
     }
 
-    pub(super) fn moved(&mut self, bytes: u64) {
+    pub(super) fn set_bytes(&mut self, bytes: u64) {
         self.bytes = bytes;
     }
 
-    pub(super) fn failed(&mut self, why: String) {
+    pub(super) fn set_failure(&mut self, why: String) {
         self.failed = Some(why);
     }
 }
 
-impl Drop for Agreement {
+impl Drop for TransferPermit {
     fn drop(&mut self) {
-        if let Some(settle) = self.settle.take() {
+        if let Some(on_end) = self.on_end.take() {
             let duration = self.began.elapsed();
-            settle(Settled { duration, bytes: self.bytes, failed: self.failed.take() });
+            on_end(TransferOutcome { duration, bytes: self.bytes, failed: self.failed.take() });
         }
     }
 }
 
-impl fmt::Debug for Agreement {
+impl fmt::Debug for TransferPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Agreement")
+        f.debug_struct("TransferPermit")
             .field("grace", &self.grace)
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()

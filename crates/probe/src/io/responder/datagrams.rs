@@ -9,7 +9,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 
 use super::shared::Shared;
-use crate::io::clock::TICK;
+use crate::io::deadline::POLL_INTERVAL;
 use crate::io::sync::lock;
 use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind};
 
@@ -17,8 +17,8 @@ use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind};
 pub(super) fn prepare(udp: &UdpSocket) -> io::Result<()> {
     own::prepare(udp)?;
     udp.set_nonblocking(false)?;
-    udp.set_read_timeout(Some(TICK))?;
-    udp.set_write_timeout(Some(TICK))
+    udp.set_read_timeout(Some(POLL_INTERVAL))?;
+    udp.set_write_timeout(Some(POLL_INTERVAL))
 }
 
 /// Answers datagrams of peers that hold a grant, with the same number of bytes, and drops all
@@ -34,7 +34,7 @@ pub(super) fn serve(udp: &UdpSocket, shared: &Shared, turn: &dyn Fn()) {
             }
             // A permanent error (an interface is gone) must not make this loop spin.
             Err(_) => {
-                thread::sleep(TICK);
+                thread::sleep(POLL_INTERVAL);
                 continue;
             }
         };

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use super::consent::{NoTest, Program};
+use super::consent::{ExternalReceiver, InvalidTest};
 use super::shared::{Shared, TransferSlot};
 use crate::io::connection::Connection;
-use crate::wire::{Declined, Done, Reply};
+use crate::wire::{DeclineReason, Done, Reply};
 
 /// Starts the agreed program for a test of `ms`, waits for its end and reports the received bytes.
 pub(super) fn serve(
@@ -15,29 +15,30 @@ pub(super) fn serve(
     mut slot: TransferSlot<'_>,
     shared: &Shared,
 ) -> io::Result<()> {
-    let declined =
-        |connection: &mut Connection| connection.write_all(&Reply::Declined(Declined::NotServed).encode());
-    let Some(mut program) = slot.agreement.program.take() else { return declined(connection) };
+    let declined = |connection: &mut Connection| {
+        connection.write_all(&Reply::Declined(DeclineReason::NotServed).encode())
+    };
+    let Some(mut program) = slot.permit.receiver.take() else { return declined(connection) };
     let port = match program.start(connection.tcp().local_addr()?.ip()) {
         Ok(port) => port,
         Err(error) => {
-            slot.agreement.failed(format!("it could not be started: {error}"));
+            slot.permit.set_failure(format!("the program could not be started: {error}"));
             return declined(connection);
         }
     };
-    let grace = shared.limits.transfer_grace.min(slot.agreement.grace);
+    let grace = shared.limits.transfer_grace.min(slot.permit.grace);
     let ended = connection
         .write_all(&Reply::Ready { nonce: port.into() }.encode())
         .and_then(|()| wait_for(&mut *program, connection, Duration::from_millis(ms.into()) + grace, shared));
     let bytes = match ended {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(broken)) => {
-            slot.agreement.failed(broken.why);
+            slot.permit.set_failure(broken.why);
             broken.bytes
         }
         Err(error) => {
-            slot.agreement.failed(format!("it was ended before it had ended: {error}"));
-            let most = program.most();
+            slot.permit.set_failure(format!("the program was stopped before its end: {error}"));
+            let most = program.bytes_max();
             drop(program);
             slot.end(most);
             return Err(error);
@@ -55,20 +56,20 @@ pub(super) fn serve(
 /// `TimedOut` if the program has not ended in time or the responder stops; other errors if the
 /// client closes the connection or sends data.
 fn wait_for(
-    program: &mut dyn Program,
+    program: &mut dyn ExternalReceiver,
     connection: &Connection,
     ends: Duration,
     shared: &Shared,
-) -> io::Result<Result<u64, NoTest>> {
+) -> io::Result<Result<u64, InvalidTest>> {
     let began = Instant::now();
     loop {
-        if let Some(ended) = program.received() {
+        if let Some(ended) = program.poll_result() {
             return Ok(ended);
         }
         if ends < began.elapsed() || shared.stop.is_cancelled() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        // `peek` blocks for at most one tick, the read timeout of the connection.
+        // `peek` blocks for at most the read timeout of the connection.
         match connection.tcp().peek(&mut [0]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => return Err(io::ErrorKind::InvalidData.into()),

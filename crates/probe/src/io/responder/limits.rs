@@ -6,7 +6,7 @@ use crate::io::payload;
 
 /// Limits of one responder.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct ResponderLimits {
     /// Maximum number of open sessions.
     pub sessions_max: usize,
     /// Maximum number of open sessions from one network: an IPv4 address, or an IPv6 /64.
@@ -38,7 +38,7 @@ pub struct Limits {
     pub receive_block_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for ResponderLimits {
     /// 64 sessions, 16 from one network, 8 signed with one name; 1 GiB for each transfer (10 s at
     /// 0.8 Gbit/s), 4 GiB for each session; 10 000 exchanges; 10 s of silence, two minutes in all;
     /// transfers of 15 s, longer only at 10 Mbit/s or more; timed streams of 30 s; reads of 128

@@ -8,9 +8,9 @@ use std::thread::{self, JoinHandle};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{Limits, Responder};
-use crate::io::clock::{Cancel, TICK};
+use super::{Responder, ResponderLimits};
 use crate::io::connection::{Connection, Upgraded};
+use crate::io::deadline::{CancellationToken, POLL_INTERVAL};
 use crate::io::http;
 use crate::wire;
 
@@ -22,7 +22,7 @@ use crate::wire;
 pub struct Listener {
     address: SocketAddr,
     responder: Arc<Responder>,
-    stop: Cancel,
+    stop: CancellationToken,
     accepting: Option<JoinHandle<()>>,
 }
 
@@ -31,12 +31,12 @@ impl Listener {
     ///
     /// # Errors
     /// If the port is in use or the threads cannot be started.
-    pub fn start(address: SocketAddr, limits: Limits) -> io::Result<Self> {
+    pub fn start(address: SocketAddr, limits: ResponderLimits) -> io::Result<Self> {
         let (tcp, udp) = bind(address)?;
         let address = tcp.local_addr()?;
         tcp.set_nonblocking(true)?;
         let responder = Arc::new(Responder::start(limits, Some(udp))?);
-        let stop = Cancel::default();
+        let stop = CancellationToken::default();
         let accepting = thread::Builder::new().name("probe-accept".to_string()).spawn({
             let (responder, stop) = (Arc::clone(&responder), stop.clone());
             move || accept(&tcp, &responder, &stop)
@@ -82,11 +82,11 @@ fn bind(address: SocketAddr) -> io::Result<(TcpListener, UdpSocket)> {
     }
 }
 
-fn accept(tcp: &TcpListener, responder: &Responder, stop: &Cancel) {
-    let tick = PollTimeout::try_from(TICK).unwrap_or(PollTimeout::MAX);
+fn accept(tcp: &TcpListener, responder: &Responder, stop: &CancellationToken) {
+    let timeout = PollTimeout::try_from(POLL_INTERVAL).unwrap_or(PollTimeout::MAX);
     while !stop.is_cancelled() {
         // Ignore errors of `poll`: `accept` reports them.
-        let _ = poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLIN)], tick);
+        let _ = poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLIN)], timeout);
         match tcp.accept() {
             Ok((stream, peer)) => {
                 // Above the limits, close the connection without a reply, so that it costs nothing.
@@ -96,7 +96,7 @@ fn accept(tcp: &TcpListener, responder: &Responder, stop: &Cancel) {
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             // No descriptor is free; wait until open connections have ended.
-            Err(_) => thread::sleep(TICK),
+            Err(_) => thread::sleep(POLL_INTERVAL),
         }
     }
 }
@@ -104,8 +104,8 @@ fn accept(tcp: &TcpListener, responder: &Responder, stop: &Cancel) {
 /// Reads the request and answers it; returns whether the connection is a probe session now.
 fn upgrade(connection: &mut Connection) -> io::Result<bool> {
     let (head, rest) = http::read_head(connection, http::parse_request, || ())?;
-    let asked = head.path == wire::PATH && head.upgrade.as_deref().is_some_and(http::names_probe);
-    let answer = if asked && rest.is_empty() {
+    let is_upgrade = head.path == wire::PATH && head.upgrade.as_deref().is_some_and(http::names_probe);
+    let answer = if is_upgrade && rest.is_empty() {
         format!(
             "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {}\r\n\r\n",
             wire::UPGRADE
@@ -114,5 +114,5 @@ fn upgrade(connection: &mut Connection) -> io::Result<bool> {
         "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_string()
     };
     connection.write_all(answer.as_bytes())?;
-    Ok(asked && rest.is_empty())
+    Ok(is_upgrade && rest.is_empty())
 }

@@ -16,20 +16,20 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use barograph_limits::callers::holder;
+use barograph_limits::caller_group::limit_address;
 
 use self::shared::Shared;
 use self::slots::{give_back, take};
-use crate::io::clock::Clock;
 use crate::io::connection::{Connection, Upgraded};
+use crate::io::deadline::Deadline;
 use crate::io::sync::lock;
 use crate::token;
-use crate::wire::Declined;
+use crate::wire::DeclineReason;
 
-pub use consent::{Agreement, Consent, NoTest, Program, Settled, Wish};
-pub use limits::Limits;
+pub use consent::{Consent, ExternalReceiver, InvalidTest, TransferOutcome, TransferPermit, TransferRequest};
+pub use limits::ResponderLimits;
 pub use listener::Listener;
-pub use shared::BulkElsewhere;
+pub use shared::ForeignBulk;
 
 /// The loop that serves datagrams. It calls its argument once in each iteration.
 pub type DatagramLoop = Box<dyn FnOnce(&dyn Fn()) + Send>;
@@ -50,7 +50,7 @@ impl Responder {
     ///
     /// # Errors
     /// If the thread for datagrams cannot be started.
-    pub fn start(limits: Limits, udp: Option<UdpSocket>) -> io::Result<Self> {
+    pub fn start(limits: ResponderLimits, udp: Option<UdpSocket>) -> io::Result<Self> {
         Self::start_with(limits, udp, None, |serve| serve(&|| ()))
     }
 
@@ -58,7 +58,7 @@ impl Responder {
     /// loop that serves datagrams, on its own thread; the loop returns when the responder is
     /// dropped.
     pub fn start_with(
-        limits: Limits,
+        limits: ResponderLimits,
         udp: Option<UdpSocket>,
         consent: Option<Arc<dyn Consent>>,
         supervise: impl FnOnce(DatagramLoop) + Send + 'static,
@@ -77,19 +77,20 @@ impl Responder {
     /// Reserves a slot for a session from `peer`; call it before answering `101`.
     ///
     /// # Errors
-    /// [`Declined::Full`] or [`Declined::Stopping`]: answer 503, with `Upgrade: barograph-probe/1`.
-    pub fn admit(&self, peer: IpAddr) -> Result<SessionSlot, Declined> {
+    /// [`DeclineReason::Full`] or [`DeclineReason::Stopping`]: answer 503, with `Upgrade:
+    /// barograph-probe/1`.
+    pub fn admit(&self, peer: IpAddr) -> Result<SessionSlot, DeclineReason> {
         let shared = &self.shared;
         if shared.stop.is_cancelled() {
-            return Err(Declined::Stopping);
+            return Err(DeclineReason::Stopping);
         }
         let peer = peer.to_canonical();
         let limits = &shared.limits;
         let mut slots = lock(&shared.slots);
         if limits.sessions_max <= slots.taken() {
-            return Err(Declined::Full);
+            return Err(DeclineReason::Full);
         }
-        take(&mut slots.by_network, holder(peer), limits.sessions_per_peer_max)?;
+        take(&mut slots.by_network, limit_address(peer), limits.sessions_per_peer_max)?;
         Ok(SessionSlot { shared: Arc::clone(shared), peer, caller: None })
     }
 
@@ -112,8 +113,8 @@ impl Responder {
     }
 
     /// Whether a bulk transfer runs on this host: served by this responder, by [another part of
-    /// this host](Self::bulk_elsewhere), or reported by the [`Consent`]. Measurements of this host
-    /// during that time are *loaded*.
+    /// this host](Self::count_foreign_bulk), or reported by the [`Consent`]. Measurements of this
+    /// host during that time are *loaded*.
     #[must_use]
     pub fn bulk_running(&self) -> bool {
         self.shared.is_loaded()
@@ -122,8 +123,8 @@ impl Responder {
     /// Counts a transfer that another part of this host serves, until the guard is dropped. Any
     /// number of them may run at once, also beside the responder's own transfer.
     #[must_use]
-    pub fn bulk_elsewhere(&self) -> BulkElsewhere {
-        Shared::bulk_elsewhere(&self.shared)
+    pub fn count_foreign_bulk(&self) -> ForeignBulk {
+        Shared::count_foreign_bulk(&self.shared)
     }
 
     /// Number of transfers that began since the start. If it is equal before and after a
@@ -133,12 +134,12 @@ impl Responder {
         self.shared.bulk_begun.load(Ordering::Relaxed)
     }
 
-    /// Number of requests declined since the start as [`Declined::Busy`], [`Declined::TooLarge`] or
-    /// [`Declined::Spent`]: another transfer ran here, or the request exceeded [`Limits`].
-    /// [`Declined::BusyFor`] and [`Declined::SpentFor`], with which a [`Consent`] declines, do not
-    /// count.
+    /// Number of requests declined since the start as [`DeclineReason::Busy`],
+    /// [`DeclineReason::TooLarge`] or [`DeclineReason::Spent`]: another transfer ran here, or the
+    /// request exceeded [`ResponderLimits`]. [`DeclineReason::BusyFor`] and
+    /// [`DeclineReason::SpentFor`], with which a [`Consent`] declines, do not count.
     #[must_use]
-    pub fn declined(&self) -> u64 {
+    pub fn declined_count(&self) -> u64 {
         self.shared.declined.load(Ordering::Relaxed)
     }
 
@@ -174,8 +175,8 @@ impl SessionSlot {
     /// Reserves the slot for a station that signed as `caller`; [`Consent`] receives the name.
     ///
     /// # Errors
-    /// [`Declined::Full`] if the sessions of that name have reached their limit.
-    pub fn signed_by(mut self, caller: impl Into<String>) -> Result<Self, Declined> {
+    /// [`DeclineReason::Full`] if the sessions of that name have reached their limit.
+    pub fn signed_by(mut self, caller: impl Into<String>) -> Result<Self, DeclineReason> {
         let caller = caller.into();
         let most = self.shared.limits.sessions_per_caller_max;
         take(&mut lock(&self.shared.slots).by_caller, caller.clone(), most)?;
@@ -202,8 +203,8 @@ impl SessionSlot {
         let shared = Arc::clone(&self.shared);
         shared.workers.run(move || {
             let limits = &self.shared.limits;
-            let clock = Clock::start(limits.session, &self.shared.stop);
-            let Ok(mut connection) = Connection::server(stream, &clock, limits.idle) else { return };
+            let deadline = Deadline::start(limits.session, &self.shared.stop);
+            let Ok(mut connection) = Connection::server(stream, &deadline, limits.idle) else { return };
             if upgrade(&mut connection).is_ok_and(|upgraded| upgraded) {
                 // Ignore how the session ended; the client detects it.
                 let _ = session::serve(&mut connection, self.peer, self.caller.as_deref(), &self.shared);
@@ -215,7 +216,7 @@ impl SessionSlot {
 impl Drop for SessionSlot {
     fn drop(&mut self) {
         let mut slots = lock(&self.shared.slots);
-        give_back(&mut slots.by_network, &holder(self.peer));
+        give_back(&mut slots.by_network, &limit_address(self.peer));
         if let Some(caller) = &self.caller {
             give_back(&mut slots.by_caller, caller);
         }
@@ -228,13 +229,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transfers_elsewhere_load_the_host_and_keep_nobody_out() {
-        let responder = Responder::start(Limits::default(), None).unwrap();
-        let first = responder.bulk_elsewhere();
-        let second = responder.bulk_elsewhere();
+    fn transfers_elsewhere_load_the_host_and_block_no_caller() {
+        let responder = Responder::start(ResponderLimits::default(), None).unwrap();
+        let first = responder.count_foreign_bulk();
+        let second = responder.count_foreign_bulk();
         drop(first);
         assert!(responder.bulk_running(), "one of two is over");
-        let own = responder.shared.bulk();
+        let own = responder.shared.take_bulk_slot();
         assert!(own.is_some());
         drop(second);
         assert!(responder.bulk_running(), "its own runs");

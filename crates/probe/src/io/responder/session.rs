@@ -4,15 +4,15 @@ use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::consent::{Agreement, Wish};
+use super::consent::{TransferPermit, TransferRequest};
 use super::grants::SessionGrant;
 use super::iperf3;
-use super::limits::Limits;
+use super::limits::ResponderLimits;
 use super::shared::{Shared, TransferSlot};
 use crate::io::connection::Connection;
 use crate::io::{kernel, payload};
 use crate::plan::Direction;
-use crate::wire::{Declined, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request};
+use crate::wire::{DeclineReason, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request};
 
 /// Serves requests of `peer` until the client closes, a request is declined, or a limit is reached.
 pub(super) fn serve(
@@ -26,13 +26,13 @@ pub(super) fn serve(
     let mut bytes_left = shared.limits.session_bytes_max;
     loop {
         let frame = connection.read_frame::<REQUEST_BYTES>()?;
-        let request = Request::decode(&frame).map_err(|_| Declined::Malformed);
+        let request = Request::decode(&frame).map_err(|_| DeclineReason::Malformed);
         let served = request
             .and_then(|request| check(request, connection.is_tls(), bytes_left, shared).map(|()| request));
         // The caller may have been removed from the mesh since it signed.
         let served = served.and_then(|request| match shared.still_serves(caller, since) {
             true => Ok(request),
-            false => Err(Declined::NotServed),
+            false => Err(DeclineReason::NotServed),
         });
         let request = match served {
             Ok(request) => request,
@@ -50,7 +50,7 @@ pub(super) fn serve(
                 echo_late(connection, n, &shared.limits, still_serves)?;
             }
             Request::Goodput { direction, bytes } => {
-                let slot = match TransferSlot::take(&Wish { caller, request }, shared) {
+                let slot = match TransferSlot::take(&TransferRequest { caller, request }, shared) {
                     Ok(slot) => slot,
                     Err(declined) => return decline(connection, declined, shared),
                 };
@@ -66,21 +66,21 @@ pub(super) fn serve(
                 ready(connection, grant.give(n))?;
             }
             Request::Iperf3 { ms, .. } => {
-                let slot = match TransferSlot::take(&Wish { caller, request }, shared) {
+                let slot = match TransferSlot::take(&TransferRequest { caller, request }, shared) {
                     Ok(slot) => slot,
                     Err(declined) => return decline(connection, declined, shared),
                 };
                 return iperf3::serve(connection, ms, slot, shared);
             }
             Request::Stream { ms, bytes_max } => {
-                let mut slot = match TransferSlot::take(&Wish { caller, request }, shared) {
+                let mut slot = match TransferSlot::take(&TransferRequest { caller, request }, shared) {
                     Ok(slot) => slot,
                     Err(declined) => return decline(connection, declined, shared),
                 };
                 ready(connection, 0)?;
                 // A silent peer would block the slot for all others.
-                connection.set_idle(shared.limits.idle.min(slot.agreement.grace));
-                let bytes = receive_to_end(connection, ms, bytes_max, &shared.limits, &mut slot.agreement)?;
+                connection.set_idle(shared.limits.idle.min(slot.permit.grace));
+                let bytes = receive_to_end(connection, ms, bytes_max, &shared.limits, &mut slot.permit)?;
                 slot.end(bytes);
                 // The client has closed its side, so no further request follows.
                 return connection.write_all(&Done { bytes, tcp_info: None }.encode());
@@ -90,16 +90,16 @@ pub(super) fn serve(
 }
 
 /// Declines a request, which ends the session.
-fn decline(connection: &mut Connection, declined: Declined, shared: &Shared) -> io::Result<()> {
+fn decline(connection: &mut Connection, declined: DeclineReason, shared: &Shared) -> io::Result<()> {
     shared.note_declined(declined);
     connection.write_all(&Reply::Declined(declined).encode())
 }
 
 /// Checks whether a request is within the limits.
-fn check(request: Request, tls: bool, bytes_left: u64, shared: &Shared) -> Result<(), Declined> {
+fn check(request: Request, tls: bool, bytes_left: u64, shared: &Shared) -> Result<(), DeclineReason> {
     let limits = &shared.limits;
     match request {
-        _ if shared.stop.is_cancelled() => Err(Declined::Stopping),
+        _ if shared.stop.is_cancelled() => Err(DeclineReason::Stopping),
         // Over TLS only the round-trip time is measured.
         Request::RttNagle { .. }
         | Request::Goodput { .. }
@@ -108,29 +108,31 @@ fn check(request: Request, tls: bool, bytes_left: u64, shared: &Shared) -> Resul
         | Request::Iperf3 { .. }
             if tls =>
         {
-            Err(Declined::NotServed)
+            Err(DeclineReason::NotServed)
         }
         Request::Rtt { n } | Request::RttNagle { n } | Request::Datagrams { n } if limits.count_max < n => {
-            Err(Declined::TooLarge { limit: limits.count_max.into() })
+            Err(DeclineReason::TooLarge { limit: limits.count_max.into() })
         }
         Request::Goodput { bytes, .. }
         | Request::Stream { bytes_max: bytes, .. }
         | Request::Iperf3 { bytes_max: bytes, .. }
             if limits.transfer_bytes_max < bytes =>
         {
-            Err(Declined::TooLarge { limit: limits.transfer_bytes_max })
+            Err(DeclineReason::TooLarge { limit: limits.transfer_bytes_max })
         }
         Request::Stream { ms, .. } | Request::Iperf3 { ms, .. } if limits.stream.as_millis() < ms.into() => {
-            Err(Declined::TooLarge { limit: u64::try_from(limits.stream.as_millis()).unwrap_or(u64::MAX) })
+            Err(DeclineReason::TooLarge {
+                limit: u64::try_from(limits.stream.as_millis()).unwrap_or(u64::MAX),
+            })
         }
         Request::Goodput { bytes, .. }
         | Request::Stream { bytes_max: bytes, .. }
         | Request::Iperf3 { bytes_max: bytes, .. }
             if bytes_left < bytes =>
         {
-            Err(Declined::Spent)
+            Err(DeclineReason::Spent)
         }
-        Request::Datagrams { .. } if !shared.serves_datagrams => Err(Declined::NotServed),
+        Request::Datagrams { .. } if !shared.serves_datagrams => Err(DeclineReason::NotServed),
         _ => Ok(()),
     }
 }
@@ -142,16 +144,16 @@ fn ready(connection: &mut Connection, nonce: u64) -> io::Result<()> {
 fn echo(
     connection: &mut Connection,
     n: u32,
-    limits: &Limits,
+    limits: &ResponderLimits,
     still_serves: impl Fn() -> bool,
 ) -> io::Result<()> {
-    let hurry = Hurry::of_exchanges(limits);
+    let minimum = MinimumProgress::of_exchanges(limits);
     let mut checked = Instant::now();
     for made in 0..n {
         end_if_withdrawn(made, &mut checked, &still_serves)?;
         let exchange = connection.read_frame::<EXCHANGE_BYTES>()?;
         connection.write_all(&exchange)?;
-        hurry.check(made.into())?;
+        minimum.check(made.into())?;
     }
     Ok(())
 }
@@ -161,17 +163,17 @@ fn echo(
 fn echo_late(
     connection: &mut Connection,
     n: u32,
-    limits: &Limits,
+    limits: &ResponderLimits,
     still_serves: impl Fn() -> bool,
 ) -> io::Result<()> {
-    let hurry = Hurry::of_exchanges(limits);
+    let minimum = MinimumProgress::of_exchanges(limits);
     let mut checked = Instant::now();
     for made in 0..n {
         end_if_withdrawn(made, &mut checked, &still_serves)?;
         delay_acknowledgements(connection)?;
         let exchange = connection.read_frame::<EXCHANGE_BYTES>()?;
         connection.write_all(&exchange)?;
-        hurry.check(made.into())?;
+        minimum.check(made.into())?;
     }
     Ok(())
 }
@@ -207,18 +209,18 @@ fn transfer(
     connection: &mut Connection,
     direction: Direction,
     bytes: u64,
-    limits: &Limits,
+    limits: &ResponderLimits,
 ) -> io::Result<Done> {
-    let hurry = &Hurry::of_bytes(limits);
+    let minimum = &MinimumProgress::of_bytes(limits);
     match direction {
         Direction::Up => {
-            receive(connection, bytes, limits.receive_block_bytes, hurry)?;
+            receive(connection, bytes, limits.receive_block_bytes, minimum)?;
             Ok(Done { bytes, tcp_info: None })
         }
         Direction::Down => {
             let _begin = connection.read_frame::<EXCHANGE_BYTES>()?;
             let began = Instant::now();
-            send(connection, bytes, hurry)?;
+            send(connection, bytes, minimum)?;
             Ok(Done {
                 bytes,
                 tcp_info: kernel::bulk_tcp_info(connection.tcp(), began.elapsed().as_secs_f64()),
@@ -227,7 +229,12 @@ fn transfer(
     }
 }
 
-fn receive(connection: &mut Connection, bytes: u64, block_bytes: usize, hurry: &Hurry) -> io::Result<()> {
+fn receive(
+    connection: &mut Connection,
+    bytes: u64,
+    block_bytes: usize,
+    minimum: &MinimumProgress,
+) -> io::Result<()> {
     let mut buffer = vec![0; block_bytes.clamp(1, payload::BLOCK_BYTES)];
     let mut left = bytes;
     while 0 < left {
@@ -236,7 +243,7 @@ fn receive(connection: &mut Connection, bytes: u64, block_bytes: usize, hurry: &
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => left -= read as u64,
         }
-        hurry.check(bytes - left)?;
+        minimum.check(bytes - left)?;
     }
     Ok(())
 }
@@ -250,11 +257,11 @@ fn receive_to_end(
     connection: &mut Connection,
     ms: u32,
     bytes_max: u64,
-    limits: &Limits,
-    agreement: &mut Agreement,
+    limits: &ResponderLimits,
+    permit: &mut TransferPermit,
 ) -> io::Result<u64> {
     let mut buffer = vec![0; limits.receive_block_bytes.clamp(1, payload::BLOCK_BYTES)];
-    let grace = limits.transfer_grace.min(agreement.grace);
+    let grace = limits.transfer_grace.min(permit.grace);
     let ends = Instant::now() + Duration::from_millis(ms.into()) + grace;
     let mut received = 0;
     loop {
@@ -262,7 +269,7 @@ fn receive_to_end(
             0 => return Ok(received),
             read => received += read as u64,
         }
-        agreement.moved(received);
+        permit.set_bytes(received);
         if bytes_max < received {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -272,12 +279,12 @@ fn receive_to_end(
     }
 }
 
-fn send(connection: &mut Connection, bytes: u64, hurry: &Hurry) -> io::Result<()> {
+fn send(connection: &mut Connection, bytes: u64, minimum: &MinimumProgress) -> io::Result<()> {
     let block = payload::block();
     let mut left = bytes;
     while 0 < left {
         left -= connection.write(payload::next(&block, left))? as u64;
-        hurry.check(bytes - left)?;
+        minimum.check(bytes - left)?;
     }
     Ok(())
 }
@@ -291,23 +298,23 @@ const CHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// Minimum speed of a peer. A slow peer would block the single slot for transfers, or one of the
 /// few session slots.
-struct Hurry {
+struct MinimumProgress {
     began: Instant,
     grace_s: f64,
     /// Time in seconds that each byte or exchange may take beyond the grace.
     each_s: f64,
 }
 
-impl Hurry {
-    fn of_bytes(limits: &Limits) -> Self {
+impl MinimumProgress {
+    fn of_bytes(limits: &ResponderLimits) -> Self {
         Self::begin(limits, 8.0 / limits.transfer_bit_s_min as f64)
     }
 
-    fn of_exchanges(limits: &Limits) -> Self {
+    fn of_exchanges(limits: &ResponderLimits) -> Self {
         Self::begin(limits, limits.exchange.as_secs_f64())
     }
 
-    fn begin(limits: &Limits, each_s: f64) -> Self {
+    fn begin(limits: &ResponderLimits, each_s: f64) -> Self {
         Self { began: Instant::now(), grace_s: limits.transfer_grace.as_secs_f64(), each_s }
     }
 

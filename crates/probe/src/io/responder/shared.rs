@@ -5,27 +5,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::consent::{Agreement, Consent, Wish};
+use super::consent::{Consent, TransferPermit, TransferRequest};
 use super::grants::DatagramGrants;
-use super::limits::Limits;
+use super::limits::ResponderLimits;
 use super::slots::SessionSlots;
 use super::workers::WorkerPool;
 use crate::TokenTable;
-use crate::io::clock::Cancel;
-use crate::wire::Declined;
+use crate::io::deadline::CancellationToken;
+use crate::wire::DeclineReason;
 
 /// State that the threads of one responder share.
 pub(super) struct Shared {
-    pub(super) limits: Limits,
+    pub(super) limits: ResponderLimits,
     consent: Option<Arc<dyn Consent>>,
-    pub(super) stop: Cancel,
+    pub(super) stop: CancellationToken,
     pub(super) serves_datagrams: bool,
     began: Instant,
     /// Whether the responder serves a transfer. It serves one at a time, because two would disturb
     /// each other's measurement.
     bulk: AtomicBool,
     /// Number of transfers that other parts of this host serve; several may run at once.
-    bulk_elsewhere: AtomicU64,
+    foreign_bulk: AtomicU64,
     pub(super) bulk_begun: AtomicU64,
     pub(super) declined: AtomicU64,
     pub(super) slots: Mutex<SessionSlots>,
@@ -41,15 +41,19 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    pub(super) fn new(limits: Limits, consent: Option<Arc<dyn Consent>>, serves_datagrams: bool) -> Self {
+    pub(super) fn new(
+        limits: ResponderLimits,
+        consent: Option<Arc<dyn Consent>>,
+        serves_datagrams: bool,
+    ) -> Self {
         Self {
             limits,
             consent,
-            stop: Cancel::default(),
+            stop: CancellationToken::default(),
             began: Instant::now(),
             serves_datagrams,
             bulk: AtomicBool::new(false),
-            bulk_elsewhere: AtomicU64::new(0),
+            foreign_bulk: AtomicU64::new(0),
             bulk_begun: AtomicU64::new(0),
             declined: AtomicU64::new(0),
             slots: Mutex::default(),
@@ -60,18 +64,18 @@ impl Shared {
     }
 
     /// Counts a transfer that another part of this host serves, until the guard is dropped.
-    pub(super) fn bulk_elsewhere(shared: &Arc<Self>) -> BulkElsewhere {
-        shared.bulk_elsewhere.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_foreign_bulk(shared: &Arc<Self>) -> ForeignBulk {
+        shared.foreign_bulk.fetch_add(1, Ordering::Relaxed);
         shared.bulk_begun.fetch_add(1, Ordering::Relaxed);
-        BulkElsewhere(Arc::clone(shared))
+        ForeignBulk(Arc::clone(shared))
     }
 
     /// Requests the host's consent to a transfer; without a [`Consent`], every transfer is
     /// accepted.
-    pub(super) fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined> {
+    pub(super) fn agree(&self, transfer: &TransferRequest<'_>) -> Result<TransferPermit, DeclineReason> {
         match &self.consent {
-            Some(consent) => consent.agree(wish),
-            None => Ok(Agreement::new(self.limits.transfer_grace, |_| ())),
+            Some(consent) => consent.agree(transfer),
+            None => Ok(TransferPermit::new(self.limits.transfer_grace, |_| ())),
         }
     }
 
@@ -82,15 +86,16 @@ impl Shared {
     }
 
     /// Counts a declined request if the reason is a limit.
-    pub(super) fn note_declined(&self, declined: Declined) {
-        let is_limit = matches!(declined, Declined::Busy | Declined::TooLarge { .. } | Declined::Spent);
+    pub(super) fn note_declined(&self, declined: DeclineReason) {
+        let is_limit =
+            matches!(declined, DeclineReason::Busy | DeclineReason::TooLarge { .. } | DeclineReason::Spent);
         self.declined.fetch_add(is_limit.into(), Ordering::Relaxed);
     }
 
     /// Whether a bulk transfer runs on this host, in the responder or elsewhere.
     pub(super) fn is_loaded(&self) -> bool {
         self.bulk.load(Ordering::Relaxed)
-            || 0 < self.bulk_elsewhere.load(Ordering::Relaxed)
+            || 0 < self.foreign_bulk.load(Ordering::Relaxed)
             || self.consent.as_ref().is_some_and(|consent| consent.is_loaded())
     }
 
@@ -100,50 +105,50 @@ impl Shared {
     }
 
     /// Takes the slot for the single transfer; `None` if it is taken. Dropping the guard frees it.
-    pub(super) fn bulk(&self) -> Option<Bulk<'_>> {
+    pub(super) fn take_bulk_slot(&self) -> Option<BulkSlot<'_>> {
         let free = self.bulk.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
         free.ok()?;
         self.bulk_begun.fetch_add(1, Ordering::Relaxed);
-        Some(Bulk(&self.bulk))
+        Some(BulkSlot(&self.bulk))
     }
 }
 
-pub(super) struct Bulk<'a>(&'a AtomicBool);
+pub(super) struct BulkSlot<'a>(&'a AtomicBool);
 
-impl Drop for Bulk<'_> {
+impl Drop for BulkSlot<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
 }
 
-/// The single slot for a transfer, with the agreement to it. Dropping it ends both.
+/// The single slot for a transfer, with the permit for it. Dropping it ends both.
 pub(super) struct TransferSlot<'a> {
     // Fields drop in this order: the transfer is settled before the slot is free.
-    pub(super) agreement: Agreement,
-    _bulk: Bulk<'a>,
+    pub(super) permit: TransferPermit,
+    _bulk: BulkSlot<'a>,
 }
 
 impl<'a> TransferSlot<'a> {
-    pub(super) fn take(wish: &Wish<'_>, shared: &'a Shared) -> Result<Self, Declined> {
-        let bulk = shared.bulk().ok_or(Declined::Busy)?;
-        Ok(Self { agreement: shared.agree(wish)?, _bulk: bulk })
+    pub(super) fn take(transfer: &TransferRequest<'_>, shared: &'a Shared) -> Result<Self, DeclineReason> {
+        let bulk = shared.take_bulk_slot().ok_or(DeclineReason::Busy)?;
+        Ok(Self { permit: shared.agree(transfer)?, _bulk: bulk })
     }
 
     /// Ends the transfer, which moved `bytes` bytes.
     pub(super) fn end(mut self, bytes: u64) {
-        self.agreement.moved(bytes);
+        self.permit.set_bytes(bytes);
     }
 }
 
 /// Guard for a transfer that another part of this host serves
-/// ([`bulk_elsewhere`](crate::io::Responder::bulk_elsewhere)); when the guard is dropped, the
-/// transfer no longer counts.
+/// ([`count_foreign_bulk`](crate::io::Responder::count_foreign_bulk)); when the guard is dropped,
+/// the transfer no longer counts.
 #[derive(Debug)]
-pub struct BulkElsewhere(Arc<Shared>);
+pub struct ForeignBulk(Arc<Shared>);
 
-impl Drop for BulkElsewhere {
+impl Drop for ForeignBulk {
     fn drop(&mut self) {
-        self.0.bulk_elsewhere.fetch_sub(1, Ordering::Relaxed);
+        self.0.foreign_bulk.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
 
-use crate::wire::Declined;
+use crate::wire::DeclineReason;
 
 /// Number of sessions that are open or reserved.
 #[derive(Debug, Default)]
@@ -23,11 +23,15 @@ impl SessionSlots {
 /// Adds one session for `key`.
 ///
 /// # Errors
-/// [`Declined::Full`] if `key` already has `most` sessions.
-pub(super) fn take<K: Eq + Hash>(taken: &mut HashMap<K, usize>, key: K, most: usize) -> Result<(), Declined> {
+/// [`DeclineReason::Full`] if `key` already has `most` sessions.
+pub(super) fn take<K: Eq + Hash>(
+    taken: &mut HashMap<K, usize>,
+    key: K,
+    most: usize,
+) -> Result<(), DeclineReason> {
     let count = taken.get(&key).copied().unwrap_or(0);
     if most <= count {
-        return Err(Declined::Full);
+        return Err(DeclineReason::Full);
     }
     taken.insert(key, count + 1);
     Ok(())

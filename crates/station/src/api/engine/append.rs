@@ -6,54 +6,56 @@ use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use barograph_api::EngineAppended;
-use barograph_engine::{Error, Record, wire};
+use barograph_engine::{EngineError, Record, wire};
 use barograph_forecast::{Name, Outcome};
 use futures_util::StreamExt as _;
 
-use super::{LINES, Refused, bound, done, expect_type, has_to_wait, late, length, member, too_large};
+use super::{
+    EngineRefusal, LINES, bind_member, count_throttled, done, expect_type, late, length, member, too_large,
+};
 use crate::api::feed::check_value;
-use crate::api::{Shared, State};
+use crate::api::{ApiState, ApiStateExtractor};
 use crate::record::recorder::FeedError;
 
 pub(super) async fn append(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refused> {
+) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
-    let _request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
-    let _append = member.allowance.append().map_err(|why| Refused::too_much(&shared, why))?;
+    let _request = member.allowance.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
+    let _append = member.allowance.append().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     expect_type(&headers, LINES)?;
     // Charge before reading, so that a refused body does not use up the budget of a smaller one.
     let length = length(&headers, BODY_BYTES_MAX)?;
-    member.allowance.take_body(length, Instant::now()).inspect_err(|_| has_to_wait(&shared))?;
+    member.allowance.take_body(length, Instant::now()).inspect_err(|_| count_throttled(&shared))?;
     let records = match tokio::time::timeout(BODY_TIMEOUT, read(body)).await {
         Ok(records) => records?,
         Err(_) => return Err(late()),
     };
     let Some(first) = records.first() else { return Ok(done(&EngineAppended { records: 0, wait_s: 0.0 })) };
-    own(&records, &first.origin)?;
-    possible(&records)?;
-    bound(&shared, &member, &first.origin).await?;
-    reachable(&shared, &records, &first.origin).await?;
+    check_origin(&records, &first.origin)?;
+    check_values(&records)?;
+    bind_member(&shared, &member, &first.origin).await?;
+    check_numbers(&shared, &records, &first.origin).await?;
     member.allowance.take_records(records.len(), Instant::now());
     let stored = shared.inbox.forward(records).await.map_err(|error| match error {
-        FeedError::Unknown => Error::Unknown("the archive takes long".into()),
-        FeedError::Invalid(why) => Error::Invalid(why),
-        other => Error::Unavailable(other.to_string()),
+        FeedError::Unknown => EngineError::Unknown("the archive has not answered in time".into()),
+        FeedError::Invalid(why) => EngineError::Invalid(why),
+        other => EngineError::Unavailable(other.to_string()),
     })?;
     let wait_s = member.allowance.wait(length, Instant::now()).as_secs_f64();
     Ok(done(&EngineAppended { records: stored, wait_s }))
 }
 
 /// Reads the records of a body, each within its limits.
-async fn read(body: Body) -> Result<Vec<Record>, Refused> {
+async fn read(body: Body) -> Result<Vec<Record>, EngineRefusal> {
     let mut pieces = body.into_data_stream();
-    let mut lines = wire::Lines::new(wire::RECORD_BYTES_MAX);
+    let mut lines = wire::LineAssembler::new(wire::RECORD_BYTES_MAX);
     let mut records = Vec::new();
     let mut bytes = 0;
     while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|_| Refused::invalid("the body was cut short"))?;
+        let piece = piece.map_err(|_| EngineRefusal::invalid("the body was cut short"))?;
         bytes += piece.len();
         if BODY_BYTES_MAX < bytes {
             return Err(too_large(BODY_BYTES_MAX));
@@ -65,55 +67,58 @@ async fn read(body: Body) -> Result<Vec<Record>, Refused> {
             }
             if records.len() == Record::BATCH_MAX {
                 let most = Record::BATCH_MAX;
-                return Err(Refused::invalid(format!("a batch holds {most} records at most")));
+                return Err(EngineRefusal::invalid(format!("a batch has at most {most} records")));
             }
             let record = wire::read_record(&line);
             records.push(
-                record.map_err(|error| Refused::invalid(format!("record {}: {error}", records.len())))?,
+                record
+                    .map_err(|error| EngineRefusal::invalid(format!("record {}: {error}", records.len())))?,
             );
         }
     }
     if !lines.rest().is_empty() {
-        return Err(Refused::invalid("the last line has no end"));
+        return Err(EngineRefusal::invalid("the last line has no line end"));
     }
     Ok(records)
 }
 
 /// Checks that all records are of one station.
-fn own(records: &[Record], origin: &Name) -> Result<(), Refused> {
+fn check_origin(records: &[Record], origin: &Name) -> Result<(), EngineRefusal> {
     match records.iter().find(|record| record.origin != *origin) {
         None => Ok(()),
         Some(other) => {
-            let why =
-                format!("a station writes its own records alone, not those of {origin} and {}", other.origin);
-            Err(Error::Denied(why).into())
+            let why = format!(
+                "a station may write only its own records; found records of {origin} and {}",
+                other.origin
+            );
+            Err(EngineError::Denied(why).into())
         }
     }
 }
 
 /// Checks that each value is possible for its quantity.
-fn possible(records: &[Record]) -> Result<(), Refused> {
+fn check_values(records: &[Record]) -> Result<(), EngineRefusal> {
     for (index, record) in records.iter().enumerate() {
         if let Outcome::Value(value) = record.outcome {
             check_value(&record.series.quantity, value)
-                .map_err(|refusal| Refused::invalid(format!("record {index}: {}", refusal.error)))?;
+                .map_err(|refusal| EngineRefusal::invalid(format!("record {index}: {}", refusal.error)))?;
         }
     }
     Ok(())
 }
 
 /// Checks that no sequence number is too far above those that the member has used.
-async fn reachable(shared: &Shared, records: &[Record], origin: &Name) -> Result<(), Refused> {
+async fn check_numbers(shared: &ApiState, records: &[Record], origin: &Name) -> Result<(), EngineRefusal> {
     let highest = records.iter().map(|record| record.seq).max().unwrap_or(0);
-    if Record::may_reach(highest, 0) {
+    if Record::is_seq_plausible(highest, 0) {
         return Ok(());
     }
     // Read the archive only for such rare numbers, so that other appends do not wait for it.
     let used = shared.engine.next_seq(origin).await?.saturating_sub(1);
-    if Record::may_reach(highest, used) {
+    if Record::is_seq_plausible(highest, used) {
         return Ok(());
     }
-    Err(Refused::invalid(format!(
+    Err(EngineRefusal::invalid(format!(
         "record {highest} of {origin}: the number is too far above its highest, {used}"
     )))
 }

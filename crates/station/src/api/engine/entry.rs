@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use barograph_api::{EngineLeft, EngineRegistered, EngineRenewed};
-use barograph_engine::{Entry, Error, Group, wire};
+use barograph_api::{EngineRegistered, EngineRenewed, EngineUnregistered};
+use barograph_engine::{EngineError, Entry, Group, wire};
 use serde::Deserialize;
 
-use super::leases::Missing;
-use super::{Refused, bound, change, done, expect_type, has_to_wait, member, query, whole};
-use crate::api::{Shared, State};
+use super::leases::LeaseError;
+use super::{EngineRefusal, bind_member, change, count_throttled, done, expect_type, member, query, whole};
+use crate::api::{ApiState, ApiStateExtractor};
 use crate::limits::{Limit, series_of_mesh, too_many_series};
 use crate::mesh::members::Member;
 use crate::sync::lock;
@@ -30,31 +30,35 @@ struct RegistrationQuery {
 }
 
 pub(super) async fn register(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     uri: Uri,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Refused> {
+) -> Result<Response, EngineRefusal> {
     let (served, member) = member(&shared, &headers)?;
-    let _request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
+    let _request = member.allowance.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     let RegisterQuery { ttl_s } = query(&uri)?;
     if !(TTL_S_MIN..=TTL_S_MAX).contains(&ttl_s) {
-        return Err(Refused::invalid(format!("`ttl_s`: expected {TTL_S_MIN} to {TTL_S_MAX}, found {ttl_s}")));
+        return Err(EngineRefusal::invalid(format!(
+            "`ttl_s`: expected {TTL_S_MIN} to {TTL_S_MAX}, found {ttl_s}"
+        )));
     }
     expect_type(&headers, "application/json")?;
     // Read the body first, so that a refusal need not close the connection.
     let text = whole(&headers, body, wire::ENTRY_BYTES_MAX).await?;
-    member.allowance.take_registration(Instant::now()).inspect_err(|_| has_to_wait(&shared))?;
+    member.allowance.take_registration(Instant::now()).inspect_err(|_| count_throttled(&shared))?;
     let entry = wire::read_entry(&text)?;
     if member.name().is_none() {
         for group in &entry.groups {
-            group.check_visible().map_err(|error| Refused::invalid(format!("group `{group}`: {error}")))?;
+            group
+                .check_visible()
+                .map_err(|error| EngineRefusal::invalid(format!("group `{group}`: {error}")))?;
         }
     }
     // Check twice: here, so that a refused station takes no name, and again while no other
     // registration can intervene.
     has_room_for(&shared, &member, &entry)?;
-    bound(&shared, &member, &entry.host).await?;
+    bind_member(&shared, &member, &entry.host).await?;
     let ttl = Duration::from_secs_f64(ttl_s);
     let registration = served
         .leases
@@ -66,11 +70,11 @@ pub(super) async fn register(
         let _ = served.leases.leave(&entry.host, &registration);
         let is_held = || served.members.has(&entry.host);
         served.leases.remove(shared.engine.as_ref(), &entry.host, is_held).await?;
-        return Err(Error::Denied("the invitation was withdrawn".into()).into());
+        return Err(EngineError::Denied("the invitation was withdrawn".into()).into());
     }
     // The directory watch covers only this station's own groups, so include the host here. There is
     // no await since the check above, so this call reverts no removal.
-    lock(&shared.bank).include(&entry.host);
+    lock(&shared.series_table).admit_station(&entry.host);
     if member.groups().as_ref() != Some(&entry.groups) {
         let was_admitted = member.has_registered();
         let kept = change(&shared, move |members| members.registered(&member, &entry.groups)).await;
@@ -89,7 +93,7 @@ pub(super) async fn register(
 /// Checks that this station has room for the series of a station, in addition to those of all
 /// members, including members that are away. Always true for a member in the groups with which it
 /// was admitted, or in groups that need no more series.
-fn has_room_for(shared: &Shared, member: &Member, entry: &Entry) -> Result<(), Refused> {
+fn has_room_for(shared: &ApiState, member: &Member, entry: &Entry) -> Result<(), EngineRefusal> {
     let admitted = member.groups();
     if member.has_registered() && admitted.as_ref().is_none_or(|groups| *groups == entry.groups) {
         return Ok(());
@@ -97,7 +101,7 @@ fn has_room_for(shared: &Shared, member: &Member, entry: &Entry) -> Result<(), R
     let mut others = shared.groups_of_others();
     others.remove(&entry.host);
     let mut groups: Vec<Vec<Group>> = others.into_values().collect();
-    groups.push(shared.mesh_state.standing().groups);
+    groups.push(shared.mesh_state.site_assignment().groups);
     let with = |own: Vec<Group>| [groups.as_slice(), &[own]].concat();
     let all = with(entry.groups.clone());
     let Some(why) = too_many_series(&all, shared.initial.series_max) else { return Ok(()) };
@@ -106,46 +110,52 @@ fn has_room_for(shared: &Shared, member: &Member, entry: &Entry) -> Result<(), R
     }
     shared.health.refused(Limit::MeshSeries, 1);
     let Entry { host: new, .. } = entry;
-    let why = format!("the mesh of {} has no room for the series of {new}; there, {why}", shared.host);
-    Err(Error::Denied(why).into())
+    let why = format!("the mesh of {0} has no room for the series of {new}: at {0}, {why}", shared.host);
+    Err(EngineError::Denied(why).into())
 }
 
 pub(super) async fn renew(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Refused> {
-    let ttl = about(&shared, &uri, &headers, |leases, name, registration| leases.renew(name, registration))?;
+) -> Result<Response, EngineRefusal> {
+    let ttl = with_registration(&shared, &uri, &headers, |leases, name, registration| {
+        leases.renew(name, registration)
+    })?;
     Ok(done(&EngineRenewed { ttl_s: ttl.as_secs_f64() }))
 }
 
 pub(super) async fn leave(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Refused> {
-    about(&shared, &uri, &headers, |leases, name, registration| leases.leave(name, registration))?;
-    Ok(done(&EngineLeft {}))
+) -> Result<Response, EngineRefusal> {
+    with_registration(&shared, &uri, &headers, |leases, name, registration| {
+        leases.leave(name, registration)
+    })?;
+    Ok(done(&EngineUnregistered {}))
 }
 
 /// Acts on the registration of the caller, and on no other.
-fn about<T>(
-    shared: &Arc<Shared>,
+fn with_registration<T>(
+    shared: &Arc<ApiState>,
     uri: &Uri,
     headers: &HeaderMap,
-    act: impl FnOnce(&super::Leases, &barograph_forecast::Name, &str) -> Result<T, Missing>,
-) -> Result<T, Refused> {
+    act: impl FnOnce(&super::Leases, &barograph_forecast::Name, &str) -> Result<T, LeaseError>,
+) -> Result<T, EngineRefusal> {
     let (served, member) = member(shared, headers)?;
     let asked: RegistrationQuery = query(uri)?;
     let missing = |missing| match missing {
-        Missing::Unregistered => {
-            Refused::word(StatusCode::NOT_FOUND, "unregistered", "nobody is registered; register anew")
-        }
-        Missing::Displaced => {
-            Refused::word(StatusCode::CONFLICT, "displaced", "a newer registration holds the name")
+        LeaseError::Unregistered => EngineRefusal::word(
+            StatusCode::NOT_FOUND,
+            "unregistered",
+            "this station is not registered; register again",
+        ),
+        LeaseError::Displaced => {
+            EngineRefusal::word(StatusCode::CONFLICT, "displaced", "a newer registration has this name")
         }
     };
-    let name = member.name().ok_or(Missing::Unregistered).map_err(missing)?;
+    let name = member.name().ok_or(LeaseError::Unregistered).map_err(missing)?;
     act(&served.leases, &name, &asked.registration).map_err(missing)
 }
 

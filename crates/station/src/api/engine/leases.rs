@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use barograph_engine::{Engine, Entry, Error, Group, Lease, TaskStatus};
+use barograph_engine::{Engine, EngineError, Entry, Group, Lease, TaskStatus};
 use barograph_forecast::Name;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -15,21 +15,25 @@ use crate::sync::lock;
 /// The registrations of members: one for each registered name.
 #[derive(Clone)]
 pub(crate) struct Leases {
-    held: Arc<Mutex<HashMap<Name, Held>>>,
+    entries: Arc<Mutex<HashMap<Name, LeaseEntry>>>,
     /// Lock held during a registration, so that two registrations of one name reach the engine and
     /// this table in the same order.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    registration_lock: Arc<tokio::sync::Mutex<()>>,
     /// Status of the tasks that remove expired leases.
     task: Arc<TaskStatus>,
 }
 
 impl Default for Leases {
     fn default() -> Self {
-        Self { held: Arc::default(), turn: Arc::default(), task: TaskStatus::new("member_leases") }
+        Self {
+            entries: Arc::default(),
+            registration_lock: Arc::default(),
+            task: TaskStatus::new("member_leases"),
+        }
     }
 }
 
-struct Held {
+struct LeaseEntry {
     registration: String,
     groups: Vec<Group>,
     ttl: Duration,
@@ -41,7 +45,7 @@ struct Held {
 
 /// Error: a registration cannot be renewed or ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::api) enum Missing {
+pub(in crate::api) enum LeaseError {
     /// No station holds the name.
     Unregistered,
     /// A newer registration holds the name.
@@ -56,7 +60,7 @@ impl Leases {
 
     /// Registers, and replaces an older registration; returns the id of the new one. Calls `admit`
     /// while no other registration is in progress, and registers only if it succeeds.
-    pub(super) async fn register<E: From<Error>>(
+    pub(super) async fn register<E: From<EngineError>>(
         &self,
         engine: &dyn Engine,
         entry: &Entry,
@@ -64,9 +68,9 @@ impl Leases {
         admit: impl FnOnce() -> Result<(), E> + Send,
     ) -> Result<String, E> {
         let registration = state::random_token()
-            .map_err(|error| Error::Unavailable(format!("no random numbers: {error}")))?;
+            .map_err(|error| EngineError::Unavailable(format!("no random numbers: {error}")))?;
         let registration = registration[..REGISTRATION_DIGITS].to_string();
-        let _turn = self.turn.lock().await;
+        let _registering = self.registration_lock.lock().await;
         admit()?;
         let lease = engine.register(entry, ttl).await?;
         let name = entry.host.clone();
@@ -74,13 +78,14 @@ impl Leases {
         let sweep = async move {
             of.task.restart(|| of.clone().sweep(swept.clone(), by.clone())).await;
         };
-        let mut held = lock(&self.held);
+        let mut entries = lock(&self.entries);
         let deadline = Instant::now() + ttl;
         let sweeper = tokio::spawn(sweep).abort_handle();
         let groups = entry.groups.clone();
-        let new = Held { registration: registration.clone(), groups, ttl, deadline, sweeper, _lease: lease };
+        let new =
+            LeaseEntry { registration: registration.clone(), groups, ttl, deadline, sweeper, _lease: lease };
         // The engine has already replaced the older registration.
-        if let Some(older) = held.insert(name, new) {
+        if let Some(older) = entries.insert(name, new) {
             older.sweeper.abort();
         }
         Ok(registration)
@@ -88,28 +93,28 @@ impl Leases {
 
     /// Groups of each registered station.
     pub(super) fn groups(&self) -> HashMap<Name, Vec<Group>> {
-        lock(&self.held).iter().map(|(host, held)| (host.clone(), held.groups.clone())).collect()
+        lock(&self.entries).iter().map(|(host, entry)| (host.clone(), entry.groups.clone())).collect()
     }
 
     /// Renews the lease for its full duration, and returns this duration.
-    pub(super) fn renew(&self, name: &Name, registration: &str) -> Result<Duration, Missing> {
-        let mut held = lock(&self.held);
-        let held = held.get_mut(name).ok_or(Missing::Unregistered)?;
-        if held.registration != registration {
-            return Err(Missing::Displaced);
+    pub(super) fn renew(&self, name: &Name, registration: &str) -> Result<Duration, LeaseError> {
+        let mut entries = lock(&self.entries);
+        let lease = entries.get_mut(name).ok_or(LeaseError::Unregistered)?;
+        if lease.registration != registration {
+            return Err(LeaseError::Displaced);
         }
-        held.deadline = Instant::now() + held.ttl;
-        Ok(held.ttl)
+        lease.deadline = Instant::now() + lease.ttl;
+        Ok(lease.ttl)
     }
 
     /// Ends the registration, and removes the entry from the directory at once.
-    pub(in crate::api) fn leave(&self, name: &Name, registration: &str) -> Result<(), Missing> {
-        let mut held = lock(&self.held);
-        match held.get(name) {
-            None => Err(Missing::Unregistered),
-            Some(other) if other.registration != registration => Err(Missing::Displaced),
+    pub(in crate::api) fn leave(&self, name: &Name, registration: &str) -> Result<(), LeaseError> {
+        let mut entries = lock(&self.entries);
+        match entries.get(name) {
+            None => Err(LeaseError::Unregistered),
+            Some(other) if other.registration != registration => Err(LeaseError::Displaced),
             Some(_) => {
-                remove(&mut held, name);
+                remove(&mut entries, name);
                 Ok(())
             }
         }
@@ -122,32 +127,32 @@ impl Leases {
         engine: &dyn Engine,
         name: &Name,
         is_held: impl Fn() -> bool + Send,
-    ) -> Result<(), Error> {
-        let _turn = self.turn.lock().await;
+    ) -> Result<(), EngineError> {
+        let _registering = self.registration_lock.lock().await;
         if is_held() {
             return Ok(());
         }
         engine.remove(name).await?;
-        remove(&mut lock(&self.held), name);
+        remove(&mut lock(&self.entries), name);
         Ok(())
     }
 
     /// Whether the name is registered.
     pub(in crate::api) fn holds(&self, name: &Name) -> bool {
-        lock(&self.held).contains_key(name)
+        lock(&self.entries).contains_key(name)
     }
 
     /// Removes one registration when its lease ends. If this station was suspended during the
     /// lease, renews the lease for its full duration.
     async fn sweep(self, name: Name, registration: String) {
         loop {
-            let (deadline, ttl) = match lock(&self.held).get(&name) {
-                Some(held) if held.registration == registration => (held.deadline, held.ttl),
+            let (deadline, ttl) = match lock(&self.entries).get(&name) {
+                Some(lease) if lease.registration == registration => (lease.deadline, lease.ttl),
                 _ => return,
             };
             if deadline <= Instant::now() {
                 tracing::info!("the lease of {name} ran out");
-                lock(&self.held).remove(&name);
+                lock(&self.entries).remove(&name);
                 return;
             }
             let part = ttl / TICKS;
@@ -162,9 +167,9 @@ impl Leases {
     }
 }
 
-fn remove(held: &mut HashMap<Name, Held>, name: &Name) {
-    if let Some(held) = held.remove(name) {
-        held.sweeper.abort();
+fn remove(entries: &mut HashMap<Name, LeaseEntry>, name: &Name) {
+    if let Some(lease) = entries.remove(name) {
+        lease.sweeper.abort();
     }
 }
 
@@ -178,7 +183,7 @@ const REGISTRATION_DIGITS: usize = 32;
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use barograph_engine::{Capabilities, Config, Event, Local};
+    use barograph_engine::{Capabilities, Event, Local, LocalConfig};
     use futures_util::StreamExt as _;
 
     use super::*;
@@ -197,17 +202,18 @@ mod tests {
     async fn a_registration_is_gone_when_its_time_is_and_not_before() {
         const TTL: Duration = Duration::from_secs(3);
         let state = tempfile::tempdir().unwrap();
-        let engine = Local::open(Config::new(state.path())).unwrap();
+        let engine = Local::open(LocalConfig::new(state.path())).unwrap();
         let mut events = engine.watch(&name("local"));
         assert_eq!(events.next().await, Some(Ok(Event::Synced)));
         let leases = Leases::default();
-        let older = leases.register(&engine, &entry(), TTL, || Ok::<_, Error>(())).await.unwrap();
-        let registration = leases.register(&engine, &entry(), TTL, || Ok::<_, Error>(())).await.unwrap();
+        let older = leases.register(&engine, &entry(), TTL, || Ok::<_, EngineError>(())).await.unwrap();
+        let registration =
+            leases.register(&engine, &entry(), TTL, || Ok::<_, EngineError>(())).await.unwrap();
         for _ in 0..2 {
             assert_eq!(events.next().await, Some(Ok(Event::Up(entry()))));
         }
-        assert_eq!(leases.renew(&name("b"), &older), Err(Missing::Displaced));
-        assert_eq!(leases.leave(&name("b"), &older), Err(Missing::Displaced));
+        assert_eq!(leases.renew(&name("b"), &older), Err(LeaseError::Displaced));
+        assert_eq!(leases.leave(&name("b"), &older), Err(LeaseError::Displaced));
         for _ in 0..5 {
             tokio::time::advance(TTL - Duration::from_millis(1)).await;
             assert_eq!(leases.renew(&name("b"), &registration), Ok(TTL));
@@ -216,17 +222,18 @@ mod tests {
         assert_eq!(events.next().await, Some(Ok(Event::Down(name("b")))));
         let held = renewed.elapsed();
         assert!(TTL <= held && held < TTL + Duration::from_millis(100), "{held:?}");
-        assert_eq!(leases.renew(&name("b"), &registration), Err(Missing::Unregistered));
+        assert_eq!(leases.renew(&name("b"), &registration), Err(LeaseError::Unregistered));
         assert!(!leases.holds(&name("b")));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_is_gone_because_this_station_stood_still() {
+    async fn a_suspension_of_this_station_ends_no_lease() {
         const TTL: Duration = Duration::from_secs(10);
         let state = tempfile::tempdir().unwrap();
-        let engine = Local::open(Config::new(state.path())).unwrap();
+        let engine = Local::open(LocalConfig::new(state.path())).unwrap();
         let leases = Leases::default();
-        let registration = leases.register(&engine, &entry(), TTL, || Ok::<_, Error>(())).await.unwrap();
+        let registration =
+            leases.register(&engine, &entry(), TTL, || Ok::<_, EngineError>(())).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
         // All timers expire late at the same time.
         tokio::time::advance(Duration::from_secs(15)).await;

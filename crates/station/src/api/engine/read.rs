@@ -7,13 +7,13 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use barograph_api::{EngineNextSeq, EngineWatermark};
 use barograph_engine::{Cursor, Page, Range, Record, wire};
-use barograph_forecast::Series;
+use barograph_forecast::SeriesId;
 use futures_util::stream;
 use serde::Deserialize;
 
-use super::{Refused, done, in_lines, invalid, member, name, query};
-use crate::api::{State, selector};
-use crate::limits::allowance::Share;
+use super::{EngineRefusal, done, in_lines, invalid, member, name, query};
+use crate::api::{ApiStateExtractor, selector};
+use crate::limits::member_quota::QuotaPermit;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,17 +44,17 @@ struct OriginQuery {
 }
 
 pub(super) async fn history(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Refused> {
+) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
-    let request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
+    let request = member.allowance.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     let asked: HistoryQuery = query(&uri)?;
     let series =
         selector(Some(&asked.source), Some(&asked.target), Some(&asked.quantity)).map_err(invalid)?;
     let (Some(source), Some(target), Some(quantity)) = (series.source, series.target, series.quantity) else {
-        return Err(Refused::invalid("one series is needed"));
+        return Err(EngineRefusal::invalid("one series is needed"));
     };
     let range = Range {
         from_unix_ns: asked.from_ns.unwrap_or(i64::MIN),
@@ -62,18 +62,18 @@ pub(super) async fn history(
         limit: asked.limit.unwrap_or(LIMIT),
         after: asked.after.map(Cursor),
     };
-    let page = shared.engine.history(&Series { source, target, quantity }, &range).await;
+    let page = shared.engine.history(&SeriesId { source, target, quantity }, &range).await;
     let page = page.inspect_err(|error| shared.health.read_failed(error))?;
     Ok(sent(page, request))
 }
 
 pub(super) async fn latest(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Refused> {
+) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
-    let request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
+    let request = member.allowance.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     let asked: LatestQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref());
     let selector = selector.map_err(invalid)?;
@@ -84,24 +84,24 @@ pub(super) async fn latest(
 }
 
 pub(super) async fn watermark(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Refused> {
+) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
-    let _request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
+    let _request = member.allowance.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     let asked: OriginQuery = query(&uri)?;
     let watermark = shared.engine.watermark(&name("origin", &asked.origin)?).await?;
     Ok(done(&EngineWatermark { watermark }))
 }
 
 pub(super) async fn next_seq(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Refused> {
+) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
-    let _request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
+    let _request = member.allowance.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     let asked: OriginQuery = query(&uri)?;
     let next_seq = shared.engine.next_seq(&name("origin", &asked.origin)?).await?;
     Ok(done(&EngineNextSeq { next_seq }))
@@ -109,7 +109,7 @@ pub(super) async fn next_seq(
 
 /// Response with the records of a page, one on each line. It holds the request's share of the
 /// member's budget until all lines are sent.
-fn sent(page: Page<Record>, request: Share) -> Response {
+fn sent(page: Page<Record>, request: QuotaPermit) -> Response {
     let last = wire::next_text(page.next);
     let lines = page.items.into_iter().map(|record| wire::record_text(&record)).chain([last]);
     let lines = lines.map(move |mut line| {

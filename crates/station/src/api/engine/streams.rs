@@ -6,15 +6,15 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use barograph_engine::{BoxStream, Cursor, Error, Event, From, Record, wire};
+use barograph_engine::{BoxStream, Cursor, EngineError, Event, Record, StartAt, wire};
 use futures_util::stream::unfold;
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::{Refused, in_lines, invalid, member, name, query};
-use crate::api::{State, selector};
-use crate::limits::allowance::Share;
+use super::{EngineRefusal, in_lines, invalid, member, name, query};
+use crate::api::{ApiStateExtractor, selector};
+use crate::limits::member_quota::QuotaPermit;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,12 +32,12 @@ struct SubscribeQuery {
 }
 
 pub(super) async fn watch(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Refused> {
+) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
-    let share = member.allowance.stream().map_err(|why| Refused::too_much(&shared, why))?;
+    let share = member.allowance.stream().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     let asked: WatchQuery = query(&uri)?;
     let items = shared.engine.watch(&name("group", &asked.group)?);
     let line: fn(Event) -> String = match reads_removed(&headers) {
@@ -45,13 +45,21 @@ pub(super) async fn watch(
         false => |event| wire::event_text(&without_removed(event)),
     };
     let (removal, stopping) = (member.removal(), shared.stopping.clone());
-    Ok(Outlet { items, line, goes_on: |_| false, removal, stopping, ended: false, _shares: vec![share] }
-        .answer())
+    Ok(MemberStream {
+        items,
+        line,
+        goes_on: |_| false,
+        removal,
+        stopping,
+        ended: false,
+        _shares: vec![share],
+    }
+    .answer())
 }
 
 /// Whether the caller reads [`Event::Removed`]; for older stations it is an error.
 fn reads_removed(headers: &HeaderMap) -> bool {
-    let (header, events) = wire::EVENTS;
+    let (header, events) = wire::REMOVED_EVENTS_HEADER;
     let mut given = headers.get_all(header).iter().filter_map(|value| value.to_str().ok());
     given.any(|words| words.split(',').any(|word| word.trim() == events))
 }
@@ -61,48 +69,56 @@ fn without_removed(event: Event) -> Event {
 }
 
 pub(super) async fn subscribe(
-    axum::extract::State(shared): State,
+    axum::extract::State(shared): ApiStateExtractor,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Refused> {
+) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
-    let too_much = |why| Refused::too_much(&shared, why);
+    let too_much = |why| EngineRefusal::too_much(&shared, why);
     let stream = member.allowance.stream().map_err(too_much)?;
     let subscription = member.allowance.subscription().map_err(too_much)?;
     let asked: SubscribeQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref());
     let from = match asked.from.as_deref() {
-        None | Some("now") => From::Now,
-        Some("oldest") => From::Oldest,
-        Some(place) => From::After(Cursor(
-            place.parse().map_err(|_| Refused::invalid("`from`: expected now, oldest or a cursor"))?,
+        None | Some("now") => StartAt::Now,
+        Some("oldest") => StartAt::Oldest,
+        Some(place) => StartAt::After(Cursor(
+            place.parse().map_err(|_| EngineRefusal::invalid("`from`: expected now, oldest or a cursor"))?,
         )),
     };
     let items = shared.engine.subscribe(&selector.map_err(invalid)?, from);
-    let line: fn((Cursor, Record)) -> String = |(cursor, record)| wire::placed_text(cursor, &record);
-    let goes_on = |error: &Error| matches!(error, Error::Lagged { .. });
+    let line: fn((Cursor, Record)) -> String = |(cursor, record)| wire::subscription_line(cursor, &record);
+    let goes_on = |error: &EngineError| matches!(error, EngineError::Lagged { .. });
     let (removal, stopping) = (member.removal(), shared.stopping.clone());
-    Ok(Outlet { items, line, goes_on, removal, stopping, ended: false, _shares: vec![stream, subscription] }
-        .answer())
+    Ok(MemberStream {
+        items,
+        line,
+        goes_on,
+        removal,
+        stopping,
+        ended: false,
+        _shares: vec![stream, subscription],
+    }
+    .answer())
 }
 
 /// A stream that is sent to a member.
-struct Outlet<T> {
+struct MemberStream<T> {
     items: BoxStream<T>,
     line: fn(T) -> String,
     /// Whether the stream continues after an error.
-    goes_on: fn(&Error) -> bool,
+    goes_on: fn(&EngineError) -> bool,
     removal: watch::Receiver<bool>,
     stopping: watch::Receiver<bool>,
     ended: bool,
-    _shares: Vec<Share>,
+    _shares: Vec<QuotaPermit>,
 }
 
-impl<T: Send + 'static> Outlet<T> {
+impl<T: Send + 'static> MemberStream<T> {
     fn answer(self) -> Response {
-        let pieces = unfold(self, |mut outlet| async {
-            let piece = outlet.next().await?;
-            Some((Ok::<String, Infallible>(piece), outlet))
+        let pieces = unfold(self, |mut stream| async {
+            let piece = stream.next().await?;
+            Some((Ok::<String, Infallible>(piece), stream))
         });
         in_lines(Body::from_stream(pieces))
     }
@@ -117,7 +133,7 @@ impl<T: Send + 'static> Outlet<T> {
             () = tokio::time::sleep(HEARTBEAT) => return Some("\n".into()),
             _ = self.removal.wait_for(|removed| *removed) => {
                 self.ended = true;
-                Err(Error::Denied("the invitation was withdrawn".into()))
+                Err(EngineError::Denied("the invitation was withdrawn".into()))
             }
             _ = self.stopping.wait_for(|stopping| *stopping) => return None,
         };
@@ -133,7 +149,7 @@ impl<T: Send + 'static> Outlet<T> {
         Some(piece)
     }
 
-    fn push(&mut self, piece: &mut String, item: Result<T, Error>) {
+    fn push(&mut self, piece: &mut String, item: Result<T, EngineError>) {
         match item {
             Ok(item) => *piece += &(self.line)(item),
             Err(error) => {

@@ -33,7 +33,7 @@ fn groups_and_addresses_are_checked() {
     }
     let name = |text| Name::new(text).unwrap();
     assert_eq!(local_group(&name("x")), Ok(name("local:x")));
-    let told = "`local:x` is the group of a site: say the site alone, x";
+    let told = "`local:x` is the group of a site; set mesh.site = \"x\" instead";
     assert_eq!(local_group(&name("local:x")), Err(told.into()));
     let good = addresses(list(&["192.0.2.7", "[2001:db8::7]:1"])).unwrap();
     assert_eq!(good[0].port(), crate::config::PORT);

@@ -1,23 +1,23 @@
 //! Models of the error of composed paths in this mesh, learnt from pairs that are also measured.
 
 use barograph_forecast::Name;
-use barograph_mesh::{Composition, Lesson, Model, Path};
+use barograph_mesh::{ComposedQuantity, CompositionModel, LegForecast, PairObservation};
 
-use super::{Knowledge, Places, Sight};
+use super::{MeshMembers, PathForecast, PathForecasts};
 
 /// One model for each quantity.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Models {
-    rtt: Model,
-    goodput: Model,
-    loss: Model,
+    rtt: CompositionModel,
+    goodput: CompositionModel,
+    loss: CompositionModel,
 }
 
 impl Models {
     /// Learns from pairs of members that are measured and also connected by representatives: at
     /// most [`PAIRS_MAX`] for each quantity, spread over all pairs.
-    pub(crate) fn learnt(places: &Places, knowledge: &dyn Knowledge) -> Self {
-        let hosts: Vec<&Name> = places.hosts().filter(|host| !places.is_lost(host)).collect();
+    pub(crate) fn learnt(members: &MeshMembers, forecasts: &dyn PathForecasts) -> Self {
+        let hosts: Vec<&Name> = members.hosts().filter(|host| !members.is_lost(host)).collect();
         let pairs = hosts.len().saturating_mul(hosts.len().saturating_sub(1));
         let step = coprime_step(pairs);
         let looked = pairs.min(LOOKED_MAX);
@@ -27,50 +27,54 @@ impl Models {
             let (a, b) = (at / (hosts.len() - 1), at % (hosts.len() - 1));
             (hosts[a], hosts[b + usize::from(a <= b)])
         });
-        let kinds = [Composition::Rtt, Composition::Goodput, Composition::Loss];
-        let mut lessons = kinds.map(|what| (what, Vec::<Learnt<'_>>::new()));
+        let kinds = [ComposedQuantity::Rtt, ComposedQuantity::Goodput, ComposedQuantity::Loss];
+        let mut lessons = kinds.map(|what| (what, Vec::<TrainingPair<'_>>::new()));
         for (from, to) in chosen {
             for (what, found) in &mut lessons {
                 if found.len() < PAIRS_MAX {
-                    found.extend(lesson(places, knowledge, from, to, *what));
+                    found.extend(lesson(members, forecasts, from, to, *what));
                 }
             }
         }
-        knowledge.rest();
+        forecasts.unlock();
         let [rtt, goodput, loss] = lessons.map(|(what, found)| {
-            Model::learnt(
+            CompositionModel::fit(
                 what,
-                found.iter().map(|(ends, legs, measured)| Lesson { ends: *ends, legs, measured: *measured }),
+                found.iter().map(|(ends, legs, measured)| PairObservation {
+                    ends: *ends,
+                    legs,
+                    measured: *measured,
+                }),
             )
         });
         Self { rtt, goodput, loss }
     }
 
-    pub(crate) fn of(&self, what: Composition) -> &Model {
+    pub(crate) fn of(&self, what: ComposedQuantity) -> &CompositionModel {
         match what {
-            Composition::Rtt => &self.rtt,
-            Composition::Goodput => &self.goodput,
-            Composition::Loss => &self.loss,
+            ComposedQuantity::Rtt => &self.rtt,
+            ComposedQuantity::Goodput => &self.goodput,
+            ComposedQuantity::Loss => &self.loss,
         }
     }
 }
 
 /// Ends of a pair, its legs, and its measured path.
-type Learnt<'a> = ([&'a Name; 2], Vec<Path>, Path);
+type TrainingPair<'a> = ([&'a Name; 2], Vec<LegForecast>, LegForecast);
 
 fn lesson<'a>(
-    places: &Places,
-    knowledge: &dyn Knowledge,
+    members: &MeshMembers,
+    forecasts: &dyn PathForecasts,
     from: &'a Name,
     to: &'a Name,
-    what: Composition,
-) -> Option<Learnt<'a>> {
+    what: ComposedQuantity,
+) -> Option<TrainingPair<'a>> {
     // Look this up first: it is cheaper, and most pairs of a large mesh are not measured.
-    let Sight::Fresh(measured, _) = knowledge.sight(from, to, what) else { return None };
-    let via = places.via(from, to)?;
-    let legs = via.windows(2).map(|leg| match knowledge.sight(&leg[0], &leg[1], what) {
-        Sight::Fresh(path, _) => Some(path),
-        Sight::Stale(_) | Sight::Nothing => None,
+    let PathForecast::Fresh(measured, _) = forecasts.path_forecast(from, to, what) else { return None };
+    let via = members.route(from, to)?;
+    let legs = via.windows(2).map(|leg| match forecasts.path_forecast(&leg[0], &leg[1], what) {
+        PathForecast::Fresh(path, _) => Some(path),
+        PathForecast::Stale(_) | PathForecast::Missing => None,
     });
     Some(([from, to], legs.collect::<Option<_>>()?, measured))
 }

@@ -1,56 +1,56 @@
-//! Forecasts of pairs of hosts, from a station's bank.
+//! Forecasts of pairs of hosts, from a station's series table.
 
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use barograph_forecast::{Interval, Name, Outcome, Quantity, Series};
-use barograph_mesh::{Composition, Estimate, Model, Path, RoundTrip};
+use barograph_forecast::{Interval, Name, Outcome, Quantity, SeriesId};
+use barograph_mesh::{ComposedQuantity, CompositionModel, LegForecast, PathEstimate, RttState};
 use barograph_probe::Plan;
 
-use super::{Age, Knowledge, Sight};
-use crate::forecast::bank::{Account, Bank};
+use super::{Age, PathForecast, PathForecasts};
+use crate::forecast::series::{SeriesState, SeriesTable};
 use crate::sync::lock;
 
-/// Access to the bank, which is locked for [`HELD`] look-ups at a time. If each look-up locked the
-/// bank, each one would wait for a battery that learns. If one lock covered all look-ups, batteries
-/// would wait for a large question.
+/// Access to the series table, which is locked for [`LOOKUPS_PER_LOCK`] look-ups at a time. If each
+/// look-up locked the series table, each one would wait for a battery that learns. If one lock
+/// covered all look-ups, batteries would wait for a large request.
 pub(crate) struct Pairs<'a> {
-    bank: &'a Mutex<Bank>,
+    series_table: &'a Mutex<SeriesTable>,
     now_unix_ns: i64,
     pause: Duration,
-    held: RefCell<Option<(MutexGuard<'a, Bank>, usize)>>,
+    held: RefCell<Option<(MutexGuard<'a, SeriesTable>, usize)>>,
 }
 
 impl<'a> Pairs<'a> {
-    /// Creates access for one question. With a `pause`, sleeps between two locks, so that others
-    /// can use the bank. Without one, yields to threads that already wait.
-    pub(crate) fn new(bank: &'a Mutex<Bank>, now_unix_ns: i64, pause: Duration) -> Self {
-        Self { bank, now_unix_ns, pause, held: RefCell::default() }
+    /// Creates access for one request. With a `pause`, sleeps between two locks, so that others
+    /// can use the series table. Without one, yields to threads that already wait.
+    pub(crate) fn new(series_table: &'a Mutex<SeriesTable>, now_unix_ns: i64, pause: Duration) -> Self {
+        Self { series_table, now_unix_ns, pause, held: RefCell::default() }
     }
 }
 
-impl Knowledge for Pairs<'_> {
+impl PathForecasts for Pairs<'_> {
     /// Forecast of the pair's own series; otherwise from measurements of the other end: the round
     /// trip and the loss are the same from both ends, and the goodput from `from` to `to` is the
     /// `goodput_down` that `to` measures.
-    fn sight(&self, from: &Name, to: &Name, what: Composition) -> Sight {
+    fn path_forecast(&self, from: &Name, to: &Name, what: ComposedQuantity) -> PathForecast {
         let (own, others) = match what {
-            Composition::Rtt => (Quantity::RTT, Quantity::RTT),
-            Composition::Goodput => (Quantity::GOODPUT, Quantity::GOODPUT_DOWN),
-            Composition::Loss => (Quantity::LOSS, Quantity::LOSS),
+            ComposedQuantity::Rtt => (Quantity::RTT, Quantity::RTT),
+            ComposedQuantity::Goodput => (Quantity::GOODPUT, Quantity::GOODPUT_DOWN),
+            ComposedQuantity::Loss => (Quantity::LOSS, Quantity::LOSS),
         };
         let own = self.series(from, to, own, what);
         match (own, self.series_unless_fresh(own, to, from, others, what)) {
-            (Sight::Fresh(..), _) | (Sight::Stale(_), Sight::Nothing) => own,
-            (Sight::Stale(a), Sight::Stale(b)) => {
-                Sight::Stale(if b.distance_s() < a.distance_s() { b } else { a })
+            (PathForecast::Fresh(..), _) | (PathForecast::Stale(_), PathForecast::Missing) => own,
+            (PathForecast::Stale(a), PathForecast::Stale(b)) => {
+                PathForecast::Stale(if b.distance_s() < a.distance_s() { b } else { a })
             }
             (_, others) => others,
         }
     }
 
-    fn rest(&self) {
+    fn unlock(&self) {
         *self.held.borrow_mut() = None;
     }
 }
@@ -58,51 +58,58 @@ impl Knowledge for Pairs<'_> {
 impl Pairs<'_> {
     /// Forecast of `source` for its round trip to `target` (s), if it is fresh and its interval is
     /// known.
-    pub(crate) fn round_trip(&self, source: &Name, target: &Name) -> Option<Estimate> {
-        let series = Series { source: source.clone(), target: target.clone(), quantity: Quantity::RTT };
-        self.account(&series, |account| {
-            account.interval_at(Interval::DEFAULT_LEVEL, self.now_unix_ns)?;
-            match sight(account, Composition::Rtt, self.now_unix_ns) {
-                Sight::Fresh(path, _) => Some(path.forecast),
-                Sight::Stale(_) | Sight::Nothing => None,
+    pub(crate) fn round_trip(&self, source: &Name, target: &Name) -> Option<PathEstimate> {
+        let series = SeriesId { source: source.clone(), target: target.clone(), quantity: Quantity::RTT };
+        self.look_up(&series, |state| {
+            state.interval_at(Interval::DEFAULT_LEVEL, self.now_unix_ns)?;
+            match path_forecast(state, ComposedQuantity::Rtt, self.now_unix_ns) {
+                PathForecast::Fresh(path, _) => Some(path.forecast),
+                PathForecast::Stale(_) | PathForecast::Missing => None,
             }
         })?
     }
 
     /// As [`Pairs::round_trip`]. If unknown, also returns whether the newest measurement failed.
-    pub(crate) fn tried_round_trip(&self, source: &Name, target: &Name) -> RoundTrip {
+    pub(crate) fn tried_round_trip(&self, source: &Name, target: &Name) -> RttState {
         if let Some(rtt) = self.round_trip(source, target) {
-            return RoundTrip::Known(rtt);
+            return RttState::Known(rtt);
         }
-        let series = Series { source: source.clone(), target: target.clone(), quantity: Quantity::RTT };
-        let is_failed = |account: &Account| matches!(account.last().outcome, Outcome::Failed { .. });
-        if self.account(&series, is_failed) == Some(true) { RoundTrip::Failed } else { RoundTrip::Unmeasured }
+        let series = SeriesId { source: source.clone(), target: target.clone(), quantity: Quantity::RTT };
+        let is_failed = |state: &SeriesState| matches!(state.last().outcome, Outcome::Failed { .. });
+        if self.look_up(&series, is_failed) == Some(true) { RttState::Failed } else { RttState::Unmeasured }
     }
 
     fn series_unless_fresh(
         &self,
-        own: Sight,
+        own: PathForecast,
         source: &Name,
         target: &Name,
         quantity: Quantity,
-        what: Composition,
-    ) -> Sight {
+        what: ComposedQuantity,
+    ) -> PathForecast {
         match own {
-            Sight::Fresh(..) => Sight::Nothing,
-            Sight::Stale(_) | Sight::Nothing => self.series(source, target, quantity, what),
+            PathForecast::Fresh(..) => PathForecast::Missing,
+            PathForecast::Stale(_) | PathForecast::Missing => self.series(source, target, quantity, what),
         }
     }
 
-    fn series(&self, source: &Name, target: &Name, quantity: Quantity, what: Composition) -> Sight {
-        let series = Series { source: source.clone(), target: target.clone(), quantity };
-        self.account(&series, |account| sight(account, what, self.now_unix_ns)).unwrap_or(Sight::Nothing)
+    fn series(
+        &self,
+        source: &Name,
+        target: &Name,
+        quantity: Quantity,
+        what: ComposedQuantity,
+    ) -> PathForecast {
+        let series = SeriesId { source: source.clone(), target: target.clone(), quantity };
+        self.look_up(&series, |state| path_forecast(state, what, self.now_unix_ns))
+            .unwrap_or(PathForecast::Missing)
     }
 
-    /// Applies `look` to an account. `look` must not read a second account, because the bank is
-    /// locked.
-    fn account<T>(&self, series: &Series, look: impl FnOnce(&Account) -> T) -> Option<T> {
+    /// Applies `look` to the state of a series. `look` must not look up a second series, because
+    /// the series table is locked.
+    fn look_up<T>(&self, series: &SeriesId, look: impl FnOnce(&SeriesState) -> T) -> Option<T> {
         let mut held = self.held.borrow_mut();
-        if held.as_ref().is_some_and(|(_, looked)| HELD <= *looked) {
+        if held.as_ref().is_some_and(|(_, looked)| LOOKUPS_PER_LOCK <= *looked) {
             *held = None;
             if self.pause.is_zero() {
                 std::thread::yield_now();
@@ -110,60 +117,60 @@ impl Pairs<'_> {
                 std::thread::sleep(self.pause);
             }
         }
-        let (bank, looked) = held.get_or_insert_with(|| (lock(self.bank), 0));
+        let (series_table, looked) = held.get_or_insert_with(|| (lock(self.series_table), 0));
         *looked += 1;
-        bank.account(series).map(look)
+        series_table.get(series).map(look)
     }
 }
 
 /// Forecast of a series for its path, if its newest value is fresh.
-fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
-    let Some(next) = account.next_at(now_unix_ns) else { return Sight::Nothing };
+fn path_forecast(state: &SeriesState, what: ComposedQuantity, now_unix_ns: i64) -> PathForecast {
+    let Some(next) = state.forecasts_at(now_unix_ns) else { return PathForecast::Missing };
     // A label can be ahead of now after a clock was set back. Such a value stays fresh as long as
     // one with a label equally far in the past.
-    let age = Age::at(now_unix_ns, next.time_unix_ns, account.value_ahead_s());
-    if freshness_s(account.period_s(), what) < age.distance_s() {
-        return Sight::Stale(age);
+    let age = Age::at(now_unix_ns, next.time_unix_ns, state.value_ahead_s());
+    if freshness_s(state.period_s(), what) < age.distance_s() {
+        return PathForecast::Stale(age);
     }
-    let (interval, count) = (account.interval_at(Interval::DEFAULT_LEVEL, now_unix_ns), account.count());
+    let (interval, count) = (state.interval_at(Interval::DEFAULT_LEVEL, now_unix_ns), state.count());
     let path = match what {
         // Use the mean, because means add. The median of a path with rare losses is 0, and so is
         // the sum of three medians.
-        Composition::Loss => {
+        ComposedQuantity::Loss => {
             let mean = next.mean.value.clamp(0.0, 1.0);
-            Path::of_losses(mean, interval, account.last_value().unwrap_or(mean), count)
+            LegForecast::from_loss(mean, interval, state.last_value().unwrap_or(mean), count)
         }
-        Composition::Rtt | Composition::Goodput => {
+        ComposedQuantity::Rtt | ComposedQuantity::Goodput => {
             let value = next.median.value;
-            let known = |forecast| Path { forecast, last: account.last_value().unwrap_or(value), count };
+            let known = |forecast| LegForecast { forecast, last: state.last_value().unwrap_or(value), count };
             let forecast = match interval {
                 // The interval may include 0, at which a transfer would never end.
-                Some((lower, upper)) => Estimate {
+                Some((lower, upper)) => PathEstimate {
                     value,
                     lower: lower.clamp(value * LEAST, value.max(value * LEAST)),
                     upper: upper.max(value),
                 },
-                None => Estimate { value, lower: value, upper: value },
+                None => PathEstimate { value, lower: value, upper: value },
             };
             match interval {
                 Some(_) => Some(known(forecast)),
                 // Too few errors for an interval: use an estimated interval, as wide as that of a
                 // composed path.
-                None => Model::guessed(what).estimate(&[known(forecast)]).map(known),
+                None => CompositionModel::prior(what).estimate(&[known(forecast)]).map(known),
             }
         }
     };
-    match path.filter(|path| what.admits(&path.forecast)) {
-        Some(path) => Sight::Fresh(path, age),
-        None => Sight::Nothing,
+    match path.filter(|path| what.is_valid(&path.forecast)) {
+        Some(path) => PathForecast::Fresh(path, age),
+        None => PathForecast::Missing,
     }
 }
 
 /// Largest age of a fresh value (s).
-fn freshness_s(period_s: Option<f64>, what: Composition) -> f64 {
+fn freshness_s(period_s: Option<f64>, what: ComposedQuantity) -> f64 {
     let least_s = match what {
-        Composition::Rtt | Composition::Loss => RTT_S,
-        Composition::Goodput => GOODPUT_S,
+        ComposedQuantity::Rtt | ComposedQuantity::Loss => RTT_S,
+        ComposedQuantity::Goodput => GOODPUT_S,
     };
     period_s.map_or(least_s, |period_s| least_s.max(PERIODS * period_s)).min(OLDEST_S)
 }
@@ -171,9 +178,9 @@ fn freshness_s(period_s: Option<f64>, what: Composition) -> f64 {
 /// Minimum of the lower end of an interval, as a share of the forecast.
 const LEAST: f64 = 1e-3;
 
-/// Number of look-ups under one lock of the bank, which take some tens of microseconds; a question
-/// about ten hosts takes two or three locks.
-const HELD: usize = 64;
+/// Number of look-ups under one lock of the series table, which take some tens of microseconds; a
+/// request about ten hosts takes two or three locks.
+const LOOKUPS_PER_LOCK: usize = 64;
 
 /// Number of periods after which a forecast without new measurements is stale.
 const PERIODS: f64 = 6.0;
@@ -188,4 +195,4 @@ const GOODPUT_S: f64 = 3600.0;
 const OLDEST_S: f64 = 86_400.0;
 
 // Losses are composed for the probes that stations make.
-const _: () = assert!(Plan::DATAGRAMS == Composition::LOSS_DATAGRAMS);
+const _: () = assert!(Plan::DATAGRAMS == ComposedQuantity::LOSS_DATAGRAMS);

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use barograph_api::{Test, TestState, Word};
+use barograph_api::{BulkTest, BulkTestState, Keyword};
 use barograph_forecast::Name;
 use barograph_mesh::{Cost, Refusal};
-use barograph_probe::io::{Agreement, Consent, Settled, Wish};
-use barograph_probe::wire::{Declined, Request};
+use barograph_probe::io::{Consent, TransferOutcome, TransferPermit, TransferRequest};
+use barograph_probe::wire::{DeclineReason, Request};
 
 use super::log::{self, ROLES};
-use super::place::Use;
+use super::slot::BulkUse;
 use super::{Bulk, iperf3, retry_after};
 use crate::mesh::mesh_state::now_s;
 use crate::sync::lock;
@@ -20,35 +20,35 @@ pub(crate) struct TestConsent(pub(crate) Arc<Bulk>);
 
 impl Consent for TestConsent {
     fn is_loaded(&self) -> bool {
-        self.0.place.is_taken()
+        self.0.slot.is_taken()
     }
 
     fn still_serves(&self, caller: &str, since: Instant) -> bool {
         Name::new(caller).is_ok_and(|name| self.0.mesh_state.still_knows(&name, since))
     }
 
-    fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined> {
-        let Some(caller) = wish.caller else {
-            if matches!(wish.request, Request::Iperf3 { .. }) {
-                return Err(Declined::NotServed);
+    fn agree(&self, transfer: &TransferRequest<'_>) -> Result<TransferPermit, DeclineReason> {
+        let Some(caller) = transfer.caller else {
+            if matches!(transfer.request, Request::Iperf3 { .. }) {
+                return Err(DeclineReason::NotServed);
             }
             // For a caller on this host or with the owner's token, no budget applies. No test
             // between stations runs during its transfer.
-            let held = self.0.place.take(Use::Guest).ok_or_else(|| self.0.busy())?;
-            return Ok(Agreement::new(Duration::MAX, move |_| drop(held)));
+            let held = self.0.slot.take(BulkUse::Served).ok_or_else(|| self.0.busy())?;
+            return Ok(TransferPermit::new(Duration::MAX, move |_| drop(held)));
         };
-        match wish.request {
+        match transfer.request {
             Request::Stream { ms, bytes_max } => {
                 self.peer(caller, Duration::from_millis(ms.into()), bytes_max, None)
             }
             Request::Iperf3 { ms, bytes_max } => {
-                let port = self.0.iperf3_port.ok_or(Declined::NotServed)?;
+                let port = self.0.iperf3_port.ok_or(DeclineReason::NotServed)?;
                 let length = Duration::from_millis(ms.into());
-                let agreement = self.peer(caller, length, bytes_max, Some(iperf3::NAME))?;
-                Ok(agreement.by(iperf3::Server::new(length, bytes_max, port)))
+                let permit = self.peer(caller, length, bytes_max, Some(iperf3::NAME))?;
+                Ok(permit.with_receiver(iperf3::Server::new(length, bytes_max, port)))
             }
             // Stations may request only streams and iperf3 tests, which count in the budgets.
-            _ => Err(Declined::NotServed),
+            _ => Err(DeclineReason::NotServed),
         }
     }
 }
@@ -60,24 +60,24 @@ impl TestConsent {
         length: Duration,
         bytes_max: u64,
         with: Option<&'static str>,
-    ) -> Result<Agreement, Declined> {
+    ) -> Result<TransferPermit, DeclineReason> {
         let bulk = &self.0;
         let cap = bulk.plan.budget.test_cap();
         if !bulk.consents {
-            return Err(Declined::NotServed);
+            return Err(DeclineReason::NotServed);
         }
         if cap.bytes < bytes_max {
-            return Err(Declined::TooLarge { limit: cap.bytes });
+            return Err(DeclineReason::TooLarge { limit: cap.bytes });
         }
         if cap.duration < length {
-            return Err(Declined::TooLarge { limit: ms(cap.duration) });
+            return Err(DeclineReason::TooLarge { limit: ms(cap.duration) });
         }
         let row = log::begun(now_s(), ROLES[1], caller, length.as_secs_f64(), false);
-        let row = Test { with: with.map(Word::from), ..row };
+        let row = BulkTest { with: with.map(Keyword::from), ..row };
         let refused = |why: String, retry_after: Duration| {
             lock(&bulk.log).add(log::refused(row.clone(), why, Some(retry_after.as_secs_f64())));
         };
-        let Some(held) = bulk.place.take(Use::Test) else {
+        let Some(held) = bulk.slot.take(BulkUse::Test) else {
             refused("another bulk transfer is running here".into(), bulk.plan.budget.test_max);
             return Err(bulk.busy());
         };
@@ -85,14 +85,14 @@ impl TestConsent {
             let wait = retry_after(&refusal);
             refused(refusal.to_string(), wait);
             match refusal {
-                Refusal::Busy { .. } => Declined::BusyFor { retry_ms: ms(wait) },
-                Refusal::Spent { .. } => Declined::SpentFor { retry_ms: ms(wait) },
-                Refusal::NotAMember => Declined::NotServed,
+                Refusal::Busy { .. } => DeclineReason::BusyFor { retry_ms: ms(wait) },
+                Refusal::Spent { .. } => DeclineReason::SpentFor { retry_ms: ms(wait) },
+                Refusal::NotAMember => DeclineReason::NotServed,
             }
         })?;
         let id = lock(&bulk.log).add(row.clone());
         let bulk = Arc::clone(bulk);
-        Ok(Agreement::new(GRACE, move |Settled { duration, bytes, failed }| {
+        Ok(TransferPermit::new(GRACE, move |TransferOutcome { duration, bytes, failed }| {
             // The admission has already counted a test that did not end in time, so an error is
             // ignored here.
             let _ = lock(&bulk.gate).end(bulk.now(), token, Cost { duration, bytes });
@@ -107,9 +107,9 @@ impl TestConsent {
                 (None, 0) => Some("the peer sent nothing".into()),
                 (None, _) => None,
             };
-            let state = if why.is_some() { TestState::Failed } else { TestState::Done };
+            let state = if why.is_some() { BulkTestState::Failed } else { BulkTestState::Done };
             let duration_s = Some(duration.as_secs_f64());
-            lock(&bulk.log).end(id, Test { state, why, duration_s, bytes: Some(bytes), ..row });
+            lock(&bulk.log).end(id, BulkTest { state, why, duration_s, bytes: Some(bytes), ..row });
         }))
     }
 }
@@ -129,11 +129,11 @@ impl Bulk {
         let begun = gate.begin(now, grant.token, caller);
         drop(gate);
         self.keep();
-        begun.map(|()| grant.token).map_err(|_| Refusal::Busy { retry_after: super::PLACE_AGAIN })
+        begun.map(|()| grant.token).map_err(|_| Refusal::Busy { retry_after: super::SLOT_RETRY })
     }
 
-    fn busy(&self) -> Declined {
-        Declined::BusyFor { retry_ms: ms(self.plan.budget.test_max) }
+    fn busy(&self) -> DeclineReason {
+        DeclineReason::BusyFor { retry_ms: ms(self.plan.budget.test_max) }
     }
 }
 

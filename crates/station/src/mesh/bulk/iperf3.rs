@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
 use barograph_probe::ProbeError;
-use barograph_probe::io::{Cancel, NoTest, Program};
-use barograph_probe::stream::{StreamPlan, Streamed};
+use barograph_probe::io::{CancellationToken, ExternalReceiver, InvalidTest};
+use barograph_probe::stream::{StreamPlan, StreamResult};
 use barograph_probe::wire::STREAM_MS_MAX;
 
 use self::running::Running;
@@ -74,9 +74,9 @@ impl Test {
         self,
         at: SocketAddr,
         within: Duration,
-        cancel: &Cancel,
+        cancel: &CancellationToken,
         sent: &AtomicU64,
-    ) -> Result<Streamed, ProbeError> {
+    ) -> Result<StreamResult, ProbeError> {
         let began = Instant::now();
         let fail = |failure: Failure, why: &str| ProbeError {
             failure,
@@ -100,10 +100,10 @@ impl Test {
                 }
             };
             let output =
-                ended.ok_or_else(|| fail(Failure::TimedOut, "it did not end in time, and was ended"))?;
+                ended.ok_or_else(|| fail(Failure::TimedOut, "it did not end in time and was killed"))?;
             match report::streamed(&output, self) {
                 Ok(streamed) => {
-                    return Ok(Streamed { elapsed_s: began.elapsed().as_secs_f64(), ..streamed });
+                    return Ok(StreamResult { elapsed_s: began.elapsed().as_secs_f64(), ..streamed });
                 }
                 Err((Failure::Refused, _)) if began.elapsed() < STARTING => {
                     // The server of the peer may be started and not listen yet, so retry. A test
@@ -152,7 +152,7 @@ impl Server {
 
     fn arguments(&self, address: IpAddr, port: u16) -> Vec<String> {
         let rate = format!("{}/1", self.bit_s_max());
-        let idle_s = (u64::from(self.seconds) + AROUND.as_secs()).to_string();
+        let idle_s = (u64::from(self.seconds) + SESSION_OVERHEAD.as_secs()).to_string();
         let words = ["-s", "-1", "-J", "-p", &port.to_string(), "-B", &address.to_string()].map(String::from);
         // If this station is killed, only this timeout ends the server.
         let bounds = ["--idle-timeout", &idle_s, "--server-bitrate-limit", &rate].map(String::from);
@@ -160,7 +160,7 @@ impl Server {
     }
 }
 
-impl Program for Server {
+impl ExternalReceiver for Server {
     fn start(&mut self, address: IpAddr) -> io::Result<u16> {
         // An IPv4 connection to [::] has an IPv4-mapped address, which only IPv6 sockets accept.
         let address = address.to_canonical();
@@ -175,12 +175,12 @@ impl Program for Server {
         Ok(port)
     }
 
-    fn received(&mut self) -> Option<Result<u64, NoTest>> {
+    fn poll_result(&mut self) -> Option<Result<u64, InvalidTest>> {
         let output = self.running.as_mut()?.0.ended(Duration::ZERO)?;
-        Some(report::received(&output, self.bytes_max, self.most()))
+        Some(report::received(&output, self.bytes_max, self.bytes_max()))
     }
 
-    fn most(&self) -> u64 {
+    fn bytes_max(&self) -> u64 {
         let Some((_, began)) = &self.running else { return 0 };
         // iperf3 checks the limit once a second.
         let elapsed_s = began.elapsed().as_secs_f64() + 1.0;
@@ -204,7 +204,7 @@ fn fake(script: &str) -> (tempfile::TempDir, std::path::PathBuf) {
 
 /// Time beside the test for two connections and iperf3's exchange of results, as for Barograph's
 /// own streams.
-const AROUND: Duration = super::AROUND;
+const SESSION_OVERHEAD: Duration = super::SESSION_OVERHEAD;
 /// Longest time until a started iperf3 listens: usually some milliseconds, more on a busy machine.
 const STARTING: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(50);

@@ -2,24 +2,33 @@
 
 use std::collections::VecDeque;
 
-use barograph_api::{Test, TestState};
+use barograph_api::{BulkTest, BulkTestState};
 
 /// Row of a test that starts.
-pub(crate) fn begun(time_s: f64, role: &'static str, peer: &str, test_s: f64, on_demand: bool) -> Test {
+pub(crate) fn begun(time_s: f64, role: &'static str, peer: &str, test_s: f64, on_demand: bool) -> BulkTest {
     let (role, peer) = (role.into(), peer.into());
-    Test { time_s, role, peer, state: TestState::Running, on_demand, test_s, times: 1, ..Test::default() }
+    BulkTest {
+        time_s,
+        role,
+        peer,
+        state: BulkTestState::Running,
+        on_demand,
+        test_s,
+        times: 1,
+        ..BulkTest::default()
+    }
 }
 
 /// Row of a test that is refused.
-pub(crate) fn refused(test: Test, why: String, retry_after_s: Option<f64>) -> Test {
-    Test { state: TestState::Refused, why: Some(why), retry_after_s, ..test }
+pub(crate) fn refused(test: BulkTest, why: String, retry_after_s: Option<f64>) -> BulkTest {
+    BulkTest { state: BulkTestState::Refused, why: Some(why), retry_after_s, ..test }
 }
 
 /// The newest rows, and counts of all tests.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     /// Rows with their ids, oldest first.
-    rows: VecDeque<(u64, Test)>,
+    rows: VecDeque<(u64, BulkTest)>,
     ids: u64,
     /// Number of tests, by role (source, target) and state (done, failed, refused).
     pub(crate) counts: [[u64; 3]; 2],
@@ -27,13 +36,13 @@ pub(crate) struct Log {
 
 impl Log {
     /// Adds a row and returns its id. Refusals of one peer in a row share one row.
-    pub(crate) fn add(&mut self, row: Test) -> u64 {
+    pub(crate) fn add(&mut self, row: BulkTest) -> u64 {
         self.count(&row.role, row.state);
         if let Some((id, last)) = self.rows.back_mut()
-            && (row.state, last.state) == (TestState::Refused, TestState::Refused)
+            && (row.state, last.state) == (BulkTestState::Refused, BulkTestState::Refused)
             && (&last.role, &last.peer) == (&row.role, &row.peer)
         {
-            *last = Test { times: last.times + 1, ..row };
+            *last = BulkTest { times: last.times + 1, ..row };
             return *id;
         }
         if self.rows.len() == ROWS_MAX {
@@ -45,7 +54,7 @@ impl Log {
     }
 
     /// Replaces a running row by its result, and counts it.
-    pub(crate) fn end(&mut self, id: u64, row: Test) {
+    pub(crate) fn end(&mut self, id: u64, row: BulkTest) {
         self.count(&row.role, row.state);
         if let Some((_, slot)) = self.rows.iter_mut().rev().find(|(known, _)| *known == id) {
             *slot = row;
@@ -53,16 +62,16 @@ impl Log {
     }
 
     /// The rows, newest first.
-    pub(crate) fn newest(&self) -> Vec<Test> {
+    pub(crate) fn newest(&self) -> Vec<BulkTest> {
         self.rows.iter().rev().map(|(_, row)| row.clone()).collect()
     }
 
-    fn count(&mut self, role: &str, state: TestState) {
+    fn count(&mut self, role: &str, state: BulkTestState) {
         let state = match state {
-            TestState::Running | TestState::Unknown => return,
-            TestState::Done => 0,
-            TestState::Failed => 1,
-            TestState::Refused => 2,
+            BulkTestState::Running | BulkTestState::Unknown => return,
+            BulkTestState::Done => 0,
+            BulkTestState::Failed => 1,
+            BulkTestState::Refused => 2,
         };
         self.counts[usize::from(role != ROLES[0])][state] += 1;
     }
@@ -87,9 +96,9 @@ mod tests {
             log.add(refused(row("b"), "busy".into(), Some(1.0)));
         }
         let running = log.add(row("b"));
-        log.end(running, Test { state: TestState::Done, ..row("b") });
+        log.end(running, BulkTest { state: BulkTestState::Done, ..row("b") });
         let rows = log.newest();
-        assert_eq!((rows.len(), rows[0].state, rows[1].times), (2, TestState::Done, 1000));
+        assert_eq!((rows.len(), rows[0].state, rows[1].times), (2, BulkTestState::Done, 1000));
         assert_eq!(log.counts, [[0, 0, 0], [1, 0, 1000]]);
         for peer in 0..200 {
             log.add(row(&peer.to_string()));

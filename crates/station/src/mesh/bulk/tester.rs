@@ -6,13 +6,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use barograph_api::TestState;
+use barograph_api::BulkTestState;
 use barograph_engine::TaskStatus;
 use barograph_forecast::Name;
 use barograph_mesh::{PairForecast, Planner};
 use barograph_probe::Target;
 
-use super::{Bulk, Turns, Verdict};
+use super::{Bulk, TestAttempt, Turns};
 use crate::health::Health;
 use crate::sync::lock;
 
@@ -36,7 +36,7 @@ impl Tester {
             let planner = Planner::new(ours.host.as_str(), ours.plan, ours.now());
             // The plan was checked when the station started.
             if let (Some(task), Ok(planner)) = (task, planner) {
-                let plan = Plan { bulk: ours, planner, new: BTreeMap::new(), hastened: false };
+                let plan = Plan { bulk: ours, planner, new: BTreeMap::new(), is_brought_forward: false };
                 task.run(|| plan.run(&stopped, &task));
             }
         })?;
@@ -58,22 +58,23 @@ struct Plan {
     /// peer with a result in this run.
     new: BTreeMap<Name, u32>,
     /// Whether the next turn was brought forward already.
-    hastened: bool,
+    is_brought_forward: bool,
 }
 
 impl Plan {
     fn run(mut self, stopped: &Receiver<()>, task: &TaskStatus) {
         loop {
-            task.turn();
+            task.kill_point();
             let peers = self.bulk.peers();
-            self.meet(&peers);
+            self.update_peers(&peers);
             let now = self.bulk.now();
             if !peers.is_empty() && self.planner.next_at() <= now {
                 self.turn(&peers, now);
             }
             let next_at = (!peers.is_empty()).then(|| self.planner.next_at());
-            *lock(&self.bulk.turns) = Turns { statistics: self.planner.statistics(), next_at };
-            let wait = next_at.map_or(LOOK, |at| at.saturating_sub(self.bulk.now()).min(LOOK));
+            *lock(&self.bulk.turns) = Turns { statistics: self.planner.turn_counts(), next_at };
+            let wait = next_at
+                .map_or(PEER_CHECK_PERIOD, |at| at.saturating_sub(self.bulk.now()).min(PEER_CHECK_PERIOD));
             match stopped.recv_timeout(wait) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
@@ -83,7 +84,7 @@ impl Plan {
 
     /// Updates the peers of the plan. A new peer brings the next turn forward, so that its first
     /// test does not wait for a whole interval.
-    fn meet(&mut self, peers: &BTreeMap<Name, Target>) {
+    fn update_peers(&mut self, peers: &BTreeMap<Name, Target>) {
         self.planner.set_peers(peers.keys().map(Name::as_str));
         self.planner.set_groups(self.bulk.groups(peers));
         lock(&self.bulk.gate).set_peers(peers.len());
@@ -91,22 +92,23 @@ impl Plan {
         for peer in peers.keys() {
             if !self.new.contains_key(peer) {
                 let is_new = self.bulk.path(peer).forecast_bit_s.is_none();
-                self.new.insert(peer.clone(), if is_new { HASTENED_MAX } else { 0 });
+                self.new.insert(peer.clone(), if is_new { BROUGHT_FORWARD_MAX } else { 0 });
             }
         }
-        if !self.hastened && self.new.values().any(|left| 0 < *left) {
-            self.hastened = true;
+        if !self.is_brought_forward && self.new.values().any(|left| 0 < *left) {
+            self.is_brought_forward = true;
             let every = self.bulk.plan.every;
             let spread = every.min(SPREAD.saturating_mul(u32::try_from(peers.len()).unwrap_or(u32::MAX)));
-            let phase = phase(self.bulk.host.as_str(), self.planner.statistics().tests, self.bulk.plan.seed);
+            let phase = phase(self.bulk.host.as_str(), self.planner.turn_counts().tests, self.bulk.plan.seed);
             // Wait until the peer, too, has this station's entry.
-            self.planner.hasten(self.bulk.now() + HEARD.min(every) + spread.mul_f64(phase));
+            self.planner
+                .advance_next_turn(self.bulk.now() + NEW_PEER_DELAY.min(every) + spread.mul_f64(phase));
         }
     }
 
     /// Tests the peer that the plan selects for this turn.
     fn turn(&mut self, peers: &BTreeMap<Name, Target>, now: Duration) {
-        self.hastened = false;
+        self.is_brought_forward = false;
         for peer in peers.keys() {
             if let Some(forecast) = self.forecast(peer) {
                 self.planner.set_forecast(peer.as_str(), forecast);
@@ -116,26 +118,27 @@ impl Plan {
         let known = Name::new(&next.peer).ok().and_then(|name| peers.get_key_value(&name));
         // This never returns here: the planner selects only from these peers.
         let Some((peer, target)) = known else { return };
-        let shape = self.bulk.path(peer).scheduled(next.length, self.bulk.early_stop, &self.bulk.plan.budget);
-        let verdict = self.bulk.test(peer, target, &shape, false);
+        let parameters =
+            self.bulk.path(peer).scheduled(next.kind, self.bulk.early_stop, &self.bulk.plan.budget);
+        let attempt = self.bulk.test(peer, target, &parameters, false);
         let now = self.bulk.now();
         let left = self.new.entry(peer.clone()).or_default();
-        match verdict {
-            Verdict::Made { row, cost } if row.state == TestState::Done => {
+        match attempt {
+            TestAttempt::Ran { row, cost } if row.state == BulkTestState::Done => {
                 *left = 0;
                 // A test that is done has a rate; the planner does not learn from NaN.
-                self.planner.tested(now, &next.peer, cost, row.goodput_bit_s.unwrap_or(f64::NAN));
+                self.planner.record_test(now, &next.peer, cost, row.goodput_bit_s.unwrap_or(f64::NAN));
             }
-            Verdict::Made { cost, .. } => {
+            TestAttempt::Ran { cost, .. } => {
                 *left = 0;
-                self.planner.failed(now, &next.peer, cost);
+                self.planner.record_failure(now, &next.peer, cost);
             }
-            Verdict::Refused { retry_after, .. } => {
+            TestAttempt::Refused { retry_after, .. } => {
                 *left = left.saturating_sub(1);
-                self.planner.refused(now, &next.peer, retry_after);
+                self.planner.record_refusal(now, &next.peer, retry_after);
             }
-            Verdict::Deferred { retry_after, .. } => self.planner.deferred(now, retry_after),
-            Verdict::Stopped => {}
+            TestAttempt::Deferred { retry_after, .. } => self.planner.postpone(now, retry_after),
+            TestAttempt::Stopped => {}
         }
     }
 
@@ -157,13 +160,13 @@ fn phase(host: &str, turn: u64, seed: u64) -> f64 {
 }
 
 /// Time between two checks for new peers.
-const LOOK: Duration = Duration::from_secs(1);
+const PEER_CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// The first tests of a mesh are spread over this time for each peer, and over one interval at
 /// most. Each test takes 2 s at both ends, so while all peers are new, tests use a fifth of the
 /// time.
 const SPREAD: Duration = Duration::from_secs(20);
 /// Delay of the first test of a new peer: half a lease. By then the peer has this station's entry,
 /// and a check has found its address.
-const HEARD: Duration = Duration::from_secs(5);
+const NEW_PEER_DELAY: Duration = Duration::from_secs(5);
 /// How often a peer that refuses its first test may bring the next turn forward.
-const HASTENED_MAX: u32 = 5;
+const BROUGHT_FORWARD_MAX: u32 = 5;

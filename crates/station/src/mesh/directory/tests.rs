@@ -3,12 +3,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use barograph_engine::{BoxStream, Group, ReadOnly};
-use barograph_testkit::{Call, Hooked, Hooks};
+use barograph_testkit::{EngineCall, EngineHooks, HookedEngine};
 
 use super::*;
 use crate::mesh::Engines;
 use crate::mesh::identity::Identity;
-use crate::mesh::sites::Standing;
+use crate::mesh::sites::SiteAssignment;
 use crate::state::StateFiles;
 
 /// A directory that counts registrations. The test controls its watches and leases.
@@ -34,15 +34,15 @@ impl Lease for FakeLease {
 }
 
 #[async_trait::async_trait]
-impl Hooks for Fake {
-    fn route(&self, _: Call<'_>) -> Result<Arc<dyn Engine>, Error> {
-        Err(Error::Unavailable("it is a directory alone".into()))
+impl EngineHooks for Fake {
+    fn route(&self, _: EngineCall<'_>) -> Result<Arc<dyn Engine>, EngineError> {
+        Err(EngineError::Unavailable("it is a directory alone".into()))
     }
 
-    async fn register(&self, _: &Entry, _: Duration) -> Result<Box<dyn Lease>, Error> {
+    async fn register(&self, _: &Entry, _: Duration) -> Result<Box<dyn Lease>, EngineError> {
         self.registrations.fetch_add(1, Ordering::SeqCst);
         if self.denies.load(Ordering::SeqCst) {
-            return Err(Error::Denied("the token is unknown or withdrawn".into()));
+            return Err(EngineError::Denied("the token is unknown or withdrawn".into()));
         }
         *self.state.lock().unwrap() = LeaseState::Held;
         Ok(Box::new(FakeLease(Arc::clone(&self.state))))
@@ -63,10 +63,10 @@ impl Hooks for Fake {
 
 /// A station in the directory, with its parts.
 struct Station {
-    engine: Arc<Hooked<Fake>>,
+    engine: Arc<HookedEngine<Fake>>,
     mesh_state: Arc<MeshState>,
-    again: Arc<Notify>,
-    _told: mpsc::Receiver<(Name, Told)>,
+    reregister: Arc<Notify>,
+    _messages: mpsc::Receiver<(Name, WatchMessage)>,
     _state: tempfile::TempDir,
     _tasks: tokio::task::JoinSet<()>,
 }
@@ -75,7 +75,7 @@ fn station(watches_end: bool) -> Station {
     let state = tempfile::tempdir().unwrap();
     let host = Name::new("a").unwrap();
     let lease = Arc::new(Mutex::new(LeaseState::Held));
-    let engine = Hooked::new(Fake {
+    let engine = HookedEngine::new(Fake {
         registrations: AtomicUsize::new(0),
         state: lease,
         denies: false.into(),
@@ -89,25 +89,30 @@ fn station(watches_end: bool) -> Station {
     };
     let files = StateFiles::new(state.path());
     let identity = Arc::new(Identity::open(&files, host.clone()).unwrap());
-    let shared: Arc<dyn Engine> = Arc::<Hooked<Fake>>::clone(&engine);
-    let standing = Standing::at_start(&config, state.path());
+    let shared: Arc<dyn Engine> = Arc::<HookedEngine<Fake>>::clone(&engine);
+    let assignment = SiteAssignment::at_start(&config, state.path());
     let removed = crate::mesh::RemovedStations::open(&files);
-    let mesh_state =
-        Arc::new(MeshState::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing, removed));
+    let mesh_state = Arc::new(MeshState::new(
+        identity,
+        &Engines::alone(Arc::clone(&shared)),
+        &config,
+        assignment,
+        removed,
+    ));
     let group = config.all_groups().remove(0);
-    let card = Card { host, listen: "192.0.2.1:1".parse().unwrap(), config, key: [1; 32] };
-    let again = Arc::new(Notify::new());
-    let (sender, told) = mpsc::channel(1024);
+    let own_entry = OwnEntry { host, listen: "192.0.2.1:1".parse().unwrap(), config, key: [1; 32] };
+    let reregister = Arc::new(Notify::new());
+    let (sender, messages) = mpsc::channel(1024);
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(keep_watching(
         Arc::clone(&shared),
         group,
         Arc::clone(&mesh_state),
         sender,
-        Arc::clone(&again),
+        Arc::clone(&reregister),
     ));
-    tasks.spawn(stay_registered(shared, card, Arc::clone(&mesh_state), Arc::clone(&again)));
-    Station { engine, mesh_state, again, _told: told, _state: state, _tasks: tasks }
+    tasks.spawn(stay_registered(shared, own_entry, Arc::clone(&mesh_state), Arc::clone(&reregister)));
+    Station { engine, mesh_state, reregister, _messages: messages, _state: state, _tasks: tasks }
 }
 
 impl Station {
@@ -152,23 +157,23 @@ async fn a_lapsed_lease_is_no_connection() {
     pass(2).await;
     let directory = station.mesh_state.directory();
     assert!(!directory.is_connected() && !station.mesh_state.figures(&Name::new("a").unwrap()).is_connected);
-    assert!(directory.why().unwrap().contains("ran out"), "{:?}", directory.why());
+    assert!(directory.why().unwrap().contains("has expired"), "{:?}", directory.why());
     station.lease_is(LeaseState::Held);
     pass(2).await;
     assert!(station.mesh_state.directory().is_connected());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_directory_that_takes_no_writes_is_told_with_what_to_do() {
+async fn a_directory_that_takes_no_writes_is_reported_with_what_to_do() {
     let station = station(false);
     pass(2).await;
     let is_since = |seconds| {
         let since = std::time::Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
-        *station.engine.0.read_only.lock().unwrap() = Some(ReadOnly { since, why: "no quorum".into() });
+        *station.engine.0.read_only.lock().unwrap() = Some(ReadOnly { since, error: "no quorum".into() });
     };
     is_since(20);
     let directory = station.mesh_state.directory();
-    assert!(directory.is_connected(), "the registration has not run out yet");
+    assert!(directory.is_connected(), "the registration has not expired yet");
     assert!(20.0 <= directory.read_only_s().unwrap() && station.mesh_state.reasons().is_empty());
     is_since(400);
     station.lease_is(LeaseState::Lapsed);
@@ -176,11 +181,8 @@ async fn a_directory_that_takes_no_writes_is_told_with_what_to_do() {
     let directory = station.mesh_state.directory();
     assert!(!directory.is_connected() && directory.why() == Some("no quorum"));
     let reasons = station.mesh_state.reasons();
-    assert!(
-        reasons.len() == 1 && reasons[0].contains("takes no writes for 400 s (no quorum)"),
-        "{reasons:?}"
-    );
-    assert!(reasons[0].contains("start the NATS servers"), "{reasons:?}");
+    assert!(reasons.len() == 1 && reasons[0].contains("read-only for 400 s (no quorum)"), "{reasons:?}");
+    assert!(reasons[0].contains("Start the NATS servers"), "{reasons:?}");
     assert!(station.mesh_state.figures(&Name::new("a").unwrap()).is_read_only);
     *station.engine.0.read_only.lock().unwrap() = None;
     station.lease_is(LeaseState::Held);
@@ -202,14 +204,14 @@ async fn a_displaced_station_says_so_and_waits_until_the_name_is_free() {
     assert_eq!(station.mesh_state.reasons().len(), 1);
     // This station must not register again for any other reason: the two stations would displace
     // each other for ever.
-    station.again.notify_one();
+    station.reregister.notify_one();
     pass(100).await;
     assert_eq!(station.registrations(), 1);
     assert!(station.mesh_state.directory().conflict().is_some());
     station.mesh_state.set_directory(|directory| {
-        (directory.conflict, directory.displaced, directory.is_vacant) = (None, None, true);
+        (directory.conflict, directory.lease_conflict, directory.is_vacant) = (None, None, true);
     });
-    station.again.notify_one();
+    station.reregister.notify_one();
     pass(2).await;
     assert_eq!(station.registrations(), 2);
     assert!(station.mesh_state.directory().is_connected() && station.mesh_state.reasons().is_empty());
@@ -221,9 +223,10 @@ async fn a_token_that_is_refused_is_said_at_once_with_what_to_do() {
     station.engine.0.denies.store(true, Ordering::SeqCst);
     pass(2).await;
     let reasons = station.mesh_state.reasons();
-    assert!(reasons.len() == 1 && reasons[0].contains("let this station in"), "{reasons:?}");
+    assert!(reasons.len() == 1 && reasons[0].contains("rejects this station"), "{reasons:?}");
     let url = "http://head:10132/".to_string();
-    let sentence = what_to_do(&Kind::Remote(url.clone()), &Error::Denied("the token is unknown".into()));
+    let sentence =
+        what_to_do(&EngineLocation::Remote(url.clone()), &EngineError::Denied("the token is unknown".into()));
     assert!(sentence.contains(&url) && sentence.contains("barograph invite"), "{sentence}");
     station.engine.0.denies.store(false, Ordering::SeqCst);
     pass(20).await;

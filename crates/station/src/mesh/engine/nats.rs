@@ -6,7 +6,7 @@ pub(crate) use barograph_engine::{Archiver, ArchiverStatistics};
 use barograph_engine::{Local, Nats, NatsConfig, NatsTls};
 use barograph_forecast::Name;
 
-use super::{Engines, JoinError, Kind, spooled};
+use super::{EngineLocation, Engines, JoinError, spooled};
 use crate::config::Config;
 
 /// Creates the engines of a mesh on NATS. With `mesh.archive`, the station's own archive stores the
@@ -29,13 +29,13 @@ pub(super) fn engines(config: &Config, host: &Name, local: Arc<Local>) -> Result
         ..NatsConfig::new(mesh.nats.clone(), host.clone())
     })?);
     if mesh.archive {
-        nats.warn_of_replicas();
+        nats.warn_if_replicas_vulnerable();
     } else {
-        nats.warn_of_older_grants();
+        nats.warn_if_permissions_outdated();
     }
     let archive = mesh.archive.then(|| Archiver::prepare(&nats, Arc::clone(&local), &config.state));
     let archiver = archive.transpose()?.map(Arc::new);
-    let keeps = mesh.archive.then(|| Arc::clone(&local));
-    let engines = spooled(mesh, host, local, nats, Kind::Nats { archive: mesh.archive })?;
-    Ok(Engines { archiver, keeps, ..engines })
+    let foreign_archive = mesh.archive.then(|| Arc::clone(&local));
+    let engines = spooled(mesh, host, local, nats, EngineLocation::Nats { archive: mesh.archive })?;
+    Ok(Engines { archiver, foreign_archive, ..engines })
 }

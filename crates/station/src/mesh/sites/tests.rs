@@ -1,32 +1,36 @@
 use std::collections::BTreeMap;
 
-use super::standing::FILE;
+use super::assignment::FILE;
 use super::*;
-use crate::forecast::best::Place;
-use barograph_mesh::Estimate;
+use crate::forecast::best::MeshMember;
+use barograph_mesh::PathEstimate;
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-fn places(hosts: &[(&str, &[&str])]) -> Places {
+fn places(hosts: &[(&str, &[&str])]) -> MeshMembers {
     let place =
-        |groups: &[&str]| Place { groups: groups.iter().map(|one| name(one)).collect(), is_lost: false };
-    Places::new(hosts.iter().map(|(host, groups)| (name(host), place(groups))).collect::<BTreeMap<_, _>>())
+        |groups: &[&str]| MeshMember { groups: groups.iter().map(|one| name(one)).collect(), is_lost: false };
+    MeshMembers::new(
+        hosts.iter().map(|(host, groups)| (name(host), place(groups))).collect::<BTreeMap<_, _>>(),
+    )
 }
 
 /// The view of `own`. A round trip of 0 ms stands for a failed one.
-fn view(own: &str, known: &[(&str, &str, f64)]) -> View {
+fn view(own: &str, known: &[(&str, &str, f64)]) -> SiteProposals {
     let hosts: [(&str, &[&str]); 4] = ["a", "b", "c", "z"]
         .map(|host| (host, if host == "z" { &["local:y"][..] } else { &["local:default"] }));
-    let standing = Standing::told(&MeshConfig::default());
-    View::new(&name(own), &places(&hosts), &standing, |from, to| {
+    let assignment = SiteAssignment::configured(&MeshConfig::default());
+    SiteProposals::new(&name(own), &places(&hosts), &assignment, |from, to| {
         match known.iter().find(|(a, b, _)| *a == from.as_str() && *b == to.as_str()) {
-            None => RoundTrip::Unmeasured,
-            Some((.., 0.0)) => RoundTrip::Failed,
-            Some((.., ms)) => {
-                RoundTrip::Known(Estimate { value: ms / 1e3, lower: 0.9 * ms / 1e3, upper: 1.1 * ms / 1e3 })
-            }
+            None => RttState::Unmeasured,
+            Some((.., 0.0)) => RttState::Failed,
+            Some((.., ms)) => RttState::Known(PathEstimate {
+                value: ms / 1e3,
+                lower: 0.9 * ms / 1e3,
+                upper: 1.1 * ms / 1e3,
+            }),
         }
     })
 }
@@ -41,7 +45,7 @@ fn a_direction_without_an_answer_leaves_its_pair_unknown() {
     assert_eq!((sites(&seen)[0].as_slice(), site.representative), (&["a", "b", "c"][..], None));
     let reason = site.proposal.reason(|host| &seen.hosts[host].host).to_string();
     assert!(reason.contains("unknown: b–c"), "{reason}");
-    assert_eq!((seen.proposed(), seen.asked()), (None, None));
+    assert_eq!((seen.proposed(), seen.automatic()), (None, None));
     let all = [near("a", "b"), near("a", "c"), near("b", "c")].concat();
     assert_eq!(view("c", &all).sites[0].representative, Some(0));
     // This station receives what b and c measure, and neither of the two has measured the other.
@@ -52,14 +56,14 @@ fn a_direction_without_an_answer_leaves_its_pair_unknown() {
     assert_eq!(view("a", &own).sites[0].representative, Some(0));
 }
 
-fn sites(view: &View) -> Vec<Vec<&str>> {
+fn sites(view: &SiteProposals) -> Vec<Vec<&str>> {
     let names =
         |site: &Site| site.proposal.hosts.iter().map(|host| view.hosts[*host].host.as_str()).collect();
     view.sites.iter().map(names).collect()
 }
 
 #[test]
-fn nobody_comes_near_others_by_its_word_alone() {
+fn no_station_gets_into_a_site_by_its_own_values_alone() {
     let honest = [
         ("a", "b", 0.3),
         ("b", "a", 0.3),
@@ -90,11 +94,11 @@ fn what_one_end_says_counts_at_that_end() {
 }
 
 #[test]
-fn those_without_a_site_are_missed_only_while_they_are_there_and_represent_nobody() {
+fn stations_without_a_site_count_only_while_they_are_present_and_represent_no_site() {
     let seen = |groups: &'static [&str]| {
-        let standing = Standing::told(&MeshConfig::default());
+        let assignment = SiteAssignment::configured(&MeshConfig::default());
         let places = places(&[("a", &["local:default"]), ("b", groups)]);
-        View::new(&name("a"), &places, &standing, |_, _| RoundTrip::Unmeasured).has_unset
+        SiteProposals::new(&name("a"), &places, &assignment, |_, _| RttState::Unmeasured).has_unset
     };
     assert!(seen(&["local:default"]));
     assert!(seen(&["lab", "local:default"]));
@@ -107,7 +111,7 @@ fn a_configured_site_goes_before_what_was_taken() {
     let state = tempfile::tempdir().unwrap();
     let unset = MeshConfig::default();
     let groups = |config: &MeshConfig| -> Vec<String> {
-        Standing::at_start(config, state.path()).groups.iter().map(ToString::to_string).collect()
+        SiteAssignment::at_start(config, state.path()).groups.iter().map(ToString::to_string).collect()
     };
     assert_eq!(groups(&unset), ["local:default"]);
     let auto = MeshConfig { sites_auto: true, ..unset.clone() };

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use barograph_engine::{BoxStream, Error, Group};
-use barograph_testkit::{Call, Hooked, Hooks};
+use barograph_engine::{BoxStream, EngineError, Group};
+use barograph_testkit::{EngineCall, EngineHooks, HookedEngine};
 use tokio::time::sleep;
 
 use super::*;
@@ -16,9 +16,9 @@ struct Fake {
     looks: AtomicUsize,
 }
 
-impl Hooks for Fake {
-    fn route(&self, _: Call<'_>) -> Result<Arc<dyn Engine>, Error> {
-        Err(Error::Unavailable("it is a directory alone".into()))
+impl EngineHooks for Fake {
+    fn route(&self, _: EngineCall<'_>) -> Result<Arc<dyn Engine>, EngineError> {
+        Err(EngineError::Unavailable("it is a directory alone".into()))
     }
 
     fn watch(&self, _: &Group) -> BoxStream<Event> {
@@ -34,7 +34,7 @@ impl Hooks for Fake {
 /// `global`.
 struct Room {
     snapshot: MeshSnapshot,
-    engine: Arc<Hooked<Fake>>,
+    engine: Arc<HookedEngine<Fake>>,
     _state: tempfile::TempDir,
 }
 
@@ -42,19 +42,19 @@ impl Room {
     fn new() -> Self {
         let state = tempfile::tempdir().unwrap();
         let (host, config) = (Name::new("a").unwrap(), MeshConfig::default());
-        let engine = Hooked::new(Fake::default());
-        let shared: Arc<dyn Engine> = Arc::<Hooked<Fake>>::clone(&engine);
+        let engine = HookedEngine::new(Fake::default());
+        let shared: Arc<dyn Engine> = Arc::<HookedEngine<Fake>>::clone(&engine);
         let files = StateFiles::new(state.path());
         let identity = Arc::new(Identity::open(&files, host.clone()).unwrap());
-        let standing = crate::mesh::sites::Standing::at_start(&config, state.path());
+        let assignment = crate::mesh::sites::SiteAssignment::at_start(&config, state.path());
         let removed = crate::mesh::RemovedStations::open(&files);
         let mesh_state =
-            MeshState::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing, removed);
+            MeshState::new(identity, &Engines::alone(Arc::clone(&shared)), &config, assignment, removed);
         let snapshot = MeshSnapshot::new(
             host,
             Arc::new(mesh_state),
             shared,
-            Arc::new(Mutex::new(Bank::new(1))),
+            Arc::new(Mutex::new(SeriesTable::new(1))),
             TaskStatus::new("mesh_snapshot"),
         );
         Self { snapshot, engine, _state: state }
@@ -75,7 +75,7 @@ impl Room {
     async fn looks_asked(&self, seconds: usize) -> usize {
         let before = self.looks();
         for _ in 0..seconds {
-            self.snapshot.mesh().await;
+            self.snapshot.latest().await;
             sleep(Duration::from_secs(1)).await;
         }
         self.looks() - before
@@ -85,13 +85,13 @@ impl Room {
 const MINUTE: Duration = Duration::from_mins(1);
 
 #[tokio::test(start_paused = true)]
-async fn it_is_made_once_for_all_who_wait_and_then_nobody_waits() {
+async fn one_refresh_serves_all_waiting_requests_and_later_ones_do_not_wait() {
     let room = Room::new();
-    let all = futures_util::future::join_all((0..20).map(|_| room.snapshot.mesh())).await;
+    let all = futures_util::future::join_all((0..20).map(|_| room.snapshot.latest())).await;
     assert_eq!(room.looks(), 1);
     assert!(all.iter().all(|mesh| Arc::ptr_eq(&mesh.0, &all[0].0) && Arc::ptr_eq(&mesh.1, &all[0].1)));
     // Requests return at once while the next refresh runs.
-    let last = room.snapshot.mesh().await.1;
+    let last = room.snapshot.latest().await.1;
     for _ in 0..2000 {
         if room.looks() == 2 {
             break;
@@ -99,57 +99,61 @@ async fn it_is_made_once_for_all_who_wait_and_then_nobody_waits() {
         sleep(Duration::from_millis(10)).await;
     }
     let at = Instant::now();
-    let old = room.snapshot.mesh().await;
+    let old = room.snapshot.latest().await;
     assert_eq!((room.looks(), at.elapsed()), (2, Duration::ZERO));
     assert!(Arc::ptr_eq(&old.1, &last));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_tends_it_while_somebody_asks_less_often_in_the_hour_after_and_then_not_at_all() {
+async fn it_is_refreshed_while_requests_come_less_often_in_the_hour_after_and_then_not_at_all() {
     let room = Room::new();
     for _ in 0..2 {
         let looks = room.looks_asked(100).await;
         assert!((9..=11).contains(&looks), "one every ten seconds: {looks}");
-        let models = room.snapshot.mesh().await.1;
+        let models = room.snapshot.latest().await.1;
         // Two snapshots soon after the last request, then one each minute.
         let looks = room.looks_in(10 * MINUTE).await;
         assert!((9..=12).contains(&looks), "{looks}");
-        assert!(!Arc::ptr_eq(&room.snapshot.mesh().await.1, &models), "models are learnt anew, too");
+        assert!(!Arc::ptr_eq(&room.snapshot.latest().await.1, &models), "models are refreshed, too");
         room.looks_in(IDLE + MINUTE).await;
         assert_eq!(room.looks_in(2 * IDLE).await, 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_only_looks_at_places_renews_them_alone_and_keeps_nothing_awake() {
+async fn a_request_for_members_alone_refreshes_only_them_and_keeps_no_task_running() {
     let room = Room::new();
     for _ in 0..60 {
-        room.snapshot.places(RENEWED).await;
+        room.snapshot.members(RENEWED).await;
         sleep(Duration::from_secs(1)).await;
     }
     assert!((5..=6).contains(&room.looks()), "{}", room.looks());
-    assert!(lock(&room.snapshot.parts.kept).models.is_none(), "nobody has asked");
+    assert!(lock(&room.snapshot.parts.cache).models.is_none(), "no request needed models");
     assert_eq!(room.looks_in(IDLE).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_for_ghosts_makes_it_look_once_and_learn_nothing() {
+async fn requests_for_unknown_hosts_cause_one_snapshot_and_no_learning() {
     let room = Room::new();
     // This request alone would cause a refresh only after ten seconds.
-    let (mut places, models) = room.snapshot.mesh().await;
+    let (mut members, models) = room.snapshot.latest().await;
     for second in 0..9 {
-        let newer = room.snapshot.newer(&places).await;
+        let newer = room.snapshot.members_newer_than(&members).await;
         assert_eq!(newer.is_some(), second == 0, "{second}");
-        places = newer.unwrap_or(places);
+        members = newer.unwrap_or(members);
         sleep(Duration::from_secs(1)).await;
     }
     assert_eq!(room.looks(), 2);
-    assert!(Arc::ptr_eq(&room.snapshot.mesh().await.1, &models));
+    assert!(Arc::ptr_eq(&room.snapshot.latest().await.1, &models));
     // A refresh has read membership meanwhile.
-    let (old, looks) = (places, room.looks());
+    let (old, looks) = (members, room.looks());
     sleep(RENEWED).await;
     let looks_now = room.looks();
-    assert!(looks < looks_now && room.snapshot.newer(&old).await.is_some() && room.looks() == looks_now);
+    assert!(
+        looks < looks_now
+            && room.snapshot.members_newer_than(&old).await.is_some()
+            && room.looks() == looks_now
+    );
 }
 
 #[test]

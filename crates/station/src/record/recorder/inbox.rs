@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::ORIGINS_MAX;
-use crate::forecast::bank::Measured;
+use crate::forecast::series::Measurement;
 use crate::health::Health;
 use crate::limits::Limit;
 
@@ -22,8 +22,8 @@ pub(crate) struct Inbox {
 
 /// A record handed in by a caller; without an identity its origin is this station.
 #[derive(Clone, Debug)]
-pub(crate) struct Fed {
-    pub(crate) measured: Measured,
+pub(crate) struct SubmittedRecord {
+    pub(crate) measurement: Measurement,
     pub(crate) identity: Option<(Name, u64)>,
     /// Whether the caller gave the time. If false, the time is that of the arrival and is not part
     /// of the content.
@@ -33,23 +33,23 @@ pub(crate) struct Fed {
 /// Error: records that were handed in were not stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FeedError {
-    #[error("the archive takes no records now: {0}")]
+    #[error("the archive does not accept records: {0}")]
     Unavailable(String),
     #[error("the station is stopping")]
     Stopping,
     #[error("{0}")]
     Invalid(String),
-    #[error("record {seq} of `{origin}` is there already with another content")]
+    #[error("record {seq} of `{origin}` is already stored with other content")]
     Conflict { origin: Name, seq: u64 },
-    #[error("more than {ORIGINS_MAX} origins have handed in records")]
+    #[error("more than {ORIGINS_MAX} origins have submitted records")]
     TooManyOrigins,
-    #[error("it is not known whether they were stored")]
+    #[error("unknown whether the records were stored; send them again")]
     Unknown,
 }
 
 pub(super) enum Message {
-    Own(Measured),
-    Feed { records: Vec<Fed>, answer: oneshot::Sender<Result<usize, FeedError>> },
+    Own(Measurement),
+    Feed { records: Vec<SubmittedRecord>, answer: oneshot::Sender<Result<usize, FeedError>> },
     Forwarded { records: Vec<Record>, answer: oneshot::Sender<Result<usize, FeedError>> },
     Stop { deadline: Instant },
 }
@@ -68,28 +68,28 @@ impl Message {
 
 impl Inbox {
     /// Creates the two ends of the inbox.
-    pub(crate) fn new(health: Arc<Health>) -> (Self, Outbox) {
+    pub(crate) fn new(health: Arc<Health>) -> (Self, InboxReceiver) {
         let (sender, receiver) = mpsc::channel(INBOX_MESSAGES);
-        (Self { sender, health }, Outbox(receiver))
+        (Self { sender, health }, InboxReceiver(receiver))
     }
 
     /// Hands in a measurement without waiting. If the inbox is full, drops and counts it.
-    pub(crate) fn offer(&self, measured: Measured) {
+    pub(crate) fn offer(&self, measurement: Measurement) {
         self.health.measured();
-        if self.sender.try_send(Message::Own(measured)).is_err() {
+        if self.sender.try_send(Message::Own(measurement)).is_err() {
             self.health.dropped_at_inbox();
         }
     }
 
     /// As [`Inbox::offer`], for less important measurements: they use at most half of the inbox,
     /// and a drop is not counted in the station's health. Returns false if dropped.
-    pub(crate) fn offer_spare(&self, measured: Measured) -> bool {
+    pub(crate) fn offer_optional(&self, measurement: Measurement) -> bool {
         self.sender.max_capacity() / 2 < self.sender.capacity()
-            && self.sender.try_send(Message::Own(measured)).is_ok()
+            && self.sender.try_send(Message::Own(measurement)).is_ok()
     }
 
     /// Hands in records and waits until all are durable; returns their number.
-    pub(crate) async fn feed(&self, records: Vec<Fed>) -> Result<usize, FeedError> {
+    pub(crate) async fn feed(&self, records: Vec<SubmittedRecord>) -> Result<usize, FeedError> {
         let (answer, stored) = oneshot::channel();
         self.hand_in(Message::Feed { records, answer }, stored).await.map_err(|error| match error {
             FeedError::Unknown => FeedError::Unavailable(error.to_string()),
@@ -114,7 +114,7 @@ impl Inbox {
         self.sender.try_send(message).map_err(|error| match error {
             mpsc::error::TrySendError::Full(message) => {
                 self.health.refused(Limit::InboxCallers, message.records());
-                FeedError::Unavailable("too much is waiting".into())
+                FeedError::Unavailable("too many records wait for the recorder; try again in 5 s".into())
             }
             mpsc::error::TrySendError::Closed(_) => FeedError::Stopping,
         })?;
@@ -140,7 +140,7 @@ impl Inbox {
 }
 
 /// Receiver of the inbox, for the recorder.
-pub(crate) struct Outbox(pub(super) mpsc::Receiver<Message>);
+pub(crate) struct InboxReceiver(pub(super) mpsc::Receiver<Message>);
 
 /// Maximum number of messages in the inbox. The recorder handles one in microseconds, so this is
 /// seconds of overload.
@@ -151,7 +151,7 @@ const FEED_TIMEOUT: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use barograph_forecast::{Outcome, Quantity, Series};
+    use barograph_forecast::{Outcome, Quantity, SeriesId};
 
     use super::*;
 
@@ -160,12 +160,12 @@ mod tests {
         let health = Arc::new(Health::new());
         let (inbox, _outbox) = Inbox::new(Arc::clone(&health));
         let here = Name::new("here").unwrap();
-        let series = Series { source: here.clone(), target: here, quantity: Quantity::RTT };
+        let series = SeriesId { source: here.clone(), target: here, quantity: Quantity::RTT };
         let (time_unix_ns, outcome) = (1, Outcome::Value(1.0));
-        let measured = Measured { series, time_unix_ns, outcome, detail: String::new() };
-        (0..INBOX_MESSAGES).for_each(|_| inbox.offer(measured.clone()));
-        let fed = Fed { measured, identity: None, time_given: false };
-        let full = inbox.feed(vec![fed.clone(), fed]).await;
+        let measurement = Measurement { series, time_unix_ns, outcome, detail: String::new() };
+        (0..INBOX_MESSAGES).for_each(|_| inbox.offer(measurement.clone()));
+        let submitted = SubmittedRecord { measurement, identity: None, time_given: false };
+        let full = inbox.feed(vec![submitted.clone(), submitted]).await;
         assert!(matches!(full, Err(FeedError::Unavailable(_))), "{full:?}");
         assert_eq!(health.refusals().of(Limit::InboxCallers).count, 2);
         assert_eq!(health.refusals().of(Limit::Inbox).count, 0);

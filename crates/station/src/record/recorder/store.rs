@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use barograph_engine::{Engine, Error, Local, Record};
+use barograph_engine::{Engine, EngineError, Local, Record};
 use barograph_forecast::Name;
 use tokio::sync::oneshot;
 
 use super::inbox::FeedError;
 
 /// Records that are appended or dropped as a whole.
-pub(super) struct Entry {
+pub(super) struct SpoolEntry {
     /// Own records have sequence number 0 until their append begins.
     pub(super) records: Vec<Record>,
     /// `None` for the station's own measurements: they are learnt already, and no caller waits for
@@ -27,7 +27,7 @@ pub(super) struct Entry {
     pub(super) is_new: bool,
 }
 
-impl Entry {
+impl SpoolEntry {
     pub(super) fn new(
         records: Vec<Record>,
         answer: Option<oneshot::Sender<Result<usize, FeedError>>>,
@@ -37,24 +37,24 @@ impl Entry {
 }
 
 /// An append and its result.
-pub(super) struct Appended {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct AppendBatch {
+    pub(super) entries: Vec<SpoolEntry>,
     pub(super) next_seq: Option<u64>,
-    /// See `asks_again` of the recorder.
-    pub(super) asks_again: bool,
+    /// See `must_reread_seq` of the recorder.
+    pub(super) must_reread_seq: bool,
     /// Indices of the entries with a record that the archive refused, because it accepts no further
     /// origin or gap, or because the number is too far above the others.
     pub(super) refused: Vec<usize>,
     /// Other origins for which the highest stored sequence number is read before the append.
     pub(super) origins: Vec<(Name, Option<u64>)>,
-    pub(super) result: Result<(), Error>,
+    pub(super) result: Result<(), EngineError>,
 }
 
 /// Takes the oldest entries of the same kind as the first, and leaves the entries of the other kind
 /// in order. Entries of the two kinds often alternate; if each change of kind began a new append,
 /// each change would cost the wait for a commit.
-pub(super) fn take_batch(spool: &mut VecDeque<Entry>, singly: bool) -> Vec<Entry> {
-    let (mut entries, mut others) = (Vec::<Entry>::new(), Vec::new());
+pub(super) fn take_batch(spool: &mut VecDeque<SpoolEntry>, append_singly: bool) -> Vec<SpoolEntry> {
+    let (mut entries, mut others) = (Vec::<SpoolEntry>::new(), Vec::new());
     let mut count = 0;
     while let Some(entry) = spool.pop_front() {
         if entries.first().is_some_and(|first| first.is_forwarded != entry.is_forwarded) {
@@ -62,7 +62,7 @@ pub(super) fn take_batch(spool: &mut VecDeque<Entry>, singly: bool) -> Vec<Entry
             continue;
         }
         count += entry.records.len();
-        if !entries.is_empty() && (singly || BATCH_RECORDS < count) {
+        if !entries.is_empty() && (append_singly || BATCH_RECORDS < count) {
             spool.push_front(entry);
             break;
         }
@@ -75,15 +75,19 @@ pub(super) fn take_batch(spool: &mut VecDeque<Entry>, singly: bool) -> Vec<Entry
 }
 
 /// Whether the entries of an append are forwarded: either all entries are forwarded, or none is.
-pub(super) fn entries_are_forwarded(entries: &[Entry]) -> bool {
+pub(super) fn entries_are_forwarded(entries: &[SpoolEntry]) -> bool {
     entries.first().is_some_and(|entry| entry.is_forwarded)
 }
 
 /// Appends members' records to the archive, which accepts or refuses each record by itself.
-pub(super) async fn absorb(engine: &dyn Engine, archive: &Local, append: &mut Appended) -> Result<(), Error> {
-    ask_highest(engine, append).await?;
+pub(super) async fn append_forwarded(
+    engine: &dyn Engine,
+    archive: &Local,
+    append: &mut AppendBatch,
+) -> Result<(), EngineError> {
+    read_highest_seq(engine, append).await?;
     // Append all entries at once, so that one commit stores them; each entry has its own result.
-    let absorbed = append.entries.iter().map(|entry| archive.absorb(&entry.records));
+    let absorbed = append.entries.iter().map(|entry| archive.append_forwarded(&entry.records));
     let absorbed = within_limit(futures_util::future::try_join_all(absorbed)).await?;
     for (entry, absorbed) in append.entries.iter_mut().zip(&absorbed) {
         entry.is_new = absorbed.stored == entry.records.len() as u64;
@@ -93,12 +97,12 @@ pub(super) async fn absorb(engine: &dyn Engine, archive: &Local, append: &mut Ap
     Ok(())
 }
 
-async fn ask_highest(engine: &dyn Engine, append: &mut Appended) -> Result<(), Error> {
+async fn read_highest_seq(engine: &dyn Engine, append: &mut AppendBatch) -> Result<(), EngineError> {
     for (origin, highest) in &mut append.origins {
         *highest = Some(match within_limit(engine.next_seq(origin)).await {
             Ok(next) => next.saturating_sub(1),
             // The origin has used its highest number; other origins are not affected.
-            Err(Error::Invalid(_)) => Record::SEQ_MAX,
+            Err(EngineError::Invalid(_)) => Record::SEQ_MAX,
             Err(error) => return Err(error),
         });
     }
@@ -106,16 +110,20 @@ async fn ask_highest(engine: &dyn Engine, append: &mut Appended) -> Result<(), E
 }
 
 /// Assigns the missing sequence numbers, and appends.
-pub(super) async fn store(engine: &dyn Engine, host: &Name, append: &mut Appended) -> Result<(), Error> {
-    ask_highest(engine, append).await?;
+pub(super) async fn store(
+    engine: &dyn Engine,
+    host: &Name,
+    append: &mut AppendBatch,
+) -> Result<(), EngineError> {
+    read_highest_seq(engine, append).await?;
     for record in append.entries.iter_mut().flat_map(|entry| &mut entry.records) {
         if record.seq == 0 && record.origin == *host {
             let next = match append.next_seq {
-                Some(next) if !append.asks_again => next,
+                Some(next) if !append.must_reread_seq => next,
                 // Never assign a number twice that was assigned but not appended yet.
                 known => within_limit(engine.next_seq(host)).await?.max(known.unwrap_or(1)),
             };
-            append.asks_again = false;
+            append.must_reread_seq = false;
             record.seq = next;
             append.next_seq = Some(next + 1);
         }
@@ -124,10 +132,10 @@ pub(super) async fn store(engine: &dyn Engine, host: &Name, append: &mut Appende
     within_limit(engine.append(&batch)).await
 }
 
-async fn within_limit<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+async fn within_limit<T>(future: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {
     match tokio::time::timeout(APPEND_TIMEOUT, future).await {
         Ok(result) => result,
-        Err(_) => Err(Error::Unknown(format!("no answer for {} s", APPEND_TIMEOUT.as_secs()))),
+        Err(_) => Err(EngineError::Unknown(format!("no response within {} s", APPEND_TIMEOUT.as_secs()))),
     }
 }
 
@@ -140,26 +148,26 @@ const APPEND_TIMEOUT: Duration = Duration::from_secs(40);
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use barograph_forecast::{Outcome, Quantity, Series};
+    use barograph_forecast::{Outcome, Quantity, SeriesId};
 
     use super::*;
 
     /// An entry of so many records; tests identify it by the first sequence number.
-    fn entry(seq: u64, records: usize, is_forwarded: bool) -> Entry {
+    fn entry(seq: u64, records: usize, is_forwarded: bool) -> SpoolEntry {
         let host = Name::new("a").unwrap();
-        let series = Series { source: host.clone(), target: host.clone(), quantity: Quantity::RTT };
+        let series = SeriesId { source: host.clone(), target: host.clone(), quantity: Quantity::RTT };
         let outcome = Outcome::Value(1.0);
         let record = Record { origin: host, seq, series, time_unix_ns: 0, outcome, detail: String::new() };
-        Entry { is_forwarded, ..Entry::new(vec![record; records], None) }
+        SpoolEntry { is_forwarded, ..SpoolEntry::new(vec![record; records], None) }
     }
 
-    fn numbers<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Vec<u64> {
+    fn numbers<'a>(entries: impl IntoIterator<Item = &'a SpoolEntry>) -> Vec<u64> {
         entries.into_iter().map(|entry| entry.records[0].seq).collect()
     }
 
     #[test]
     fn what_is_mixed_takes_an_append_of_each_kind_in_order() {
-        let mut spool: VecDeque<Entry> = (0..100).map(|seq| entry(seq, 1, seq % 2 == 1)).collect();
+        let mut spool: VecDeque<SpoolEntry> = (0..100).map(|seq| entry(seq, 1, seq % 2 == 1)).collect();
         let own = take_batch(&mut spool, false);
         assert_eq!(numbers(&own), (0..100).step_by(2).collect::<Vec<_>>());
         let forwarded = take_batch(&mut spool, false);
@@ -171,13 +179,13 @@ mod tests {
     fn an_append_is_bounded_and_nothing_goes_before_its_turn() {
         let sizes = [(1500, false), (1, true), (600, false), (1, true), (1, false)];
         let all = || (0..).zip(sizes).map(|(seq, (records, is_forwarded))| entry(seq, records, is_forwarded));
-        let mut spool: VecDeque<Entry> = all().collect();
+        let mut spool: VecDeque<SpoolEntry> = all().collect();
         assert_eq!(numbers(&take_batch(&mut spool, false)), [0]);
         assert_eq!(numbers(&spool), [1, 2, 3, 4]);
         assert_eq!(numbers(&take_batch(&mut spool, false)), [1, 3]);
         assert_eq!(numbers(&take_batch(&mut spool, false)), [2, 4]);
         // Take entries one by one. An entry larger than a batch is taken alone.
-        let mut spool: VecDeque<Entry> = all().collect();
+        let mut spool: VecDeque<SpoolEntry> = all().collect();
         assert_eq!(numbers(&take_batch(&mut spool, true)), [0]);
         assert_eq!(numbers(&take_batch(&mut VecDeque::from([entry(7, 3000, false)]), false)), [7]);
     }

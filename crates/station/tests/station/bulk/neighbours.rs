@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use barograph_engine::Engine;
 use barograph_forecast::Name;
-use barograph_probe::io::{Context, Sign, stream};
+use barograph_probe::io::{ChallengeSigner, ProbeContext, stream};
 use barograph_probe::signed::{Challenge, Credentials, text_to_sign};
-use barograph_probe::wire::{Declined, Reply, Request};
+use barograph_probe::wire::{DeclineReason, Reply, Request};
 use barograph_probe::{StreamPlan, Target};
 use barograph_station::Station;
 use ring::signature::{Ed25519KeyPair, KeyPair};
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::{Served, config, declines, fake, test, until_peers};
 use crate::LIMIT;
-use crate::http::{Answer, get, until};
+use crate::http::{HttpResponse, get, get_until};
 use crate::mesh::{block_on, directory, entry, joined};
 
 /// Never responds, not even with a refusal.
@@ -88,7 +88,7 @@ fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
         let why = made["why"].as_str().unwrap();
         assert!(why.starts_with("timed_out: "), "{name}: {why}");
         let path = format!("/v1/latest?source=a&target={name}&quantity=goodput");
-        until(a.address(), &path, |answer| answer.json()["latest"][0]["error"] == "timed_out");
+        get_until(a.address(), &path, |answer| answer.json()["latest"][0]["error"] == "timed_out");
         // The slot for bulk transfers and the test gate are free again at once.
         let (next, _) = test_when_free(&a, "good");
         assert_eq!((next.status, next.json()["state"].as_str()), (200, Some("done")), "{}", next.body);
@@ -105,7 +105,7 @@ fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
 
 /// Makes a test, and returns its duration. Repeats the request while a different test, such as the
 /// first test of a path, runs.
-fn test_when_free(station: &Station, to: &str) -> (Answer, Duration) {
+fn test_when_free(station: &Station, to: &str) -> (HttpResponse, Duration) {
     let waiting = Instant::now();
     loop {
         let began = Instant::now();
@@ -128,8 +128,8 @@ fn bytes(shown: &Value, role: &str, peer: &str) -> u64 {
 /// The key pair of a peer, to sign requests without running a station.
 struct Key(Ed25519KeyPair);
 
-impl Sign for Key {
-    fn answer(&self, challenge: &Challenge, method: &str, path: &str) -> Option<Credentials> {
+impl ChallengeSigner for Key {
+    fn sign(&self, challenge: &Challenge, method: &str, path: &str) -> Option<Credentials> {
         let name = Name::new("greedy").unwrap();
         let text = text_to_sign(&challenge.challenge, &challenge.realm, &name, method, path);
         let signature = self.0.sign(text.as_bytes()).as_ref().try_into().unwrap();
@@ -156,10 +156,11 @@ fn a_peer_that_asks_for_endless_tests_gets_its_part_and_leaves_others_theirs() {
     let lease = block_on(directory.register(&greedy, Duration::from_secs(60))).unwrap();
     until_peers(&a, "other");
     until_peers(&other, "a");
-    until(a.address(), "/v1/peers", |answer| answer.body.contains("\"greedy\""));
+    get_until(a.address(), "/v1/peers", |answer| answer.body.contains("\"greedy\""));
 
     let target = Target::parse(&a.address().to_string()).unwrap();
-    let context = Context { sign: Some(Arc::new(Key(key))), signs_first: true, ..Context::default() };
+    let context =
+        ProbeContext { sign: Some(Arc::new(Key(key))), signs_first: true, ..ProbeContext::default() };
     let plan = StreamPlan { seconds: 0.1, bytes_max: ONE, ..StreamPlan::full() };
     let began = Instant::now();
     let (mut got, mut refused) = (0, 0);
@@ -167,12 +168,12 @@ fn a_peer_that_asks_for_endless_tests_gets_its_part_and_leaves_others_theirs() {
         assert!(began.elapsed() < 3 * LIMIT, "{got} bytes, {refused} refusals");
         match stream(&target, &plan, &context).map_err(|error| (error.declined, error)) {
             Ok(streamed) => got += streamed.bytes,
-            Err((Some(Declined::SpentFor { retry_ms }), _)) => {
+            Err((Some(DeclineReason::SpentFor { retry_ms }), _)) => {
                 assert!(1000 < retry_ms, "{retry_ms} ms");
                 refused += 1;
             }
             // The target has not finished the previous test yet.
-            Err((Some(Declined::BusyFor { .. } | Declined::Full), _)) => {}
+            Err((Some(DeclineReason::BusyFor { .. } | DeclineReason::Full), _)) => {}
             Err((_, error)) => panic!("{error:?}"),
         }
     }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use barograph_probe::Direction;
-use barograph_probe::wire::{Declined, Request};
+use barograph_probe::wire::{DeclineReason, Request};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -42,7 +42,7 @@ fn connections(address: SocketAddr, wanted: usize) -> Vec<TcpStream> {
     let possible = usize::try_from(limit.1 / 8 * 3).unwrap_or(usize::MAX);
     let count = wanted.min(possible);
     if count < wanted {
-        barograph_sim::say_skipped(&format!(
+        barograph_sim::report_skipped(&format!(
             "{} of {wanted} connections, for want of open files",
             wanted - count
         ));
@@ -67,7 +67,7 @@ fn a_thousand_connections_get_one_address_its_share() {
     still_serves(address);
     assert_eq!(get(address, "/v1/echo").status, 503, "a page learns why it was refused");
     drop(held);
-    crate::http::until(address, "/v1/echo", |answer| answer.status == 426);
+    crate::http::get_until(address, "/v1/echo", |answer| answer.status == 426);
     station.stop(crate::LIMIT);
 }
 
@@ -177,7 +177,7 @@ fn an_experiment_is_what_was_asked_for_and_no_more() {
     let up = |bytes| Request::Goodput { direction: Direction::Up, bytes };
     let cases: [(&str, Request, Message, u16); 4] = [
         ("three bytes as an exchange", Request::Rtt { n: 2 }, Message::binary(vec![0; 3]), 1002),
-        ("a report amid an experiment", Request::Rtt { n: 2 }, Message::text("{}"), 1002),
+        ("report during an experiment", Request::Rtt { n: 2 }, Message::text("{}"), 1002),
         ("more bytes than asked for", up(10), Message::binary(vec![0; 11]), 1002),
         ("a message too long", up(1 << 20), Message::binary(vec![0; 65_537]), 1009),
     ];
@@ -207,7 +207,7 @@ fn an_experiment_is_what_was_asked_for_and_no_more() {
 }
 
 #[test]
-fn slow_and_silent_sessions_hold_nobody_up() {
+fn slow_and_silent_sessions_delay_no_other() {
     let state = tempfile::tempdir().unwrap();
     let station = public(state.path(), |_| {});
     let address = station.address();
@@ -224,7 +224,7 @@ fn slow_and_silent_sessions_hold_nobody_up() {
     half_open.ask(Request::Rtt { n: 1000 }).unwrap();
     half_open.socket.get_mut().write_all(&[0x82]).unwrap();
     let third = Page::open(address).up(1);
-    assert_eq!(third, Err(Declined::Busy), "their address has used its places up");
+    assert_eq!(third, Err(DeclineReason::Busy), "their address has used its places up");
     still_serves(address);
     drop((slow_reader, slow_writer, half_open));
     station.stop(crate::LIMIT);
@@ -238,7 +238,7 @@ fn dripping(open: impl Fn() -> Page) -> Vec<Page> {
         match page.ask(Request::Goodput { direction: Direction::Up, bytes: 16 << 20 }) {
             Ok(()) => page.send(&[0]),
             Err(declined) => {
-                assert_eq!(declined, Declined::Busy);
+                assert_eq!(declined, DeclineReason::Busy);
                 return held;
             }
         }
@@ -283,7 +283,7 @@ fn places_filled_from_elsewhere_leave_some_to_this_host() {
         })
         .collect();
     let mut more = Page::open_forwarded(address, [127, 0, 9, 1].into());
-    assert_eq!(more.up(1), Err(Declined::Busy), "seven of eight are for elsewhere");
+    assert_eq!(more.up(1), Err(DeclineReason::Busy), "seven of eight are for elsewhere");
     let mut here = Page::open(address);
     for _ in 0..5 {
         assert_eq!(here.up(65_536).unwrap().bytes, 65_536);
@@ -307,10 +307,14 @@ fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
         }
         assert!(moved <= 64 << 20, "it goes on");
     };
-    assert_eq!(declined, Declined::Spent);
+    assert_eq!(declined, DeclineReason::Spent);
     // Opening the session used a part of the burst.
     assert!(28 << 20 <= moved, "the burst is granted: {moved}");
-    assert_eq!(Page::open(address).up(4 << 20), Err(Declined::Spent), "another session is no other address");
+    assert_eq!(
+        Page::open(address).up(4 << 20),
+        Err(DeclineReason::Spent),
+        "another session is no other address"
+    );
     still_serves(address);
     let metrics = get(address, "/metrics").body;
     assert!(metrics.contains("barograph_echo_declined_total{reason=\"spent\"} 2.0"), "{metrics}");
@@ -348,7 +352,7 @@ fn a_callers_own_host_pays_nothing_but_keeps_to_the_bounds() {
     for _ in 0..4 {
         assert_eq!(page.up(131_072).unwrap().bytes, 131_072);
     }
-    assert_eq!(page.up(131_073), Err(Declined::TooLarge { limit: 131_072 }));
+    assert_eq!(page.up(131_073), Err(DeclineReason::TooLarge { limit: 131_072 }));
 }
 
 #[test]
@@ -376,7 +380,8 @@ fn endless() -> Vec<u8> {
     [fragment(0x02), fragment(0x00).repeat(4)].concat()
 }
 
-const MALFORMED: barograph_probe::wire::Reply = barograph_probe::wire::Reply::Declined(Declined::Malformed);
+const MALFORMED: barograph_probe::wire::Reply =
+    barograph_probe::wire::Reply::Declined(DeclineReason::Malformed);
 /// Address of the honest caller, different from the attacker's: every address in 127.0.0.0/8
 /// belongs to this host (RFC 1122 §3.2.1.3).
 const HONEST: std::net::Ipv4Addr = std::net::Ipv4Addr::new(127, 0, 0, 9);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use barograph_probe::wire::{Declined, Request};
+use barograph_probe::wire::{DeclineReason, Request};
 
 use super::client::Page;
 use crate::http::{get, send};
@@ -26,9 +26,9 @@ fn each_kind_goes_round_with_every_byte_counted() {
         assert_eq!(done.tcp_info.is_some(), cfg!(target_os = "linux"));
     }
     page.rtt(1).unwrap();
-    assert_eq!(page.ask(Request::Datagrams { n: 1 }), Err(Declined::NotServed));
-    assert_eq!(page.ask(Request::Rtt { n: 1001 }), Err(Declined::TooLarge { limit: 1000 }));
-    assert_eq!(page.up((16 << 20) + 1), Err(Declined::TooLarge { limit: 16 << 20 }));
+    assert_eq!(page.ask(Request::Datagrams { n: 1 }), Err(DeclineReason::NotServed));
+    assert_eq!(page.ask(Request::Rtt { n: 1001 }), Err(DeclineReason::TooLarge { limit: 1000 }));
+    assert_eq!(page.up((16 << 20) + 1), Err(DeclineReason::TooLarge { limit: 16 << 20 }));
     page.rtt(1).unwrap();
     station.stop(crate::LIMIT);
     assert_eq!(page.closed(), Some(1001));

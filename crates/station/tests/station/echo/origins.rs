@@ -92,7 +92,7 @@ fn the_page_is_isolated_compressed_and_not_sent_twice() {
 fn the_own_page_over_ipv6_measures() {
     let state = tempfile::tempdir().unwrap();
     if std::net::TcpListener::bind("[::1]:0").is_err() {
-        barograph_sim::say_skipped("this host has no ::1");
+        barograph_sim::report_skipped("this host has no ::1");
         return;
     }
     let mut config = quiet(state.path());

@@ -3,7 +3,7 @@
 use tokio_tungstenite::tungstenite::Message;
 
 use super::client::Page;
-use crate::http::{get, until};
+use crate::http::{get, get_until};
 use crate::{quiet, start};
 
 fn report(page: &mut Page, source: &str, quantity: &str, value: f64) {
@@ -25,7 +25,7 @@ fn reports_are_dropped_unless_the_station_keeps_them() {
     assert!(station.reload(config).unwrap().is_empty());
     assert_eq!(get(address, "/v1/station").json()["echo"]["keeps"], true);
     report(&mut page, "p", "rtt", 0.5);
-    let series = until(address, "/v1/series?source=web%3Ap", |answer| answer.body.contains("web:p"));
+    let series = get_until(address, "/v1/series?source=web%3Ap", |answer| answer.body.contains("web:p"));
     let only = &series.json()["series"][0];
     assert_eq!((&only["target"], &only["last"]["value"]), (&"here".into(), &0.5.into()));
 }
@@ -56,7 +56,7 @@ fn reports_have_bounds_and_a_bad_one_ends_nothing() {
     let metrics = get(address, "/metrics").body;
     assert!(metrics.contains("barograph_echo_reports_total{outcome=\"kept\"} 3.0"), "{metrics}");
     assert!(metrics.contains("barograph_echo_reports_total{outcome=\"dropped\"} 6.0"), "{metrics}");
-    until(address, "/v1/series?source=web%3Aa", |answer| {
+    get_until(address, "/v1/series?source=web%3Aa", |answer| {
         answer.json()["series"].as_array().unwrap().len() == 2
     });
     assert!(!get(address, "/v1/series").body.contains("web:c"));

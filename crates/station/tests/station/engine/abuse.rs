@@ -4,12 +4,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
-use barograph_engine::{Engine as _, Error, Remote, RemoteConfig, wire};
+use barograph_engine::{Engine as _, EngineError, Remote, RemoteConfig, wire};
 use barograph_forecast::Name;
 use serde_json::{Value, json};
 
 use super::{ask, entry, invite, keeping, kind, lines, record, register};
-use crate::http::{connect, get, until};
+use crate::http::{connect, get, get_until};
 use crate::{quiet, serve, serve_new};
 
 /// Opens a watch, and reads the head of the response.
@@ -96,12 +96,12 @@ fn a_batch_is_bounded_and_stored_as_a_whole_or_not_at_all() {
     let append = |body: &str| ask(address, &token, "POST", "records", body);
     let many: Vec<Value> = (1..=10_001).map(|seq| record("b", "b", seq)).collect();
     for (body, status, sentence) in [
-        (lines(&many), 400, "10000 records at most"),
+        (lines(&many), 400, "at most 10000 records"),
         (format!("{}\n", "x".repeat(33 << 10)), 400, "more than 32768 bytes"),
         ("x".repeat(33 << 10), 400, "more than 32768 bytes"),
         (format!("{}{{}}\n", lines(&[record("b", "b", 1)])), 400, "record 1: not a record"),
         (lines(&[record("b", "b", 1), record("b", "b", 0)]), 400, "the sequence is not in 1"),
-        (lines(&[record("b", "b", 1)]).trim_end().to_string(), 400, "the last line has no end"),
+        (lines(&[record("b", "b", 1)]).trim_end().to_string(), 400, "the last line has no line end"),
     ] {
         let refused = append(&body);
         assert_eq!((refused.status, kind(&refused).as_str()), (status, "invalid"), "{}", refused.body);
@@ -165,7 +165,7 @@ fn a_member_that_has_sent_its_burst_is_told_when_to_go_on() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for _ in 0..2 {
         let refused = runtime.block_on(remote.append(&batch));
-        let Err(Error::Throttled { wait, .. }) = refused else { panic!("{refused:?}") };
+        let Err(EngineError::Throttled { wait, .. }) = refused else { panic!("{refused:?}") };
         assert!((20.0..=51.0).contains(&wait.as_secs_f64()), "{wait:?}");
     }
 }
@@ -216,7 +216,7 @@ fn ten_thousand_registrations_are_refused_politely_and_others_go_on() {
 }
 
 #[test]
-fn a_slow_watcher_holds_up_nobody_and_streams_are_counted() {
+fn a_slow_subscriber_delays_no_other_and_streams_are_counted() {
     let station = serve_new(keeping);
     let address = station.address();
     let (slow, writer) = (invite(address, None), invite(address, Some("b")));
@@ -233,7 +233,7 @@ fn a_slow_watcher_holds_up_nobody_and_streams_are_counted() {
     // The permits of these streams are free again when the station has detected that they are
     // closed.
     let path = "/v1/members";
-    until(address, path, |_| {
+    get_until(address, path, |_| {
         let mut stream = connect(address);
         let request = "GET /v1/engine/watch?group=x HTTP/1.1";
         write!(stream, "{request}\r\nHost: {address}\r\nAuthorization: {bearer}\r\n\r\n").unwrap();
@@ -292,7 +292,7 @@ fn what_the_archive_has_no_room_for_is_not_acknowledged() {
     assert_eq!(append(&[30_001]).status, 200, "the last gap that it takes of one origin");
     let refused = append(&[40_001]);
     assert_eq!((refused.status, kind(&refused).as_str()), (503, "unavailable"), "{}", refused.body);
-    assert!(refused.error().contains("no further gap"), "{}", refused.body);
+    assert!(refused.error().contains("no further origin or gap"), "{}", refused.body);
     assert_eq!(crate::limits::limit(address, "archive_gaps")["refused"], 1);
     assert_eq!(append(&[1, 3]).status, 200, "what closes gaps is taken");
 }
@@ -324,7 +324,7 @@ fn values_that_a_quantity_cannot_have_are_refused_and_shown_nowhere() {
         ("goodput", json!(-5.0), "goodput is 0 to 10000000000000"),
         ("goodput", json!(1e69), "goodput is 0 to 10000000000000, found 1"),
         ("goodput_down", json!(1.1e13), "goodput_down is 0 to 10000000000000, found 11"),
-        ("goodput", json!(1e300), "is out of range (at most 1e70"),
+        ("goodput", json!(1e300), "is out of range: its magnitude may be at most 1e70"),
         ("loss", json!(7.0), "loss is 0 to 1, found 7"),
         ("loss", json!(null), "has either a value, or an error"),
     ] {

@@ -6,14 +6,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use barograph_engine::conformance::Fixture;
-use barograph_engine::{Engine, Error, HostId, Lease, Record, Remote, RemoteConfig, conformance_tests};
+use barograph_engine::{Engine, EngineError, HostId, Lease, Record, Remote, RemoteConfig, conformance_tests};
 use barograph_forecast::Name;
 use barograph_station::Config;
-use barograph_testkit::{Call, Hooked, Hooks, name};
+use barograph_testkit::{EngineCall, EngineHooks, HookedEngine, name};
 
 use super::relay::Relay;
 use super::{invite, keeping};
-use crate::http::{send, until};
+use crate::http::{get_until, send};
 use crate::{LIMIT, Running};
 
 conformance_tests!(RemoteFixture::default());
@@ -27,7 +27,7 @@ struct RemoteFixture {
 struct Served {
     station: Option<Running>,
     config: Config,
-    mesh: Arc<Hooked<Mesh>>,
+    mesh: Arc<HookedEngine<Mesh>>,
     _state: tempfile::TempDir,
 }
 
@@ -61,22 +61,22 @@ fn remote(station: SocketAddr, through: SocketAddr, host: &str) -> Remote {
 }
 
 #[async_trait::async_trait]
-impl Hooks for Mesh {
-    fn route(&self, call: Call<'_>) -> Result<Arc<dyn Engine>, Error> {
+impl EngineHooks for Mesh {
+    fn route(&self, call: EngineCall<'_>) -> Result<Arc<dyn Engine>, EngineError> {
         Ok(match call {
-            Call::Register(entry) => self.writer(&entry.host),
-            Call::Append([first, ..]) => self.writer(&first.origin),
+            EngineCall::Register(entry) => self.writer(&entry.host),
+            EngineCall::Append([first, ..]) => self.writer(&first.origin),
             _ => Arc::<Remote>::clone(&self.reader),
         })
     }
 
-    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
-        self.reader.opened().await;
-        self.route(Call::Append(batch))?.append(batch).await
+    async fn append(&self, batch: &[Record]) -> Result<(), EngineError> {
+        self.reader.subscriptions_opened().await;
+        self.route(EngineCall::Append(batch))?.append(batch).await
     }
 
     /// Excludes the records of the serving station, which measures itself at its start.
-    fn gives(&self, record: &Record) -> bool {
+    fn includes(&self, record: &Record) -> bool {
         record.origin.as_str() != "here"
     }
 }
@@ -89,10 +89,10 @@ impl Fixture for RemoteFixture {
         let station = crate::serve(config.clone());
         config.listen = station.address();
         // From here on the archive receives only records of the suite.
-        until(station.address(), "/v1/series?source=here", |answer| {
+        get_until(station.address(), "/v1/series?source=here", |answer| {
             answer.json()["series"].as_array().is_some_and(|series| series.len() == SENSORS)
         });
-        let mesh = Hooked::new(Mesh::new(station.address()));
+        let mesh = HookedEngine::new(Mesh::new(station.address()));
         let served = Served { station: Some(station), config, mesh: Arc::clone(&mesh), _state: state };
         self.served.lock().unwrap().push(served);
         mesh
@@ -116,13 +116,13 @@ impl Fixture for RemoteFixture {
     /// a new invitation.
     async fn admit(&self, engine: &dyn Engine, host: &HostId) {
         let mesh = Arc::clone(&self.served.lock().unwrap().last().unwrap().mesh);
-        assert!(matches!(mesh.writer(host).watermark(host).await, Err(Error::Denied(_))));
-        assert!(matches!(engine.remove(host).await, Err(Error::Denied(_))), "a member removes nobody");
+        assert!(matches!(mesh.writer(host).watermark(host).await, Err(EngineError::Denied(_))));
+        assert!(matches!(engine.remove(host).await, Err(EngineError::Denied(_))), "a member removes nobody");
         mesh.writers.lock().unwrap().remove(host);
     }
 
     /// Cuts the connections of all writers, so that no message of the lease arrives.
-    async fn lose(&self, lease: Box<dyn Lease>) {
+    async fn kill_holder(&self, lease: Box<dyn Lease>) {
         for (_, relay) in self.served.lock().unwrap().last().unwrap().mesh.writers.lock().unwrap().values() {
             relay.cut();
         }

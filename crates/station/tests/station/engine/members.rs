@@ -5,7 +5,7 @@ use std::io::BufRead as _;
 use serde_json::json;
 
 use super::{ask, entry, invite, keeping, kind, lines, record, register};
-use crate::http::{get, post, send, until};
+use crate::http::{get, get_until, post, send};
 use crate::{quiet, serve, serve_new, start_new};
 
 #[test]
@@ -89,7 +89,7 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
     {
         let refused = register(address, &token, name);
         assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{}", refused.body);
-        assert!(refused.body.contains("invite it by its name"), "{}", refused.body);
+        assert!(refused.body.contains("run `barograph invite "), "{}", refused.body);
     }
     let refused = ask(address, &token, "POST", "records", &lines(&[record("app", "app", 2)]));
     assert_eq!(refused.status, 403, "{}", refused.body);
@@ -105,12 +105,12 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
     assert_eq!(refused.status, 409, "{}", refused.body);
     // A removed station may register again with a new invitation.
     assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
-    until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));
+    get_until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));
     let again = register(address, &invite(address, None), "b");
     assert_eq!(again.status, 200, "{}", again.body);
     // It may not register again if an application has taken the name meanwhile.
     assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
-    until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));
+    get_until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));
     let taken = post(address, "/v1/measurements", &json!({ "records": [beside] }).to_string());
     assert_eq!(taken.status, 201, "{}", taken.body);
     let refused = register(address, &invite(address, None), "b");
@@ -132,7 +132,7 @@ fn no_new_station_has_a_name_that_shows_as_another() {
 }
 
 #[test]
-fn nobody_is_served_without_a_token_that_is_known() {
+fn no_caller_is_served_without_a_known_token() {
     let state = tempfile::tempdir().unwrap();
     let station = serve(quiet(state.path()));
     let address = station.address();
@@ -247,7 +247,7 @@ fn a_removal_is_told_to_an_older_station_as_down() {
 }
 
 #[test]
-fn a_station_on_anothers_engine_serves_nobody() {
+fn a_station_on_anothers_engine_serves_no_member() {
     let station = start_new(quiet);
     let refused = post(station.address(), "/v1/invitations", "{}");
     assert_eq!(refused.status, 409, "{}", refused.body);

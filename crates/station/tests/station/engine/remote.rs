@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use barograph_engine::{
-    Cursor, Engine, Entry, Error, Event, From, LeaseState, Range, Record, Remote, RemoteConfig, Selector,
+    Cursor, Engine, EngineError, Entry, Event, LeaseState, Range, Record, Remote, RemoteConfig, Selector,
+    StartAt,
 };
 use barograph_forecast::Outcome;
 use barograph_testkit::name;
@@ -27,14 +28,14 @@ fn entry() -> Entry {
     Entry { groups: vec![name("g")], addresses: Vec::new(), ..barograph_testkit::entry("b") }
 }
 
-async fn next<T>(stream: &mut barograph_engine::BoxStream<T>) -> Option<Result<T, Error>> {
+async fn next<T>(stream: &mut barograph_engine::BoxStream<T>) -> Option<Result<T, EngineError>> {
     tokio::time::timeout(crate::LIMIT, stream.next()).await.expect("an item in time")
 }
 
 /// The next record of `b`; the station may record its own memory in between.
 async fn next_of_b(
     stream: &mut barograph_engine::BoxStream<(Cursor, Record)>,
-) -> Result<(Cursor, Record), Error> {
+) -> Result<(Cursor, Record), EngineError> {
     loop {
         let item = next(stream).await.unwrap();
         if !item.as_ref().is_ok_and(|(_, record)| record.origin == name("here")) {
@@ -54,22 +55,22 @@ async fn a_lease_outlives_a_restart_and_a_stream_ends_with_it() {
     let mut before = engine.watch(&name("g"));
     assert_eq!(next(&mut before).await, Some(Ok(Event::Up(entry()))));
     assert_eq!(next(&mut before).await, Some(Ok(Event::Synced)));
-    let mut records = engine.subscribe(&Selector::default(), From::Oldest);
+    let mut records = engine.subscribe(&Selector::default(), StartAt::Oldest);
     engine.append(&[record(1)]).await.unwrap();
     let (cursor, first) = next_of_b(&mut records).await.unwrap();
     assert_eq!(first, record(1));
     station.stop(crate::LIMIT);
-    assert!(matches!(next(&mut before).await, Some(Err(Error::Unavailable(_)))));
+    assert!(matches!(next(&mut before).await, Some(Err(EngineError::Unavailable(_)))));
     assert_eq!(next(&mut before).await, None, "the stream ends after an error");
-    assert!(matches!(next_of_b(&mut records).await, Err(Error::Unavailable(_))));
+    assert!(matches!(next_of_b(&mut records).await, Err(EngineError::Unavailable(_))));
     let refused = engine.append(&[record(2)]).await;
-    assert!(matches!(refused, Err(Error::Unavailable(_))), "nothing was sent: {refused:?}");
+    assert!(matches!(refused, Err(EngineError::Unavailable(_))), "nothing was sent: {refused:?}");
 
     let station = serve(config);
     let mut after = engine.watch(&name("g"));
     // The station registers again without help: the entry is in the snapshot or in a later change.
     while next(&mut after).await != Some(Ok(Event::Up(entry()))) {}
-    let mut records = engine.subscribe(&Selector::default(), From::After(cursor));
+    let mut records = engine.subscribe(&Selector::default(), StartAt::After(cursor));
     engine.append(&[record(1), record(2)]).await.unwrap();
     assert_eq!(next_of_b(&mut records).await.unwrap().1, record(2), "after the cursor of the last");
     station.stop(crate::LIMIT);
@@ -110,7 +111,7 @@ fn it_is_asked_from_any_runtime_and_outlives_them() {
     let station = serve_new(keeping);
     let engine = remote(station.address(), Some(invite(station.address(), Some("b"))));
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let mut records = runtime().block_on(async { engine.subscribe(&Selector::default(), From::Now) });
+    let mut records = runtime().block_on(async { engine.subscribe(&Selector::default(), StartAt::Now) });
     for seq in 1..=3 {
         // Each runtime ends with all its tasks.
         runtime().block_on(engine.append(&[record(seq)])).unwrap();
@@ -130,16 +131,19 @@ fn it_is_asked_from_any_runtime_and_outlives_them() {
 async fn what_is_not_ones_own_is_denied_and_a_token_is_needed() {
     let station = serve_new(keeping);
     let engine = remote(station.address(), None);
-    assert!(matches!(engine.append(&[record(1)]).await, Err(Error::Denied(_))));
-    assert!(matches!(engine.watermark(&name("b")).await, Err(Error::Denied(_))));
+    assert!(matches!(engine.append(&[record(1)]).await, Err(EngineError::Denied(_))));
+    assert!(matches!(engine.watermark(&name("b")).await, Err(EngineError::Denied(_))));
     let mut events = engine.watch(&name("g"));
-    assert!(matches!(next(&mut events).await, Some(Err(Error::Denied(_)))));
+    assert!(matches!(next(&mut events).await, Some(Err(EngineError::Denied(_)))));
     let engine = remote(station.address(), Some(invite(station.address(), Some("c"))));
     let refused = engine.append(&[record(1)]).await;
-    assert!(matches!(&refused, Err(Error::Denied(why)) if why.contains("belongs to `c`")), "{refused:?}");
-    assert!(matches!(engine.register(&entry(), Duration::from_secs(10)).await, Err(Error::Denied(_))));
+    assert!(
+        matches!(&refused, Err(EngineError::Denied(why)) if why.contains("belongs to `c`")),
+        "{refused:?}"
+    );
+    assert!(matches!(engine.register(&entry(), Duration::from_secs(10)).await, Err(EngineError::Denied(_))));
     let other = Record { origin: name("c"), ..record(1) };
-    assert!(matches!(engine.append(&[other]).await, Err(Error::Denied(_))), "told without asking");
+    assert!(matches!(engine.append(&[other]).await, Err(EngineError::Denied(_))), "told without asking");
 }
 
 #[tokio::test]
@@ -187,16 +191,19 @@ const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\
 #[tokio::test]
 async fn a_server_that_breaks_off_leaves_an_append_unknown_and_reads_unavailable() {
     let closing = remote(hostile(|_| {}), None);
-    assert!(matches!(closing.append(&[record(1)]).await, Err(Error::Unknown(_))));
-    assert!(matches!(closing.next_seq(&name("b")).await, Err(Error::Unavailable(_))));
+    assert!(matches!(closing.append(&[record(1)]).await, Err(EngineError::Unknown(_))));
+    assert!(matches!(closing.next_seq(&name("b")).await, Err(EngineError::Unavailable(_))));
     let gateway = |stream: &mut std::net::TcpStream| {
         let _ = stream.write_all(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nbad");
     };
     let gateway = remote(hostile(gateway), None);
-    assert!(matches!(gateway.append(&[record(1)]).await, Err(Error::Unknown(_))));
-    assert!(matches!(gateway.watermark(&name("b")).await, Err(Error::Unavailable(_))));
+    assert!(matches!(gateway.append(&[record(1)]).await, Err(EngineError::Unknown(_))));
+    assert!(matches!(gateway.watermark(&name("b")).await, Err(EngineError::Unavailable(_))));
     let garbage = |stream: &mut std::net::TcpStream| drop(stream.write_all(b"SSH-2.0-x\r\n"));
-    assert!(matches!(remote(hostile(garbage), None).append(&[record(1)]).await, Err(Error::Unknown(_))));
+    assert!(matches!(
+        remote(hostile(garbage), None).append(&[record(1)]).await,
+        Err(EngineError::Unknown(_))
+    ));
 }
 
 #[tokio::test]
@@ -206,10 +213,11 @@ async fn a_hostile_server_is_bounded() {
         while stream.write_all(&[b'x'; 4096]).is_ok() {}
     };
     let engine = remote(hostile(endless_line), None);
-    let garbage = |error: &Error| matches!(error, Error::Unavailable(why) if why.contains("more than"));
+    let garbage =
+        |error: &EngineError| matches!(error, EngineError::Unavailable(why) if why.contains("more than"));
     assert!(garbage(&engine.history(&record(1).series, &Range::newest(9)).await.unwrap_err()));
     assert!(garbage(&next(&mut engine.watch(&name("g"))).await.unwrap().unwrap_err()));
-    assert!(matches!(engine.watermark(&name("b")).await, Err(Error::Unavailable(_))));
+    assert!(matches!(engine.watermark(&name("b")).await, Err(EngineError::Unavailable(_))));
 
     let endless_page = |stream: &mut std::net::TcpStream| {
         let _ = stream.write_all(HEAD);
@@ -217,14 +225,14 @@ async fn a_hostile_server_is_bounded() {
         while stream.write_all(line.as_bytes()).is_ok() {}
     };
     let page = remote(hostile(endless_page), None).history(&record(1).series, &Range::newest(9)).await;
-    assert!(matches!(&page, Err(Error::Unavailable(why)) if why.contains("more records")), "{page:?}");
+    assert!(matches!(&page, Err(EngineError::Unavailable(why)) if why.contains("more records")), "{page:?}");
 
     let cut_page = |stream: &mut std::net::TcpStream| {
         let _ = stream.write_all(HEAD);
         let _ = stream.write_all(format!("{}\n", barograph_engine::wire::record_text(&record(1))).as_bytes());
     };
     let page = remote(hostile(cut_page), None).history(&record(1).series, &Range::newest(9)).await;
-    assert!(matches!(&page, Err(Error::Unavailable(why)) if why.contains("last line")), "{page:?}");
+    assert!(matches!(&page, Err(EngineError::Unavailable(why)) if why.contains("last line")), "{page:?}");
 }
 
 #[tokio::test]
@@ -238,9 +246,9 @@ async fn silence_is_noticed_in_a_bounded_time() {
     let engine = remote(address, None);
     let mut events = engine.watch(&name("g"));
     let page = engine.latest(&Selector::default(), None, 10).await;
-    assert!(matches!(page, Err(Error::Unavailable(_))), "{page:?}");
+    assert!(matches!(page, Err(EngineError::Unavailable(_))), "{page:?}");
     assert!(began.elapsed() < Duration::from_secs(7), "the deadline is 5 s");
-    assert!(matches!(next(&mut events).await, Some(Err(Error::Unavailable(_)))));
+    assert!(matches!(next(&mut events).await, Some(Err(EngineError::Unavailable(_)))));
     assert!(began.elapsed() < Duration::from_secs(10), "three heartbeats are missing after 7 s");
 }
 
@@ -253,13 +261,13 @@ fn what_cannot_be_used_is_refused_at_once() {
     assert!(Remote::new(good()).is_ok());
     for url in ["", "a:1", "ftp://a/", "http://", "http:///", "http://a@b/", "http://a/?x", "http://a b/"] {
         let config = RemoteConfig { url: url.into(), ..good() };
-        assert!(matches!(Remote::new(config), Err(Error::Invalid(_))), "{url}");
+        assert!(matches!(Remote::new(config), Err(EngineError::Invalid(_))), "{url}");
     }
     assert!(matches!(
         Remote::new(RemoteConfig { token: Some("\n".into()), ..good() }),
-        Err(Error::Invalid(_))
+        Err(EngineError::Invalid(_))
     ));
     let config = RemoteConfig { url: "https://a/".into(), ca: Some(empty), ..good() };
-    assert!(matches!(Remote::new(config), Err(Error::Invalid(_))));
+    assert!(matches!(Remote::new(config), Err(EngineError::Invalid(_))));
     assert!(!format!("{:?}", RemoteConfig { token: Some("secret".into()), ..good() }).contains("secret"));
 }

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use super::super::Record;
-use super::super::kept::ITEMS_MAX;
+use super::super::JournalRecord;
+use super::super::journal_state::ITEMS_MAX;
 use super::super::system::{self, SYNCED_ALONE_MAX};
 use super::{Destination, FileError, partial_name};
 
@@ -29,16 +29,16 @@ impl Destination {
         let synced = self.sync_data();
         self.is_failed = synced.is_err();
         synced?;
-        let mut records: Vec<Record> =
-            self.fresh.chunks(ITEMS_MAX).map(|some| Record::Held(some.to_vec())).collect();
+        let mut records: Vec<JournalRecord> =
+            self.fresh.chunks(ITEMS_MAX).map(|some| JournalRecord::Held(some.to_vec())).collect();
         // Append nodes after the ranges, so that a torn journal contains the ranges of each subtree
         // that it contains.
-        records.extend(self.nodes.chunks(ITEMS_MAX).map(|some| Record::Nodes(some.to_vec())));
+        records.extend(self.nodes.chunks(ITEMS_MAX).map(|some| JournalRecord::Nodes(some.to_vec())));
         self.journal.append(&records)?;
         self.fresh.clear();
         self.nodes.clear();
         if self.journal.is_long() {
-            self.journal.replace(&self.kept())?;
+            self.journal.replace(&self.journal_state())?;
         }
         Ok(())
     }

@@ -8,8 +8,8 @@ use rangemap::RangeSet;
 use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::Errno;
 
-use super::super::Kind;
-use super::{Destination, FileError, GROUP_BYTES, Kept, Node, Tree, partial_name};
+use super::super::EntryKind;
+use super::{Destination, FileError, GROUP_BYTES, HashNode, JournalState, Tree, partial_name};
 
 impl Destination {
     /// BLAKE3 of a file's data (see [`Source::digest`](crate::files::Source::digest)) when all of
@@ -44,7 +44,7 @@ impl Destination {
     }
 
     /// Discards a file, in the journal too: it is received again.
-    pub(in super::super) fn forget(&mut self, entry: usize) -> Result<(), FileError> {
+    pub(in super::super) fn discard_file(&mut self, entry: usize) -> Result<(), FileError> {
         let of = self.manifest.range(entry);
         if of.start < of.end {
             self.written.remove(of.clone());
@@ -53,11 +53,11 @@ impl Destination {
         }
         self.trees.remove(&entry);
         self.nodes.retain(|node| node.entry != entry as u64);
-        self.journal.replace(&self.kept())
+        self.journal.replace(&self.journal_state())
     }
 
     /// The durable state, for the journal.
-    pub(super) fn kept(&self) -> Kept {
+    pub(super) fn journal_state(&self) -> JournalState {
         let mut held = self.written.clone();
         self.fresh.iter().for_each(|range| held.remove(range.clone()));
         let nodes = self.trees.iter().flat_map(|(entry, tree)| {
@@ -68,17 +68,17 @@ impl Destination {
                 let start = of.start + index * groups;
                 let end = (start + groups).min(of.end);
                 let is_held = start < end && covers(held, &(start..end));
-                is_held.then_some(Node { entry: *entry as u64, level, index, value: *value })
+                is_held.then_some(HashNode { entry: *entry as u64, level, index, value: *value })
             })
         });
-        Kept { nodes: nodes.collect(), placing: self.placing.clone(), held }
+        JournalState { nodes: nodes.collect(), renaming: self.renaming.clone(), held }
     }
 
     /// Restores the state that the journal recorded. A file that changed since then is received
     /// again.
-    pub(super) fn take_up(&mut self, kept: Kept) -> Result<(), FileError> {
+    pub(super) fn restore(&mut self, kept: JournalState) -> Result<(), FileError> {
         self.written = self.manifest.within(kept.held);
-        self.placing = kept.placing;
+        self.renaming = kept.renaming;
         for node in kept.nodes {
             let Ok(entry) = usize::try_from(node.entry) else { continue };
             let of = self.manifest.range(entry);
@@ -87,14 +87,14 @@ impl Destination {
                 tree.insert(node.level, node.index, node.value);
             }
         }
-        if let Some(made) = self.placing.clone() {
-            let lost = self.lost(&made)?;
+        if let Some(made) = self.renaming.clone() {
+            let lost = self.missing_entries(&made)?;
             if lost.is_empty() {
                 return Ok(());
             }
             // A file that already had its final name was removed or changed: receive all of the
             // file again.
-            self.placing = None;
+            self.renaming = None;
             for entry in lost {
                 let of = self.manifest.range(entry);
                 if of.start < of.end {
@@ -102,11 +102,13 @@ impl Destination {
                 }
                 self.trees.remove(&entry);
             }
-            return self.journal.replace(&self.kept());
+            return self.journal.replace(&self.journal_state());
         }
         let mut is_less = false;
         for (entry, found) in self.manifest.entries().iter().enumerate() {
-            let (Kind::File { size, .. }, of) = (&found.kind, self.manifest.range(entry)) else { continue };
+            let (EntryKind::File { size, .. }, of) = (&found.kind, self.manifest.range(entry)) else {
+                continue;
+            };
             if of.is_empty() || !self.written.overlaps(&of) {
                 continue;
             }
@@ -124,7 +126,7 @@ impl Destination {
                 is_less = true;
             }
         }
-        if is_less { self.journal.replace(&self.kept()) } else { Ok(()) }
+        if is_less { self.journal.replace(&self.journal_state()) } else { Ok(()) }
     }
 
     /// Hashes the groups that became complete when `bytes` was written at `object`.
@@ -174,7 +176,7 @@ impl Destination {
                 value
             }
         };
-        self.nodes.push(Node { entry: entry as u64, level: 0, index: group, value });
+        self.nodes.push(HashNode { entry: entry as u64, level: 0, index: group, value });
         Ok(())
     }
 }

@@ -6,17 +6,17 @@ use rustix::fs::{AtFlags, FileType, fstatvfs, statat};
 use rustix::io::Errno;
 
 use super::super::path::check_target;
-use super::super::{Entry, Kind, Manifest, journal, system};
+use super::super::{Entry, EntryKind, Manifest, journal, system};
 use super::{Destination, DestinationConfig, FileError, partial_name};
 
 impl Destination {
     pub(super) fn check_free(&mut self) -> Result<(), FileError> {
-        self.check_alike()?;
+        self.check_name_collisions()?;
         for entry in self.manifest.entries() {
             let found = self.jail.kind(&entry.path)?;
             let is_free = match (found, &entry.kind) {
                 (None, _) => true,
-                (Some(found), Kind::Directory) => found == FileType::Directory,
+                (Some(found), EntryKind::Directory) => found == FileType::Directory,
                 (Some(found), _) => self.config.replace && found != FileType::Directory,
             };
             if !is_free {
@@ -29,14 +29,14 @@ impl Destination {
     /// Refuses two names that differ only in case if the file system ignores case: the second file
     /// would replace the first. Other names that it treats as equal are found when files get their
     /// names.
-    fn check_alike(&self) -> Result<(), FileError> {
+    fn check_name_collisions(&self) -> Result<(), FileError> {
         if statat(&self.partial, journal::NAME.to_uppercase(), AtFlags::SYMLINK_NOFOLLOW).is_err() {
             return Ok(());
         }
         let mut seen = HashSet::new();
         for entry in self.manifest.entries() {
             if !seen.insert(String::from_utf8_lossy(&entry.path).to_lowercase()) {
-                return Err(FileError::Alike(self.jail.shown(&entry.path)));
+                return Err(FileError::NamesCollide(self.jail.shown(&entry.path)));
             }
         }
         Ok(())
@@ -76,7 +76,7 @@ impl Destination {
                 match system::allocate(self.file(entry)?, piece.at, length) {
                     // Not every file system can allocate.
                     Ok(()) | Err(Errno::NOTSUP) => {}
-                    Err(error) => return Err(FileError::io(path, "given its room", error)),
+                    Err(error) => return Err(FileError::io(path, "allocated", error)),
                 }
             }
         }
@@ -97,7 +97,7 @@ pub(super) fn check_allowed(manifest: &Manifest, config: &DestinationConfig) -> 
         }
     }
     for entry in manifest.entries() {
-        if let Kind::Link { target } = &entry.kind {
+        if let EntryKind::Link { target } = &entry.kind {
             if !config.links {
                 return Err(FileError::Link(entry.shown()));
             }
@@ -129,8 +129,8 @@ fn names_added(before: &[u8], path: &[u8]) -> u64 {
 /// Blocks that an entry takes: at least one, for its name.
 fn blocks(entry: &Entry) -> u64 {
     let of_data = match &entry.kind {
-        Kind::File { size, extents: None } => size.div_ceil(BLOCK_BYTES),
-        Kind::File { extents: Some(extents), .. } => {
+        EntryKind::File { size, extents: None } => size.div_ceil(BLOCK_BYTES),
+        EntryKind::File { extents: Some(extents), .. } => {
             // Extents ascend, so a block that two extents share is counted once.
             let mut end = 0;
             let each = extents.iter().map(|data| {
@@ -140,7 +140,7 @@ fn blocks(entry: &Entry) -> u64 {
             });
             each.sum()
         }
-        Kind::Directory | Kind::Link { .. } => 0,
+        EntryKind::Directory | EntryKind::Link { .. } => 0,
     };
     of_data.max(1)
 }
@@ -150,4 +150,4 @@ fn blocks(entry: &Entry) -> u64 {
 const BLOCK_BYTES: u64 = 4096;
 
 /// Unit of the limit of blocks, for error messages.
-const BLOCKS: &str = "blocks of 4 KiB (one at least for each file, directory and link)";
+const BLOCKS: &str = "blocks of 4 KiB (at least one for each file, directory and link)";

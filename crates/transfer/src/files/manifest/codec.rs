@@ -2,7 +2,9 @@
 //! what is read (`docs/spec/transfer.md`).
 
 use super::super::path::{PATH_BYTES_MAX, shown};
-use super::{ENCODED_BYTES_MAX, ENTRIES_MAX, EXTENTS_MAX, Entry, Kind, Manifest, ManifestError, Modified};
+use super::{
+    ENCODED_BYTES_MAX, ENTRIES_MAX, EXTENTS_MAX, Entry, EntryKind, Manifest, ManifestError, Modified,
+};
 use crate::proto::wire::{WireError, varint};
 
 /// First bytes of a manifest; the last of them is the version.
@@ -82,8 +84,8 @@ pub(super) fn entry_len(entry: &Entry) -> usize {
     let head = 1 + text(&entry.path) + varint::len(u64::from(entry.mode)) + 8;
     head + varint::len(u64::from(entry.modified.nanos))
         + match &entry.kind {
-            Kind::File { size, extents: None } => varint::len(*size),
-            Kind::File { size, extents: Some(extents) } => {
+            EntryKind::File { size, extents: None } => varint::len(*size),
+            EntryKind::File { size, extents: Some(extents) } => {
                 let mut end = 0;
                 let each = extents.iter().map(|data| {
                     let gap = data.start - std::mem::replace(&mut end, data.end);
@@ -91,24 +93,24 @@ pub(super) fn entry_len(entry: &Entry) -> usize {
                 });
                 varint::len(*size) + varint::len(extents.len() as u64) + each.sum::<usize>()
             }
-            Kind::Directory => 0,
-            Kind::Link { target } => text(target),
+            EntryKind::Directory => 0,
+            EntryKind::Link { target } => text(target),
         }
 }
 
 fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
     out.push(match &entry.kind {
-        Kind::File { extents: None, .. } => FILE,
-        Kind::File { extents: Some(_), .. } => SPARSE,
-        Kind::Directory => DIRECTORY,
-        Kind::Link { .. } => LINK,
+        EntryKind::File { extents: None, .. } => FILE,
+        EntryKind::File { extents: Some(_), .. } => SPARSE,
+        EntryKind::Directory => DIRECTORY,
+        EntryKind::Link { .. } => LINK,
     });
     put_text(out, &entry.path);
     varint::put(out, u64::from(entry.mode));
     out.extend(entry.modified.seconds.to_be_bytes());
     varint::put(out, u64::from(entry.modified.nanos));
     match &entry.kind {
-        Kind::File { size, extents } => {
+        EntryKind::File { size, extents } => {
             varint::put(out, *size);
             if let Some(extents) = extents {
                 varint::put(out, extents.len() as u64);
@@ -120,8 +122,8 @@ fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
                 }
             }
         }
-        Kind::Directory => {}
-        Kind::Link { target } => put_text(out, target),
+        EntryKind::Directory => {}
+        EntryKind::Link { target } => put_text(out, target),
     }
 }
 
@@ -138,7 +140,7 @@ fn take_entry(rest: &mut &[u8], extents_all: &mut u64) -> Result<Entry, Manifest
     let modified =
         Modified { seconds: i64::from_be_bytes(*seconds), nanos: varint::take_u32(rest, "nanoseconds")? };
     let kind = match *kind {
-        FILE => Kind::File { size: varint::take(rest, "a size")?, extents: None },
+        FILE => EntryKind::File { size: varint::take(rest, "a size")?, extents: None },
         SPARSE => {
             let size = varint::take(rest, "a size")?;
             let count = varint::take(rest, "the number of extents")?;
@@ -158,10 +160,10 @@ fn take_entry(rest: &mut &[u8], extents_all: &mut u64) -> Result<Entry, Manifest
                 }
                 extents.push(start..end);
             }
-            Kind::File { size, extents: Some(extents) }
+            EntryKind::File { size, extents: Some(extents) }
         }
-        DIRECTORY => Kind::Directory,
-        LINK => Kind::Link { target: take_text(rest, "a link's target")? },
+        DIRECTORY => EntryKind::Directory,
+        LINK => EntryKind::Link { target: take_text(rest, "a link's target")? },
         _ => return Err(ManifestError::Field(shown(&path), "a kind that is unknown")),
     };
     Ok(Entry { path, kind, mode, modified })

@@ -6,10 +6,10 @@ use super::*;
 
 fn file(path: &[u8], size: u64, extents: Option<Vec<Range<u64>>>) -> Entry {
     let modified = Modified { seconds: -3, nanos: 999_999_999 };
-    Entry { path: path.to_vec(), kind: Kind::File { size, extents }, mode: 0o640, modified }
+    Entry { path: path.to_vec(), kind: EntryKind::File { size, extents }, mode: 0o640, modified }
 }
 
-fn with(path: &[u8], kind: Kind) -> Entry {
+fn with(path: &[u8], kind: EntryKind) -> Entry {
     Entry { path: path.to_vec(), kind, mode: 0, modified: Modified::default() }
 }
 
@@ -17,7 +17,7 @@ fn with(path: &[u8], kind: Kind) -> Entry {
 fn places_go_on_from_file_to_file_and_skip_holes() {
     let manifest = Manifest::new(vec![
         file(b"d/a", 10, None),
-        with(b"d", Kind::Directory),
+        with(b"d", EntryKind::Directory),
         file(b"d/empty", 0, None),
         file(b"d/holes", 100, Some(vec![10..15, 90..100])),
         file(b"d/only-a-hole", 1 << 40, Some(vec![])),
@@ -41,10 +41,10 @@ fn the_specification_shows_these_bytes() {
     let at = |seconds, nanos| Modified { seconds, nanos };
     let entry = |path: &[u8], kind, mode, modified| Entry { path: path.to_vec(), kind, mode, modified };
     let manifest = Manifest::new(vec![
-        entry(b"l", Kind::Link { target: b"d/a".to_vec() }, 0, at(0, 0)),
-        entry(b"d/s", Kind::File { size: 100, extents: Some(vec![10..15, 90..100]) }, 0o600, at(-1, 0)),
-        entry(b"d/a", Kind::File { size: 3, extents: None }, 0o644, at(2, 5)),
-        entry(b"d", Kind::Directory, 0o755, at(1, 0)),
+        entry(b"l", EntryKind::Link { target: b"d/a".to_vec() }, 0, at(0, 0)),
+        entry(b"d/s", EntryKind::File { size: 100, extents: Some(vec![10..15, 90..100]) }, 0o600, at(-1, 0)),
+        entry(b"d/a", EntryKind::File { size: 3, extents: None }, 0o644, at(2, 5)),
+        entry(b"d", EntryKind::Directory, 0o755, at(1, 0)),
     ])
     .unwrap();
     let shown = [
@@ -81,7 +81,7 @@ fn what_cannot_be_is_refused() {
         assert!(matches!(error(vec![file(&long, 1, None)]), ManifestError::Path(PathError::TooLong(_))));
     }
     assert!(matches!(error(vec![file(b"a", 1, None), file(b"a", 2, None)]), ManifestError::Order(_)));
-    let link = || with(b"a", Kind::Link { target: b"/etc".to_vec() });
+    let link = || with(b"a", EntryKind::Link { target: b"/etc".to_vec() });
     let below = error(vec![link(), file(b"a b", 1, None), file(b"a/passwd", 1, None)]);
     assert!(matches!(below, ManifestError::Below(_)), "{below}");
     assert!(Manifest::new(vec![link(), file(b"ab/c", 1, None)]).is_ok());
@@ -92,8 +92,8 @@ fn what_cannot_be_is_refused() {
     for entry in [
         Entry { mode: 0o4755, ..file(b"a", 1, None) },
         Entry { modified: Modified { seconds: 0, nanos: 1_000_000_000 }, ..file(b"a", 1, None) },
-        with(b"a", Kind::Link { target: vec![] }),
-        with(b"a", Kind::Link { target: b"x\0".to_vec() }),
+        with(b"a", EntryKind::Link { target: vec![] }),
+        with(b"a", EntryKind::Link { target: b"x\0".to_vec() }),
         file(b"a", NUMBER_MAX + 1, None),
     ] {
         assert!(matches!(error(vec![entry]), ManifestError::Field(..)));
@@ -107,7 +107,7 @@ fn what_cannot_be_is_refused() {
 #[test]
 fn order_is_by_component() {
     let manifest =
-        Manifest::new(vec![file(b"a b", 1, None), file(b"a/b", 1, None), with(b"a", Kind::Directory)])
+        Manifest::new(vec![file(b"a b", 1, None), file(b"a/b", 1, None), with(b"a", EntryKind::Directory)])
             .unwrap();
     let paths: Vec<_> = manifest.entries().iter().map(|entry| &entry.path[..]).collect();
     assert_eq!(paths, [&b"a"[..], b"a/b", b"a b"]);
@@ -117,7 +117,7 @@ fn order_is_by_component() {
 fn the_longest_manifest_of_so_many_entries_fits() {
     let name = |at: u8| [&[b'a' + at][..], &b"/bcdefghijklmno".repeat(255)].concat();
     for long in [
-        with(&name(0), Kind::Link { target: vec![b'x'; 4095] }),
+        with(&name(0), EntryKind::Link { target: vec![b'x'; 4095] }),
         Entry {
             mode: 0o777,
             ..file(
@@ -232,15 +232,15 @@ fn any_entry() -> impl Strategy<Value = Entry> {
                         })
                         .collect()
                 });
-                Kind::File { size: size.max(1 << 20), extents }
+                EntryKind::File { size: size.max(1 << 20), extents }
             }
         ),
-        Just(Kind::Directory),
-        prop::collection::vec(1u8.., 1..9).prop_map(|target| Kind::Link { target }),
+        Just(EntryKind::Directory),
+        prop::collection::vec(1u8.., 1..9).prop_map(|target| EntryKind::Link { target }),
     ];
     (path, kind, 0u16..=0o777, any::<i64>(), 0u32..1_000_000_000).prop_map(
         |(path, kind, mode, seconds, nanos)| {
-            let mode = if matches!(kind, Kind::Link { .. }) { 0 } else { mode };
+            let mode = if matches!(kind, EntryKind::Link { .. }) { 0 } else { mode };
             Entry { path, kind, mode, modified: Modified { seconds, nanos } }
         },
     )

@@ -25,7 +25,7 @@ fn a_full_disk_is_told_and_the_transfer_goes_on_where_it_was() {
         run.output()
     };
     if !within(&["true".as_ref()]).is_ok_and(|output| output.status.success()) {
-        barograph_sim::say_skipped("a disk that fills: no namespace with a file system of its own");
+        barograph_sim::report_skipped("a disk that fills: no namespace with a file system of its own");
         return;
     }
     let name = "files::tests::full::a_full_disk_is_told_and_the_transfer_goes_on_where_it_was";
@@ -54,7 +54,7 @@ fn refuses_what_is_mounted_below(disk: &Path) {
     let name = disk.file_name().unwrap().to_str().unwrap();
     let entry = |path: String| Entry {
         path: path.into_bytes(),
-        kind: Kind::File { size: 3, extents: None },
+        kind: EntryKind::File { size: 3, extents: None },
         mode: 0o644,
         modified: Modified::default(),
     };
@@ -89,7 +89,7 @@ fn on_a_small_disk(disk: &Path) {
         }
     };
     assert!(matches!(&full, FileError::Full { path, .. } if path.ends_with("file")), "{full}");
-    assert!(full.to_string().contains("there is no room for"), "{full}");
+    assert!(full.to_string().contains("no space left for"), "{full}");
     assert!(1 << 18 < at && at < 1 << 20);
     drop(first);
 

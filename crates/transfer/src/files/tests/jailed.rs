@@ -10,14 +10,14 @@ use super::*;
 fn file(path: &[u8], size: u64) -> Entry {
     Entry {
         path: path.to_vec(),
-        kind: Kind::File { size, extents: None },
+        kind: EntryKind::File { size, extents: None },
         mode: 0o644,
         modified: Modified::default(),
     }
 }
 
 fn link(path: &[u8], target: &[u8]) -> Entry {
-    Entry { kind: Kind::Link { target: target.to_vec() }, mode: 0, ..file(path, 0) }
+    Entry { kind: EntryKind::Link { target: target.to_vec() }, mode: 0, ..file(path, 0) }
 }
 
 fn digest(bytes: &[u8]) -> [u8; 32] {
@@ -29,7 +29,7 @@ fn links_on_the_way_are_not_followed() {
     let (root, outside) = (tempdir().unwrap(), tempdir().unwrap());
     symlink(outside.path(), root.path().join("way")).unwrap();
     let manifest = Manifest::new(vec![file(b"way/in", 3)]).unwrap();
-    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Jailed(_))));
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::LinkInPath(_))));
     assert!(is_clean(&root), "what is refused leaves nothing");
 
     // A link that appears after the transfer began.
@@ -37,8 +37,8 @@ fn links_on_the_way_are_not_followed() {
     let mut late = destination(root.path(), &manifest).unwrap();
     late.write(0, b"abc").unwrap();
     symlink(outside.path(), root.path().join("late")).unwrap();
-    assert!(matches!(late.finish(&[digest(b"abc")]), Err(FileError::Jailed(_))));
-    let directory = Entry { kind: Kind::Directory, mode: 0o755, ..file(b"late", 0) };
+    assert!(matches!(late.finish(&[digest(b"abc")]), Err(FileError::LinkInPath(_))));
+    let directory = Entry { kind: EntryKind::Directory, mode: 0o755, ..file(b"late", 0) };
     fs::remove_dir_all(root.path().join(ID.directory())).unwrap();
     let manifest = Manifest::new(vec![directory, file(b"late/in", 3)]).unwrap();
     assert!(destination(root.path(), &manifest).is_err());
@@ -108,12 +108,12 @@ fn the_partial_directory_is_the_users_own_and_one_transfers() {
     let manifest = Manifest::new(vec![file(b"f", 3)]).unwrap();
     let partial = root.path().join(ID.directory());
     symlink(outside.path(), &partial).unwrap();
-    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Foreign(_))));
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::NotOwnDirectory(_))));
     fs::remove_file(&partial).unwrap();
     fs::create_dir(&partial).unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     fs::set_permissions(&partial, open).unwrap();
-    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Foreign(_))));
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::NotOwnDirectory(_))));
     fs::remove_dir(&partial).unwrap();
 
     let first = destination(root.path(), &manifest).unwrap();
@@ -143,7 +143,7 @@ fn quotas_and_room_are_told_before_anything_comes() {
     let mut allocated = Destination::open(root.path(), ID, manifest, allocated).unwrap();
     let taken = fs::metadata(root.path().join(ID.directory()).join("00000000")).unwrap();
     assert_eq!((taken.len(), std::os::unix::fs::MetadataExt::blocks(&taken) * 512), (1 << 20, 1 << 20));
-    assert!(matches!(allocated.write(1 << 20, b"x"), Err(FileError::Beyond { .. })));
+    assert!(matches!(allocated.write(1 << 20, b"x"), Err(FileError::OutOfRange { .. })));
 }
 
 /// The reply of a receiver with `config` to an offer of `entries`.
@@ -157,7 +157,7 @@ fn offered(entries: &[Entry], config: DestinationConfig) -> Result<(), FileError
 
 #[test]
 fn directories_that_only_lead_to_others_count_as_entries() {
-    let directory = |path: &[u8]| Entry { kind: Kind::Directory, mode: 0o755, ..file(path, 0) };
+    let directory = |path: &[u8]| Entry { kind: EntryKind::Directory, mode: 0o755, ..file(path, 0) };
     // a, b and c; d, e and f; g, h and i: nine names.
     let entries = [
         directory(b"a/b"),
@@ -190,9 +190,9 @@ fn directories_that_only_lead_to_others_count_as_entries() {
 fn a_quota_counts_blocks_and_one_for_each_name() {
     let sparse = |path: &[u8], extents: &[u64]| {
         let extents = extents.iter().map(|start| *start..start + 1).collect();
-        Entry { kind: Kind::File { size: 1 << 40, extents: Some(extents) }, ..file(path, 0) }
+        Entry { kind: EntryKind::File { size: 1 << 40, extents: Some(extents) }, ..file(path, 0) }
     };
-    let directory = |path: &[u8]| Entry { kind: Kind::Directory, mode: 0o755, ..file(path, 0) };
+    let directory = |path: &[u8]| Entry { kind: EntryKind::Directory, mode: 0o755, ..file(path, 0) };
     for (entries, blocks) in [
         (vec![file(b"f", 0)], 1),
         (vec![file(b"f", 4096)], 1),
@@ -221,12 +221,12 @@ fn links_that_came_since_a_path_was_resolved_are_not_followed() {
     make(&top, "out/deep/file", 5);
     fs::create_dir_all(top.join("in/deep")).unwrap();
     let walk = |path: &str| {
-        let config = WalkConfig { is_resolved: true, links: true, ..Default::default() };
+        let config = WalkConfig { forbid_links_in_path: true, links: true, ..Default::default() };
         Source::walk(&[top.join(path)], config).map(|(source, _)| source.manifest().entries().len())
     };
     let manifest = Manifest::new(vec![file(b"file", 0)]).unwrap();
     let open = |path: &str| {
-        let config = DestinationConfig { is_resolved: true, ..Default::default() };
+        let config = DestinationConfig { forbid_links_in_path: true, ..Default::default() };
         Destination::open(&top.join(path), ID, manifest.clone(), config).map(drop)
     };
     assert_eq!((walk("out/deep").unwrap(), walk("out/deep/file").unwrap()), (2, 1));
@@ -237,9 +237,9 @@ fn links_that_came_since_a_path_was_resolved_are_not_followed() {
     }
     symlink("key", top.join("secret/file")).unwrap();
     for path in ["out/deep", "out/deep/key", "secret/file", "out/../secret"] {
-        assert!(matches!(walk(path), Err(FileError::Jailed(_))), "{path}: {:?}", walk(path));
+        assert!(matches!(walk(path), Err(FileError::LinkInPath(_))), "{path}: {:?}", walk(path));
     }
-    assert!(matches!(open("in/deep"), Err(FileError::Jailed(_))));
+    assert!(matches!(open("in/deep"), Err(FileError::LinkInPath(_))));
     assert_eq!(fs::read_dir(top.join("secret")).unwrap().count(), 2, "nothing came");
 }
 
@@ -254,7 +254,7 @@ fn no_path_leads_into_a_closed_directory() {
     assert!(jail.parent(b"closed/file", false).unwrap().is_some());
     let mut jail = crate::files::jail::Jail::open(root.path(), false).unwrap();
     jail.close(&rustix::fs::stat(root.path().join("closed")).unwrap());
-    assert!(matches!(jail.parent(b"closed/file", true), Err(FileError::Jailed(_))));
+    assert!(matches!(jail.parent(b"closed/file", true), Err(FileError::LinkInPath(_))));
     assert!(jail.parent(b"open/file", true).unwrap().is_some());
     let capitals = format!("{}0/file", RESERVED_PREFIX.to_uppercase());
     assert!(matches!(jail.parent(capitals.as_bytes(), true), Err(FileError::Path(PathError::Reserved(_)))));

@@ -8,33 +8,29 @@ use proptest::prelude::*;
 use rangemap::RangeSet;
 use tempfile::tempdir;
 
-use crate::files::kept::ITEMS_MAX;
+use crate::files::journal_state::ITEMS_MAX;
 
 use super::*;
 
 const DIGEST: [u8; 32] = [9; 32];
 const OBJECT_BYTES: u64 = 1 << 30;
 
-fn any_record() -> impl Strategy<Value = Record> {
+fn any_record() -> impl Strategy<Value = JournalRecord> {
     let range = (0..OBJECT_BYTES - 1000, 1u64..1000).prop_map(|(start, bytes)| start..start + bytes);
-    let node = (0u64..9, 0u8..9, 0u64..99, any::<[u8; 32]>()).prop_map(|(entry, level, index, value)| Node {
-        entry,
-        level,
-        index,
-        value,
-    });
+    let node = (0u64..9, 0u8..9, 0u64..99, any::<[u8; 32]>())
+        .prop_map(|(entry, level, index, value)| HashNode { entry, level, index, value });
     prop_oneof![
-        4 => prop::collection::vec(range, 1..9).prop_map(Record::Held),
-        2 => prop::collection::vec(node, 1..4).prop_map(Record::Nodes),
-        1 => prop::collection::vec(0u64..1 << 20, 0..4).prop_map(Record::Placing),
+        4 => prop::collection::vec(range, 1..9).prop_map(JournalRecord::Held),
+        2 => prop::collection::vec(node, 1..4).prop_map(JournalRecord::Nodes),
+        1 => prop::collection::vec(0u64..1 << 20, 0..4).prop_map(JournalRecord::Renaming),
     ]
 }
 
-fn add(kept: &mut Kept, record: &Record) {
+fn add(kept: &mut JournalState, record: &JournalRecord) {
     match record {
-        Record::Held(ranges) => kept.held.extend(ranges.iter().cloned()),
-        Record::Nodes(nodes) => kept.nodes.extend(nodes.iter().cloned()),
-        Record::Placing(made) => kept.placing = Some(made.clone()),
+        JournalRecord::Held(ranges) => kept.held.extend(ranges.iter().cloned()),
+        JournalRecord::Nodes(nodes) => kept.nodes.extend(nodes.iter().cloned()),
+        JournalRecord::Renaming(made) => kept.renaming = Some(made.clone()),
     }
 }
 
@@ -46,7 +42,7 @@ proptest! {
         flip in prop::option::of((any::<prop::sample::Index>(), 1u8..)),
         behind in prop::collection::vec(any::<u8>(), 0..40),
     ) {
-        let mut bytes = Kept::head(ID, &DIGEST);
+        let mut bytes = JournalState::head(ID, &DIGEST);
         let head = bytes.len();
         let mut last = *bytes.last_chunk().unwrap();
         let mut ends = vec![head];
@@ -65,17 +61,17 @@ proptest! {
         // The bytes that follow may be those that were torn off.
         let torn = original.iter().zip(&bytes).take_while(|(original, byte)| original == byte).count();
         let whole = ends.iter().filter(|end| **end <= torn).count() - 1;
-        let mut expected = Kept::default();
+        let mut expected = JournalState::default();
         records[..whole].iter().for_each(|record| add(&mut expected, record));
-        let (kept, length, _) = Kept::read(&bytes, ID, &DIGEST, OBJECT_BYTES).unwrap();
+        let (kept, length, _) = JournalState::read(&bytes, ID, &DIGEST, OBJECT_BYTES).unwrap();
         prop_assert_eq!((&kept, length), (&expected, ends[whole]));
         // The rewritten journal has the same contents.
-        let mut anew = Kept::head(ID, &DIGEST);
+        let mut anew = JournalState::head(ID, &DIGEST);
         let mut last = *anew.last_chunk().unwrap();
         for record in kept.records() {
             last = record.put(&mut anew, &last);
         }
-        let again = Kept::read(&anew, ID, &DIGEST, OBJECT_BYTES).unwrap();
+        let again = JournalState::read(&anew, ID, &DIGEST, OBJECT_BYTES).unwrap();
         prop_assert_eq!((again.0, again.1, again.2), (kept, anew.len(), last));
     }
 
@@ -87,13 +83,13 @@ proptest! {
 
 #[test]
 fn what_is_beyond_the_object_or_of_another_is_not_held() {
-    let mut bytes = Kept::head(ID, &DIGEST);
+    let mut bytes = JournalState::head(ID, &DIGEST);
     let last = *bytes.last_chunk().unwrap();
-    Record::Held(vec![0..10, 5..OBJECT_BYTES + 1]).put(&mut bytes, &last);
-    assert_eq!(Kept::read(&bytes, ID, &DIGEST, OBJECT_BYTES).unwrap().0, Kept::default());
-    assert_eq!(Kept::read(&bytes, TransferId([8; 16]), &DIGEST, OBJECT_BYTES), None);
-    assert_eq!(Kept::read(&bytes, ID, &[8; 32], OBJECT_BYTES), None);
-    assert_eq!(Kept::read(&[], ID, &DIGEST, OBJECT_BYTES), None);
+    JournalRecord::Held(vec![0..10, 5..OBJECT_BYTES + 1]).put(&mut bytes, &last);
+    assert_eq!(JournalState::read(&bytes, ID, &DIGEST, OBJECT_BYTES).unwrap().0, JournalState::default());
+    assert_eq!(JournalState::read(&bytes, TransferId([8; 16]), &DIGEST, OBJECT_BYTES), None);
+    assert_eq!(JournalState::read(&bytes, ID, &[8; 32], OBJECT_BYTES), None);
+    assert_eq!(JournalState::read(&[], ID, &DIGEST, OBJECT_BYTES), None);
 }
 
 #[test]
@@ -102,11 +98,11 @@ fn it_goes_on_behind_a_torn_record_and_is_kept_short() {
     let directory = fs::File::open(root.path()).unwrap();
     let open = || Journal::open(directory.as_fd(), root.path(), ID, &DIGEST, OBJECT_BYTES).unwrap();
     let path = root.path().join("journal");
-    let held = |kept: &Kept| kept.held.iter().cloned().collect::<Vec<_>>();
+    let held = |kept: &JournalState| kept.held.iter().cloned().collect::<Vec<_>>();
     let (mut journal, kept) = open();
-    assert_eq!(kept, Kept::default());
-    journal.append(&[Record::Held(vec![0..10])]).unwrap();
-    journal.append(&[Record::Held(vec![20..30])]).unwrap();
+    assert_eq!(kept, JournalState::default());
+    journal.append(&[JournalRecord::Held(vec![0..10])]).unwrap();
+    journal.append(&[JournalRecord::Held(vec![20..30])]).unwrap();
     let bytes = fs::read(&path).unwrap();
     assert_eq!(bytes.len() as u64, journal.bytes());
     fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
@@ -114,18 +110,18 @@ fn it_goes_on_behind_a_torn_record_and_is_kept_short() {
     assert_eq!(held(&kept), [0..10]);
     // The new record is shorter than the torn one: no remaining bytes of the torn record may be
     // read.
-    journal.append(&[Record::Held(vec![])]).unwrap();
-    journal.append(&[Record::Held(vec![40..50])]).unwrap();
+    journal.append(&[JournalRecord::Held(vec![])]).unwrap();
+    journal.append(&[JournalRecord::Held(vec![40..50])]).unwrap();
     assert_eq!(held(&open().1), [0..10, 40..50]);
 
     let ranges: Vec<_> = (0..1000).map(|index| index * 100..index * 100 + 50).collect();
     while !journal.is_long() {
-        journal.append(&[Record::Held(ranges.clone())]).unwrap();
+        journal.append(&[JournalRecord::Held(ranges.clone())]).unwrap();
     }
     let kept = open().1;
     journal.replace(&kept).unwrap();
     assert!(journal.bytes() < 20_000 && !journal.is_long());
-    journal.append(&[Record::Held(vec![1 << 29..(1 << 29) + 1])]).unwrap();
+    journal.append(&[JournalRecord::Held(vec![1 << 29..(1 << 29) + 1])]).unwrap();
     let mut expected: RangeSet<u64> = kept.held;
     expected.insert(1 << 29..(1 << 29) + 1);
     assert_eq!(open().1.held, expected);
@@ -140,7 +136,7 @@ fn a_hundred_thousand_ranges_are_kept_in_few_bytes() {
     let ranges: Vec<_> = (0..100_000_u64).map(|index| index * 3000..index * 3000 + 1452).collect();
     let (mut journal, _) = open();
     for some in ranges.chunks(10_000) {
-        let records: Vec<_> = some.chunks(ITEMS_MAX).map(|some| Record::Held(some.to_vec())).collect();
+        let records: Vec<_> = some.chunks(ITEMS_MAX).map(|some| JournalRecord::Held(some.to_vec())).collect();
         journal.append(&records).unwrap();
     }
     // Each range has two varints, of 4 and of 2 bytes.
@@ -156,20 +152,26 @@ fn a_hundred_thousand_ranges_are_kept_in_few_bytes() {
 #[ignore = "writes the corpus"]
 fn corpus() {
     let range = |start: u64| start..start + 100;
-    let node = Node { entry: 3, level: 1, index: 2, value: [5; 32] };
-    let lists: [(&str, Vec<Record>); 8] = [
+    let node = HashNode { entry: 3, level: 1, index: 2, value: [5; 32] };
+    let lists: [(&str, Vec<JournalRecord>); 8] = [
         ("nothing", vec![]),
-        ("held", vec![Record::Held(vec![range(0), range(500)]), Record::Held(vec![range(100)])]),
-        ("nodes", vec![Record::Held(vec![range(0)]), Record::Nodes(vec![node.clone(), node])]),
-        ("placing", vec![Record::Held(vec![range(0)]), Record::Placing(vec![0, 70, 70_000])]),
-        ("end", vec![Record::Held(vec![(1 << 20) - 100..1 << 20])]),
-        ("beyond", vec![Record::Held(vec![(1 << 20) - 99..(1 << 20) + 1])]),
-        ("empty-lists", vec![Record::Held(vec![]), Record::Nodes(vec![]), Record::Placing(vec![])]),
-        ("torn", vec![Record::Held(vec![range(7)]), Record::Held(vec![range(9000)])]),
+        (
+            "held",
+            vec![JournalRecord::Held(vec![range(0), range(500)]), JournalRecord::Held(vec![range(100)])],
+        ),
+        ("nodes", vec![JournalRecord::Held(vec![range(0)]), JournalRecord::Nodes(vec![node.clone(), node])]),
+        ("placing", vec![JournalRecord::Held(vec![range(0)]), JournalRecord::Renaming(vec![0, 70, 70_000])]),
+        ("end", vec![JournalRecord::Held(vec![(1 << 20) - 100..1 << 20])]),
+        ("beyond", vec![JournalRecord::Held(vec![(1 << 20) - 99..(1 << 20) + 1])]),
+        (
+            "empty-lists",
+            vec![JournalRecord::Held(vec![]), JournalRecord::Nodes(vec![]), JournalRecord::Renaming(vec![])],
+        ),
+        ("torn", vec![JournalRecord::Held(vec![range(7)]), JournalRecord::Held(vec![range(9000)])]),
     ];
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/journal");
     for (name, records) in lists {
-        let head = Kept::head(TransferId([1; 16]), &[2; 32]);
+        let head = JournalState::head(TransferId([1; 16]), &[2; 32]);
         let (mut bytes, mut last) = (vec![], *head.last_chunk().unwrap());
         for record in records {
             last = record.put(&mut bytes, &last);

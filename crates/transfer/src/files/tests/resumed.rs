@@ -177,7 +177,7 @@ fn names_are_given_to_the_rest_after_a_crash() {
 }
 
 #[test]
-fn who_did_not_hear_that_it_is_done_is_told_so_for_as_long_as_it_is_true() {
+fn a_sender_that_missed_done_gets_it_as_long_as_the_files_are_unchanged() {
     use std::time::{Duration, SystemTime};
     type Act = fn(&Path);
     let away: [(&str, Act); 4] = [
@@ -200,14 +200,14 @@ fn who_did_not_hear_that_it_is_done_is_told_so_for_as_long_as_it_is_true() {
         let digests = source.digests().unwrap();
         let mut first = destination(to.path(), &manifest).unwrap();
         send(&mut source, &mut first, 1, usize::MAX);
-        drop(first.give_names(&digests, &AtomicBool::new(false)).unwrap());
+        drop(first.rename_files(&digests, &AtomicBool::new(false)).unwrap());
         assert_same(from.path(), to.path());
 
         act(&to.path().join("tree/a"));
         match destination(to.path(), &manifest) {
             Ok(again) if what == "nothing" => {
                 assert_eq!(again.missing(), 0);
-                again.give_names(&digests, &AtomicBool::new(false)).unwrap().forget().unwrap();
+                again.rename_files(&digests, &AtomicBool::new(false)).unwrap().remove_journal().unwrap();
                 assert_same(from.path(), to.path());
                 assert!(is_clean(&to));
             }

@@ -101,7 +101,7 @@ fn a_file_that_changes_is_named() {
     fs::rename(&other, &path).unwrap();
     let entry = replaced.manifest().files().next().unwrap().0;
     assert!(matches!(replaced.digest(entry), Err(FileError::Changed(_))), "another inode");
-    assert!(matches!(replaced.read(bytes, &mut packet), Err(FileError::Beyond { .. })));
+    assert!(matches!(replaced.read(bytes, &mut packet), Err(FileError::OutOfRange { .. })));
 }
 
 #[test]
@@ -142,19 +142,19 @@ fn what_cannot_be_sent_is_told() {
     assert_eq!(
         notices,
         [
-            Notice::Link(tree.join("link")),
-            Notice::Special(tree.join("pipe"), "a FIFO"),
-            Notice::Special(tree.join("socket"), "a socket"),
-            Notice::Unfinished(tree.join(".barograph-partial-00")),
+            SkippedPath::Link(tree.join("link")),
+            SkippedPath::Special(tree.join("pipe"), "a FIFO"),
+            SkippedPath::Special(tree.join("socket"), "a socket"),
+            SkippedPath::Unfinished(tree.join(".barograph-partial-00")),
         ]
     );
     assert_eq!(source.manifest().entries().len(), 2);
     symlink("file", tree.join("within")).unwrap();
     let links = WalkConfig { links: true, ..Default::default() };
     let (source, notices) = Source::walk(std::slice::from_ref(&tree), links).unwrap();
-    assert!(notices.contains(&Notice::Outward(tree.join("link"), "/etc/passwd".into())));
+    assert!(notices.contains(&SkippedPath::LinkLeadsOut(tree.join("link"), "/etc/passwd".into())));
     assert_eq!(source.manifest().entries().len(), 3, "the link within is sent");
-    let refuse = WalkConfig { special: Special::Refuse, ..Default::default() };
+    let refuse = WalkConfig { special: SpecialFilePolicy::Refuse, ..Default::default() };
     assert!(matches!(Source::walk(std::slice::from_ref(&tree), refuse), Err(FileError::Special(..))));
     assert!(matches!(Source::walk(&["/dev/null".into()], refuse), Err(FileError::Special(_, "a device"))));
     let unfinished = Source::walk(&[tree.join(".barograph-partial-00")], WalkConfig::default());
@@ -202,7 +202,7 @@ fn what_is_hashed_beforehand_has_the_same_digests() {
         (at, steps) = (source.hash_at(at).unwrap(), steps + 1);
     }
     assert_eq!((at, steps), (700_005, 4), "groups of 256 KiB of one file, and the other");
-    assert!(matches!(source.hash_at(at), Err(FileError::Beyond { end: 700_006, .. })));
+    assert!(matches!(source.hash_at(at), Err(FileError::OutOfRange { end: 700_006, .. })));
     let wanted: Vec<[u8; 32]> =
         paths.iter().map(|path| *blake3::hash(&fs::read(path).unwrap()).as_bytes()).collect();
     assert_eq!(source.digests().unwrap(), wanted);

@@ -10,11 +10,11 @@ use super::*;
 
 fn file(path: &[u8], size: u64, mode: u16) -> Entry {
     let modified = Modified { seconds: 1_000_000, nanos: 5 };
-    Entry { path: path.to_vec(), kind: Kind::File { size, extents: None }, mode, modified }
+    Entry { path: path.to_vec(), kind: EntryKind::File { size, extents: None }, mode, modified }
 }
 
 fn directory(path: &[u8], mode: u16) -> Entry {
-    Entry { kind: Kind::Directory, ..file(path, 0, mode) }
+    Entry { kind: EntryKind::Directory, ..file(path, 0, mode) }
 }
 
 fn digest(bytes: &[u8]) -> [u8; 32] {
@@ -36,7 +36,7 @@ fn is_ordinary(name: &str) -> bool {
             let text = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success() && text.contains("1 passed"), "{text}");
         }
-        _ => barograph_sim::say_skipped(&format!(
+        _ => barograph_sim::report_skipped(&format!(
             "{name}: no setpriv, or the tests are not an ordinary user's to run"
         )),
     }
@@ -95,7 +95,7 @@ fn directories_that_lock_their_owner_out_arrive_and_are_finished_again() {
             first.write(0, b"abcabc").unwrap();
             first.sync().unwrap();
             first.prepare().unwrap();
-            first.place().unwrap();
+            first.rename_all().unwrap();
             drop(first);
             // Killed at the very end.
             destination(root.path(), &manifest).unwrap().finish(&digests).unwrap();
@@ -146,7 +146,7 @@ fn verifying_stops_before_it_reads_on_and_loses_nothing() {
     let digests = [digest(&bytes)];
     for is_stopped in [true, false] {
         let opened = destination(root.path(), &manifest).unwrap();
-        let ended = opened.give_names(&digests, &AtomicBool::new(is_stopped));
+        let ended = opened.rename_files(&digests, &AtomicBool::new(is_stopped));
         assert_eq!(matches!(ended, Err(FileError::Stopped)), is_stopped, "{ended:?}");
         assert_eq!(root.path().join("f").exists(), !is_stopped);
     }
@@ -239,7 +239,7 @@ fn a_directory_of_something_else_is_left_alone() {
     // A user's own directory has this name.
     let there = make(&partial, "00000000", 10);
     fs::set_permissions(&partial, fs::Permissions::from_mode(0o700)).unwrap();
-    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Foreign(_))));
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::NotOwnDirectory(_))));
     assert_eq!(fs::read(&there).unwrap().len(), 10);
     fs::remove_file(there).unwrap();
     // Killed before there was a journal.
@@ -248,12 +248,12 @@ fn a_directory_of_something_else_is_left_alone() {
     // A FIFO is opened without waiting, and refused.
     let fifo = partial.join("00000000");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
-    assert!(matches!(opened.write(0, b"abc"), Err(FileError::Foreign(_))));
+    assert!(matches!(opened.write(0, b"abc"), Err(FileError::NotOwnDirectory(_))));
     drop(opened);
     fs::remove_file(partial.join("journal")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, partial.join("journal"), rustix::fs::Mode::from_raw_mode(0o600))
         .unwrap();
-    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Foreign(_))));
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::NotOwnDirectory(_))));
 }
 
 #[test]

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustls::Connection;
 
 use super::codec::{HEAD_BYTES, MANIFEST_BYTES_MAX, decode, encode, head};
-use super::error::ControlError;
-use super::order::{End, Phase};
-use super::pipe::{Over, Pipe};
-use super::{Message, Reason};
+use super::error::{ControlError, SENDING};
+use super::order::{ControlEnd, ControlPhase};
+use super::pipe::{ConnectionEnd, Pipe};
+use super::{Message, RefuseReason};
 use crate::io::identity::{ALPN, Fingerprint};
 use crate::io::seal::Secrets;
 
@@ -64,23 +64,23 @@ pub struct Channel {
     pipe: Pipe,
     peer: SocketAddr,
     local: SocketAddr,
-    end: End,
-    phase: Phase,
+    end: ControlEnd,
+    phase: ControlPhase,
     times: Times,
     manifest_bytes_max: u64,
     /// Bytes of messages that are not complete yet.
     inbox: Vec<u8>,
     /// When the message that is arriving now began.
-    coming: Option<Instant>,
+    receiving_since: Option<Instant>,
     /// Received messages, without Ping, and with only the last of consecutive Durable messages.
-    came: VecDeque<Message>,
+    received: VecDeque<Message>,
     /// Time since which queued bytes wait to be sent, and the number of bytes queued since then.
     out: Option<(Instant, usize)>,
     began: Instant,
     /// When this end sent Welcome.
-    let_in: Option<Instant>,
-    heard: Instant,
-    spoke: Instant,
+    welcomed_at: Option<Instant>,
+    last_received: Instant,
+    last_sent: Instant,
 }
 
 impl Channel {
@@ -88,7 +88,7 @@ impl Channel {
     pub(super) fn new(
         stream: TcpStream,
         tls: Connection,
-        end: End,
+        end: ControlEnd,
         manifest_bytes_max: u64,
         times: Times,
     ) -> Result<Self, ControlError> {
@@ -98,17 +98,17 @@ impl Channel {
             local: canonical(stream.local_addr()?),
             pipe: Pipe::new(stream, tls)?,
             end,
-            phase: Phase::Start,
+            phase: ControlPhase::Start,
             times,
             manifest_bytes_max: manifest_bytes_max.min(MANIFEST_BYTES_MAX),
             inbox: vec![],
-            coming: None,
-            came: VecDeque::new(),
+            receiving_since: None,
+            received: VecDeque::new(),
             out: None,
             began: now,
-            let_in: None,
-            heard: now,
-            spoke: now,
+            welcomed_at: None,
+            last_received: now,
+            last_sent: now,
         })
     }
 
@@ -149,14 +149,14 @@ impl Channel {
     /// Errors: the message is out of order or too long; the connection is over.
     pub fn send(&mut self, message: &Message) -> Result<(), ControlError> {
         let kind = message.kind();
-        let next = self.phase.after(kind, self.end).ok_or(ControlError::Misuse(kind))?;
+        let next = self.phase.after(kind, self.end).ok_or(ControlError::SentOutOfOrder(kind))?;
         let frame = encode(message)?;
         self.phase = next;
         let now = Instant::now();
-        if next == Phase::LetIn {
-            self.let_in.get_or_insert(now);
+        if next == ControlPhase::Welcomed {
+            self.welcomed_at.get_or_insert(now);
         }
-        self.spoke = now;
+        self.last_sent = now;
         let (since, bytes) = self.out.unwrap_or((now, 0));
         self.out = Some((since, bytes + frame.len()));
         self.pipe.put(&frame);
@@ -171,18 +171,18 @@ impl Channel {
     pub fn receive(&mut self, within: Duration) -> Result<Option<Message>, ControlError> {
         let until = Instant::now() + within.min(DAY);
         loop {
-            match self.came.pop_front() {
+            match self.received.pop_front() {
                 Some(Message::Refuse { reason, text }) => return Err(ControlError::Refused { reason, text }),
                 Some(message) => return Ok(Some(message)),
                 None => {}
             }
             match self.over() {
-                Some(Over::Closed) => return Err(ControlError::Closed),
-                Some(Over::CutOff) => return Err(ControlError::CutOff),
+                Some(ConnectionEnd::Closed) => return Err(ControlError::Closed),
+                Some(ConnectionEnd::CutOff) => return Err(ControlError::CutOff),
                 None => {}
             }
             self.turn(until)?;
-            if self.came.is_empty() && self.over().is_none() && until <= Instant::now() {
+            if self.received.is_empty() && self.over().is_none() && until <= Instant::now() {
                 return Ok(None);
             }
         }
@@ -234,7 +234,7 @@ impl Channel {
     /// Number of received messages that were not returned yet.
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
-        self.came.len()
+        self.received.len()
     }
 
     /// Sends bytes that may not be a message.
@@ -250,7 +250,7 @@ impl Channel {
     }
 
     /// Sends the reason why the connection ends here, and ends it: see [`Channel::close`].
-    pub fn refuse(mut self, reason: Reason, text: &str) {
+    pub fn refuse(mut self, reason: RefuseReason, text: &str) {
         // If the reason cannot be sent, the other end only detects that the connection ended.
         let _ = self.send(&Message::Refuse { reason, text: text.into() });
         self.close();
@@ -274,7 +274,7 @@ impl Channel {
         self.push()?;
         let now = Instant::now();
         let due = self.deadlines().into_iter().flatten().map(|(_, since, limit)| since + limit).min();
-        let ping = self.times.ping_every.saturating_sub(now.duration_since(self.spoke)).max(LOOK_EVERY);
+        let ping = self.times.ping_every.saturating_sub(now.duration_since(self.last_sent)).max(LOOK_EVERY);
         self.pipe.poll(until.min(due.unwrap_or(until)).min(now + ping))?;
         // Read before the deadlines are checked: bytes that arrived in time count, even if this is
         // called late.
@@ -283,7 +283,7 @@ impl Channel {
         self.ping()?;
         let now = Instant::now();
         match self.deadlines().into_iter().flatten().find(|(_, since, limit)| *since + *limit < now) {
-            Some((what, _, limit)) if self.over().is_none() => Err(ControlError::Late { what, limit }),
+            Some((what, _, limit)) if self.over().is_none() => Err(ControlError::Timeout { what, limit }),
             _ => Ok(()),
         }
     }
@@ -302,7 +302,7 @@ impl Channel {
             let before = self.inbox.len();
             let is_more = self.pipe.pull(&mut self.inbox)?;
             if before < self.inbox.len() {
-                self.heard = Instant::now();
+                self.last_received = Instant::now();
                 self.take_messages()?;
             }
             if !is_more {
@@ -319,7 +319,7 @@ impl Channel {
         {
             // Check the order before the body arrives, so that no memory is used for a message that
             // is out of order.
-            let from = if self.end == End::Sender { End::Receiver } else { End::Sender };
+            let from = if self.end == ControlEnd::Sender { ControlEnd::Receiver } else { ControlEnd::Sender };
             let next = self.phase.after(kind, from).ok_or(ControlError::Order(kind))?;
             if self.pipe.tls.alpn_protocol() != Some(ALPN) {
                 return Err(ControlError::Alpn);
@@ -329,21 +329,21 @@ impl Channel {
             let message = decode(kind, body)?;
             taken += HEAD_BYTES + length;
             self.phase = next;
-            self.coming = None;
-            match (&message, self.came.back_mut()) {
+            self.receiving_since = None;
+            match (&message, self.received.back_mut()) {
                 (Message::Ping, _) => {}
                 (Message::Durable(_), Some(last @ Message::Durable(_))) => *last = message,
                 // The first Refuse has the reason. Others are dropped, so that they fill no memory.
                 (Message::Refuse { .. }, Some(Message::Refuse { .. })) => {}
-                _ => self.came.push_back(message),
+                _ => self.received.push_back(message),
             }
         }
         self.inbox.drain(..taken);
         if self.inbox.is_empty() {
-            self.coming = None;
+            self.receiving_since = None;
             self.inbox = vec![];
         } else {
-            self.coming.get_or_insert_with(Instant::now);
+            self.receiving_since.get_or_insert_with(Instant::now);
         }
         Ok(())
     }
@@ -354,30 +354,32 @@ impl Channel {
     }
 
     fn ping(&mut self) -> Result<(), ControlError> {
-        let is_due = self.times.ping_every <= self.spoke.elapsed() && !self.pipe.has_more();
-        let may = (Phase::LetIn..Phase::Ended).contains(&self.phase) && self.over().is_none();
+        let is_due = self.times.ping_every <= self.last_sent.elapsed() && !self.pipe.has_more();
+        let may =
+            (ControlPhase::Welcomed..ControlPhase::Ended).contains(&self.phase) && self.over().is_none();
         if is_due && may { self.send(&Message::Ping) } else { Ok(()) }
     }
 
     /// All current deadlines: what is awaited, since when, and for how long at most.
     fn deadlines(&self) -> [Option<(&'static str, Instant, Duration)>; 5] {
-        let coming = self.coming.map(|since| {
+        let message = self.receiving_since.map(|since| {
             let length = head(&self.inbox, MANIFEST_BYTES_MAX).ok().flatten().map_or(0, |(_, length)| length);
-            ("a message", since, self.allowance(length))
+            ("message", since, self.allowance(length))
         });
-        let is_in = Phase::LetIn <= self.phase;
-        let entry = (!is_in).then_some(("the handshake", self.began, self.times.entry_max));
-        let silence = is_in.then_some(("a sign of life", self.heard, self.times.silence_max));
-        let out = self.out.map(|(since, bytes)| ("sending", since, self.allowance(bytes)));
-        let is_mute = self.phase == Phase::LetIn && self.end == End::Receiver && coming.is_none();
-        let offer = self.let_in.filter(|_| is_mute).map(|since| ("an offer", since, self.times.entry_max));
-        [coming, entry, offer, silence, out]
+        let is_in = ControlPhase::Welcomed <= self.phase;
+        let entry = (!is_in).then_some(("handshake", self.began, self.times.entry_max));
+        let silence = is_in.then_some(("sign of life", self.last_received, self.times.silence_max));
+        let out = self.out.map(|(since, bytes)| (SENDING, since, self.allowance(bytes)));
+        let is_mute =
+            self.phase == ControlPhase::Welcomed && self.end == ControlEnd::Receiver && message.is_none();
+        let offer = self.welcomed_at.filter(|_| is_mute).map(|since| ("offer", since, self.times.entry_max));
+        [message, entry, offer, silence, out]
     }
 
     /// How the connection ended, if it did; an end within a message counts as cut off.
-    fn over(&self) -> Option<Over> {
+    fn over(&self) -> Option<ConnectionEnd> {
         let is_whole = self.inbox.is_empty();
-        self.pipe.over.map(|over| if is_whole { over } else { Over::CutOff })
+        self.pipe.over.map(|over| if is_whole { over } else { ConnectionEnd::CutOff })
     }
 }
 

@@ -41,28 +41,30 @@ pub enum FrameError {
     /// An integer is cut off or too long.
     #[error(transparent)]
     Wire(#[from] WireError),
-    #[error("it ends within {0}")]
+    #[error("the message ends within {0}")]
     Truncated(&'static str),
-    #[error("{0} bytes too many")]
+    #[error("the message has {0} bytes too many")]
     Excess(usize),
     /// The kind is unknown: it is of a different version or protocol.
-    #[error("messages of kind {0} are unknown")]
+    #[error("the message has the unknown kind {0}")]
     Kind(u8),
-    #[error("version {0} of the control connection, where {VERSION} is spoken")]
+    #[error(
+        "the other end uses version {0} of the control connection, this end {VERSION}: use the same version at both ends"
+    )]
     Version(u64),
     /// A value without a meaning in the protocol.
     #[error("{0} cannot be {1}")]
     Value(&'static str, u64),
     /// Text that is not UTF-8, or contains characters that control a terminal.
-    #[error("{0} is no plain text")]
+    #[error("{0} is not plain text")]
     Text(&'static str),
-    #[error("a message {kind} of {bytes} bytes, where {bytes_max} are read")]
-    TooLong { kind: Kind, bytes: u64, bytes_max: u64 },
+    #[error("a {kind} message of {bytes} bytes, but at most {bytes_max} are read")]
+    TooLong { kind: MessageKind, bytes: u64, bytes_max: u64 },
 }
 
 /// Kind of a message, without its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     Hello = 1,
     Welcome = 2,
     Offer = 3,
@@ -74,13 +76,13 @@ pub enum Kind {
     Refuse = 9,
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for MessageKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{self:?}")
     }
 }
 
-impl Kind {
+impl MessageKind {
     fn of(code: u8) -> Result<Self, FrameError> {
         Ok(match code {
             1 => Self::Hello,
@@ -114,17 +116,17 @@ impl Kind {
 }
 
 impl Message {
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> MessageKind {
         match self {
-            Self::Hello { .. } => Kind::Hello,
-            Self::Welcome { .. } => Kind::Welcome,
-            Self::Offer { .. } => Kind::Offer,
-            Self::Accept { .. } => Kind::Accept,
-            Self::Durable(_) => Kind::Durable,
-            Self::Ping => Kind::Ping,
-            Self::Digests(_) => Kind::Digests,
-            Self::Done => Kind::Done,
-            Self::Refuse { .. } => Kind::Refuse,
+            Self::Hello { .. } => MessageKind::Hello,
+            Self::Welcome { .. } => MessageKind::Welcome,
+            Self::Offer { .. } => MessageKind::Offer,
+            Self::Accept { .. } => MessageKind::Accept,
+            Self::Durable(_) => MessageKind::Durable,
+            Self::Ping => MessageKind::Ping,
+            Self::Digests(_) => MessageKind::Digests,
+            Self::Done => MessageKind::Done,
+            Self::Refuse { .. } => MessageKind::Refuse,
         }
     }
 }
@@ -132,9 +134,12 @@ impl Message {
 /// Reads the head of a frame: the kind of its body and the length; `None` while there are too few
 /// bytes.
 /// Errors: an unknown kind, or a body that is too long.
-pub(super) fn head(bytes: &[u8], manifest_bytes_max: u64) -> Result<Option<(Kind, usize)>, FrameError> {
+pub(super) fn head(
+    bytes: &[u8],
+    manifest_bytes_max: u64,
+) -> Result<Option<(MessageKind, usize)>, FrameError> {
     let [a, b, c, d, code, ..] = *bytes else { return Ok(None) };
-    let kind = Kind::of(code)?;
+    let kind = MessageKind::of(code)?;
     let length = u64::from(u32::from_be_bytes([a, b, c, d]));
     let bytes_max = kind.body_bytes_max(manifest_bytes_max);
     if bytes_max < length {
@@ -201,47 +206,47 @@ pub(super) fn encode(message: &Message) -> Result<Vec<u8>, FrameError> {
 
 /// Decodes the body of a message.
 /// Errors: any difference from what [`encode`] writes.
-pub(super) fn decode(kind: Kind, mut body: &[u8]) -> Result<Message, FrameError> {
+pub(super) fn decode(kind: MessageKind, mut body: &[u8]) -> Result<Message, FrameError> {
     let bytes = &mut body;
     let message = match kind {
-        Kind::Hello => {
+        MessageKind::Hello => {
             take_version(bytes)?;
-            let token = match take::<1>(bytes, "its flags")? {
+            let token = match take::<1>(bytes, "the flags")? {
                 [0] => None,
-                [1] => Some(Token(take(bytes, "its token")?)),
-                [flags] => return Err(FrameError::Value("its flags", u64::from(flags))),
+                [1] => Some(Token(take(bytes, "the token")?)),
+                [flags] => return Err(FrameError::Value("the flags", u64::from(flags))),
             };
             Message::Hello { token, software: take_software(bytes)? }
         }
-        Kind::Welcome => {
+        MessageKind::Welcome => {
             take_version(bytes)?;
             let software = take_software(bytes)?;
             Message::Welcome { software, manifest_bytes_max: varint::take(bytes, "the manifest's limit")? }
         }
-        Kind::Offer => {
-            let id = take(bytes, "its identity")?;
+        MessageKind::Offer => {
+            let id = take(bytes, "the transfer identifier")?;
             let datagram_bytes_max = take_datagram_bytes(bytes)?;
             let suites = take_suites(bytes)?;
             Message::Offer { id, manifest: std::mem::take(bytes).to_vec(), suites, datagram_bytes_max }
         }
-        Kind::Accept => {
+        MessageKind::Accept => {
             let transfer = u32::from_be_bytes(take(bytes, "the transfer")?);
             let port = checked_port(u16::from_be_bytes(take(bytes, "the port")?))?;
             let suite = take_suite(bytes)?;
             let datagram_bytes_max = take_datagram_bytes(bytes)?;
             Message::Accept { transfer, port, suite, datagram_bytes_max, held: take_ranges(bytes)? }
         }
-        Kind::Durable => Message::Durable(varint::take(bytes, "the count")?),
-        Kind::Ping => Message::Ping,
-        Kind::Done => Message::Done,
-        Kind::Digests => {
+        MessageKind::Durable => Message::Durable(varint::take(bytes, "the number of bytes")?),
+        MessageKind::Ping => Message::Ping,
+        MessageKind::Done => Message::Done,
+        MessageKind::Digests => {
             let (digests, rest) = std::mem::take(bytes).as_chunks::<32>();
             if !rest.is_empty() {
                 return Err(FrameError::Truncated("a digest"));
             }
             Message::Digests(digests.to_vec())
         }
-        Kind::Refuse => {
+        MessageKind::Refuse => {
             let reason = reason_of(take::<1>(bytes, "the reason")?[0])?;
             Message::Refuse {
                 reason,

@@ -11,9 +11,9 @@ use rustls::pki_types::ServerName;
 
 use super::channel::{Channel, LOOK_EVERY, Times};
 use super::error::ControlError;
-use super::order::End;
+use super::order::ControlEnd;
 use super::{Message, Token};
-use crate::io::identity::{Identity, Line, Trust, client};
+use crate::io::identity::{Identity, ReceiverAddress, Trust, client};
 
 /// How a sender connects to a receiver.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ pub struct Connected {
 impl Connector {
     /// Creates a connector to the receiver with this receiver address. The sender needs no
     /// certificate, because the address contains a token.
-    pub fn to_line(line: &Line, software: &str) -> Self {
+    pub fn to_address(line: &ReceiverAddress, software: &str) -> Self {
         Self {
             trust: Trust::Pinned(vec![line.fingerprint]),
             identity: None,
@@ -66,7 +66,7 @@ impl Connector {
         loop {
             let stream = dial(host, port, stop)?;
             let tls = ClientConnection::new(Arc::clone(&config), name.clone())?;
-            let mut channel = Channel::new(stream, tls.into(), End::Sender, 0, Times::default())?;
+            let mut channel = Channel::new(stream, tls.into(), ControlEnd::Sender, 0, Times::default())?;
             match self.greet(&mut channel, stop) {
                 Ok((software, manifest_bytes_max)) => {
                     return Ok(Connected { channel, software, manifest_bytes_max });
@@ -101,7 +101,7 @@ fn dial(host: &str, port: u16, stop: &AtomicBool) -> Result<TcpStream, ControlEr
             Err(error) => last = Some(error),
         }
     }
-    Err(last.unwrap_or_else(|| ControlError::Name(host.into(), "it has none".into())))
+    Err(last.unwrap_or_else(|| ControlError::Name(host.into(), "it has no address".into())))
 }
 
 /// Resolves a name in a thread, because the system's resolver cannot be interrupted. The thread
@@ -125,7 +125,7 @@ fn resolve(host: &str, port: u16, stop: &AtomicBool) -> Result<Vec<SocketAddr>, 
                 return Err(ControlError::Stopped);
             }
             Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
-            Err(_) => return Err(ControlError::Name(host.into(), "the resolver does not answer".into())),
+            Err(_) => return Err(ControlError::Name(host.into(), "the resolver does not respond".into())),
         }
     }
 }

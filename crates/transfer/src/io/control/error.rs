@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::Reason;
-use super::codec::{FrameError, Kind};
+use super::RefuseReason;
+use super::codec::{FrameError, MessageKind};
 use crate::io::identity::IdentityError;
 
 /// Why a control connection ended, or did not begin.
@@ -16,7 +16,7 @@ use crate::io::identity::IdentityError;
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum ControlError {
     /// The name of the host cannot be resolved.
-    #[error("no address is known for {0}: {1}")]
+    #[error("cannot resolve {0}: {1}")]
     Name(String, String),
     #[error("cannot connect to {0}: {1}")]
     Connect(SocketAddr, io::Error),
@@ -28,36 +28,48 @@ pub enum ControlError {
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
     /// The other end refused this end's certificate.
-    #[error("the other end does not take this end's certificate: {0}")]
-    Unwelcome(rustls::Error),
+    #[error("the other end rejected this end's certificate: {0}")]
+    CertificateRejected(rustls::Error),
     /// The other end does not use this protocol.
-    #[error("the other end does not speak barograph-transfer/1")]
+    #[error("the other end does not use the protocol barograph-transfer/1")]
     Alpn,
     /// The other end is not the expected one.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    #[error("what the other end says cannot be read: {0}")]
+    #[error("cannot decode a message of the other end: {0}")]
     Frame(#[from] FrameError),
     #[error("the other end breaks the protocol: {0} is out of order")]
-    Order(Kind),
+    Order(MessageKind),
     /// This end sent a message out of order.
-    #[error("{0} cannot be said here")]
-    Misuse(Kind),
-    #[error("{what} took longer than {limit:?}")]
-    Late { what: &'static str, limit: Duration },
+    #[error("{0} cannot be sent now: this is a defect of this program")]
+    SentOutOfOrder(MessageKind),
+    #[error("{}", timeout_text(what, limit))]
+    Timeout { what: &'static str, limit: Duration },
     /// The other end closed the connection in order.
     #[error("the other end closed the connection")]
     Closed,
     /// The connection ended without TLS's close_notify.
     #[error("the connection was cut off")]
     CutOff,
-    #[error("the other end says: {text}")]
-    Refused { reason: Reason, text: String },
+    #[error("the other end refused: {text}")]
+    Refused { reason: RefuseReason, text: String },
     #[error("stopped")]
     Stopped,
-    #[error("the system has no random numbers to give")]
+    #[error("the system returned no random numbers")]
     Random,
 }
+
+/// Names what did not happen within `limit`: `what` was not received, or the other end did not read
+/// what was sent to it ([`SENDING`]).
+fn timeout_text(what: &str, limit: &Duration) -> String {
+    match what {
+        SENDING => format!("the other end did not read for {limit:?}"),
+        what => format!("no {what} within {limit:?}"),
+    }
+}
+
+/// Value of `what` in [`ControlError::Timeout`] if sent bytes were not read.
+pub(super) const SENDING: &str = "sending";
 
 impl From<ring::error::Unspecified> for ControlError {
     fn from(_: ring::error::Unspecified) -> Self {

@@ -14,11 +14,11 @@ use rustls::{ServerConfig, ServerConnection};
 
 use super::channel::{Channel, DAY, LOOK_EVERY, Times};
 use super::codec::FrameError;
-use super::door::{Place, Places, WAITING_MAX};
 use super::error::ControlError;
-use super::order::End;
-use super::{Message, Reason};
-use crate::io::identity::{Identity, Line, Token, Trust, server};
+use super::handshake::{HANDSHAKES_MAX, HandshakeSlot, HandshakeSlots};
+use super::order::ControlEnd;
+use super::{Message, RefuseReason};
+use crate::io::identity::{Identity, ReceiverAddress, Token, Trust, server};
 
 /// How a receiver listens for senders.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct ListenerConfig {
 
 /// A sender that was authenticated and accepted.
 #[derive(Debug)]
-pub struct Guest {
+pub struct AcceptedSender {
     /// Connection to the sender; an Offer comes next.
     pub channel: Channel,
     pub software: String,
@@ -46,43 +46,43 @@ pub struct Guest {
 
 /// Connections that were not accepted so far, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turned {
+pub struct RejectedConnections {
     /// There were too many handshakes.
-    pub crowd: u64,
+    pub overload: u64,
     /// No TLS, no Hello, another protocol, or too slow.
-    pub strange: u64,
+    pub protocol: u64,
     /// A wrong token or none, and no trusted certificate.
-    pub wrong: u64,
+    pub unauthorised: u64,
 }
 
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
     local: SocketAddr,
-    door: Arc<Door>,
-    guests: Mutex<Receiver<Guest>>,
-    guest: Sender<Guest>,
+    context: Arc<HandshakeContext>,
+    accepted: Mutex<Receiver<AcceptedSender>>,
+    accepted_sender: Sender<AcceptedSender>,
     /// Readable when a sender was accepted.
-    bell: UnixStream,
+    wake_pipe: UnixStream,
 }
 
 /// State that the handshake threads share.
 #[derive(Debug)]
-struct Door {
+struct HandshakeContext {
     tls: Arc<ServerConfig>,
     config: ListenerConfig,
     times: Times,
-    places: Arc<Places>,
-    bell: UnixStream,
-    crowd: AtomicU64,
-    strange: AtomicU64,
-    wrong: AtomicU64,
+    slots: Arc<HandshakeSlots>,
+    wake_pipe: UnixStream,
+    overload: AtomicU64,
+    protocol: AtomicU64,
+    unauthorised: AtomicU64,
     /// Set when the listener is dropped.
     is_shut: AtomicBool,
 }
 
-/// Delay before a wrong token is refused. With [`WAITING_MAX`] simultaneous handshakes, an attacker
-/// can try 64 tokens a second: 2^31 in a year, out of 2^128.
+/// Delay before a wrong token is refused. With [`HANDSHAKES_MAX`] simultaneous handshakes, an
+/// attacker can try 64 tokens a second: 2^31 in a year, out of 2^128.
 const WRONG_DELAY: Duration = Duration::from_secs(1);
 
 impl Listener {
@@ -102,23 +102,23 @@ impl Listener {
         let listener = TcpListener::bind(at).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
-        let (guest, guests) = channel();
-        let (bell, rung) = UnixStream::pair().map_err(failed)?;
-        bell.set_nonblocking(true).map_err(failed)?;
-        rung.set_nonblocking(true).map_err(failed)?;
-        let door = Door {
+        let (accepted_sender, accepted) = channel();
+        let (wake_pipe, wake_end) = UnixStream::pair().map_err(failed)?;
+        wake_pipe.set_nonblocking(true).map_err(failed)?;
+        wake_end.set_nonblocking(true).map_err(failed)?;
+        let context = HandshakeContext {
             tls,
             config,
             times,
-            places: Arc::default(),
-            bell,
-            crowd: AtomicU64::new(0),
-            strange: AtomicU64::new(0),
-            wrong: AtomicU64::new(0),
+            slots: Arc::default(),
+            wake_pipe,
+            overload: AtomicU64::new(0),
+            protocol: AtomicU64::new(0),
+            unauthorised: AtomicU64::new(0),
             is_shut: AtomicBool::new(false),
         };
-        let (door, guests) = (Arc::new(door), Mutex::new(guests));
-        Ok(Self { listener, local, door, guests, guest, bell: rung })
+        let (context, accepted) = (Arc::new(context), Mutex::new(accepted));
+        Ok(Self { listener, local, context, accepted, accepted_sender, wake_pipe: wake_end })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -126,54 +126,56 @@ impl Listener {
     }
 
     /// The receiver address for senders that reach this host by the name or address `host`.
-    pub fn line(&self, host: &str) -> Line {
-        let ListenerConfig { identity, token, .. } = &self.door.config;
+    pub fn receiver_address(&self, host: &str) -> ReceiverAddress {
+        let ListenerConfig { identity, token, .. } = &self.context.config;
         let fingerprint = identity.fingerprint();
-        Line { host: host.into(), port: self.local.port(), fingerprint, token: *token }
+        ReceiverAddress { host: host.into(), port: self.local.port(), fingerprint, token: *token }
     }
 
     /// Connections that were not accepted so far.
-    pub fn turned(&self) -> Turned {
-        Turned {
-            crowd: self.door.crowd.load(Ordering::Relaxed),
-            strange: self.door.strange.load(Ordering::Relaxed),
-            wrong: self.door.wrong.load(Ordering::Relaxed),
+    pub fn rejected(&self) -> RejectedConnections {
+        RejectedConnections {
+            overload: self.context.overload.load(Ordering::Relaxed),
+            protocol: self.context.protocol.load(Ordering::Relaxed),
+            unauthorised: self.context.unauthorised.load(Ordering::Relaxed),
         }
     }
 
     /// Returns the next accepted sender; `None` if there was none within `within`, or within a day.
     /// Connections are accepted only during this call, so call it repeatedly. Errors: the socket
     /// fails. No action of a sender causes an error.
-    pub fn accept(&self, within: Duration) -> Result<Option<Guest>, ControlError> {
+    pub fn accept(&self, within: Duration) -> Result<Option<AcceptedSender>, ControlError> {
         let until = Instant::now() + within.min(DAY);
         loop {
-            if let Ok(guest) = self.guests.lock().unwrap_or_else(PoisonError::into_inner).try_recv() {
-                return Ok(Some(guest));
+            if let Ok(accepted_sender) =
+                self.accepted.lock().unwrap_or_else(PoisonError::into_inner).try_recv()
+            {
+                return Ok(Some(accepted_sender));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(None);
             }
-            self.take(left)?;
+            self.poll_once(left)?;
         }
     }
 
     /// Waits for connections, `within` at most, and starts their handshakes; returns early when a
     /// sender was accepted.
-    fn take(&self, within: Duration) -> Result<(), ControlError> {
+    fn poll_once(&self, within: Duration) -> Result<(), ControlError> {
         let wait = PollTimeout::try_from(within + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
-        let came = |fd| PollFd::new(fd, PollFlags::POLLIN);
-        match poll(&mut [came(self.listener.as_fd()), came(self.bell.as_fd())], wait) {
+        let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        match poll(&mut [readable(self.listener.as_fd()), readable(self.wake_pipe.as_fd())], wait) {
             Ok(0) | Err(nix::Error::EINTR) => return Ok(()),
             Ok(_) => {}
             Err(error) => return Err(io::Error::from(error).into()),
         }
         // Empty the pipe, which has one byte for each accepted sender. The caller then receives all
         // accepted senders.
-        let _ = (&self.bell).read(&mut [0; WAITING_MAX]);
-        for _ in 0..WAITING_MAX {
+        let _ = (&self.wake_pipe).read(&mut [0; HANDSHAKES_MAX]);
+        for _ in 0..HANDSHAKES_MAX {
             match self.listener.accept() {
-                Ok((stream, from)) => self.admit(stream, from),
+                Ok((stream, from)) => self.start_handshake(stream, from),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // This error affects one connection only (accept(2)).
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -187,14 +189,14 @@ impl Listener {
         Ok(())
     }
 
-    fn admit(&self, stream: TcpStream, from: SocketAddr) {
-        let (door, guest) = (Arc::clone(&self.door), self.guest.clone());
-        let greeting = door.places.take(&stream, from.ip(), Instant::now()).and_then(|place| {
-            let thread = std::thread::Builder::new().name("door".into()).stack_size(STACK_BYTES);
-            thread.spawn(move || door.open(stream, place, &guest)).ok()
+    fn start_handshake(&self, stream: TcpStream, from: SocketAddr) {
+        let (context, accepted_sender) = (Arc::clone(&self.context), self.accepted_sender.clone());
+        let handshake = context.slots.acquire(&stream, from.ip(), Instant::now()).and_then(|slot| {
+            let thread = std::thread::Builder::new().name("handshake".into()).stack_size(STACK_BYTES);
+            thread.spawn(move || context.run_handshake(stream, slot, &accepted_sender)).ok()
         });
-        if greeting.is_none() {
-            self.door.crowd.fetch_add(1, Ordering::Relaxed);
+        if handshake.is_none() {
+            self.context.overload.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -204,36 +206,45 @@ const STACK_BYTES: usize = 1 << 19;
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.door.is_shut.store(true, Ordering::Relaxed);
+        self.context.is_shut.store(true, Ordering::Relaxed);
     }
 }
 
-impl Door {
+impl HandshakeContext {
     /// Runs one handshake, and passes on an accepted sender.
-    fn open(&self, stream: TcpStream, place: Place, guests: &Sender<Guest>) {
-        match self.greet(stream, place) {
-            Ok(Some(guest)) => {
+    fn run_handshake(&self, stream: TcpStream, slot: HandshakeSlot, accepted: &Sender<AcceptedSender>) {
+        match self.authenticate(stream, slot) {
+            Ok(Some(accepted_sender)) => {
                 // Without a listener, the connection is dropped here.
-                if guests.send(guest).is_ok() {
+                if accepted.send(accepted_sender).is_ok() {
                     // An error is ignored: if the pipe is full, the listener wakes up anyway.
-                    let _ = (&self.bell).write(&[1]);
+                    let _ = (&self.wake_pipe).write(&[1]);
                 }
             }
             Ok(None) => {}
-            Err(_) => drop(self.strange.fetch_add(1, Ordering::Relaxed)),
+            Err(_) => drop(self.protocol.fetch_add(1, Ordering::Relaxed)),
         }
     }
 
     /// TLS, Hello and Welcome; `None` for a sender with neither token nor trusted certificate.
-    fn greet(&self, stream: TcpStream, place: Place) -> Result<Option<Guest>, ControlError> {
+    fn authenticate(
+        &self,
+        stream: TcpStream,
+        slot: HandshakeSlot,
+    ) -> Result<Option<AcceptedSender>, ControlError> {
         let tls = ServerConnection::new(Arc::clone(&self.tls))?;
-        let mut channel =
-            Channel::new(stream, tls.into(), End::Receiver, self.config.manifest_bytes_max, self.times)?;
+        let mut channel = Channel::new(
+            stream,
+            tls.into(),
+            ControlEnd::Receiver,
+            self.config.manifest_bytes_max,
+            self.times,
+        )?;
         let (token, software) = match channel.wait(&self.is_shut) {
             Ok(Message::Hello { token, software }) => (token, software),
             Ok(other) => return Err(ControlError::Order(other.kind())),
             Err(ControlError::Frame(error @ FrameError::Version(_))) => {
-                channel.refuse(Reason::Protocol, &error.to_string());
+                channel.refuse(RefuseReason::Protocol, &error.to_string());
                 return Err(error.into());
             }
             Err(error) => return Err(error),
@@ -241,23 +252,25 @@ impl Door {
         let has_token = token == Some(self.config.token);
         // TLS accepts trusted certificates only.
         if !has_token && channel.peer_fingerprint().is_none() {
-            self.wrong.fetch_add(1, Ordering::Relaxed);
+            self.unauthorised.fetch_add(1, Ordering::Relaxed);
             let until = Instant::now() + WRONG_DELAY;
             while Instant::now() < until && !self.is_shut.load(Ordering::Relaxed) {
                 if channel.receive(LOOK_EVERY).is_err() {
                     return Ok(None);
                 }
             }
-            channel
-                .refuse(Reason::NotAllowed, "neither the line's token nor a trusted certificate was shown");
+            channel.refuse(
+                RefuseReason::NotAllowed,
+                "the sender has neither the token of this receiver address nor a trusted certificate",
+            );
             return Ok(None);
         }
-        if !place.leave() {
+        if !slot.release() {
             return Err(ControlError::CutOff);
         }
         let manifest_bytes_max = self.config.manifest_bytes_max;
         channel.send(&Message::Welcome { software: self.config.software.clone(), manifest_bytes_max })?;
         channel.flush(&self.is_shut)?;
-        Ok(Some(Guest { channel, software, has_token }))
+        Ok(Some(AcceptedSender { channel, software, has_token }))
     }
 }

@@ -1,48 +1,48 @@
 //! Order of messages: which may follow which, and from which end.
 
-use super::codec::Kind;
+use super::codec::MessageKind;
 
 /// Phase of the exchange of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Phase {
+pub(super) enum ControlPhase {
     Start,
     /// The sender sent Hello.
-    Greeted,
+    HelloSent,
     /// The receiver sent Welcome.
-    LetIn,
+    Welcomed,
     /// The sender sent its Offer.
     Offered,
     /// The receiver sent Accept; datagrams are in flight.
-    Moving,
+    Transferring,
     /// The sender sent its Digests.
-    Checking,
+    Verifying,
     /// Done or Refuse was sent.
     Ended,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ControlEnd {
     Sender,
     Receiver,
 }
 
-impl Phase {
+impl ControlPhase {
     /// The phase after a message of `kind` from the end `from`; `None` if it is out of order.
-    pub(super) fn after(self, kind: Kind, from: End) -> Option<Self> {
-        use End::{Receiver, Sender};
+    pub(super) fn after(self, kind: MessageKind, from: ControlEnd) -> Option<Self> {
+        use ControlEnd::{Receiver, Sender};
         Some(match (self, kind, from) {
-            (Self::Start, Kind::Hello, Sender) => Self::Greeted,
-            (Self::Greeted, Kind::Welcome, Receiver) => Self::LetIn,
-            (Self::LetIn, Kind::Offer, Sender) => Self::Offered,
-            (Self::Offered, Kind::Accept, Receiver) => Self::Moving,
-            (Self::Moving, Kind::Digests, Sender) => Self::Checking,
-            (Self::Checking, Kind::Done, Receiver) => Self::Ended,
-            (Self::Moving | Self::Checking, Kind::Durable, Receiver) => self,
+            (Self::Start, MessageKind::Hello, Sender) => Self::HelloSent,
+            (Self::HelloSent, MessageKind::Welcome, Receiver) => Self::Welcomed,
+            (Self::Welcomed, MessageKind::Offer, Sender) => Self::Offered,
+            (Self::Offered, MessageKind::Accept, Receiver) => Self::Transferring,
+            (Self::Transferring, MessageKind::Digests, Sender) => Self::Verifying,
+            (Self::Verifying, MessageKind::Done, Receiver) => Self::Ended,
+            (Self::Transferring | Self::Verifying, MessageKind::Durable, Receiver) => self,
             // A Ping may be in flight when the other end sends the last message.
-            (_, Kind::Ping, _) if Self::LetIn <= self => self,
+            (_, MessageKind::Ping, _) if Self::Welcomed <= self => self,
             // A sender cannot refuse before it has sent Hello.
-            (_, Kind::Refuse, Receiver) => Self::Ended,
-            (_, Kind::Refuse, Sender) if Self::Greeted <= self => Self::Ended,
+            (_, MessageKind::Refuse, Receiver) => Self::Ended,
+            (_, MessageKind::Refuse, Sender) if Self::HelloSent <= self => Self::Ended,
             _ => return None,
         })
     }

@@ -20,12 +20,12 @@ pub(super) struct Pipe {
     outbox: Vec<u8>,
     sent: usize,
     /// How the connection ended, once it did.
-    pub over: Option<Over>,
+    pub over: Option<ConnectionEnd>,
 }
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum ConnectionEnd {
     Closed,
     /// Without close_notify (RFC 8446 §6.1).
     CutOff,
@@ -101,7 +101,7 @@ impl Pipe {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
             Err(error) if is_gone(&error) => {
-                self.over = Some(Over::CutOff);
+                self.over = Some(ConnectionEnd::CutOff);
                 return Ok(false);
             }
             Err(error) => return Err(error.into()),
@@ -115,13 +115,13 @@ impl Pipe {
         loop {
             match self.tls.reader().read(&mut chunk) {
                 Ok(0) => {
-                    self.over = Some(Over::Closed);
+                    self.over = Some(ConnectionEnd::Closed);
                     return Ok(false);
                 }
                 Ok(bytes) => into.extend(chunk.get(..bytes).unwrap_or_default()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    self.over = Some(Over::CutOff);
+                    self.over = Some(ConnectionEnd::CutOff);
                     return Ok(false);
                 }
                 Err(error) => return Err(error.into()),
@@ -176,7 +176,7 @@ fn judged(error: rustls::Error) -> ControlError {
             | Alert::CertificateUnknown
             | Alert::UnknownCA
             | Alert::AccessDenied,
-        ) => ControlError::Unwelcome(error),
+        ) => ControlError::CertificateRejected(error),
         Error::AlertReceived(Alert::NoApplicationProtocol) => ControlError::Alpn,
         _ => error.into(),
     }

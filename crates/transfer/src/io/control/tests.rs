@@ -35,7 +35,10 @@ fn listener() -> Listener {
 }
 
 /// Connects while the listener accepts, until either has a result.
-fn connect(listener: &Listener, connector: &Connector) -> (Result<Connected, ControlError>, Option<Guest>) {
+fn connect(
+    listener: &Listener,
+    connector: &Connector,
+) -> (Result<Connected, ControlError>, Option<AcceptedSender>) {
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| connector.connect("127.0.0.1", listener.local_addr().port(), &GO));
         let mut guest = None;
@@ -46,14 +49,14 @@ fn connect(listener: &Listener, connector: &Connector) -> (Result<Connected, Con
     })
 }
 
-fn pair_of(listener: &Listener) -> (Connected, Guest) {
-    let line = listener.line("127.0.0.1");
-    let (sender, guest) = connect(listener, &Connector::to_line(&line, "sender 1"));
+fn pair_of(listener: &Listener) -> (Connected, AcceptedSender) {
+    let line = listener.receiver_address("127.0.0.1");
+    let (sender, guest) = connect(listener, &Connector::to_address(&line, "sender 1"));
     let guest = guest.or_else(|| listener.accept(SOON).unwrap());
     (sender.unwrap(), guest.unwrap())
 }
 
-fn pair() -> (Connected, Guest) {
+fn pair() -> (Connected, AcceptedSender) {
     pair_of(&listener())
 }
 

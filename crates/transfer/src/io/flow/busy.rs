@@ -45,7 +45,7 @@ mod tests {
     fn this_thread_is_busy_while_it_computes() {
         let thread = this_thread();
         let Some(before) = busy(thread) else {
-            barograph_sim::say_skipped(
+            barograph_sim::report_skipped(
                 "this kernel does not count what threads wait for processors (CONFIG_SCHEDSTATS)",
             );
             return;

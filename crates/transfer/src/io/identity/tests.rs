@@ -7,8 +7,13 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn line(host: &str) -> Line {
-    Line { host: host.into(), port: 4433, fingerprint: Fingerprint([0xfb; 32]), token: Token([0xff; 16]) }
+fn line(host: &str) -> ReceiverAddress {
+    ReceiverAddress {
+        host: host.into(),
+        port: 4433,
+        fingerprint: Fingerprint([0xfb; 32]),
+        token: Token([0xff; 16]),
+    }
 }
 
 #[test]
@@ -32,7 +37,7 @@ fn a_line_is_written_and_read() {
 /// `base64`).
 #[test]
 fn the_specification_shows_this_line() {
-    let line = Line {
+    let line = ReceiverAddress {
         host: "2001:db8::1".into(),
         port: 4433,
         fingerprint: Fingerprint(std::array::from_fn(|at| at as u8)),
@@ -46,38 +51,41 @@ fn the_specification_shows_this_line() {
 #[test]
 fn a_wrong_line_says_what_is_wrong() {
     let good = line("h").to_string();
-    let told = |text: &str| text.parse::<Line>().unwrap_err();
-    assert_eq!(told("http://h:1/"), LineError::Scheme);
-    assert_eq!(told(""), LineError::Scheme);
-    assert_eq!(told(&good[..good.len() - 9]), LineError::CutOff(55));
-    assert_eq!(told("brg://h:4433"), LineError::CutOff(0));
-    assert_eq!(told("brg://h:44"), LineError::CutOff(0));
-    assert_eq!(told(&format!("{good}A")), LineError::TooLong(65));
-    assert_eq!(told(&good.replace('_', "=")), LineError::Code);
-    assert_eq!(told(&good.replace('_', "/")), LineError::Code);
-    assert_eq!(told(&good.replace("h:4433", ":4433")), LineError::Host);
-    assert_eq!(told(&good.replace("h:4433", "h h:4433")), LineError::Host);
-    assert_eq!(told(&good.replace("h:4433", "::1:4433")), LineError::Host);
-    assert_eq!(told(&good.replace("h:4433", "[::1:4433")), LineError::Host);
-    assert_eq!(told(&good.replace("h:4433", "[h]:4433")), LineError::Host);
+    let told = |text: &str| text.parse::<ReceiverAddress>().unwrap_err();
+    assert_eq!(told("http://h:1/"), ReceiverAddressError::Scheme);
+    assert_eq!(told(""), ReceiverAddressError::Scheme);
+    assert_eq!(told(&good[..good.len() - 9]), ReceiverAddressError::CutOff(55));
+    assert_eq!(told("brg://h:4433"), ReceiverAddressError::CutOff(0));
+    assert_eq!(told("brg://h:44"), ReceiverAddressError::CutOff(0));
+    assert_eq!(told(&format!("{good}A")), ReceiverAddressError::TooLong(65));
+    assert_eq!(told(&good.replace('_', "=")), ReceiverAddressError::Code);
+    assert_eq!(told(&good.replace('_', "/")), ReceiverAddressError::Code);
+    assert_eq!(told(&good.replace("h:4433", ":4433")), ReceiverAddressError::Host);
+    assert_eq!(told(&good.replace("h:4433", "h h:4433")), ReceiverAddressError::Host);
+    assert_eq!(told(&good.replace("h:4433", "::1:4433")), ReceiverAddressError::Host);
+    assert_eq!(told(&good.replace("h:4433", "[::1:4433")), ReceiverAddressError::Host);
+    assert_eq!(told(&good.replace("h:4433", "[h]:4433")), ReceiverAddressError::Host);
     for port in ["", "0", "65536", "+1", "x", "04433"] {
-        assert_eq!(told(&good.replace("4433", port)), LineError::Port, "{port}");
+        assert_eq!(told(&good.replace("4433", port)), ReceiverAddressError::Port, "{port}");
     }
-    assert_eq!(told(&good.replace(":4433", "")), LineError::Port);
-    assert_eq!(told(&good.replace("h:4433", "[::1]")), LineError::Port);
-    assert_eq!(told(&good[..20]).to_string(), "it is cut off: 7 characters of 64 behind the last slash");
+    assert_eq!(told(&good.replace(":4433", "")), ReceiverAddressError::Port);
+    assert_eq!(told(&good.replace("h:4433", "[::1]")), ReceiverAddressError::Port);
+    assert_eq!(
+        told(&good[..20]).to_string(),
+        "the receiver address is cut off: 7 of 64 characters after the last slash"
+    );
 }
 
 proptest! {
     #[test]
     fn any_line_is_read_as_it_was_written(host in "[a-z0-9.-]{1,30}", port in 1_u16.., print in any::<[u8; 32]>(), token in any::<[u8; 16]>()) {
-        let line = Line { host, port, fingerprint: Fingerprint(print), token: Token(token) };
+        let line = ReceiverAddress { host, port, fingerprint: Fingerprint(print), token: Token(token) };
         prop_assert_eq!(line.to_string().parse(), Ok(line));
     }
 
     #[test]
     fn any_text_is_a_line_in_one_way_or_none(text in "(brg://)?[a-z0-9.:/_\\[\\]%-]{0,90}") {
-        if let Ok(line) = text.parse::<Line>() {
+        if let Ok(line) = text.parse::<ReceiverAddress>() {
             prop_assert_eq!(line.to_string(), text);
         }
     }
@@ -163,7 +171,7 @@ fn a_file_that_is_none_is_refused() {
     ));
 }
 
-/// Writes the corpus of `fuzz_line`. Run it by hand when the receiver address changes.
+/// Writes the corpus of `fuzz_receiver_address`. Run it by hand when the receiver address changes.
 #[test]
 #[ignore = "writes the corpus"]
 fn corpus() {

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::proto::wire::{DataHead, Kind};
+use crate::proto::wire::{DataHead, PacketKind};
 
 const SUITES: [Suite; 2] = [Suite::Aes128Gcm, Suite::ChaCha20Poly1305];
 const EPOCH: u64 = 1 << EPOCH_BITS;
@@ -20,7 +20,7 @@ fn hex(text: &str) -> Vec<u8> {
 
 /// A data packet of transfer 01020304 with room for its seal.
 fn plain(suite: Suite, number: u64, payload: &[u8]) -> Vec<u8> {
-    let mut datagram = Header { kind: Kind::Data, transfer: 0x0102_0304, number }.encode().to_vec();
+    let mut datagram = Header { kind: PacketKind::Data, transfer: 0x0102_0304, number }.encode().to_vec();
     DataHead { sent_us: 1_000_000, offset: 65_536, note: None }.encode(&mut datagram);
     datagram.extend(payload);
     datagram.resize(datagram.len() + Sealer::new(suite, &secret()).seal_bytes(), 0);
@@ -233,7 +233,7 @@ proptest! {
             // A sealed packet does not open as a different packet: the number is in the nonce, and
             // the rest of the header is authenticated.
             let mut renumbered = whole.clone();
-            let header = Header { kind: Kind::Feedback, transfer: 0x0102_0304, number };
+            let header = Header { kind: PacketKind::Feedback, transfer: 0x0102_0304, number };
             renumbered[..HEADER_BYTES].copy_from_slice(&header.encode());
             prop_assert!(Opener::new(suite, &secret()).open(&mut renumbered).is_none());
         }

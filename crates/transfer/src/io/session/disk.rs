@@ -3,19 +3,19 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::files::{Destination, FileError, Manifest, Placed, Present, Source};
+use crate::files::{Destination, ExistingFiles, FileError, Manifest, RenamedFiles, Source};
 use crate::io::flow::{FlowError, Origin, Sink};
 use rangemap::RangeSet;
 
 /// The sender's files. The flow and the threads that compute digests read them.
 #[derive(Clone, Debug)]
-pub(super) struct Reading {
+pub(super) struct SharedSource {
     source: Arc<Mutex<Option<Source>>>,
     /// Number of reads of the flow that wait for the files. Other readers let them go first.
     waiting: Arc<AtomicUsize>,
 }
 
-impl Reading {
+impl SharedSource {
     pub(super) fn new(source: Source) -> Self {
         Self { source: Arc::new(Mutex::new(Some(source))), waiting: Arc::default() }
     }
@@ -39,12 +39,12 @@ impl Reading {
     }
 
     /// Whether the flow waits for the files, so that others should wait.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn has_waiting_read(&self) -> bool {
         0 < self.waiting.load(Ordering::Relaxed)
     }
 }
 
-impl Origin for Reading {
+impl Origin for SharedSource {
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FlowError> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.with(|source| {
@@ -55,18 +55,18 @@ impl Origin for Reading {
 }
 
 #[derive(Debug)]
-pub(super) enum Received {
+pub(super) enum ReceivedFiles {
     /// Files to be written, and then given their names.
     Written(Box<Destination>),
     /// Files that all existed before, to be compared.
-    Present(Box<Present>),
+    Existing(Box<ExistingFiles>),
 }
 
-impl Received {
+impl ReceivedFiles {
     pub(super) fn manifest(&self) -> &Manifest {
         match self {
             Self::Written(destination) => destination.manifest(),
-            Self::Present(present) => present.manifest(),
+            Self::Existing(existing) => existing.manifest(),
         }
     }
 
@@ -74,8 +74,8 @@ impl Received {
     pub(super) fn held(&self) -> RangeSet<u64> {
         match self {
             Self::Written(destination) => destination.held().clone(),
-            Self::Present(present) => {
-                let all = 0..present.manifest().bytes();
+            Self::Existing(existing) => {
+                let all = 0..existing.manifest().bytes();
                 Some(all).filter(|all| !all.is_empty()).into_iter().collect()
             }
         }
@@ -83,46 +83,50 @@ impl Received {
 
     /// Verifies all files, unless `stop` is set meanwhile, and gives files their names; returns
     /// `None` if all files had their names before the transfer.
-    pub(super) fn finish(self, digests: &[[u8; 32]], stop: &AtomicBool) -> Result<Option<Placed>, FileError> {
+    pub(super) fn finish(
+        self,
+        digests: &[[u8; 32]],
+        stop: &AtomicBool,
+    ) -> Result<Option<RenamedFiles>, FileError> {
         match self {
-            Self::Written(destination) => destination.give_names(digests, stop).map(Some),
-            Self::Present(present) => present.verify(digests, stop).map(|()| None),
+            Self::Written(destination) => destination.rename_files(digests, stop).map(Some),
+            Self::Existing(existing) => existing.verify(digests, stop).map(|()| None),
         }
     }
 }
 
 /// The receiver's files, until they are finished.
 #[derive(Clone, Debug)]
-pub(super) struct Writing(Arc<Mutex<Option<Received>>>);
+pub(super) struct SharedDestination(Arc<Mutex<Option<ReceivedFiles>>>);
 
-impl Writing {
-    pub(super) fn new(received: Received) -> Self {
+impl SharedDestination {
+    pub(super) fn new(received: ReceivedFiles) -> Self {
         Self(Arc::new(Mutex::new(Some(received))))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Received>> {
+    fn lock(&self) -> MutexGuard<'_, Option<ReceivedFiles>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the files, to this caller only. Later writes end with [`FlowError::Stopped`].
-    pub(super) fn close(&self) -> Option<Received> {
+    pub(super) fn close(&self) -> Option<ReceivedFiles> {
         self.lock().take()
     }
 }
 
-impl Sink for Writing {
+impl Sink for SharedDestination {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
         match self.lock().as_mut().ok_or(FlowError::Stopped)? {
-            Received::Written(destination) => Ok(destination.write(offset, bytes)?),
+            ReceivedFiles::Written(destination) => Ok(destination.write(offset, bytes)?),
             // All files exist already, so received bytes are dropped.
-            Received::Present(_) => Ok(()),
+            ReceivedFiles::Existing(_) => Ok(()),
         }
     }
 
     fn sync(&mut self) -> Result<(), FlowError> {
         match self.lock().as_mut().ok_or(FlowError::Stopped)? {
-            Received::Written(destination) => Ok(destination.sync()?),
-            Received::Present(_) => Ok(()),
+            ReceivedFiles::Written(destination) => Ok(destination.sync()?),
+            ReceivedFiles::Existing(_) => Ok(()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::files::FileError;
-use crate::io::control::{ControlError, Reason};
+use crate::io::control::{ControlError, RefuseReason};
 use crate::io::flow::FlowError;
 use crate::io::identity::IdentityError;
 
@@ -16,22 +16,22 @@ pub enum SessionError {
     Flow(#[from] FlowError),
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("the other end says: {text}")]
-    Refused { reason: Reason, text: String },
+    #[error("the other end refused: {text}")]
+    Refused { reason: RefuseReason, text: String },
     #[error(transparent)]
     Control(ControlError),
     /// The control connection ended before the transfer did.
     #[error(
-        "the connection to the other end is lost ({0}); what came is kept, start the transfer again to go on"
+        "lost the connection to the other end ({0}); received data is kept: start the transfer again to resume"
     )]
-    Lost(ControlError),
+    ConnectionLost(ControlError),
     /// The receiver's host reads less than arrives, and the rest should be sent to a different
     /// receiver.
     #[error(
-        "the CPU of the receiver's host was the limit in nine of ten seconds; {:.2} % of the packets were lost there",
+        "the receiver's host was too slow for nine of ten seconds and lost {:.2} % of the packets",
         100.0 * lost
     )]
-    Contended {
+    ReceiverOverloaded {
         /// Lost packets as a share of the packets sent, 0 to 1.
         lost: f64,
     },
@@ -42,12 +42,12 @@ pub enum SessionError {
     #[error("the other end breaks the protocol: {0}")]
     Protocol(String),
     #[error("{0}")]
-    Unsuited(&'static str),
+    Incompatible(&'static str),
     /// The limit of simultaneous transfers is reached.
-    #[error("{0} transfers are under way, which is as many as are taken at once")]
-    Crowded(usize),
+    #[error("{0} transfers are running, which is the limit of this receiver: try again later")]
+    TooManyTransfers(usize),
     /// The system refuses a socket or a thread.
-    #[error("{what} is not to be had: {source}")]
+    #[error("cannot get {what}: {source}")]
     System { what: &'static str, source: io::Error },
 }
 
@@ -62,29 +62,31 @@ impl SessionError {
     }
 
     /// An error of a connection that was established before.
-    pub(super) fn lost(error: ControlError) -> Self {
+    pub(super) fn connection_lost(error: ControlError) -> Self {
         match Self::from(error) {
             Self::Control(
                 error @ (ControlError::Closed
                 | ControlError::CutOff
                 | ControlError::Io(_)
-                | ControlError::Late { .. }),
-            ) => Self::Lost(error),
+                | ControlError::Timeout { .. }),
+            ) => Self::ConnectionLost(error),
             other => other,
         }
     }
 
     /// Reason and text of the Refuse to send; `None` if the other end ended the transfer or cannot
     /// be reached any more.
-    pub(super) fn told(&self) -> Option<(Reason, String)> {
+    pub(super) fn refusal(&self) -> Option<(RefuseReason, String)> {
         let reason = match self {
-            Self::Refused { .. } | Self::Lost(_) => return None,
-            Self::Flow(FlowError::Stopped) | Self::Contended { .. } => Reason::Stopped,
-            Self::Flow(FlowError::Violation(_)) | Self::Protocol(_) | Self::Unsuited(_) => Reason::Protocol,
+            Self::Refused { .. } | Self::ConnectionLost(_) => return None,
+            Self::Flow(FlowError::Stopped) | Self::ReceiverOverloaded { .. } => RefuseReason::Stopped,
+            Self::Flow(FlowError::Violation(_)) | Self::Protocol(_) | Self::Incompatible(_) => {
+                RefuseReason::Protocol
+            }
             Self::Flow(FlowError::File(error)) | Self::File(error) => of_file(error),
-            Self::Crowded(_) => Reason::Busy,
-            Self::Control(ControlError::Frame(_) | ControlError::Order(_)) => Reason::Protocol,
-            _ => Reason::Failed,
+            Self::TooManyTransfers(_) => RefuseReason::Busy,
+            Self::Control(ControlError::Frame(_) | ControlError::Order(_)) => RefuseReason::Protocol,
+            _ => RefuseReason::Failed,
         };
         Some((reason, self.to_string()))
     }
@@ -100,18 +102,19 @@ impl From<ControlError> for SessionError {
     }
 }
 
-fn of_file(error: &FileError) -> Reason {
+fn of_file(error: &FileError) -> RefuseReason {
     match error {
-        FileError::Full { .. } | FileError::NoRoom { .. } => Reason::Full,
-        FileError::Quota { .. } | FileError::Link(_) => Reason::Quota,
-        FileError::Exists(_) => Reason::Exists,
-        FileError::Changed(_) | FileError::Shrank { .. } => Reason::Changed,
-        FileError::Digest(_) => Reason::Digest,
-        FileError::Stopped => Reason::Stopped,
-        FileError::Busy(_) => Reason::Busy,
-        FileError::Manifest(_) | FileError::Path(_) | FileError::Beyond { .. } | FileError::Digests(..) => {
-            Reason::Protocol
-        }
-        _ => Reason::Failed,
+        FileError::Full { .. } | FileError::NoRoom { .. } => RefuseReason::Full,
+        FileError::Quota { .. } | FileError::Link(_) => RefuseReason::Quota,
+        FileError::Exists(_) => RefuseReason::Exists,
+        FileError::Changed(_) | FileError::Shrank { .. } => RefuseReason::Changed,
+        FileError::Digest(_) => RefuseReason::Digest,
+        FileError::Stopped => RefuseReason::Stopped,
+        FileError::Busy(_) => RefuseReason::Busy,
+        FileError::Manifest(_)
+        | FileError::Path(_)
+        | FileError::OutOfRange { .. }
+        | FileError::Digests(..) => RefuseReason::Protocol,
+        _ => RefuseReason::Failed,
     }
 }

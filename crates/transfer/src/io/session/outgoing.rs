@@ -8,25 +8,25 @@ use std::time::{Duration, Instant};
 
 use rangemap::RangeSet;
 
-use super::contended::Contended;
-use super::disk::Reading;
-use super::guest::HASHED_BYTES_S;
-use super::talk::{Looks, check_stop, name, result, say, spawn};
+use super::control_task::{PollInterval, check_stop, name, result, send_message, spawn};
+use super::disk::SharedSource;
+use super::incoming::HASHED_BYTES_S;
+use super::overload::OverloadDetector;
 use super::{
-    Event, FEEDBACK_DATAGRAM_BYTES, PROGRESS_EVERY, SOCKET, SOFTWARE, SendConfig, SessionError, Summary, To,
-    headers_bytes, ranges_bytes,
+    FEEDBACK_DATAGRAM_BYTES, PROGRESS_EVERY, ReceiverEndpoint, SOCKET, SOFTWARE, SendConfig, SessionError,
+    TransferEvent, TransferSummary, headers_bytes, ranges_bytes,
 };
-use crate::files::{FileError, Kind, Manifest, Source};
+use crate::files::{EntryKind, FileError, Manifest, Source};
 use crate::io::control::{Channel, Connected, Connector, ControlError, Message};
-use crate::io::flow::{FlowError, FlowProgress, Outflow, Watch};
+use crate::io::flow::{FlowError, FlowMonitor, FlowProgress, SendFlow};
 use crate::io::identity::random;
 use crate::io::seal::{Opener, Sealer, Suite};
-use crate::proto::controller::Config;
+use crate::proto::controller::ControllerConfig;
 use crate::proto::wire::{DATA_HEAD_BYTES, HEADER_BYTES, NOTE_BYTES};
 use crate::proto::{Sender, SenderConfig, TooLong};
 
 /// What a session sends, and when it may end early.
-pub(super) struct Errand<'a> {
+pub(super) struct SessionRequest<'a> {
     pub(super) id: [u8; 16],
     pub(super) manifest: &'a [u8],
     /// Whether another receiver gets the rest if this one's host loses too much.
@@ -36,60 +36,60 @@ pub(super) struct Errand<'a> {
 /// Result of a session, with the state that the next session needs.
 pub(super) struct Session {
     pub(super) source: Option<Source>,
-    pub(super) seen: FlowProgress,
+    pub(super) progress: FlowProgress,
     /// Bytes that the receiver had when the sending of data began, and the time for which data was
     /// sent.
     pub(super) begun: Option<(u64, Duration)>,
     /// Durable bytes, as far as the receiver reported them.
     pub(super) durable_bytes: u64,
-    pub(super) ended: Result<Summary, SessionError>,
+    pub(super) ended: Result<TransferSummary, SessionError>,
 }
 
 /// Sends to one receiver.
 pub(super) fn session(
     config: &SendConfig,
-    to: &To,
+    to: &ReceiverEndpoint,
     source: Source,
-    errand: &Errand<'_>,
+    request: &SessionRequest<'_>,
     stop: &AtomicBool,
-    on_event: &mut dyn FnMut(Event),
+    on_event: &mut dyn FnMut(TransferEvent),
 ) -> Session {
     let began = Instant::now();
     let Connected { channel, software, manifest_bytes_max } = match connect(config, to, stop) {
         Ok(connected) => connected,
         Err(error) => {
-            let (source, seen, ended) = (Some(source), FlowProgress::default(), Err(error));
-            return Session { source, seen, begun: None, durable_bytes: 0, ended };
+            let (source, progress, ended) = (Some(source), FlowProgress::default(), Err(error));
+            return Session { source, progress, begun: None, durable_bytes: 0, ended };
         }
     };
-    on_event(Event::Connected { peer: channel.peer(), software });
+    on_event(TransferEvent::Connected { peer: channel.peer(), software });
     let (files, bytes) = (source.manifest().files().count() as u64, source.manifest().bytes());
     let verifying_max = verifying_max(source.manifest());
-    let reading = Reading::new(source);
+    let reading = SharedSource::new(source);
     let mut outgoing = Outgoing {
         config,
         stop,
         on_event,
         channel,
         reading,
-        watch: Arc::default(),
+        monitor: Arc::default(),
         began,
         files,
         bytes,
         begun: None,
         durable_bytes: 0,
-        judge: errand.may_leave.then(Contended::default),
+        overload: request.may_leave.then(OverloadDetector::default),
         verifying_max,
     };
-    let ended = outgoing.run(errand.id, errand.manifest.to_vec(), manifest_bytes_max);
+    let ended = outgoing.run(request.id, request.manifest.to_vec(), manifest_bytes_max);
     let begun = outgoing.begun.map(|(held_bytes, at)| (held_bytes, at.elapsed()));
-    let (source, seen, durable_bytes) =
-        (outgoing.reading.close(), outgoing.watch.seen(), outgoing.durable_bytes);
-    match ended.as_ref().err().map(SessionError::told) {
+    let (source, progress, durable_bytes) =
+        (outgoing.reading.close(), outgoing.monitor.progress(), outgoing.durable_bytes);
+    match ended.as_ref().err().map(SessionError::refusal) {
         Some(Some((reason, text))) => outgoing.channel.refuse(reason, &text),
         _ => outgoing.channel.close(),
     }
-    Session { source, seen, begun, durable_bytes, ended }
+    Session { source, progress, begun, durable_bytes, ended }
 }
 
 /// Identifier of a transfer: the same for the same files, as a manifest describes them.
@@ -98,10 +98,10 @@ pub(super) fn identifier(manifest: &[u8]) -> [u8; 16] {
     digest.as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
-fn connect(config: &SendConfig, to: &To, stop: &AtomicBool) -> Result<Connected, SessionError> {
+fn connect(config: &SendConfig, to: &ReceiverEndpoint, stop: &AtomicBool) -> Result<Connected, SessionError> {
     let (connector, host, port) = match to {
-        To::Line(line) => (Connector::to_line(line, SOFTWARE), &line.host, line.port),
-        To::Host { host, port, trust } => {
+        ReceiverEndpoint::Address(line) => (Connector::to_address(line, SOFTWARE), &line.host, line.port),
+        ReceiverEndpoint::Trusted { host, port, trust } => {
             let (trust, identity) = (trust.clone(), config.identity.clone());
             (Connector { trust, identity, token: None, software: SOFTWARE.into() }, host, *port)
         }
@@ -113,17 +113,17 @@ fn connect(config: &SendConfig, to: &To, stop: &AtomicBool) -> Result<Connected,
 struct Outgoing<'a> {
     config: &'a SendConfig,
     stop: &'a AtomicBool,
-    on_event: &'a mut dyn FnMut(Event),
+    on_event: &'a mut dyn FnMut(TransferEvent),
     channel: Channel,
-    reading: Reading,
-    watch: Arc<Watch>,
+    reading: SharedSource,
+    monitor: Arc<FlowMonitor>,
     began: Instant,
     files: u64,
     bytes: u64,
     /// Bytes that the receiver had when the sending of data began, and the time of that.
     begun: Option<(u64, Instant)>,
     durable_bytes: u64,
-    judge: Option<Contended>,
+    overload: Option<OverloadDetector>,
     /// Longest time for the receiver from Digests to Done.
     verifying_max: Duration,
 }
@@ -149,51 +149,58 @@ impl Outgoing<'_> {
         id: [u8; 16],
         manifest: Vec<u8>,
         manifest_bytes_max: u64,
-    ) -> Result<Summary, SessionError> {
+    ) -> Result<TransferSummary, SessionError> {
         if manifest_bytes_max < manifest.len() as u64 {
             let (asked, allowed) = (manifest.len() as u64, manifest_bytes_max);
-            return Err(FileError::Quota { what: "bytes of names and the like", asked, allowed }.into());
+            return Err(FileError::Quota { what: "bytes of the manifest", asked, allowed }.into());
         }
         let accepted = self.agree(id, manifest)?;
         let held_bytes = ranges_bytes(&accepted.held);
         (self.begun, self.durable_bytes) = (Some((held_bytes, Instant::now())), held_bytes);
-        (self.on_event)(Event::Begun { files: self.files, bytes: self.bytes, held_bytes });
+        (self.on_event)(TransferEvent::Begun { files: self.files, bytes: self.bytes, held_bytes });
         let port = accepted.port;
         let flow_over = Arc::new(AtomicBool::new(false));
         let work = self.start(accepted, Arc::clone(&flow_over))?;
-        let told = self.attend(work, &flow_over, port);
+        let outcome = self.watch_control(work, &flow_over, port);
         // Stop all threads: none may continue after this returns.
-        self.watch.stop.store(true, Ordering::Relaxed);
-        let lasted = told?;
-        Ok(Summary {
+        self.monitor.stop.store(true, Ordering::Relaxed);
+        let lasted = outcome?;
+        Ok(TransferSummary {
             peer: self.channel.peer(),
             files: self.files,
             bytes: self.bytes,
             held_bytes,
             lasted,
             lasted_all: self.began.elapsed(),
-            seen: self.watch.seen(),
+            progress: self.monitor.progress(),
         })
     }
 
     fn agree(&mut self, id: [u8; 16], manifest: Vec<u8>) -> Result<Accepted, SessionError> {
-        let suites: Vec<Suite> =
-            self.config.clear.then_some(Suite::Clear).into_iter().chain(Suite::sealed()).collect();
+        let suites: Vec<Suite> = self
+            .config
+            .allow_unencrypted
+            .then_some(Suite::Clear)
+            .into_iter()
+            .chain(Suite::sealed())
+            .collect();
         let offered = suites.clone();
         let offer = Message::Offer { id, manifest, suites, datagram_bytes_max: FEEDBACK_DATAGRAM_BYTES };
-        say(&mut self.channel, &offer)?;
+        send_message(&mut self.channel, &offer)?;
         drop(offer);
-        let accepted = match self.channel.wait(self.stop).map_err(SessionError::lost)? {
+        let accepted = match self.channel.wait(self.stop).map_err(SessionError::connection_lost)? {
             Message::Accept { transfer, port, suite, datagram_bytes_max, held } => {
                 Accepted { transfer, port, suite, datagram_bytes_max, held }
             }
             other => return Err(SessionError::Protocol(format!("{} is not expected here", name(&other)))),
         };
         if !offered.contains(&accepted.suite) {
-            return Err(SessionError::Protocol("it chose a seal that was not offered".into()));
+            return Err(SessionError::Protocol(
+                "the receiver chose a cipher suite that was not offered".into(),
+            ));
         }
         if accepted.held.last().is_some_and(|last| self.bytes < last.end) {
-            return Err(SessionError::Protocol("it has what was not offered".into()));
+            return Err(SessionError::Protocol("the receiver claims bytes beyond the object".into()));
         }
         Ok(accepted)
     }
@@ -204,30 +211,30 @@ impl Outgoing<'_> {
         accepted: Accepted,
         flow_over: Arc<AtomicBool>,
     ) -> Result<JoinHandle<Result<Sent, SessionError>>, SessionError> {
-        let outflow = self.outflow(&accepted)?;
+        let send_flow = self.send_flow(&accepted)?;
         let held = accepted.held;
-        let (reading, watch) = (self.reading.clone(), Arc::clone(&self.watch));
+        let (reading, monitor) = (self.reading.clone(), Arc::clone(&self.monitor));
         let hashing = spawn("hashes", {
-            let (reading, watch) = (reading.clone(), Arc::clone(&watch));
-            move || hash(&reading, &held, &watch.stop)
+            let (reading, monitor) = (reading.clone(), Arc::clone(&monitor));
+            move || hash(&reading, &held, &monitor.stop)
         })?;
         spawn("flow", move || {
             let began = Instant::now();
-            let sent = outflow.run(&watch).map(drop);
+            let sent = send_flow.run(&monitor).map(drop);
             let lasted = began.elapsed();
             if sent.is_err() {
-                watch.stop.store(true, Ordering::Relaxed);
+                monitor.stop.store(true, Ordering::Relaxed);
             }
             flow_over.store(true, Ordering::Release);
             let hashed = result(hashing);
             sent?;
             hashed?;
-            let digests = digests(&reading, &watch.stop)?;
+            let digests = digests(&reading, &monitor.stop)?;
             Ok(Sent { lasted, digests })
         })
     }
 
-    fn outflow(&mut self, accepted: &Accepted) -> Result<Outflow, SessionError> {
+    fn send_flow(&mut self, accepted: &Accepted) -> Result<SendFlow, SessionError> {
         let socket = SessionError::system("a UDP socket");
         let (mut here, mut peer) = (self.channel.local(), self.channel.peer());
         here.set_port(0);
@@ -245,15 +252,17 @@ impl Outgoing<'_> {
             udp.datagram_bytes_max().map_err(&socket)?.min(mtu).min(accepted.datagram_bytes_max as usize);
         // A packet with a note must have room for data, too.
         let payload_bytes = datagram.checked_sub(beside).filter(|bytes| NOTE_BYTES < *bytes).ok_or(
-            SessionError::Unsuited("the receiver, or the path, takes no datagrams as long as data need"),
+            SessionError::Incompatible(
+                "the receiver or the path accepts only datagrams that are too short for data: raise the MTU",
+            ),
         )?;
         // The length of a datagram has 16 bits.
         let payload_bytes = payload_bytes as u32;
         let overhead_bytes = headers + beside as u32;
 
         let seed = || random().map(u64::from_be_bytes).map_err(ControlError::from);
-        let usual = Config::default();
-        let controller = self.config.controller.controller(Config {
+        let usual = ControllerConfig::default();
+        let controller = self.config.controller.controller(ControllerConfig {
             rate_bytes_s: self.config.rate_bytes_s.unwrap_or(usual.rate_bytes_s),
             packet_bytes: payload_bytes + overhead_bytes,
             seed: seed()?,
@@ -263,7 +272,7 @@ impl Outgoing<'_> {
         let held: RangeSet<u64> = accepted.held.iter().cloned().collect();
         let sender = Sender::new(sender, self.bytes, &held, controller)
             .map_err(|error: TooLong| SessionError::Protocol(error.to_string()))?;
-        Ok(Outflow {
+        Ok(SendFlow {
             socket: udp,
             sealer,
             opener,
@@ -275,7 +284,7 @@ impl Outgoing<'_> {
     }
 
     /// Reads the receiver's messages while other threads send, until the transfer is done.
-    fn attend(
+    fn watch_control(
         &mut self,
         work: JoinHandle<Result<Sent, SessionError>>,
         flow_over: &AtomicBool,
@@ -284,8 +293,9 @@ impl Outgoing<'_> {
         let mut work = Some(work);
         let (begun, mut shown, mut lasted) = (Instant::now(), Instant::now(), None);
         let mut asked: Option<Instant> = None;
-        let (mut is_verifying, mut opening, mut ending) = (false, Looks::default(), Looks::default());
-        let told = loop {
+        let (mut is_verifying, mut opening, mut ending) =
+            (false, PollInterval::default(), PollInterval::default());
+        let outcome = loop {
             if let Err(error) = check_stop(self.stop) {
                 break Err(error);
             }
@@ -298,22 +308,24 @@ impl Outgoing<'_> {
                     break Err(SessionError::Protocol(format!("{} is not expected here", name(&other))));
                 }
                 Ok(None) => {}
-                Err(error) => break Err(SessionError::lost(error)),
+                Err(error) => break Err(SessionError::connection_lost(error)),
             }
             // If the flow failed, `stop` was set before `flow_over`.
-            let is_over = flow_over.load(Ordering::Acquire) && !self.watch.stop.load(Ordering::Relaxed);
+            let is_over = flow_over.load(Ordering::Acquire) && !self.monitor.stop.load(Ordering::Relaxed);
             if PROGRESS_EVERY <= shown.elapsed() && !is_verifying {
-                let seen = FlowProgress { durable_bytes: self.durable_bytes, ..self.watch.seen() };
+                let progress = FlowProgress { durable_bytes: self.durable_bytes, ..self.monitor.progress() };
                 shown = Instant::now();
-                let is_unheard = seen.rtt.is_none() && 0 < seen.stats.sent_packets;
-                (self.on_event)(Event::Progress(seen));
+                let is_unheard = progress.rtt.is_none() && 0 < progress.stats.sent_packets;
+                (self.on_event)(TransferEvent::Progress(progress));
                 if is_unheard && UNHEARD_MAX < begun.elapsed() {
-                    break Err(FlowError::Silent(UNHEARD_MAX, port).into());
+                    break Err(FlowError::NoFeedback(UNHEARD_MAX, port).into());
                 }
-                let left_bytes = self.bytes.saturating_sub(seen.held_bytes);
-                let judge = self.judge.as_mut();
-                if let Some(lost) = judge.and_then(|judge| judge.update(begun.elapsed(), &seen, left_bytes)) {
-                    break Err(SessionError::Contended { lost });
+                let left_bytes = self.bytes.saturating_sub(progress.held_bytes);
+                let overload = self.overload.as_mut();
+                if let Some(lost) =
+                    overload.and_then(|overload| overload.update(begun.elapsed(), &progress, left_bytes))
+                {
+                    break Err(SessionError::ReceiverOverloaded { lost });
                 }
             }
             if work.as_ref().is_some_and(JoinHandle::is_finished)
@@ -322,7 +334,7 @@ impl Outgoing<'_> {
                 match result(ended) {
                     Ok(sent) => {
                         lasted = Some(sent.lasted);
-                        let said = say(&mut self.channel, &Message::Digests(sent.digests));
+                        let said = send_message(&mut self.channel, &Message::Digests(sent.digests));
                         if let Err(error) = said {
                             break Err(error);
                         }
@@ -332,29 +344,31 @@ impl Outgoing<'_> {
                 }
             }
             if asked.is_some_and(|at| at.elapsed() > self.verifying_max) {
-                break Err(SessionError::Protocol("it does not say that all is verified".into()));
+                break Err(SessionError::Protocol(
+                    "the receiver did not report the verification in time".into(),
+                ));
             }
             if is_over && !is_verifying && (work.is_some() || lasted.is_some()) {
                 is_verifying = true;
-                (self.on_event)(Event::Verifying);
+                (self.on_event)(TransferEvent::Verifying);
             }
         };
-        self.watch.stop.store(true, Ordering::Relaxed);
+        self.monitor.stop.store(true, Ordering::Relaxed);
         if let Some(work) = work {
             // Ignore the flow's error: the flow was stopped for a reason that is known already.
             let _ = result(work);
         }
-        told.map(|()| lasted.unwrap_or_default())
+        outcome.map(|()| lasted.unwrap_or_default())
     }
 }
 
 /// Hashes what the receiver had before, while the flow reads the rest.
-fn hash(reading: &Reading, held: &[Range<u64>], stop: &AtomicBool) -> Result<(), SessionError> {
+fn hash(reading: &SharedSource, held: &[Range<u64>], stop: &AtomicBool) -> Result<(), SessionError> {
     for range in held {
         let mut at = range.start;
         while at < range.end {
             check_stop(stop)?;
-            if reading.is_wanted() {
+            if reading.has_waiting_read() {
                 std::thread::sleep(GIVE_WAY);
                 continue;
             }
@@ -364,7 +378,7 @@ fn hash(reading: &Reading, held: &[Range<u64>], stop: &AtomicBool) -> Result<(),
     Ok(())
 }
 
-fn digests(reading: &Reading, stop: &AtomicBool) -> Result<Vec<[u8; 32]>, SessionError> {
+fn digests(reading: &SharedSource, stop: &AtomicBool) -> Result<Vec<[u8; 32]>, SessionError> {
     let files: Vec<usize> =
         reading.with(|source| Ok(source.manifest().files().map(|(entry, _)| entry).collect()))?;
     let mut digests = Vec::with_capacity(files.len());
@@ -391,7 +405,7 @@ const UNHEARD_MAX: Duration = Duration::from_secs(15);
 /// gives all entries their names.
 fn verifying_max(manifest: &Manifest) -> Duration {
     let bytes = manifest.entries().iter().map(|entry| match &entry.kind {
-        Kind::File { size, .. } => *size,
+        EntryKind::File { size, .. } => *size,
         _ => 0,
     });
     let reading = Duration::from_secs(bytes.fold(0, u64::saturating_add) / HASHED_BYTES_S);
@@ -418,7 +432,7 @@ mod tests {
     #[test]
     fn a_receiver_has_as_long_to_verify_as_what_is_sent_takes() {
         let max = |size: u64, extents, entries: usize| {
-            let kind = Kind::File { size, extents };
+            let kind = EntryKind::File { size, extents };
             let entry = |at: usize| Entry {
                 path: at.to_string().into_bytes(),
                 kind: kind.clone(),

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use super::SessionError;
-use crate::io::control::Reason;
+use crate::io::control::RefuseReason;
 use crate::io::flow::FlowError;
 
 /// Receivers that share the storage, in the given order.
 #[derive(Debug)]
-pub(super) struct Receivers {
+pub(super) struct ReceiverRotation {
     /// For each receiver, whether its host lost too much.
-    contended: Vec<bool>,
+    overloaded: Vec<bool>,
     at: usize,
     /// Number of consecutive sessions without progress, the time of the first, and whether any of
     /// them found the files locked.
-    vain: usize,
+    failed_sessions: usize,
     since: Option<Duration>,
     is_busy: bool,
     /// Maximum number of bytes that were reported as durable so far.
@@ -23,40 +23,40 @@ pub(super) struct Receivers {
 
 /// Why a session ended, as far as it matters for the next receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum FailoverCause {
     /// The receiver cannot be reached or refuses; a different one may accept.
     Gone,
     /// An earlier session still has the partial files locked, perhaps because it has not ended yet.
     Busy,
     /// The receiver's host lost too much.
-    Contended,
+    ReceiverOverloaded,
     /// No other receiver would do better.
-    Lasting,
+    Permanent,
 }
 
-impl Why {
+impl FailoverCause {
     fn of(error: &SessionError) -> Self {
         match error {
-            SessionError::Contended { .. } => Self::Contended,
-            SessionError::Lost(_) | SessionError::Control(_) => Self::Gone,
+            SessionError::ReceiverOverloaded { .. } => Self::ReceiverOverloaded,
+            SessionError::ConnectionLost(_) | SessionError::Control(_) => Self::Gone,
             // A problem of this receiver, or of the path to it.
-            SessionError::Unsuited(_) | SessionError::System { .. } => Self::Gone,
-            SessionError::Flow(FlowError::Silent(..)) => Self::Gone,
+            SessionError::Incompatible(_) | SessionError::System { .. } => Self::Gone,
+            SessionError::Flow(FlowError::NoFeedback(..)) => Self::Gone,
             SessionError::Refused { reason, .. } => match reason {
-                Reason::Busy => Self::Busy,
-                Reason::NotAllowed | Reason::Stopped | Reason::Failed => Self::Gone,
-                _ => Self::Lasting,
+                RefuseReason::Busy => Self::Busy,
+                RefuseReason::NotAllowed | RefuseReason::Stopped | RefuseReason::Failed => Self::Gone,
+                _ => Self::Permanent,
             },
-            _ => Self::Lasting,
+            _ => Self::Permanent,
         }
     }
 }
 
-impl Receivers {
+impl ReceiverRotation {
     /// Starts with the first of `count` receivers, at least one.
     pub(super) fn new(count: usize) -> Self {
-        let contended = vec![false; count.max(1)];
-        Self { contended, at: 0, vain: 0, since: None, is_busy: false, durable_bytes: 0 }
+        let overloaded = vec![false; count.max(1)];
+        Self { overloaded, at: 0, failed_sessions: 0, since: None, is_busy: false, durable_bytes: 0 }
     }
 
     /// Index of the present receiver.
@@ -67,7 +67,7 @@ impl Receivers {
     /// Whether the sender may leave this receiver if its host loses too many packets: true if
     /// another receiver was not yet left for that reason.
     pub(super) fn may_leave(&self) -> bool {
-        self.contended.iter().enumerate().any(|(index, contended)| index != self.at && !contended)
+        self.overloaded.iter().enumerate().any(|(index, overloaded)| index != self.at && !overloaded)
     }
 
     /// Chooses the receiver after a session that ended with `error` when `durable_bytes` were
@@ -79,21 +79,21 @@ impl Receivers {
         error: &SessionError,
         durable_bytes: u64,
     ) -> Option<Duration> {
-        let why = Why::of(error);
-        if self.contended.len() < 2 || why == Why::Lasting {
+        let cause = FailoverCause::of(error);
+        if self.overloaded.len() < 2 || cause == FailoverCause::Permanent {
             return None;
         }
         if self.durable_bytes < durable_bytes {
             self.durable_bytes = durable_bytes;
-            (self.vain, self.since, self.is_busy) = (0, None, false);
+            (self.failed_sessions, self.since, self.is_busy) = (0, None, false);
         }
         let since = *self.since.get_or_insert(now);
-        if why == Why::Contended {
+        if cause == FailoverCause::ReceiverOverloaded {
             self.leave();
             return Some(Duration::ZERO);
         }
         let is_waited_for = now.saturating_sub(since) < BUSY_MAX;
-        if why == Why::Busy && is_waited_for && self.contended.get(self.at) == Some(&false) {
+        if cause == FailoverCause::Busy && is_waited_for && self.overloaded.get(self.at) == Some(&false) {
             // The previous session may still be ending. If all other receivers were left because
             // their hosts lose packets, wait for its lock at this receiver.
             if !self.may_leave() {
@@ -101,30 +101,30 @@ impl Receivers {
             }
             self.at = self.next();
         } else {
-            self.at = (self.at + 1) % self.contended.len();
+            self.at = (self.at + 1) % self.overloaded.len();
         }
-        self.is_busy |= why == Why::Busy;
-        self.vain += 1;
-        if self.vain < self.contended.len() {
+        self.is_busy |= cause == FailoverCause::Busy;
+        self.failed_sessions += 1;
+        if self.failed_sessions < self.overloaded.len() {
             return Some(Duration::ZERO);
         }
         // All receivers were tried.
-        self.vain = 0;
+        self.failed_sessions = 0;
         (self.is_busy && is_waited_for).then_some(BUSY_EVERY)
     }
 
     fn leave(&mut self) {
-        if let Some(contended) = self.contended.get_mut(self.at) {
-            *contended = true;
+        if let Some(overloaded) = self.overloaded.get_mut(self.at) {
+            *overloaded = true;
         }
         self.at = self.next();
     }
 
     /// The next receiver that was not left; if all were left, the next one.
     fn next(&self) -> usize {
-        let count = self.contended.len();
+        let count = self.overloaded.len();
         let mut others = (1..count).map(|step| (self.at + step) % count);
-        let next = others.find(|index| self.contended.get(*index) == Some(&false));
+        let next = others.find(|index| self.overloaded.get(*index) == Some(&false));
         next.unwrap_or((self.at + 1) % count)
     }
 }
@@ -144,26 +144,29 @@ mod tests {
     const NOW: Duration = Duration::ZERO;
 
     fn lost() -> SessionError {
-        SessionError::Lost(ControlError::CutOff)
+        SessionError::ConnectionLost(ControlError::CutOff)
     }
 
-    fn refused(reason: Reason) -> SessionError {
+    fn refused(reason: RefuseReason) -> SessionError {
         SessionError::Refused { reason, text: String::new() }
     }
 
-    fn contended() -> SessionError {
-        SessionError::Contended { lost: 0.1 }
+    fn overloaded() -> SessionError {
+        SessionError::ReceiverOverloaded { lost: 0.1 }
     }
 
     #[test]
     fn it_goes_round_until_none_brings_anything() {
-        let mut receivers = Receivers::new(3);
+        let mut receivers = ReceiverRotation::new(3);
         assert_eq!(receivers.after(NOW, &lost(), 0), Some(NOW));
-        assert_eq!((receivers.at(), receivers.after(NOW, &refused(Reason::Stopped), 0)), (1, Some(NOW)));
+        assert_eq!(
+            (receivers.at(), receivers.after(NOW, &refused(RefuseReason::Stopped), 0)),
+            (1, Some(NOW))
+        );
         assert_eq!((receivers.at(), receivers.after(NOW, &lost(), 0)), (2, None));
 
         // Each makes progress before it dies.
-        let mut receivers = Receivers::new(2);
+        let mut receivers = ReceiverRotation::new(2);
         for durable in 1..10 {
             assert_eq!(receivers.at(), (durable as usize - 1) % 2);
             assert_eq!(receivers.after(NOW, &lost(), durable), Some(NOW));
@@ -174,23 +177,23 @@ mod tests {
     #[test]
     fn what_no_other_would_do_better_ends_it() {
         for error in [
-            refused(Reason::Full),
-            refused(Reason::Digest),
+            refused(RefuseReason::Full),
+            refused(RefuseReason::Digest),
             SessionError::File(FileError::Busy("a".into())),
             SessionError::Flow(FlowError::Stopped),
             SessionError::Protocol(String::new()),
         ] {
-            assert_eq!(Receivers::new(2).after(NOW, &error, 1), None, "{error:?}");
+            assert_eq!(ReceiverRotation::new(2).after(NOW, &error, 1), None, "{error:?}");
         }
-        assert_eq!(Receivers::new(1).after(NOW, &lost(), 1), None, "there is no other");
+        assert_eq!(ReceiverRotation::new(1).after(NOW, &lost(), 1), None, "there is no other");
     }
 
     #[test]
     fn locks_of_a_host_that_died_are_waited_for_but_not_for_ever() {
-        let mut receivers = Receivers::new(2);
+        let mut receivers = ReceiverRotation::new(2);
         let (mut now, mut ends) = (NOW, vec![]);
         for _ in 0..1000 {
-            let error = if receivers.at() == 0 { lost() } else { refused(Reason::Busy) };
+            let error = if receivers.at() == 0 { lost() } else { refused(RefuseReason::Busy) };
             match receivers.after(now, &error, 5) {
                 Some(wait) => now += wait,
                 None => {
@@ -204,32 +207,32 @@ mod tests {
 
     #[test]
     fn a_lock_is_waited_for_where_the_rest_is_to_go() {
-        let mut receivers = Receivers::new(2);
-        assert_eq!(receivers.after(NOW, &contended(), 0), Some(NOW));
+        let mut receivers = ReceiverRotation::new(2);
+        assert_eq!(receivers.after(NOW, &overloaded(), 0), Some(NOW));
         for wait in 0..120 {
             let now = BUSY_EVERY * wait;
             assert_eq!(
-                (receivers.at(), receivers.after(now, &refused(Reason::Busy), 0)),
+                (receivers.at(), receivers.after(now, &refused(RefuseReason::Busy), 0)),
                 (1, Some(BUSY_EVERY))
             );
         }
-        assert_eq!(receivers.after(BUSY_MAX, &refused(Reason::Busy), 0), Some(NOW));
+        assert_eq!(receivers.after(BUSY_MAX, &refused(RefuseReason::Busy), 0), Some(NOW));
         assert_eq!(receivers.at(), 0, "better such a host than none");
 
         // Two receivers were not left, and both are tried.
-        let mut receivers = Receivers::new(3);
-        assert_eq!(receivers.after(NOW, &contended(), 0), Some(NOW));
+        let mut receivers = ReceiverRotation::new(3);
+        assert_eq!(receivers.after(NOW, &overloaded(), 0), Some(NOW));
         for at in [1, 2, 1, 2] {
             assert_eq!(receivers.at(), at);
-            assert!(receivers.after(NOW, &refused(Reason::Busy), 0).is_some());
+            assert!(receivers.after(NOW, &refused(RefuseReason::Busy), 0).is_some());
         }
     }
 
     #[test]
     fn what_is_of_one_receiver_leads_to_the_next() {
         let system = SessionError::System { what: "a UDP socket", source: std::io::Error::other("no route") };
-        for error in [SessionError::Unsuited("the path"), system] {
-            let mut receivers = Receivers::new(2);
+        for error in [SessionError::Incompatible("the path"), system] {
+            let mut receivers = ReceiverRotation::new(2);
             assert_eq!((receivers.after(NOW, &error, 0), receivers.at()), (Some(NOW), 1), "{error}");
             assert_eq!(receivers.after(NOW, &error, 0), None, "{error}");
         }
@@ -237,13 +240,13 @@ mod tests {
 
     #[test]
     fn each_is_left_once_for_what_its_host_loses() {
-        let mut receivers = Receivers::new(2);
+        let mut receivers = ReceiverRotation::new(2);
         assert!(receivers.may_leave());
-        assert_eq!(receivers.after(NOW, &contended(), 0), Some(NOW));
+        assert_eq!(receivers.after(NOW, &overloaded(), 0), Some(NOW));
         assert_eq!((receivers.at(), receivers.may_leave()), (1, false), "the other lost too much before");
         // A host that loses packets is still better than no host.
         assert_eq!(receivers.after(NOW, &lost(), 0), Some(NOW));
         assert_eq!((receivers.at(), receivers.may_leave()), (0, true));
-        assert!(!Receivers::new(1).may_leave());
+        assert!(!ReceiverRotation::new(1).may_leave());
     }
 }

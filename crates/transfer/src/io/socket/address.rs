@@ -12,7 +12,7 @@ pub(super) fn train_bytes_max(peer: SocketAddr) -> usize {
 
 /// An address in the form of the socket's family: IPv4 on an IPv6 socket is mapped (RFC 4291
 /// §2.5.5.2).
-pub(super) fn spelt(address: SocketAddr, is_v6: bool) -> SocketAddr {
+pub(super) fn to_family(address: SocketAddr, is_v6: bool) -> SocketAddr {
     match address {
         SocketAddr::V4(v4) if is_v6 => SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into(),
         other => other,

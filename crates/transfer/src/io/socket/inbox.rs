@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use nix::errno::Errno;
 
-use super::{Counts, passes};
+use super::{SocketCounters, passes};
 
 /// Buffers that trains are received into.
 #[derive(Debug)]
@@ -55,14 +55,14 @@ impl Inbox {
     /// used.
     pub(super) fn receive(
         &mut self,
-        counts: &mut Counts,
-        mut fill: impl FnMut(&mut Slot, &mut Counts) -> nix::Result<bool>,
+        counters: &mut SocketCounters,
+        mut fill: impl FnMut(&mut Slot, &mut SocketCounters) -> nix::Result<bool>,
     ) -> io::Result<usize> {
         self.filled = 0;
         // Limit the number of calls, so that a flood of errors ends too.
         for _ in 0..self.slots.len() {
             let Some(slot) = self.slots.get_mut(self.filled) else { break };
-            match fill(slot, counts) {
+            match fill(slot, counters) {
                 Ok(true) => self.filled += 1,
                 Ok(false) => {}
                 Err(Errno::EAGAIN) if self.filled == 0 => return Err(io::ErrorKind::WouldBlock.into()),
@@ -70,7 +70,7 @@ impl Inbox {
                 Err(Errno::EINTR) => {}
                 // ICMP caused this error, for a datagram that was sent earlier. Sending the next
                 // datagram of this length returns the error too.
-                Err(error) if passes(error) || error == Errno::EMSGSIZE => counts.passing(error),
+                Err(error) if passes(error) || error == Errno::EMSGSIZE => counters.passing(error),
                 Err(error) => return Err(error.into()),
             }
         }

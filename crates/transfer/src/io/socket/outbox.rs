@@ -7,7 +7,7 @@ use std::io::{self, IoSlice};
 
 use nix::errno::Errno;
 
-use super::{Abilities, Counts, passes};
+use super::{SocketCapabilities, SocketCounters, passes};
 
 /// Datagrams of equal length, of which the last may be shorter.
 #[derive(Clone, Copy, Debug)]
@@ -20,18 +20,18 @@ pub struct Train<'a> {
 
 /// State of sending between calls.
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub(super) struct TrainSender {
     /// A train that was sent in part, and how many bytes were.
-    begun: Option<(Mark, usize)>,
+    begun: Option<(TrainId, usize)>,
 }
 
-impl Outbox {
+impl TrainSender {
     /// Sends with `call`, which returns how many messages of its batch it sent, at least one.
     pub(super) fn send(
         &mut self,
         trains: &[Train<'_>],
-        abilities: &mut Abilities,
-        counts: &mut Counts,
+        capabilities: &mut SocketCapabilities,
+        counters: &mut SocketCounters,
         mut call: impl FnMut(&Batch<'_>) -> nix::Result<usize>,
     ) -> io::Result<usize> {
         let mut cursor = Cursor { train: 0, offset: self.offset_of(trains) };
@@ -42,14 +42,14 @@ impl Outbox {
         // the path accepts no trains, or no datagrams of this length.
         let mut is_alone = false;
         let ended = loop {
-            let batch = Batch::of(trains, cursor, *abilities, is_alone);
+            let batch = Batch::of(trains, cursor, *capabilities, is_alone);
             if batch.count == 0 {
                 break None;
             }
             match call(&batch) {
                 Ok(sent) => {
                     if is_alone {
-                        abilities.train_max = 1;
+                        capabilities.train_max = 1;
                     }
                     (has_failed, is_alone) = (false, false);
                     cursor = cursor.past(trains, batch.bytes_of(sent));
@@ -59,7 +59,7 @@ impl Outbox {
                 Err(error) if !has_failed => {
                     has_failed = true;
                     if passes(error) {
-                        counts.passing(error);
+                        counters.passing(error);
                     }
                 }
                 Err(error) if batch.segment.is_some() && refuses_trains(error) => {
@@ -67,15 +67,15 @@ impl Outbox {
                 }
                 Err(error) if passes(error) => {
                     has_failed = false;
-                    counts.passing(error);
-                    counts.lost += batch.datagrams_of_first();
+                    counters.passing(error);
+                    counters.lost += batch.datagrams_of_first();
                     cursor = cursor.past(trains, batch.bytes_of(1));
                 }
                 Err(error) => break Some(error),
             }
         };
         let begun = trains.get(cursor.train).filter(|_| cursor.offset > 0);
-        self.begun = begun.map(|train| (Mark::of(train), cursor.offset));
+        self.begun = begun.map(|train| (TrainId::of(train), cursor.offset));
         match ended {
             Some(error) if cursor.train == 0 => Err(error.into()),
             _ => Ok(cursor.train),
@@ -85,7 +85,7 @@ impl Outbox {
     /// Bytes of the first train that were sent before.
     fn offset_of(&mut self, trains: &[Train<'_>]) -> usize {
         match (self.begun.take(), trains.first()) {
-            (Some((mark, offset)), Some(train)) if mark == Mark::of(train) => offset,
+            (Some((id, offset)), Some(train)) if id == TrainId::of(train) => offset,
             _ => 0,
         }
     }
@@ -127,13 +127,13 @@ impl Cursor {
 /// Identifies a train by its lengths and first bytes, which differ because sealed datagrams begin
 /// with their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
+struct TrainId {
     bytes: usize,
     segment: usize,
     head: [u8; 32],
 }
 
-impl Mark {
+impl TrainId {
     fn of(train: &Train<'_>) -> Self {
         let mut head = [0; 32];
         head.iter_mut().zip(train.bytes).for_each(|(to, &byte)| *to = byte);
@@ -150,15 +150,18 @@ pub(super) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    fn of(trains: &[Train<'a>], mut cursor: Cursor, abilities: Abilities, alone: bool) -> Self {
+    fn of(trains: &[Train<'a>], mut cursor: Cursor, capabilities: SocketCapabilities, alone: bool) -> Self {
         let mut batch = Self { messages: [[IoSlice::new(&[])]; MESSAGES], count: 0, segment: None };
         cursor = cursor.past(trains, 0);
         let most = if alone { 1 } else { MESSAGES };
         for message in batch.messages.iter_mut().take(most) {
             let (Some(train), Some(rest)) = (trains.get(cursor.train), cursor.rest(trains)) else { break };
             let segment = if train.segment == 0 { rest.len() } else { train.segment };
-            let datagrams =
-                if alone { 1 } else { abilities.train_max.min(abilities.train_bytes_max / segment).max(1) };
+            let datagrams = if alone {
+                1
+            } else {
+                capabilities.train_max.min(capabilities.train_bytes_max / segment).max(1)
+            };
             let bytes = segment.saturating_mul(datagrams).min(rest.len());
             let cut = if bytes > segment { u16::try_from(segment).ok() } else { None };
             // A single datagram is not cut, so it may be sent along with trains of longer ones.

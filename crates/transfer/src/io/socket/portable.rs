@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, Type};
 use super::address::{V4_BYTES_MAX, V4_HEADERS, V6_HEADERS, plain};
 use super::inbox::Slot;
 use super::outbox::Batch;
-use super::{Abilities, SocketConfig};
+use super::{SocketCapabilities, SocketConfig};
 
 /// State of quinn-udp for a socket.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Portable {
     pub(super) fn bind(
         at: SocketAddr,
         config: SocketConfig,
-    ) -> io::Result<(socket2::Socket, Self, Abilities)> {
+    ) -> io::Result<(socket2::Socket, Self, SocketCapabilities)> {
         let socket = socket2::Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP))?;
         if at.is_ipv6() {
             socket.set_only_v6(false)?;
@@ -43,7 +43,7 @@ impl Portable {
         // the mark is cut off.
         #[cfg(target_os = "linux")]
         nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::ReceiveTimestampns, &false)?;
-        let abilities = Abilities {
+        let capabilities = SocketCapabilities {
             train_max: if config.trains { state.max_gso_segments().max(1) } else { 1 },
             train_bytes_max: V4_BYTES_MAX,
             receives_trains: state.gro_segments() > 1,
@@ -54,7 +54,7 @@ impl Portable {
             receive_buffer_bytes: socket.recv_buffer_size()?,
         };
         let ecn = config.ecn.then_some(EcnCodepoint::Ect0);
-        Ok((socket, Self { state, is_v6: at.is_ipv6(), ecn }, abilities))
+        Ok((socket, Self { state, is_v6: at.is_ipv6(), ecn }, capabilities))
     }
 
     /// Maximum size of a datagram that is tried, in bytes. The system is not queried for the path's

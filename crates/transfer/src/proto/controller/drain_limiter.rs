@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use libm::exp;
 
-use super::limits::{Silence, packet_bytes, positive, round_trip_s};
+use super::limits::{NoFeedbackBackoff, packet_bytes, positive, round_trip_s};
 use super::{Controller, Delivery, FeedbackSample, RATE_MAX_BYTES_S};
 use floor::{Floor, Period};
 
@@ -21,21 +21,21 @@ use floor::{Floor, Period};
 pub struct DrainLimiter {
     inner: Box<dyn Controller>,
     cap: Option<Cap>,
-    delivered: Delivered,
+    delivered: RecentDelivery,
     packet_bytes: f64,
-    silence: Silence,
+    no_feedback: NoFeedbackBackoff,
 }
 
 /// Highest delivery rate (bytes a second) of the current tenth of a second and the one before. Over
 /// a shorter time, the rate of a host that pauses would be far too low.
 #[derive(Debug, Default)]
-struct Delivered {
+struct RecentDelivery {
     since: Duration,
     present: f64,
     last: f64,
 }
 
-impl Delivered {
+impl RecentDelivery {
     fn update(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         let passed = now.saturating_sub(self.since).as_secs_f64();
         if QUOTA_S <= passed {
@@ -60,13 +60,13 @@ struct Cap {
     /// Time up to which the cap has been opened.
     opened: Duration,
     floor: Floor,
-    tally: Tally,
+    counts: PeriodCounts,
     /// Acknowledged bytes a second in the last period if the host lost packets in it, else 0.
     goodput: f64,
 }
 
 #[derive(Debug)]
-struct Tally {
+struct PeriodCounts {
     since: Duration,
     until: Duration,
     offered_bytes: f64,
@@ -74,7 +74,7 @@ struct Tally {
     lost_bytes: f64,
 }
 
-impl Tally {
+impl PeriodCounts {
     fn new(now: Duration) -> Self {
         Self { since: now, until: now, offered_bytes: 0.0, acked_bytes: 0.0, lost_bytes: 0.0 }
     }
@@ -105,9 +105,9 @@ impl DrainLimiter {
         Self {
             inner,
             cap: None,
-            delivered: Delivered::default(),
+            delivered: RecentDelivery::default(),
             packet_bytes: 1.0,
-            silence: Silence::default(),
+            no_feedback: NoFeedbackBackoff::default(),
         }
     }
 
@@ -129,7 +129,7 @@ impl DrainLimiter {
             lost: now,
             opened: now,
             floor: Floor::default(),
-            tally: Tally::new(now),
+            counts: PeriodCounts::new(now),
             goodput: 0.0,
         });
         let bytes_s = (BELOW * drained.max(cap.goodput)).max(cap.floor.bytes_s);
@@ -142,9 +142,9 @@ impl DrainLimiter {
     fn judge(&mut self, now: Duration, seen: &FeedbackSample<'_>, round_trip: f64, rate: f64) {
         let (packet_bytes, inner) = (self.packet_bytes, self.inner.rate_bytes_s());
         let Some(cap) = &mut self.cap else { return };
-        cap.tally.count(now, seen, packet_bytes, rate);
-        let Some(period) = cap.tally.period(round_trip) else { return };
-        cap.tally = Tally::new(now);
+        cap.counts.count(now, seen, packet_bytes, rate);
+        let Some(period) = cap.counts.period(round_trip) else { return };
+        cap.counts = PeriodCounts::new(now);
         cap.goodput = if 0.0 < period.lost_share { period.goodput } else { 0.0 };
         if let Some(bytes_s) = cap.floor.on_period(period, inner) {
             cap.bytes_s = bytes_s.max(packet_bytes / round_trip).min(inner).min(RATE_MAX_BYTES_S);
@@ -169,13 +169,15 @@ impl DrainLimiter {
 impl Controller for DrainLimiter {
     fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         self.packet_bytes = packet_bytes(seen);
-        self.silence.end();
+        self.no_feedback.reset();
         self.delivered.update(now, seen);
         // A controller must not raise a rate that it does not use: while capped, samples count as
         // limited by the sender.
         let (is_capped, rate) = (self.is_capped(), self.rate_bytes_s());
-        let limited =
-            |delivery: Delivery| Delivery { is_limited: delivery.is_limited || is_capped, ..delivery };
+        let limited = |delivery: Delivery| Delivery {
+            is_app_limited: delivery.is_app_limited || is_capped,
+            ..delivery
+        };
         self.inner.on_feedback(now, &FeedbackSample { delivery: seen.delivery.map(limited), ..*seen });
         let round_trip = round_trip_s(seen.rtt).unwrap_or(1.0);
         if 0 < seen.host_lost_packets {
@@ -186,9 +188,9 @@ impl Controller for DrainLimiter {
         self.judge(now, seen, round_trip, rate);
     }
 
-    fn on_silence(&mut self, now: Duration) {
-        self.silence.lasts();
-        self.inner.on_silence(now);
+    fn on_no_feedback(&mut self, now: Duration) {
+        self.no_feedback.on_expiry();
+        self.inner.on_no_feedback(now);
     }
 
     fn rate_bytes_s(&self) -> f64 {
@@ -196,7 +198,7 @@ impl Controller for DrainLimiter {
         match &self.cap {
             // The controller halved its rate for the silence. Halve the cap too, so that it does
             // not hide this.
-            Some(cap) => inner.min(self.silence.of(cap.bytes_s, self.packet_bytes)),
+            Some(cap) => inner.min(self.no_feedback.apply(cap.bytes_s, self.packet_bytes)),
             None => inner,
         }
     }

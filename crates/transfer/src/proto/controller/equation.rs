@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use libm::exp2;
 
-use super::history::{LossHistory, Run};
+use super::history::{LossHistory, LossSpan};
 use super::limits::{START_BYTES, floor_bytes_s, packet_bytes, positive, round_trip_s};
-use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S, Response};
+use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S, ResponseFunction};
 
 /// Sender of RFC 5348 §4, without the optional parts of §4.5 and §5.5.
 ///
@@ -15,7 +15,7 @@ use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S, Response};
 /// feedback comes more often than once in it.
 #[derive(Debug)]
 pub struct Equation {
-    response: Response,
+    response: ResponseFunction,
     /// Bytes that may be sent before the first round-trip time is known.
     start_bytes: u64,
     packet_bytes: f64,
@@ -43,18 +43,18 @@ impl Controller for Equation {
             self.raised = now;
         }
         let before = self.event_rate();
-        let is_limited = seen.delivery.is_some_and(|delivery| delivery.is_limited);
+        let is_app_limited = seen.delivery.is_some_and(|delivery| delivery.is_app_limited);
         let measured = self.received.measure(now, seen, round_trip, before == 0.0);
         self.take_losses(now, seen, round_trip);
         let rate = self.event_rate();
         // RFC 5348 §4.3, step 4.
         let limit = match measured {
-            Some(measured) if is_limited && before < rate => {
+            Some(measured) if is_app_limited && before < rate => {
                 self.received.halve();
                 self.received.keep(0.85 * measured);
                 self.received.greatest()
             }
-            Some(measured) if is_limited => {
+            Some(measured) if is_app_limited => {
                 self.received.keep(measured);
                 2.0 * self.received.greatest()
             }
@@ -68,7 +68,7 @@ impl Controller for Equation {
     }
 
     /// RFC 5348 §4.4; a sender of bulk data is never idle.
-    fn on_silence(&mut self, _: Duration) {
+    fn on_no_feedback(&mut self, _: Duration) {
         let received = self.received.greatest();
         match (self.round_trip_s, self.rate) {
             (Some(_), Some(_)) if self.equation.is_finite() => {
@@ -99,16 +99,16 @@ impl Equation {
     /// the last eight loss intervals (RFC 5348 §5). It is the paper's modification of TFRC (Dickens
     /// §2.1) with the estimator of TFRC.
     pub fn highspeed() -> Self {
-        Self::new(Response::HighSpeed, START_BYTES)
+        Self::new(ResponseFunction::HighSpeed, START_BYTES)
     }
 
     /// `tfrc`: RFC 5348 unchanged. It is fair to TCP, and as slow as TCP where round trips are
     /// long.
     pub fn tfrc() -> Self {
-        Self::new(Response::Tfrc, TFRC_START_BYTES)
+        Self::new(ResponseFunction::Tfrc, TFRC_START_BYTES)
     }
 
-    fn new(response: Response, start_bytes: u64) -> Self {
+    fn new(response: ResponseFunction, start_bytes: u64) -> Self {
         Self {
             response,
             start_bytes,
@@ -142,14 +142,14 @@ impl Equation {
             let by_rate = self.packet_bytes / self.rate.unwrap_or(f64::INFINITY);
             let by_time = now.saturating_sub(loss.sent).as_secs_f64() / f64::from(loss.packets.max(1));
             let spacing = Duration::try_from_secs_f64(by_rate.min(by_time)).unwrap_or_default();
-            lost(Run { at: loss.at, packets: loss.packets.into(), sent: loss.sent, spacing });
+            lost(LossSpan { at: loss.at, packets: loss.packets.into(), sent: loss.sent, spacing });
         }
         if 0 < seen.marked_packets {
             // RFC 5348 §5.1, RFC 3168 §6.1.2: a mark counts as a loss at once. Feedback does not
             // name the marked packet; the newest one was sent a round trip ago.
             let sent = now.saturating_sub(seen.rtt.latest.unwrap_or(seen.rtt.smoothed));
             let at = seen.settled_packets.saturating_sub(1);
-            lost(Run { at, packets: 1, sent, spacing: Duration::ZERO });
+            lost(LossSpan { at, packets: 1, sent, spacing: Duration::ZERO });
         }
     }
 

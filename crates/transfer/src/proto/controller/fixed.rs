@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::limits::{Silence, packet_bytes};
-use super::{Config, Controller, FeedbackSample};
+use super::limits::{NoFeedbackBackoff, packet_bytes};
+use super::{Controller, ControllerConfig, FeedbackSample};
 
 /// Sends at one rate whatever the network loses: for links without other users. If no feedback
 /// comes, the rate halves as RFC 5348 §4.4 requires.
@@ -11,16 +11,16 @@ use super::{Config, Controller, FeedbackSample};
 pub struct Fixed {
     bytes_s: f64,
     packet_bytes: f64,
-    silence: Silence,
+    no_feedback: NoFeedbackBackoff,
 }
 
 impl Fixed {
-    /// Sends at [`Config::rate_bytes_s`].
-    pub fn new(config: Config) -> Self {
+    /// Sends at [`ControllerConfig::rate_bytes_s`].
+    pub fn new(config: ControllerConfig) -> Self {
         Self {
             bytes_s: config.rate(),
             packet_bytes: f64::from(config.packet_bytes.max(1)),
-            silence: Silence::default(),
+            no_feedback: NoFeedbackBackoff::default(),
         }
     }
 }
@@ -28,14 +28,14 @@ impl Fixed {
 impl Controller for Fixed {
     fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
         self.packet_bytes = packet_bytes(seen);
-        self.silence.end();
+        self.no_feedback.reset();
     }
 
-    fn on_silence(&mut self, _: Duration) {
-        self.silence.lasts();
+    fn on_no_feedback(&mut self, _: Duration) {
+        self.no_feedback.on_expiry();
     }
 
     fn rate_bytes_s(&self) -> f64 {
-        self.silence.of(self.bytes_s, self.packet_bytes)
+        self.no_feedback.apply(self.bytes_s, self.packet_bytes)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// A run of consecutive lost packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct LossSpan {
     /// Number of its first packet, in a count without host losses.
     pub at: u64,
     pub packets: u64,
@@ -15,7 +15,7 @@ pub struct Run {
     pub spacing: Duration,
 }
 
-impl Run {
+impl LossSpan {
     /// The run without its first `packets` packets.
     fn skip(self, packets: u64) -> Self {
         let nanos = self.spacing.as_nanos().saturating_mul(u128::from(packets));
@@ -39,7 +39,7 @@ impl Run {
 
 /// A loss event: one or more losses within a round trip (RFC 5348 §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct LossEvent {
     /// Number of its first lost packet.
     pub at: u64,
     /// When this packet was sent.
@@ -48,34 +48,34 @@ pub struct Event {
 
 /// Groups losses into loss events.
 #[derive(Clone, Debug, Default)]
-pub struct Events {
-    newest: Option<Event>,
+pub struct LossEvents {
+    newest: Option<LossEvent>,
 }
 
-impl Events {
-    pub fn newest(&self) -> Option<Event> {
+impl LossEvents {
+    pub fn newest(&self) -> Option<LossEvent> {
         self.newest
     }
 
-    /// Adds a run of losses. Calls `say` with each event that its packets belong to, in order, and
-    /// with the number of these packets.
+    /// Adds a run of losses. Calls `on_event` with each event that its packets belong to, in order,
+    /// and with the number of these packets.
     ///
     /// Packets sent before the newest event began belong to that event: their loss became known
     /// late, and no earlier event is added for them. If a run spans more round trips than a history
     /// keeps, only its first and its last nine events are reported.
-    pub fn lost(&mut self, run: Run, round_trip: Duration, mut say: impl FnMut(Event, u64)) {
+    pub fn lost(&mut self, run: LossSpan, round_trip: Duration, mut on_event: impl FnMut(LossEvent, u64)) {
         let round_trip = round_trip.max(Duration::from_nanos(1));
         let mut rest = run;
         while 0 < rest.packets {
             let event = match self.newest {
                 // RFC 5348 §5.2.
                 Some(event) if rest.sent < event.sent.saturating_add(round_trip) => event,
-                _ => Event { at: rest.at, sent: rest.sent },
+                _ => LossEvent { at: rest.at, sent: rest.sent },
             };
             self.newest = Some(event);
             let left = event.sent.saturating_add(round_trip).saturating_sub(rest.sent);
             let packets = rest.within(left).min(rest.packets);
-            say(event, packets);
+            on_event(event, packets);
             rest = rest.skip(packets);
             let each = rest.within(round_trip);
             let old = rest.packets.div_ceil(each).saturating_sub(INTERVALS as u64 + 1);
@@ -88,7 +88,7 @@ impl Events {
 /// history discounting of §5.5.
 #[derive(Clone, Debug, Default)]
 pub struct LossHistory {
-    events: Events,
+    events: LossEvents,
     /// Packets between the starts of consecutive events, newest first.
     intervals: VecDeque<f64>,
 }
@@ -99,7 +99,7 @@ impl LossHistory {
     /// `first_interval` (packets) replaces the interval before the first event, which does not show
     /// the loss rate because the sending rate was growing. The caller computes `first_interval`
     /// from the sending rate at that time (RFC 5348 §6.3.1).
-    pub fn lost(&mut self, run: Run, round_trip: Duration, first_interval: f64) -> bool {
+    pub fn lost(&mut self, run: LossSpan, round_trip: Duration, first_interval: f64) -> bool {
         let mut before = self.events.newest();
         let mut is_new = false;
         let intervals = &mut self.intervals;
@@ -152,9 +152,9 @@ mod tests {
     const ROUND_TRIP: Duration = Duration::from_millis(100);
 
     /// Lost packets that were sent one a millisecond.
-    fn run(at: u64, packets: u64) -> Run {
+    fn run(at: u64, packets: u64) -> LossSpan {
         let spacing = Duration::from_millis(1);
-        Run { at, packets, sent: Duration::from_millis(at), spacing }
+        LossSpan { at, packets, sent: Duration::from_millis(at), spacing }
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(history.intervals().collect::<Vec<_>>(), [100.0, 100.0, 1000.0]);
         // Packets sent at once are one event, however many they are.
         let mut history = LossHistory::default();
-        history.lost(Run { spacing: Duration::ZERO, ..run(0, 250) }, ROUND_TRIP, 1000.0);
+        history.lost(LossSpan { spacing: Duration::ZERO, ..run(0, 250) }, ROUND_TRIP, 1000.0);
         assert_eq!(history.intervals().collect::<Vec<_>>(), [1000.0]);
     }
 
@@ -203,7 +203,7 @@ mod tests {
         history.lost(run(0, u64::MAX / 2), ROUND_TRIP, 1000.0);
         assert_eq!(history.intervals().collect::<Vec<_>>(), [100.0; 8]);
         let mut told = 0;
-        Events::default().lost(run(0, u64::MAX), Duration::ZERO, |_, _| told += 1);
+        LossEvents::default().lost(run(0, u64::MAX), Duration::ZERO, |_, _| told += 1);
         assert!(told <= 10, "{told}");
     }
 

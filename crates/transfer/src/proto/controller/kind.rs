@@ -10,7 +10,7 @@ use super::{Controller, DrainLimiter, Equation, Fixed, RATE_MAX_BYTES_S, Scalabl
 
 /// Kinds of controllers; the default is [`Model`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ControllerKind {
     /// Models the path's bandwidth and delay ([`Model`]).
     #[default]
     Model,
@@ -28,7 +28,7 @@ pub enum Kind {
     Fixed,
 }
 
-impl Kind {
+impl ControllerKind {
     /// The kind that is used if the user chooses none; reasons are in `docs/design/transfer.md`.
     pub const DEFAULT: Self = Self::Model;
 
@@ -53,20 +53,26 @@ impl Kind {
     pub fn about(self) -> &'static str {
         match self {
             Self::Model => {
-                "a model of the path's bandwidth and delay: random loss under 2 % is no congestion"
+                "models the path's bandwidth and delay; random loss under 2 % does not slow it down"
             }
-            Self::Paper => "as FOBS: starts at the rate given, then by all losses since, window by window",
-            Self::PaperRate => "as FOBS by rates: the same at each loss",
-            Self::HighSpeed => "HighSpeed TCP's equation over recent loss events",
-            Self::Tfrc => "RFC 5348: as fast as TCP, and smoother",
-            Self::Scalable => "Scalable TCP: grows by a hundredth, falls by an eighth",
-            Self::Fixed => "the rate given, whatever is lost: for links of your own",
+            Self::Paper => {
+                "the paper's FOBS: starts at the given rate, then follows the loss rate since the start, window by window"
+            }
+            Self::PaperRate => "the same, but changes the rate at each loss",
+            Self::HighSpeed => "the equation of HighSpeed TCP over recent loss events",
+            Self::Tfrc => "RFC 5348: about as fast as TCP, with a steadier rate",
+            Self::Scalable => {
+                "Scalable TCP: the window grows by 1 % a round trip, and falls by 1/8 at a loss"
+            }
+            Self::Fixed => {
+                "sends at the given rate whatever is lost; only for links that no other user shares"
+            }
         }
     }
 
     /// Creates a controller of this kind. All but the paper's keep to the receiver's drain rate
     /// ([`DrainLimiter`]).
-    pub fn controller(self, config: Config) -> Box<dyn Controller> {
+    pub fn controller(self, config: ControllerConfig) -> Box<dyn Controller> {
         let inner: Box<dyn Controller> = match self {
             Self::Paper => return Box::new(Paper::new(Mode::Window, config)),
             Self::PaperRate => return Box::new(Paper::new(Mode::Rate, config)),
@@ -80,13 +86,13 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ControllerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for ControllerKind {
     type Err = UnknownKind;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
@@ -97,12 +103,12 @@ impl FromStr for Kind {
 
 /// No controller has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no rate controller is called {0:?}; there are {names}", names = Kind::ALL.map(Kind::name).join(", "))]
+#[error("there is no controller {0:?}: choose one of {names}", names = ControllerKind::ALL.map(ControllerKind::name).join(", "))]
 pub struct UnknownKind(pub String);
 
 /// Parameters of controllers; each kind uses some of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Config {
+pub struct ControllerConfig {
     /// Rate that [`Fixed`] keeps and [`Paper`] starts with (bytes a second, headers included).
     pub rate_bytes_s: f64,
     /// Bytes of a full packet, headers included.
@@ -112,14 +118,14 @@ pub struct Config {
     pub seed: u64,
 }
 
-impl Config {
+impl ControllerConfig {
     /// The configured rate, or the default if it is not positive and finite.
     pub(super) fn rate(self) -> f64 {
         positive(self.rate_bytes_s).unwrap_or(Self::default().rate_bytes_s).min(RATE_MAX_BYTES_S)
     }
 }
 
-impl Default for Config {
+impl Default for ControllerConfig {
     /// 1 Gbit/s, as the links of the paper's hosts (Dickens §4.1.1) and of most hosts today; and
     /// packets of 1500 bytes, as on Ethernet.
     fn default() -> Self {
@@ -135,26 +141,30 @@ mod tests {
 
     #[test]
     fn each_is_found_by_the_name_it_tells() {
-        for kind in Kind::ALL {
+        for kind in ControllerKind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
-        assert!("".parse::<Kind>().is_err());
-        let error = "cubic".parse::<Kind>().unwrap_err().to_string();
+        assert!("".parse::<ControllerKind>().is_err());
+        let error = "cubic".parse::<ControllerKind>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "no rate controller is called \"cubic\"; there are model, highspeed, tfrc, scalable, fixed, paper, paper-rate"
+            "there is no controller \"cubic\": choose one of model, highspeed, tfrc, scalable, fixed, paper, paper-rate"
         );
     }
 
     #[test]
-    fn where_nobody_chose_it_is_the_model() {
-        assert_eq!((Kind::default(), Kind::DEFAULT.name()), (Kind::DEFAULT, "model"));
+    fn the_default_controller_is_the_model() {
+        assert_eq!(
+            (ControllerKind::default(), ControllerKind::DEFAULT.name()),
+            (ControllerKind::DEFAULT, "model")
+        );
     }
 
     #[test]
     fn no_rate_is_the_default() {
         for rate_bytes_s in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            let fixed = Kind::Fixed.controller(Config { rate_bytes_s, ..Config::default() });
+            let fixed = ControllerKind::Fixed
+                .controller(ControllerConfig { rate_bytes_s, ..ControllerConfig::default() });
             assert_eq!(fixed.rate_bytes_s(), 125e6);
         }
     }

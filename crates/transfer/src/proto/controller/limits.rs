@@ -36,22 +36,22 @@ pub(super) fn positive(rate: f64) -> Option<f64> {
 /// Each halves the rate (RFC 5348 §4.4), because a path that no longer works must not be flooded.
 /// [`super::Equation`] instead halves the limit of its equation, as §4.4 says.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Silence {
+pub(super) struct NoFeedbackBackoff {
     times: u32,
 }
 
-impl Silence {
-    pub(super) fn end(&mut self) {
+impl NoFeedbackBackoff {
+    pub(super) fn reset(&mut self) {
         self.times = 0;
     }
 
-    pub(super) fn lasts(&mut self) {
+    pub(super) fn on_expiry(&mut self) {
         self.times = self.times.saturating_add(1);
     }
 
     /// The rate `bytes_s`, halved for each expiry of the no-feedback timer, but not below the
     /// floor.
-    pub(super) fn of(self, bytes_s: f64, packet_bytes: f64) -> f64 {
+    pub(super) fn apply(self, bytes_s: f64, packet_bytes: f64) -> f64 {
         if self.times == 0 {
             return bytes_s;
         }

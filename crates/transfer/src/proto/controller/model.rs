@@ -26,11 +26,11 @@ use std::time::Duration;
 
 use self::aggregation::Aggregation;
 use self::bandwidth::{Bandwidth, FullPipe};
-use self::path::Path;
+use self::path::MinRttFilter;
 use self::probe::Probe;
 use self::round::Round;
 use self::state::State;
-use super::limits::{Silence, floor_bytes_s};
+use super::limits::{NoFeedbackBackoff, floor_bytes_s};
 use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S};
 
 /// Paces at the bandwidth that the path delivered, with about one bandwidth–delay product in
@@ -46,7 +46,7 @@ pub struct Model {
     round: Round,
     bandwidth: Bandwidth,
     full_pipe: FullPipe,
-    path: Path,
+    rtt_filter: MinRttFilter,
     aggregation: Aggregation,
     /// Maximum number of bytes in flight without too many losses in the last probes; infinite
     /// before the first loss.
@@ -56,7 +56,7 @@ pub struct Model {
     packet_bytes: f64,
     rate_bytes_s: f64,
     window_bytes: f64,
-    silence: Silence,
+    no_feedback: NoFeedbackBackoff,
 }
 
 impl Model {
@@ -71,20 +71,20 @@ impl Model {
             round: Round::default(),
             bandwidth: Bandwidth::default(),
             full_pipe: FullPipe::default(),
-            path: Path::default(),
+            rtt_filter: MinRttFilter::default(),
             aggregation: Aggregation::default(),
             inflight_hi: f64::INFINITY,
             inflight_lo: f64::INFINITY,
             packet_bytes,
             rate_bytes_s: STARTUP_GAIN * window_bytes / RTT_UNKNOWN_S,
             window_bytes,
-            silence: Silence::default(),
+            no_feedback: NoFeedbackBackoff::default(),
         }
     }
 
     /// Bandwidth–delay product (bytes) at the bandwidth in use, times `gain` (BBR §5.6.4.2).
     fn product_bytes(&self, gain: f64) -> f64 {
-        match self.path.min_rtt_s() {
+        match self.rtt_filter.min_rtt_s() {
             Some(rtt) if self.bandwidth.max() > 0.0 => gain * self.bandwidth.in_use() * rtt,
             _ => INITIAL_PACKETS * self.packet_bytes,
         }
@@ -115,7 +115,7 @@ impl Model {
         if self.state == State::Up {
             // If other flows keep a queue, sending a quarter more takes a window for the current
             // round-trip time.
-            most = most.max(self.state.pacing_gain() * self.bandwidth.in_use() * self.path.latest_s);
+            most = most.max(self.state.pacing_gain() * self.bandwidth.in_use() * self.rtt_filter.latest_s);
         }
         let most = (most + self.aggregation.extra_bytes()).max(floor);
         if self.full_pipe.was_reached {
@@ -140,11 +140,11 @@ impl Model {
 impl Controller for Model {
     fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         let now_s = now.as_secs_f64();
-        self.silence.end();
+        self.no_feedback.reset();
         self.packet_bytes = f64::from(seen.packet_bytes.max(1));
-        let is_first_rtt = self.path.min_rtt_s().is_none();
-        self.path.note(now_s, seen.round_trip);
-        if let (true, Some(rtt)) = (is_first_rtt, self.path.min_rtt_s()) {
+        let is_first_rtt = self.rtt_filter.min_rtt_s().is_none();
+        self.rtt_filter.note(now_s, seen.round_trip);
+        if let (true, Some(rtt)) = (is_first_rtt, self.rtt_filter.min_rtt_s()) {
             // BBR §5.6.2, InitPacingRate: the first round-trip time replaces the assumed 1 ms.
             self.rate_bytes_s = STARTUP_GAIN * INITIAL_PACKETS * self.packet_bytes / rtt;
         }
@@ -165,15 +165,15 @@ impl Controller for Model {
         self.set_window(seen.acked_bytes as f64);
     }
 
-    fn on_silence(&mut self, _now: Duration) {
+    fn on_no_feedback(&mut self, _now: Duration) {
         // RFC 5348 §4.4 halves the rate each time. The model stays; the window grows again by what
         // is acknowledged (BBR §5.6.4.4).
-        self.silence.lasts();
+        self.no_feedback.on_expiry();
         self.window_bytes = (self.window_bytes / 2.0).max(self.window_floor());
     }
 
     fn rate_bytes_s(&self) -> f64 {
-        let rate = self.silence.of(self.rate_bytes_s, self.packet_bytes);
+        let rate = self.no_feedback.apply(self.rate_bytes_s, self.packet_bytes);
         rate.max(floor_bytes_s(self.packet_bytes)).min(RATE_MAX_BYTES_S)
     }
 

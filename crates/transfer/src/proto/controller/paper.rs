@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::estimate::Cumulative;
-use super::limits::{Silence, packet_bytes, round_trip_s};
-use super::{Config, Controller, FeedbackSample, response};
+use super::limits::{NoFeedbackBackoff, packet_bytes, round_trip_s};
+use super::{Controller, ControllerConfig, FeedbackSample, response};
 
 /// When the rate changes (Dickens §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +43,12 @@ pub struct Paper {
     /// Packets settled so far, including host losses.
     settled: u64,
     host_lost: u64,
-    silence: Silence,
+    no_feedback: NoFeedbackBackoff,
 }
 
 impl Paper {
-    /// Starts at [`Config::rate_bytes_s`].
-    pub fn new(mode: Mode, config: Config) -> Self {
+    /// Starts at [`ControllerConfig::rate_bytes_s`].
+    pub fn new(mode: Mode, config: ControllerConfig) -> Self {
         let rate = config.rate();
         Self {
             mode,
@@ -60,7 +60,7 @@ impl Paper {
             estimate: Cumulative::default(),
             settled: 0,
             host_lost: 0,
-            silence: Silence::default(),
+            no_feedback: NoFeedbackBackoff::default(),
         }
     }
 
@@ -80,7 +80,7 @@ impl Controller for Paper {
         // If packets became longer or shorter, the window keeps its bytes.
         let before = std::mem::replace(&mut self.packet_bytes, packet_bytes(seen));
         self.window = self.window.map(|window| (window * before / self.packet_bytes).max(1.0));
-        self.silence.end();
+        self.no_feedback.reset();
         let (packets, lost) = self.count(seen);
         self.estimate.record(packets, lost);
         let Some(round_trip) = round_trip_s(seen.rtt) else { return };
@@ -94,19 +94,19 @@ impl Controller for Paper {
             Mode::Rate => 0 < lost,
         };
         if is_due {
-            let window = response::papers(before, self.estimate.rate()).clamp(1.0, ceiling);
+            let window = response::fobs_window(before, self.estimate.rate()).clamp(1.0, ceiling);
             self.window = Some(window);
             self.rate = window * self.packet_bytes / round_trip;
             self.end = self.settled.saturating_add(window as u64);
         }
     }
 
-    fn on_silence(&mut self, _: Duration) {
-        self.silence.lasts();
+    fn on_no_feedback(&mut self, _: Duration) {
+        self.no_feedback.on_expiry();
     }
 
     fn rate_bytes_s(&self) -> f64 {
-        self.silence.of(self.rate, self.packet_bytes)
+        self.no_feedback.apply(self.rate, self.packet_bytes)
     }
 
     fn window_bytes(&self) -> u64 {

@@ -5,22 +5,22 @@ use libm::{exp, log, pow, sqrt};
 /// Equation between the loss event rate and the window in packets: what a TCP-like flow would have
 /// at that rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Response {
+pub enum ResponseFunction {
     /// HighSpeed TCP (RFC 3649 §5): 0.12 / p^0.835 for large windows, TCP's 1.2 / √p for others.
     HighSpeed,
     /// TCP including its timeouts, as in TFRC (RFC 5348 §3.1).
     Tfrc,
 }
 
-impl Response {
+impl ResponseFunction {
     /// Window in packets (more than 0) at a loss event rate (0 to 1 per packet); infinite at 0. It
     /// never grows with the rate.
     ///
     /// ```
-    /// use barograph_transfer::testkit::controller::Response;
+    /// use barograph_transfer::testkit::controller::ResponseFunction;
     ///
     /// // RFC 3649 §5: 1795 packets at a loss in 100 000.
-    /// assert_eq!(Response::HighSpeed.window(1e-5).round(), 1795.0);
+    /// assert_eq!(ResponseFunction::HighSpeed.window(1e-5).round(), 1795.0);
     /// ```
     pub fn window(self, rate: f64) -> f64 {
         let rate = rate.clamp(0.0, 1.0);
@@ -33,7 +33,7 @@ impl Response {
     }
 
     /// Loss event rate (more than 0, at most 1) that a window in packets implies: the inverse of
-    /// [`Response::window`].
+    /// [`ResponseFunction::window`].
     pub fn rate(self, window: f64) -> f64 {
         let window = if window.is_finite() { window.clamp(WINDOW_MIN, WINDOW_MAX) } else { WINDOW_MAX };
         let rate = match self {
@@ -52,7 +52,7 @@ impl Response {
 /// Next window (packets) of the paper (Dickens §2.1), after one of `window` packets: equation 1 if
 /// `window` was above [`LOW_WINDOW`], else equation 2, which the paper prints without its root
 /// sign. Infinite at a rate of 0.
-pub fn papers(window: f64, rate: f64) -> f64 {
+pub fn fobs_window(window: f64, rate: f64) -> f64 {
     if LOW_WINDOW < window { highspeed(rate) } else { standard(rate) }
 }
 
@@ -106,27 +106,31 @@ mod tests {
         for (rate, window) in
             [(1e-2, 12.0), (1e-3, 38.0), (1e-4, 263.0), (1e-5, 1795.0), (1e-6, 12_279.0), (1e-7, 83_981.0)]
         {
-            let response = Response::HighSpeed.window(rate);
+            let response = ResponseFunction::HighSpeed.window(rate);
             assert!((response / window - 1.0).abs() < 0.011, "{rate}: {response}");
         }
-        assert_eq!(Response::HighSpeed.window(0.0), f64::INFINITY);
+        assert_eq!(ResponseFunction::HighSpeed.window(0.0), f64::INFINITY);
     }
 
     #[test]
     fn tfrc_is_as_computed_by_hand() {
         // p = 0.01: √(0.02/3) = 0.081650, 12 √(0.03/8) 0.01 (1 + 0.0032) = 0.0073719: 11.2331
         // packets.
-        assert!((Response::Tfrc.window(0.01) - 11.2331).abs() < 1e-3);
+        assert!((ResponseFunction::Tfrc.window(0.01) - 11.2331).abs() < 1e-3);
         // p = 1: 0.816497 + 12 × 0.612372 × 33 = 243.3160.
-        assert!((Response::Tfrc.window(1.0) * 243.3160 - 1.0).abs() < 1e-5);
+        assert!((ResponseFunction::Tfrc.window(1.0) * 243.3160 - 1.0).abs() < 1e-5);
         // RFC 5348 §6.3.1: one packet in two round trips, after a loss of the very first packet, is
         // a rate of about 20.64 %.
-        assert!((Response::Tfrc.rate(0.5) - 0.2064).abs() < 1e-3, "{}", Response::Tfrc.rate(0.5));
+        assert!(
+            (ResponseFunction::Tfrc.rate(0.5) - 0.2064).abs() < 1e-3,
+            "{}",
+            ResponseFunction::Tfrc.rate(0.5)
+        );
     }
 
     #[test]
     fn rates_and_windows_are_inverse() {
-        for response in [Response::HighSpeed, Response::Tfrc] {
+        for response in [ResponseFunction::HighSpeed, ResponseFunction::Tfrc] {
             for window in [1.3, 3.0, 30.0, 37.0, 37.5, 38.0, 39.0, 1e3, 1e5, 1e7] {
                 let back = response.window(response.rate(window));
                 assert!((back / window - 1.0).abs() < 1e-6, "{response:?} {window} {back}");
@@ -140,9 +144,9 @@ mod tests {
 
     #[test]
     fn the_paper_chooses_its_equation_by_the_window_before() {
-        assert!((papers(30.0, 0.01) - 12.0).abs() < 1e-9);
-        assert!((papers(38.0, 1e-4) - 120.0).abs() < 1e-9);
-        assert!((papers(39.0, 1e-4) - 262.5).abs() < 0.2);
-        assert_eq!(papers(100.0, 0.0), f64::INFINITY);
+        assert!((fobs_window(30.0, 0.01) - 12.0).abs() < 1e-9);
+        assert!((fobs_window(38.0, 1e-4) - 120.0).abs() < 1e-9);
+        assert!((fobs_window(39.0, 1e-4) - 262.5).abs() < 0.2);
+        assert_eq!(fobs_window(100.0, 0.0), f64::INFINITY);
     }
 }

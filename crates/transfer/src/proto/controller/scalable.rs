@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::limits::{START_BYTES, Silence, packet_bytes, round_trip_s};
+use super::limits::{NoFeedbackBackoff, START_BYTES, packet_bytes, round_trip_s};
 use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S};
 
 /// Scalable TCP (Kelly 2003). Each acknowledged packet adds 0.01 packets to the window; a round
@@ -17,7 +17,7 @@ pub struct Scalable {
     is_start: bool,
     /// When the window was last reduced. Losses of packets sent before are answered.
     reduced: Option<Duration>,
-    silence: Silence,
+    no_feedback: NoFeedbackBackoff,
 }
 
 impl Default for Scalable {
@@ -28,7 +28,7 @@ impl Default for Scalable {
             round_trip_s: None,
             is_start: true,
             reduced: None,
-            silence: Silence::default(),
+            no_feedback: NoFeedbackBackoff::default(),
         }
     }
 }
@@ -52,14 +52,14 @@ impl Scalable {
 
 impl Controller for Scalable {
     fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
-        self.silence.end();
+        self.no_feedback.reset();
         // If packets became longer or shorter, the window keeps its bytes.
         let before = std::mem::replace(&mut self.packet_bytes, packet_bytes(seen));
         self.window = self.window.map(|window| window * before / self.packet_bytes);
         self.round_trip_s = round_trip_s(seen.rtt).or(self.round_trip_s);
         let mut window = self.window.unwrap_or(START_BYTES as f64 / self.packet_bytes);
         // RFC 9002 §7.8: a window that is not used does not grow.
-        if !seen.delivery.is_some_and(|delivery| delivery.is_limited) {
+        if !seen.delivery.is_some_and(|delivery| delivery.is_app_limited) {
             window = self.grown(window, seen.acked_packets as f64);
         }
         // RFC 3168 §6.1.2: a mark counts as a loss, once a round trip. The marked packet was sent a
@@ -75,14 +75,14 @@ impl Controller for Scalable {
         self.window = Some(window.min(most).max(WINDOW_MIN));
     }
 
-    fn on_silence(&mut self, _: Duration) {
-        self.silence.lasts();
+    fn on_no_feedback(&mut self, _: Duration) {
+        self.no_feedback.on_expiry();
     }
 
     fn rate_bytes_s(&self) -> f64 {
         let (Some(window), Some(round_trip)) = (self.window, self.round_trip_s) else { return f64::INFINITY };
         let ahead = if self.is_start { AHEAD_START } else { AHEAD };
-        self.silence.of(ahead * window * self.packet_bytes / round_trip, self.packet_bytes)
+        self.no_feedback.apply(ahead * window * self.packet_bytes / round_trip, self.packet_bytes)
     }
 
     fn window_bytes(&self) -> u64 {

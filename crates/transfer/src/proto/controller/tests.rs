@@ -24,7 +24,7 @@ fn highspeed_keeps_to_its_equation() {
     for (rate, round_trips) in [(1e-3, 6000), (1e-4, 10_000), (1e-5, 16_000)] {
         for losses in [Losses::Each(f64::round(1.0 / rate) as u64), Losses::Chance(rate, 7)] {
             let held = window(&mut Equation::highspeed(), losses, round_trips);
-            let due = Response::HighSpeed.window(rate);
+            let due = ResponseFunction::HighSpeed.window(rate);
             println!("{losses:?}: {held:.1} of {due:.1}");
             assert!((held / due - 1.0).abs() < 0.2, "{losses:?}: {held:.1} of {due:.1}");
         }
@@ -36,7 +36,7 @@ fn tfrc_keeps_to_its_equation() {
     for (rate, round_trips) in [(1e-2, 4000), (1e-3, 6000), (1e-4, 20_000)] {
         for losses in [Losses::Each(f64::round(1.0 / rate) as u64), Losses::Chance(rate, 7)] {
             let held = window(&mut Equation::tfrc(), losses, round_trips);
-            let due = Response::Tfrc.window(rate);
+            let due = ResponseFunction::Tfrc.window(rate);
             println!("{losses:?}: {held:.1} of {due:.1}");
             assert!((held / due - 1.0).abs() < 0.2, "{losses:?}: {held:.1} of {due:.1}");
         }
@@ -58,8 +58,8 @@ fn scalable_holds_eight_hundredths_of_a_packet_per_loss() {
 #[test]
 fn the_papers_controller_keeps_to_its_equation_once_the_start_is_forgotten() {
     for mode in [Mode::Window, Mode::Rate] {
-        let held = window(&mut Paper::new(mode, Config::default()), Losses::Each(10_000), 4000);
-        let due = Response::HighSpeed.window(1e-4);
+        let held = window(&mut Paper::new(mode, ControllerConfig::default()), Losses::Each(10_000), 4000);
+        let due = ResponseFunction::HighSpeed.window(1e-4);
         println!("{mode:?}: {held:.1} of {due:.1}");
         assert!((held / due - 1.0).abs() < 0.2, "{mode:?}: {held:.1} of {due:.1}");
     }
@@ -67,7 +67,8 @@ fn the_papers_controller_keeps_to_its_equation_once_the_start_is_forgotten() {
 
 #[test]
 fn the_paper_begins_at_the_most_and_one_loss_brings_it_down() {
-    let mut paper = Paper::new(Mode::Window, Config { rate_bytes_s: 12.5e6, ..Config::default() });
+    let mut paper =
+        Paper::new(Mode::Window, ControllerConfig { rate_bytes_s: 12.5e6, ..ControllerConfig::default() });
     assert_eq!((paper.rate_bytes_s(), paper.window_bytes()), (12.5e6, u64::MAX));
     // 100 ms of 12.5 MB/s are 1250 packets of 1000 bytes.
     let rtt = path::rtt(Duration::from_millis(100));
@@ -124,8 +125,8 @@ fn slow_start_about_doubles_each_round_trip_and_ends_at_what_arrives() {
 
 #[test]
 fn a_mark_is_a_loss_once_a_round_trip() {
-    for kind in [Kind::HighSpeed, Kind::Tfrc, Kind::Scalable] {
-        let mut controller = kind.controller(Config::default());
+    for kind in [ControllerKind::HighSpeed, ControllerKind::Tfrc, ControllerKind::Scalable] {
+        let mut controller = kind.controller(ControllerConfig::default());
         let mut state = State::new(Path { losses: Losses::None, host: None });
         state.run(&mut *controller, 8);
         let before = controller.rate_bytes_s();
@@ -140,16 +141,16 @@ fn a_mark_is_a_loss_once_a_round_trip() {
 
 #[test]
 fn silence_halves_every_rate_down_to_the_packet_in_four_seconds_that_is_paced() {
-    for kind in Kind::ALL {
-        let mut controller = kind.controller(Config::default());
+    for kind in ControllerKind::ALL {
+        let mut controller = kind.controller(ControllerConfig::default());
         let mut state = State::new(Path { losses: Losses::Each(5000), host: None });
         state.run(&mut *controller, 100);
         let before = controller.rate_bytes_s();
-        controller.on_silence(state.now);
+        controller.on_no_feedback(state.now);
         let halved = controller.rate_bytes_s() / before;
         assert!(halved <= 0.5001 && 0.2 < halved, "{kind}: {halved}");
         for _ in 0..100 {
-            controller.on_silence(state.now);
+            controller.on_no_feedback(state.now);
         }
         let least = path::PACKET_BYTES as f64 / 4.0;
         assert!((controller.rate_bytes_s() / least - 1.0).abs() < 1e-9, "{kind}");
@@ -157,15 +158,15 @@ fn silence_halves_every_rate_down_to_the_packet_in_four_seconds_that_is_paced() 
         assert!(20.0 * least < controller.rate_bytes_s(), "{kind}: {}", controller.rate_bytes_s());
     }
     let mut unheard = Equation::highspeed();
-    unheard.on_silence(Duration::from_secs(1));
+    unheard.on_no_feedback(Duration::from_secs(1));
     assert_eq!(unheard.rate_bytes_s(), 7300.0);
 }
 
 #[test]
 fn a_bottleneck_with_a_queue_is_filled() {
-    for kind in [Kind::HighSpeed, Kind::Tfrc, Kind::Scalable] {
+    for kind in [ControllerKind::HighSpeed, ControllerKind::Tfrc, ControllerKind::Scalable] {
         for rtt_ms in [20, 100] {
-            let mut controller = kind.controller(Config::default());
+            let mut controller = kind.controller(ControllerConfig::default());
             let made = bottleneck::run(&mut *controller, 100e6, Duration::from_millis(rtt_ms), 60);
             println!("{kind} {rtt_ms} ms: {made:?}");
             assert!(0.95 <= made.used && made.lost <= 0.005, "{kind} {rtt_ms} ms: {made:?}");
@@ -176,8 +177,10 @@ fn a_bottleneck_with_a_queue_is_filled() {
 /// Share of the host's 300 Mbit/s that is used, and share of the packets that is wasted, at an
 /// offered 1 Gbit/s after the first ten seconds.
 fn contended(host: Host, losses: Losses, round_trips: u32) -> (f64, f64) {
-    let mut drain_limiter =
-        DrainLimiter::new(Box::new(Fixed::new(Config { rate_bytes_s: 125e6, ..Config::default() })));
+    let mut drain_limiter = DrainLimiter::new(Box::new(Fixed::new(ControllerConfig {
+        rate_bytes_s: 125e6,
+        ..ControllerConfig::default()
+    })));
     let mut state = State::new(Path { losses, host: Some(host) });
     state.run(&mut drain_limiter, 1000);
     let (acked, sent, lost) = (state.acked, state.sent, state.host_lost);
@@ -233,8 +236,10 @@ fn a_host_that_stalls_is_used_too_and_without_loss_where_its_buffer_holds_what_c
 
 #[test]
 fn a_host_that_is_free_again_is_used_again() {
-    let mut drain_limiter =
-        DrainLimiter::new(Box::new(Fixed::new(Config { rate_bytes_s: 125e6, ..Config::default() })));
+    let mut drain_limiter = DrainLimiter::new(Box::new(Fixed::new(ControllerConfig {
+        rate_bytes_s: 125e6,
+        ..ControllerConfig::default()
+    })));
     let host =
         Host { drain_bytes_s: DRAIN_BYTES_S, buffer_bytes: 212_992.0, is_told: true, scheduled: (1, 1) };
     let mut state = State::new(Path { losses: Losses::None, host: Some(host) });
@@ -250,7 +255,7 @@ fn a_host_that_is_free_again_is_used_again() {
 
 #[test]
 fn in_a_hybrid_window_the_networks_share_enters_and_the_cap_applies() {
-    let mut drain_limiter = Kind::HighSpeed.controller(Config::default());
+    let mut drain_limiter = ControllerKind::HighSpeed.controller(ControllerConfig::default());
     let host =
         Host { drain_bytes_s: DRAIN_BYTES_S, buffer_bytes: 212_992.0, is_told: true, scheduled: (1, 1) };
     let mut state = State::new(Path { losses: Losses::Each(100_000), host: Some(host) });
@@ -268,5 +273,5 @@ fn in_a_hybrid_window_the_networks_share_enters_and_the_cap_applies() {
     let before = state.sent;
     state.run(&mut *drain_limiter, 4000);
     let held = (state.sent - before) as f64 / 4000.0;
-    assert!((held / Response::HighSpeed.window(1e-3) - 1.0).abs() < 0.2, "{held}");
+    assert!((held / ResponseFunction::HighSpeed.window(1e-3) - 1.0).abs() < 0.2, "{held}");
 }

@@ -110,7 +110,7 @@ fn a_claim_against_a_clear_pattern_is_taken_back_and_not_believed_again() {
 }
 
 #[test]
-fn what_came_after_all_is_told_to_nobody() {
+fn losses_that_arrive_after_all_are_not_reported() {
     let mut attributor = LossAttributor::default();
     let mut attributed = Vec::new();
     attributor.lose(context(MS), missing(100, 5, Evidence::default()), &mut attributed);

@@ -129,7 +129,7 @@ impl Window {
             self.known.iter().copied(),
             |_, cause, _| self.causes.push(cause),
         );
-        let is_disbelieved = diagnosis.found.disbelieved;
+        let is_disbelieved = diagnosis.evidence_used.disbelieved;
         let is_short = self.signature.packets() < PATTERN_PACKETS_MIN;
 
         let (mut at, mut last_end) = (0, None);

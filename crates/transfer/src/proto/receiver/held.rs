@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rangemap::RangeSet;
 
-use super::Fresh;
+use super::NewBytes;
 use crate::proto::wire::NUMBER_MAX;
 
 /// Ranges of the object that are held. The range that grew last is kept apart, so that a packet
@@ -36,12 +36,12 @@ impl Held {
     /// Adds `range`, which is within the object, and returns its new part. Returns `None`, and
     /// changes nothing, if there would be too many ranges.
     #[inline]
-    pub(super) fn take(&mut self, range: &Range<u64>) -> Option<Fresh> {
+    pub(super) fn take(&mut self, range: &Range<u64>) -> Option<NewBytes> {
         if range.start == self.last.end && range.start < range.end && range.end <= self.room_end {
             self.last.end = range.end;
             self.is_stored = false;
             self.bytes += range.end - range.start;
-            return Some(Fresh::All);
+            return Some(NewBytes::All);
         }
         self.take_apart(range)
     }
@@ -59,14 +59,14 @@ impl Held {
         self.stored.len()
     }
 
-    fn take_apart(&mut self, range: &Range<u64>) -> Option<Fresh> {
+    fn take_apart(&mut self, range: &Range<u64>) -> Option<NewBytes> {
         if range.end <= range.start {
-            return Some(Fresh::Nothing);
+            return Some(NewBytes::Nothing);
         }
         self.store();
         let parts: Vec<Range<u64>> = self.stored.gaps(range).collect();
         if parts.is_empty() {
-            return Some(Fresh::Nothing);
+            return Some(NewBytes::Nothing);
         }
         let is_whole = parts.len() == 1 && parts.first() == Some(range);
         let is_alone = is_whole
@@ -81,7 +81,7 @@ impl Held {
         // No range is beyond the object, and no object is longer than this.
         let above = self.last.end..self.last.end.max(NUMBER_MAX).saturating_add(1);
         self.room_end = self.stored.gaps(&above).next().map_or(above.end, |gap| gap.end);
-        Some(if is_whole { Fresh::All } else { Fresh::Parts(parts) })
+        Some(if is_whole { NewBytes::All } else { NewBytes::Parts(parts) })
     }
 
     fn store(&mut self) {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::Refusal;
-use crate::proto::wire::{Evidence, NUMBER_MAX, Run};
+use crate::proto::wire::{AckRange, Evidence, NUMBER_MAX};
 
 /// Packet numbers from `floor` to `next`; those in no gap came. `next` is the number after the
 /// highest that came.
 #[derive(Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct ReceivedNumbers {
     pub(super) floor: u64,
     pub(super) next: u64,
     /// Gaps by their first number. None touches another, and none reaches `next`.
@@ -24,7 +24,7 @@ struct Gap {
 
 /// Position of a new number among those that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum NumberPosition {
     /// It is the next expected number.
     Next,
     /// It leaves out the numbers before it.
@@ -38,47 +38,58 @@ pub(super) enum Place {
     },
 }
 
-impl Numbers {
+impl ReceivedNumbers {
     /// Returns the position of `number`.
     /// Errors: it came already, is below the floor, or is too far ahead.
-    pub(super) fn place(&self, number: u64) -> Result<Place, Refusal> {
+    pub(super) fn position(&self, number: u64) -> Result<NumberPosition, Refusal> {
         if NUMBER_MAX < number {
             Err(Refusal::TooFar(number))
         } else if number == self.next {
-            Ok(Place::Next)
+            Ok(NumberPosition::Next)
         } else if self.next < number {
             // The highest number that came is `next` − 1; −1 before the first.
-            if AHEAD_MAX <= number - self.next { Err(Refusal::TooFar(number)) } else { Ok(Place::Ahead) }
+            if AHEAD_MAX <= number - self.next {
+                Err(Refusal::TooFar(number))
+            } else {
+                Ok(NumberPosition::Ahead)
+            }
         } else if number < self.floor {
             Err(Refusal::Repeated(number))
         } else {
             match self.gaps.range(..=number).next_back() {
-                Some((first, gap)) if number < gap.end => Ok(Place::Late { first: *first, end: gap.end }),
+                Some((first, gap)) if number < gap.end => {
+                    Ok(NumberPosition::Late { first: *first, end: gap.end })
+                }
                 _ => Err(Refusal::Repeated(number)),
             }
         }
     }
 
-    /// Whether there is memory for the gaps that remain after `number` is recorded; `place` is its
-    /// position.
-    pub(super) fn has_room(&self, number: u64, place: Place) -> bool {
-        match place {
-            Place::Next => true,
-            Place::Late { first, end } if number == first || number + 1 == end => true,
-            Place::Ahead | Place::Late { .. } => self.gaps.len() < GAPS_MAX,
+    /// Whether there is memory for the gaps that remain after `number` is recorded; `position` is
+    /// its position.
+    pub(super) fn has_room(&self, number: u64, position: NumberPosition) -> bool {
+        match position {
+            NumberPosition::Next => true,
+            NumberPosition::Late { first, end } if number == first || number + 1 == end => true,
+            NumberPosition::Ahead | NumberPosition::Late { .. } => self.gaps.len() < GAPS_MAX,
         }
     }
 
-    /// Records that `number` came; `place` is its position. If this opens a gap, `evidence` is
+    /// Records that `number` came; `position` is its position. If this opens a gap, `evidence` is
     /// called for the gap.
-    pub(super) fn take(&mut self, number: u64, place: Place, evidence: impl FnOnce() -> Evidence) {
-        match place {
-            Place::Next => self.next = number + 1,
-            Place::Ahead => {
+    pub(super) fn take(
+        &mut self,
+        number: u64,
+        position: NumberPosition,
+        evidence: impl FnOnce() -> Evidence,
+    ) {
+        match position {
+            NumberPosition::Next => self.next = number + 1,
+            NumberPosition::Ahead => {
                 self.gaps.insert(self.next, Gap { end: number, evidence: evidence() });
                 self.next = number + 1;
             }
-            Place::Late { first, end } => self.fill(number, first, end),
+            NumberPosition::Late { first, end } => self.fill(number, first, end),
         }
         if SPAN_MAX < self.next - self.floor {
             self.raise_floor(self.next - SPAN_MAX);
@@ -110,9 +121,9 @@ impl Numbers {
 
     /// Runs from number `at` on, which is the floor or the end of a gap: as many as fit `room`
     /// bytes, but at least one.
-    pub(super) fn runs(&self, at: u64, mut room: usize) -> Vec<Run> {
+    pub(super) fn runs(&self, at: u64, mut room: usize) -> Vec<AckRange> {
         let (mut runs, mut at) = (Vec::new(), at);
-        let mut fits = |run: &Run, is_first: bool| {
+        let mut fits = |run: &AckRange, is_first: bool| {
             let length = run.encoded_len();
             let fits = is_first || length <= room;
             room = room.saturating_sub(length);
@@ -121,7 +132,7 @@ impl Numbers {
         for (first, gap) in self.gaps.range(at..) {
             // No run is longer than `SPAN_MAX`, which fits 32 bits.
             let (received, missing) = ((first - at) as u32, (gap.end - first) as u32);
-            let run = Run { received, missing, evidence: gap.evidence };
+            let run = AckRange { received, missing, evidence: gap.evidence };
             if !fits(&run, runs.is_empty()) {
                 return runs;
             }
@@ -129,7 +140,7 @@ impl Numbers {
             at = gap.end;
         }
         if at < self.next {
-            let run = Run { received: (self.next - at) as u32, ..Run::default() };
+            let run = AckRange { received: (self.next - at) as u32, ..AckRange::default() };
             if fits(&run, runs.is_empty()) {
                 runs.push(run);
             }

@@ -9,7 +9,7 @@ use crate::proto::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
 pub(super) struct Schedule {
     rtt: Option<Duration>,
     /// Arrival of the first packet that was not reported yet.
-    news: Option<Duration>,
+    unreported_since: Option<Duration>,
     has_gap: bool,
     is_urgent: bool,
     /// When the last round began, and its number of datagrams.
@@ -31,8 +31,8 @@ impl Schedule {
     /// Records a packet to report, which came at `at` and may have opened a gap.
     #[inline]
     pub(super) fn on_packet(&mut self, at: Duration, opens_gap: bool) {
-        if self.news.is_none() {
-            self.news = Some(at);
+        if self.unreported_since.is_none() {
+            self.unreported_since = Some(at);
         }
         self.has_gap |= opens_gap;
         self.packets += 1;
@@ -47,9 +47,9 @@ impl Schedule {
     /// When the next round is due if no packet comes before.
     pub(super) fn due(&self) -> Option<Duration> {
         let rtt = self.rtt.unwrap_or(RTT_UNKNOWN);
-        match (self.news, self.last) {
-            (Some(news), None) => Some(news),
-            (Some(news), Some(_)) if self.is_urgent => Some(news),
+        match (self.unreported_since, self.last) {
+            (Some(since), None) => Some(since),
+            (Some(since), Some(_)) if self.is_urgent => Some(since),
             (Some(_), Some(last)) => {
                 let period = rtt / if self.has_gap { PER_RTT_GAP } else { PER_RTT };
                 let is_earned = PACKETS_EACH * u64::from(self.datagrams) <= self.packets;
@@ -65,7 +65,7 @@ impl Schedule {
     }
 
     pub(super) fn begin(&mut self, now: Duration) {
-        if self.news.take().is_none() {
+        if self.unreported_since.take().is_none() {
             self.repeats += 1;
         }
         (self.has_gap, self.is_urgent) = (false, false);

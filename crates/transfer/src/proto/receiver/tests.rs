@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::proto::wire::{NUMBER_MAX, Run};
+use crate::proto::wire::{AckRange, NUMBER_MAX};
 use crate::testkit::fuzz::{Checked, Step, fuzz_receiver};
 
 const CONFIG: ReceiverConfig = ReceiverConfig { feedback_bytes_max: 1_200 };
@@ -50,7 +50,7 @@ fn counts(feedback: &Feedback) -> Vec<(u32, u32)> {
 fn gaps_are_told_with_what_is_known_of_them() {
     let mut receiver = receiver(10_000);
     for number in [2, 3] {
-        assert_eq!(receiver.handle_data(&packet(number)), Ok(Fresh::All));
+        assert_eq!(receiver.handle_data(&packet(number)), Ok(NewBytes::All));
     }
     // Packet 4 waits 700 µs in a queue that loses 5 and 6 and marks 7.
     let waited = Arrival { at: packet(4).at + us(700), ..packet(4) };
@@ -80,14 +80,14 @@ fn gaps_are_told_with_what_is_known_of_them() {
 fn late_packets_fill_gaps_and_copies_are_refused() {
     let mut receiver = receiver(10_000);
     for number in [0, 10, 5, 1, 9] {
-        assert_eq!(receiver.handle_data(&packet(number)), Ok(Fresh::All));
+        assert_eq!(receiver.handle_data(&packet(number)), Ok(NewBytes::All));
     }
     assert_eq!(counts(&feedback(&mut receiver)), [(2, 3), (1, 3), (2, 0)]);
     for number in [0, 5, 9, 10] {
         assert_eq!(receiver.handle_data(&packet(number)), Err(Refusal::Repeated(number)));
     }
     for number in [2, 4, 3, 7, 6, 8] {
-        assert_eq!(receiver.handle_data(&packet(number)), Ok(Fresh::All));
+        assert_eq!(receiver.handle_data(&packet(number)), Ok(NewBytes::All));
     }
     let told = feedback(&mut receiver);
     assert_eq!((counts(&told), told.totals.packets), (vec![(11, 0)], 15));
@@ -101,12 +101,12 @@ fn pieces_of_a_gap_keep_what_is_known_of_it() {
     receiver.handle_data(&Arrival { drops: Some(12), ..packet(9) }).unwrap();
     receiver.handle_data(&packet(4)).unwrap();
     let told = feedback(&mut receiver);
-    let gap = |missing| Run {
+    let gap = |missing| AckRange {
         received: 1,
         missing,
         evidence: Evidence { host_drops: Some(true), is_marked: Some(false), delay_us: Some(0) },
     };
-    assert_eq!(told.runs, [gap(3), gap(4), Run { received: 1, ..Run::default() }]);
+    assert_eq!(told.runs, [gap(3), gap(4), AckRange { received: 1, ..AckRange::default() }]);
 }
 
 #[test]
@@ -137,14 +137,14 @@ fn what_is_there_is_not_written_again() {
         number += 1;
         receiver.handle_data(&Arrival { range, ..packet(number) })
     };
-    let part = |range| Ok(Fresh::Parts(Vec::from([range])));
-    assert_eq!(take(0..100), Ok(Fresh::All));
-    assert_eq!(take(100..200), Ok(Fresh::Nothing));
+    let part = |range| Ok(NewBytes::Parts(Vec::from([range])));
+    assert_eq!(take(0..100), Ok(NewBytes::All));
+    assert_eq!(take(100..200), Ok(NewBytes::Nothing));
     assert_eq!(take(200..300), part(250..300));
-    assert_eq!(take(300..400), Ok(Fresh::All));
-    assert_eq!(take(700..700), Ok(Fresh::Nothing));
+    assert_eq!(take(300..400), Ok(NewBytes::All));
+    assert_eq!(take(700..700), Ok(NewBytes::Nothing));
     assert_eq!(take(450..550), part(500..550));
-    assert_eq!(take(950..1_000), Ok(Fresh::All));
+    assert_eq!(take(950..1_000), Ok(NewBytes::All));
     assert_eq!(take(540..960), part(550..950));
     let beyond = Refusal::Beyond { end: 1_001, object_bytes: 1_000 };
     assert_eq!(take(950..1_001), Err(beyond));
@@ -167,8 +167,8 @@ fn a_hostile_sender_cannot_make_it_keep_more() {
     }
     let next = gaps_max as u64 * 2;
     assert_eq!(receiver.handle_data(&every_other(next + 1, 1)), Err(Refusal::TooFar(next + 1)));
-    assert_eq!(receiver.handle_data(&every_other(next, 1)), Ok(Fresh::All), "without a gap it is taken");
-    assert_eq!(receiver.handle_data(&every_other(next - 2, 1)), Ok(Fresh::All), "or into one");
+    assert_eq!(receiver.handle_data(&every_other(next, 1)), Ok(NewBytes::All), "without a gap it is taken");
+    assert_eq!(receiver.handle_data(&every_other(next - 2, 1)), Ok(NewBytes::All), "or into one");
     // A raised floor makes room, in the same packet that would not have had it.
     let note = Some(Note { floor: next - 10, rtt_us: 0 });
     receiver.handle_data(&Arrival { note, ..every_other(next + 2, 1) }).unwrap();
@@ -180,7 +180,7 @@ fn a_hostile_sender_cannot_make_it_keep_more() {
     assert_eq!(refused, Err(Refusal::Scattered(ranges_max)));
     let mut fill = every_other(next + 3 + ranges_max as u64, 3);
     fill.range = (next + 5) * 3 + 1..(next + 5) * 3 + 3;
-    assert_eq!(receiver.handle_data(&fill), Ok(Fresh::All), "holes can be filled");
+    assert_eq!(receiver.handle_data(&fill), Ok(NewBytes::All), "holes can be filled");
     let told = feedback_round(&mut receiver);
     assert!(told.iter().all(|feedback| feedback.encode(&mut vec![], 1_200) == Some(feedback.runs.len())));
 }
@@ -190,7 +190,7 @@ fn numbers_beyond_an_outage_are_taken_and_beyond_reason_not() {
     let mut receiver = receiver(1_000);
     let at_number = |number| Arrival { number, ..packet(1) };
     assert_eq!(receiver.handle_data(&at_number(1 << 30)), Err(Refusal::TooFar(1 << 30)));
-    assert_eq!(receiver.handle_data(&at_number((1 << 30) - 1)), Ok(Fresh::All));
+    assert_eq!(receiver.handle_data(&at_number((1 << 30) - 1)), Ok(NewBytes::All));
     let far = 1 << 31;
     assert_eq!(receiver.handle_data(&at_number(far)), Err(Refusal::TooFar(far)));
     assert_eq!(receiver.handle_data(&at_number(u64::MAX)), Err(Refusal::TooFar(u64::MAX)));
@@ -208,16 +208,16 @@ fn the_ends_of_all_counts_are_safe() {
     let mut receiver = Receiver::new(CONFIG, NUMBER_MAX, RangeSet::new()).unwrap();
     let end =
         Arrival { range: NUMBER_MAX - 9..NUMBER_MAX, sent_us: u32::MAX, at: Duration::MAX, ..packet(0) };
-    assert_eq!(receiver.handle_data(&end), Ok(Fresh::All));
+    assert_eq!(receiver.handle_data(&end), Ok(NewBytes::All));
     let before = Arrival { range: NUMBER_MAX - 20..NUMBER_MAX - 5, ..packet(1) };
     let new = NUMBER_MAX - 20..NUMBER_MAX - 9;
-    assert_eq!(receiver.handle_data(&before), Ok(Fresh::Parts(Vec::from([new]))));
+    assert_eq!(receiver.handle_data(&before), Ok(NewBytes::Parts(Vec::from([new]))));
     assert_eq!(receiver.held().iter().collect::<Vec<_>>(), [&(NUMBER_MAX - 20..NUMBER_MAX)]);
     assert!(receiver.poll_feedback(Duration::MAX).is_some());
     assert!(receiver.poll_timeout().is_none_or(|due| due == Duration::MAX));
     #[expect(clippy::reversed_empty_ranges, reason = "nobody keeps the caller from it")]
     let reversed = Arrival { range: 9..2, ..packet(2) };
-    assert_eq!(receiver.handle_data(&reversed), Ok(Fresh::Nothing));
+    assert_eq!(receiver.handle_data(&reversed), Ok(NewBytes::Nothing));
 }
 
 #[test]
@@ -295,8 +295,8 @@ fn what_drains_is_told() {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        8 => (0_u64..60).prop_map(|bytes| Step::InOrder { left_out: 0, bytes }),
-        2 => (0_u64..9, 0_u64..60).prop_map(|(left_out, bytes)| Step::InOrder { left_out, bytes }),
+        8 => (0_u64..60).prop_map(|bytes| Step::InOrder { skipped: 0, bytes }),
+        2 => (0_u64..9, 0_u64..60).prop_map(|(skipped, bytes)| Step::InOrder { skipped, bytes }),
         3 => (0_u64..30, 0_u64..2_100, 0_u64..80)
             .prop_map(|(back, offset, bytes)| Step::Late { back, offset, bytes }),
         1 => (any::<u64>(), 0_u64..2_100, 0_u64..80)

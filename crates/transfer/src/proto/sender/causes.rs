@@ -9,20 +9,20 @@ use crate::proto::{AttributedLoss, LossAttributor, PathContext, UnattributedLoss
 
 /// Counts losses by the cause that the [`LossAttributor`] finds.
 #[derive(Debug)]
-pub(super) struct Causes {
+pub(super) struct LossAccounting {
     /// `None` if all losses count as network losses.
     attributor: Option<Box<LossAttributor>>,
     /// Runs of lost packets with a cause that became known just now.
     attributed: Vec<AttributedLoss>,
     /// Losses not yet reported to the controller, and host losses since its last call.
     losses: Vec<LossRun>,
-    host_untold: u64,
+    host_pending: u64,
     /// Packets settled so far, without host losses.
     settled: u64,
     /// Host losses so far: those that did not arrive later, and all that were reported. It is below
     /// 0 only within `poll`, where a claim may be taken back before it is counted.
     host: i64,
-    host_told: i64,
+    host_reported: i64,
     /// End of the last reported run of losses, in the count of
     /// [`FeedbackSample::settled_packets`](crate::proto::controller::FeedbackSample).
     losses_end: u64,
@@ -30,16 +30,16 @@ pub(super) struct Causes {
     pub(super) unknown: u64,
 }
 
-impl Causes {
+impl LossAccounting {
     pub(super) fn new(classify_losses: bool) -> Self {
         Self {
             attributor: classify_losses.then(Box::default),
             attributed: Vec::new(),
             losses: Vec::new(),
-            host_untold: 0,
+            host_pending: 0,
             settled: 0,
             host: 0,
-            host_told: 0,
+            host_reported: 0,
             losses_end: 0,
             network: 0,
             unknown: 0,
@@ -62,12 +62,12 @@ impl Causes {
 
     /// Counts an acknowledged packet of `bytes` that was declared lost before.
     pub(super) fn find(&mut self, index: u64, bytes: u64) {
-        let told = match &mut self.attributor {
+        let cause = match &mut self.attributor {
             Some(attributor) => attributor.find(index, bytes),
             None => Some(Cause::Network),
         };
         // A network loss was counted already; any other packet is counted now.
-        match told {
+        match cause {
             Some(Cause::Network | Cause::Unknown) => {}
             Some(Cause::Host) => {
                 self.settled += 1;
@@ -93,14 +93,14 @@ impl Causes {
     fn count(&mut self, attributed: &AttributedLoss) {
         let (missing, packets) = (&attributed.missing, u64::from(attributed.missing.packets));
         if attributed.is_taken_back {
-            self.host_told -= i64::from(missing.packets);
+            self.host_reported -= i64::from(missing.packets);
             self.host -= i64::from(missing.packets);
         }
         match attributed.cause {
             Cause::Host => {
-                self.host_told += i64::from(missing.packets);
+                self.host_reported += i64::from(missing.packets);
                 self.host += i64::from(missing.packets);
-                self.host_untold += packets;
+                self.host_pending += packets;
                 return;
             }
             Cause::Network => self.network += packets,
@@ -128,18 +128,18 @@ impl Causes {
 
     /// Host losses reported so far.
     pub(super) fn host(&self) -> u64 {
-        u64::try_from(self.host_told).unwrap_or(0)
+        u64::try_from(self.host_reported).unwrap_or(0)
     }
 
     /// What to report to the controller: losses, and the number of host losses.
-    pub(super) fn untold(&self) -> (&[LossRun], u64) {
-        (&self.losses, self.host_untold)
+    pub(super) fn pending(&self) -> (&[LossRun], u64) {
+        (&self.losses, self.host_pending)
     }
 
     /// Clears what was reported to the controller.
-    pub(super) fn told(&mut self) {
+    pub(super) fn clear_pending(&mut self) {
         self.losses.clear();
-        self.host_untold = 0;
+        self.host_pending = 0;
     }
 
     pub(super) fn due(&self) -> Option<Duration> {

@@ -3,17 +3,17 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::book::{Book, Fate, PACKETS_MAX, Sent};
 use super::object::Object;
-use super::reorder::Reorder;
+use super::reorder::ReorderingWindow;
+use super::sent_packets::{PACKETS_MAX, SentPacket, SentPackets, SentState};
 use crate::proto::Rtt;
 use crate::proto::loss_attributor::UnattributedLoss;
 use crate::proto::wire::Evidence;
 
 /// Detects lost packets by later acknowledgements and by reported gaps.
 #[derive(Debug, Default)]
-pub(super) struct Losses {
-    reorder: Reorder,
+pub(super) struct LossDetector {
+    reorder: ReorderingWindow,
     /// All packets below this index are settled.
     settled: u64,
     /// Highest acknowledged index plus one: now, and before the report that is being processed.
@@ -35,7 +35,7 @@ pub(super) struct Losses {
     pub(super) spurious_packets: u64,
 }
 
-impl Losses {
+impl LossDetector {
     pub(super) fn settled(&self) -> u64 {
         self.settled
     }
@@ -55,13 +55,13 @@ impl Losses {
     /// Updates the index below which reports show which packets are missing.
     ///
     /// A report of many gaps takes several datagrams. If one of these is lost, the packets that it
-    /// covered must not count as missing. `told` are the indices that this datagram covers;
+    /// covered must not count as missing. `covered` are the indices that this datagram covers;
     /// `is_next` if it follows the newest one before it.
-    pub(super) fn survey(&mut self, told: Range<u64>, is_next: bool, book: &Book) {
-        let is_first = book.next_open(self.settled..told.start).is_none();
-        self.is_whole = is_first || self.is_whole && is_next && told.start <= self.surveyed;
+    pub(super) fn survey(&mut self, covered: Range<u64>, is_next: bool, sent_packets: &SentPackets) {
+        let is_first = sent_packets.next_open(self.settled..covered.start).is_none();
+        self.is_whole = is_first || self.is_whole && is_next && covered.start <= self.surveyed;
         if self.is_whole {
-            self.surveyed = told.end;
+            self.surveyed = covered.end;
         }
     }
 
@@ -83,15 +83,15 @@ impl Losses {
     }
 
     /// When the oldest overtaken packet is declared lost.
-    pub(super) fn due(&self, book: &Book, rtt: &Rtt) -> Option<Duration> {
-        self.lost_at(book.next_open(self.settled..self.acked_to)?, book, rtt)
+    pub(super) fn due(&self, sent_packets: &SentPackets, rtt: &Rtt) -> Option<Duration> {
+        self.lost_at(sent_packets.next_open(self.settled..self.acked_to)?, sent_packets, rtt)
     }
 
-    fn lost_at(&self, index: u64, book: &Book, rtt: &Rtt) -> Option<Duration> {
-        let sent = Duration::from_nanos(book.get(index)?.stamp.sent_ns);
+    fn lost_at(&self, index: u64, sent_packets: &SentPackets, rtt: &Rtt) -> Option<Duration> {
+        let sent = Duration::from_nanos(sent_packets.get(index)?.snapshot.sent_ns);
         // If no report has covered the packet, wait longer: such a report may still be in flight.
-        let patience = if index < self.surveyed { 1 } else { UNTOLD_PATIENCE };
-        Some(sent + self.reorder.time(rtt) * patience)
+        let factor = if index < self.surveyed { 1 } else { UNCOVERED_FACTOR };
+        Some(sent + self.reorder.time(rtt) * factor)
     }
 
     /// Declares packets lost that were overtaken long enough ago; and, if the newest report
@@ -102,22 +102,22 @@ impl Losses {
         now: Duration,
         is_new: bool,
         rtt: &Rtt,
-        book: &mut Book,
+        sent_packets: &mut SentPackets,
         object: &mut Object,
         mut lost: impl FnMut(UnattributedLoss),
     ) {
-        let told_to = if is_new && self.is_whole { self.surveyed } else { 0 };
+        let covered_to = if is_new && self.is_whole { self.surveyed } else { 0 };
         let mut run: Option<UnattributedLoss> = None;
         let mut range = 0..0;
         loop {
-            let next = book.next_open(self.settled..self.acked_to);
+            let next = sent_packets.next_open(self.settled..self.acked_to);
             self.settled = next.unwrap_or(self.settled.max(self.acked_to));
             let Some(index) = next else { break };
-            let is_overtaken = index < told_to && self.reorder.packets() < self.acked_to - index;
-            if !is_overtaken && self.lost_at(index, book, rtt).is_none_or(|at| now < at) {
+            let is_overtaken = index < covered_to && self.reorder.packets() < self.acked_to - index;
+            if !is_overtaken && self.lost_at(index, sent_packets, rtt).is_none_or(|at| now < at) {
                 break;
             }
-            let Some(sent) = self.lose(index, book) else { break };
+            let Some(sent) = self.lose(index, sent_packets) else { break };
             if !sent.is_copied {
                 if range.end == sent.start {
                     range.end = sent.range().end;
@@ -128,11 +128,13 @@ impl Losses {
             match &mut run {
                 Some(run) if run.index + u64::from(run.packets) == index && sent.evidence.is_none() => {
                     run.packets += 1;
-                    run.bytes += book.bytes(&sent);
+                    run.bytes += sent_packets.bytes(&sent);
                 }
                 _ => {
-                    let evidence = sent.evidence.unwrap_or_else(|| evidence_before(index, book));
-                    run.replace(missing(index, &sent, evidence, book)).into_iter().for_each(&mut lost);
+                    let evidence = sent.evidence.unwrap_or_else(|| evidence_before(index, sent_packets));
+                    run.replace(missing(index, &sent, evidence, sent_packets))
+                        .into_iter()
+                        .for_each(&mut lost);
                 }
             }
         }
@@ -144,23 +146,23 @@ impl Losses {
     /// a probe carries them.
     pub(super) fn give_up_oldest(
         &mut self,
-        book: &mut Book,
+        sent_packets: &mut SentPackets,
         object: &mut Object,
     ) -> Option<UnattributedLoss> {
-        let index = book.first();
-        let is_under_way = book.get(index).is_some_and(|sent| sent.fate == Fate::InFlight);
-        let lost = is_under_way.then(|| self.lose(index, book)).flatten();
+        let index = sent_packets.first();
+        let is_under_way = sent_packets.get(index).is_some_and(|sent| sent.state == SentState::InFlight);
+        let lost = is_under_way.then(|| self.lose(index, sent_packets)).flatten();
         self.settled = self.settled.max(index + 1);
         lost.map(|sent| {
             if !sent.is_copied {
                 object.lose(sent.range());
             }
-            missing(index, &sent, sent.evidence.unwrap_or_default(), book)
+            missing(index, &sent, sent.evidence.unwrap_or_default(), sent_packets)
         })
     }
 
-    fn lose(&mut self, index: u64, book: &mut Book) -> Option<Sent> {
-        let sent = book.settle(index, Fate::Lost)?;
+    fn lose(&mut self, index: u64, sent_packets: &mut SentPackets) -> Option<SentPacket> {
+        let sent = sent_packets.settle(index, SentState::Lost)?;
         self.settled = self.settled.max(index + 1);
         self.lost_packets += 1;
         self.has_lost_in_round = true;
@@ -168,28 +170,33 @@ impl Losses {
     }
 
     /// Lost packets below this index may be forgotten.
-    pub(super) fn forgets_below(&self, book: &Book) -> u64 {
+    pub(super) fn forgets_below(&self, sent_packets: &SentPackets) -> u64 {
         // A lost packet that is kept takes room from packets to send.
-        if book.len() < PACKETS_MAX / 2 { self.round_ends[1] } else { self.settled }
+        if sent_packets.len() < PACKETS_MAX / 2 { self.round_ends[1] } else { self.settled }
     }
 }
 
-fn missing(index: u64, sent: &Sent, evidence: Evidence, book: &Book) -> UnattributedLoss {
+fn missing(
+    index: u64,
+    sent: &SentPacket,
+    evidence: Evidence,
+    sent_packets: &SentPackets,
+) -> UnattributedLoss {
     UnattributedLoss {
         index,
         packets: 1,
-        bytes: book.bytes(sent),
-        sent: Duration::from_nanos(sent.stamp.sent_ns),
-        in_flight_bytes: sent.stamp.in_flight_bytes,
+        bytes: sent_packets.bytes(sent),
+        sent: Duration::from_nanos(sent.snapshot.sent_ns),
+        in_flight_bytes: sent.snapshot.in_flight_bytes,
         evidence,
     }
 }
 
 /// Evidence of the gap that continues at this packet.
-fn evidence_before(index: u64, book: &Book) -> Evidence {
+fn evidence_before(index: u64, sent_packets: &SentPackets) -> Evidence {
     let lost_before = |back: &u64| {
-        let sent = index.checked_sub(*back).and_then(|before| book.get(before));
-        sent.filter(|sent| sent.fate == Fate::Lost)
+        let sent = index.checked_sub(*back).and_then(|before| sent_packets.get(before));
+        sent.filter(|sent| sent.state == SentState::Lost)
     };
     let mut gap = (1..=EVIDENCE_BACK).map_while(|back| lost_before(&back));
     gap.find_map(|sent| sent.evidence).unwrap_or_default()
@@ -197,7 +204,7 @@ fn evidence_before(index: u64, book: &Book) -> Evidence {
 
 /// Factor on the time until a packet is declared lost that no report covered: the receiver has time
 /// to report twice more.
-const UNTOLD_PATIENCE: u32 = 3;
+const UNCOVERED_FACTOR: u32 = 3;
 /// Maximum number of packets before this one, in the same gap, that are searched for the gap's
 /// evidence. A gap is usually declared lost as a whole.
 const EVIDENCE_BACK: u64 = 4096;

@@ -10,36 +10,36 @@ use std::collections::VecDeque;
 /// congestion control with a misbehaving receiver, 1999; RFC 9000 §21.4). Skipping one in 2500
 /// costs nothing, and detects such a receiver within a second at 30 Mbit/s.
 #[derive(Clone, Debug)]
-pub(super) struct Numbers {
+pub(super) struct NumberAllocator {
     next: u64,
-    leave_out: u64,
+    next_skipped: u64,
     state: u64,
     /// Skipped numbers that a receiver may still report on.
-    left_out: VecDeque<LeftOut>,
+    skipped: VecDeque<SkippedNumber>,
     /// Count of skipped numbers before these.
     before: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct LeftOut {
+struct SkippedNumber {
     number: u64,
     /// Index of the next packet sent after it.
     index: u64,
 }
 
-impl Numbers {
+impl NumberAllocator {
     pub(super) fn new(seed: u64) -> Self {
-        let mut numbers = Self { next: 0, leave_out: 0, state: seed, left_out: VecDeque::new(), before: 0 };
-        numbers.leave_out = numbers.draw() % *SPACING.end();
+        let mut numbers = Self { next: 0, next_skipped: 0, state: seed, skipped: VecDeque::new(), before: 0 };
+        numbers.next_skipped = numbers.draw() % *SPACING.end();
         numbers
     }
 
     /// Assigns the number of the next packet, which has this index.
     pub(super) fn take(&mut self, index: u64) -> u64 {
-        if self.next == self.leave_out {
-            self.left_out.push_back(LeftOut { number: self.next, index });
+        if self.next == self.next_skipped {
+            self.skipped.push_back(SkippedNumber { number: self.next, index });
             self.next += 1;
-            self.leave_out = self.next + SPACING.start() + self.draw() % (SPACING.end() - SPACING.start());
+            self.next_skipped = self.next + SPACING.start() + self.draw() % (SPACING.end() - SPACING.start());
         }
         self.next += 1;
         self.next - 1
@@ -51,22 +51,22 @@ impl Numbers {
     }
 
     /// Finds the position of `number`, from which a search for higher numbers can continue.
-    pub(super) fn seek(&self, number: u64) -> Place {
-        Place(self.left_out.partition_point(|left_out| left_out.number < number))
+    pub(super) fn seek(&self, number: u64) -> SkippedCursor {
+        SkippedCursor(self.skipped.partition_point(|skipped| skipped.number < number))
     }
 
     /// Count of packets with a lower number; too low if `number` is below the skipped numbers that
-    /// are kept. Advances `place` to the position of `number`.
-    pub(super) fn index_from(&self, place: &mut Place, number: u64) -> u64 {
-        while self.left_out.get(place.0).is_some_and(|left_out| left_out.number < number) {
-            place.0 += 1;
+    /// are kept. Advances `cursor` to the position of `number`.
+    pub(super) fn index_from(&self, cursor: &mut SkippedCursor, number: u64) -> u64 {
+        while self.skipped.get(cursor.0).is_some_and(|skipped| skipped.number < number) {
+            cursor.0 += 1;
         }
-        number.saturating_sub(self.before + place.0 as u64)
+        number.saturating_sub(self.before + cursor.0 as u64)
     }
 
-    /// The first skipped number from `place` on, if it is below `end`.
-    pub(super) fn left_out_to(&self, place: Place, end: u64) -> Option<u64> {
-        self.left_out.get(place.0).map(|left_out| left_out.number).filter(|number| *number < end)
+    /// The first skipped number from `cursor` on, if it is below `end`.
+    pub(super) fn skipped_to(&self, cursor: SkippedCursor, end: u64) -> Option<u64> {
+        self.skipped.get(cursor.0).map(|skipped| skipped.number).filter(|number| *number < end)
     }
 
     /// Count of packets with a lower number.
@@ -75,20 +75,20 @@ impl Numbers {
     }
 
     /// Whether `number` was skipped, as far as that is still known.
-    pub(super) fn is_left_out(&self, number: u64) -> bool {
-        self.left_out_to(self.seek(number), number.saturating_add(1)).is_some()
+    pub(super) fn is_skipped(&self, number: u64) -> bool {
+        self.skipped_to(self.seek(number), number.saturating_add(1)).is_some()
     }
 
     /// Number of the packet with this index, which is not below the indices that are kept.
     pub(super) fn number_of(&self, index: u64) -> u64 {
-        let at = self.left_out.partition_point(|left_out| left_out.index <= index);
+        let at = self.skipped.partition_point(|skipped| skipped.index <= index);
         index + self.before + at as u64
     }
 
     /// Forgets skipped numbers below this index; they are not looked up any more.
     pub(super) fn forget_below(&mut self, index: u64) {
-        while self.left_out.front().is_some_and(|left_out| left_out.index <= index) {
-            self.left_out.pop_front();
+        while self.skipped.front().is_some_and(|skipped| skipped.index <= index) {
+            self.skipped.pop_front();
             self.before += 1;
         }
     }
@@ -103,9 +103,9 @@ impl Numbers {
     }
 }
 
-/// Position in `left_out` of the first skipped number that is not below a given number.
+/// Position in `skipped` of the first skipped number that is not below a given number.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place(usize);
+pub(super) struct SkippedCursor(usize);
 
 /// Packets between two skipped numbers.
 const SPACING: std::ops::RangeInclusive<u64> = 1000..=4000;
@@ -116,20 +116,20 @@ mod tests {
 
     #[test]
     fn indices_and_numbers_are_each_others_inverse() {
-        let mut numbers = Numbers::new(7);
+        let mut numbers = NumberAllocator::new(7);
         let all: Vec<u64> = (0..50_000).map(|index| numbers.take(index)).collect();
-        let left_out: Vec<u64> =
+        let skipped: Vec<u64> =
             (0..numbers.end()).filter(|number| all.binary_search(number).is_err()).collect();
-        assert!((12..=50).contains(&left_out.len()), "{}", left_out.len());
+        assert!((12..=50).contains(&skipped.len()), "{}", skipped.len());
         for first in [0, 20_000] {
             numbers.forget_below(first);
             for (index, number) in (first..).zip(&all[first as usize..]) {
                 assert_eq!((numbers.index_of(*number), numbers.number_of(index)), (index, *number));
-                assert!(!numbers.is_left_out(*number));
+                assert!(!numbers.is_skipped(*number));
             }
-            let known = left_out.iter().filter(|number| **number > all[first as usize]);
+            let known = skipped.iter().filter(|number| **number > all[first as usize]);
             assert!(known.clone().count() > 5);
-            assert!(known.clone().all(|number| numbers.is_left_out(*number)));
+            assert!(known.clone().all(|number| numbers.is_skipped(*number)));
         }
         assert!(numbers.index_of(3) < 20_000 && numbers.index_of(0) == 0);
     }
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn another_seed_leaves_others_out() {
         let ends = |seed| {
-            let mut numbers = Numbers::new(seed);
+            let mut numbers = NumberAllocator::new(seed);
             (0..9000).map(|index| numbers.take(index)).collect::<Vec<_>>()
         };
         assert_eq!(ends(1), ends(1));

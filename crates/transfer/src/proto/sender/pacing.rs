@@ -81,8 +81,8 @@ impl Pacing {
         self.follow(now);
     }
 
-    pub(super) fn on_silence(&mut self, now: Duration) {
-        self.controller.on_silence(now);
+    pub(super) fn on_no_feedback(&mut self, now: Duration) {
+        self.controller.on_no_feedback(now);
         self.follow(now);
     }
 

@@ -6,7 +6,7 @@ use crate::proto::controller::Delivery;
 
 /// Measures the delivery rate (draft-cheng-iccrg-delivery-rate-estimation-02 §3).
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Path {
+pub(super) struct DeliveryRateSampler {
     /// `C.delivered` (bytes), `C.delivered_time`, `C.first_sent_time`.
     delivered: u64,
     delivered_ns: u64,
@@ -18,12 +18,12 @@ pub(super) struct Path {
     /// The round ends with a packet that was sent after this many bytes were delivered.
     round_end: u64,
     /// Stamp of the newest packet acknowledged since the last sample.
-    newest: Option<Stamp>,
+    newest: Option<SendSnapshot>,
 }
 
 /// State of the path when a packet was sent.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stamp {
+pub(super) struct SendSnapshot {
     pub(super) sent_ns: u64,
     /// `P.delivered`, `P.delivered_time`, `P.first_sent_time`.
     delivered: u64,
@@ -31,22 +31,22 @@ pub(super) struct Stamp {
     first_sent_ns: u64,
     /// Bytes in flight at that time, this packet included.
     pub(super) in_flight_bytes: u64,
-    is_limited: bool,
+    is_app_limited: bool,
 }
 
-impl Path {
+impl DeliveryRateSampler {
     /// Records that a packet of `bytes` is sent while `in_flight_bytes` are in flight.
-    pub(super) fn send(&mut self, now_ns: u64, in_flight_bytes: u64, bytes: u64) -> Stamp {
+    pub(super) fn send(&mut self, now_ns: u64, in_flight_bytes: u64, bytes: u64) -> SendSnapshot {
         if in_flight_bytes == 0 {
             (self.first_sent_ns, self.delivered_ns) = (now_ns, now_ns);
         }
-        Stamp {
+        SendSnapshot {
             sent_ns: now_ns,
             delivered: self.delivered,
             delivered_ns: self.delivered_ns,
             first_sent_ns: self.first_sent_ns,
             in_flight_bytes: in_flight_bytes.saturating_add(bytes),
-            is_limited: self.delivered < self.limited_until,
+            is_app_limited: self.delivered < self.limited_until,
         }
     }
 
@@ -56,15 +56,15 @@ impl Path {
     }
 
     /// Records that a packet of `bytes` was acknowledged.
-    pub(super) fn ack(&mut self, now_ns: u64, stamp: &Stamp, bytes: u64) {
+    pub(super) fn ack(&mut self, now_ns: u64, snapshot: &SendSnapshot, bytes: u64) {
         self.delivered += bytes;
         self.delivered_ns = now_ns;
         if self
             .newest
-            .is_none_or(|newest| (newest.delivered, newest.sent_ns) <= (stamp.delivered, stamp.sent_ns))
+            .is_none_or(|newest| (newest.delivered, newest.sent_ns) <= (snapshot.delivered, snapshot.sent_ns))
         {
-            self.newest = Some(*stamp);
-            self.first_sent_ns = self.first_sent_ns.max(stamp.sent_ns);
+            self.newest = Some(*snapshot);
+            self.first_sent_ns = self.first_sent_ns.max(snapshot.sent_ns);
         }
     }
 
@@ -86,7 +86,7 @@ impl Path {
             prior_delivered_bytes: newest.delivered,
             delivered_bytes: self.delivered,
             in_flight_bytes: newest.in_flight_bytes,
-            is_limited: newest.is_limited,
+            is_app_limited: newest.is_app_limited,
         });
         (is_round, delivery)
     }
@@ -105,41 +105,41 @@ mod tests {
 
     #[test]
     fn a_steady_flow_is_measured_as_it_is() {
-        let mut path = Path::default();
+        let mut sampler = DeliveryRateSampler::default();
         // Packets of 1000 bytes, one a millisecond, are acknowledged 10 ms later, ten at a time.
-        let mut stamps = Vec::new();
+        let mut snapshots = Vec::new();
         let mut last = (false, None);
         for n in 0..60u64 {
             let in_flight = (n.min(10)) * 1000;
-            stamps.push(path.send(n * MS, in_flight, 1000));
+            snapshots.push(sampler.send(n * MS, in_flight, 1000));
             if n >= 19 && n % 10 == 9 {
                 let acked = (n - 19) as usize..=(n - 10) as usize;
-                stamps[acked].iter().for_each(|stamp| path.ack(n * MS, stamp, 1000));
-                last = path.sample(n * MS, Duration::from_millis(10));
+                snapshots[acked].iter().for_each(|snapshot| sampler.ack(n * MS, snapshot, 1000));
+                last = sampler.sample(n * MS, Duration::from_millis(10));
             }
         }
         let delivery = last.1.unwrap();
         assert!((delivery.bytes_s - 1e6).abs() < 1e5, "{delivery:?}");
-        assert!(!delivery.is_limited && path.round() >= 2);
+        assert!(!delivery.is_app_limited && sampler.round() >= 2);
     }
 
     #[test]
     fn what_was_sent_for_want_of_more_says_so() {
-        let mut path = Path::default();
-        path.limit(0);
-        let stamp = path.send(0, 0, 1000);
-        path.ack(20 * MS, &stamp, 1000);
-        let (is_round, delivery) = path.sample(20 * MS, Duration::from_millis(20));
-        assert!(is_round && delivery.unwrap().is_limited);
-        let stamp = path.send(20 * MS, 0, 1000);
-        path.ack(30 * MS, &stamp, 1000);
+        let mut sampler = DeliveryRateSampler::default();
+        sampler.limit(0);
+        let snapshot = sampler.send(0, 0, 1000);
+        sampler.ack(20 * MS, &snapshot, 1000);
+        let (is_round, delivery) = sampler.sample(20 * MS, Duration::from_millis(20));
+        assert!(is_round && delivery.unwrap().is_app_limited);
+        let snapshot = sampler.send(20 * MS, 0, 1000);
+        sampler.ack(30 * MS, &snapshot, 1000);
         assert_eq!(
-            path.sample(30 * MS, Duration::from_millis(20)),
+            sampler.sample(30 * MS, Duration::from_millis(20)),
             (true, None),
             "shorter than a round trip"
         );
-        let stamp = path.send(40 * MS, 0, 1000);
-        path.ack(60 * MS, &stamp, 1000);
-        assert!(!path.sample(60 * MS, Duration::from_millis(20)).1.unwrap().is_limited);
+        let snapshot = sampler.send(40 * MS, 0, 1000);
+        sampler.ack(60 * MS, &snapshot, 1000);
+        assert!(!sampler.sample(60 * MS, Duration::from_millis(20)).1.unwrap().is_app_limited);
     }
 }

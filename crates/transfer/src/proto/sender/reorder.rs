@@ -7,7 +7,7 @@ use crate::proto::rtt::GRANULARITY;
 
 /// Reordering margin. It grows when a packet arrives that was declared lost.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reorder {
+pub(super) struct ReorderingWindow {
     /// A packet is lost when one arrived that was sent this many packets later.
     packets: u64,
     /// A packet is also lost when a later one arrived and this many eighths of a round trip have
@@ -19,13 +19,13 @@ pub(super) struct Reorder {
     calm: u32,
 }
 
-impl Default for Reorder {
+impl Default for ReorderingWindow {
     fn default() -> Self {
         Self { packets: PACKETS, eighths: EIGHTHS, grown: 0, calm: 0 }
     }
 }
 
-impl Reorder {
+impl ReorderingWindow {
     /// How many packets may overtake a packet.
     pub(super) fn packets(&self) -> u64 {
         self.packets
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_margin_grows_to_what_was_seen_is_bounded_and_calms_down() {
-        let mut reorder = Reorder::default();
+        let mut reorder = ReorderingWindow::default();
         let mut rtt = Rtt::default();
         rtt.add(Duration::from_millis(80), Duration::ZERO);
         assert_eq!((reorder.packets(), reorder.time(&rtt)), (3, Duration::from_millis(90)));

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 
-use super::book::PROBES_RESERVED;
+use super::sent_packets::PROBES_RESERVED;
 use super::*;
-use crate::proto::wire::{Echo, Evidence, Run, Totals};
+use crate::proto::wire::{AckRange, Echo, Evidence, Totals};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -17,7 +17,7 @@ struct Free;
 impl Controller for Free {
     fn on_feedback(&mut self, _: Duration, _: &FeedbackSample<'_>) {}
 
-    fn on_silence(&mut self, _: Duration) {}
+    fn on_no_feedback(&mut self, _: Duration) {}
 
     fn rate_bytes_s(&self) -> f64 {
         f64::INFINITY
@@ -35,7 +35,7 @@ impl Controller for Measured {
         self.1.fetch_add(seen.round_trip.is_some().into(), Ordering::Relaxed);
     }
 
-    fn on_silence(&mut self, _: Duration) {}
+    fn on_no_feedback(&mut self, _: Duration) {}
 
     fn rate_bytes_s(&self) -> f64 {
         f64::INFINITY
@@ -57,7 +57,7 @@ fn send(sender: &mut Sender, now: Duration, packets: usize) -> Vec<Packet> {
 }
 
 fn runs(start: u64, runs: &[(u32, u32)]) -> Feedback {
-    let run = |(received, missing): &(u32, u32)| Run {
+    let run = |(received, missing): &(u32, u32)| AckRange {
         received: *received,
         missing: *missing,
         evidence: Evidence::default(),
@@ -71,18 +71,21 @@ fn what_was_not_sent_cannot_be_acknowledged() {
     let sent = send(&mut sender, MS, 9000);
     let end = sent.last().map_or(0, |packet| packet.number + 1);
     let taken: Vec<u64> = sent.iter().map(|packet| packet.number).collect();
-    let left_out = (0..end).filter(|number| taken.binary_search(number).is_err());
-    assert!(left_out.clone().count() >= 2);
-    for number in left_out.clone().chain([end, end + 1000, u64::MAX - 1, u64::MAX]) {
+    let skipped = (0..end).filter(|number| taken.binary_search(number).is_err());
+    assert!(skipped.clone().count() >= 2);
+    for number in skipped.clone().chain([end, end + 1000, u64::MAX - 1, u64::MAX]) {
         let error = sender.handle_feedback(2 * MS, 0, &runs(number, &[(1, 0)]));
-        assert_eq!(error, Err(Violation::NeverSent(number)));
+        assert_eq!(error, Err(ProtocolViolation::NeverSent(number)));
         let echo = Some(Echo { number, sent_us: 1000, held_us: 0 });
         let error = sender.handle_feedback(2 * MS, 0, &Feedback { echo, ..Feedback::default() });
-        assert_eq!(error, Err(Violation::NeverSent(number)));
+        assert_eq!(error, Err(ProtocolViolation::NeverSent(number)));
     }
-    assert_eq!(sender.handle_feedback(2 * MS, 0, &runs(end - 1, &[(2, 0)])), Err(Violation::NeverSent(end)));
+    assert_eq!(
+        sender.handle_feedback(2 * MS, 0, &runs(end - 1, &[(2, 0)])),
+        Err(ProtocolViolation::NeverSent(end))
+    );
     let all = sender.handle_feedback(2 * MS, 0, &runs(0, &[(u32::try_from(end).unwrap_or_default(), 0)]));
-    assert_eq!(all.err(), left_out.clone().next().map(Violation::NeverSent));
+    assert_eq!(all.err(), skipped.clone().next().map(ProtocolViolation::NeverSent));
     assert_eq!(sender.stats().acked_bytes, 0);
 }
 
@@ -94,14 +97,14 @@ fn what_was_acknowledged_cannot_be_taken_back() {
     // An older one may come late, with what was known then.
     assert_eq!(sender.handle_feedback(11 * MS, 4, &runs(0, &[(0, 3), (1, 0)])), Ok(()));
     let error = sender.handle_feedback(12 * MS, 6, &runs(8, &[(1, 6), (5, 0)]));
-    assert_eq!(error, Err(Violation::TakenBack));
+    assert_eq!(error, Err(ProtocolViolation::TakenBack));
     let totals = Totals { packets: 7, bytes: 7000, marked: 1, drain_bytes_s: 9 };
     assert_eq!(sender.handle_feedback(13 * MS, 7, &Feedback { totals, ..runs(0, &[]) }), Ok(()));
     for less in
         [Totals { packets: 6, ..totals }, Totals { bytes: 0, ..totals }, Totals { marked: 0, ..totals }]
     {
         let error = sender.handle_feedback(14 * MS, 8, &Feedback { totals: less, ..runs(0, &[]) });
-        assert_eq!(error, Err(Violation::TakenBack));
+        assert_eq!(error, Err(ProtocolViolation::TakenBack));
     }
     let drained = Totals { drain_bytes_s: 1, ..totals };
     assert_eq!(sender.handle_feedback(15 * MS, 9, &Feedback { totals: drained, ..runs(0, &[]) }), Ok(()));
@@ -144,7 +147,7 @@ fn packets_are_as_long_as_the_path_takes_from_now_on() {
     let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
     // A window of 10 500 bytes: ten packets of 1050.
     assert_eq!(send(&mut sender, MS, 99).len(), 10);
-    assert_eq!(sender.limit(), Limit::Window);
+    assert_eq!(sender.limit(), SendLimit::Window);
     // The path carries shorter packets: lost ranges are cut anew, and more packets fit the window.
     sender.set_payload_bytes(450);
     assert_eq!(sender.handle_feedback(20 * MS, 1, &runs(0, &[(0, 2), (8, 0)])), Ok(()));
@@ -182,7 +185,7 @@ fn a_round_trip_is_told_once() {
 fn an_answer_is_asked_for_by_what_the_path_takes() {
     let mut sender = sender(3000 - 12, 3);
     assert_eq!(send(&mut sender, MS, 99).len(), 3);
-    assert_eq!(sender.limit(), Limit::Object);
+    assert_eq!(sender.limit(), SendLimit::Object);
     sender.set_payload_bytes(400);
     let mut now = MS;
     for _ in 0..3 {
@@ -215,7 +218,7 @@ fn memory_is_bounded_when_nothing_comes() {
         steps += 1;
     }
     assert!(now > Duration::from_secs(9_000), "{now:?}");
-    assert_eq!(sender.book.len(), PACKETS_MAX);
+    assert_eq!(sender.sent_packets.len(), PACKETS_MAX);
     assert!(probes > 2 * PROBES_RESERVED, "it goes on asking: {probes}");
     assert!(sender.silence(now) >= now - MS);
     let given_up = sender.stats().lost_packets;
@@ -226,7 +229,7 @@ fn memory_is_bounded_when_nothing_comes() {
     let at = sender.loss_at().unwrap_or_default();
     sender.handle_timeout(now.max(at));
     assert_eq!(sender.stats().lost_packets, given_up + PACKETS_MAX as u64 - 1);
-    assert!(send(&mut sender, now, 9).len() == 9 && sender.book.len() < PACKETS_MAX / 2);
+    assert!(send(&mut sender, now, 9).len() == 9 && sender.sent_packets.len() < PACKETS_MAX / 2);
 }
 
 #[test]
@@ -305,6 +308,6 @@ proptest! {
 
 impl Sender {
     fn news_settled(&self) -> (u64, usize) {
-        (self.losses.settled(), self.book.len())
+        (self.losses.settled(), self.sent_packets.len())
     }
 }

@@ -9,36 +9,36 @@ use crate::proto::rtt::REPORT_WAIT;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
     /// Start of the probe timer: the last packet, new acknowledgement or probe.
-    asked: Duration,
+    probe_timer_start: Duration,
     probes: u32,
     is_probe_due: bool,
     /// Start of the silence: the last new feedback, or the first packet in flight; `None` before
     /// the first packet.
-    silent: Option<Duration>,
+    silent_since: Option<Duration>,
     /// When the no-feedback timer was set.
-    set: Duration,
+    no_feedback_set: Duration,
     /// When the last note was sent.
-    noted: Option<Duration>,
+    note_sent: Option<Duration>,
 }
 
 impl Timers {
     pub(super) fn sent(&mut self, now: Duration, is_first_under_way: bool) {
-        self.asked = now;
-        if is_first_under_way || self.silent.is_none() {
-            (self.silent, self.set) = (Some(now), now);
+        self.probe_timer_start = now;
+        if is_first_under_way || self.silent_since.is_none() {
+            (self.silent_since, self.no_feedback_set) = (Some(now), now);
         }
     }
 
     /// Records feedback with new information; `is_new` if it acknowledged packets.
-    pub(super) fn heard(&mut self, now: Duration, is_new: bool) {
-        (self.silent, self.set) = (self.silent.map(|_| now), now);
+    pub(super) fn on_feedback(&mut self, now: Duration, is_new: bool) {
+        (self.silent_since, self.no_feedback_set) = (self.silent_since.map(|_| now), now);
         if is_new {
-            (self.asked, self.probes, self.is_probe_due) = (now, 0, false);
+            (self.probe_timer_start, self.probes, self.is_probe_due) = (now, 0, false);
         }
     }
 
     pub(super) fn silence(&self, now: Duration) -> Duration {
-        self.silent.map_or(Duration::ZERO, |since| now.saturating_sub(since))
+        self.silent_since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
     }
 
     pub(super) fn is_probe_due(&self) -> bool {
@@ -54,7 +54,7 @@ impl Timers {
     pub(super) fn probe_at(&self, rtt: &Rtt) -> Option<Duration> {
         let once = rtt.probe_timeout();
         let backed_off = once.saturating_mul(1 << self.probes.min(DOUBLINGS_MAX)).min(PROBE_MAX.max(once));
-        (!self.is_probe_due).then(|| self.asked + backed_off)
+        (!self.is_probe_due).then(|| self.probe_timer_start + backed_off)
     }
 
     /// When the no-feedback timer expires (RFC 5348 §4.3): max(4R, 2s/X) after it was set; 2 s
@@ -66,28 +66,28 @@ impl Timers {
         let seconds = 2.0 * packet_bytes as f64 / rate_bytes_s;
         let two_packets = Duration::try_from_secs_f64(seconds).unwrap_or(SILENCE_MAX);
         let round_trips = rtt.latest.map_or(FIRST_SILENCE, |_| rtt.smoothed.max(REPORT_WAIT) * 4);
-        self.set + round_trips.max(two_packets).min(SILENCE_MAX)
+        self.no_feedback_set + round_trips.max(two_packets).min(SILENCE_MAX)
     }
 
     /// Restarts the expired no-feedback timer.
     pub(super) fn silence_ended(&mut self, now: Duration) {
-        self.set = now;
+        self.no_feedback_set = now;
     }
 
     /// Makes a probe packet due now.
-    pub(super) fn ask(&mut self, now: Duration) {
+    pub(super) fn make_probe_due(&mut self, now: Duration) {
         self.is_probe_due = true;
         self.probes = self.probes.saturating_add(1);
-        self.asked = now;
+        self.probe_timer_start = now;
     }
 
     /// Whether a note is due: at least twice a round trip.
     pub(super) fn is_note_due(&self, now: Duration, rtt: &Rtt) -> bool {
-        self.noted.is_none_or(|noted| noted + rtt.smoothed / 2 <= now)
+        self.note_sent.is_none_or(|note_sent| note_sent + rtt.smoothed / 2 <= now)
     }
 
-    pub(super) fn noted(&mut self, now: Duration) {
-        self.noted = Some(now);
+    pub(super) fn note_sent(&mut self, now: Duration) {
+        self.note_sent = Some(now);
     }
 }
 

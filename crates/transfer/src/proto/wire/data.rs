@@ -32,7 +32,7 @@ impl DataHead {
         let (place, rest) = rest.split_first_chunk().ok_or(WireError::Truncated(HEAD))?;
         let place = u64::from_be_bytes(*place);
         if place & RESERVED != 0 {
-            return Err(WireError::Reserved("the place"));
+            return Err(WireError::Reserved("the offset"));
         }
         let (note, payload) = if place & HAS_NOTE == 0 {
             (None, rest)
@@ -49,13 +49,13 @@ impl DataHead {
         // Both are far below 2^63.
         let end = offset.saturating_add(payload.len() as u64);
         if NUMBER_MAX < end {
-            return Err(WireError::TooLarge("the end of its bytes", end));
+            return Err(WireError::TooLarge("the end of the packet's bytes", end));
         }
         Ok((Self { sent_us: u32::from_be_bytes(*sent_us), offset, note }, payload))
     }
 }
 
-const HEAD: &str = "the head of the data";
+const HEAD: &str = "the head of the data packet";
 const NOTE: &str = "the note";
 
 /// Highest bit of the offset: a note follows.

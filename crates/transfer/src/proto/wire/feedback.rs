@@ -1,12 +1,12 @@
 //! Encoding of feedback.
 
 use super::varint::{self, put, take, take_u32};
-use super::{Echo, Evidence, Feedback, NUMBER_MAX, Run, Totals, WireError};
+use super::{AckRange, Echo, Evidence, Feedback, NUMBER_MAX, Totals, WireError};
 
 impl Feedback {
     /// Bytes that hold any feedback with one run, without header and seal: flags, start, echo,
     /// totals and the longest run.
-    pub const BYTES_MIN: usize = 1 + 8 + (8 + 4 + 8) + 4 * 8 + Run::BYTES_MAX;
+    pub const BYTES_MIN: usize = 1 + 8 + (8 + 4 + 8) + 4 * 8 + AckRange::BYTES_MAX;
 
     /// Appends as many of the runs as fit `bytes_max` bytes, and returns their number. The rest
     /// goes into further datagrams, each of which begins where the one before ended. Returns
@@ -39,13 +39,13 @@ impl Feedback {
     #[cfg(test)]
     pub(super) fn after(&self, runs: usize) -> Self {
         let (told, rest) = self.runs.split_at(runs.min(self.runs.len()));
-        let packets = told.iter().map(Run::packets).sum::<u64>();
+        let packets = told.iter().map(AckRange::packets).sum::<u64>();
         Self { start: self.start.saturating_add(packets), runs: rest.to_vec(), ..*self }
     }
 
     /// Number after the last packet that the runs cover.
     pub fn end(&self) -> u64 {
-        self.start.saturating_add(self.runs.iter().map(Run::packets).sum())
+        self.start.saturating_add(self.runs.iter().map(AckRange::packets).sum())
     }
 
     /// Decodes the body of a feedback.
@@ -66,7 +66,7 @@ impl Feedback {
         // A run takes at least two bytes, and 20 in memory.
         let (mut runs, mut end) = (Vec::new(), start);
         while !rest.is_empty() {
-            let run = Run::decode(&mut rest)?;
+            let run = AckRange::decode(&mut rest)?;
             if (run.received == 0 && !runs.is_empty()) || (run.missing == 0 && !rest.is_empty()) {
                 return Err(WireError::EmptyRun(runs.len()));
             }
@@ -88,7 +88,7 @@ impl Feedback {
 
     /// Bytes of the whole feedback when encoded.
     pub(crate) fn bytes(&self) -> usize {
-        self.head_len() + self.runs.iter().map(Run::encoded_len).sum::<usize>()
+        self.head_len() + self.runs.iter().map(AckRange::encoded_len).sum::<usize>()
     }
 
     /// Bytes before the runs when encoded.
@@ -99,7 +99,7 @@ impl Feedback {
     }
 }
 
-impl Run {
+impl AckRange {
     /// Bytes of the longest run: two counts and a delay above 2^30, and the evidence flags.
     pub(crate) const BYTES_MAX: usize = 8 + 8 + 1 + 8;
 
@@ -151,7 +151,7 @@ impl Echo {
         let number = take(bytes, "the echo's number")?;
         let (sent_us, rest) = bytes.split_first_chunk().ok_or(WireError::Truncated("the echo"))?;
         *bytes = rest;
-        let held_us = take_u32(bytes, "how long the echo was held")?;
+        let held_us = take_u32(bytes, "the hold time of the echo")?;
         Ok(Self { number, sent_us: u32::from_be_bytes(*sent_us), held_us })
     }
 }
@@ -176,7 +176,7 @@ fn known_bit(bits: u8) -> Result<Option<bool>, WireError> {
     }
 }
 
-const EVIDENCE: &str = "what is known of a gap";
+const EVIDENCE: &str = "the evidence of a gap";
 
 /// Flag: an echo follows the start.
 const HAS_ECHO: u8 = 1;

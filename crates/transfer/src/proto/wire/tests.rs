@@ -12,7 +12,7 @@ fn encoded(feedback: &Feedback) -> Vec<u8> {
 
 #[test]
 fn a_data_packet_is_as_the_specification_shows() {
-    let header = Header { kind: Kind::Data, transfer: 0x0102_0304, number: 5 };
+    let header = Header { kind: PacketKind::Data, transfer: 0x0102_0304, number: 5 };
     let mut bytes = header.encode().to_vec();
     let plain = DataHead { sent_us: 1_000_000, offset: 0x1_0000, note: None };
     plain.encode(&mut bytes);
@@ -46,8 +46,8 @@ fn a_feedback_is_as_the_specification_shows() {
     let feedback = Feedback {
         start: 4,
         runs: vec![
-            Run { received: 100, missing: 2, evidence: lost },
-            Run { received: 3, missing: 0, evidence: Evidence::default() },
+            AckRange { received: 100, missing: 2, evidence: lost },
+            AckRange { received: 3, missing: 0, evidence: Evidence::default() },
         ],
         echo: Some(Echo { number: 108, sent_us: 1_000_000, held_us: 50 }),
         totals: Totals { packets: 103, bytes: 147_084, marked: 1, drain_bytes_s: 0 },
@@ -68,7 +68,7 @@ fn a_feedback_is_as_the_specification_shows() {
 
 #[test]
 fn what_does_not_fit_goes_into_the_next() {
-    let run = Run { received: 10, missing: 1, evidence: Evidence::default() };
+    let run = AckRange { received: 10, missing: 1, evidence: Evidence::default() };
     let feedback = Feedback { start: 50, runs: vec![run; 5], ..Feedback::default() };
     // Six bytes for flags, start and four totals; three bytes a run.
     let mut bytes = vec![];
@@ -82,7 +82,7 @@ fn what_does_not_fit_goes_into_the_next() {
 
 #[test]
 fn what_is_no_datagram_is_named() {
-    let good = Header { kind: Kind::Feedback, transfer: 7, number: NUMBER_MAX }.encode();
+    let good = Header { kind: PacketKind::Feedback, transfer: 7, number: NUMBER_MAX }.encode();
     assert!(Header::decode(&good).is_ok());
     let changed = |at: usize, byte: u8| {
         let mut bytes = good;
@@ -90,7 +90,10 @@ fn what_is_no_datagram_is_named() {
         Header::decode(&bytes).map(|(header, _)| header)
     };
     assert_eq!(changed(0, 0x22), Err(WireError::Version(2)));
-    assert_eq!(WireError::Version(2).to_string(), "version 2 of the transfer protocol, where 1 is spoken");
+    assert_eq!(
+        WireError::Version(2).to_string(),
+        "the datagram has version 2 of the transfer protocol, not 1: update the older end"
+    );
     assert_eq!(Header::decode(&[0x30]), Err(WireError::Version(3)), "however short it is");
     assert_eq!(changed(0, 0x13), Err(WireError::Kind(3)));
     assert_eq!(changed(2, 1), Err(WireError::Reserved("the header")));
@@ -100,9 +103,9 @@ fn what_is_no_datagram_is_named() {
 
     let end = [&[0; 4][..], &NUMBER_MAX.to_be_bytes()].concat();
     assert!(DataHead::decode(&end).is_ok(), "no byte beyond the greatest place");
-    let beyond = WireError::TooLarge("the end of its bytes", NUMBER_MAX + 1);
+    let beyond = WireError::TooLarge("the end of the packet's bytes", NUMBER_MAX + 1);
     assert_eq!(DataHead::decode(&[&end[..], &[0]].concat()), Err(beyond));
-    assert_eq!(DataHead::decode(&[0xff; 12]), Err(WireError::Reserved("the place")));
+    assert_eq!(DataHead::decode(&[0xff; 12]), Err(WireError::Reserved("the offset")));
 }
 
 #[test]
@@ -115,9 +118,9 @@ fn feedback_of_another_form_is_refused() {
     assert_eq!(decode(&[1, 0, 1, 0]), Err(WireError::EmptyRun(0)), "only the last has none missing");
     assert_eq!(decode(&[1, 1, 0, 0, 1, 0]), Err(WireError::EmptyRun(1)));
     assert_eq!(decode(&[1]), Err(WireError::Truncated("a count of missing packets")));
-    assert_eq!(decode(&[1, 1]), Err(WireError::Truncated("what is known of a gap")));
-    assert_eq!(decode(&[1, 1, 0b10]), Err(WireError::Reserved("what is known of a gap")));
-    assert_eq!(decode(&[1, 1, 0b10_0000]), Err(WireError::Reserved("what is known of a gap")));
+    assert_eq!(decode(&[1, 1]), Err(WireError::Truncated("the evidence of a gap")));
+    assert_eq!(decode(&[1, 1, 0b10]), Err(WireError::Reserved("the evidence of a gap")));
+    assert_eq!(decode(&[1, 1, 0b10_0000]), Err(WireError::Reserved("the evidence of a gap")));
     assert_eq!(decode(&[1, 1, 0b1_0000]), Err(WireError::Truncated("the delay before a gap")));
     assert_eq!(decode(&[0x40, 1, 0]), Err(WireError::NotShortest("a count of received packets")));
     let long = [0xc0, 0, 0, 1, 0, 0, 0, 0, 0];
@@ -145,8 +148,8 @@ fn feedback() -> impl Strategy<Value = Feedback> {
     let echo = proptest::option::of((number(), any::<u32>(), any::<u32>()));
     let totals = (number(), number(), number(), number());
     ((0..NUMBER_MAX / 2), runs, 0_u8..4, echo, totals).prop_map(|(start, runs, ends, echo, totals)| {
-        let run = |(received, missing, evidence)| Run { received, missing, evidence };
-        let mut runs: Vec<Run> = runs.into_iter().map(run).collect();
+        let run = |(received, missing, evidence)| AckRange { received, missing, evidence };
+        let mut runs: Vec<AckRange> = runs.into_iter().map(run).collect();
         if ends & 1 != 0
             && let Some(first) = runs.first_mut()
         {
@@ -155,7 +158,7 @@ fn feedback() -> impl Strategy<Value = Feedback> {
         if ends & 2 != 0
             && let Some(last) = runs.last_mut()
         {
-            *last = Run { received: last.received.max(1), ..Run::default() };
+            *last = AckRange { received: last.received.max(1), ..AckRange::default() };
         }
         let echo = echo.map(|(number, sent_us, held_us)| Echo { number, sent_us, held_us });
         let (packets, bytes, marked, drain_bytes_s) = totals;
@@ -170,7 +173,7 @@ proptest! {
         offset in 0..NUMBER_MAX - 100, note in proptest::option::of((number(), any::<u32>())),
         payload in proptest::collection::vec(any::<u8>(), 0..100),
     ) {
-        let header = Header { kind: Kind::Data, transfer, number };
+        let header = Header { kind: PacketKind::Data, transfer, number };
         let note = note.map(|(floor, rtt_us)| Note { floor, rtt_us });
         let head = DataHead { sent_us, offset, note };
         let mut bytes = header.encode().to_vec();

@@ -1,6 +1,6 @@
 //! Fuzzers of input from a peer and from the disk.
 
-use crate::files::{Kept, Manifest, TransferId};
+use crate::files::{JournalState, Manifest, TransferId};
 
 /// Decodes `data` as a manifest; an accepted one must encode to the same bytes, and its pieces must
 /// cover its object.
@@ -20,12 +20,12 @@ pub fn fuzz_manifest(data: &[u8]) {
 /// the valid part again must give the same.
 pub fn fuzz_journal(data: &[u8]) {
     let (id, digest) = (TransferId([1; 16]), [2; 32]);
-    let bytes = [&Kept::head(id, &digest)[..], data].concat();
-    let Some((kept, length, _)) = Kept::read(&bytes, id, &digest, 1 << 20) else {
+    let bytes = [&JournalState::head(id, &digest)[..], data].concat();
+    let Some((kept, length, _)) = JournalState::read(&bytes, id, &digest, 1 << 20) else {
         panic!("the head is good")
     };
     assert!(length <= bytes.len());
     assert!(kept.held.iter().all(|range| range.end <= 1 << 20));
-    let again = Kept::read(bytes.get(..length).unwrap_or(&[]), id, &digest, 1 << 20);
+    let again = JournalState::read(bytes.get(..length).unwrap_or(&[]), id, &digest, 1 << 20);
     assert_eq!(again.map(|(kept, length, _)| (kept, length)), Some((kept, length)));
 }

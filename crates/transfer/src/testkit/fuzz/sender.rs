@@ -6,8 +6,8 @@ use std::time::Duration;
 use rangemap::RangeSet;
 
 use crate::proto::controller::FeedbackSample;
-use crate::proto::wire::{Echo, Evidence, Feedback, Run, Totals};
-use crate::proto::{Controller, Limit, Sender, SenderConfig};
+use crate::proto::wire::{AckRange, Echo, Evidence, Feedback, Totals};
+use crate::proto::{Controller, SendLimit, Sender, SenderConfig};
 
 /// Runs a sender through the steps that `data` encodes, each a byte and its arguments: time passes,
 /// packets are sent, some arrive, and a receiver reports them. One step in sixteen is a false
@@ -99,7 +99,7 @@ fn check(sender: &Sender, object_bytes: u64) {
     assert_eq!(sender.poll_timeout().is_none(), sender.is_done(), "what is not done goes on");
     let rtt = sender.rtt();
     assert!(rtt.latest.is_none_or(|latest| rtt.min <= latest), "{rtt:?}");
-    assert!(sender.limit() != Limit::Memory, "so much does not fit an object of 8 kB");
+    assert!(sender.limit() != SendLimit::Memory, "so much does not fit an object of 8 kB");
 }
 
 /// The other end: what was sent, and which of it arrived.
@@ -145,7 +145,7 @@ impl Far {
     fn feedback(&self, held_us: u32) -> Feedback {
         let echo = self.newest.and_then(|number| self.sent.get(&number).map(|sent| (number, sent)));
         let echo = echo.map(|(number, sent)| Echo { number, sent_us: sent.sent_us, held_us });
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<AckRange> = Vec::new();
         let mut at = self.floor;
         for number in self.came.range(self.floor..) {
             if runs.is_empty() || at < *number {
@@ -155,11 +155,11 @@ impl Far {
                 match runs.last_mut() {
                     Some(run) => (run.missing, run.evidence) = (missing, evidence(at as u8)),
                     None if 0 < missing => {
-                        runs.push(Run { received: 0, missing, evidence: evidence(at as u8) });
+                        runs.push(AckRange { received: 0, missing, evidence: evidence(at as u8) });
                     }
                     None => {}
                 }
-                runs.push(Run::default());
+                runs.push(AckRange::default());
             }
             if let Some(run) = runs.last_mut() {
                 run.received += 1;
@@ -182,12 +182,12 @@ fn finish(sender: &mut Sender, mut now: Duration) {
     }
 }
 
-fn run(next: &mut impl FnMut() -> Option<u8>) -> Run {
+fn run(next: &mut impl FnMut() -> Option<u8>) -> AckRange {
     let mut byte = || next().unwrap_or(0);
     let (received, missing, known) = (byte(), byte(), byte());
     // Mostly small counts, sometimes the maximum.
     let many = |count: u8| if count == u8::MAX { u32::MAX } else { u32::from(count) / 8 };
-    Run { received: many(received), missing: many(missing), evidence: evidence(known) }
+    AckRange { received: many(received), missing: many(missing), evidence: evidence(known) }
 }
 
 fn evidence(known: u8) -> Evidence {
@@ -216,7 +216,7 @@ impl Controller for Checked {
         }
     }
 
-    fn on_silence(&mut self, _: Duration) {
+    fn on_no_feedback(&mut self, _: Duration) {
         self.rate /= 2.0;
     }
 

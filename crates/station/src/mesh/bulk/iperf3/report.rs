@@ -2,12 +2,12 @@
 
 use barograph_forecast::Failure;
 use barograph_probe::TcpInfo;
-use barograph_probe::io::NoTest;
-use barograph_probe::stream::{Ended, Samples, Streamed};
+use barograph_probe::io::InvalidTest;
+use barograph_probe::stream::{Samples, StreamEnd, StreamResult};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{AROUND, Test};
+use super::{SESSION_OVERHEAD, Test};
 
 /// Class and message of a failure that a report describes.
 pub(super) type Wrong = (Failure, String);
@@ -54,9 +54,9 @@ struct Sum {
 /// time.
 ///
 /// # Errors
-/// The error of iperf3, classified, or `Garbage` for impossible figures.
-pub(super) fn streamed(output: &[u8], test: Test) -> Result<Streamed, Wrong> {
-    let garbage = |why: String| (Failure::Garbage, why);
+/// The error of iperf3, classified, or `InvalidResponse` for impossible figures.
+pub(super) fn streamed(output: &[u8], test: Test) -> Result<StreamResult, Wrong> {
+    let garbage = |why: String| (Failure::InvalidResponse, why);
     let report = read(output).map_err(garbage)?;
     if let Some(error) = report.error {
         return Err((failure_of(&error), error));
@@ -64,17 +64,18 @@ pub(super) fn streamed(output: &[u8], test: Test) -> Result<Streamed, Wrong> {
     let sum = |name: &str| {
         let sum =
             report.end.get(name).cloned().ok_or_else(|| garbage(format!("its report has no {name}")))?;
-        serde_json::from_value::<Sum>(sum).map_err(|error| garbage(format!("its {name} is none: {error}")))
+        serde_json::from_value::<Sum>(sum)
+            .map_err(|error| garbage(format!("its {name} is not valid: {error}")))
     };
     let (sent, received) = (sum("sum_sent")?, sum("sum_received")?);
-    let longest_s = f64::from(test.seconds) + AROUND.as_secs_f64();
+    let longest_s = f64::from(test.seconds) + SESSION_OVERHEAD.as_secs_f64();
     let is_sane = |sum: &Sum| 0.0 < sum.seconds && sum.seconds <= longest_s;
     // The peer reports its time of receiving, which cannot be much shorter than the time of
     // sending.
-    let is_whole = ALIKE * sent.seconds <= received.seconds;
+    let is_whole = TIME_RATIO_MIN * sent.seconds <= received.seconds;
     if !(is_sane(&sent) && is_sane(&received) && is_whole) || sent.bytes < received.bytes {
         return Err(garbage(format!(
-            "{} bytes received in {} s of {} sent in {} s is no result",
+            "impossible result: {} bytes received in {} s, {} bytes sent in {} s",
             received.bytes, received.seconds, sent.bytes, sent.seconds
         )));
     }
@@ -83,7 +84,7 @@ pub(super) fn streamed(output: &[u8], test: Test) -> Result<Streamed, Wrong> {
     let is_word = |name: &&str| name.len() <= 16 && name.bytes().all(|byte| byte.is_ascii_graphic());
     let congestion = report.end.get("sender_tcp_congestion").and_then(Value::as_str).filter(is_word);
     let min_rtt_us = report.end.get("streams").and_then(|of| of.pointer("/0/sender/min_rtt")?.as_f64());
-    Ok(Streamed {
+    Ok(StreamResult {
         // The cost is what was sent, whatever the peer reports.
         bytes: sent.bytes,
         duration_s: sent.seconds,
@@ -91,7 +92,7 @@ pub(super) fn streamed(output: &[u8], test: Test) -> Result<Streamed, Wrong> {
         whole_bit_s,
         settled_bit_s: None,
         startup_s: None,
-        ended: if is_at_limit { Ended::Bytes } else { Ended::Full },
+        ended: if is_at_limit { StreamEnd::Bytes } else { StreamEnd::Full },
         proposed: None,
         tcp_info: Some(TcpInfo {
             min_rtt_s: min_rtt_us.filter(|us| us.is_finite() && 0.0 < *us).map(|us| us / 1e6),
@@ -102,18 +103,18 @@ pub(super) fn streamed(output: &[u8], test: Test) -> Result<Streamed, Wrong> {
         }),
         samples: Samples::new(),
         partials: Default::default(),
-        surprised: false,
+        estimate_rejected: false,
     })
 }
 
 /// Reads the server's report. Returns the bytes received if the test was one TCP stream to this
 /// host; otherwise the reason and the bytes to charge. The ends agreed on `bytes_max`; at most
 /// `most` bytes can have arrived.
-pub(super) fn received(output: &[u8], bytes_max: u64, most: u64) -> Result<u64, NoTest> {
-    let report = read(output).map_err(|why| NoTest { bytes: most, why })?;
+pub(super) fn received(output: &[u8], bytes_max: u64, most: u64) -> Result<u64, InvalidTest> {
+    let report = read(output).map_err(|why| InvalidTest { bytes: most, why })?;
     let (start, error) = (&report.start, report.error.as_ref().map(|error| short(error)));
     if start.accepted_connection.is_none() && start.connected.is_empty() {
-        return Err(NoTest { bytes: 0, why: error.unwrap_or_else(|| "nobody came".into()) });
+        return Err(InvalidTest { bytes: 0, why: error.unwrap_or_else(|| "no client connected".into()) });
     }
     let is_both_ways = report.end.keys().any(|name| name.ends_with("_bidir_reverse"));
     let is_one = start.test_start.as_ref().is_some_and(|test| {
@@ -128,7 +129,7 @@ pub(super) fn received(output: &[u8], bytes_max: u64, most: u64) -> Result<u64, 
             // budget.
             let moved = sums(&report.end).min(most).max(intervals);
             let why = error.unwrap_or_else(|| "it was not one TCP stream to this host".into());
-            Err(NoTest { bytes: moved.max(bytes_max.saturating_mul(2)), why })
+            Err(InvalidTest { bytes: moved.max(bytes_max.saturating_mul(2)), why })
         }
     }
 }
@@ -138,7 +139,7 @@ fn read(output: &[u8]) -> Result<Report, String> {
         return Err("it printed no report".into());
     }
     serde_json::from_slice(output)
-        .map_err(|error| format!("its report is none: {}", short(&error.to_string())))
+        .map_err(|error| format!("its report is not valid JSON: {}", short(&error.to_string())))
 }
 
 /// Total number of bytes of all entries with a name that begins with `sum`.
@@ -163,7 +164,7 @@ fn failure_of(error: &str) -> Failure {
     } else if says(&["Cannot assign", "Too many open files", "Cannot allocate", "Permission denied"]) {
         Failure::Local
     } else {
-        Failure::Garbage
+        Failure::InvalidResponse
     }
 }
 
@@ -176,7 +177,7 @@ pub(super) fn short(text: &str) -> String {
 const AT_LIMIT: f64 = 0.95;
 /// Minimum ratio of the receiver's time to the sender's. The two times begin and end at most a
 /// round trip and a queueing delay apart, and a test takes at least a second.
-const ALIKE: f64 = 0.9;
+const TIME_RATIO_MIN: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {
@@ -185,7 +186,7 @@ mod tests {
 
     const TEST: Test = Test { seconds: 2, bytes_max: 100_000_000, forecast_bit_s: 20e6 };
 
-    fn report(sent: &str, received: &str) -> Result<Streamed, Wrong> {
+    fn report(sent: &str, received: &str) -> Result<StreamResult, Wrong> {
         let text = format!(
             r#"{{"start": {{}}, "end": {{"streams": [{{"sender": {{"min_rtt": 137}}}}],
             "sum_sent": {sent}, "sum_received": {received}, "sender_tcp_congestion": "cubic"}}}}"#
@@ -198,7 +199,11 @@ mod tests {
         let sent = r#"{"bytes": 5000000, "seconds": 2.0, "retransmits": 3}"#;
         let streamed = report(sent, r#"{"bytes": 4900000, "seconds": 2.1}"#).unwrap();
         assert!((streamed.rate_bit_s() - 4.9e6 * 8.0 / 2.1).abs() < 1e-6);
-        assert_eq!((streamed.ended, streamed.bytes), (Ended::Full, 5_000_000), "what was sent is charged");
+        assert_eq!(
+            (streamed.ended, streamed.bytes),
+            (StreamEnd::Full, 5_000_000),
+            "what was sent is charged"
+        );
         let info = streamed.tcp_info.unwrap();
         assert_eq!((info.min_rtt_s, info.total_retrans), (Some(137e-6), 3));
         assert_eq!(info.congestion.as_deref(), Some("cubic"));
@@ -216,7 +221,7 @@ mod tests {
             "null",
             "[]",
         ] {
-            assert_eq!(report(sent, received).unwrap_err().0, Failure::Garbage, "{received}");
+            assert_eq!(report(sent, received).unwrap_err().0, Failure::InvalidResponse, "{received}");
         }
         for text in ["", "iperf3: error", "{", r#"{"error": "busy"}"#, "{}", "[[[[", r#"{"end": 7}"#] {
             assert!(super::streamed(text.as_bytes(), TEST).is_err(), "{text}");
@@ -228,7 +233,7 @@ mod tests {
     #[test]
     fn a_rate_at_the_limit_is_said_to_be() {
         let most = r#"{"bytes": 99000000, "seconds": 2.0}"#;
-        assert_eq!(report(most, most).unwrap().ended, Ended::Bytes);
+        assert_eq!(report(most, most).unwrap().ended, StreamEnd::Bytes);
     }
 
     #[test]
@@ -240,7 +245,7 @@ mod tests {
             ("control socket has closed unexpectedly", Failure::Reset),
             ("unable to receive control message: Connection reset by peer", Failure::Reset),
             ("the server is busy running a test. try again later", Failure::Declined),
-            ("some day it says this", Failure::Garbage),
+            ("some day it says this", Failure::InvalidResponse),
         ] {
             let text =
                 serde_json::json!({ "start": {}, "intervals": [], "end": {}, "error": error }).to_string();
@@ -249,7 +254,7 @@ mod tests {
     }
 
     /// Reads a server's report with these test parameters (`marks`), sums and further fields.
-    fn served(marks: &str, end: &str, rest: &str) -> Result<u64, NoTest> {
+    fn served(marks: &str, end: &str, rest: &str) -> Result<u64, InvalidTest> {
         let text = format!(
             r#"{{"start": {{"connected": [{{}}], "accepted_connection": {{"host": "192.0.2.1"}},
             "test_start": {{{marks}}}}},
@@ -276,7 +281,7 @@ mod tests {
             (PLAIN, SUMS, r#", "error": "it broke""#, 1042),
             ("", SUMS, "", 1042),
         ] {
-            let NoTest { bytes: charged, why } = served(marks, end, rest).unwrap_err();
+            let InvalidTest { bytes: charged, why } = served(marks, end, rest).unwrap_err();
             assert!(charged == bytes && !why.is_empty(), "{marks} {end} {rest}: {charged} {why}");
         }
         for text in ["", "{", "7", r#"{"start": 1}"#, r#"{"intervals": [1]}"#, r#"{"end": []}"#] {
@@ -285,11 +290,11 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_came_nothing_is_charged_and_the_reason_is_kept() {
+    fn without_a_client_nothing_is_charged_and_the_reason_is_kept() {
         let error = "unable to start listener for connections: Address already in use";
         let taken =
             format!(r#"{{"start": {{"connected": []}}, "intervals": [], "end": {{}}, "error": "{error}"}}"#);
-        assert_eq!(received(taken.as_bytes(), 100, 5000), Err(NoTest { bytes: 0, why: error.into() }));
+        assert_eq!(received(taken.as_bytes(), 100, 5000), Err(InvalidTest { bytes: 0, why: error.into() }));
         let long = format!(r#"{{"error": "{}"}}"#, "\\u001b".repeat(9999));
         assert!(received(long.as_bytes(), 100, 5000).unwrap_err().why.len() <= 200);
     }

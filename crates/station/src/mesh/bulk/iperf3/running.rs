@@ -27,11 +27,13 @@ pub(crate) fn usable() -> Result<u32, String> {
 pub(crate) fn warn() {
     match usable() {
         Err(why) => {
-            tracing::warn!("mesh.bulk_with is iperf3, but {why}: no bulk test is made until it is there")
+            tracing::warn!(
+                "mesh.bulk_with is \"iperf3\", but {why}; no bulk tests until a usable iperf3 is installed"
+            )
         }
-        Ok(minor) if minor < MENDED => tracing::warn!(
-            "iperf3 3.{minor} is older than 3.{MENDED}: unless its distributor has mended it, whoever reaches its port can \
-             make it crash, or worse (SECURITY.md)"
+        Ok(minor) if minor < FIRST_FIXED => tracing::warn!(
+            "iperf3 3.{minor} is older than 3.{FIRST_FIXED}: unless your distribution has patched it, any host that reaches \
+             its port can crash it or worse; update iperf3 (SECURITY.md)"
         ),
         Ok(_) => {}
     }
@@ -42,16 +44,16 @@ fn version(program: &OsStr) -> Result<u32, String> {
         io::ErrorKind::NotFound => "iperf3 is not installed here".to_string(),
         _ => format!("iperf3 cannot be started here: {error}"),
     })?;
-    let text = running.ended(ASKING).ok_or("iperf3 did not say its version in time")?;
+    let text = running.ended(VERSION_TIMEOUT).ok_or("`iperf3 --version` did not finish in time")?;
     let text = String::from_utf8_lossy(&text);
     let minor = text.strip_prefix("iperf 3.").and_then(|rest| {
         let digits = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
         rest[..digits].parse().ok()
     });
     match minor {
-        None => Err("the iperf3 that is installed here does not say that it is iperf 3".into()),
+        None => Err("the installed iperf3 is not iperf 3, by its --version".into()),
         Some(minor) if minor < OLDEST => {
-            Err(format!("the iperf3 that is installed here is 3.{minor}, older than 3.{OLDEST}"))
+            Err(format!("the installed iperf3 is 3.{minor}; 3.{OLDEST} or newer is needed"))
         }
         Some(minor) => Ok(minor),
     }
@@ -105,8 +107,8 @@ const OLDEST: u32 = 10;
 /// First minor version without these flaws: before 3.14 a length on the control connection
 /// overflows (CVE-2023-38403), and before 3.18 the types of received parameters are not checked
 /// (CVE-2024-53580).
-const MENDED: u32 = 18;
-const ASKING: Duration = Duration::from_secs(2);
+const FIRST_FIXED: u32 = 18;
+const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest report that is read. A report of 30 s with its intervals has 40 kB.
 const REPORT_BYTES_MAX: u64 = 1 << 20;
 
@@ -125,9 +127,9 @@ mod tests {
         assert_eq!(of("echo 'iperf 3.12 (cJSON 1.7.15)'; echo Linux"), Ok(12));
         assert_eq!(of("echo 'iperf 3.20'"), Ok(20));
         for (script, word) in [
-            ("echo 'iperf 3.9'", "older than 3.10"),
-            ("echo 'iperf 2.1.9'", "does not say"),
-            ("exit 1", "does not say"),
+            ("echo 'iperf 3.9'", "3.10 or newer"),
+            ("echo 'iperf 2.1.9'", "is not iperf 3"),
+            ("exit 1", "is not iperf 3"),
             ("exec sleep 60", "in time"),
         ] {
             let why = of(script).unwrap_err();

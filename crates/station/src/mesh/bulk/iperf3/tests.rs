@@ -43,10 +43,10 @@ fn server(script: &str) -> (tempfile::TempDir, Server) {
 }
 
 /// Waits some seconds for the result of a fake server.
-fn end_of(server: &mut Server) -> Result<u64, NoTest> {
+fn end_of(server: &mut Server) -> Result<u64, InvalidTest> {
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
-        if let Some(ended) = server.received() {
+        if let Some(ended) = server.poll_result() {
             return ended;
         }
         assert!(Instant::now() < limit, "it does not end");
@@ -55,7 +55,7 @@ fn end_of(server: &mut Server) -> Result<u64, NoTest> {
 }
 
 #[test]
-fn a_server_ends_with_whoever_holds_it() {
+fn a_server_ends_when_its_handle_is_dropped() {
     let (directory, mut server) = server(r#"echo $$ > "${0%/*}/pid"; exec sleep 600"#);
     assert_ne!(server.start(IpAddr::from([127, 0, 0, 1])).unwrap(), 0);
     let path = directory.path().join("pid");
@@ -69,8 +69,12 @@ fn a_server_ends_with_whoever_holds_it() {
         std::thread::park_timeout(Duration::from_millis(5));
     };
     let alive = || nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None).is_ok();
-    assert!(alive() && server.received().is_none());
-    assert!((1000..=20_000).contains(&server.most()), "at twice the rate, for so long: {}", server.most());
+    assert!(alive() && server.poll_result().is_none());
+    assert!(
+        (1000..=20_000).contains(&server.bytes_max()),
+        "at twice the rate, for so long: {}",
+        server.bytes_max()
+    );
     drop(server);
     assert!(!alive());
 }
@@ -81,21 +85,21 @@ fn a_server_that_ends_at_once_says_why_and_is_charged_nothing() {
         r#"echo '{"start": {"connected": []}, "end": {}, "error": "Address already in use"}'; exit 1"#,
     );
     server.start(IpAddr::from([127, 0, 0, 1])).unwrap();
-    assert_eq!(end_of(&mut server), Err(NoTest { bytes: 0, why: "Address already in use".into() }));
+    assert_eq!(end_of(&mut server), Err(InvalidTest { bytes: 0, why: "Address already in use".into() }));
     let (directory, mut server) = self::server("");
     std::fs::remove_file(directory.path().join(NAME)).unwrap();
     assert_eq!(server.start(IpAddr::from([127, 0, 0, 1])).unwrap_err().kind(), io::ErrorKind::NotFound);
-    assert_eq!((server.most(), server.received()), (0, None));
+    assert_eq!((server.bytes_max(), server.poll_result()), (0, None));
 }
 
 #[test]
-fn who_takes_the_port_for_something_else_is_charged_for_it() {
+fn a_client_that_uses_the_port_for_something_else_is_charged_for_it() {
     let (_directory, mut server) = server(
         r#"echo '{"start": {"connected": [{}], "test_start": {"protocol": "TCP", "num_streams": 1, "reverse": 1}},
         "end": {"sum_sent": {"bytes": 1700}, "sum_received": {"bytes": 0}}}'"#,
     );
     server.start(IpAddr::from([127, 0, 0, 1])).unwrap();
-    let NoTest { bytes, why } = end_of(&mut server).unwrap_err();
+    let InvalidTest { bytes, why } = end_of(&mut server).unwrap_err();
     assert!(2000 <= bytes && why.contains("not one TCP stream"), "{bytes} {why}");
 }
 
@@ -122,7 +126,7 @@ fn a_server_listens_where_the_session_came_to() {
 /// installed.
 fn real(address: &str, seconds: u64) -> Option<(Server, SocketAddr)> {
     if let Err(why) = usable() {
-        barograph_sim::say_missing(&why.to_string());
+        barograph_sim::report_missing(&why.to_string());
         return None;
     }
     let mut server = Server::new(Duration::from_secs(seconds), 12_500_000, 0);
@@ -137,7 +141,7 @@ fn iperf3_itself_is_held_to_the_rate_and_both_ends_count_alike() {
         let Some((mut server, at)) = real(address, 1) else { return };
         let test = Test { seconds: 1, bytes_max: 12_500_000, forecast_bit_s: 50e6 };
         let sent = AtomicU64::new(0);
-        let streamed = test.send(at, Duration::from_secs(20), &Cancel::default(), &sent).unwrap();
+        let streamed = test.send(at, Duration::from_secs(20), &CancellationToken::default(), &sent).unwrap();
         // Loopback is faster than the limit, though not always on a busy machine.
         assert!(streamed.whole_bit_s <= 115e6, "{streamed:?}");
         assert!((11_000_000..14_000_000).contains(&streamed.bytes), "{streamed:?}");
@@ -147,7 +151,7 @@ fn iperf3_itself_is_held_to_the_rate_and_both_ends_count_alike() {
 }
 
 #[test]
-fn a_stranger_who_takes_the_port_cannot_have_it_for_nothing() {
+fn a_stranger_that_takes_the_port_is_charged() {
     for way in [&["-R"][..], &["-u"], &["-P", "2"], &["--bidir"]] {
         let Some((mut server, at)) = real("127.0.0.1", 1) else { return };
         let words = ["-c", "127.0.0.1", "-t", "1", "-b", "20M", "-p"];
@@ -160,7 +164,7 @@ fn a_stranger_who_takes_the_port_cannot_have_it_for_nothing() {
             if String::from_utf8_lossy(&said).contains("Mbits/sec") {
                 break;
             }
-            assert!(Instant::now() < limit, "{way:?}: nobody listens");
+            assert!(Instant::now() < limit, "{way:?}: no server listens");
             std::thread::park_timeout(AGAIN);
         }
         let no_test = end_of(&mut server).unwrap_err();

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{FrameError, RANGES_MAX, SOFTWARE_BYTES_MAX, VERSION};
-use crate::io::control::{Message, Reason};
+use crate::io::control::{Message, RefuseReason};
 use crate::io::seal::Suite;
 use crate::proto::wire::{NUMBER_MAX, varint};
 
@@ -44,7 +44,7 @@ fn checked_datagram(bytes: u64) -> Result<u32, FrameError> {
 /// Checks that ranges ascend, do not touch, are not empty, and are not too many.
 fn checked_range(last: Option<u64>, range: &Range<u64>, place: usize) -> Result<(), FrameError> {
     if RANGES_MAX <= place {
-        return Err(FrameError::Value("the place of a range", place as u64));
+        return Err(FrameError::Value("the index of a range", place as u64));
     }
     let is_apart = last.is_none_or(|last| last < range.start);
     if is_apart && range.start < range.end && range.end <= NUMBER_MAX {
@@ -61,7 +61,7 @@ pub(super) fn take<const N: usize>(bytes: &mut &[u8], what: &'static str) -> Res
 
 /// In every version, Hello and Welcome begin with the version.
 pub(super) fn take_version(bytes: &mut &[u8]) -> Result<(), FrameError> {
-    match varint::take(bytes, "its version")? {
+    match varint::take(bytes, "the version")? {
         VERSION => Ok(()),
         other => Err(FrameError::Version(other)),
     }
@@ -72,15 +72,15 @@ pub(super) fn take_datagram_bytes(bytes: &mut &[u8]) -> Result<u32, FrameError> 
 }
 
 pub(super) fn take_suites(bytes: &mut &[u8]) -> Result<Vec<Suite>, FrameError> {
-    let [count] = take(bytes, "the count of its seals")?;
+    let [count] = take(bytes, "the number of cipher suites")?;
     if !(1..=3).contains(&count) {
-        return Err(FrameError::Value("the count of its seals", u64::from(count)));
+        return Err(FrameError::Value("the number of cipher suites", u64::from(count)));
     }
     let mut suites = vec![];
     for _ in 0..count {
         let suite = take_suite(bytes)?;
         if suites.contains(&suite) {
-            return Err(FrameError::Value("the second of two seals", u64::from(suite_code(suite))));
+            return Err(FrameError::Value("a repeated cipher suite", u64::from(suite_code(suite))));
         }
         suites.push(suite);
     }
@@ -88,11 +88,11 @@ pub(super) fn take_suites(bytes: &mut &[u8]) -> Result<Vec<Suite>, FrameError> {
 }
 
 pub(super) fn take_suite(bytes: &mut &[u8]) -> Result<Suite, FrameError> {
-    match take(bytes, "its seal")? {
+    match take(bytes, "the cipher suite")? {
         [0] => Ok(Suite::Clear),
         [1] => Ok(Suite::Aes128Gcm),
         [2] => Ok(Suite::ChaCha20Poly1305),
-        [code] => Err(FrameError::Value("its seal", u64::from(code))),
+        [code] => Err(FrameError::Value("the cipher suite", u64::from(code))),
     }
 }
 
@@ -156,24 +156,24 @@ pub(super) fn plain(text: &str, bytes_max: usize) -> String {
     out
 }
 
-const REASONS: [Reason; 10] = [
-    Reason::NotAllowed,
-    Reason::Protocol,
-    Reason::Quota,
-    Reason::Exists,
-    Reason::Full,
-    Reason::Changed,
-    Reason::Digest,
-    Reason::Busy,
-    Reason::Stopped,
-    Reason::Failed,
+const REASONS: [RefuseReason; 10] = [
+    RefuseReason::NotAllowed,
+    RefuseReason::Protocol,
+    RefuseReason::Quota,
+    RefuseReason::Exists,
+    RefuseReason::Full,
+    RefuseReason::Changed,
+    RefuseReason::Digest,
+    RefuseReason::Busy,
+    RefuseReason::Stopped,
+    RefuseReason::Failed,
 ];
 
-pub(super) fn reason_code(reason: Reason) -> u8 {
+pub(super) fn reason_code(reason: RefuseReason) -> u8 {
     REASONS.iter().position(|other| *other == reason).map_or(0, |place| place as u8 + 1)
 }
 
-pub(super) fn reason_of(code: u8) -> Result<Reason, FrameError> {
+pub(super) fn reason_of(code: u8) -> Result<RefuseReason, FrameError> {
     let place = usize::from(code).checked_sub(1);
     place
         .and_then(|place| REASONS.get(place))

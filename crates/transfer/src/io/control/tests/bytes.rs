@@ -33,7 +33,7 @@ fn any_ranges() -> impl Strategy<Value = Vec<Range<u64>>> {
 fn any_message() -> impl Strategy<Value = Message> {
     let token = prop::option::of(any::<[u8; 16]>().prop_map(Token));
     let datagram_bytes_max = 1_u32..65_536;
-    let reason = (1_u8..=10).prop_map(|code| match decode(Kind::Refuse, &[code]) {
+    let reason = (1_u8..=10).prop_map(|code| match decode(MessageKind::Refuse, &[code]) {
         Ok(Message::Refuse { reason, .. }) => reason,
         other => panic!("{other:?}"),
     });
@@ -118,7 +118,7 @@ fn the_specification_shows_these_bytes() {
         (Message::Durable(1 << 20), "00 00 00 04 05 80 10 00 00"),
         (Message::Ping, "00 00 00 00 06"),
         (
-            Message::Refuse { reason: Reason::Full, text: "no room".into() },
+            Message::Refuse { reason: RefuseReason::Full, text: "no room".into() },
             "00 00 00 08 09 05 6e 6f 20 72 6f 6f 6d",
         ),
     ] {
@@ -128,7 +128,7 @@ fn the_specification_shows_these_bytes() {
 }
 
 #[test]
-fn strangers_make_nobody_hold_much() {
+fn messages_before_authentication_are_short() {
     for code in 1..=9 {
         let bytes_max = match head(&[0xff, 0xff, 0xff, 0xff, code], u64::MAX) {
             Err(FrameError::TooLong { bytes_max, .. }) => bytes_max,
@@ -136,48 +136,51 @@ fn strangers_make_nobody_hold_much() {
         };
         let kind = head(&[0, 0, 0, 0, code], 0).unwrap().unwrap().0;
         // Only these kinds may come before a sender is accepted.
-        if matches!(kind, Kind::Hello | Kind::Welcome | Kind::Refuse) {
+        if matches!(kind, MessageKind::Hello | MessageKind::Welcome | MessageKind::Refuse) {
             assert!(bytes_max <= 520, "{kind}: {bytes_max}");
         }
         assert!(bytes_max <= (1 << 27) + 24, "{kind}: {bytes_max}");
     }
     // A host with a lower limit refuses shorter manifests.
     assert!(matches!(head(&[0, 1, 0, 0, 3], 65_511), Err(FrameError::TooLong { .. })));
-    assert!(matches!(head(&[0, 1, 0, 0, 3], 65_512), Ok(Some((Kind::Offer, 65_536)))));
+    assert!(matches!(head(&[0, 1, 0, 0, 3], 65_512), Ok(Some((MessageKind::Offer, 65_536)))));
 }
 
 #[test]
 fn wrong_messages_are_refused_by_name() {
     let told = |kind, body: &[u8]| decode(kind, body).unwrap_err().to_string();
-    assert_eq!(told(Kind::Hello, &[2, 0, 0]), "version 2 of the control connection, where 1 is spoken");
+    assert_eq!(
+        told(MessageKind::Hello, &[2, 0, 0]),
+        "the other end uses version 2 of the control connection, this end 1: use the same version at both ends"
+    );
     // In a message of a different version, all bytes after the version are ignored.
     assert_eq!(
-        told(Kind::Welcome, &[0x45, 0x39, 9, 9, 9]),
-        "version 1337 of the control connection, where 1 is spoken"
+        told(MessageKind::Welcome, &[0x45, 0x39, 9, 9, 9]),
+        "the other end uses version 1337 of the control connection, this end 1: use the same version at both ends"
     );
-    assert_eq!(told(Kind::Hello, &[1, 2, 0]), "its flags cannot be 2");
-    assert_eq!(told(Kind::Hello, &[1, 1, 0]), "it ends within its token");
-    assert_eq!(told(Kind::Hello, &[1, 0, 1, 27]), "the program's name is no plain text");
-    assert_eq!(told(Kind::Hello, &[1, 0, 1, 0xff]), "the program's name is no plain text");
-    assert_eq!(told(Kind::Hello, &[1, 0, 0, 0]), "1 bytes too many");
-    assert_eq!(told(Kind::Refuse, &[11]), "the reason cannot be 11");
+    assert_eq!(told(MessageKind::Hello, &[1, 2, 0]), "the flags cannot be 2");
+    assert_eq!(told(MessageKind::Hello, &[1, 1, 0]), "the message ends within the token");
+    assert_eq!(told(MessageKind::Hello, &[1, 0, 1, 27]), "the program's name is not plain text");
+    assert_eq!(told(MessageKind::Hello, &[1, 0, 1, 0xff]), "the program's name is not plain text");
+    assert_eq!(told(MessageKind::Hello, &[1, 0, 0, 0]), "the message has 1 bytes too many");
+    assert_eq!(told(MessageKind::Refuse, &[11]), "the reason cannot be 11");
     assert_eq!(
-        told(Kind::Refuse, &[[1].as_slice(), "\u{202e}".as_bytes()].concat()),
-        "the reason's text is no plain text"
+        told(MessageKind::Refuse, &[[1].as_slice(), "\u{202e}".as_bytes()].concat()),
+        "the reason's text is not plain text"
     );
-    assert_eq!(told(Kind::Digests, &[0; 33]), "it ends within a digest");
+    assert_eq!(told(MessageKind::Digests, &[0; 33]), "the message ends within a digest");
     let offer = |rest: &[u8]| [&[0; 16], rest].concat();
-    assert_eq!(told(Kind::Offer, &offer(&[9, 0])), "the count of its seals cannot be 0");
-    assert_eq!(told(Kind::Offer, &offer(&[9, 2, 1, 1])), "the second of two seals cannot be 1");
-    assert_eq!(told(Kind::Offer, &offer(&[9, 1, 3])), "its seal cannot be 3");
-    assert_eq!(told(Kind::Offer, &offer(&[0])), "the largest datagram cannot be 0");
+    assert_eq!(told(MessageKind::Offer, &offer(&[9, 0])), "the number of cipher suites cannot be 0");
+    assert_eq!(told(MessageKind::Offer, &offer(&[9, 2, 1, 1])), "a repeated cipher suite cannot be 1");
+    assert_eq!(told(MessageKind::Offer, &offer(&[9, 1, 3])), "the cipher suite cannot be 3");
+    assert_eq!(told(MessageKind::Offer, &offer(&[0])), "the largest datagram cannot be 0");
     let accept = |rest: &[u8]| [&[0, 0, 0, 1, 0, 9, 1, 9], rest].concat();
-    assert_eq!(told(Kind::Accept, &accept(&[0, 1, 0, 1])), "the start of a range cannot be 1");
-    assert_eq!(told(Kind::Accept, &accept(&[5, 0])), "the start of a range cannot be 5");
-    assert_eq!(head(&[0, 0, 0, 0, 10], 9).unwrap_err().to_string(), "messages of kind 10 are unknown");
+    assert_eq!(told(MessageKind::Accept, &accept(&[0, 1, 0, 1])), "the start of a range cannot be 1");
+    assert_eq!(told(MessageKind::Accept, &accept(&[5, 0])), "the start of a range cannot be 5");
+    assert_eq!(head(&[0, 0, 0, 0, 10], 9).unwrap_err().to_string(), "the message has the unknown kind 10");
     assert_eq!(
         head(&[0, 0, 0, 1, 6], 9).unwrap_err().to_string(),
-        "a message Ping of 1 bytes, where 0 are read"
+        "a Ping message of 1 bytes, but at most 0 are read"
     );
 }
 
@@ -200,7 +203,7 @@ fn what_no_reader_takes_is_not_written() {
     assert!(encode(&offer(vec![Suite::Clear], 65_536)).is_err());
     // Texts are cut and made plain.
     let text = format!("\u{1b}[2J{}ä", "x".repeat(508));
-    let frame = encode(&Message::Refuse { reason: Reason::Failed, text }).unwrap();
+    let frame = encode(&Message::Refuse { reason: RefuseReason::Failed, text }).unwrap();
     let Message::Refuse { text, .. } = read(&frame).unwrap() else { panic!() };
     assert_eq!(text, format!(" [2J{}", "x".repeat(508)));
 }
@@ -245,7 +248,7 @@ fn corpus() {
         ("ping", Message::Ping),
         ("digests", Message::Digests(vec![[1; 32], [2; 32]])),
         ("done", Message::Done),
-        ("refuse", Message::Refuse { reason: Reason::Quota, text: "3 files too many".into() }),
+        ("refuse", Message::Refuse { reason: RefuseReason::Quota, text: "3 files too many".into() }),
     ];
     for (name, message) in all {
         std::fs::write(folder.join(name), encode(&message).unwrap()).unwrap();

@@ -12,7 +12,7 @@ use super::*;
 use crate::io::identity::{ALPN, IdentityError, client};
 
 /// Serves `listener` while `act` runs; no sender may be accepted.
-fn with_nobody_let_in<T: Send>(listener: &Listener, act: impl FnOnce() -> T + Send) -> T {
+fn while_no_sender_is_accepted<T: Send>(listener: &Listener, act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let acting = scope.spawn(act);
         while !acting.is_finished() {
@@ -22,20 +22,24 @@ fn with_nobody_let_in<T: Send>(listener: &Listener, act: impl FnOnce() -> T + Se
     })
 }
 
-/// Serves `listener` until it has counted `strange` connections as [`Turned::strange`].
-fn await_strange(listener: &Listener, strange: u64) {
+/// Serves `listener` until it has counted `strange` connections as
+/// [`RejectedConnections::protocol`].
+fn await_protocol_rejections(listener: &Listener, strange: u64) {
     let until = Instant::now() + SOON;
-    while listener.turned().strange < strange && Instant::now() < until {
+    while listener.rejected().protocol < strange && Instant::now() < until {
         assert!(listener.accept(Duration::from_millis(20)).unwrap().is_none());
     }
-    assert_eq!(listener.turned(), Turned { strange, ..Turned::default() });
+    assert_eq!(
+        listener.rejected(),
+        RejectedConnections { protocol: strange, ..RejectedConnections::default() }
+    );
 }
 
 /// The bytes that the listener sends to a client, which sends only `bytes`, until the listener
 /// closes.
 fn answer(listener: &Listener, bytes: &[u8]) -> Vec<u8> {
     let at = listener.local_addr();
-    with_nobody_let_in(listener, || {
+    while_no_sender_is_accepted(listener, || {
         let mut stream = TcpStream::connect(at).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.write_all(bytes).unwrap();
@@ -53,7 +57,7 @@ fn tls_client(
     listener: &Listener,
     change: impl FnOnce(&mut ClientConfig),
 ) -> StreamOwned<ClientConnection, TcpStream> {
-    let trust = Trust::Pinned(vec![listener.line("x").fingerprint]);
+    let trust = Trust::Pinned(vec![listener.receiver_address("x").fingerprint]);
     let mut config = client(&trust, None).unwrap();
     change(&mut config);
     let name = ServerName::try_from("host.invalid").unwrap();
@@ -65,39 +69,48 @@ fn tls_client(
 #[test]
 fn a_wrong_token_does_not_let_in() {
     let listener = listener();
-    let mut line = listener.line("127.0.0.1");
+    let mut line = listener.receiver_address("127.0.0.1");
     line.token = Token::random().unwrap();
     let asked = Instant::now();
-    let (sender, guest) = connect(&listener, &Connector::to_line(&line, "sender"));
-    assert!(matches!(sender, Err(ControlError::Refused { reason: Reason::NotAllowed, .. })), "{sender:?}");
+    let (sender, guest) = connect(&listener, &Connector::to_address(&line, "sender"));
+    assert!(
+        matches!(sender, Err(ControlError::Refused { reason: RefuseReason::NotAllowed, .. })),
+        "{sender:?}"
+    );
     assert!(guest.is_none() && Duration::from_secs(1) <= asked.elapsed());
-    let without = Connector { token: None, ..Connector::to_line(&line, "sender") };
+    let without = Connector { token: None, ..Connector::to_address(&line, "sender") };
     let (sender, guest) = connect(&listener, &without);
-    assert!(matches!(sender, Err(ControlError::Refused { reason: Reason::NotAllowed, .. })), "{sender:?}");
+    assert!(
+        matches!(sender, Err(ControlError::Refused { reason: RefuseReason::NotAllowed, .. })),
+        "{sender:?}"
+    );
     assert!(guest.is_none());
-    assert_eq!(listener.turned(), Turned { wrong: 2, ..Turned::default() });
+    assert_eq!(
+        listener.rejected(),
+        RejectedConnections { unauthorised: 2, ..RejectedConnections::default() }
+    );
 }
 
 #[test]
-fn who_stands_between_has_another_certificate_and_learns_no_token() {
+fn a_man_in_the_middle_has_another_certificate_and_learns_no_token() {
     let (honest, between) = (listener(), listener());
-    let line = honest.line("127.0.0.1");
-    let (sender, guest) = connect(&between, &Connector::to_line(&line, "sender"));
-    let found = between.line("").fingerprint;
+    let line = honest.receiver_address("127.0.0.1");
+    let (sender, guest) = connect(&between, &Connector::to_address(&line, "sender"));
+    let found = between.receiver_address("").fingerprint;
     match sender {
         Err(ControlError::Identity(IdentityError::Untrusted { found: told })) => assert_eq!(told, found),
         other => panic!("{other:?}"),
     }
     assert!(guest.is_none());
     // No Hello arrived, right or wrong.
-    await_strange(&between, 1);
+    await_protocol_rejections(&between, 1);
 }
 
 #[test]
 fn tls_1_2_is_not_spoken() {
     let listener = listener();
     let trust = Trust::Pinned(vec![]);
-    let error = with_nobody_let_in(&listener, || {
+    let error = while_no_sender_is_accepted(&listener, || {
         let mut tls = tls_client(&listener, |config| {
             let provider = Arc::new(rustls::crypto::ring::default_provider());
             let roots = rustls::RootCertStore::empty();
@@ -110,26 +123,27 @@ fn tls_1_2_is_not_spoken() {
     });
     assert!(error.to_string().contains("ProtocolVersion"), "{error}");
     assert!(client(&trust, None).is_ok());
-    await_strange(&listener, 1);
+    await_protocol_rejections(&listener, 1);
 }
 
 #[test]
 fn another_protocol_of_tls_is_refused() {
     let listener = listener();
-    let error = with_nobody_let_in(&listener, || {
+    let error = while_no_sender_is_accepted(&listener, || {
         let mut tls = tls_client(&listener, |config| config.alpn_protocols = vec![b"h2".to_vec()]);
         tls.write_all(b"x").and_then(|()| tls.flush()).and_then(|()| tls.read(&mut [0; 9])).unwrap_err()
     });
     assert!(error.to_string().contains("NoApplicationProtocol"), "{error}");
-    await_strange(&listener, 1);
+    await_protocol_rejections(&listener, 1);
     // Without any protocol name, TLS accepts the connection and this code refuses it.
-    with_nobody_let_in(&listener, || {
+    while_no_sender_is_accepted(&listener, || {
         let mut tls = tls_client(&listener, |config| config.alpn_protocols = vec![]);
-        let hello = Message::Hello { token: Some(listener.line("x").token), software: "s".into() };
+        let hello =
+            Message::Hello { token: Some(listener.receiver_address("x").token), software: "s".into() };
         tls.write_all(&codec::encode(&hello).unwrap()).unwrap();
         assert!(!matches!(tls.read(&mut [0; 9]), Ok(1..)));
     });
-    await_strange(&listener, 2);
+    await_protocol_rejections(&listener, 2);
 }
 
 #[test]
@@ -152,7 +166,7 @@ fn strangers_and_scanners_are_turned_away() {
         let answer = answer(&listener, bytes);
         // An alert at most: content type 21 (RFC 8446 §5.1).
         assert!(answer.len() <= 7 && answer.first().is_none_or(|first| *first == 21), "{answer:?}");
-        await_strange(&listener, count as u64 + 1);
+        await_protocol_rejections(&listener, count as u64 + 1);
     }
     // An honest sender is accepted after all of them.
     pair_of(&listener);
@@ -162,7 +176,7 @@ fn strangers_and_scanners_are_turned_away() {
 fn what_is_no_hello_ends_at_once() {
     let listener = listener();
     let told = |bytes: &[u8]| {
-        with_nobody_let_in(&listener, || {
+        while_no_sender_is_accepted(&listener, || {
             let mut tls = tls_client(&listener, |_| {});
             tls.write_all(bytes).unwrap();
             let mut answer = vec![];
@@ -182,31 +196,35 @@ fn what_is_no_hello_ends_at_once() {
     .enumerate()
     {
         assert_eq!(told(bytes), b"", "{bytes:?}");
-        await_strange(&listener, count as u64 + 1);
+        await_protocol_rejections(&listener, count as u64 + 1);
     }
     assert!(asked.elapsed() < Times::default().entry_max * 4, "none was waited for");
     // The reply to another version names the version.
     let answer = told(&[0, 0, 0, 3, 1, 9, 0, 0]);
-    let text = "version 9 of the control connection, where 1 is spoken";
+    let text = "the other end uses version 9 of the control connection, this end 1: use the same version at both ends";
     assert!(answer.ends_with(text.as_bytes()), "{answer:?}");
 }
 
 #[test]
 fn messages_out_of_order_are_errors_at_both_ends() {
     type Wrong = fn(&mut Channel, &mut Channel);
-    let cases: [(Wrong, bool, Kind); 6] = [
-        (|sender, _| sender.send_raw(&frame(&Message::Digests(vec![]))).unwrap(), false, Kind::Digests),
-        (|sender, _| sender.send_raw(&frame(&Message::Done)).unwrap(), false, Kind::Done),
+    let cases: [(Wrong, bool, MessageKind); 6] = [
+        (
+            |sender, _| sender.send_raw(&frame(&Message::Digests(vec![]))).unwrap(),
+            false,
+            MessageKind::Digests,
+        ),
+        (|sender, _| sender.send_raw(&frame(&Message::Done)).unwrap(), false, MessageKind::Done),
         (
             |sender, _| {
                 sender.send_raw(&frame(&Message::Hello { token: None, software: String::new() })).unwrap()
             },
             false,
-            Kind::Hello,
+            MessageKind::Hello,
         ),
-        (|_, receiver| receiver.send_raw(&frame(&accept())).unwrap(), true, Kind::Accept),
-        (|_, receiver| receiver.send_raw(&frame(&Message::Durable(1))).unwrap(), true, Kind::Durable),
-        (|_, receiver| receiver.send_raw(&frame(&offer(vec![]))).unwrap(), true, Kind::Offer),
+        (|_, receiver| receiver.send_raw(&frame(&accept())).unwrap(), true, MessageKind::Accept),
+        (|_, receiver| receiver.send_raw(&frame(&Message::Durable(1))).unwrap(), true, MessageKind::Durable),
+        (|_, receiver| receiver.send_raw(&frame(&offer(vec![]))).unwrap(), true, MessageKind::Offer),
     ];
     for (act, at_sender, kind) in cases {
         let (sender, guest) = pair();
@@ -216,7 +234,7 @@ fn messages_out_of_order_are_errors_at_both_ends() {
         let error = end.receive(SOON).unwrap_err();
         assert!(matches!(error, ControlError::Order(wrong) if wrong == kind), "{error}");
         // This end does not send messages out of order, either.
-        assert!(matches!(end.send(&Message::Done), Err(ControlError::Misuse(Kind::Done))));
+        assert!(matches!(end.send(&Message::Done), Err(ControlError::SentOutOfOrder(MessageKind::Done))));
     }
 }
 
@@ -227,7 +245,7 @@ fn frame(message: &Message) -> Vec<u8> {
 #[test]
 fn a_crowd_that_never_says_hello_does_not_shut_the_honest_out() {
     let listener = listener();
-    let (at, line) = (listener.local_addr(), listener.line("127.0.0.1"));
+    let (at, line) = (listener.local_addr(), listener.receiver_address("127.0.0.1"));
     let threads_before = threads();
     let mut threads_max = 0;
     let (sender, guest) = std::thread::scope(|scope| {
@@ -250,14 +268,14 @@ fn a_crowd_that_never_says_hello_does_not_shut_the_honest_out() {
         let streams = crowd.join().unwrap();
         assert_eq!(streams.len(), 1000);
         // This honest sender has the same address as the thousand connections.
-        let both = connect(&listener, &Connector::to_line(&line, "honest"));
+        let both = connect(&listener, &Connector::to_address(&line, "honest"));
         drop(streams);
         both
     });
     let guest = guest.or_else(|| listener.accept(SOON).unwrap());
-    assert!(sender.is_ok() && guest.is_some(), "{sender:?}, {:?}", listener.turned());
+    assert!(sender.is_ok() && guest.is_some(), "{sender:?}, {:?}", listener.rejected());
     // The process has the threads of the handshakes and of other tests.
-    assert!(threads_max < 3 * door::WAITING_MAX, "{threads_max} threads");
+    assert!(threads_max < 3 * handshake::HANDSHAKES_MAX, "{threads_max} threads");
 }
 
 /// Number of threads of this process.

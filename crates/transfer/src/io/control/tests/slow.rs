@@ -104,11 +104,11 @@ fn pings_keep_it_open_and_silence_ends_it() {
     }
     // The receiver hangs.
     let error = sender.receive(SOON).unwrap_err();
-    assert!(matches!(error, ControlError::Late { what: "a sign of life", .. }), "{error}");
+    assert!(matches!(error, ControlError::Timeout { what: "sign of life", .. }), "{error}");
 }
 
 #[test]
-fn who_is_let_in_and_pings_but_offers_nothing_is_not_waited_for() {
+fn a_sender_that_pings_but_offers_nothing_times_out() {
     let (mut sender, mut receiver) = hasty_pair(HASTE);
     let asked = Instant::now();
     let error = loop {
@@ -119,11 +119,11 @@ fn who_is_let_in_and_pings_but_offers_nothing_is_not_waited_for() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, ControlError::Late { what: "an offer", .. }), "{error}");
+    assert!(matches!(error, ControlError::Timeout { what: "offer", .. }), "{error}");
 }
 
 #[test]
-fn who_drips_is_not_waited_for() {
+fn a_sender_that_sends_byte_by_byte_times_out() {
     let times = Times { silence_max: SOON, ..HASTE };
     let (mut sender, mut receiver) = hasty_pair(times);
     let frame = codec::encode(&offer(vec![1; 1000])).unwrap();
@@ -137,18 +137,18 @@ fn who_drips_is_not_waited_for() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, ControlError::Late { what: "a message", .. }), "{error}");
+    assert!(matches!(error, ControlError::Timeout { what: "message", .. }), "{error}");
     assert!(times.message_max <= asked.elapsed() && asked.elapsed() < SOON);
 }
 
 #[test]
-fn who_does_not_read_is_not_sent_to_for_ever() {
+fn a_peer_that_does_not_read_times_out() {
     let (mut sender, receiver) = hasty_pair(Times { silence_max: SOON, ..HASTE });
     sender.send(&offer(vec![1; 30 << 20])).unwrap();
     // The limit for so many bytes is minutes, so the limit of silence ends this test.
     sender.set_times(Times { silence_max: HASTE.silence_max, ..HASTE });
     let error = sender.flush(&GO).unwrap_err();
-    assert!(matches!(error, ControlError::Late { .. }), "{error}");
+    assert!(matches!(error, ControlError::Timeout { .. }), "{error}");
     drop(receiver);
 }
 
@@ -159,7 +159,7 @@ fn a_handshake_has_an_end() {
     let asked = Instant::now();
     // A long record, byte by byte, each of them in time.
     stream.write_all(&[0x16, 3, 1, 0x20, 0]).unwrap();
-    while listener.turned().strange == 0 {
+    while listener.rejected().protocol == 0 {
         assert!(asked.elapsed() < SOON);
         let _ = stream.write_all(&[1]);
         assert!(listener.accept(Duration::from_millis(10)).unwrap().is_none());
@@ -206,16 +206,17 @@ fn a_refusal_is_read_though_it_crosses_a_long_message() {
         assert!(Instant::now() < until);
         assert!(receiver.receive(Duration::ZERO).unwrap().is_none());
     }
-    receiver.refuse(Reason::Busy, "too many transfers");
+    receiver.refuse(RefuseReason::Busy, "too many transfers");
     let said = sending.join().unwrap();
-    assert!(matches!(said, Err(ControlError::Refused { reason: Reason::Busy, .. })), "{said:?}");
+    assert!(matches!(said, Err(ControlError::Refused { reason: RefuseReason::Busy, .. })), "{said:?}");
 }
 
 #[test]
-fn who_says_no_for_ever_fills_no_memory() {
+fn endless_refusals_fill_no_memory() {
     let (mut sender, mut receiver) = hasty_pair(Times::default());
-    let refuse =
-        |text: &str| codec::encode(&Message::Refuse { reason: Reason::Full, text: text.into() }).unwrap();
+    let refuse = |text: &str| {
+        codec::encode(&Message::Refuse { reason: RefuseReason::Full, text: text.into() }).unwrap()
+    };
     let many = [refuse("first"), refuse("again").repeat(10_000)].concat();
     let saying = std::thread::spawn(move || {
         receiver.send_raw(&many).unwrap();
@@ -233,7 +234,7 @@ fn who_says_no_for_ever_fills_no_memory() {
 }
 
 #[test]
-fn whoever_waits_can_be_stopped() {
+fn every_wait_can_be_stopped() {
     let stopped_within = |act: &(dyn Fn(&AtomicBool) -> Result<(), ControlError> + Sync)| {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -257,8 +258,8 @@ fn whoever_waits_can_be_stopped() {
     drop(guest);
     // A host that accepts the connection and sends nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let line = listener().line("127.0.0.1");
-    let connector = Connector::to_line(&line, "sender");
+    let line = listener().receiver_address("127.0.0.1");
+    let connector = Connector::to_address(&line, "sender");
     let port = silent.local_addr().unwrap().port();
     assert!(
         stopped_within(&|stop| connector.connect("127.0.0.1", port, stop).map(drop)) < Duration::from_secs(1)

@@ -49,15 +49,15 @@ fn by(trust: Trust, identity: Option<Identity>, token: Option<Token>) -> Connect
 }
 
 #[test]
-fn a_receiver_is_known_by_who_vouches_for_its_name() {
+fn a_receiver_is_authenticated_by_the_authority_of_its_name() {
     let (ours, foreign) = (Authority::new("ours"), Authority::new("foreign"));
     let listener = host(ours.identity("127.0.0.1", SERVER, 2100), None);
-    let token = Some(listener.line("").token);
+    let token = Some(listener.receiver_address("").token);
     let (sender, guest) = connect(&listener, &by(ours.trust(), None, token));
     assert!(sender.is_ok() && (guest.is_some() || listener.accept(SOON).unwrap().is_some()), "{sender:?}");
     let refused = |identity: Identity, trust: Trust, why: &str| {
         let listener = host(identity, None);
-        let (sender, guest) = connect(&listener, &by(trust, None, Some(listener.line("").token)));
+        let (sender, guest) = connect(&listener, &by(trust, None, Some(listener.receiver_address("").token)));
         let error = sender.unwrap_err();
         assert!(matches!(error, ControlError::Tls(_)) && error.to_string().contains(why), "{error}");
         assert!(guest.is_none());
@@ -91,17 +91,18 @@ fn a_sender_without_a_token_is_known_by_its_certificate() {
             Identity::fresh().unwrap(),
         ] {
             let (sender, guest) = connect(&listener, &by(receiver.clone(), Some(bad), None));
-            assert!(matches!(sender, Err(ControlError::Unwelcome(_))), "{sender:?}");
+            assert!(matches!(sender, Err(ControlError::CertificateRejected(_))), "{sender:?}");
             assert!(guest.is_none());
         }
         // The sender has neither a certificate nor a token.
         let (sender, _) = connect(&listener, &by(receiver.clone(), None, None));
         assert!(
-            matches!(sender, Err(ControlError::Refused { reason: Reason::NotAllowed, .. })),
+            matches!(sender, Err(ControlError::Refused { reason: RefuseReason::NotAllowed, .. })),
             "{sender:?}"
         );
         // The token alone is enough.
-        let (sender, guest) = connect(&listener, &by(receiver.clone(), None, Some(listener.line("").token)));
+        let (sender, guest) =
+            connect(&listener, &by(receiver.clone(), None, Some(listener.receiver_address("").token)));
         assert!(sender.is_ok());
         assert!(guest.or_else(|| listener.accept(SOON).unwrap()).unwrap().has_token);
     }

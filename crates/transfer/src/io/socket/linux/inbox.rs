@@ -12,34 +12,34 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, RecvMsg, SockaddrLike, Soc
 
 use super::super::address::plain;
 use super::super::inbox::Slot;
-use super::super::{Abilities, Counts};
+use super::super::{SocketCapabilities, SocketCounters};
 
 /// Receives one train; `false` if it cannot be used.
 pub(in super::super) fn fill(
     slot: &mut Slot,
     socket: BorrowedFd<'_>,
-    abilities: Abilities,
-    counts: &mut Counts,
+    capabilities: SocketCapabilities,
+    counters: &mut SocketCounters,
 ) -> nix::Result<bool> {
     let mut control = Control([0; CONTROL_BYTES]);
     let mut into = [IoSliceMut::new(&mut slot.buffer)];
     let message =
         recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut into, Some(&mut control.0), MsgFlags::empty())?;
-    let Some(known) = Known::of(&message, abilities) else {
-        counts.cut += 1;
+    let Some(data) = ControlData::of(&message, capabilities) else {
+        counters.cut += 1;
         return Ok(false);
     };
     slot.length = message.bytes;
-    slot.segment = known.segment.unwrap_or(message.bytes).max(1);
-    slot.from = known.from;
-    slot.at = known.at;
-    slot.is_marked = known.is_marked;
-    slot.drops = known.drops;
+    slot.segment = data.segment.unwrap_or(message.bytes).max(1);
+    slot.from = data.from;
+    slot.at = data.at;
+    slot.is_marked = data.is_marked;
+    slot.drops = data.drops;
     Ok(true)
 }
 
 /// What the kernel reports beside the bytes.
-struct Known {
+struct ControlData {
     from: SocketAddr,
     segment: Option<usize>,
     at: Option<SystemTime>,
@@ -47,33 +47,33 @@ struct Known {
     drops: Option<u32>,
 }
 
-impl Known {
+impl ControlData {
     /// Reads the kernel's report; `None` if the datagram was truncated, or if the length that
     /// splits a train is missing.
-    fn of(message: &RecvMsg<'_, '_, SockaddrStorage>, abilities: Abilities) -> Option<Self> {
+    fn of(message: &RecvMsg<'_, '_, SockaddrStorage>, capabilities: SocketCapabilities) -> Option<Self> {
         if message.flags.contains(MsgFlags::MSG_TRUNC) {
             return None;
         }
         let from = address(message.address.as_ref()?)?;
-        let drops = abilities.has_drops.then_some(0);
-        let mut known = Self { from, segment: None, at: None, is_marked: None, drops };
+        let drops = capabilities.has_drops.then_some(0);
+        let mut data = Self { from, segment: None, at: None, is_marked: None, drops };
         for said in message.cmsgs().ok()? {
             match said {
                 ControlMessageOwned::UdpGroSegments(bytes) => {
-                    known.segment = usize::try_from(bytes).ok().filter(|&bytes| bytes > 0)
+                    data.segment = usize::try_from(bytes).ok().filter(|&bytes| bytes > 0)
                 }
-                ControlMessageOwned::RxqOvfl(drops) => known.drops = Some(drops),
+                ControlMessageOwned::RxqOvfl(drops) => data.drops = Some(drops),
                 ControlMessageOwned::ScmTimestampns(at) => {
-                    known.at = SystemTime::UNIX_EPOCH.checked_add(Duration::from(at))
+                    data.at = SystemTime::UNIX_EPOCH.checked_add(Duration::from(at))
                 }
-                ControlMessageOwned::Ipv4Tos(tos) => known.is_marked = Some(tos & ECN == CE),
+                ControlMessageOwned::Ipv4Tos(tos) => data.is_marked = Some(tos & ECN == CE),
                 ControlMessageOwned::Ipv6TClass(class) => {
-                    known.is_marked = Some(class & i32::from(ECN) == i32::from(CE))
+                    data.is_marked = Some(class & i32::from(ECN) == i32::from(CE))
                 }
                 _ => {}
             }
         }
-        Some(known)
+        Some(data)
     }
 }
 

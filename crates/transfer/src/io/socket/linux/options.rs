@@ -8,7 +8,7 @@ use rustix::net::sockopt as options;
 use socket2::{Domain, Protocol, Type};
 
 use super::super::address::{V4_BYTES_MAX, V4_HEADERS, V6_HEADERS, train_bytes_max};
-use super::super::{Abilities, SocketConfig};
+use super::super::{SocketCapabilities, SocketConfig};
 
 /// Maximum number of datagrams into which the kernel cuts one train: UDP_MAX_SEGMENTS of
 /// `linux/udp.h`, which is twice that in newer kernels. At 1,200 bytes, 54 fill the largest packet
@@ -45,16 +45,16 @@ pub(in super::super) fn make(at: SocketAddr, config: SocketConfig) -> io::Result
 
 /// Enables the options for the kernel's reports; an option that the kernel refuses is missing in
 /// the result.
-pub(in super::super) fn abilities(
+pub(in super::super) fn capabilities(
     socket: &socket2::Socket,
     at: SocketAddr,
     config: SocketConfig,
-) -> io::Result<Abilities> {
+) -> io::Result<SocketCapabilities> {
     let marks_v4 = options::set_ip_recvtos(socket, true).is_ok();
     let has_marks = if at.is_ipv6() { options::set_ipv6_recvtclass(socket, true).is_ok() } else { marks_v4 };
     // Zero is not a segment length: it only tests whether the kernel has the option.
     let sends_trains = config.trains && setsockopt(socket, sockopt::UdpGsoSegment, &0).is_ok();
-    Ok(Abilities {
+    Ok(SocketCapabilities {
         train_max: if sends_trains { TRAIN_MAX } else { 1 },
         // Before it is connected, its peers may be of either family.
         train_bytes_max: V4_BYTES_MAX,

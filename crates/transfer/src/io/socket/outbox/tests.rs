@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const ABILITIES: Abilities = Abilities {
+const CAPABILITIES: SocketCapabilities = SocketCapabilities {
     train_max: 64,
     train_bytes_max: 65_507,
     receives_trains: true,
@@ -78,10 +78,14 @@ fn whole<'a>(trains: &[Train<'a>]) -> Vec<&'a [u8]> {
     trains.iter().flat_map(|train| train.bytes.chunks(train.segment)).collect()
 }
 
-fn send(trains: &[Train<'_>], kernel: &mut Kernel) -> (io::Result<usize>, Abilities, Counts) {
-    let (mut abilities, mut counts) = (ABILITIES, Counts::default());
-    let sent = Outbox::default().send(trains, &mut abilities, &mut counts, |batch| kernel.call(batch));
-    (sent, abilities, counts)
+fn send(
+    trains: &[Train<'_>],
+    kernel: &mut Kernel,
+) -> (io::Result<usize>, SocketCapabilities, SocketCounters) {
+    let (mut capabilities, mut counters) = (CAPABILITIES, SocketCounters::default());
+    let sent =
+        TrainSender::default().send(trains, &mut capabilities, &mut counters, |batch| kernel.call(batch));
+    (sent, capabilities, counters)
 }
 
 #[test]
@@ -89,8 +93,8 @@ fn a_path_without_trains_gets_every_datagram_once() {
     let bytes = bytes(100_000);
     let trains = [1472, 1200].map(|segment| Train { bytes: &bytes, segment });
     let mut kernel = Kernel { takes_trains: false, ..Kernel::new([]) };
-    let (sent, abilities, counts) = send(&trains, &mut kernel);
-    assert_eq!((sent.unwrap(), abilities.train_max, counts), (2, 1, Counts::default()));
+    let (sent, capabilities, counters) = send(&trains, &mut kernel);
+    assert_eq!((sent.unwrap(), capabilities.train_max, counters), (2, 1, SocketCounters::default()));
     assert_eq!(kernel.datagrams, whole(&trains));
 }
 
@@ -100,8 +104,8 @@ fn an_error_of_an_earlier_datagram_changes_nothing() {
     let trains = [Train { bytes: &bytes, segment: 1472 }];
     for error in [Errno::EMSGSIZE, Errno::ECONNREFUSED, Errno::EHOSTUNREACH, Errno::EINTR, Errno::EPROTO] {
         let mut kernel = Kernel::new([Meets::Error(error)]);
-        let (sent, abilities, counts) = send(&trains, &mut kernel);
-        assert_eq!((sent.unwrap(), abilities, counts.lost), (1, ABILITIES, 0), "{error}");
+        let (sent, capabilities, counters) = send(&trains, &mut kernel);
+        assert_eq!((sent.unwrap(), capabilities, counters.lost), (1, CAPABILITIES, 0), "{error}");
         assert_eq!(kernel.datagrams, whole(&trains), "{error}");
     }
 }
@@ -111,9 +115,9 @@ fn too_large_datagrams_are_an_error_and_trains_stay() {
     let bytes = bytes(30_000);
     let trains = [1472, 1200].map(|segment| Train { bytes: &bytes, segment });
     let mut kernel = Kernel { datagram_max: 1400, ..Kernel::new([]) };
-    let (sent, abilities, _) = send(&trains, &mut kernel);
+    let (sent, capabilities, _) = send(&trains, &mut kernel);
     assert!(super::super::is_too_large(&sent.unwrap_err()));
-    assert_eq!(abilities, ABILITIES);
+    assert_eq!(capabilities, CAPABILITIES);
     // If a valid train precedes the long one, that train is sent.
     let (sent, ..) = send(&[trains[1], trains[0]], &mut kernel);
     assert_eq!(
@@ -127,9 +131,9 @@ fn what_a_lasting_error_loses_is_counted() {
     let bytes = bytes(1000);
     let trains = [Train { bytes: &bytes, segment: 500 }; 2];
     let mut kernel = Kernel::new([Meets::Error(Errno::ENETUNREACH); 2]);
-    let (sent, abilities, counts) = send(&trains, &mut kernel);
-    assert_eq!((sent.unwrap(), abilities, counts.lost, counts.passing), (2, ABILITIES, 2, 2));
-    assert_eq!(counts.last_passing, Some(Errno::ENETUNREACH as i32));
+    let (sent, capabilities, counters) = send(&trains, &mut kernel);
+    assert_eq!((sent.unwrap(), capabilities, counters.lost, counters.passing), (2, CAPABILITIES, 2, 2));
+    assert_eq!(counters.last_passing, Some(Errno::ENETUNREACH as i32));
     assert_eq!(kernel.datagrams, whole(&trains[1..]));
 }
 
@@ -144,16 +148,18 @@ fn other_errors_surface() {
 fn another_train_than_the_begun_one_is_sent_whole() {
     let (one, mut other) = (bytes(5000), bytes(5000));
     other[0] ^= 1;
-    let (mut outbox, mut counts) = (Outbox::default(), Counts::default());
-    let mut abilities = Abilities { train_max: 1, ..ABILITIES };
+    let (mut outbox, mut counters) = (TrainSender::default(), SocketCounters::default());
+    let mut capabilities = SocketCapabilities { train_max: 1, ..CAPABILITIES };
     let mut kernel = Kernel::new([Meets::Room(2), Meets::Error(Errno::EAGAIN)]);
-    let sent = outbox.send(&[Train { bytes: &one, segment: 1000 }], &mut abilities, &mut counts, |batch| {
-        kernel.call(batch)
-    });
+    let sent =
+        outbox.send(&[Train { bytes: &one, segment: 1000 }], &mut capabilities, &mut counters, |batch| {
+            kernel.call(batch)
+        });
     assert_eq!(sent.unwrap_err().kind(), io::ErrorKind::WouldBlock);
-    let sent = outbox.send(&[Train { bytes: &other, segment: 1000 }], &mut abilities, &mut counts, |batch| {
-        kernel.call(batch)
-    });
+    let sent =
+        outbox.send(&[Train { bytes: &other, segment: 1000 }], &mut capabilities, &mut counters, |batch| {
+            kernel.call(batch)
+        });
     assert_eq!((sent.unwrap(), kernel.datagrams.concat()), (1, [&one[..2000], &other].concat()));
 }
 
@@ -183,21 +189,21 @@ proptest! {
         let bytes = bytes(150_000);
         let trains: Vec<_> = shapes.iter().map(|&(length, segment)| Train { bytes: &bytes[..length], segment }).collect();
         let mut kernel = Kernel { takes_trains, ..Kernel::new(script) };
-        let (mut outbox, mut abilities, mut counts) = (Outbox::default(), ABILITIES, Counts::default());
+        let (mut outbox, mut capabilities, mut counters) = (TrainSender::default(), CAPABILITIES, SocketCounters::default());
         let (mut done, mut calls) = (0, 0);
         while done < trains.len() {
             calls += 1;
             prop_assert!(calls < 100);
-            match outbox.send(&trains[done..], &mut abilities, &mut counts, |batch| kernel.call(batch)) {
+            match outbox.send(&trains[done..], &mut capabilities, &mut counters, |batch| kernel.call(batch)) {
                 Ok(sent) => done += sent,
                 Err(error) => prop_assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
             }
         }
         let expected = whole(&trains);
-        prop_assert_eq!(kernel.datagrams.len() + counts.lost as usize, expected.len());
-        if counts.lost == 0 {
+        prop_assert_eq!(kernel.datagrams.len() + counters.lost as usize, expected.len());
+        if counters.lost == 0 {
             prop_assert!(kernel.datagrams == expected);
         }
-        prop_assert!(takes_trains || abilities.train_max == 1 || expected.len() <= trains.len() || counts.lost > 0);
+        prop_assert!(takes_trains || capabilities.train_max == 1 || expected.len() <= trains.len() || counters.lost > 0);
     }
 }

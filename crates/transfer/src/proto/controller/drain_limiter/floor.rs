@@ -16,8 +16,8 @@ pub(super) struct Floor {
     /// Floor in bytes a second; 0 if there is none.
     pub(super) bytes_s: f64,
     /// The rate that delivered most, as far as is known.
-    best: Option<Point>,
-    trial: Option<Trial>,
+    best: Option<GoodputPoint>,
+    trial: Option<RateTrial>,
     /// Whether the next trial is of a lower rate.
     is_down: bool,
     /// Periods until the next trial may begin.
@@ -25,7 +25,7 @@ pub(super) struct Floor {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Trial {
+struct RateTrial {
     before: Period,
     floor_bytes_s: f64,
     is_down: bool,
@@ -33,7 +33,7 @@ struct Trial {
 
 /// Goodput at an offered rate (both bytes a second), averaged over some periods.
 #[derive(Clone, Copy, Debug)]
-struct Point {
+struct GoodputPoint {
     offered: f64,
     goodput: f64,
 }
@@ -60,12 +60,13 @@ impl Floor {
     /// Ends a period. `most` is the rate without a cap. Returns the new cap if a trial begins or
     /// has failed.
     pub(super) fn on_period(&mut self, period: Period, most: f64) -> Option<f64> {
-        self.wait = self.wait.saturating_sub(if WASTE < period.lost_share { HASTE } else { 1 });
+        self.wait = self.wait.saturating_sub(if WASTE < period.lost_share { WASTE_WEIGHT } else { 1 });
         if let Some(trial) = self.trial.take() {
             if !self.is_better(trial, period) {
                 if !trial.is_down {
                     // A higher rate no longer delivers more, so the old best is out of date.
-                    self.best = Some(Point { offered: trial.before.offered, goodput: trial.before.goodput });
+                    self.best =
+                        Some(GoodputPoint { offered: trial.before.offered, goodput: trial.before.goodput });
                 }
                 self.bytes_s = trial.floor_bytes_s;
                 self.is_down = !trial.is_down && 0.0 < self.bytes_s;
@@ -76,49 +77,49 @@ impl Floor {
                 self.best = None;
             }
         }
-        let best = self.remember(period);
+        let best = self.update_best(period);
         if period.lost_share <= 0.0 {
             return None;
         }
         let back = best.offered.min(most);
-        if period.goodput < ENOUGH * best.goodput && CLEARLY * period.offered < back {
+        if period.goodput < KEPT_MIN * best.goodput && RATE_TOLERANCE * period.offered < back {
             // The host already limited the best rate, which nevertheless delivered more: try that
             // rate again.
             return Some(self.try_rate(period, back, false));
         }
         let is_down = self.is_down && 0.0 < self.bytes_s;
         let next = period.offered * if is_down { DOWN } else { UP };
-        let is_other = is_down || CLEARLY * period.offered < most;
+        let is_other = is_down || RATE_TOLERANCE * period.offered < most;
         (self.wait == 0 && is_other).then(|| self.try_rate(period, next, is_down))
     }
 
-    fn is_better(&self, trial: Trial, after: Period) -> bool {
+    fn is_better(&self, trial: RateTrial, after: Period) -> bool {
         if trial.is_down {
-            return self.best.is_none_or(|best| ENOUGH * best.goodput <= after.goodput);
+            return self.best.is_none_or(|best| KEPT_MIN * best.goodput <= after.goodput);
         }
         let higher = (after.offered / trial.before.offered - 1.0).max(0.0);
-        (1.0 + (MORE_EACH * higher).min(MORE)) * trial.before.goodput < after.goodput
+        (1.0 + (GROWTH_EACH * higher).min(GROWTH_MIN)) * trial.before.goodput < after.goodput
     }
 
     fn try_rate(&mut self, before: Period, rate: f64, is_down: bool) -> f64 {
         self.is_down = is_down;
-        self.trial = Some(Trial { before, floor_bytes_s: self.bytes_s, is_down });
+        self.trial = Some(RateTrial { before, floor_bytes_s: self.bytes_s, is_down });
         self.bytes_s = rate;
         rate
     }
 
     /// Updates the best point with this period, and returns it. Goodput at one rate is averaged:
     /// the highest of many random values would never be reached again.
-    fn remember(&mut self, period: Period) -> Point {
-        let now = Point { offered: period.offered, goodput: period.goodput };
+    fn update_best(&mut self, period: Period) -> GoodputPoint {
+        let now = GoodputPoint { offered: period.offered, goodput: period.goodput };
         let best = match self.best {
-            Some(best) if best.offered <= CLEARLY * now.offered => {
-                let is_higher = CLEARLY * best.offered < now.offered;
+            Some(best) if best.offered <= RATE_TOLERANCE * now.offered => {
+                let is_higher = RATE_TOLERANCE * best.offered < now.offered;
                 if is_higher && best.goodput < now.goodput {
                     now
                 } else {
                     let goodput = best.goodput + NEWEST * (now.goodput - best.goodput);
-                    Point { goodput, ..best }
+                    GoodputPoint { goodput, ..best }
                 }
             }
             Some(best) if now.goodput <= best.goodput => best,
@@ -138,14 +139,14 @@ const DOWN: f64 = 0.8;
 /// A higher rate is kept only if goodput grows by this share: more than the tenth that one quota
 /// period adds by chance. If the controller allows only a slightly higher rate, goodput must grow
 /// by half as much as the rate.
-const MORE: f64 = 0.15;
-const MORE_EACH: f64 = 0.5;
+const GROWTH_MIN: f64 = 0.15;
+const GROWTH_EACH: f64 = 0.5;
 
 /// A lower rate is as good if it keeps this share of the best goodput, for the same reason.
-const ENOUGH: f64 = 0.9;
+const KEPT_MIN: f64 = 0.9;
 
 /// Rates within this factor count as equal: a cap can change by this factor within one period.
-const CLEARLY: f64 = 1.1;
+const RATE_TOLERANCE: f64 = 1.1;
 
 /// Weight of the newest period in the mean goodput at a rate, which covers about the last four.
 const NEWEST: f64 = 0.25;
@@ -156,7 +157,7 @@ const WAIT: u32 = 480;
 
 /// Number of periods of [`WAIT`] that a period counts for if it wastes more than [`WASTE`] of its
 /// bytes, because then a trial costs little in comparison.
-const HASTE: u32 = 24;
+const WASTE_WEIGHT: u32 = 24;
 const WASTE: f64 = 0.02;
 
 #[cfg(test)]
@@ -175,7 +176,7 @@ mod tests {
         assert_eq!(floor.on_period(period(900.0, 92.0), 1e3), Some(300.0));
         // 70 % were lost before. So a lower rate is tried soon. It delivers as much; the next lower
         // one does not.
-        for _ in 1..WAIT / HASTE {
+        for _ in 1..WAIT / WASTE_WEIGHT {
             assert_eq!(floor.on_period(period(300.0, 90.0), 1e3), None);
         }
         assert_eq!(floor.on_period(period(300.0, 90.0), 1e3), Some(240.0));

@@ -27,7 +27,7 @@ impl Bandwidth {
         if delivery.prior_delivered_bytes < self.settled_at {
             return;
         }
-        if rate >= self.max() || !delivery.is_limited {
+        if rate >= self.max() || !delivery.is_app_limited {
             self.slots[0] = self.slots[0].max(rate);
         }
     }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 /// Least round-trip time of the last 10 s, and when to measure it again (BBR §5.3.4.3).
 #[derive(Debug, Default)]
-pub(super) struct Path {
-    min: Option<Sight>,
+pub(super) struct MinRttFilter {
+    min: Option<RttSample>,
     /// Least round-trip time since the path was last seen empty.
-    recent: Option<Sight>,
+    recent: Option<RttSample>,
     /// Whether the path must be drained, because it was not seen empty for too long.
     pub(super) is_stale: bool,
     /// The last round-trip time (s).
@@ -18,25 +18,25 @@ pub(super) struct Path {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Sight {
+struct RttSample {
     rtt_s: f64,
     at_s: f64,
 }
 
-impl Path {
+impl MinRttFilter {
     /// Adds a round-trip time, if one was measured.
     pub(super) fn note(&mut self, now_s: f64, latest: Option<Duration>) {
         self.is_stale = self.recent.is_some_and(|recent| now_s > recent.at_s + PROBE_INTERVAL_S);
         let Some(latest) = latest else { return };
-        let sight = Sight { rtt_s: latest.as_secs_f64().max(RTT_MIN_S), at_s: now_s };
-        self.latest_s = sight.rtt_s;
+        let sample = RttSample { rtt_s: latest.as_secs_f64().max(RTT_MIN_S), at_s: now_s };
+        self.latest_s = sample.rtt_s;
         self.recent = Some(match self.recent {
             // Equal to the least: the path was seen empty again.
-            Some(recent) if !self.is_stale && sight.rtt_s <= recent.rtt_s * SAME => {
-                Sight { rtt_s: recent.rtt_s.min(sight.rtt_s), at_s: now_s }
+            Some(recent) if !self.is_stale && sample.rtt_s <= recent.rtt_s * SAME => {
+                RttSample { rtt_s: recent.rtt_s.min(sample.rtt_s), at_s: now_s }
             }
             Some(recent) if !self.is_stale => recent,
-            _ => sight,
+            _ => sample,
         });
         let Some(recent) = self.recent else { return };
         match self.min {

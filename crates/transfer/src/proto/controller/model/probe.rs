@@ -9,7 +9,7 @@ use crate::proto::controller::FeedbackSample;
 pub(super) struct Probe {
     /// Pseudo-random number in 0..1, evenly spread: fractional parts of multiples of the golden
     /// ratio.
-    chance: f64,
+    phase: f64,
     cycle_began_s: f64,
     wait_s: f64,
     pub(super) rounds: u64,
@@ -23,12 +23,12 @@ pub(super) struct Probe {
     was_too_high: bool,
     was_cut_short: bool,
     /// Consecutive probes that lost too much and gained nothing.
-    barren: u32,
+    failed_probes: u32,
     /// Whether the last raise of the rate delivered more.
     has_gained: bool,
     /// Estimated share of this sender in a full link, 0 to 1, from the gains of the last probes.
     share: f64,
-    queue: Standing,
+    queue: StandingQueue,
     /// Number of rounds of the current probe, and the delivery rate of its last round (bytes a
     /// second).
     raises: u32,
@@ -37,7 +37,7 @@ pub(super) struct Probe {
 
 /// The standing queue since the last probe.
 #[derive(Debug, Default)]
-struct Standing {
+struct StandingQueue {
     /// Consecutive rounds with the queue, and their mean delivery rate (bytes a second at a pacing
     /// gain of 1).
     rounds: u32,
@@ -50,9 +50,9 @@ struct Standing {
 impl Probe {
     pub(super) fn new(seed: u64) -> Self {
         // An f64 has 53 bits of precision.
-        let chance = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1_u64 << 53) as f64;
+        let phase = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1_u64 << 53) as f64;
         Self {
-            chance,
+            phase,
             cycle_began_s: 0.0,
             wait_s: WAIT_MIN_S,
             rounds: 0,
@@ -60,18 +60,18 @@ impl Probe {
             is_stopping: false,
             was_too_high: false,
             was_cut_short: false,
-            barren: 0,
+            failed_probes: 0,
             has_gained: true,
             share: 0.0,
-            queue: Standing::default(),
+            queue: StandingQueue::default(),
             raises: 0,
             baseline: 0.0,
         }
     }
 
     /// Factor on the wait until the next probe.
-    fn patience(&self) -> f64 {
-        f64::from(1 + self.barren.min(BARREN_MAX))
+    fn wait_factor(&self) -> f64 {
+        f64::from(1 + self.failed_probes.min(FAILED_PROBES_MAX))
     }
 
     /// Shortens the wait at random: flows that drained together should not probe together.
@@ -85,8 +85,8 @@ impl Probe {
     }
 
     fn draw(&mut self) -> f64 {
-        self.chance = (self.chance + GOLDEN_PART).fract();
-        self.chance
+        self.phase = (self.phase + GOLDEN_PART).fract();
+        self.phase
     }
 }
 
@@ -102,10 +102,10 @@ impl Model {
     /// small ones do not.
     pub(super) fn note_queue(&mut self) {
         let least_s = self.round.least_rtt_s;
-        let min_s = self.path.min_rtt_s().unwrap_or(0.0);
+        let min_s = self.rtt_filter.min_rtt_s().unwrap_or(0.0);
         let got = self.round.bytes_s / (self.state.pacing_gain() * PACING_MARGIN);
         // Subtract the variation of the delay within the round, which is not a standing queue.
-        let has_queue = self.path.has_queue(least_s - self.round.rtt_spread_s());
+        let has_queue = self.rtt_filter.has_queue(least_s - self.round.rtt_spread_s());
         let kept_bytes = self.kept_packets(min_s) * self.packet_bytes;
         let queue = &mut self.probe.queue;
         let before_s = std::mem::replace(&mut queue.least_s, least_s);
@@ -153,7 +153,7 @@ impl Model {
         match self.state {
             State::Down | State::Cruise if self.is_time_to_probe(now_s) => self.go_refill(),
             State::Down => {
-                let product = self.bandwidth.max() * self.path.min_rtt_s().unwrap_or(0.0);
+                let product = self.bandwidth.max() * self.rtt_filter.min_rtt_s().unwrap_or(0.0);
                 let fits = self.inflight_with_headroom().min(product);
                 if seen.in_flight_bytes as f64 <= fits {
                     self.state = State::Cruise;
@@ -184,7 +184,7 @@ impl Model {
         self.probe.was_too_high = true;
         // A probe that was cut off before its gain was known decides nothing; the next one does.
         let is_judged = self.probe.raises > 1;
-        self.probe.barren = self.probe.barren.saturating_add(u32::from(is_judged));
+        self.probe.failed_probes = self.probe.failed_probes.saturating_add(u32::from(is_judged));
         self.probe.has_gained |= !is_judged;
         self.probe.sent_since_s = None;
         self.round.forgive(now_s);
@@ -236,18 +236,19 @@ impl Model {
         if self.answer_probe(now_s, seen) {
             return;
         }
-        if !self.probe.has_gained || self.round.has_queue(&self.path) && self.probe.raises > RAISES_MAX {
+        if !self.probe.has_gained || self.round.has_queue(&self.rtt_filter) && self.probe.raises > RAISES_MAX
+        {
             self.probe.was_too_high = false;
-            self.probe.barren = 0;
+            self.probe.failed_probes = 0;
             self.go_down(now_s);
         }
     }
 
     pub(super) fn go_down(&mut self, now_s: f64) {
         self.probe.rounds = u64::from(self.probe.draw() < 0.5);
-        self.probe.wait_s = (WAIT_MIN_S + WAIT_SPREAD_S * self.probe.draw()) * self.probe.patience();
+        self.probe.wait_s = (WAIT_MIN_S + WAIT_SPREAD_S * self.probe.draw()) * self.probe.wait_factor();
         self.probe.cycle_began_s = now_s;
-        self.probe.queue = Standing::default();
+        self.probe.queue = StandingQueue::default();
         self.probe.is_stopping = true;
         self.round.restart();
         self.state = State::Down;
@@ -258,7 +259,7 @@ impl Model {
         self.probe.was_cut_short = false;
         self.probe.is_stopping = false;
         self.round.restart();
-        self.round.forget_toll();
+        self.round.forget_loss_share();
         self.state = State::Refill;
     }
 
@@ -266,7 +267,7 @@ impl Model {
         self.probe.sent_since_s = Some(now_s);
         (self.probe.raises, self.probe.baseline) = (0, 0.0);
         self.round.restart();
-        self.round.forget_toll();
+        self.round.forget_loss_share();
         self.state = State::Up;
     }
 
@@ -275,7 +276,7 @@ impl Model {
     fn is_time_to_probe(&self, now_s: f64) -> bool {
         let packets = self.product_bytes(1.0).min(self.window_bytes) / self.packet_bytes;
         now_s > self.probe.cycle_began_s + self.probe.wait_s
-            || self.probe.rounds as f64 >= packets.min(RENO_ROUNDS) * self.probe.patience()
+            || self.probe.rounds as f64 >= packets.min(RENO_ROUNDS) * self.probe.wait_factor()
     }
 }
 
@@ -332,4 +333,4 @@ const SHARE_MAX: f64 = 0.5;
 const RAISES_MAX: u32 = 3;
 
 /// Probes that gained nothing and cost other flows packets become up to three times as rare.
-const BARREN_MAX: u32 = 2;
+const FAILED_PROBES_MAX: u32 = 2;

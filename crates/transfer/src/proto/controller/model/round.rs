@@ -1,7 +1,7 @@
 //! What one round showed, and whether its losses are congestion.
 
 use super::bandwidth::rate_of;
-use super::path::Path;
+use super::path::MinRttFilter;
 use crate::proto::controller::FeedbackSample;
 
 /// The current round (BBR §5.5.1). It ends when a packet is acknowledged that was sent after it
@@ -22,7 +22,7 @@ pub(super) struct Round {
     /// Highest delivery rate (bytes a second), and most bytes delivered during one packet's flight.
     pub(super) bytes_s: f64,
     pub(super) flight_bytes: f64,
-    toll: Toll,
+    loss_share: LossShare,
     /// Losses of packets sent before this time (s) were answered.
     forgiven_until_s: f64,
 }
@@ -30,7 +30,7 @@ pub(super) struct Round {
 /// Packets over which the share of lost ones is computed: those of this round, and of earlier
 /// rounds while there are too few packets.
 #[derive(Debug, Default)]
-struct Toll {
+struct LossShare {
     rounds: u32,
     settled: f64,
     lost: f64,
@@ -40,16 +40,16 @@ struct Toll {
 
 impl Round {
     pub(super) fn note(&mut self, seen: &FeedbackSample<'_>) {
-        self.toll.settled += seen.acked_packets as f64;
-        self.toll.marked += seen.marked_packets.min(seen.acked_packets) as f64;
+        self.loss_share.settled += seen.acked_packets as f64;
+        self.loss_share.marked += seen.marked_packets.min(seen.acked_packets) as f64;
         for loss in seen.losses {
             if loss.sent.as_secs_f64() < self.forgiven_until_s {
                 continue;
             }
             self.has_lost = true;
-            self.toll.settled += f64::from(loss.packets);
-            self.toll.lost += f64::from(loss.packets);
-            self.toll.runs += 1.0;
+            self.loss_share.settled += f64::from(loss.packets);
+            self.loss_share.lost += f64::from(loss.packets);
+            self.loss_share.runs += 1.0;
         }
         self.has_marked |= seen.marked_packets > 0;
         if let Some(latest) = seen.round_trip {
@@ -58,7 +58,7 @@ impl Round {
             self.least_rtt_s = if self.least_rtt_s > 0.0 { self.least_rtt_s.min(latest) } else { latest };
         }
         if let Some(delivery) = &seen.delivery {
-            self.was_limited |= delivery.is_limited;
+            self.was_limited |= delivery.is_app_limited;
             self.delivered = self.delivered.max(delivery.delivered_bytes);
             self.bytes_s = self.bytes_s.max(rate_of(delivery).unwrap_or(0.0));
             let flight = delivery.delivered_bytes.saturating_sub(delivery.prior_delivered_bytes);
@@ -77,25 +77,25 @@ impl Round {
 
     /// Begins a new round now. It ends when a packet is acknowledged that is sent from now on.
     pub(super) fn restart(&mut self) {
-        self.toll.rounds += 1;
-        let toll = std::mem::take(&mut self.toll);
-        let is_small = toll.settled < TOLL_PACKETS && toll.rounds < TOLL_ROUNDS;
+        self.loss_share.rounds += 1;
+        let loss_share = std::mem::take(&mut self.loss_share);
+        let is_small = loss_share.settled < SHARE_PACKETS && loss_share.rounds < SHARE_ROUNDS;
         let (count, delivered, forgiven_until_s) = (self.count, self.delivered, self.forgiven_until_s);
         *self = Self { count, delivered, forgiven_until_s, ends_at_delivered: delivered, ..Self::default() };
         if is_small {
-            self.toll = toll;
+            self.loss_share = loss_share;
         }
     }
 
     /// Counts losses of packets sent until now as answered.
     pub(super) fn forgive(&mut self, now_s: f64) {
         self.forgiven_until_s = now_s;
-        self.forget_toll();
+        self.forget_loss_share();
     }
 
     /// Forgets the losses and marks counted so far.
-    pub(super) fn forget_toll(&mut self) {
-        self.toll = Toll::default();
+    pub(super) fn forget_loss_share(&mut self) {
+        self.loss_share = LossShare::default();
     }
 
     /// Highest minus lowest round-trip time of this round (s).
@@ -104,14 +104,14 @@ impl Round {
     }
 
     /// Whether even the least round-trip time of this round includes a queue.
-    pub(super) fn has_queue(&self, path: &Path) -> bool {
-        path.has_queue(self.least_rtt_s)
+    pub(super) fn has_queue(&self, rtt_filter: &MinRttFilter) -> bool {
+        rtt_filter.has_queue(self.least_rtt_s)
     }
 
     /// Whether losses or marks of this round are congestion: packets were marked, a queue stood, or
     /// too many were lost.
-    pub(super) fn is_congested(&self, path: &Path) -> bool {
-        self.has_marked || self.has_lost && (self.has_queue(path) || self.is_heavy(0.0))
+    pub(super) fn is_congested(&self, rtt_filter: &MinRttFilter) -> bool {
+        self.has_marked || self.has_lost && (self.has_queue(rtt_filter) || self.is_heavy(0.0))
     }
 
     /// Whether more than 2 % were lost or marked: of the settled packets, or of `flight_packets` if
@@ -120,21 +120,21 @@ impl Round {
         let allowed = self.allowed(flight_packets);
         // Random losses have a Poisson distribution: two deviations above 2 % are rare at 2 % loss,
         // and practically impossible at 1 %.
-        self.toll.lost > allowed + 2.0 * allowed.sqrt() || self.is_heavily_marked(flight_packets)
+        self.loss_share.lost > allowed + 2.0 * allowed.sqrt() || self.is_heavily_marked(flight_packets)
     }
 
     /// Like [`Round::is_heavy`], for marks alone, which never come by chance.
     pub(super) fn is_heavily_marked(&self, flight_packets: f64) -> bool {
-        self.toll.marked > self.allowed(flight_packets)
+        self.loss_share.marked > self.allowed(flight_packets)
     }
 
     fn allowed(&self, flight_packets: f64) -> f64 {
-        LOSS_SHARE * self.toll.settled.max(flight_packets)
+        LOSS_SHARE * self.loss_share.settled.max(flight_packets)
     }
 
     /// Whether losses came in more runs than one burst explains (BBR §5.3.1.3).
     pub(super) fn has_many_runs(&self) -> bool {
-        self.toll.runs + self.toll.marked >= STARTUP_RUNS
+        self.loss_share.runs + self.loss_share.marked >= STARTUP_RUNS
     }
 }
 
@@ -142,10 +142,10 @@ impl Round {
 const LOSS_SHARE: f64 = 0.02;
 
 /// Packets that make the share reliable: 2 % of 500 are 10 ± 3, so 1 % and 4 % are rarely confused.
-const TOLL_PACKETS: f64 = 500.0;
+const SHARE_PACKETS: f64 = 500.0;
 
 /// Losses older than eight rounds do not describe the present.
-const TOLL_ROUNDS: u32 = 8;
+const SHARE_ROUNDS: u32 = 8;
 
 /// Runs of losses that may end Startup (BBR §5.3.1.3, BBRStartupFullLossCnt).
 const STARTUP_RUNS: f64 = 6.0;

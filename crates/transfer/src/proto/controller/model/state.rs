@@ -64,7 +64,7 @@ impl Model {
         if self.round.has_ended {
             // Losses of a probe are answered when it ends.
             let is_settled = !self.state.is_accelerating() && !self.probe.is_stopping;
-            if is_settled && self.round.is_congested(&self.path) {
+            if is_settled && self.round.is_congested(&self.rtt_filter) {
                 self.lower_short_term();
             }
             if is_settled && matches!(self.state, State::Down | State::Cruise) && !self.round.was_limited {
@@ -134,7 +134,7 @@ impl Model {
                 self.leave_probe_rtt(now_s);
             }
             State::ProbeRtt { .. } => {}
-            _ if self.path.is_stale => {
+            _ if self.rtt_filter.is_stale => {
                 self.probe.stop();
                 self.round.restart();
                 self.state = State::ProbeRtt { low: None };
@@ -145,7 +145,7 @@ impl Model {
 
     /// Returns from ProbeRTT to ProbeBW or Startup (BBR §5.3.4.4).
     fn leave_probe_rtt(&mut self, now_s: f64) {
-        self.path.was_drained(now_s, self.round.least_rtt_s);
+        self.rtt_filter.was_drained(now_s, self.round.least_rtt_s);
         self.forget_short_term();
         if self.full_pipe.was_reached {
             self.go_down(now_s);

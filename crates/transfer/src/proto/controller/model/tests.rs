@@ -14,7 +14,7 @@ fn rtt(latest: Duration) -> Rtt {
 
 /// Feeds `rounds` rounds of a path that delivers `bytes_s`, four feedbacks in a round trip of 100
 /// ms. Returns the end (ms).
-fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_limited: bool) -> u64 {
+fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_app_limited: bool) -> u64 {
     let quarter = (bytes_s * 0.025) as u64;
     for n in 0..4 * rounds {
         let now = Duration::from_millis(from_ms + 25 * n);
@@ -31,7 +31,7 @@ fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_limited: 
                 prior_delivered_bytes: delivered.saturating_sub(4 * quarter),
                 delivered_bytes: delivered,
                 in_flight_bytes: 4 * quarter,
-                is_limited,
+                is_app_limited,
             }),
             settled_packets: delivered / u64::from(PACKET),
             packet_bytes: PACKET,
@@ -87,11 +87,11 @@ fn silence_halves_and_the_next_feedback_restores_the_rate() {
     let mut model = Model::new(PACKET, 1);
     let at = feed(&mut model, 1000, 40, 1e7, false);
     let (rate, window) = (model.rate_bytes_s(), model.window_bytes());
-    model.on_silence(Duration::from_millis(at));
+    model.on_no_feedback(Duration::from_millis(at));
     assert!((model.rate_bytes_s() / rate - 0.5).abs() < 1e-9);
     assert!(model.window_bytes() <= window / 2 + 1);
     for _ in 0..100 {
-        model.on_silence(Duration::from_millis(at));
+        model.on_no_feedback(Duration::from_millis(at));
     }
     assert_eq!(model.window_bytes(), 4 * u64::from(PACKET));
     assert_eq!(model.rate_bytes_s(), 1500.0 / 4.0);
@@ -111,9 +111,9 @@ prop_compose! {
         prior_delivered_bytes: u64,
         delivered_bytes: u64,
         in_flight_bytes: u64,
-        is_limited: bool,
+        is_app_limited: bool,
     ) -> Delivery {
-        Delivery { bytes_s, prior_delivered_bytes, delivered_bytes, in_flight_bytes, is_limited }
+        Delivery { bytes_s, prior_delivered_bytes, delivered_bytes, in_flight_bytes, is_app_limited }
     }
 }
 
@@ -138,7 +138,7 @@ proptest! {
         for (gap, step) in steps {
             now += Duration::from_nanos(gap);
             match &step {
-                None => model.on_silence(now),
+                None => model.on_no_feedback(now),
                 Some((numbers, latest, delivery, losses, packet)) => {
                     packet_bytes = *packet;
                     let latest = latest.map(Duration::from_nanos);

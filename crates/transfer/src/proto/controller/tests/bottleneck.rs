@@ -73,7 +73,7 @@ pub(super) fn run(controller: &mut dyn Controller, rate_bit_s: f64, base: Durati
                 prior_delivered_bytes: 0,
                 delivered_bytes: 0,
                 in_flight_bytes: 0,
-                is_limited: false,
+                is_app_limited: false,
             };
             let seen = FeedbackSample {
                 rtt: Rtt { smoothed: mean, ..rtt(latest) },

@@ -5,7 +5,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::proto::Rtt;
-use crate::proto::controller::{Config, Controller, Delivery, FeedbackSample, Kind, LossRun};
+use crate::proto::controller::{
+    Controller, ControllerConfig, ControllerKind, Delivery, FeedbackSample, LossRun,
+};
 
 /// Input of one call to a controller.
 #[derive(Clone, Debug)]
@@ -49,12 +51,14 @@ fn told() -> impl Strategy<Value = Told> {
     let rtt = (proptest::option::of(time()), time(), time(), time())
         .prop_map(|(latest, smoothed, variation, min)| Rtt { latest, smoothed, variation, min });
     let delivery =
-        (rate(), number(), number(), any::<bool>()).prop_map(|(bytes_s, prior, now, is_limited)| Delivery {
-            bytes_s,
-            prior_delivered_bytes: prior,
-            delivered_bytes: now,
-            in_flight_bytes: prior,
-            is_limited,
+        (rate(), number(), number(), any::<bool>()).prop_map(|(bytes_s, prior, now, is_app_limited)| {
+            Delivery {
+                bytes_s,
+                prior_delivered_bytes: prior,
+                delivered_bytes: now,
+                in_flight_bytes: prior,
+                is_app_limited,
+            }
         });
     let packets = prop_oneof![Just(0), Just(1), Just(u32::MAX), any::<u32>()];
     let loss = (number(), packets.clone(), time()).prop_map(|(at, packets, sent)| LossRun {
@@ -87,7 +91,7 @@ fn told() -> impl Strategy<Value = Told> {
 
 fn tell(controller: &mut dyn Controller, now: Duration, told: &Told) {
     if told.is_silence {
-        return controller.on_silence(now);
+        return controller.on_no_feedback(now);
     }
     let [acked_packets, acked_bytes, marked_packets, settled_packets, host_lost_packets, drain_bytes_s] =
         told.counts;
@@ -111,8 +115,8 @@ fn tell(controller: &mut dyn Controller, now: Duration, told: &Told) {
 proptest! {
     #[test]
     fn rates_stay_rates(calls in proptest::collection::vec(told(), 1..40), configured in rate()) {
-        for kind in Kind::ALL {
-            let mut controller = kind.controller(Config { rate_bytes_s: configured, ..Config::default() });
+        for kind in ControllerKind::ALL {
+            let mut controller = kind.controller(ControllerConfig { rate_bytes_s: configured, ..ControllerConfig::default() });
             let mut now = Duration::ZERO;
             for told in &calls {
                 now = now.saturating_add(told.passed);

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use barograph_sim::Chance;
+use barograph_sim::SeededRng;
 
 use crate::proto::Rtt;
 use crate::proto::controller::{Controller, Delivery, FeedbackSample, LossRun};
@@ -78,7 +78,7 @@ pub(super) struct State {
     network_lost: u64,
     next_loss: u64,
     passed: u64,
-    chance: Chance,
+    rng: SeededRng,
 }
 
 impl State {
@@ -101,7 +101,7 @@ impl State {
             network_lost: 0,
             next_loss: 0,
             passed: 0,
-            chance: Chance::new(seed, 0),
+            rng: SeededRng::new(seed, 0),
         };
         state.next_loss = state.gap();
         state
@@ -175,7 +175,7 @@ impl State {
             prior_delivered_bytes: flight.prior_acked * u64::from(PACKET_BYTES),
             delivered_bytes: self.acked * u64::from(PACKET_BYTES),
             in_flight_bytes: 0,
-            is_limited: false,
+            is_app_limited: false,
         });
         let seen = FeedbackSample {
             acked_packets: acked,
@@ -229,7 +229,7 @@ impl State {
             Losses::None => u64::MAX / 2,
             Losses::Each(packets) => packets - 1,
             // A geometrically distributed number.
-            Losses::Chance(rate, _) => self.chance.exponential(-1.0 / (-rate).ln_1p()) as u64,
+            Losses::Chance(rate, _) => self.rng.exponential(-1.0 / (-rate).ln_1p()) as u64,
         }
     }
 }

@@ -1,0 +1,51 @@
+//! Limits log lines about records of other stations, which can be as frequent as a peer sends them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Time of the last log line about each origin.
+#[derive(Debug, Default)]
+pub struct LogLimiter(BTreeMap<String, Instant>);
+
+impl LogLimiter {
+    /// Returns whether to log a line about `origin`: one a minute, for a bounded number of origins.
+    pub fn is_due(&mut self, origin: &str, now: Instant) -> bool {
+        if self.0.get(origin).is_some_and(|said| now < *said + EVERY) {
+            return false;
+        }
+        if ORIGINS_MAX <= self.0.len() {
+            self.0.retain(|_, said| now < *said + EVERY);
+        }
+        let has_room = self.0.len() < ORIGINS_MAX;
+        if has_room {
+            self.0.insert(origin.to_owned(), now);
+        }
+        has_room
+    }
+}
+
+/// Shortest time between two lines about one origin: such lines stay visible, and do not hide lines
+/// about other events.
+const EVERY: Duration = Duration::from_mins(1);
+
+/// Most origins with a line in one minute. LineAssembler about further ones would add no
+/// information.
+const ORIGINS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_origin_is_complained_of_once_a_minute() {
+        let (mut log_limiter, began) = (LogLimiter::default(), Instant::now());
+        let mut is_due =
+            |origin: &str, after_s| log_limiter.is_due(origin, began + Duration::from_secs(after_s));
+        assert!(is_due("north", 0));
+        assert!(!is_due("north", 59));
+        assert!(is_due("south", 59));
+        assert!(is_due("north", 60));
+        let more = (0..1000).filter(|origin| is_due(&origin.to_string(), 61)).count();
+        assert_eq!(more, ORIGINS_MAX - 2, "and of so many only");
+    }
+}

@@ -1,0 +1,375 @@
+//! Requests to an archive and its responses, as JSON.
+
+use async_nats::header::{HeaderMap, HeaderName, HeaderValue};
+use barograph_forecast::{Name, Quantity, SeriesId};
+use serde::{Deserialize, Serialize};
+
+use super::stream_read;
+use super::subject::{self, REQUESTS, RESPONSES};
+use crate::wire::RecordJson;
+use crate::{Cursor, EngineError, HostId, Page, Range, Record, Selector};
+
+/// A request to an archive.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ArchiveRequest {
+    /// Kind of the request; it is in the subject.
+    #[serde(skip)]
+    pub(super) kind: &'static str,
+    /// End of the response's subject, below [`response_prefix`] of the requester: two tokens that
+    /// the requester chose. `None` if the response goes to the reply subject of the message, as in
+    /// older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) answer: Option<String>,
+    /// The archive responds when it has read the stream up to this number, so that a station finds
+    /// the records that it wrote.
+    pub(super) after_place: u64,
+    /// The stream of `after_place`, by the time of its creation; `None` for any stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stream: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    quantity: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    from_unix_ns: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until_unix_ns: Option<i64>,
+    #[serde(default)]
+    pub(super) limit: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) cursor: Option<u64>,
+}
+
+impl ArchiveRequest {
+    fn new(kind: &'static str) -> Self {
+        Self {
+            kind,
+            answer: None,
+            after_place: 0,
+            stream: None,
+            origin: None,
+            source: None,
+            target: None,
+            quantity: None,
+            from_unix_ns: None,
+            until_unix_ns: None,
+            limit: 0,
+            cursor: None,
+        }
+    }
+
+    /// Sets the two tokens at which the response is expected.
+    pub(super) fn with_response_at(self, chosen: String) -> Self {
+        Self { answer: Some(chosen), ..self }
+    }
+
+    pub(super) fn history(series: &SeriesId, range: &Range) -> Self {
+        let SeriesId { source, target, quantity } = series;
+        Self {
+            source: Some(source.to_string()),
+            target: Some(target.to_string()),
+            quantity: Some(quantity.as_str().into()),
+            from_unix_ns: Some(range.from_unix_ns),
+            until_unix_ns: Some(range.until_unix_ns),
+            limit: range.limit,
+            cursor: range.after.map(|cursor| cursor.0),
+            ..Self::new(HISTORY)
+        }
+    }
+
+    pub(super) fn latest(selector: &Selector, after: Option<Cursor>, limit: usize) -> Self {
+        Self {
+            source: selector.source.as_ref().map(Name::to_string),
+            target: selector.target.as_ref().map(Name::to_string),
+            quantity: selector.quantity.as_ref().map(|quantity| quantity.as_str().into()),
+            limit,
+            cursor: after.map(|cursor| cursor.0),
+            ..Self::new(LATEST)
+        }
+    }
+
+    pub(super) fn watermark(origin: &HostId) -> Self {
+        Self { origin: Some(origin.to_string()), ..Self::new(WATERMARK) }
+    }
+
+    pub(super) fn bucket() -> Self {
+        Self::new(BUCKET)
+    }
+
+    pub(super) fn next_seq(origin: &HostId) -> Self {
+        Self { origin: Some(origin.to_string()), ..Self::new(NEXT_SEQ) }
+    }
+
+    pub(super) fn origin(&self) -> Result<HostId, EngineError> {
+        name("origin", self.origin.as_deref())?
+            .ok_or_else(|| EngineError::Invalid("the request has no origin".into()))
+    }
+
+    pub(super) fn selector(&self) -> Result<Selector, EngineError> {
+        let quantity = match &self.quantity {
+            Some(text) => Some(
+                Quantity::new(text).map_err(|error| EngineError::Invalid(format!("quantity: {error}")))?,
+            ),
+            None => None,
+        };
+        Ok(Selector {
+            source: name("source", self.source.as_deref())?,
+            target: name("target", self.target.as_deref())?,
+            quantity,
+        })
+    }
+
+    pub(super) fn series(&self) -> Result<SeriesId, EngineError> {
+        match self.selector()? {
+            Selector { source: Some(source), target: Some(target), quantity: Some(quantity) } => {
+                Ok(SeriesId { source, target, quantity })
+            }
+            _ => Err(EngineError::Invalid("a series has a source, a target and a quantity".into())),
+        }
+    }
+
+    pub(super) fn range(&self, limit: usize, after: Option<Cursor>) -> Range {
+        let from_unix_ns = self.from_unix_ns.unwrap_or(i64::MIN);
+        Range { from_unix_ns, until_unix_ns: self.until_unix_ns.unwrap_or(i64::MAX), limit, after }
+    }
+}
+
+/// Response of an archive.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct ArchiveResponseJson<'a> {
+    /// Number of the archive; see [`archive_number`].
+    pub(super) archive: u16,
+    /// Whether the archive reads a stream different from the one in the request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) other_stream: bool,
+    /// Creation time of the stream that the archive reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stream: Option<String>,
+    /// When the bucket of registrations was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) bucket: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) number: Option<u64>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub(super) items: Option<Vec<RecordJson<'a>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<ErrorJson>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ErrorJson {
+    kind: String,
+    text: String,
+}
+
+impl ArchiveResponseJson<'_> {
+    pub(super) fn with_error(self, error: EngineError) -> Self {
+        let (kind, text) = match error {
+            EngineError::Unknown(text) => ("unknown", text),
+            EngineError::Denied(text) => ("denied", text),
+            EngineError::Unavailable(text) => ("unavailable", text),
+            EngineError::Corrupt(text) => ("corrupt", text),
+            EngineError::TooOld(text) => ("too_old", text),
+            EngineError::Invalid(text) => ("invalid", text),
+            error @ (EngineError::TooNew { .. }
+            | EngineError::Lagged { .. }
+            | EngineError::Throttled { .. }) => ("unavailable", error.to_string()),
+        };
+        Self { error: Some(ErrorJson { kind: kind.into(), text }), ..self }
+    }
+
+    /// Returns the result of the response (a number, if it has one, and a page), or its error.
+    pub(super) fn read(self) -> Result<(Option<u64>, Page<Record>), EngineError> {
+        if let Some(ErrorJson { kind, text }) = self.error {
+            return Err(match kind.as_str() {
+                "denied" => EngineError::Denied(text),
+                "corrupt" => EngineError::Corrupt(text).of_another_archive(),
+                "too_old" => EngineError::TooOld(text),
+                "invalid" => EngineError::Invalid(text),
+                _ => EngineError::Unavailable(text),
+            });
+        }
+        let items = self.items.unwrap_or_default();
+        if Range::LIMIT_MAX < items.len() {
+            return Err(EngineError::Unavailable(format!(
+                "an archive sent {} records in one response",
+                items.len()
+            )));
+        }
+        let items = items.into_iter().map(Record::try_from).collect::<Result<_, _>>()?;
+        Ok((self.number, Page { items, next: self.next.map(Cursor) }))
+    }
+}
+
+/// Checks the size of a page.
+pub(super) fn check_limit(limit: usize) -> Result<(), EngineError> {
+    if (1..=Range::LIMIT_MAX).contains(&limit) {
+        return Ok(());
+    }
+    Err(EngineError::Invalid(format!("a page has 1 to {} records, not {limit}", Range::LIMIT_MAX)))
+}
+
+/// Returns a number from 1 to 4095 for an archive's name. Cursors contain it, because a position is
+/// valid only in the archive that returned it. If two archives of a mesh have the same number, one
+/// may accept a cursor of the other.
+pub(super) fn archive_number(host: &HostId) -> u16 {
+    // FNV-1a (Fowler, Noll, Vo) is the same in every version of every station.
+    let hash = host.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    u16::try_from(hash % 4095 + 1).expect("at most 4095")
+}
+
+/// Converts an archive's position to a cursor of the mesh. It is exact as a JSON number, because
+/// positions stay below 2⁴⁰.
+pub(super) fn cursor(archive: u16, position: Cursor) -> u64 {
+    u64::from(archive) << POSITION_BITS | position.0
+}
+
+/// Archive and position in a cursor of the mesh.
+pub(super) fn parts(cursor: u64) -> (u16, Cursor) {
+    (u16::try_from(cursor >> POSITION_BITS).unwrap_or(u16::MAX), Cursor(cursor & ((1 << POSITION_BITS) - 1)))
+}
+
+/// Subject of a request of `requester` to this archive, or to any. Permissions bind the requester's
+/// token.
+pub(super) fn subject(requester: &str, kind: &str, archive: Option<u16>) -> String {
+    let archive = archive.map(|number| format!("-{number}")).unwrap_or_default();
+    format!("{REQUESTS}.{requester}.{kind}{archive}")
+}
+
+pub(super) fn headers() -> HeaderMap {
+    HeaderMap::from_iter([(HeaderName::from_static(REQUEST_HEADER), HeaderValue::from("1"))])
+}
+
+/// Returns whether a message on the subject of a request was published by a station; false if it
+/// may be a response of a server.
+///
+/// A JetStream request may name another station's request subject as its reply subject. The server
+/// then publishes its response there. If the request reads an entry, the response is text that the
+/// requester wrote, with `Nats-Subject` or without any headers. If the servers have older
+/// permissions (`is_outdated`), stations of older versions send requests without headers.
+pub(super) fn is_request(headers: Option<&HeaderMap>, is_outdated: bool) -> bool {
+    let has = |name| headers.is_some_and(|headers| headers.get(name).is_some());
+    (is_outdated || has(REQUEST_HEADER)) && !has(stream_read::SUBJECT)
+}
+
+/// Responses to `requester` begin with this and a dot, and have two tokens; `chosen` is the first
+/// or both.
+pub(super) fn response_prefix(requester: &str, chosen: &str) -> String {
+    format!("{RESPONSES}.{requester}.{chosen}")
+}
+
+/// Returns the subject of a response to `requester`, a token that permissions enforce. The chosen
+/// part must be two tokens of letters and digits, because servers execute what an archive
+/// publishes.
+/// `None` if it is not.
+pub(super) fn response_subject(requester: &str, chosen: &str) -> Option<String> {
+    let is_token = |token: &str| {
+        (1..=CHOSEN_BYTES_MAX).contains(&token.len())
+            && token.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    let (session, number) = chosen.split_once('.')?;
+    let is_safe = is_token(session) && is_token(number) && subject::name(requester).is_some();
+    is_safe.then(|| response_prefix(requester, chosen))
+}
+
+/// Subjects of the requests to this archive, or to any. Requests of older stations do not name the
+/// requester.
+pub(super) fn subjects(archive: Option<u16>) -> Vec<String> {
+    let older = archive.map(|number| format!(".{number}")).unwrap_or_default();
+    let older = format!("{REQUESTS}.*{older}");
+    KINDS.iter().map(|kind| subject("*", kind, archive)).chain([older]).collect()
+}
+
+/// Token of the requester, empty if it is not named, and the kind of the request.
+pub(super) fn of_subject(subject: &str) -> (&str, &str) {
+    let mut tokens = subject.strip_prefix(REQUESTS).unwrap_or_default().split('.').skip(1);
+    let first = tokens.next().unwrap_or_default();
+    match tokens.next() {
+        Some(second) if !second.starts_with(|first: char| first.is_ascii_digit()) => {
+            (first, second.split('-').next().unwrap_or_default())
+        }
+        _ => ("", first),
+    }
+}
+
+fn name(what: &str, text: Option<&str>) -> Result<Option<Name>, EngineError> {
+    text.map(Name::new).transpose().map_err(|error| EngineError::Invalid(format!("{what}: {error}")))
+}
+
+/// Header that marks a request.
+const REQUEST_HEADER: &str = "Barograph-Question";
+
+/// Kinds of requests, as they are in the subject.
+pub(super) const HISTORY: &str = "history";
+pub(super) const LATEST: &str = "latest";
+pub(super) const WATERMARK: &str = "watermark";
+pub(super) const NEXT_SEQ: &str = "next_seq";
+pub(super) const BUCKET: &str = "bucket";
+const KINDS: [&str; 5] = [HISTORY, LATEST, WATERMARK, NEXT_SEQ, BUCKET];
+
+/// Most bytes of a token; the random part of an inbox has 22.
+const CHOSEN_BYTES_MAX: usize = 32;
+
+/// Bits of a position, enough for 10¹² records of an archive.
+const POSITION_BITS: u32 = 40;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_finds_its_archive_and_names_its_requester() {
+        for kind in KINDS {
+            assert_eq!(of_subject(&subject("north", kind, None)), ("north", kind));
+            assert_eq!(of_subject(&subject("no-rth", kind, Some(17))), ("no-rth", kind));
+            assert!(subjects(Some(17)).contains(&subject("*", kind, Some(17))));
+            assert!(subjects(None).contains(&subject("*", kind, None)));
+        }
+        assert_eq!(of_subject("barograph.a.latest"), ("", "latest"), "of an older station");
+        assert_eq!(of_subject("barograph.a.latest.17"), ("", "latest"));
+        let is_sent = |names: &[&'static str], is_outdated| {
+            let named = names.iter().map(|name| (HeaderName::from_static(name), HeaderValue::from("1")));
+            is_request(Some(&HeaderMap::from_iter(named)), is_outdated)
+        };
+        assert!(is_sent(&[REQUEST_HEADER], false) && is_sent(&[], true) && is_request(None, true));
+        assert!(
+            !is_sent(&[REQUEST_HEADER, stream_read::SUBJECT], false)
+                && !is_sent(&[], false)
+                && !is_request(None, false)
+        );
+        assert!(!is_sent(&[stream_read::SUBJECT], true));
+        assert!(subjects(None).contains(&"barograph.a.*".to_owned()));
+        assert!(subjects(Some(17)).contains(&"barograph.a.*.17".to_owned()));
+    }
+
+    #[test]
+    fn a_response_goes_below_the_requester_s_token_alone() {
+        assert_eq!(response_subject("no=2Erth", "aZ09.17"), Some("barograph.b.no=2Erth.aZ09.17".into()));
+        let long = format!("{}.1", "x".repeat(33));
+        for chosen in
+            ["", "a", "a.", ".a", "a.b.c", "a.*", ">.a", "a.>", "a.b c", "a.b\r\n", "a.ä", "$JS.API", &long]
+        {
+            assert_eq!(response_subject("north", chosen), None, "{chosen}");
+        }
+        for requester in ["", "*", ">", "a.b", "no?rth"] {
+            assert_eq!(response_subject(requester, "a.1"), None, "{requester}");
+        }
+    }
+
+    #[test]
+    fn damage_of_another_archive_is_none_of_this_one() {
+        let answer = ArchiveResponseJson { archive: 1, ..ArchiveResponseJson::default() }
+            .with_error(EngineError::Corrupt("page 7".into()));
+        let Err(EngineError::Unavailable(why)) = answer.read() else { panic!("not unavailable") };
+        assert!(why.contains("another archive") && why.contains("page 7"), "{why}");
+    }
+}

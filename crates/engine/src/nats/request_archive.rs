@@ -1,0 +1,111 @@
+//! Sends requests to an archive.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::archive_request::{ArchiveRequest, ArchiveResponseJson, parts};
+use super::connection::{NatsConnection, RequestError};
+use crate::{EngineError, Page, Record};
+
+#[derive(Debug)]
+pub(super) struct ArchiveResponse {
+    number: Option<u64>,
+    bucket: Option<String>,
+    page: Page<Record>,
+}
+
+impl ArchiveResponse {
+    pub(super) fn into_page(self) -> Page<Record> {
+        self.page
+    }
+
+    pub(super) fn into_bucket(self) -> Option<String> {
+        self.bucket
+    }
+
+    pub(super) fn into_number(self) -> Result<u64, EngineError> {
+        self.number.ok_or_else(|| EngineError::Unavailable("an archive responded without a number".into()))
+    }
+}
+
+/// Sends the request to the archive that responded last or made the cursor; if that archive does
+/// not respond, sends the request to any archive.
+pub(super) async fn request(
+    connection: &NatsConnection,
+    request: &ArchiveRequest,
+) -> Result<ArchiveResponse, EngineError> {
+    let result = request_once(connection, request).await;
+    let Err(ArchiveRequestError::OtherStream(stream, _)) = &result else {
+        return result.map_err(EngineError::from);
+    };
+    // The stream was recreated, and either this engine or the archive has not detected that yet.
+    connection.found_other(stream);
+    request_once(connection, request).await.map_err(EngineError::from)
+}
+
+/// Reason why there is no response.
+enum ArchiveRequestError {
+    /// The archive reads the stream that was created at this time.
+    OtherStream(String, EngineError),
+    Other(EngineError),
+}
+
+impl From<EngineError> for ArchiveRequestError {
+    fn from(error: EngineError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<ArchiveRequestError> for EngineError {
+    fn from(error: ArchiveRequestError) -> Self {
+        match error {
+            ArchiveRequestError::OtherStream(_, error) | ArchiveRequestError::Other(error) => error,
+        }
+    }
+}
+
+async fn request_once(
+    connection: &NatsConnection,
+    request: &ArchiveRequest,
+) -> Result<ArchiveResponse, ArchiveRequestError> {
+    let mut request = request.clone();
+    (request.stream, request.after_place) = connection.acknowledged();
+    let by_cursor = request.cursor.map(|cursor| parts(cursor).0);
+    let archive = by_cursor.unwrap_or_else(|| connection.archive.load(Ordering::Relaxed));
+    let mut answer = Err(RequestError::NotSent(String::new()));
+    if archive != 0 {
+        answer = connection.request_archive(&request, Some(archive)).await;
+    }
+    if by_cursor.is_none() && matches!(answer, Err(RequestError::NotSent(_) | RequestError::NoAnswer(_))) {
+        answer = connection.request_archive(&request, None).await;
+    }
+    match answer {
+        Ok(message) => read(connection, &message.payload),
+        Err(RequestError::NotSent(_)) if by_cursor.is_some() && connection.connected().is_ok() => {
+            let why = "the archive that made this cursor does not respond; start again with the first page";
+            Err(EngineError::TooOld(why.into()).into())
+        }
+        Err(RequestError::NotSent(why)) if connection.connected().is_ok() => {
+            Err(EngineError::Unavailable(format!("no archive responds ({why}); start the archive")).into())
+        }
+        Err(error) => Err(EngineError::from(error).into()),
+    }
+}
+
+fn read(connection: &NatsConnection, payload: &Bytes) -> Result<ArchiveResponse, ArchiveRequestError> {
+    let answer: ArchiveResponseJson<'_> = serde_json::from_slice(payload).map_err(|error| {
+        EngineError::Unavailable(format!("cannot read the response of an archive: {error}"))
+    })?;
+    connection.archive.store(answer.archive, Ordering::Relaxed);
+    let other = answer.stream.clone().filter(|_| answer.other_stream);
+    if let Some(stream) = answer.stream.as_ref().filter(|_| !answer.other_stream) {
+        connection.found(stream);
+    }
+    let bucket = answer.bucket.clone();
+    let (number, page) = answer.read().map_err(|error| match other {
+        Some(stream) => ArchiveRequestError::OtherStream(stream, error),
+        None => ArchiveRequestError::Other(error),
+    })?;
+    Ok(ArchiveResponse { number, bucket, page })
+}

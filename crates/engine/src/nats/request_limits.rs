@@ -1,0 +1,194 @@
+//! Limits the requests of each station to an archive: a station with many requests delays its own
+//! responses, not those of other stations.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use barograph_limits::token_bucket::{Rate, TokenBucket};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// Limits for all stations together, and limits for each station.
+#[derive(Debug)]
+pub(super) struct RequestLimits {
+    /// Stations with an unanswered request, by the token in the request's subject, which
+    /// permissions enforce.
+    each: Mutex<HashMap<String, RequesterLimits>>,
+    /// Rate limits by the same token. Times are since `began`.
+    rate_limits: Mutex<HashMap<String, TokenBucket>>,
+    began: Instant,
+    requests: Arc<Semaphore>,
+    pages: Arc<Semaphore>,
+    numbers: Arc<Semaphore>,
+}
+
+/// Limits of one station. Clones share them.
+#[derive(Clone, Debug)]
+struct RequesterLimits {
+    requests: Arc<Semaphore>,
+    page: Arc<Semaphore>,
+}
+
+/// An unanswered request. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct PendingRequest {
+    limits: RequesterLimits,
+    _of_all: OwnedSemaphorePermit,
+    _own: OwnedSemaphorePermit,
+}
+
+/// Cost of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cost {
+    /// A page of records, which may fill one message.
+    Page,
+    /// A response of one or two numbers, such as a watermark.
+    Number,
+}
+
+/// Permission to compute a response, until this is dropped.
+#[derive(Debug)]
+pub(super) struct RequestPermit {
+    _own: Option<OwnedSemaphorePermit>,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl RequestLimits {
+    pub(super) fn new() -> Self {
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
+        Self {
+            each: Mutex::default(),
+            rate_limits: Mutex::default(),
+            began: Instant::now(),
+            requests: semaphore(REQUESTS_MAX),
+            pages: semaphore(PAGES_AT_ONCE),
+            numbers: semaphore(NUMBERS_AT_ONCE),
+        }
+    }
+
+    /// Returns whether a request of `requester` is accepted now. The rate is limited because a
+    /// server copies a response to every matching subscription of the requester, and does this work
+    /// in the archive's connection.
+    pub(super) fn admits(&self, requester: &str) -> bool {
+        let now = self.began.elapsed();
+        let mut rate_limits = self.rate_limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if RATE_LIMITS_MAX <= rate_limits.len() {
+            rate_limits.retain(|_, limit| !limit.is_full(now));
+        }
+        let full = || TokenBucket::new(Rate::per_s(REQUESTS_PER_S), REQUESTS_BURST_TIME);
+        rate_limits.entry(requester.to_owned()).or_insert_with(full).take(1, now).is_ok()
+    }
+
+    /// Reserves a slot for a request of `requester`.
+    pub(super) fn register(&self, requester: &str) -> Result<PendingRequest, &'static str> {
+        let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        // A running request holds a clone of these limits.
+        each.retain(|_, limits| 1 < Arc::strong_count(&limits.requests));
+        let limits =
+            each.entry(requester.to_owned()).or_insert_with_key(|name| RequesterLimits::new(name)).clone();
+        drop(each);
+        let own = Arc::clone(&limits.requests).try_acquire_owned();
+        let own = own.map_err(|_| "too many requests of this station are pending; retry later")?;
+        let of_all = Arc::clone(&self.requests).try_acquire_owned();
+        let of_all = of_all.map_err(|_| "too many requests are pending; retry later")?;
+        Ok(PendingRequest { limits, _of_all: of_all, _own: own })
+    }
+
+    /// Waits for permission to compute the response. Pages of one requester are computed one at a
+    /// time, so that a requester with many requests does not delay the others. `None` if the
+    /// archive stops.
+    pub(super) async fn permit(&self, pending: &PendingRequest, cost: Cost) -> Option<RequestPermit> {
+        let (own, all) = match cost {
+            Cost::Page => (Some(Arc::clone(&pending.limits.page).acquire_owned().await.ok()?), &self.pages),
+            Cost::Number => (None, &self.numbers),
+        };
+        Some(RequestPermit { _own: own, _of_all: Arc::clone(all).acquire_owned().await.ok()? })
+    }
+}
+
+impl RequesterLimits {
+    /// All stations of older versions share the empty name. Together they get a quarter of the
+    /// requests and half of the pages, so that the rest is left for newer stations.
+    fn new(name: &str) -> Self {
+        let (requests, pages) =
+            if name.is_empty() { (REQUESTS_MAX / 4, PAGES_AT_ONCE / 2) } else { (REQUESTS_EACH, 1) };
+        Self { requests: Arc::new(Semaphore::new(requests)), page: Arc::new(Semaphore::new(pages)) }
+    }
+}
+
+/// Most unanswered requests: several for each station of the largest mesh measured, of 4 KiB at
+/// most.
+const REQUESTS_MAX: usize = 4096;
+/// Most unanswered requests of one station. It needs one or two at a time; the rest are for callers
+/// of its API.
+const REQUESTS_EACH: usize = 64;
+/// Requests of one station a second, in the long run: several times those of a page with a hundred
+/// graphs.
+const REQUESTS_PER_S: u64 = 200;
+/// Burst of the rate limit: a station may send the requests that it did not use in this time at
+/// once, because the graphs of a page are requested together.
+const REQUESTS_BURST_TIME: Duration = Duration::from_secs(5);
+/// Most rate limits kept, some hundred kilobytes. Beyond that, unused ones are removed.
+const RATE_LIMITS_MAX: usize = 1024;
+/// Pages computed at a time. Each needs some megabytes meanwhile.
+const PAGES_AT_ONCE: usize = 4;
+/// Numbers computed at a time. Further ones would wait anyway, because reads of the archive run one
+/// after the other.
+const NUMBERS_AT_ONCE: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_requester_without_pauses_is_admitted_at_the_rate() {
+        let limits = RequestLimits::new();
+        let admitted = (0..5000).filter(|_| limits.admits("greedy")).count();
+        assert_eq!(admitted, 1000);
+        assert!(limits.admits("honest"));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!((0..5000).filter(|_| limits.admits("greedy")).count(), 200);
+        for other in 0..2 * RATE_LIMITS_MAX {
+            tokio::time::advance(Duration::from_millis(10)).await;
+            assert!(limits.admits(&other.to_string()));
+        }
+        assert!(limits.rate_limits.lock().unwrap().len() <= RATE_LIMITS_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_requester_with_many_requests_waits_behind_itself() {
+        let limits = RequestLimits::new();
+        let greedy: Vec<PendingRequest> =
+            (0..REQUESTS_EACH).map(|_| limits.register("greedy").unwrap()).collect();
+        assert!(limits.register("greedy").is_err());
+        let mut permits: Vec<_> =
+            greedy.iter().map(|pending| Box::pin(limits.permit(pending, Cost::Page))).collect();
+        let taken: Vec<_> = permits.iter_mut().filter_map(|permit| permit.now_or_never()).collect();
+        assert_eq!(taken.len(), 1);
+        let honest = limits.register("honest").unwrap();
+        assert!(
+            limits.permit(&honest, Cost::Page).now_or_never().is_some(),
+            "it waits for no other requester"
+        );
+        assert!(limits.permit(&honest, Cost::Number).now_or_never().is_some());
+        // If all permissions are in use, each requester gets the next ones alternately.
+        let others = ["b", "c", "d"].map(|name| limits.register(name).unwrap());
+        let held: Vec<_> =
+            others.iter().map(|pending| limits.permit(pending, Cost::Page).now_or_never().unwrap()).collect();
+        let mut next = Box::pin(limits.permit(&honest, Cost::Page));
+        assert!((&mut next).now_or_never().is_none(), "all {PAGES_AT_ONCE} are taken");
+        drop(taken);
+        let again = permits[1].as_mut().now_or_never();
+        assert!(again.is_none(), "a second one of the greedy waits behind the honest");
+        assert!(next.await.is_some());
+        drop((held, permits));
+        drop((greedy, honest, others));
+        drop(limits.register("last").unwrap());
+        drop(limits.register("last").unwrap());
+        assert_eq!(limits.each.lock().unwrap().len(), 1, "nothing is kept of those that have their answers");
+    }
+}

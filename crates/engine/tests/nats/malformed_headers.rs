@@ -1,0 +1,269 @@
+//! A member that publishes what no client library does: headers that servers and readers may fail
+//! to parse.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::ConnectOptions;
+use barograph_engine::{Engine as _, Event, Nats, Selector, StartAt, token};
+
+use crate::deployed::{self, ARCHIVE, NORTH, SOUTH};
+use crate::server::{self, LIMIT, NatsServer};
+use crate::values::{entry, eventually, name, next_item, record};
+
+/// Longest delay of an ordinary record that is sent after all malformed messages.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// A mesh of an older version, where stations share the account of the streams. nats-server
+/// (2.15.2) panics when it republishes a header block shorter than its first line.
+#[tokio::test]
+async fn an_archive_bounds_older_streams() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = NatsServer::start(directory.path()) else { return };
+    let client = async_nats::connect(&server.url).await.unwrap();
+    older_streams(&client).await;
+    let archive = Arc::new(Nats::new(server::config(&server.url, ARCHIVE)).unwrap());
+    let local = tempfile::tempdir().unwrap();
+    let (_archiver, _local) = server::archive(&archive, local.path());
+    has_bounds_of_now(&client).await;
+    let mut member = Member::new(&server, None);
+    for subject in ["barograph.m.north.x.rtt", "$KV.barograph_dir.north"] {
+        member.send(format!("HPUB {subject} 1 3\r\nx{{}}\r\n").as_bytes()).expect("the server lives");
+    }
+    server::canary(&*archive, ARCHIVE, 1).await;
+}
+
+/// Creates the streams as older versions did.
+async fn older_streams(client: &async_nats::Client) {
+    for (name, subjects, from, to) in [
+        ("BAROGRAPH", "barograph.m.*.*.*", "barograph.m.>", "barograph.n.>"),
+        ("KV_barograph_dir", "$KV.barograph_dir.*", "$KV.barograph_dir.>", "barograph.d.>"),
+    ] {
+        let stream = serde_json::json!({
+            "name": name, "subjects": [subjects], "storage": "file", "discard": "old", "allow_direct": true,
+            "allow_msg_ttl": true, "deny_delete": true, "deny_purge": true, "max_bytes": 64 << 20,
+            "republish": { "src": from, "dest": to },
+        });
+        let request = format!("$JS.API.STREAM.CREATE.{name}");
+        let made = client.request(request, stream.to_string().into()).await.unwrap();
+        assert!(!String::from_utf8_lossy(&made.payload).contains("\"error\""), "{made:?}");
+    }
+}
+
+/// Waits until both streams have the current bounds.
+async fn has_bounds_of_now(client: &async_nats::Client) {
+    for (name, window_ns, size_max) in
+        [("BAROGRAPH", 120_000_000_000_u64, 14 << 10), ("KV_barograph_dir", 100_000_000, 3 << 10)]
+    {
+        eventually("a stream with the bounds of now", async || {
+            let request = format!("$JS.API.STREAM.INFO.{name}");
+            let info = client.request(request, "".into()).await.unwrap();
+            let info: serde_json::Value = serde_json::from_slice(&info.payload).unwrap();
+            let config = &info["config"];
+            let is_small = config["max_msg_size"].as_u64().is_some_and(|size| size <= size_max);
+            let is_bounded = is_small && config["duplicate_window"] == window_ns;
+            (is_bounded && config["republish"].is_null()).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn no_header_of_a_member_stops_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let (Some(_), true) = (server::binary(), deployed::has_openssl()) else { return };
+    deployed::script(directory.path(), "accounts", &["setup", "3"]);
+    for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
+        deployed::script(directory.path(), "accounts", &[role, host]);
+    }
+    let server =
+        NatsServer::start_with(directory.path(), &deployed::with_accounts(directory.path())).unwrap();
+    let own = deployed::credentials(directory.path(), ARCHIVE);
+    let own = ConnectOptions::with_credentials_file(own).await.unwrap();
+    let client =
+        own.custom_inbox_prefix(format!("_INBOX_{}", token(ARCHIVE))).connect(&server.url).await.unwrap();
+    older_streams(&client).await;
+    let nats = |host| Nats::new(deployed::by_credentials(directory.path(), &server, host)).unwrap();
+    let archive = Arc::new(nats(ARCHIVE));
+    let local = tempfile::tempdir().unwrap();
+    let (archiver, _local) = server::archive(&archive, local.path());
+    has_bounds_of_now(&client).await;
+    let south = nats(SOUTH);
+    server::canary(&south, SOUTH, 1).await;
+    let _own = archive.register(&entry(ARCHIVE), Duration::from_secs(10)).await.unwrap();
+    let mut events = south.watch(&name("local"));
+    assert_eq!(next_item(&mut events).await, Event::Up(entry(ARCHIVE)));
+    let mut records = archive.subscribe(&Selector::default(), StartAt::Now);
+
+    let sent = flood(directory.path(), &server);
+    assert!(
+        server::log_of(directory.path()).lines().all(|line| !line.contains("panic:")),
+        "the server panicked"
+    );
+
+    let began = Instant::now();
+    server::canary(&south, SOUTH, 2).await;
+    assert_eq!(next_item(&mut records).await.1, record(SOUTH, "canary", 2));
+    let stored = began.elapsed();
+    let _lease = eventually("a registration", async || {
+        south.register(&entry(SOUTH), Duration::from_secs(10)).await.ok()
+    })
+    .await;
+    while next_item(&mut events).await != Event::Up(entry(SOUTH)) {}
+    // Readers that start later read all these messages, too.
+    let later = nats(SOUTH);
+    let mut all = archive.subscribe(&Selector::default(), StartAt::Oldest);
+    for seq in [1, 2] {
+        assert_eq!(next_item(&mut all).await.1, record(SOUTH, "canary", seq));
+    }
+    let mut members = later.watch(&name("local"));
+    while next_item(&mut members).await != Event::Synced {}
+    assert_eq!(later.watermark(&name(NORTH)).await, Ok(0));
+    assert!(0 < archiver.statistics().discarded, "{:?}", archiver.statistics());
+    println!("{sent} messages; the next record after {stored:?}, all after {:?}", began.elapsed());
+    assert!(began.elapsed() < BOUND, "the next record after {stored:?}, all after {:?}", began.elapsed());
+}
+
+/// Sends every block to every subject that the north may write. Returns the number of accepted
+/// messages.
+fn flood(directory: &Path, server: &NatsServer) -> usize {
+    let north = token(NORTH);
+    let text = r#"{"origin":"north"}"#;
+    let subjects: [&[u8]; 7] = [
+        format!("barograph.m.{north}.x.rtt").leak().as_bytes(),
+        format!("$KV.barograph_dir.{north}").leak().as_bytes(),
+        format!("barograph.a.{north}.watermark").leak().as_bytes(),
+        &[b"barograph.m.", north.as_bytes(), b".\xff\xfe.rtt"].concat(),
+        &[b"barograph.m.", north.as_bytes(), ".\u{2003}\u{85}.rtt".as_bytes()].concat(),
+        &[b"barograph.a.", north.as_bytes(), b".\xff"].concat(),
+        &[b"barograph.a.", north.as_bytes(), ".\u{2003}\u{85}".as_bytes()].concat(),
+    ];
+    let reply = format!("_INBOX_{north}.x");
+    let mut taken = 0;
+    let mut member = Member::new(server, Some(directory));
+    for (block, claimed) in blocks() {
+        for (subject, reply) in subjects.iter().flat_map(|subject| {
+            [(subject, reply.as_bytes().to_vec()), (subject, [reply.as_bytes(), b".\xff\xc2\x85"].concat())]
+        }) {
+            let total = block.len() + text.len();
+            let sizes = format!(" {claimed} {total}\r\n");
+            let line = [b"HPUB ", *subject, b" ", &reply, sizes.as_bytes()].concat();
+            let message = [&line, &block, text.as_bytes(), b"\r\n"].concat();
+            match member.send(&message) {
+                Some(()) => taken += 1,
+                // The server refused it and closed the connection.
+                None => member = Member::new(server, Some(directory)),
+            }
+        }
+    }
+    taken
+}
+
+/// Header blocks, with the length that is claimed for each.
+fn blocks() -> Vec<(Vec<u8>, usize)> {
+    let key =
+        |length: usize| [b"NATS/1.0\r\n".to_vec(), vec![b'k'; length], b": v\r\n\r\n".to_vec()].concat();
+    let mut blocks: Vec<Vec<u8>> = [
+        &b""[..],
+        b"x",
+        b"\r\n",
+        b"NATS",
+        b"NATS/1.0",
+        b"NATS/1.0\r",
+        b"NATS/1.0\r\n",
+        b"NATS/1.0\r\n\r\n",
+        b"NATS/2.0\r\na: b\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\na: b\r\n\r\n",
+        b"NATS/1.0 99999999999 x\r\n\r\n",
+        b"NATS/1.0 1\r\n\r\n",
+        b"NATS/1.0 503\r\n\r\n",
+        b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\n\r\n",
+        b"NATS/1.0\r\nno colon\r\n\r\n",
+        b"NATS/1.0\r\n: no name\r\n\r\n",
+        b"NATS/1.0\r\na b: space\r\n\r\n",
+        b"NATS/1.0\r\na\0b: nul\r\n\r\n",
+        b"NATS/1.0\r\na: nul\0\r\n\r\n",
+        b"NATS/1.0\r\n\xff\xfe: bytes\r\n\r\n",
+        b"NATS/1.0\r\na: \xc3\x28\r\n\r\n",
+        b"NATS/1.0\r\n\xc3\xa4: letter\r\n\r\n",
+        b"NATS/1.0\r\na: carriage\rreturn\r\n\r\n",
+        b"NATS/1.0\ra: b\r\r",
+        b"NATS/1.0\na: b\n\n",
+        b"NATS/1.0\r\na: b\r\n  c\rd\r\n\r\n",
+        b"NATS/1.0\r\n a: b\r\n\r\n",
+        b"NATS/1.0\r\n\r\n\r\nx\r\n\r\n",
+        b"NATS/1.0\r\nNats-Sequence: 1\r\nno colon\r\n\r\n",
+        b"NATS/1.0\r\nNats-Subject: barograph.m.x.x.rtt\r\n\xff\r\n\r\n",
+        b"NATS/1.0\r\nNats-Msg-Id: x",
+        b"NATS/1.0\r\nNats-TTL",
+        b"NATS/1.0\r\nNats-TTL: \xff\r\n\r\n",
+    ]
+    .map(<[u8]>::to_vec)
+    .to_vec();
+    blocks.extend([key(4000), key(300)]);
+    let mut sized: Vec<_> = blocks.iter().map(|block| (block.clone(), block.len())).collect();
+    // Lengths below the block's, and lengths that reach into the payload or past it.
+    let whole = b"NATS/1.0\r\na: b\r\n\r\n".to_vec();
+    sized.extend([0, 1, 9, 11, 14, 17, 20, 30, 1000].map(|claimed| (whole.clone(), claimed)));
+    sized
+}
+
+/// The north's connection as plain bytes.
+pub(crate) struct Member(BufReader<TcpStream>);
+
+impl Member {
+    /// Connects with the credentials in `directory`; `None` for none.
+    pub(crate) fn new(server: &NatsServer, directory: Option<&Path>) -> Self {
+        let stream = TcpStream::connect(server.address()).expect("the server lives");
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut member = Self(BufReader::new(stream));
+        let mut info = String::new();
+        member.0.read_line(&mut info).unwrap();
+        let mut connect = serde_json::json!({
+            "verbose": false, "pedantic": false, "headers": true, "no_responders": true, "protocol": 1,
+            "lang": "none", "version": "0",
+        });
+        if let Some(directory) = directory {
+            let info: serde_json::Value = serde_json::from_str(info.strip_prefix("INFO ").unwrap()).unwrap();
+            let credentials = std::fs::read_to_string(deployed::credentials(directory, NORTH)).unwrap();
+            connect["jwt"] = credentials.lines().nth(1).into();
+            connect["sig"] = sign(directory, info["nonce"].as_str().unwrap()).into();
+        }
+        member.send(format!("CONNECT {connect}\r\n").as_bytes()).expect("it is let in");
+        member
+    }
+
+    /// Sends a message; `None` if the server closed the connection.
+    pub(crate) fn send(&mut self, message: &[u8]) -> Option<()> {
+        let stream = self.0.get_mut();
+        stream.write_all(message).and_then(|()| stream.write_all(b"PING\r\n")).ok()?;
+        let mut line = Vec::new();
+        while line != b"PONG\r\n" {
+            line.clear();
+            if self.0.read_until(b'\n', &mut line).ok()? == 0 {
+                return None;
+            }
+        }
+        Some(())
+    }
+}
+
+/// The north's signature of the server's nonce.
+fn sign(directory: &Path, nonce: &str) -> String {
+    std::fs::write(directory.join("nonce"), nonce).unwrap();
+    let line = format!(
+        "openssl pkeyutl -sign -rawin -inkey accounts.keys/user.{} -in nonce | basenc --base64url -w0 | tr -d =",
+        token(NORTH)
+    );
+    let signed = Command::new("sh")
+        .args(["-c", &line])
+        .current_dir(directory)
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    String::from_utf8(signed.stdout).unwrap()
+}

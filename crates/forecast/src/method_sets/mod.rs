@@ -1,0 +1,36 @@
+//! The methods of each preset, their order, and what they share.
+
+mod classic;
+mod full;
+mod nws;
+mod recent;
+
+pub(crate) use classic::{CLASSIC, Classic};
+pub(crate) use full::{FULL, Full};
+pub(crate) use nws::{NWS, Nws};
+pub(crate) use recent::RecentValues;
+
+use crate::Method;
+use crate::rules::ErrorHistory;
+
+/// A fixed list of `M` methods that learn the same series.
+pub(crate) trait MethodSet<const M: usize> {
+    /// Names of the methods. If methods tie, the first one wins.
+    const METHODS: [Method; M];
+
+    /// Windows of the two-level rule's selectors, in values, from [`crate::rules::WINDOW_LENGTHS`];
+    /// 0 = all values.
+    const WINDOWS: &'static [usize];
+
+    /// Type that stores or recomputes the past errors that the two-level rule needs.
+    type History: ErrorHistory<M>;
+
+    /// Creates the methods without values; its predictions are not valid before the first value.
+    fn new() -> Self;
+
+    /// Each method's prediction of the next value; valid after the first value.
+    fn predictions(&self) -> &[f64; M];
+
+    /// Updates every method with `value`, which is finite.
+    fn learn(&mut self, value: f64);
+}

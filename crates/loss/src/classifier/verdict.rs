@@ -1,0 +1,303 @@
+//! Verdicts from the model's probabilities: known patterns, hybrid windows, whether the drops that
+//! the host claims are plausible, and totals by cause.
+
+use super::lengths::{self, RunHistogram};
+use super::pattern::KnownEvidence;
+use crate::evidence::VERDICT_PROBABILITY;
+use crate::paper::{LOSS_RATE_MIN, loss_rate};
+use crate::{Cause, Classifier, Diagnosis, EvidenceUsed, LossPattern, LossRun, Metrics, Verdict};
+
+/// Smallest share of the losses of each cause in a hybrid window.
+const SHARE_MIN: f64 = 0.05;
+
+/// Smallest probability of the cause of each part of a window for a split. In a window with one
+/// cause, the longest runs may resemble the other cause, so the probability must be high.
+const SPLIT_PROBABILITY: f64 = 0.99;
+
+/// Smallest ratio between the lengths of long and short runs for a split. In windows of a queue,
+/// neighbouring lengths differ by up to 2.5 times. In one hybrid window in twenty, the lengths of
+/// the host's runs and of the network's runs differ by less than 3.6 times.
+const SPLIT_RATIO: f64 = 3.0;
+
+/// Smallest probability for the host of a claimed part, if the other evidence on the window names
+/// the network. The long runs of a hybrid window also need this probability when delay and marks
+/// are used.
+const PART_MIN: f64 = 0.5;
+
+/// Upper limit of the probability for the host if only the pattern names the host: the result is
+/// then undecided.
+const UNDECIDED_MAX: f64 = 0.5;
+
+/// One-way delay before the losses from which a queue counts as their cause, however long the runs,
+/// s. In the open signatures this delay is at most 3.7 ms for losses of the host (at loss rates up
+/// to 0.05). It is 4 ms or more in two of five windows with losses of a queue.
+const CLEAR_DELAY_S: f64 = 4e-3;
+
+/// Length from which runs resemble a stall, in packets as the mean over losses. It is at least 17
+/// in true claims with five runs or more, and at most 11 in losses of queues, except for incast.
+/// The long runs of a hybrid window must also reach this length, because a queue makes a few short
+/// runs beside its single drops.
+const STALL_BURST: f64 = 14.0;
+
+/// A claim of runs longer than [`STALL_BURST`] is believed if the pattern gives the host at least
+/// this probability. For true claims in the open signatures it is at least 0.013, with a model that
+/// was not fitted on their run. For half of the false claims of incast it is less than 0.013.
+const STALL_MIN: f64 = 0.002;
+
+/// Runs of losses resemble an outage if they are longer than this many packets and longer than this
+/// many bursts.
+///
+/// The shortest outage of the open signatures lost 256 packets, 3 ms at their rate. Twenty bursts
+/// alone would be 20 packets for a sender that sends singly, and a quarter of the host's windows of
+/// 20 000 packets have a longer run. With both limits, 4 % of these windows have such a run, and 8
+/// % of the windows of 100 000 packets.
+const OUTAGE_RUN: u32 = 250;
+const OUTAGE_BURSTS: u32 = 20;
+
+/// Assumed burst of a sender that does not report it.
+const BURST_PRESUMED: u32 = 16;
+
+/// In an outage, at least this share of the losses is in such runs. Other packets of the window may
+/// be lost, too.
+const OUTAGE_SHARE: f64 = 0.95;
+
+/// Pattern of a policer: the smallest number of runs, the smallest share of runs of one packet, and
+/// the largest variation of the spacing between runs. Random losses have a variation of 1.
+const POLICER_GAPS: u32 = 16;
+const POLICER_ISOLATED: f64 = 0.9;
+const POLICER_VARIATION: f64 = 0.5;
+
+/// Probabilities that the host lost the long runs of a window, and the short ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SplitProbabilities {
+    /// Shortest length of a long run; 0 if all runs are judged together.
+    from: u32,
+    /// Number of losses in long runs.
+    pub(crate) long_lost: u32,
+    pub(crate) long: f64,
+    pub(crate) short: f64,
+    pub(crate) pattern: Option<LossPattern>,
+}
+
+impl SplitProbabilities {
+    fn alike(p_host: f64, pattern: Option<LossPattern>) -> Self {
+        Self { from: 0, long_lost: 0, long: p_host, short: p_host, pattern }
+    }
+
+    pub(crate) fn p_host(&self, gap: LossRun) -> f64 {
+        if gap.lost >= self.from { self.long } else { self.short }
+    }
+}
+
+impl Classifier {
+    /// Judges gaps by pattern, delay and marks. `metrics` are the metrics of these gaps. There must
+    /// be at least one gap.
+    pub(crate) fn judge<I: Iterator<Item = LossRun>>(
+        &self,
+        gaps: impl Fn() -> I,
+        metrics: &Metrics,
+        known: KnownEvidence,
+    ) -> SplitProbabilities {
+        let pattern = known_pattern(gaps(), metrics, known);
+        // A stall and an outage have the same pattern, and both may begin while there is a queue.
+        // If the delay is not known, this check would make a twentieth of the host's windows
+        // inconclusive, so it is left out.
+        let is_outage = pattern == Some(LossPattern::Outage) && known.delay_s.is_some();
+        if is_outage || metrics.lost == metrics.packets {
+            return SplitProbabilities::alike(0.5, pattern);
+        }
+        let most = if may_name_host(metrics, known) { 1.0 } else { UNDECIDED_MAX };
+        let whole = SplitProbabilities::alike(self.pattern.p_host(metrics, known).min(most), pattern);
+        self.split(gaps, metrics, known).unwrap_or(whole)
+    }
+
+    /// Records that the diagnosis uses the pattern of these gaps and the evidence. If nothing
+    /// arrived, there is no pattern.
+    pub(crate) fn record_evidence_used(
+        &self,
+        evidence_used: &mut EvidenceUsed,
+        metrics: &Metrics,
+        known: KnownEvidence,
+    ) {
+        if metrics.lost < metrics.packets {
+            evidence_used.pattern = true;
+            evidence_used.burst |= known.burst.is_some();
+            evidence_used.delay |= known.delay_s.is_some();
+            evidence_used.marks |= known.is_marked;
+            evidence_used.extrapolated |= self.pattern.is_extrapolated(metrics);
+        }
+    }
+
+    /// Whether the host may have dropped the packets that it claims, given all other evidence on
+    /// these packets and on their window.
+    ///
+    /// - A claim of some of the losses, if the other evidence names the network: only if the host
+    ///   more likely lost the claimed runs, judged alone.
+    /// - A claim of all losses in one run without a queue: always, because the pattern of one run
+    ///   has too little information. This includes a single packet, which a host of the open
+    ///   signatures lost.
+    /// - A claim of all losses in runs as long as stalls: unless the pattern clearly contradicts
+    ///   it. Delay and marks are not used, because a host may stall while there is a queue.
+    /// - Otherwise: unless the evidence names the network.
+    pub(crate) fn is_claim_plausible(
+        &self,
+        claimed: (&Metrics, KnownEvidence),
+        window: (&Metrics, KnownEvidence),
+    ) -> bool {
+        let (runs, known) = claimed;
+        if runs.lost == 0 {
+            return true;
+        }
+        let is_networks = |(metrics, known): (&Metrics, KnownEvidence)| {
+            self.pattern.p_host(metrics, known) <= 1.0 - VERDICT_PROBABILITY
+        };
+        let by_pattern = self.pattern.p_host(runs, known.without_queue());
+        if runs.lost < window.0.lost {
+            !is_networks(claimed) && (by_pattern >= PART_MIN || !is_networks(window))
+        } else if runs.gaps == 1 && !known.has_queue() {
+            true
+        } else if runs.weighted_run > STALL_BURST {
+            by_pattern >= STALL_MIN
+        } else {
+            !is_networks(claimed)
+        }
+    }
+
+    /// Splits a window into long runs of the host and short runs of the network, if the pattern
+    /// clearly shows both causes and each cause has a sufficient share of the losses. Delay and
+    /// marks were measured over both kinds of runs, so they are used only as evidence against the
+    /// host.
+    fn split<I: Iterator<Item = LossRun>>(
+        &self,
+        gaps: impl Fn() -> I,
+        metrics: &Metrics,
+        known: KnownEvidence,
+    ) -> Option<SplitProbabilities> {
+        // If the lengths of the runs are similar, there are no long runs to separate.
+        if f64::from(metrics.longest_run) < 2.0 * metrics.mean_run || !metrics.may_be_apart(SPLIT_RATIO) {
+            return None;
+        }
+        let lengths = RunHistogram::of(gaps());
+        let from = lengths.widest_break().filter(|(ratio, _)| *ratio >= SPLIT_RATIO)?.1;
+        let long_lost = lengths.lost_from(from);
+        let share = f64::from(long_lost) / f64::from(metrics.lost);
+        if !(SHARE_MIN..=1.0 - SHARE_MIN).contains(&share) {
+            return None;
+        }
+        let [short, long] = lengths::split_sums(gaps(), from).map(|part| part.metrics(metrics.packets));
+        let p_host = |part: &Metrics| self.pattern.p_host(part, known.without_queue());
+        let is_clear = long.weighted_run > STALL_BURST
+            && known.burst.is_none_or(|burst| long.longest_run > burst)
+            && p_host(&long) >= SPLIT_PROBABILITY
+            && p_host(&short) <= 1.0 - SPLIT_PROBABILITY
+            && self.pattern.p_host(&long, known) >= PART_MIN;
+        let is_outage = known.delay_s.is_some()
+            && is_like_an_outage(gaps().filter(|gap| gap.lost >= from), &long, known.burst);
+        let p_long = if is_outage { 0.5 } else { p_host(&long) };
+        let pattern = is_outage.then_some(LossPattern::Outage);
+        is_clear.then_some(SplitProbabilities {
+            from,
+            long_lost,
+            long: p_long,
+            short: p_host(&short),
+            pattern,
+        })
+    }
+}
+
+/// Known pattern that these gaps resemble.
+pub(crate) fn known_pattern(
+    gaps: impl Iterator<Item = LossRun>,
+    metrics: &Metrics,
+    known: KnownEvidence,
+) -> Option<LossPattern> {
+    let is_policed = known.delay_s.is_some()
+        && !known.has_queue()
+        && metrics.gaps >= POLICER_GAPS
+        && metrics.isolated >= POLICER_ISOLATED
+        && metrics.spacing_variation <= POLICER_VARIATION;
+    if is_policed {
+        Some(LossPattern::Policer)
+    } else {
+        is_like_an_outage(gaps, metrics, known.burst).then_some(LossPattern::Outage)
+    }
+}
+
+/// Whether these losses resemble those of a path that carried nothing for a while.
+pub(crate) fn is_like_an_outage(
+    gaps: impl Iterator<Item = LossRun>,
+    metrics: &Metrics,
+    burst: Option<u32>,
+) -> bool {
+    let run = OUTAGE_RUN.max(burst.unwrap_or(BURST_PRESUMED).saturating_mul(OUTAGE_BURSTS));
+    if metrics.longest_run <= run {
+        return false;
+    }
+    let lost: u32 = gaps.map(|gap| gap.lost).filter(|lost| *lost > run).sum();
+    f64::from(lost) >= OUTAGE_SHARE * f64::from(metrics.lost)
+}
+
+/// Whether the pattern alone can name the host, without its drop counter.
+///
+/// It cannot in three cases. First, no run is longer than the sender's burst, and a queue is not
+/// excluded: any full buffer may drop one burst. Second, the delay is [`CLEAR_DELAY_S`] or more.
+/// Third, the delay is not known, and the loss rate is below [`LOSS_RATE_MIN`].
+fn may_name_host(metrics: &Metrics, known: KnownEvidence) -> bool {
+    let may_be_full = known.delay_s.is_none() || known.has_queue();
+    let is_burst = may_be_full && known.burst.is_some_and(|burst| metrics.longest_run <= burst);
+    let is_delayed = known.delay_s.is_some_and(|delay| delay >= CLEAR_DELAY_S);
+    let is_rare = known.delay_s.is_none() && loss_rate(metrics) < LOSS_RATE_MIN;
+    !(is_burst || is_delayed || is_rare)
+}
+
+/// Cause of losses that the host lost with this probability.
+pub(crate) fn cause(p_host: f64) -> Cause {
+    match p_host {
+        VERDICT_PROBABILITY.. => Cause::Host,
+        p_host if p_host <= 1.0 - VERDICT_PROBABILITY => Cause::Network,
+        _ => Cause::Unknown,
+    }
+}
+
+/// Totals of losses by cause.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LossTotals {
+    host: u32,
+    network: u32,
+    unknown: u32,
+    expected: f64,
+}
+
+impl LossTotals {
+    pub(crate) fn add(&mut self, lost: u32, p_host: f64) {
+        self.expected += f64::from(lost) * p_host;
+        match cause(p_host) {
+            Cause::Host => self.host += lost,
+            Cause::Network => self.network += lost,
+            Cause::Unknown => self.unknown += lost,
+        }
+    }
+
+    pub(crate) fn diagnosis(self, pattern: Option<LossPattern>, evidence_used: EvidenceUsed) -> Diagnosis {
+        let lost = self.host + self.network + self.unknown;
+        let p_host = if lost == 0 { 0.5 } else { self.expected / f64::from(lost) };
+        // Compare the quotient, not the product: with a product, rounding would make 7 of 140 less
+        // than 5 %.
+        let has_share = |part: u32| part > 0 && f64::from(part) / f64::from(lost) >= SHARE_MIN;
+        let verdict = match cause(p_host) {
+            Cause::Host => Verdict::Host,
+            Cause::Network => Verdict::Network,
+            Cause::Unknown if has_share(self.host) && has_share(self.network) => Verdict::Hybrid,
+            Cause::Unknown => Verdict::Inconclusive,
+        };
+        Diagnosis {
+            p_host,
+            lost_host: self.host,
+            lost_network: self.network,
+            lost_unknown: self.unknown,
+            verdict,
+            pattern,
+            evidence_used,
+        }
+    }
+}

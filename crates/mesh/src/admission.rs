@@ -1,0 +1,269 @@
+//! Admission of bulk tests: a host takes part in at most one at a time, as source or as target.
+
+use std::time::Duration;
+
+use crate::budget::{Budget, BudgetConfig, BudgetError, BudgetUsage, Cost, PastTest, Reservation, Role};
+use crate::rng::SeededRng;
+
+/// Configuration of a [`TestAdmission`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TestAdmissionConfig {
+    /// Limits of time and bytes for tests.
+    pub budget: BudgetConfig,
+    /// How long a grant waits for its test to begin, before it lapses.
+    pub grant_max: Duration,
+    /// Seed of the tokens; random, so that a token from before a restart is invalid after it.
+    pub seed: u64,
+}
+
+impl Default for TestAdmissionConfig {
+    /// 3 s for a test to begin: enough for a handshake that sends its first packet again after 1 s
+    /// (RFC 6298 §2).
+    fn default() -> Self {
+        Self { budget: BudgetConfig::default(), grant_max: Duration::from_secs(3), seed: 0 }
+    }
+}
+
+/// Admits a host to bulk tests, one at a time and within the budget: idle → granted → running →
+/// idle. This includes the tests that the host starts and those that peers ask for.
+///
+/// Whatever a peer does, it can occupy the host for at most [`TestAdmissionConfig::grant_max`]
+/// before a test, and for [`BudgetConfig::test_max`] plus 5 s in one. If a peer does not use its
+/// grant, the time until the grant ends is charged to that peer's share of the budget. So a peer
+/// that asks again and again without testing soon spends its own share, but not that of other
+/// peers.
+#[derive(Debug)]
+pub struct TestAdmission {
+    budget: Budget,
+    grant_max: Duration,
+    held: Option<Held>,
+    tokens: SeededRng,
+    now: Duration,
+}
+
+/// Permission for one test, with its limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Identifies the grant. It is not secret: [`TestAdmission::begin`] also checks the peer.
+    pub token: u64,
+    /// The test must begin within this time.
+    pub begins_within: Duration,
+    /// The test must stop at the first of these limits.
+    pub cap: Cost,
+}
+
+/// Why a test is refused. A peer that asks again before `retry_after` gets the same answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The host takes part in another test.
+    #[error("busy with another test; retry in {retry_after:.1?}")]
+    Busy {
+        /// Time until that test is over at the latest.
+        retry_after: Duration,
+    },
+    /// The host's budget, or the part of it that this peer may use, is spent.
+    #[error("the budget for tests is spent; retry in {retry_after:.1?}")]
+    Spent {
+        /// Time until there is room again.
+        retry_after: Duration,
+    },
+    /// The peer is not in a group of the host.
+    #[error("the two stations have no common group, so no test is allowed")]
+    NotAMember,
+}
+
+/// Why a token is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// The token lapsed, was given back, never existed, or is another peer's.
+    #[error("the token {0:016x} is unknown, expired, or of another peer")]
+    Unknown(u64),
+    /// The test of this token runs already.
+    #[error("the token {0:016x} is in use")]
+    InUse(u64),
+}
+
+#[derive(Debug)]
+struct Held {
+    token: u64,
+    peer: Box<str>,
+    role: Role,
+    reservation: Reservation,
+    since: Duration,
+    until: Duration,
+    is_running: bool,
+}
+
+impl TestAdmission {
+    /// Creates the admission of an idle host with an unspent budget.
+    pub fn new(config: TestAdmissionConfig) -> Result<Self, BudgetError> {
+        Ok(Self {
+            budget: Budget::new(config.budget)?,
+            grant_max: config.grant_max,
+            held: None,
+            tokens: SeededRng::new(config.seed, "tokens"),
+            now: Duration::ZERO,
+        })
+    }
+
+    /// Sets how many peers may ask; see [`Budget::set_peers`].
+    pub fn set_peers(&mut self, peers: usize) {
+        self.budget.set_peers(peers);
+    }
+
+    /// Grants or refuses a test from a peer to this host.
+    ///
+    /// # Errors
+    /// [`Refusal`], at no cost.
+    pub fn ask(
+        &mut self,
+        now: Duration,
+        peer: &str,
+        is_member: bool,
+        expected: Cost,
+    ) -> Result<Grant, Refusal> {
+        if !is_member {
+            return Err(Refusal::NotAMember);
+        }
+        self.grant(now, Role::Target, peer, expected)
+    }
+
+    /// Grants or refuses a test from this host to a peer. Call it before asking the peer, so that
+    /// two hosts that ask each other both refuse instead of waiting for each other.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] or [`Refusal::Spent`].
+    pub fn start(&mut self, now: Duration, peer: &str, expected: Cost) -> Result<Grant, Refusal> {
+        self.grant(now, Role::Source, peer, expected)
+    }
+
+    /// Begins the test of a grant.
+    ///
+    /// # Errors
+    /// [`TokenError`]; then no test may run.
+    pub fn begin(&mut self, now: Duration, token: u64, peer: &str) -> Result<(), TokenError> {
+        let now = self.advance(now);
+        let test_max = self.budget.config().test_max;
+        let held = self.held(token).filter(|held| *held.peer == *peer).ok_or(TokenError::Unknown(token))?;
+        if held.is_running {
+            return Err(TokenError::InUse(token));
+        }
+        held.is_running = true;
+        held.since = now;
+        held.until = now.saturating_add(test_max).saturating_add(GRACE);
+        Ok(())
+    }
+
+    /// Ends a test, successful or not, with its cost.
+    ///
+    /// # Errors
+    /// [`TokenError::Unknown`] if the test was late and was already counted as one of full length.
+    pub fn end(&mut self, now: Duration, token: u64, actual: Cost) -> Result<(), TokenError> {
+        let now = self.advance(now);
+        self.held(token).ok_or(TokenError::Unknown(token))?;
+        self.release(now, actual);
+        Ok(())
+    }
+
+    /// Returns a grant for a test that does not take place. If this host wanted to start the test,
+    /// the grant costs nothing. Otherwise it costs the time since the grant.
+    pub fn give_back(&mut self, now: Duration, token: u64) {
+        let now = self.advance(now);
+        if self.held(token).is_some() {
+            self.lapse(now);
+        }
+    }
+
+    /// Whether the host takes part in a test, or is about to.
+    pub fn is_held(&mut self, now: Duration) -> bool {
+        self.advance(now);
+        self.held.is_some()
+    }
+
+    /// Cost of the tests of the last hour.
+    pub fn spent(&mut self, now: Duration) -> BudgetUsage {
+        let now = self.advance(now);
+        self.budget.spent(now)
+    }
+
+    /// Tests that count after a restart; see [`Budget::export`].
+    pub fn export_tests(&mut self, now: Duration) -> Vec<PastTest> {
+        let now = self.advance(now);
+        self.budget.export(now)
+    }
+
+    /// Adds tests of an earlier run; see [`Budget::import`].
+    pub fn import_tests(&mut self, now: Duration, past: Vec<PastTest>) {
+        let now = self.advance(now);
+        self.budget.import(now, past);
+    }
+
+    fn grant(&mut self, now: Duration, role: Role, peer: &str, expected: Cost) -> Result<Grant, Refusal> {
+        let now = self.advance(now);
+        if let Some(held) = &self.held {
+            return Err(Refusal::Busy { retry_after: held.until.saturating_sub(now).max(RETRY_MIN) });
+        }
+        let reservation = self
+            .budget
+            .reserve(now, role, peer, expected)
+            .map_err(|wait| Refusal::Spent { retry_after: wait.max(RETRY_MIN) })?;
+        let token = self.tokens.bits();
+        self.held = Some(Held {
+            token,
+            peer: peer.into(),
+            role,
+            reservation,
+            since: now,
+            until: now.saturating_add(self.grant_max),
+            is_running: false,
+        });
+        let cap = self.budget.config().test_cap();
+        Ok(Grant { token, begins_within: self.grant_max, cap })
+    }
+
+    fn held(&mut self, token: u64) -> Option<&mut Held> {
+        self.held.as_mut().filter(|held| held.token == token)
+    }
+
+    /// Lets a grant lapse that waited or ran for too long. Returns the time, which never runs back.
+    fn advance(&mut self, now: Duration) -> Duration {
+        self.now = self.now.max(now);
+        if self.held.as_ref().is_some_and(|held| held.until <= self.now) {
+            self.lapse(self.now);
+        }
+        self.now
+    }
+
+    /// Ends the current grant without a reported cost: a test counts as one of full length.
+    fn lapse(&mut self, now: Duration) {
+        match &self.held {
+            Some(held) if held.is_running => self.release(now, self.budget.config().test_cap()),
+            Some(held) if held.role == Role::Target => {
+                let duration = now.min(held.until).saturating_sub(held.since);
+                let cost = Cost { duration, bytes: 0 };
+                self.release(now, cost.at_most(self.budget.config().test_cap()));
+            }
+            _ => {
+                if let Some(held) = self.held.take() {
+                    self.budget.cancel(held.reservation);
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, now: Duration, actual: Cost) {
+        if let Some(held) = self.held.take() {
+            self.budget.settle(now, held.reservation, actual);
+        }
+    }
+}
+
+/// Time for a test to hand over its result, beyond its length: five round trips of a second.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Shortest retry time that a refusal contains, so that peers do not ask too often.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,184 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const fn seconds(s: u64) -> Duration {
+    Duration::from_secs(s)
+}
+
+fn idle_admission() -> TestAdmission {
+    TestAdmission::new(TestAdmissionConfig::default()).unwrap()
+}
+
+/// Cost of a small test: half a second and one megabyte.
+fn small() -> Cost {
+    Cost { duration: Duration::from_millis(500), bytes: 1_000_000 }
+}
+
+#[test]
+fn a_test_goes_from_grant_to_end() {
+    let mut admission = idle_admission();
+    let grant = admission.ask(seconds(0), "b", true, small()).unwrap();
+    assert_eq!(grant.cap, BudgetConfig::default().test_cap());
+    assert_eq!(admission.begin(seconds(1), grant.token, "c"), Err(TokenError::Unknown(grant.token)));
+    admission.begin(seconds(1), grant.token, "b").unwrap();
+    assert_eq!(admission.begin(seconds(1), grant.token, "b"), Err(TokenError::InUse(grant.token)));
+    admission.end(seconds(2), grant.token, small()).unwrap();
+    assert!(!admission.is_held(seconds(2)));
+    assert_eq!(admission.spent(seconds(2)).target, small());
+    assert_eq!(admission.end(seconds(2), grant.token, small()), Err(TokenError::Unknown(grant.token)));
+}
+
+#[test]
+fn a_host_takes_part_in_one_test_at_a_time() {
+    let mut admission = idle_admission();
+    let grant = admission.start(seconds(0), "b", small()).unwrap();
+    assert_eq!(admission.ask(seconds(1), "c", true, small()), Err(Refusal::Busy { retry_after: seconds(2) }));
+    admission.begin(seconds(2), grant.token, "b").unwrap();
+    assert_eq!(admission.ask(seconds(3), "b", true, small()), Err(Refusal::Busy { retry_after: seconds(9) }));
+    admission.end(seconds(3), grant.token, small()).unwrap();
+    assert!(admission.ask(seconds(3), "b", true, small()).is_ok());
+}
+
+#[test]
+fn a_stranger_is_refused_at_no_cost() {
+    let mut admission = idle_admission();
+    assert_eq!(admission.ask(seconds(0), "x", false, small()), Err(Refusal::NotAMember));
+    assert!(!admission.is_held(seconds(0)));
+}
+
+#[test]
+fn a_grant_never_used_lapses_and_costs_its_holder() {
+    let mut admission = idle_admission();
+    let grant = admission.ask(seconds(0), "idler", true, small()).unwrap();
+    assert!(admission.is_held(Duration::from_millis(2999)));
+    assert!(!admission.is_held(seconds(3)));
+    assert_eq!(admission.begin(seconds(3), grant.token, "idler"), Err(TokenError::Unknown(grant.token)));
+    assert_eq!(admission.spent(seconds(3)).target.duration, seconds(3));
+    admission.ask(seconds(3), "idler", true, small()).unwrap();
+    // Two unused grants cost 3 s each, together more than an eighth of 36 s.
+    let refusal = admission.ask(seconds(6), "idler", true, small()).unwrap_err();
+    assert_eq!(refusal, Refusal::Spent { retry_after: seconds(3597) });
+    assert!(refusal.to_string().contains("budget"), "{refusal}");
+    assert!(admission.ask(seconds(6), "worker", true, small()).is_ok());
+}
+
+#[test]
+fn a_test_never_ended_counts_in_full() {
+    let mut admission = idle_admission();
+    let grant = admission.start(seconds(0), "b", small()).unwrap();
+    admission.begin(seconds(0), grant.token, "b").unwrap();
+    assert!(admission.is_held(Duration::from_millis(9999)));
+    assert_eq!(admission.spent(seconds(10)).source, BudgetConfig::default().test_cap());
+    assert_eq!(admission.end(seconds(11), grant.token, small()), Err(TokenError::Unknown(grant.token)));
+}
+
+#[test]
+fn what_the_host_did_not_start_costs_nothing() {
+    let mut admission = idle_admission();
+    let grant = admission.start(seconds(0), "b", small()).unwrap();
+    admission.give_back(seconds(2), grant.token);
+    assert_eq!(admission.spent(seconds(3)), BudgetUsage::default());
+    // A second return of a token has no effect, and the return of an unknown token has none either.
+    admission.give_back(seconds(3), grant.token);
+    admission.give_back(seconds(3), 0);
+}
+
+#[test]
+fn tokens_follow_the_seed() {
+    let token = |seed| {
+        let mut admission =
+            TestAdmission::new(TestAdmissionConfig { seed, ..TestAdmissionConfig::default() }).unwrap();
+        admission.ask(seconds(0), "b", true, small()).unwrap().token
+    };
+    assert_eq!(token(1), token(1));
+    assert_ne!(token(1), token(2));
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Ask(u8, bool),
+    Start(u8),
+    Begin(u8),
+    End(u64),
+    GiveBack,
+}
+
+fn acts() -> impl Strategy<Value = Vec<(u64, Act)>> {
+    let act = prop_oneof![
+        (0..4_u8, any::<bool>()).prop_map(|(peer, member)| Act::Ask(peer, member)),
+        (0..4_u8).prop_map(Act::Start),
+        (0..4_u8).prop_map(Act::Begin),
+        any::<u64>().prop_map(Act::End),
+        Just(Act::GiveBack),
+    ];
+    prop::collection::vec((prop_oneof![Just(0), 0..2000_u64, 0..20_000_u64], act), 1..200)
+}
+
+proptest! {
+    #[test]
+    fn whatever_peers_do_the_host_is_free_again_in_bounded_time(acts in acts()) {
+        let mut admission = idle_admission();
+        let (mut now, mut token) = (Duration::ZERO, 0);
+        for (wait_ms, act) in acts {
+            now += Duration::from_millis(wait_ms);
+            let was_held = admission.is_held(now);
+            let granted = match act {
+                Act::Ask(peer, member) => admission.ask(now, &peer.to_string(), member, small()),
+                Act::Start(peer) => admission.start(now, &peer.to_string(), small()),
+                Act::Begin(peer) => {
+                    let _ = admission.begin(now, token, &peer.to_string());
+                    continue;
+                }
+                Act::End(bytes) => {
+                    let _ = admission.end(now, token, Cost { duration: seconds(bytes % 6), bytes });
+                    continue;
+                }
+                Act::GiveBack => {
+                    admission.give_back(now, token);
+                    continue;
+                }
+            };
+            match granted {
+                Ok(grant) => {
+                    prop_assert!(!was_held);
+                    token = grant.token;
+                }
+                Err(Refusal::Busy { retry_after }) => {
+                    prop_assert!(was_held && retry_after <= seconds(10));
+                }
+                Err(Refusal::Spent { retry_after }) => prop_assert!(retry_after <= seconds(3600)),
+                Err(Refusal::NotAMember) => prop_assert!(matches!(act, Act::Ask(_, false))),
+            }
+        }
+        prop_assert!(!admission.is_held(now + seconds(10)));
+    }
+}
+
+#[test]
+fn a_peer_that_asks_and_gives_back_at_once_shuts_out_only_itself() {
+    let mut admission = TestAdmission::new(TestAdmissionConfig::default()).unwrap();
+    let settled = Cost { duration: Duration::from_millis(500), bytes: 6_250_000 };
+    let mut granted = 0;
+    for i in 0..100_000_u64 {
+        let now = Duration::from_millis(i);
+        if let Ok(grant) = admission.ask(now, "greedy", true, settled) {
+            admission.give_back(now, grant.token);
+            granted += 1;
+        }
+    }
+    assert_eq!(granted, 90);
+    let now = Duration::from_secs(101);
+    let other = admission.ask(now, "other", true, settled).expect("its part is its own");
+    admission.give_back(now, other.token);
+    assert!(admission.start(now, "anyone", settled).is_ok(), "its own tests go on");
+    // Even if all peers together ask for tests, this host can still start its own.
+    let mut admission = TestAdmission::new(TestAdmissionConfig::default()).unwrap();
+    for i in 0..100_000_u64 {
+        if let Ok(grant) = admission.ask(now, &format!("peer{}", i % 100), true, settled) {
+            admission.give_back(now, grant.token);
+        }
+    }
+    assert!(matches!(admission.ask(now, "one more", true, settled), Err(Refusal::Spent { .. })));
+    assert!(admission.start(now, "anyone", settled).is_ok());
+}

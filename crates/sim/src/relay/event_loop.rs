@@ -1,0 +1,260 @@
+//! Main loop of the relay: reads packets, passes them through queues and models, and writes them
+//! when they are due.
+
+use super::stats::RelayStats;
+use crate::sync::lock;
+use crate::{Model, PacketFate, QueueChain, report::DirectionCounts};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, ppoll},
+    sys::time::TimeSpec,
+    time::{ClockId, clock_gettime},
+};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, binary_heap::PeekMut},
+    fs::File,
+    io::{ErrorKind, PipeReader, Read, Write},
+    ops::ControlFlow,
+    os::fd::AsFd,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+/// State of the relay's thread.
+pub(super) struct RelayLoop {
+    tuns: [File; 2],
+    models: [Model; 2],
+    /// Queues from A to B before the link; may be empty.
+    queues: QueueChain<Vec<u8>>,
+    has_queues: bool,
+    in_flight: BinaryHeap<Reverse<Packet>>,
+    in_flight_bytes: usize,
+    next_number: u64,
+    spin: Duration,
+    /// Epoch of the models' clock.
+    epoch: Instant,
+    stats: Arc<Mutex<RelayStats>>,
+}
+
+/// A packet in flight, ordered by departure and then by arrival.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Packet {
+    pub(super) at: Duration,
+    pub(super) number: u64,
+    pub(super) direction: usize,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl RelayLoop {
+    pub(super) fn new(
+        tuns: [File; 2],
+        models: [Model; 2],
+        queues: QueueChain<Vec<u8>>,
+        stats: Arc<Mutex<RelayStats>>,
+        spin: Duration,
+    ) -> Self {
+        Self {
+            tuns,
+            models,
+            has_queues: !queues.is_empty(),
+            queues,
+            in_flight: BinaryHeap::new(),
+            in_flight_bytes: 0,
+            next_number: 0,
+            spin,
+            epoch: Instant::now(),
+            stats,
+        }
+    }
+
+    /// Moves packets until the other end of `stopped` closes, or a device is gone.
+    pub(super) fn run(mut self, stopped: &PipeReader) {
+        let mut spun = Duration::ZERO;
+        let mut readable = [false; 2];
+        loop {
+            {
+                let stats = Arc::clone(&self.stats);
+                let mut stats = lock(&stats);
+                for direction in [0, 1] {
+                    if readable[direction] && self.read_packets(direction, &mut stats).is_break() {
+                        return;
+                    }
+                }
+                self.write_due(&mut stats);
+                stats.note_cpu(thread_cpu().saturating_sub(spun));
+            }
+            let until_due = self.until_due();
+            let sleep = until_due.map(|due| due.saturating_sub(self.spin));
+            let before = Instant::now();
+            match self.wait(stopped, sleep) {
+                Ready::Stop => return,
+                Ready::Readable(which) => readable = which,
+            }
+            let spinning = sleep == Some(Duration::ZERO) && until_due != sleep;
+            if spinning && readable == [false; 2] {
+                spun += before.elapsed();
+            }
+        }
+    }
+
+    /// Reads up to a batch of packets and passes them to the queues or the model. Breaks if the
+    /// device is gone, because it would stay readable and fail forever.
+    fn read_packets(&mut self, direction: usize, stats: &mut RelayStats) -> ControlFlow<()> {
+        let mut buffer = [0; BUFFER_BYTES];
+        for _ in 0..BATCH {
+            let length = match self.tuns[direction].read(&mut buffer) {
+                Ok(length) => length,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => {
+                    stats.counts[direction].read_errors += 1;
+                    return ControlFlow::Break(());
+                }
+            };
+            let bytes = &buffer[..length];
+            if is_multicast(bytes) {
+                stats.counts[direction].ignored += 1;
+                continue;
+            }
+            let now = self.epoch.elapsed();
+            if direction == 0 && self.has_queues {
+                self.queues.push(now, length, bytes.to_vec());
+            } else {
+                self.enqueue(direction, now, bytes.to_vec(), &mut stats.counts[direction]);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Passes a packet that reaches the link at `at` through the model.
+    fn enqueue(&mut self, direction: usize, at: Duration, bytes: Vec<u8>, counts: &mut DirectionCounts) {
+        match self.models[direction].send(at, bytes.len()) {
+            PacketFate::Lost => counts.lost += 1,
+            PacketFate::QueueFull => counts.queue_full += 1,
+            PacketFate::Delivered { .. } if self.in_flight_bytes + bytes.len() > IN_FLIGHT_LIMIT_BYTES => {
+                counts.overflow += 1;
+            }
+            PacketFate::Delivered { at } => {
+                self.in_flight_bytes += bytes.len();
+                let packet = Packet { at, number: self.next_number, direction, bytes };
+                self.next_number += 1;
+                self.in_flight.push(Reverse(packet));
+            }
+        }
+    }
+
+    /// Writes all packets that are due.
+    fn write_due(&mut self, stats: &mut RelayStats) {
+        while let Some((at, bytes)) = self.queues.pop(self.epoch.elapsed()) {
+            self.enqueue(0, at, bytes, &mut stats.counts[0]);
+        }
+        stats.counts[0].queue_full += self.queues.take_dropped();
+        let mut now = self.epoch.elapsed();
+        while let Some(packet) = pop_due(&mut self.in_flight, now) {
+            self.in_flight_bytes -= packet.bytes.len();
+            match (&self.tuns[1 - packet.direction]).write(&packet.bytes) {
+                Ok(_) => {
+                    let late = now.saturating_sub(packet.at);
+                    stats.note_departure(packet.direction, packet.bytes.len(), late);
+                }
+                Err(_) => stats.counts[packet.direction].write_errors += 1,
+            }
+            now = self.epoch.elapsed();
+        }
+    }
+
+    fn until_due(&self) -> Option<Duration> {
+        let departs = self.in_flight.peek().map(|Reverse(packet)| packet.at);
+        let due = departs.into_iter().chain(self.queues.next_at()).min()?;
+        Some(due.saturating_sub(self.epoch.elapsed()))
+    }
+
+    /// Sleeps until a device is readable, `sleep` is over, or the relay must stop.
+    fn wait(&self, stopped: &PipeReader, sleep: Option<Duration>) -> Ready {
+        let fds = [self.tuns[0].as_fd(), self.tuns[1].as_fd(), stopped.as_fd()];
+        let mut polled = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        match ppoll(&mut polled, sleep.map(TimeSpec::from), None) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ready::Readable([false; 2]),
+            Err(_) => return Ready::Stop,
+        }
+        match polled.map(|fd| fd.any().unwrap_or(false)) {
+            [_, _, true] => Ready::Stop,
+            [a, b, false] => Ready::Readable([a, b]),
+        }
+    }
+}
+
+enum Ready {
+    Stop,
+    Readable([bool; 2]),
+}
+
+/// Removes and returns the next packet that is due at `now`.
+fn pop_due(in_flight: &mut BinaryHeap<Reverse<Packet>>, now: Duration) -> Option<Packet> {
+    let first = in_flight.peek_mut()?;
+    if first.0.at > now { None } else { Some(PeekMut::pop(first).0) }
+}
+
+/// Whether the destination of an IP packet is a multicast address: 224.0.0.0/4 (RFC 5771) or
+/// ff00::/8 (RFC 4291 §2.7). Hosts send multicast at arbitrary times, which would shift the random
+/// draws of all later packets.
+fn is_multicast(packet: &[u8]) -> bool {
+    match packet.first().map(|byte| byte >> 4) {
+        Some(4) => packet.get(16).is_some_and(|byte| byte >> 4 == 0xe),
+        Some(6) => packet.get(24) == Some(&0xff),
+        _ => false,
+    }
+}
+
+/// CPU time of the calling thread; zero if the clock is missing.
+fn thread_cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Maximum number of packets read from a device in one batch, so that a flood in one direction does
+/// not delay departures for long.
+const BATCH: usize = 32;
+
+/// Size of the largest IP packet at the device's MTU, rounded up.
+const BUFFER_BYTES: usize = 2048;
+
+/// Memory for packets in flight: a second at 500 Mbit/s.
+const IN_FLIGHT_LIMIT_BYTES: usize = 64_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(at_us: u64, number: u64) -> Packet {
+        Packet { at: Duration::from_micros(at_us), number, direction: 0, bytes: vec![0; 10] }
+    }
+
+    #[test]
+    fn packets_leave_by_time_then_by_arrival() {
+        let mut in_flight: BinaryHeap<_> =
+            [packet(5, 2), packet(5, 1), packet(3, 3)].into_iter().map(Reverse).collect();
+        let due = |heap: &mut _, at| pop_due(heap, Duration::from_micros(at)).map(|packet| packet.number);
+        assert_eq!(due(&mut in_flight, 2), None);
+        assert_eq!(due(&mut in_flight, 5), Some(3));
+        assert_eq!(due(&mut in_flight, 5), Some(1));
+        assert_eq!(due(&mut in_flight, 5), Some(2));
+        assert_eq!(due(&mut in_flight, 5), None);
+    }
+
+    #[test]
+    fn groups_are_told_from_hosts() {
+        let mut v4 = [0; 20];
+        (v4[0], v4[16]) = (0x45, 192);
+        assert!(!is_multicast(&v4));
+        v4[16] = 224;
+        assert!(is_multicast(&v4));
+        let mut v6 = [0; 40];
+        (v6[0], v6[24]) = (0x60, 0x20);
+        assert!(!is_multicast(&v6));
+        v6[24] = 0xff;
+        assert!(is_multicast(&v6));
+        assert!(!is_multicast(&[]));
+    }
+}

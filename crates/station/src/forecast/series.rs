@@ -1,0 +1,333 @@
+//! A battery for every series, with its newest points and the forecasts issued for them.
+//!
+//! Pure: no clock, no lock, no storage. The recorder adds measurements; the API reads forecasts.
+
+mod quota;
+mod ring;
+mod state;
+
+use std::collections::BTreeMap;
+
+use barograph_engine::{Record, Selector, is_late};
+use barograph_forecast::{BatteryConfig, Name, Outcome, SeriesId};
+
+use quota::SeriesQuota;
+use ring::Methods;
+pub use state::{IssuedForecast, NextForecasts, SeriesPoint, SeriesState};
+pub(crate) use state::{RATE_MAX_BIT_S, bounds};
+
+/// Levels of the intervals that each point has; the API offers these levels for history.
+pub const LEVELS: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
+
+/// Maximum number of points of a series; at a period of 10 s these points cover the last hour and a
+/// half, which the page shows.
+pub const POINTS_MAX: usize = 512;
+
+/// Divisor of the number of all series for the share of one member; a quarter is enough for
+/// hundreds of peers.
+pub(crate) const MEMBER_SHARE: usize = 4;
+
+/// Time (ns) after the removal of a station. A label later than this time shows that the station is
+/// back, or is measured without the mesh. A label may be ahead of its arrival, and a record may
+/// take as long again to arrive.
+const RETURNED_AFTER_NS: i64 = 2 * Record::LABEL_AHEAD_MAX.as_nanos() as i64;
+
+/// One measurement of a series, as the station handles it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measurement {
+    /// Source, target and quantity.
+    pub series: SeriesId,
+    /// Wall-clock label, nanoseconds since 1970-01-01 UTC.
+    pub time_unix_ns: i64,
+    /// The value or the typed failure.
+    pub outcome: Outcome,
+    /// Further facts as JSON text; empty without any.
+    pub detail: String,
+}
+
+/// Result of offering a measurement to the series table.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ObserveResult {
+    /// The newest measurement of its series, as a point.
+    New(SeriesPoint),
+    /// Older than the newest of its series, and not learnt.
+    Late,
+    /// The source or the target was removed from the mesh ([`SeriesTable::remove_station`]).
+    Removed,
+    /// The series table is full, and the series is new.
+    Refused,
+    /// The battery does not accept the value, or the quantity cannot have it.
+    Impossible,
+}
+
+/// All series with their batteries, up to a maximum number.
+#[derive(Clone, Debug)]
+pub struct SeriesTable {
+    states: BTreeMap<SeriesId, SeriesState>,
+    quota: SeriesQuota,
+    /// Stations without series here, each with the time of its removal (ns since 1970-01-01 UTC).
+    removed: BTreeMap<Name, i64>,
+    series_max: usize,
+    refused: u64,
+    late: u64,
+    config: BatteryConfig,
+    methods: Methods,
+}
+
+impl SeriesTable {
+    /// An empty series table for at most `series_max` series.
+    #[must_use]
+    pub fn new(series_max: usize) -> Self {
+        let config = BatteryConfig { levels: LEVELS.to_vec(), ..BatteryConfig::default() };
+        let methods = Methods::of(&config);
+        Self {
+            states: BTreeMap::new(),
+            quota: SeriesQuota::default(),
+            removed: BTreeMap::new(),
+            series_max,
+            refused: 0,
+            late: 0,
+            config,
+            methods,
+        }
+    }
+
+    /// Adds a measurement: keeps the forecast that was issued for it, then learns its value.
+    ///
+    /// A failure becomes a point and is never learnt: it is not a number (invariant 4).
+    /// Measurements are used in the order of their arrival and not of their time labels, because
+    /// the wall clock of a station may be set back.
+    pub fn observe(&mut self, measurement: &Measurement) -> ObserveResult {
+        self.take(measurement, None)
+    }
+
+    /// As [`SeriesTable::observe`], for values with labels from callers, arriving at `now_unix_ns`.
+    /// A value older than the newest of its series is too late for a forecast ([`is_late`]), and is
+    /// not learnt.
+    pub fn observe_in_order(&mut self, measurement: &Measurement, now_unix_ns: i64) -> ObserveResult {
+        self.take(measurement, Some(now_unix_ns))
+    }
+
+    fn take(&mut self, measurement: &Measurement, in_order_at: Option<i64>) -> ObserveResult {
+        let has_returned = |at: &i64| at.saturating_add(RETURNED_AFTER_NS) < measurement.time_unix_ns;
+        if self.removed.get(&measurement.series.source).is_some_and(has_returned) {
+            // A station that measures again was admitted again.
+            self.admit_station(&measurement.series.source);
+        }
+        if self.hides(&measurement.series, measurement.time_unix_ns) {
+            return ObserveResult::Removed;
+        }
+        if !self.has_room_for(&measurement.series) && !self.evict_for(&measurement.series.source) {
+            self.refused += 1;
+            return ObserveResult::Refused;
+        }
+        if let Some(state) = self.states.get_mut(&measurement.series) {
+            let newest = state.last().time_unix_ns;
+            if in_order_at.is_some_and(|now| is_late(measurement.time_unix_ns, newest, now)) {
+                self.late += 1;
+                return ObserveResult::Late;
+            }
+            return state.observe(measurement).map_or(ObserveResult::Impossible, ObserveResult::New);
+        }
+        // Add a state only for an accepted value: a state without points would be shown as a
+        // series.
+        let mut state = SeriesState::new(measurement, &self.config, &self.methods);
+        let Some(point) = state.observe(measurement) else { return ObserveResult::Impossible };
+        self.states.insert(measurement.series.clone(), state);
+        self.quota.add(&measurement.series.source);
+        ObserveResult::New(point)
+    }
+
+    /// Removes all series from and to a station that was removed from the mesh at `at_unix_ns`.
+    /// Refuses values of these series until [`SeriesTable::admit_station`], or until a value
+    /// arrives that was measured more than two minutes after the removal. The source of this value
+    /// is the station, which is back, or a host that measures the station without a mesh.
+    pub fn remove_station(&mut self, station: &Name, at_unix_ns: i64) {
+        self.removed.insert(station.clone(), at_unix_ns);
+        self.states.retain(|series, _| series.source != *station && series.target != *station);
+        self.quota.count_again(self.states.keys().map(|series| &series.source));
+    }
+
+    /// Reverts [`SeriesTable::remove_station`]: the station's series are learnt from the beginning.
+    pub fn admit_station(&mut self, station: &Name) {
+        self.removed.remove(station);
+    }
+
+    /// Whether a value of `series` with this label is neither shown nor learnt, because the source
+    /// or the target is a removed station.
+    #[must_use]
+    pub fn hides(&self, series: &SeriesId, time_unix_ns: i64) -> bool {
+        let is_of_before = |at: &i64| time_unix_ns <= at.saturating_add(RETURNED_AFTER_NS);
+        [&series.source, &series.target]
+            .into_iter()
+            .any(|end| self.removed.get(end).is_some_and(is_of_before))
+    }
+
+    /// Whether `station` is removed.
+    #[must_use]
+    pub fn is_removed(&self, station: &Name) -> bool {
+        self.removed.contains_key(station)
+    }
+
+    /// Resets the counts of values outside their intervals to 0. Values replayed at the start are
+    /// not new, and readers of a counter treat a smaller number as a restart at 0.
+    pub fn restart_scores(&mut self) {
+        self.states.values_mut().for_each(SeriesState::restart_scores);
+    }
+
+    /// Whether the series table accepts a measurement of `series` without removing another series.
+    #[must_use]
+    pub fn has_room_for(&self, series: &SeriesId) -> bool {
+        self.states.len() < self.series_max || self.states.contains_key(series)
+    }
+
+    /// Reserves room for so many series of each source, and cancels all earlier reservations.
+    pub fn reserve(&mut self, reserved: BTreeMap<Name, usize>) {
+        self.quota.reserve(reserved);
+    }
+
+    /// Whether a further series of a member is within its share: its reservation, and in addition a
+    /// quarter of all series if the room reserved for other sources stays free.
+    pub fn is_within_quota(&mut self, member: &Name) -> bool {
+        self.mark_evictable(member);
+        let count = self.count_of(member);
+        if count < self.reserved_for(member) {
+            return true;
+        }
+        count < self.series_max / MEMBER_SHARE && {
+            let kept = self.unused_reserve(|source| Some(self.count_of(source)));
+            self.states.len() + kept < self.series_max
+        }
+    }
+
+    /// Marks a source as a member or a page: its series beyond its reservation may be removed for
+    /// others.
+    pub fn mark_evictable(&mut self, source: &Name) {
+        self.quota.mark_evictable(source);
+    }
+
+    /// If `source` has fewer series than reserved, removes a series of the evictable source
+    /// furthest above its own reservation: the one with the oldest newest point. Returns whether it
+    /// did.
+    fn evict_for(&mut self, source: &Name) -> bool {
+        if self.reserved_for(source) <= self.count_of(source) {
+            return false;
+        }
+        let Some(most) = self.quota.furthest_above_reserve() else { return false };
+        let of_most = self.states.iter().filter(|(series, _)| series.source == *most);
+        let silent = of_most.min_by_key(|(_, state)| state.last().time_unix_ns);
+        let Some(series) = silent.map(|(series, _)| series.clone()) else { return false };
+        self.states.remove(&series);
+        self.quota.take_one(&series.source);
+        true
+    }
+
+    /// Number of series reserved for this source.
+    #[must_use]
+    pub fn reserved_for(&self, source: &Name) -> usize {
+        self.quota.reserved_for(source)
+    }
+
+    /// Number of reserved series that are free; `taken` returns the number of series of a source.
+    pub fn unused_reserve(&self, taken: impl Fn(&Name) -> Option<usize>) -> usize {
+        self.quota.unused_reserve(taken)
+    }
+
+    /// Number of series that may still be added.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.series_max.saturating_sub(self.states.len())
+    }
+
+    /// The state of one series.
+    #[must_use]
+    pub fn get(&self, series: &SeriesId) -> Option<&SeriesState> {
+        self.states.get(series)
+    }
+
+    /// The series that `selector` matches, with their states, ordered by quantity, target,
+    /// source.
+    #[must_use]
+    pub fn select(&self, selector: &Selector) -> Vec<(&SeriesId, &SeriesState)> {
+        let mut found: Vec<_> = self.states.iter().filter(|(series, _)| selector.matches(series)).collect();
+        found.sort_by(|(a, _), (b, _)| in_order(a, b));
+        found
+    }
+
+    /// The series that `selector` matches; `in_order` is their order in lists.
+    #[must_use]
+    pub fn names(&self, selector: &Selector) -> Vec<SeriesId> {
+        self.states.keys().filter(|series| selector.matches(series)).cloned().collect()
+    }
+
+    /// Whether `name` is the source or target of a series with a source for which `of_source` is
+    /// true.
+    #[must_use]
+    pub fn has_end(&self, name: &Name, of_source: impl Fn(&Name) -> bool) -> bool {
+        let has_end = |series: &&SeriesId| series.source == *name || series.target == *name;
+        self.states.keys().filter(has_end).any(|series| of_source(&series.source))
+    }
+
+    /// Whether there is a series of this source.
+    #[must_use]
+    pub fn has_source(&self, source: &Name) -> bool {
+        0 < self.count_of(source)
+    }
+
+    /// Number of series of one source. A counter, because it is read for every record of a new
+    /// series.
+    #[must_use]
+    pub fn count_of(&self, source: &Name) -> usize {
+        self.quota.count_of(source)
+    }
+
+    /// Maximum number of series that the series table accepts.
+    #[must_use]
+    pub fn series_max(&self) -> usize {
+        self.series_max
+    }
+
+    /// Number of series in the series table.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    /// Whether the series table has no series.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.states.is_empty()
+    }
+
+    /// Counts series of the archive that found no room during the replay.
+    pub(crate) fn count_left_out(&mut self, series: usize) {
+        self.refused += series as u64;
+    }
+
+    /// Number of refused measurements of series that found no room, plus series left out during the
+    /// replay.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Number of measurements not learnt because they were older than the newest of their series.
+    #[must_use]
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+}
+
+/// Order of series in lists: by quantity, target, source.
+pub(crate) fn in_order(a: &SeriesId, b: &SeriesId) -> std::cmp::Ordering {
+    (&a.quantity, &a.target, &a.source).cmp(&(&b.quantity, &b.target, &b.source))
+}
+
+/// Index of `level` in [`LEVELS`]; `None` if its intervals are not kept.
+#[must_use]
+pub fn level_index(level: f64) -> Option<usize> {
+    LEVELS.iter().position(|known| (known - level).abs() < 1e-9)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,327 @@
+//! Length, limits and expected cost of a test, and the state of a path after the result. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use barograph_forecast::Name;
+use barograph_mesh::{BudgetConfig, Cost, TestKind};
+use barograph_probe::calibration::{CHECKPOINTS, Calibration};
+use barograph_probe::stop::ForecastInterval;
+use barograph_probe::stream::{EarlyStopPolicy, StreamEnd, StreamPlan, StreamResult};
+
+/// State of a path before a test.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PathHistory {
+    /// Forecast of the path's goodput (bit/s); `None` = the goodput was never measured.
+    pub(super) forecast_bit_s: Option<f64>,
+    /// 90 % prediction interval of its goodput.
+    pub(super) guard: Option<ForecastInterval>,
+    pub(super) calibration: Calibration,
+    /// Duration of the last test that ended early.
+    pub(super) settled_in: Option<Duration>,
+    /// Whether the last test of the path reached iperf3's bit rate limit. The forecast is then far
+    /// too low, so the next test is Barograph's own stream.
+    pub(super) reached_rate_limit: bool,
+    /// Time (since the start) at which [`prune`] last found the peer of the path in the mesh.
+    pub(super) seen: Duration,
+}
+
+/// Parameters of a test before it starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct TestParameters {
+    pub(super) length: Duration,
+    /// Maximum number of bytes to send. The target reserves as many bytes.
+    pub(super) bytes_max: u64,
+    pub(super) expected: Cost,
+    pub(super) early: Option<EarlyStopPolicy>,
+    /// Whether the test runs for its full length although it could end early.
+    pub(super) is_audit: bool,
+    /// Whether the test has the full length, so that its result calibrates early estimates.
+    pub(super) calibrates: bool,
+}
+
+impl PathHistory {
+    /// Expected duration of a scheduled test.
+    pub(super) fn settles_in(&self, budget: &BudgetConfig) -> Duration {
+        let known = self.settled_in.filter(|_| self.early().is_some());
+        known.unwrap_or(budget.test_max).min(budget.test_max)
+    }
+
+    /// Parameters with which a test may end early; `None` without a forecast or a calibration.
+    fn early(&self) -> Option<EarlyStopPolicy> {
+        let (guard, expected) = (self.guard?, self.calibration.expected()?);
+        Some(EarlyStopPolicy { guard: Some(guard), expected: Some(expected), ..EarlyStopPolicy::default() })
+    }
+
+    /// Parameters of a scheduled test, which the station starts in its own turn.
+    pub(super) fn scheduled(
+        &self,
+        kind: TestKind,
+        early_stop: bool,
+        budget: &BudgetConfig,
+    ) -> TestParameters {
+        if self.forecast_bit_s.is_none() {
+            return first(budget);
+        }
+        let is_full = kind == TestKind::Full;
+        let could = self.early().filter(|_| early_stop);
+        let early = could.filter(|_| !is_full);
+        let expected = match early {
+            Some(_) => self.settles_in(budget),
+            None => budget.test_max,
+        };
+        self.of(budget.test_max, expected, early, is_full && could.is_some(), budget)
+    }
+
+    /// Parameters of a requested test, with the given length; without a length, those of a
+    /// scheduled test.
+    pub(super) fn on_demand(
+        &self,
+        length: Option<Duration>,
+        early_stop: bool,
+        budget: &BudgetConfig,
+    ) -> TestParameters {
+        match length {
+            Some(length) => {
+                let length = length.min(budget.test_max);
+                self.of(length, length, None, false, budget)
+            }
+            None => self.scheduled(TestKind::Settled, early_stop, budget),
+        }
+    }
+
+    /// Updates the calibration with the result of a test.
+    pub(super) fn learn(&mut self, parameters: &TestParameters, streamed: &StreamResult) {
+        let is_whole = match streamed.ended {
+            StreamEnd::Early(reason) => {
+                self.settled_in = Some(Duration::from_secs_f64(streamed.elapsed_s.max(0.0)));
+                return self.calibration.add_early(&reason);
+            }
+            StreamEnd::Full => true,
+            // On a fast path the byte limit ends every full test, so there are no other tests to
+            // learn from.
+            StreamEnd::Bytes => {
+                let mut checkpoints = CHECKPOINTS.iter().zip(&streamed.partials);
+                checkpoints.any(|(rounds, rate)| WHOLE_ROUNDS <= *rounds && rate.is_some())
+            }
+        };
+        if is_whole && parameters.calibrates {
+            self.calibration.add_full(&streamed.partials, streamed.rate_bit_s());
+        } else if is_whole && streamed.estimate_rejected {
+            self.calibration.add_rejected(&streamed.partials, streamed.rate_bit_s());
+        }
+    }
+
+    fn of(
+        &self,
+        length: Duration,
+        expected: Duration,
+        early: Option<EarlyStopPolicy>,
+        is_audit: bool,
+        budget: &BudgetConfig,
+    ) -> TestParameters {
+        let cap = budget.test_cap();
+        let usable = self.forecast_bit_s.filter(|rate| rate.is_finite() && 0.0 < *rate);
+        // The cast to `u64` saturates.
+        let moved = |time: Duration| {
+            let bytes = usable.map_or(u64::MAX, |rate| (rate / 8.0 * time.as_secs_f64()) as u64);
+            bytes.min(cap.bytes).min(StreamPlan::BYTES_MAX)
+        };
+        let most = moved(length).saturating_mul(ROOM).max(first_bytes(budget));
+        TestParameters {
+            length,
+            bytes_max: most.min(cap.bytes).min(StreamPlan::BYTES_MAX),
+            expected: Cost { duration: expected.min(cap.duration), bytes: moved(expected) },
+            early,
+            is_audit,
+            calibrates: early.is_none() && length == budget.test_max,
+        }
+    }
+}
+
+/// Drops paths to peers that left over a day ago. If more than [`DEPARTED_MAX`] others have left,
+/// drops those that left first.
+pub(super) fn prune(paths: &mut BTreeMap<Name, PathHistory>, is_peer: impl Fn(&Name) -> bool, now: Duration) {
+    for (_, path) in paths.iter_mut().filter(|(name, _)| is_peer(name)) {
+        path.seen = now;
+    }
+    let mut left: Vec<Duration> = paths.values().map(|path| path.seen).filter(|seen| *seen < now).collect();
+    left.sort_unstable_by(|a, b| b.cmp(a));
+    let limit = left.get(DEPARTED_MAX).copied();
+    paths.retain(|_, path| {
+        now.saturating_sub(path.seen) < DEPARTED_FOR && limit.is_none_or(|limit| limit < path.seen)
+    });
+}
+
+/// Parameters of the first test of a path: short and cheap, so that a new mesh has forecasts within
+/// minutes and within its budget.
+fn first(budget: &BudgetConfig) -> TestParameters {
+    let length = FIRST.min(budget.test_max);
+    let bytes_max = first_bytes(budget);
+    let expected = Cost { duration: length, bytes: bytes_max };
+    TestParameters { length, bytes_max, expected, early: None, is_audit: false, calibrates: false }
+}
+
+fn first_bytes(budget: &BudgetConfig) -> u64 {
+    let most = budget.test_cap().bytes.clamp(1, StreamPlan::BYTES_MAX);
+    (budget.bytes_per_hour / FIRST_PART).max(BYTES_LEAST).min(most)
+}
+
+/// Length of the first test of a path. Two seconds are longer than slow start on all but the
+/// longest paths. Four such tests at each end take 16 of the 36 s of an hour's budget.
+const FIRST: Duration = Duration::from_secs(2);
+/// Divisor of an hour's bytes for the first test: at most 50 MB of 1.25 GB, which take 4 s at 100
+/// Mbit/s and 0.4 s at 1 Gbit/s.
+const FIRST_PART: u64 = 25;
+/// Minimum number of bytes of a test; the smallest budget permits two such tests. At 80 Mbit/s such
+/// a test takes 0.2 s. In a much smaller test, most bytes would fill buffers on the path, so the
+/// result would not show the rate of the path.
+const BYTES_LEAST: u64 = crate::config::BULK_BYTES_MIN / 2;
+/// Byte limit of a test, as a multiple of the forecast: a path may be twice as fast as forecast
+/// before the limit ends the test.
+const ROOM: u64 = 2;
+/// A test that ended at its byte limit counts as full if it reached this checkpoint: half a second
+/// after slow start, in rounds of 20 ms. A shorter test does not calibrate, because calibration
+/// evaluates tests of such lengths.
+const WHOLE_ROUNDS: u32 = 24;
+/// How long the path to a departed peer is kept, the same as in the plan.
+const DEPARTED_FOR: Duration = Duration::from_secs(86_400);
+/// Maximum number of paths to departed peers, as many as in the plan; they take about 2 MB.
+const DEPARTED_MAX: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use barograph_probe::stop::RateEstimate;
+    use barograph_probe::stream::Samples;
+
+    use super::*;
+
+    /// Result of a stream that passed its first `passed` checkpoints.
+    fn streamed(rate: f64, ended: StreamEnd, passed: usize) -> StreamResult {
+        let partials = std::array::from_fn(|at| (at < passed).then_some(rate));
+        StreamResult {
+            bytes: 1,
+            duration_s: 1.0,
+            elapsed_s: 1.0,
+            whole_bit_s: rate,
+            settled_bit_s: Some(rate),
+            startup_s: None,
+            ended,
+            proposed: None,
+            partials,
+            estimate_rejected: false,
+            tcp_info: None,
+            samples: Samples::new(),
+        }
+    }
+
+    #[test]
+    fn tests_that_bytes_end_well_after_startup_teach_what_full_ones_do() {
+        let budget = BudgetConfig::default();
+        let mut path = known(5e9);
+        path.guard = Some(ForecastInterval { lower_bit_s: 4e9, upper_bit_s: 6e9 });
+        let full = path.scheduled(TestKind::Settled, true, &budget);
+        assert!(full.calibrates && full.bytes_max == budget.test_cap().bytes, "{full:?}");
+        let mut short = path;
+        for _ in 0..2 * Calibration::TESTS_MIN {
+            short.learn(&full, &streamed(5e9, StreamEnd::Bytes, 5));
+        }
+        assert!(short.early().is_none(), "twelve rounds are no full test");
+        for _ in 0..Calibration::TESTS_MIN {
+            path.learn(&full, &streamed(5e9, StreamEnd::Bytes, 6));
+        }
+        let early = path.scheduled(TestKind::Settled, true, &budget);
+        assert!(early.early.is_some() && !early.calibrates);
+        let before = path.calibration;
+        path.learn(&early, &streamed(2e9, StreamEnd::Bytes, 7));
+        assert_eq!(path.calibration, before, "the test could end early, and no estimate was rejected");
+        for passed in [5, 6, 6] {
+            let rejected =
+                StreamResult { estimate_rejected: true, ..streamed(2e9, StreamEnd::Bytes, passed) };
+            path.learn(&early, &rejected);
+        }
+        assert!(path.early().is_none(), "after two rejected estimates the path is another one");
+        let reason = RateEstimate {
+            time_s: 0.1,
+            settled_bit_s: 2e9,
+            uncombined_bit_s: 2e9,
+            rate_bit_s: 2e9,
+            deviation: 0.1,
+        };
+        path.learn(&early, &streamed(2e9, StreamEnd::Early(reason), 1));
+        assert_eq!(path.settled_in, Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn paths_are_kept_for_a_day_after_their_peers_left_and_no_more_than_so_many() {
+        let name = |index: usize| Name::new(&format!("h{index}")).unwrap();
+        let many = DEPARTED_MAX + 2;
+        let mut paths: BTreeMap<Name, PathHistory> =
+            (0..=many).map(|index| (name(index), known(1e8))).collect();
+        let hour = Duration::from_secs(3600);
+        prune(&mut paths, |_| true, hour);
+        // Two peers are present. The others left an hour ago and are too many to keep.
+        prune(&mut paths, |peer| *peer == name(0) || *peer == name(1), 2 * hour);
+        assert!(paths.len() <= 2 + DEPARTED_MAX && paths.contains_key(&name(1)), "{}", paths.len());
+        let is_there = |peer: &Name| *peer == name(0);
+        let mut few: BTreeMap<Name, PathHistory> = (0..3).map(|index| (name(index), known(1e8))).collect();
+        prune(&mut few, |_| true, hour);
+        prune(&mut few, is_there, 24 * hour);
+        assert_eq!(few.len(), 3);
+        prune(&mut few, is_there, 25 * hour);
+        assert_eq!(few.keys().collect::<Vec<_>>(), [&name(0)]);
+    }
+
+    fn known(rate: f64) -> PathHistory {
+        PathHistory { forecast_bit_s: Some(rate), ..PathHistory::default() }
+    }
+
+    #[test]
+    fn the_first_test_is_short_and_later_ones_have_their_length() {
+        let budget = BudgetConfig::default();
+        let first = PathHistory::default().scheduled(TestKind::Full, true, &budget);
+        assert_eq!((first.length, first.bytes_max), (FIRST, 50_000_000));
+        assert!(!first.calibrates, "it says nothing of full tests");
+        let full = known(100e6).scheduled(TestKind::Settled, true, &budget);
+        assert_eq!((full.length, full.bytes_max), (budget.test_max, 125_000_000));
+        assert_eq!(full.expected, Cost { duration: budget.test_max, bytes: 62_500_000 });
+        assert!(full.calibrates && full.early.is_none(), "nothing is calibrated yet");
+        let fast = known(100e9).scheduled(TestKind::Settled, true, &budget);
+        assert_eq!(fast.bytes_max, budget.test_cap().bytes);
+    }
+
+    #[test]
+    fn a_small_budget_makes_no_test_that_is_over_before_it_says_something() {
+        let budget =
+            BudgetConfig { bytes_per_hour: crate::config::BULK_BYTES_MIN, ..BudgetConfig::default() };
+        assert!(budget.check().is_ok());
+        for path in [PathHistory::default(), known(80e6), known(1e3)] {
+            let parameters = path.scheduled(TestKind::Full, true, &budget);
+            assert_eq!(parameters.bytes_max, 2_000_000, "{parameters:?}");
+        }
+        let whole = BudgetConfig { bytes_per_hour: 100_000_000, ..budget };
+        assert_eq!(PathHistory::default().scheduled(TestKind::Full, true, &whole).bytes_max, 4_000_000);
+    }
+
+    #[test]
+    fn a_calibrated_path_ends_early_but_for_audits_and_where_it_may_not() {
+        let budget = BudgetConfig::default();
+        let mut path = known(100e6);
+        path.guard = Some(ForecastInterval { lower_bit_s: 90e6, upper_bit_s: 110e6 });
+        for _ in 0..Calibration::TESTS_MIN {
+            path.calibration.add_full(&[Some(100e6); 7], 100e6);
+        }
+        path.settled_in = Some(Duration::from_millis(600));
+        let early = path.scheduled(TestKind::Settled, true, &budget);
+        assert!(early.early.is_some() && !early.calibrates);
+        assert_eq!(early.expected.duration, Duration::from_millis(600));
+        let audit = path.scheduled(TestKind::Full, true, &budget);
+        assert!(audit.early.is_none() && audit.is_audit && audit.calibrates);
+        let never = path.scheduled(TestKind::Settled, false, &budget);
+        assert!(never.early.is_none() && !never.is_audit);
+        let asked = path.on_demand(Some(Duration::from_secs(60)), true, &budget);
+        assert_eq!((asked.length, asked.early), (budget.test_max, None));
+        assert_eq!(asked.expected, Cost { duration: budget.test_max, bytes: 62_500_000 });
+    }
+}

@@ -1,0 +1,67 @@
+//! Checks that lines are of one series: one quantity, from one source to one target.
+
+use super::{InputError, MeasurementDetail, excerpt};
+
+/// Quantity, source and target of the lines so far. A line that names none of them may belong to
+/// any series.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SeriesCheck {
+    wanted: Option<String>,
+    quantity: Option<String>,
+    source: Option<String>,
+    target: Option<String>,
+}
+
+impl SeriesCheck {
+    /// Selects the lines of this quantity; `None` = the only quantity of the lines.
+    pub(super) fn of_quantity(wanted: Option<&str>) -> Self {
+        Self { wanted: wanted.map(str::to_owned), ..Self::default() }
+    }
+
+    pub(super) fn quantity(&self) -> Option<&str> {
+        self.quantity.as_deref()
+    }
+
+    /// Whether a line is of this series; false if it is of another quantity than the wanted one.
+    ///
+    /// # Errors
+    /// The line is of another series than the lines before it.
+    pub(super) fn accepts(&mut self, detail: &MeasurementDetail) -> Result<bool, InputError> {
+        let MeasurementDetail { quantity, source, target, .. } = detail;
+        if quantity.as_ref().zip(self.wanted.as_ref()).is_some_and(|(quantity, wanted)| quantity != wanted) {
+            return Ok(false);
+        }
+        if let Some((before, quantity)) = keep_first(&mut self.quantity, quantity) {
+            return Err(InputError::MixedQuantities { before, quantity });
+        }
+        let ends = [("source", &mut self.source, source), ("target", &mut self.target, target)];
+        for (end, known, named) in ends {
+            if let Some((before, next)) = keep_first(known, named) {
+                return Err(InputError::MixedEndpoints {
+                    end,
+                    before: excerpt(&before),
+                    next: excerpt(&next),
+                });
+            }
+        }
+        Ok(true)
+    }
+
+    /// The error for a series that has no line of the wanted quantity; `None` if the caller wanted
+    /// no specific quantity.
+    pub(super) fn missing_quantity(&self) -> Option<InputError> {
+        self.wanted.clone().map(|quantity| InputError::NoSuchQuantity { quantity })
+    }
+}
+
+/// Stores the first name in `known`; if `named` is a different name, returns both names.
+fn keep_first(known: &mut Option<String>, named: &Option<String>) -> Option<(String, String)> {
+    match (&*known, named) {
+        (Some(before), Some(next)) if before != next => Some((before.clone(), next.clone())),
+        (None, Some(_)) => {
+            known.clone_from(named);
+            None
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,222 @@
+//! How long a receiver sleeps between reads of its socket.
+
+use std::time::Duration;
+
+/// Decides whether to sleep before the next read of the socket, or to wait for the next datagram. A
+/// receiver sleeps only if the socket's buffer has space for the datagrams that arrive meanwhile,
+/// and if the kernel reports arrival times.
+#[derive(Debug)]
+pub(super) struct ReceiveSleep {
+    /// Bytes of the socket's buffer, as the kernel counts them.
+    buffer_bytes: usize,
+    /// Whether the kernel reports arrival times. Without them, a nap would count as delay.
+    has_times: bool,
+    /// Bytes read since the last nap or wait, and the maximum number of bytes of the buffer that
+    /// they can have used.
+    bytes_read: usize,
+    buffer_used: usize,
+    /// Whether the socket was not read because there was no memory for its packets. Then a long
+    /// wait of the packets does not show that processors are short.
+    is_held: bool,
+    /// When packets last waited in the socket for at least [`KEPT`], which shows that the host is
+    /// busy with other work.
+    busy_since: Option<Duration>,
+    /// Length of naps on a busy host, zero if even the shortest is too long; whether the last call
+    /// returned a nap; and the time of the last call of [`ReceiveSleep::next`].
+    nap: Duration,
+    has_napped: bool,
+    last_decision: Duration,
+}
+
+impl ReceiveSleep {
+    pub(super) fn new(buffer_bytes: usize, has_times: bool) -> Self {
+        Self {
+            buffer_bytes,
+            has_times,
+            bytes_read: 0,
+            buffer_used: 0,
+            is_held: false,
+            busy_since: None,
+            nap: NAP,
+            has_napped: false,
+            last_decision: Duration::ZERO,
+        }
+    }
+
+    /// Records a read of `bytes` at `now`, in datagrams of `segment`, of which the last arrived at
+    /// `at`.
+    pub(super) fn on_read(&mut self, now: Duration, at: Duration, bytes: usize, segment: usize) {
+        self.bytes_read += bytes;
+        self.buffer_used += bytes.div_ceil(segment.max(1)) * segment.max(PLACE_BYTES);
+        if KEPT <= now.saturating_sub(at) && !self.is_held {
+            self.busy_since = Some(now);
+        }
+    }
+
+    /// Returns how long to sleep when there is nothing more to read, or `None` to wait for the next
+    /// datagram. If `has_room` is false, the receiver has no memory for packets and does not sleep
+    /// here.
+    pub(super) fn next(&mut self, now: Duration, has_room: bool) -> Option<Duration> {
+        let (bytes_read, buffer_used) =
+            (std::mem::take(&mut self.bytes_read), std::mem::take(&mut self.buffer_used));
+        let has_napped = std::mem::take(&mut self.has_napped);
+        let passed = now.saturating_sub(std::mem::replace(&mut self.last_decision, now));
+        self.is_held = !has_room;
+        if !has_room || !self.has_times {
+            return None;
+        }
+        if self.busy_since.is_none_or(|since| KEPT_FOR < now.saturating_sub(since)) {
+            self.nap = NAP;
+            return (NAP_BYTES <= bytes_read && NAP_BUFFER_BYTES <= self.buffer_bytes).then_some(NAP);
+        }
+        if 2 * NAP_MAX < passed {
+            // After a long pause, earlier traffic does not predict the present rate.
+            self.nap = NAP;
+        } else if has_napped && buffer_used < self.buffer_bytes / 4 {
+            self.nap = (2 * self.nap).min(NAP_MAX);
+        } else if has_napped && self.buffer_bytes / 2 < buffer_used {
+            // The buffer may be too small for the shortest nap.
+            self.nap = if NAP < self.nap { (self.nap / 2).max(NAP) } else { Duration::ZERO };
+        }
+        // Do not nap without traffic: otherwise naps would continue for ever.
+        self.has_napped = 0 < bytes_read && !self.nap.is_zero();
+        self.has_napped.then_some(self.nap)
+    }
+}
+
+/// Minimum number of bytes since the last nap or wait for a nap: as many as a flow of some Gbit/s
+/// sends in one burst. The next burst of such a flow arrives within about [`NAP`]. Waking the
+/// receiver for each train would cost some microseconds of processor time.
+const NAP_BYTES: usize = 65_536;
+/// Length of a nap on a host that is not busy. It delays feedback by at most half of the shortest
+/// feedback interval. It does not change measured delays, because the kernel reports arrival times.
+const NAP: Duration = Duration::from_micros(50);
+/// Minimum buffer for a nap on a fast flow, in bytes. At 100 Gbit/s, 625 KB arrive during [`NAP`],
+/// which the kernel counts twice. The buffer has twice that, because a nap may end late.
+const NAP_BUFFER_BYTES: usize = 4 * 625_000;
+/// Minimum wait of a packet in the socket that shows a busy host. A packet waits for so long only
+/// if its reader is not scheduled for a few time slices of other processes (Linux: some
+/// milliseconds each), or has used up its CPU quota. On such a host, waking the reader for each
+/// packet costs too much.
+const KEPT: Duration = Duration::from_millis(10);
+/// How long a host counts as busy: some periods of a quota (0.1 s).
+const KEPT_FOR: Duration = Duration::from_secs(1);
+/// Longest nap: a tenth of [`KEPT`]. A nap delays feedback by at most this time, plus the
+/// scheduling delay of the host.
+const NAP_MAX: Duration = Duration::from_millis(1);
+/// Minimum number of bytes of the buffer that a packet is assumed to use: a page (4096 bytes on
+/// most processors), because some drivers give each packet a page, however short it is. If a packet
+/// takes less, naps are shorter than they could be.
+const PLACE_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: usize = 212_992;
+    /// Packets that fit into `SMALL`.
+    const FIT: usize = SMALL / PLACE_BYTES;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    /// Simulates a flow of packets to a small socket until `until`, with a reader that reads after
+    /// each nap, or when the next packet arrives if there is no nap. Returns the last nap, and the
+    /// number of packets that were dropped for lack of space.
+    fn flow(
+        sleep: &mut ReceiveSleep,
+        bytes: usize,
+        each_ns: u64,
+        from: Duration,
+        until: Duration,
+    ) -> (Option<Duration>, usize) {
+        let each = Duration::from_nanos(each_ns);
+        let (mut now, mut next, mut nap, mut dropped) = (from, from, None, 0);
+        while now < until {
+            let mut waiting = 0;
+            while next <= now {
+                (waiting, next) = (waiting + 1, next + each);
+            }
+            dropped += waiting.max(FIT) - FIT;
+            sleep.on_read(now, now, bytes * waiting.min(FIT), bytes);
+            nap = sleep.next(now, true);
+            now = nap.map_or(next.max(now), |nap| now + nap);
+        }
+        (nap, dropped)
+    }
+
+    fn kept(buffer_bytes: usize) -> ReceiveSleep {
+        let mut sleep = ReceiveSleep::new(buffer_bytes, true);
+        sleep.on_read(ms(100), ms(90), 1_000, 1_000);
+        sleep
+    }
+
+    #[test]
+    fn a_receiver_on_a_busy_host_sleeps_until_half_of_the_buffer_may_be_full() {
+        let mut sleep = ReceiveSleep::new(SMALL, true);
+        sleep.on_read(ms(100), ms(91), 1_000, 1_000);
+        assert_eq!(sleep.next(ms(100), true), None, "for less than a few time slices");
+        let mut sleep = kept(SMALL);
+        // 1 Gbit/s, and a fifth of it; then suddenly 1.1 Gbit/s in short packets.
+        assert_eq!(flow(&mut sleep, 1_433, 12_000, ms(100), ms(150)), (Some(us(200)), 0));
+        assert_eq!(flow(&mut sleep, 1_433, 60_000, ms(150), ms(200)), (Some(us(800)), 0));
+        let (nap, dropped) = flow(&mut sleep, 548, 4_000, ms(200), ms(250));
+        assert!(
+            nap.is_some_and(|nap| nap <= us(100)) && dropped < 6 * FIT,
+            "{nap:?}, {dropped} until it was so short"
+        );
+        assert_eq!(flow(&mut sleep, 1_433, 500_000, ms(250), ms(300)), (Some(NAP_MAX), 0), "a slow one");
+        assert_eq!(sleep.next(ms(301), true), None, "nothing came: what comes wakes it");
+        sleep.on_read(ms(1_200), ms(1_200), 1_000, 1_000);
+        assert_eq!(sleep.next(ms(1_200), true), None, "it was not kept for a second");
+    }
+
+    #[test]
+    fn a_nap_begins_short_behind_a_pause() {
+        let mut sleep = kept(SMALL);
+        assert_eq!(flow(&mut sleep, 1_433, 500_000, ms(100), ms(150)).0, Some(NAP_MAX));
+        assert_eq!(flow(&mut sleep, 1_433, 3_000, ms(160), ms(200)), (Some(us(50)), 0), "4 Gbit/s");
+    }
+
+    #[test]
+    fn a_buffer_that_the_shortest_would_fill_has_none() {
+        let mut sleep = kept(SMALL);
+        let (nap, dropped) = flow(&mut sleep, 1_000, 800, ms(100), ms(150));
+        assert!(nap.is_none() && dropped < 2 * FIT, "10 Gbit/s: {nap:?}, {dropped}");
+    }
+
+    #[test]
+    fn what_a_disk_keeps_waiting_is_no_busy_host() {
+        let mut sleep = ReceiveSleep::new(4 << 20, true);
+        assert_eq!(sleep.next(ms(100), false), None);
+        sleep.on_read(ms(150), ms(100), 40_000, 1_000);
+        assert_eq!(sleep.next(ms(150), true), None);
+        sleep.on_read(ms(151), ms(131), 40_000, 1_000);
+        assert_eq!(sleep.next(ms(151), true), Some(NAP), "but from then on");
+    }
+
+    #[test]
+    fn a_fast_flow_naps_where_the_buffer_holds_what_comes() {
+        for (buffer_bytes, has_times, given) in
+            [(4 << 20, true, Some(NAP)), (4 << 20, false, None), (SMALL, true, None)]
+        {
+            let mut sleep = ReceiveSleep::new(buffer_bytes, has_times);
+            sleep.on_read(ms(1), ms(1), 40_000, 1_000);
+            sleep.on_read(ms(1), ms(1), 40_000, 1_000);
+            assert_eq!(sleep.next(ms(1), true), given);
+            sleep.on_read(ms(2), ms(2), 40_000, 1_000);
+            assert_eq!(sleep.next(ms(2), true), None, "a slow one is woken");
+        }
+    }
+
+    #[test]
+    fn without_arrival_times_the_receiver_does_not_sleep() {
+        let mut sleep = ReceiveSleep { has_times: false, ..kept(SMALL) };
+        assert_eq!(sleep.next(ms(100), true), None);
+    }
+}

@@ -1,0 +1,112 @@
+//! The control connection while other work runs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::SessionError;
+use crate::files::FileError;
+use crate::io::control::{Channel, Message};
+use crate::io::flow::FlowError;
+
+/// Interval at which to check whether work in a different thread has ended.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Shorter interval at the start and the end of a transfer, because a short transfer consists only
+/// of these.
+const LOOK_SOON: Duration = Duration::from_millis(1);
+/// Time for which the shorter interval is used: if work takes longer, an interval of 10 ms adds at
+/// most a tenth.
+const SOON_FOR: Duration = Duration::from_millis(100);
+
+/// Intervals at which to check whether other work has ended.
+#[derive(Debug, Default)]
+pub(super) struct PollInterval {
+    soon_since: Option<Instant>,
+}
+
+impl PollInterval {
+    /// The next interval, shorter for [`SOON_FOR`] if `is_soon` is set: the end of the work is
+    /// near.
+    pub(super) fn every(&mut self, is_soon: bool) -> Duration {
+        if !is_soon {
+            self.soon_since = None;
+            return LOOK_EVERY;
+        }
+        let since = self.soon_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < SOON_FOR { LOOK_SOON } else { LOOK_EVERY }
+    }
+}
+
+/// Starts work in a thread of its own.
+pub(super) fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
+) -> Result<JoinHandle<Result<T, SessionError>>, SessionError> {
+    Builder::new().name(name.into()).spawn(work).map_err(SessionError::system("a thread"))
+}
+
+/// Waits for work and returns its result.
+pub(super) fn result<T>(work: JoinHandle<Result<T, SessionError>>) -> Result<T, SessionError> {
+    work.join().unwrap_or_else(|_| Err(SessionError::broken()))
+}
+
+/// Waits for work, while pings show the other end that this end is alive. The other end must not
+/// send anything else meanwhile.
+///
+/// The work must end when `is_over` is set, which happens if the connection ends or `stop` is set.
+/// The call waits for the work in any case. If both the work and the connection fail, the error of
+/// the work is returned.
+pub(super) fn wait_for_work<T>(
+    channel: &mut Channel,
+    work: JoinHandle<Result<T, SessionError>>,
+    stop: &AtomicBool,
+    is_over: &AtomicBool,
+) -> Result<T, SessionError> {
+    let (mut lost, mut interval) = (None, PollInterval::default());
+    while !work.is_finished() {
+        if lost.is_some() || stop.load(Ordering::Relaxed) {
+            break;
+        }
+        match channel.receive(interval.every(true)) {
+            Ok(None) => {}
+            Ok(Some(message)) => {
+                lost = Some(SessionError::Protocol(format!("{} is not expected here", name(&message))));
+            }
+            Err(error) => lost = Some(SessionError::connection_lost(error)),
+        }
+    }
+    is_over.store(true, Ordering::Relaxed);
+    match result(work) {
+        Err(SessionError::File(FileError::Stopped)) => Err(lost.unwrap_or(FlowError::Stopped.into())),
+        Ok(came) => lost.map_or(Ok(came), Err),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends a message. If that fails, the other end may have refused meanwhile: then its reason is the
+/// error.
+pub(super) fn send_message(channel: &mut Channel, message: &Message) -> Result<(), SessionError> {
+    channel.send(message).map_err(|error| match channel.receive(Duration::ZERO) {
+        Err(why) => SessionError::connection_lost(why),
+        Ok(_) => SessionError::connection_lost(error),
+    })
+}
+
+pub(super) fn check_stop(stop: &AtomicBool) -> Result<(), SessionError> {
+    if stop.load(Ordering::Relaxed) { Err(FlowError::Stopped.into()) } else { Ok(()) }
+}
+
+/// Name of a message, for people.
+pub(super) fn name(message: &Message) -> &'static str {
+    match message {
+        Message::Hello { .. } => "Hello",
+        Message::Welcome { .. } => "Welcome",
+        Message::Offer { .. } => "Offer",
+        Message::Accept { .. } => "Accept",
+        Message::Durable(_) => "Durable",
+        Message::Ping => "Ping",
+        Message::Digests(_) => "Digests",
+        Message::Done => "Done",
+        Message::Refuse { .. } => "Refuse",
+    }
+}

@@ -1,0 +1,117 @@
+//! Two receivers of one directory.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use barograph_transfer::controller::ControllerKind;
+use barograph_transfer::io::ControlError;
+use barograph_transfer::io::{ReceiverEndpoint, SendConfig, SessionError, TransferEvent, send};
+use barograph_transfer::testkit::files::{Destination, DestinationConfig, FileError, Manifest, TransferId};
+use tempfile::tempdir;
+
+use super::common::*;
+
+const BYTES: usize = 12 << 20;
+
+/// What the sender's events reported.
+#[derive(Debug, Default)]
+struct Told {
+    held_bytes: Vec<u64>,
+    whys: Vec<String>,
+}
+
+/// Slow enough for tests that act during the transfer.
+fn to_both(path: &std::path::Path, first: ReceiverEndpoint, second: ReceiverEndpoint) -> SendConfig {
+    SendConfig {
+        controller: ControllerKind::Fixed,
+        rate_bytes_s: Some(1e7),
+        fallback_receivers: vec![second],
+        ..to_send(path, first)
+    }
+}
+
+#[test]
+fn the_rest_goes_to_the_other_when_one_is_stopped() {
+    let ([_from, into], path) = file_to_send(&noise(5, BYTES));
+    let first = Served::new(config(into.path()), false);
+    let second = Served::new(config(into.path()), true);
+    let mut told = Told::default();
+    let (mut most, mut is_back) = (0, false);
+    let last =
+        send(to_both(&path, first.to(), second.to()), &AtomicBool::new(false), &mut |event| match event {
+            TransferEvent::Begun { held_bytes, .. } => told.held_bytes.push(held_bytes),
+            TransferEvent::Progress(seen) => {
+                if BYTES as u64 / 3 <= seen.held_bytes {
+                    first.stop.store(true, Ordering::Relaxed);
+                }
+                is_back |= seen.stats.sent_bytes < most;
+                most = seen.stats.sent_bytes;
+            }
+            TransferEvent::Failover { why, .. } => told.whys.push(why.to_string()),
+            _ => {}
+        });
+    let last = last.unwrap();
+    assert!(first.ended().is_err() && second.ended().is_ok());
+    let [0, again] = told.held_bytes[..] else { panic!("{told:?}") };
+    assert!(BYTES as u64 / 3 <= again && again < BYTES as u64, "{told:?}");
+    assert_eq!((told.whys.len(), is_back), (1, false), "{told:?}");
+    // Both sessions are counted. What the first receiver had is not sent again, but what was in
+    // flight is.
+    let stats = last.progress.stats;
+    assert_eq!(last.held_bytes, 0, "{last:?}");
+    assert!(stats.acked_bytes <= BYTES as u64 && BYTES as u64 <= stats.sent_bytes, "{stats:?}");
+    assert!(stats.sent_bytes < BYTES as u64 + (1 << 20), "{stats:?}");
+    assert!(fs::read(&path).unwrap() == fs::read(into.path().join("file")).unwrap());
+    assert_eq!(fs::read_dir(into.path()).unwrap().count(), 1, "nothing else is left");
+}
+
+#[test]
+fn a_receiver_that_cannot_be_reached_is_passed_over_and_all_are_tried() {
+    let ([_from, into], path) = file_to_send(&noise(6, 100_000));
+    let gone = {
+        let served = Served::new(config(into.path()), false);
+        served.to()
+    };
+    let served = Served::new(config(into.path()), false);
+    let summary = sent(to_both(&path, gone.clone(), served.to())).unwrap();
+    assert_eq!(summary.progress.stats.acked_bytes, 100_000);
+    assert!(served.ended().is_ok());
+    drop(served);
+
+    let ended = sent(to_both(&path, gone.clone(), gone));
+    assert!(matches!(ended, Err(SessionError::Control(ControlError::Connect(..)))), "{ended:?}");
+}
+
+#[test]
+fn what_another_would_refuse_as_well_ends_it() {
+    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+    let path = from.path().join("file");
+    fs::write(&path, "new").unwrap();
+    fs::write(into.path().join("file"), "old").unwrap();
+    let served = [0, 1].map(|_| Served::new(config(into.path()), false));
+    let mut turns = 0;
+    let ended = send(to_both(&path, served[0].to(), served[1].to()), &AtomicBool::new(false), &mut |event| {
+        turns += u64::from(matches!(event, TransferEvent::Failover { .. }));
+    });
+    assert!(matches!(ended, Err(SessionError::Refused { .. })), "{ended:?}");
+    assert_eq!(turns, 0);
+    assert_eq!(fs::read(into.path().join("file")).unwrap(), b"old");
+}
+
+/// Simulates a different host, which does not see the lock of the directory, but sees the lock of
+/// the file in it.
+#[test]
+fn the_lock_of_a_file_alone_keeps_others_out() {
+    use rustix::fs::{FlockOperation, flock};
+
+    let into = tempdir().unwrap();
+    let (id, manifest) = (TransferId([7; 16]), Manifest::new(vec![]).unwrap());
+    let open = || Destination::open(into.path(), id, manifest.clone(), DestinationConfig::default());
+    drop(open().unwrap());
+    let lock = fs::File::options().write(true).open(into.path().join(id.directory()).join("lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    assert!(matches!(open(), Err(FileError::Busy(_))));
+    drop(lock);
+    open().unwrap().discard().unwrap();
+    assert_eq!(fs::read_dir(into.path()).unwrap().count(), 0, "nothing is left");
+}
