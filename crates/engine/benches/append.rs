@@ -112,12 +112,14 @@ async fn trickle(engine: &Local) {
     println!("one record at a time: p50 {:.0?}, p99 {:.0?}", waits[500], waits[990]);
 }
 
-/// Measures context switches and processor time of the process while an open archive is idle.
+/// Measures how many context switches and how much processor time the process uses while an archive
+/// is in use and idle.
 async fn idle() {
     let directory = tempfile::tempdir().expect("a directory to measure in");
     let engine = open(directory.path(), Duration::from_secs(1));
     engine.append(&[record(1)]).await.expect("acknowledged");
-    // Threads for reads end after ten idle seconds; this function starts no such thread.
+    // A thread for reads would exit only after ten idle seconds and disturb the measurement, so
+    // this function reads nothing.
     let before = usage();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let after = usage();
@@ -131,7 +133,8 @@ async fn idle() {
     }
 }
 
-/// (voluntary context switches, nanoseconds of processor time) of all threads.
+/// Returns, for all threads together, the number of voluntary context switches and the processor
+/// time in nanoseconds.
 fn usage() -> Option<(u64, u64)> {
     let mut sum = (0, 0);
     for task in std::fs::read_dir("/proc/self/task").ok()? {

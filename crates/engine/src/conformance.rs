@@ -36,9 +36,9 @@ pub trait Fixture: Send + Sync {
     /// Makes the holder of a lease die without a message: kills its process, or cuts its
     /// connection.
     ///
-    /// The default ends a task without releasing anything. An engine within one process can do no
-    /// more, because its directory dies with the holder. The fixture of an engine with several
-    /// processes must override this method: otherwise
+    /// The default ends a task without releasing anything. If the whole engine runs in one process,
+    /// no other default is possible, because the directory dies together with the holder. The
+    /// fixture of an engine with several processes must override this method: otherwise
     /// [`a_lost_holder_is_down_within_its_ttl_and_a_second`] does not test the TTL.
     async fn kill_holder(&self, lease: Box<dyn Lease>) {
         let holder = tokio::spawn(async move {
@@ -50,7 +50,8 @@ pub trait Fixture: Send + Sync {
     }
 }
 
-/// Makes a `#[tokio::test]` of each check. The argument makes a [`Fixture`].
+/// Turns each check into a `#[tokio::test]`. The argument is an expression that makes a
+/// [`Fixture`].
 ///
 /// With `if`, each test passes without a check if the condition is false. With `one_writer:`, the
 /// check that writes as several stations is omitted.
@@ -99,8 +100,8 @@ macro_rules! conformance_tests {
 /// Longest wait of a check, far above what any engine needs.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// [`Engine::watch`] gives `Up` for each registered station, `Synced`, then every change, for the
-/// requested group only.
+/// [`Engine::watch`] reports `Up` for each registered station of the requested group, then
+/// `Synced`, then every change in that group.
 pub async fn watch_gives_a_snapshot_then_synced_then_changes(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let [north, south, other] = ["north", "south", "other"].map(|host| entry(host, &["local"]));
@@ -129,8 +130,8 @@ pub async fn watch_gives_a_snapshot_then_synced_then_changes(fixture: &dyn Fixtu
 }
 
 /// [`Engine::register`]: the entry disappears within the TTL plus one second after
-/// [`Fixture::kill_holder`] made its holder die. With the default of `kill_holder`, this does not
-/// test the TTL.
+/// [`Fixture::kill_holder`] made its holder die. If the fixture has the default `kill_holder`, this
+/// check does not test the TTL.
 pub async fn a_lost_holder_is_down_within_its_ttl_and_a_second(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let north = entry("north", &["local"]);
@@ -156,7 +157,8 @@ pub async fn an_older_lease_does_not_end_a_newer_registration(fixture: &dyn Fixt
     assert_eq!(next(&mut events).await, Event::Synced);
 
     drop(older);
-    // The entry of `south` is a marker: it is the next event, so no other event came before it.
+    // The test registers `south` as a marker. Its entry is the next event, so there was no event
+    // before it.
     let south = entry("south", &["local"]);
     let _south = register(&*engine, &south).await;
     assert_eq!(next(&mut events).await, Event::Up(south));
@@ -165,7 +167,7 @@ pub async fn an_older_lease_does_not_end_a_newer_registration(fixture: &dyn Fixt
 }
 
 /// [`Engine::remove`] is reported to every group, also for a station that was down, and to watches
-/// that begin later. A station that leaves gives [`Event::Down`].
+/// that begin later. If a station leaves by itself, the event is [`Event::Down`].
 pub async fn a_removed_station_is_reported_until_it_registers_again(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let north = entry("north", &["local"]);
@@ -239,8 +241,8 @@ pub async fn a_record_comes_back_as_it_went_in(fixture: &dyn Fixture) {
     assert_eq!(found, records);
 }
 
-/// [`Engine::append`] stores a label far ahead as it is, or replaces it by the time of arrival and
-/// keeps it in the detail.
+/// [`Engine::append`] stores a label far in the future unchanged, or replaces the label by the time
+/// of arrival and keeps the original label in the detail.
 pub async fn a_label_far_ahead_is_not_lost(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let label = Record::TIME_MAX_UNIX_NS;
@@ -298,7 +300,8 @@ pub async fn a_batch_with_an_invalid_record_stores_nothing(fixture: &dyn Fixture
     assert_eq!(engine.next_seq(&name("north")).await, Ok(1));
 }
 
-/// [`Engine::watermark`] and [`Engine::next_seq`] with gaps, and with records out of order.
+/// [`Engine::watermark`] and [`Engine::next_seq`] are correct with gaps, and with records out of
+/// order.
 pub async fn the_watermark_stops_at_the_first_gap(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let steps: [(&[u64], u64, u64); 7] = [
@@ -325,7 +328,8 @@ pub async fn the_watermark_stops_at_the_first_gap(fixture: &dyn Fixture) {
     assert_eq!(engine.watermark(&name("north")).await, Ok(10));
 }
 
-/// [`Engine::history`] is newest first, and stable with equal times and while newer records arrive.
+/// [`Engine::history`] returns the newest record first. The order is stable for records with equal
+/// times, and while newer records arrive.
 pub async fn history_pages_join_without_gap_or_overlap(fixture: &dyn Fixture) {
     const LIMIT: usize = 4;
     for count in [0, 1, LIMIT, LIMIT + 1, 3 * LIMIT] {
@@ -347,7 +351,7 @@ pub async fn history_pages_join_without_gap_or_overlap(fixture: &dyn Fixture) {
         for page_number in 1.. {
             let page = history(&*engine, &range).await;
             joined.extend(page.items);
-            // A newer record belongs before the first page, so the later ones do not change.
+            // A newer record belongs before the first page, so the later pages do not change.
             append(&*engine, &[Record { time_unix_ns: i64::MAX / 2, ..record(1000 + page_number) }]).await;
             range.after = page.next;
             if range.after.is_none() {
@@ -375,7 +379,8 @@ pub async fn history_keeps_to_its_range(fixture: &dyn Fixture) {
     assert_eq!(unknown, Ok(Page { items: vec![], next: None }));
 }
 
-/// [`Engine::latest`] is ordered by time, not by arrival; it filters, and it pages.
+/// [`Engine::latest`] selects the newest record by time, not by arrival. The function applies the
+/// selector, and returns the result in pages.
 pub async fn latest_is_the_newest_by_time_of_every_series_matched(fixture: &dyn Fixture) {
     const SERIES: u64 = 5;
     let engine = fixture.fresh().await;
@@ -457,7 +462,8 @@ pub async fn a_page_has_between_one_and_the_most_records(fixture: &dyn Fixture) 
     }
 }
 
-/// [`Engine::subscribe`] gives the selected records, each series in the order of its appends.
+/// [`Engine::subscribe`] returns the selected records; the records of each series are in the order
+/// of their appends.
 pub async fn a_subscription_gives_the_order_of_each_series(fixture: &dyn Fixture) {
     const EACH: u64 = 50;
     let engine = fixture.fresh().await;

@@ -1,4 +1,4 @@
-//! The trait [`Engine`], and the types of its registrations.
+//! The trait [`Engine`], and the types of registrations in the directory.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{
 /// A stream of results, boxed so that the trait can be a trait object.
 pub type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, EngineError>> + Send>>;
 
-/// A registration in the directory. It is renewed until this value is dropped.
+/// A registration in the directory. The engine renews the registration until this value is dropped.
 pub trait Lease: Send + Sync {
     /// Longest time for which peers see the entry after its holder died.
     fn ttl(&self) -> Duration;
@@ -30,7 +30,8 @@ pub trait Lease: Send + Sync {
 pub enum LeaseState {
     /// The registration is valid.
     Held,
-    /// It expired, or the directory has lost it. The engine registers again.
+    /// The registration expired, or the directory has lost the registration. The engine registers
+    /// again.
     Lapsed,
     /// Another registration has the name. The engine does not register again.
     Displaced,
@@ -40,7 +41,7 @@ pub enum LeaseState {
 /// station counts as lost for that reason.
 #[derive(Clone, Debug)]
 pub struct ReadOnly {
-    /// Start of the first write that failed.
+    /// When the first failed write began.
     pub since: Instant,
     /// Error of the newest write that failed.
     pub error: String,
@@ -105,8 +106,9 @@ pub trait Engine: Send + Sync {
     /// The newest record of each selected series, in pages and in a stable order of series.
     ///
     /// A record with a label more than [`Record::LABEL_AHEAD_MAX`] in the future is returned only
-    /// if its series has no other. A page has at most `limit` records (1 to [`Range::LIMIT_MAX`])
-    /// and may be shorter ([`Range::BYTES_MAX`]). To continue, pass [`Page::next`] as `after`.
+    /// if its series has no record with an earlier label. A page has at most `limit` records (1 to
+    /// [`Range::LIMIT_MAX`]) and may be shorter ([`Range::BYTES_MAX`]). To continue, pass
+    /// [`Page::next`] as `after`.
     async fn latest(
         &self,
         selector: &Selector,
@@ -115,11 +117,11 @@ pub trait Engine: Send + Sync {
     ) -> Result<Page<Record>, EngineError>;
 
     /// Highest sequence number of `origin` up to which no record is missing; 0 if nothing was
-    /// stored. Records count also after retention removed them.
+    /// stored. A record counts even after retention has removed it.
     async fn watermark(&self, origin: &HostId) -> Result<u64, EngineError>;
 
-    /// Sequence number for the next record of `origin`: one above the highest ever stored. So a
-    /// station that lost its data never uses a number twice.
+    /// Sequence number for the next record of `origin`: the highest number ever stored, plus one.
+    /// So a station that lost its data never uses a number twice.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] if the origin has used the highest number, [`Record::SEQ_MAX`].

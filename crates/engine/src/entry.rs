@@ -6,7 +6,7 @@ use barograph_forecast::Name;
 
 use crate::EngineError;
 
-/// Name of a station. It is the source of the station's own measurements.
+/// Name of a station. The station's own measurements have this name as their source.
 pub type HostId = Name;
 
 /// A named set of stations: `local:SITE` for the stations of a site, `global`, or any other name.
@@ -28,22 +28,23 @@ pub struct Entry {
     /// Public key (Ed25519) with which peers verify requests of this station; `None` if it has no
     /// key.
     ///
-    /// Only the station itself can write its entry; on NATS an archive can, too. So the key is as
-    /// trustworthy as the directory.
+    /// Only the station itself can write its entry; on NATS an archive can write the entry, too. So
+    /// the key is as trustworthy as the directory.
     pub key: Option<[u8; 32]>,
 }
 
 impl Entry {
-    /// Most addresses of a station.
+    /// Largest number of addresses of a station.
     pub const ADDRESSES_MAX: usize = 16;
 
-    /// Most groups of a station.
+    /// Largest number of groups of a station.
     pub const GROUPS_MAX: usize = 64;
 
     /// Longest version, in bytes.
     pub const VERSION_BYTES_MAX: usize = 64;
 
-    /// Checks that the entry is within the limits of a directory, so that no peer can fill it.
+    /// Checks that the entry is within the limits of a directory, so that no peer can fill the
+    /// directory.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] with the limit that is exceeded.
@@ -84,7 +85,7 @@ pub enum Event {
     Synced,
     /// A station left the group, or its lease ended.
     Down(HostId),
-    /// An administrator removed a station from the mesh. It is in no group and is not expected
-    /// back.
+    /// An administrator removed a station from the mesh. The station is in no group, and is not
+    /// expected to register again.
     Removed(HostId),
 }

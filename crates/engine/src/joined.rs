@@ -32,16 +32,16 @@ use crate::{
 /// Configuration of a [`Joined`] engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinedConfig {
-    /// Name of the station. It forwards only its own measurements.
+    /// Name of the station. The station forwards only its own measurements.
     pub host: HostId,
-    /// Most records that may wait for the mesh, 2 to 100 million. Further ones are refused, and
-    /// measuring continues without an acknowledgement of them.
+    /// Largest number of records that may wait for the mesh, 2 to 100 million. Appends of further
+    /// records are refused, and measuring continues.
     ///
-    /// Default: a million. Without details they take 66 MB and last for almost six days of 20
-    /// series measured every 10 s, longer than an outage that is noticed usually lasts. With the
-    /// longest details they take 4 GB, and a full disk refuses records in the same way. In
-    /// addition, the same number of records may wait that a mesh confirmed and later lost; after a
-    /// restart these count towards the limit.
+    /// Default: a million. A million records without details take 66 MB. They are enough for an
+    /// outage of almost six days with 20 series measured every 10 s; an outage that is noticed is
+    /// usually shorter. A million records with the longest details take 4 GB. A full disk also
+    /// refuses records. In addition, the same number of records may wait that a mesh confirmed and
+    /// later lost; after a restart these count towards the limit.
     pub spool_records_max: u64,
     /// Whether the station's own archive is also the archive of the mesh, which answers requests
     /// about the measurements of other stations. Default: false.
@@ -82,8 +82,8 @@ impl JoinedConfig {
     }
 }
 
-/// State of the forwarding to the mesh, for `/metrics` and `/healthz`. Counters are since the
-/// start.
+/// State of the forwarding to the mesh, for `/metrics` and `/healthz`. Each counter counts from the
+/// start of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JoinedStatistics {
     /// Records that wait for the mesh's confirmation.
@@ -94,14 +94,15 @@ pub struct JoinedStatistics {
     pub spool_rejections: u64,
     /// Records that the mesh's engine acknowledged. Repetitions count again.
     pub forwarded: u64,
-    /// How often sending restarted below an acknowledged record, because the watermark did not pass
-    /// it.
+    /// Number of times that sending restarted below an acknowledged record, because the watermark
+    /// did not pass that record.
     pub resends: u64,
     /// Numbers of the station's own sequence for which the mesh never gets a record. The records
     /// with these numbers were removed or lost, or they are measurements of other hosts that were
     /// handed in here. Repetitions count again.
     pub skipped: u64,
-    /// Own records that the mesh's engine refused. They are stored only in the station's archive.
+    /// Number of the station's own records that the mesh's engine refused. These records are stored
+    /// only in the station's archive.
     pub refused: u64,
     /// Reason of the newest refusal.
     pub last_refusal: Option<EngineError>,
@@ -119,9 +120,10 @@ pub struct JoinedStatistics {
     pub watermark: Option<u64>,
     /// Reason why nothing is forwarded now; `None` if forwarding works.
     ///
-    /// It is also set if the mesh holds numbers that this station had not used; then it stays set
-    /// for at least a minute, until the mesh accepts a record. With [`EngineError::Denied`] the
-    /// mesh does not permit the station to write; the forwarder retries about every five minutes.
+    /// This reason is also set if the mesh has records with numbers that this station had not used.
+    /// The reason then remains for at least a minute, and until the mesh accepts a record. With
+    /// [`EngineError::Denied`] the mesh does not permit the station to write; the forwarder retries
+    /// about every five minutes.
     pub last_error: Option<EngineError>,
 }
 
@@ -168,8 +170,8 @@ struct State(Arc<Mutex<ForwarderState>>);
 #[derive(Default)]
 struct ForwarderState {
     statistics: JoinedStatistics,
-    /// Error that the mesh holds numbers which the station has not used, and the time of its last
-    /// detection.
+    /// Error that the mesh has records with numbers which the station has not used, and the time at
+    /// which this was last detected.
     conflict: Option<(Instant, EngineError)>,
 }
 
@@ -189,13 +191,14 @@ impl std::ops::DerefMut for ForwarderState {
 
 impl State {
     fn lock(&self) -> MutexGuard<'_, ForwarderState> {
-        // The figures do not depend on each other, so a panic elsewhere leaves them valid.
+        // The values do not depend on each other, so they are valid even after a panic of a
+        // different lock holder.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Excludes the numbers up to `taken`: the mesh holds them, and the station has not used them.
-    /// If a record got such a number before this call and is appended after this call, it is
-    /// refused, so that it is not lost.
+    /// Excludes the numbers up to `taken`: the mesh has records with these numbers, and the station
+    /// has not used them. A record that got such a number before this call is refused if it is
+    /// appended after this call. The refusal prevents the loss of the record.
     async fn exclude_taken(
         &self,
         local: &Local,
@@ -226,8 +229,9 @@ impl State {
 impl Joined {
     /// Starts forwarding on a thread of its own.
     ///
-    /// Blocks for the disk. When a station joins for the first time, its newest records are put
-    /// into the spool, up to half of its limit. Older ones remain only in its own archive.
+    /// Blocks while the disk is read. When a station joins for the first time, its newest records
+    /// are put into the spool, up to half of the spool's limit. Older records remain only in the
+    /// station's archive.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] if a value of `config` is out of range; otherwise the errors of an
@@ -255,8 +259,8 @@ impl Joined {
                         _ = stopped => {}
                     }
                 };
-                // The future ends when the archive closes. That is not reported here, because the
-                // archive has its own status.
+                // The future ends when the archive closes. The closing is not reported here,
+                // because the archive has its own status.
                 runtime.block_on(task.watch_until_done(forwarding));
             })
             .map_err(|error| EngineError::Unavailable(format!("no thread for the mesh: {error}")))?;
@@ -264,8 +268,9 @@ impl Joined {
         Ok(joined)
     }
 
-    /// Like [`Joined::start`], without a thread: records are forwarded only while the future is
-    /// polled. It ends with the archive. For programs with their own runtime or virtual time.
+    /// Like [`Joined::start`], but starts no thread: records are forwarded only while the returned
+    /// future is polled. The future ends when the archive is closed. Use this function in programs
+    /// with their own runtime or virtual time.
     pub fn prepare(
         config: JoinedConfig,
         local: Arc<Local>,
@@ -348,8 +353,8 @@ impl Engine for Joined {
         pages::latest(self, selector, after, limit).await
     }
 
-    /// For the station itself, this is the watermark of its own archive.
-    /// [`JoinedStatistics::watermark`] is that of the mesh.
+    /// For the station itself, this is the watermark of the station's own archive.
+    /// [`JoinedStatistics::watermark`] is the watermark of the mesh.
     async fn watermark(&self, origin: &HostId) -> Result<u64, EngineError> {
         if *origin == self.config.host {
             return self.local.watermark(origin).await;
@@ -417,12 +422,12 @@ fn possible(number: u64, highest: u64) -> Result<u64, EngineError> {
 /// Default value of [`JoinedConfig::spool_records_max`].
 const SPOOL_RECORDS_MAX: u64 = 1_000_000;
 
-/// Accepted values of [`JoinedConfig::spool_records_max`]. At least 2, because one record waits
-/// while the next is stored; 100 million records take 6.6 GB of disk.
+/// Accepted values of [`JoinedConfig::spool_records_max`]. The lowest value is 2, because one
+/// record waits while the next record is stored; 100 million records take 6.6 GB of disk.
 const SPOOL_RECORDS: std::ops::RangeInclusive<u64> = 2..=100_000_000;
 
-/// Longest time between reads of the watermark. An idle station reads it to detect that a mesh lost
-/// confirmed records.
+/// Longest time between reads of the watermark. An idle station reads the watermark to detect that
+/// a mesh lost confirmed records.
 const CONFIRM_EVERY_MAX: Duration = Duration::from_secs(30);
 
 /// Longest time that a starting station waits for a response of the mesh.

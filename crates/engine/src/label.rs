@@ -5,16 +5,16 @@ use std::time::Duration;
 use crate::Record;
 
 impl Record {
-    /// Furthest that a label may be ahead of the receiver's clock. Clocks of hosts differ by
-    /// seconds.
+    /// Longest time by which a label may be ahead of the receiver's clock. The clocks of hosts
+    /// usually differ by seconds.
     pub const LABEL_AHEAD_MAX: Duration = Duration::from_mins(1);
 
     /// Bounds the label of a record that another host wrote and that arrives at `now_unix_ns`.
     ///
     /// A label more than [`Record::LABEL_AHEAD_MAX`] ahead is replaced by `now_unix_ns`. The detail
-    /// keeps the original label ([`original_label_unix_ns`]), if it is empty or a JSON object and
-    /// has room. Returns how far the label was ahead, if it was replaced. A receiver with a clock
-    /// before 2026, which was never set, replaces no label.
+    /// keeps the original label ([`original_label_unix_ns`]), if the detail is empty or a JSON
+    /// object, and has room. Returns how far the label was ahead, if it was replaced. A receiver
+    /// with a clock before 2026, which was never set, replaces no label.
     pub fn bound_label(&mut self, now_unix_ns: i64) -> Option<Duration> {
         let label_unix_ns = self.time_unix_ns;
         let time_unix_ns = counted_unix_ns(label_unix_ns, now_unix_ns);
@@ -29,8 +29,8 @@ impl Record {
     }
 }
 
-/// Bounded time label: `now_unix_ns` if `label_unix_ns` is too far ahead of it, otherwise
-/// `label_unix_ns`.
+/// Bounds a time label: returns `now_unix_ns` if `label_unix_ns` is too far ahead of `now_unix_ns`,
+/// otherwise `label_unix_ns`.
 fn counted_unix_ns(label_unix_ns: i64, now_unix_ns: i64) -> i64 {
     let is_ahead = now_unix_ns.saturating_add(AHEAD_MAX_NS) < label_unix_ns;
     if is_ahead && SET_FROM_UNIX_NS <= now_unix_ns { now_unix_ns } else { label_unix_ns }
@@ -39,7 +39,8 @@ fn counted_unix_ns(label_unix_ns: i64, now_unix_ns: i64) -> i64 {
 /// Returns whether a value with this label comes too late for a forecast, given the newest label of
 /// its series.
 ///
-/// If the newest label is ahead of now, the clock was set back since, so the label is ignored.
+/// If the newest label is later than the current time, the clock was set back after that label was
+/// written, so the newest label is ignored.
 #[must_use]
 pub fn is_late(label_unix_ns: i64, newest_unix_ns: i64, now_unix_ns: i64) -> bool {
     newest_unix_ns <= now_unix_ns && label_unix_ns < newest_unix_ns
@@ -69,15 +70,15 @@ fn marked(detail: &str, label_unix_ns: i64) -> Option<String> {
 
 const AHEAD_MAX_NS: i64 = Record::LABEL_AHEAD_MAX.as_nanos() as i64;
 
-/// 2026-01-01 UTC; a clock before this time was never set. A host without a battery for its clock
-/// starts in 1970, or at the build time of its system. Labels of that time would be removed as too
-/// old once the clock is set.
+/// Earliest time of a clock that was set, 2026-01-01 UTC. A host without a battery for its clock
+/// starts in 1970, or at the build time of its system. Records with labels from such a clock would
+/// be removed as too old after the clock is set.
 const SET_FROM_UNIX_NS: i64 = 1_767_225_600_000_000_000;
 
 /// Start of a detail that holds an original label.
 const MARK: &str = "{\"labelled_s\":";
 
-/// Digits after the decimal point.
+/// Number of digits after the decimal point of the original label.
 const NANOSECONDS: usize = 9;
 
 #[cfg(test)]

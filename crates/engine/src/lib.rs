@@ -1,7 +1,7 @@
 //! Directory, bus and archive of a mesh behind one trait, [`Engine`].
 //!
 //! A station registers itself, watches its peers, appends records and reads history through the
-//! trait alone. So a mesh can change its engine without a change in the station.
+//! trait alone. So a mesh can use a different engine without a change in the code of the station.
 //!
 //! Three types matter:
 //!

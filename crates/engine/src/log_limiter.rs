@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 pub struct LogLimiter(BTreeMap<String, Instant>);
 
 impl LogLimiter {
-    /// Returns whether to log a line about `origin`: one a minute, for a bounded number of origins.
+    /// Returns whether to log a line about `origin`. Each origin gets at most one line a minute,
+    /// and the number of origins with a line is limited.
     pub fn is_due(&mut self, origin: &str, now: Instant) -> bool {
         if self.0.get(origin).is_some_and(|said| now < *said + EVERY) {
             return false;
@@ -24,12 +25,12 @@ impl LogLimiter {
     }
 }
 
-/// Shortest time between two lines about one origin: such lines stay visible, and do not hide lines
-/// about other events.
+/// Shortest time between two lines about one origin: these lines remain visible in the log, and do
+/// not hide lines about other events.
 const EVERY: Duration = Duration::from_mins(1);
 
-/// Most origins with a line in one minute. LineAssembler about further ones would add no
-/// information.
+/// Largest number of origins that get a log line in one minute. Lines about further origins would
+/// add no information.
 const ORIGINS_MAX: usize = 256;
 
 #[cfg(test)]

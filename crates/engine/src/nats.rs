@@ -64,16 +64,16 @@ pub struct NatsConfig {
     /// Name of the station. Its replies arrive at `_INBOX_<token(host)>.>`, and its entry has the
     /// key `token(host)`.
     pub host: HostId,
-    /// Credentials file with the identity's JWT and the seed that proves it; `None` if the identity
-    /// is a certificate, or if there is none.
+    /// Credentials file with the JWT of the station's identity and the seed that proves the
+    /// identity; `None` if a certificate is the identity, or if the station has no identity.
     pub credentials: Option<PathBuf>,
     /// Certificates. `None`: TLS with the system's roots if a server requires TLS.
     pub tls: Option<NatsTls>,
     /// Number of servers that store each record, if this engine creates the stream: 1, or 3 in a
     /// cluster. An existing stream stays as it is. Default: 1.
     pub replicas: u8,
-    /// Time for which the stream keeps a record. Default: 7 days. If an archive is away for longer,
-    /// stations must send the records again.
+    /// Time for which the stream keeps a record. Default: 7 days. If an archive is unreachable for
+    /// a longer time, stations must send the records again.
     pub keep: Duration,
     /// Largest size of the stream, in bytes on each server. Default: 4 GiB, about ten million
     /// records.
@@ -88,7 +88,7 @@ pub struct NatsConfig {
 pub struct NatsTls {
     /// Certificate authority of the servers' certificates; `None` for the system's roots.
     pub ca: Option<PathBuf>,
-    /// Certificate of the station. It needs `key`.
+    /// Certificate of the station. If this is set, `key` must be set, too.
     pub certificate: Option<PathBuf>,
     /// The key of `certificate`.
     pub key: Option<PathBuf>,
@@ -120,12 +120,14 @@ impl NatsConfig {
 /// - [`Engine::append`] itself refuses only records beyond a limit and measurements of another
 ///   station. The servers' permissions decide which station writes under which name
 ///   ([`EngineError::Denied`]).
-/// - [`Engine::subscribe`] reads the stream directly. A reader can make a server copy any amount of
-///   it, so the servers permit this only to archives ([`EngineError::Denied`]).
+/// - [`Engine::subscribe`] reads the stream directly. A reader can make a server copy any part of
+///   the stream without a limit, so the servers permit this only to archives
+///   ([`EngineError::Denied`]).
 /// - [`Engine::subscribe`] and [`Engine::watch`] resume by themselves after an outage. Records that
 ///   left the stream meanwhile are reported as [`EngineError::Lagged`]. A station that disappeared
-///   is reported as [`Event::Down`] when, after the end of its lease, a registration of this engine
-///   was stored. If this engine has no registration, those of other stations count.
+///   is reported as [`Event::Down`] after two events: its lease has ended, and then this engine has
+///   stored a registration of its own. If this engine has no registration, a registration of any
+///   other station counts instead.
 /// - Cursors of `history` and `latest` belong to the archive that made them. Another archive
 ///   returns [`EngineError::TooOld`].
 pub struct Nats {
@@ -159,7 +161,7 @@ impl Nats {
         Ok(Self { connection, stop: Some(stop), thread: Some(thread), task })
     }
 
-    /// Returns whether a server is connected now, or the reason why not.
+    /// Checks that a server is connected now. The error contains the reason why not.
     ///
     /// A connection does not prove that records are stored; [`Engine::append`] does.
     ///
@@ -230,8 +232,8 @@ impl Nats {
         });
     }
 
-    /// Returns whether a message of one station could stop the streams permanently: this is so if
-    /// the streams have replicas and the servers' version has a known defect
+    /// Returns whether a message of one station could stop the streams permanently. This is
+    /// possible if the streams have replicas and the servers' version has a known defect
     /// (docs/nats-operations.md, "Which nats-server").
     #[must_use]
     pub fn has_vulnerable_replicas(&self) -> bool {

@@ -32,38 +32,40 @@ impl Record {
     pub const SEQ_MAX: u64 = 1 << 53;
 
     /// An origin may jump to any sequence number up to this one: half of [`Self::SEQ_MAX`], or 142
-    /// years at a million records a second. Above it, a number exceeds the origin's highest one by
-    /// at most [`Self::SEQ_STEP_MAX`], so that no single record uses up the sequence.
+    /// years at a million records a second. Above this number, a new sequence number may exceed the
+    /// origin's highest number by at most [`Self::SEQ_STEP_MAX`], so that no single record uses up
+    /// the sequence.
     pub const SEQ_JUMP_MAX: u64 = Self::SEQ_MAX / 2;
 
     /// Largest step above the origin's highest sequence number, beyond [`Self::SEQ_JUMP_MAX`]. The
     /// last record of the largest batch is still within this step.
     pub const SEQ_STEP_MAX: u64 = Self::BATCH_MAX as u64;
 
-    /// A sequence above this number was used up by mistake or malice: from [`Self::SEQ_JUMP_MAX`],
-    /// in steps of [`Self::SEQ_STEP_MAX`], more than 2·10¹¹ records are needed to reach this
-    /// number.
+    /// Number above which a sequence counts as used up by mistake or malice: from
+    /// [`Self::SEQ_JUMP_MAX`], in steps of [`Self::SEQ_STEP_MAX`], more than 2·10¹¹ records are
+    /// needed to reach this number.
     #[cfg(feature = "local")]
     pub(crate) const SEQ_EXHAUSTED_ABOVE: u64 = Self::SEQ_JUMP_MAX + Self::SEQ_JUMP_MAX / 2;
 
-    /// Latest time label, 2200-01-01 UTC. A later one comes from a wrong unit or a broken clock.
+    /// Latest time label, 2200-01-01 UTC. A later label comes from a wrong unit or a broken clock.
     pub const TIME_MAX_UNIX_NS: i64 = 7_258_118_400_000_000_000;
 
     /// Approximate number of bytes that the record takes of [`Range::BYTES_MAX`].
     #[cfg(feature = "local")]
     pub(crate) fn page_bytes(&self) -> usize {
-        /// Bytes as JSON without the detail and the names of the series.
+        /// Number of bytes of a record as JSON, without the detail and the names of the series.
         const OTHERS: usize = 256;
         let SeriesId { source, target, quantity } = &self.series;
         let names = source.as_str().len() + target.as_str().len() + quantity.as_str().len();
         OTHERS + names + self.detail.len()
     }
 
-    /// Most records of one append. One transaction of that size takes well under a second.
+    /// Largest number of records in one append. One transaction with this number of records takes
+    /// well under a second.
     pub const BATCH_MAX: usize = 10_000;
 
     /// Returns whether the origin measured the record itself. In a mesh, no station can write
-    /// measurements of another.
+    /// measurements of a different station.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.origin == self.series.source
@@ -152,8 +154,8 @@ impl Selector {
     }
 }
 
-/// Position in an engine's own order of records (of series for
-/// [`Engine::latest`](crate::Engine::latest)). It has no meaning outside that engine.
+/// Position in an engine's own order of records, or of series for
+/// [`Engine::latest`](crate::Engine::latest). The position has no meaning outside that engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor(pub u64);
 
@@ -169,14 +171,14 @@ pub enum StartAt {
     After(Cursor),
 }
 
-/// Part of the history of a series, newest first.
+/// Selects a part of the history of a series: a range of time, the length of a page, and a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// Earliest time, inclusive, Unix nanoseconds.
     pub from_unix_ns: i64,
     /// Latest time, exclusive, Unix nanoseconds.
     pub until_unix_ns: i64,
-    /// Most records of a page, 1 to [`Range::LIMIT_MAX`]. A page may end earlier
+    /// Largest number of records in a page, 1 to [`Range::LIMIT_MAX`]. A page may end earlier
     /// ([`Range::BYTES_MAX`]).
     pub limit: usize,
     /// Continue after this position, which is [`Page::next`] of the page before.
@@ -189,7 +191,7 @@ impl Range {
     pub const LIMIT_MAX: usize = 10_000;
 
     /// Largest size of a page, in bytes. A page that reaches this size ends with a cursor at which
-    /// the next one begins. [`Range::LIMIT_MAX`] records without long details fit.
+    /// the next page begins. [`Range::LIMIT_MAX`] records without long details fit in a page.
     pub const BYTES_MAX: usize = 4 << 20;
 
     /// Selects the newest `limit` records of all times.

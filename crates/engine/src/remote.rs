@@ -40,12 +40,13 @@ pub struct RemoteConfig {
     pub url: String,
     /// Name of this station, under which it registers and appends.
     pub host: HostId,
-    /// Token of the invitation. `None`: none is sent, and the station refuses requests.
+    /// Token of the invitation. If this is `None`, no token is sent, and the station refuses
+    /// requests.
     pub token: Option<String>,
     /// Certificates (PEM) that are trusted instead of the system's.
     pub ca: Option<PathBuf>,
-    /// Longest wait for a response. An append gets a second more for each 128 KiB. Default: 15 s,
-    /// because the other station responds within 10 s of the last byte.
+    /// Longest wait for a response. For an append, the wait is longer by one second for each 128
+    /// KiB. Default: 15 s, because the other station responds within 10 s of the last byte.
     pub deadline: Duration,
 }
 
@@ -202,7 +203,8 @@ impl Remote {
                 () = items.closed() => return,
             };
             if let Err(error) = followed {
-                // `send` fails if there is no reader any more; that is no error.
+                // `send` fails if there is no reader any more. Ignore this, because a missing
+                // reader is not an error.
                 let _ = items.send((Err(error), None)).await;
             }
         });

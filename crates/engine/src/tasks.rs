@@ -59,7 +59,7 @@ impl TaskStatus {
         state.failure.is_none() || state.is_restarted
     }
 
-    /// Number of panics since the start.
+    /// Number of panics since this status was created.
     #[must_use]
     pub fn panics(&self) -> u64 {
         self.lock().panics
@@ -136,7 +136,8 @@ impl TaskStatus {
         }
     }
 
-    /// A thread calls this in each iteration of its loop; a test can kill the thread here.
+    /// Point at which a test can kill a thread. The thread calls this function in each iteration of
+    /// its loop.
     pub fn kill_point(&self) {
         #[cfg(feature = "testkit")]
         self.kill.panic_if_asked();
@@ -188,14 +189,14 @@ impl TaskStatus {
 
 #[cfg(feature = "testkit")]
 impl TaskStatus {
-    /// Makes the work panic at the next iteration of its loop or the next poll; if it is not
-    /// running, at the first.
+    /// Makes the work panic at the next iteration of its loop, or at the next poll. Work that is
+    /// not running panics when it starts.
     pub fn kill(&self) {
         self.kill.ask();
     }
 }
 
-/// Whether work fails if it returns before it is stopped.
+/// Whether work counts as failed if it returns before [`TaskStatus::stop`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MustStay {
     Yes,
@@ -245,7 +246,7 @@ mod testkit {
 
 /// Time after which a restarted task counts as healthy.
 const PROBATION: Duration = Duration::from_secs(60);
-/// Shortest and longest pause before work is started again.
+/// Shortest and longest pause before work is started again after a panic.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 

@@ -1,8 +1,8 @@
 //! Records, entries and events as JSON, for the engines that send them (docs/spec/engine.md).
 //!
 //! All input is checked: a text that these functions accept is within the limits of the directory
-//! and the archive. A text that they write is read back exactly. Unknown keys are ignored, so that
-//! newer versions can add keys.
+//! and the archive. A value that they write as JSON is read back exactly. Unknown keys are ignored,
+//! so that newer versions can add keys.
 
 mod detail;
 mod stream;
@@ -62,7 +62,7 @@ pub struct EntryJson<'a> {
     version: Cow<'a, str>,
     #[serde(borrow)]
     groups: Vec<Cow<'a, str>>,
-    /// Names of capabilities. Unknown ones are ignored.
+    /// Names of capabilities. Unknown names are ignored.
     #[serde(borrow)]
     capabilities: Vec<Cow<'a, str>>,
     /// Public key as 64 hexadecimal digits.
@@ -309,7 +309,7 @@ pub fn from_hex(text: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// A word from a peer, cut to a length for messages.
+/// Shortens a word from a peer to a length that fits in an error message.
 fn shown(word: &str) -> String {
     word.chars().take(40).collect()
 }

@@ -8,7 +8,8 @@ use barograph_engine::{Engine, Local, LocalConfig, conformance_tests};
 
 conformance_tests!(LocalFixture::default());
 
-/// Archives in temporary directories. An engine's directory is the last one.
+/// Makes archives in temporary directories. The engine under test uses the last directory of the
+/// list.
 #[derive(Default)]
 struct LocalFixture {
     directories: Mutex<Vec<tempfile::TempDir>>,

@@ -17,11 +17,11 @@ use barograph_probe::io::{Listener, ProbeContext, ResponderLimits, run_one};
 use barograph_probe::reduce::median;
 use barograph_probe::{Direction, Experiment, MeasuredValue, Target};
 
-/// Number of exchanges in one run of a side. The runs of both sides alternate, so that the
-/// conditions are the same.
+/// Number of exchanges in one run of a program. The runs of the two programs alternate, so that
+/// both programs run under the same conditions.
 const EXCHANGES: u32 = 2_000;
 const TURNS: u32 = 40;
-/// Bytes of one transfer: about a second on loopback.
+/// Number of bytes in one transfer. A transfer takes about one second on loopback.
 const BYTES: u64 = 2 << 30;
 const TRANSFERS: u32 = 9;
 
@@ -45,8 +45,8 @@ fn exchanges(target: &Target) {
         bare_s.push(median(&bare.exchange(EXCHANGES)).unwrap());
     }
     // On a host with few processors, the scheduler sometimes runs both ends on one processor, and
-    // the time of an exchange is then mainly that of switching between the ends. So the output has
-    // quartiles beside the median.
+    // an exchange then consists mainly of switches between the two ends. So the output shows the
+    // quartiles and the median.
     let show = |name: &str, medians: &[f64]| {
         let mut sorted: Vec<f64> = medians.iter().map(|s| s * 1e6).collect();
         sorted.sort_by(f64::total_cmp);
@@ -88,8 +88,8 @@ fn ours(target: &Target, experiment: Experiment) -> MeasuredValue {
     run_one(target, experiment, &context).remove(0).result.unwrap()
 }
 
-/// Two threads, one connection and two bytes: the minimum for an exchange, with no new thread or
-/// connection.
+/// Exchanges two bytes between two threads over one connection. This is the minimum work of an
+/// exchange, because no thread and no connection is created.
 struct BarePingPong(TcpStream);
 
 impl BarePingPong {
@@ -143,8 +143,8 @@ fn iperf3(direction: Direction) -> Option<f64> {
     sum.split("\"bits_per_second\":").nth(1)?.split([',', '}']).next()?.trim().parse().ok()
 }
 
-/// Waits until the server listens, according to the kernel's table: a connection would use up its
-/// only test.
+/// Waits until the kernel's table shows that the server listens. Do not test this with a
+/// connection, because the server accepts only one test.
 fn wait_for(server: &mut Child, port: u16) {
     let listening = format!(":{port:04X} ");
     let began = Instant::now();
@@ -162,7 +162,7 @@ fn wait_for(server: &mut Child, port: u16) {
     }
 }
 
-/// A server process; dropping it kills the process.
+/// A server process. Dropping the value kills the process.
 struct Server(Child);
 
 impl Drop for Server {

@@ -1,26 +1,29 @@
 //! Predicts the result of a full-length test of a path from its first part. Pure.
 //!
-//! A test passes [`CHECKPOINTS`]. For each of them, a [`Calibration`] records how far the rate up
-//! to the checkpoint was from the rate of the full length. It also records the path's own level. A
-//! test that may end early ends at the first checkpoint that has predicted well enough on this
-//! path: within 5 %, or, after half a second, with an error of at most 1.2 times the error with
-//! which the level predicts the next test. (On a path that varies by a third, a full-length test
-//! predicts the next test hardly better than its first second does.) The expected error of the
-//! level is never below 10 %, because the usual deviation counts as one of five tests. So after
-//! half a second, 12 % (after four tests 13 %) is good enough, even on the quietest path.
+//! A test passes [`CHECKPOINTS`]. For each checkpoint, a [`Calibration`] records how far the rate
+//! at the checkpoint was from the rate of the full-length test. The `Calibration` also records the
+//! mean rate of the path (`level`). A test that may end early ends at the first checkpoint that
+//! predicts well enough on this path. A checkpoint predicts well enough if its expected error is at
+//! most 5 %. After half a second, the limit is 1.2 times the expected error of the mean rate, if
+//! this limit is larger. (If the rate of a path varies by a third, a full-length test predicts the
+//! next test hardly better than the first second of the full-length test does.) The expected error
+//! of the mean rate is never below about 10 %, because the usual deviation counts as one of five
+//! tests. So after half a second, the limit is at least 12 % (after four tests 13 %), even on the
+//! quietest path.
 //!
-//! Only full-length tests calibrate the checkpoints: those before the path was calibrated, and
-//! audits. Every test updates the level, with the rate that this test alone gives, so that an
-//! estimate never confirms itself.
+//! Only full-length tests calibrate the checkpoints: the tests before the path was calibrated, and
+//! audits. Every test without a rejected estimate updates the mean rate. The update uses the rate
+//! that this test alone gives, so that an estimate never confirms itself.
 
-/// Checkpoints, in rounds since the rate last grew by a quarter; start-up is over at the third.
+/// Checkpoints: numbers of rounds since the rate last grew by a quarter. Start-up is over at the
+/// third checkpoint.
 pub const CHECKPOINTS: [u32; 7] = [1, 2, 3, 6, 12, 24, 48];
 
 /// Rate since the last growth at each checkpoint that a test has passed, in bit/s.
 pub type CheckpointRates = [Option<f64>; CHECKPOINTS.len()];
 
-/// Results of the tests of one path, from which it predicts the next test. The caller keeps a
-/// separate `Calibration` for each path and congestion control.
+/// Statistics of the tests of one path, from which the result of the next test is predicted. The
+/// caller keeps a separate `Calibration` for each path and congestion control.
 ///
 /// ```
 /// use barograph_probe::calibration::{Calibration, CheckpointRates};
@@ -34,19 +37,19 @@ pub type CheckpointRates = [Option<f64>; CHECKPOINTS.len()];
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Calibration {
-    /// Logarithm of the path's rate.
+    /// Mean and variance of the logarithm of the path's rate.
     level: RunningStats,
-    /// For each checkpoint, the logarithm of full-length rate divided by rate at the checkpoint.
+    /// Mean and variance of log(full-length rate ÷ rate at the checkpoint), for each checkpoint.
     ratios: [RunningStats; CHECKPOINTS.len()],
-    /// Consecutive tests outside the expected range.
+    /// Number of consecutive tests with a rejected estimate.
     rejections: u32,
 }
 
 impl Calibration {
-    /// Number of full-length tests before the first early stop.
+    /// Minimum number of full-length tests before the first early stop.
     pub const TESTS_MIN: u64 = 4;
-    /// After this many consecutive tests outside the expected range, the path has changed, and
-    /// calibration starts again.
+    /// Number of consecutive tests with a rejected estimate after which the path counts as changed.
+    /// Calibration then starts again.
     pub const REJECTIONS_MAX: u32 = 2;
 
     /// Adds a full-length test that was not allowed to end early: its rates at the checkpoints, and
@@ -62,7 +65,8 @@ impl Calibration {
         }
     }
 
-    /// Adds a test that ended early. It updates the level with its own rate, and no checkpoint.
+    /// Adds a test that ended early. The rate that this test alone gives updates the mean rate of
+    /// the path. The checkpoints do not change.
     pub fn add_early(&mut self, estimate: &RateEstimate) {
         self.rejections = 0;
         if let Some(alone) = log(estimate.uncombined_bit_s) {
@@ -74,8 +78,8 @@ impl Calibration {
     /// rejected.
     ///
     /// A single such test changes nothing, so that an outlier does not become the expectation.
-    /// After [`REJECTIONS_MAX`](Self::REJECTIONS_MAX) in a row, the path has changed: calibration
-    /// starts again with this test as the first.
+    /// After [`REJECTIONS_MAX`](Self::REJECTIONS_MAX) such tests in a row, the path counts as
+    /// changed: calibration starts again with this test as the first.
     pub fn add_rejected(&mut self, partials: &CheckpointRates, full_bit_s: f64) {
         self.rejections += 1;
         if Self::REJECTIONS_MAX <= self.rejections {
@@ -106,7 +110,7 @@ impl Calibration {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpectedRate {
     level: Prediction,
-    /// Correction of each checkpoint that predicts well enough; `None` for the others.
+    /// Correction of each checkpoint that predicts well enough; `None` for every other checkpoint.
     ratios: [Option<Prediction>; CHECKPOINTS.len()],
 }
 
@@ -115,11 +119,12 @@ pub struct ExpectedRate {
 pub struct CheckpointEstimate {
     /// Estimate from this test alone: the corrected rate at the checkpoint, in bit/s.
     pub uncombined_bit_s: f64,
-    /// Mean of that estimate and the path's level, weighted by precision, in bit/s.
+    /// Mean of `uncombined_bit_s` and the path's mean rate, weighted by precision, in bit/s.
     pub rate_bit_s: f64,
     /// Expected error of `rate_bit_s`: one standard deviation, as a share of the rate.
     pub deviation: f64,
-    /// Whether the test agrees with the path's level, within the uncertainty of both.
+    /// Whether the rate of the test agrees with the path's mean rate, within the uncertainty of
+    /// both rates.
     pub agrees: bool,
 }
 
@@ -138,8 +143,8 @@ impl ExpectedRate {
         let estimate = CheckpointEstimate {
             uncombined_bit_s: alone.exp(),
             rate_bit_s: (self.level.mean + weight * off).exp(),
-            // Both errors may have the same cause, so the combined error is taken to be the smaller
-            // of the two.
+            // The errors of the two combined rates may have the same cause. So the smaller error
+            // counts as the error of the combination.
             deviation: self.level.variance.min(ratio.variance).sqrt(),
             agrees: off.abs() <= most,
         };
@@ -153,19 +158,21 @@ impl ExpectedRate {
 pub struct RateEstimate {
     /// Time of the estimate, in seconds since the stream began.
     pub time_s: f64,
-    /// Mean rate of the rounds behind the estimate, in bit/s.
+    /// Mean rate, in bit/s, of the rounds from which the estimate was computed.
     pub settled_bit_s: f64,
-    /// Estimate of a full-length test's rate after start-up, from this test alone, in bit/s: the
-    /// settled rate, corrected.
+    /// Estimate of a full-length test's rate after start-up, from this test alone, in bit/s:
+    /// `settled_bit_s` with the correction of the checkpoint, if there is one.
     pub uncombined_bit_s: f64,
-    /// The same estimate combined with the path's earlier tests, in bit/s.
+    /// `uncombined_bit_s` combined with the mean rate of the path's earlier tests, in bit/s.
     pub rate_bit_s: f64,
     /// Expected error of the estimate: one standard deviation, as a share of the estimate. On an
-    /// unknown path it is the coefficient of variation of the rounds, which is a weak indicator.
+    /// unknown path, `deviation` is the coefficient of variation of the rounds' rates, which
+    /// indicates the error only roughly.
     pub deviation: f64,
 }
 
-/// Running mean and variance of effectively [`MEMORY`] values; older values fade.
+/// Running mean and variance. The weight of old values decreases, as if there were only [`MEMORY`]
+/// values.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 struct RunningStats {
     count: u64,
@@ -186,8 +193,8 @@ impl RunningStats {
         let off = value - self.mean;
         let others = self.others();
         if 0.0 < others {
-            // The distance of a value from the mean of n other values has a variance larger by 1 +
-            // 1/n than its distance from the true mean.
+            // `off` is the distance of a value from the mean of n other values. The variance of
+            // `off` is 1 + 1/n times the variance of the values.
             self.variance += (off * off * others / (others + 1.0) - self.variance) / others;
         }
         self.mean += off / (others + 1.0);
@@ -218,23 +225,25 @@ fn log(rate_bit_s: f64) -> Option<f64> {
 /// Effective number of tests in a running mean; for a checkpoint's mean, only full-length tests
 /// count. The number is small, because paths change.
 const MEMORY: u64 = 5;
-/// Weight of the usual deviation, in tests.
+/// Weight of the usual deviation, as a number of tests.
 const USUAL_TESTS: f64 = 1.0;
-/// Usual deviation of a path's rate (logarithm), before the path's own is known.
+/// Usual standard deviation of the logarithm of a path's rate, used while the path has few tests.
 const LEVEL_DEVIATION: f64 = 0.2;
-/// Usual deviation of a checkpoint's ratio (logarithm), before the path's own is known.
+/// Usual standard deviation of the logarithm of a checkpoint's ratio, used while the path has few
+/// tests.
 const RATIO_DEVIATION: f64 = 0.07;
-/// A checkpoint predicts well enough if its standard deviation is at most this.
+/// Maximum standard deviation of a checkpoint that predicts well enough.
 const DEVIATION_MAX: f64 = 0.05;
-/// After [`EARLY_CHECK_MIN_S`], a checkpoint's deviation may also be this many times the deviation
-/// of the level: 12 or 13 % on the quietest path.
+/// Maximum deviation of a checkpoint after [`EARLY_CHECK_MIN_S`], as a multiple of the deviation of
+/// the path's mean rate. On the quietest path, this maximum is 12 or 13 %.
 const LEVEL_FACTOR: f64 = 1.2;
-/// Before this time, in seconds, only [`DEVIATION_MAX`] applies: the data so far are a twentieth of
-/// the bytes of a 10 s test.
+/// Time in seconds before which only [`DEVIATION_MAX`] applies. At this time, the stream has sent a
+/// twentieth of the bytes of a 10 s test.
 const EARLY_CHECK_MIN_S: f64 = 0.5;
 /// Maximum correction of a checkpoint, as a factor. If the correction is larger, the checkpoint
 /// measured start-up or a policer's token bucket, not the rate of the path.
 const RATIO_MAX: f64 = 3.0;
-/// An estimate that differs from the level by this number of standard deviations is rejected. The
-/// usual deviations are included, so on the quietest path this is a difference of a quarter.
+/// Number of standard deviations by which an estimate may differ from the path's mean rate. An
+/// estimate that differs more is rejected. On the quietest path, the limit is a difference of a
+/// quarter, because the usual deviations are included.
 const REJECTION_DEVIATIONS: f64 = 2.5;

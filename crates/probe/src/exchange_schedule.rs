@@ -3,8 +3,8 @@
 //!
 //! A client that waits for each answer before it sends the next request leaves out the samples that
 //! a slow period would have shown: *coordinated omission* (Tene, "How NOT to Measure Latency"). So
-//! no exchange waits for another's answer, and a late exchange is timed from when it was due, as in
-//! wrk2.
+//! no exchange waits for the answer to an earlier exchange. The latency of a late exchange counts
+//! from the time at which the exchange was due, as in wrk2.
 
 use std::time::Duration;
 
@@ -46,15 +46,15 @@ impl ExchangeSchedule {
         self.from.push(if is_late { due } else { now });
     }
 
-    /// Records the answer to the oldest open exchange at `now` and returns its latency; `None` if
-    /// no exchange is open.
+    /// Records that the oldest unanswered exchange was answered at `now`, and returns the latency
+    /// of this exchange. Returns `None` if no sent exchange is unanswered.
     pub fn answered(&mut self, now: Duration) -> Option<Duration> {
         let from = self.from.get(self.answered)?;
         self.answered += 1;
         Some(now.saturating_sub(*from))
     }
 
-    /// Number of the oldest open exchange; `None` if no exchange is open.
+    /// Number of the oldest unanswered exchange; `None` if no sent exchange is unanswered.
     #[must_use]
     pub fn awaited(&self) -> Option<u32> {
         (self.answered < self.from.len()).then(|| u32::try_from(self.answered).unwrap_or(u32::MAX))
@@ -67,17 +67,17 @@ impl ExchangeSchedule {
     }
 }
 
-/// Latencies in seconds, corrected for a timer that started `late`: each counts from when its
-/// exchange would have been due. So the time that the client waited before it could send counts as
-/// latency.
+/// Latencies in seconds, corrected for a timer that started later than planned, by the time `late`.
+/// Each latency counts from the time at which its exchange would have been due. So the time that
+/// the client waited before it could send counts as latency.
 #[must_use]
 pub fn since_due(latencies_s: &[f64], every: Duration, late: Duration) -> Vec<f64> {
     let waited_s = |i| late.saturating_sub(every.saturating_mul(i)).as_secs_f64();
     (0..).zip(latencies_s).map(|(i, latency_s)| waited_s(i) + latency_s).collect()
 }
 
-/// Maximum lateness that a timer of whole milliseconds may have. This host causes that delay, so it
-/// is not part of the path's latency.
+/// Maximum delay of a timer of whole milliseconds. This host causes the delay, so the delay is not
+/// part of the path's latency.
 const GRAIN: Duration = Duration::from_millis(2);
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ pub enum Experiment {
         /// Number of exchanges; the value is their median.
         n: u32,
     },
-    /// The same exchanges through the TLS connection of an `https` station.
+    /// `n` two-byte exchanges, as in [`Rtt`](Self::Rtt), through the TLS connection of an `https`
+    /// station.
     RttTls {
         /// Number of exchanges; the value is their median.
         n: u32,
@@ -47,7 +48,7 @@ pub enum Experiment {
 }
 
 impl Experiment {
-    /// The quantities that the experiment measures, in the order of its readings.
+    /// The quantities that the experiment measures, in the order of its results.
     #[must_use]
     pub fn quantities(self) -> &'static [Quantity] {
         match self {
@@ -93,14 +94,16 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Exchanges of one `rtt`: a median of eleven tolerates five disturbed exchanges and costs
-    /// eleven round trips.
+    /// Number of exchanges in one `rtt` experiment. The median of eleven exchanges tolerates five
+    /// disturbed exchanges and costs eleven round trips.
     pub const RTT_EXCHANGES: u32 = 11;
-    /// Exchanges of one `rtt_nagle`: each may stall for 40 ms or more.
+    /// Number of exchanges in one `rtt_nagle` experiment. Each exchange may stall for 40 ms or
+    /// more.
     pub const NAGLE_EXCHANGES: u32 = 3;
-    /// Datagrams of one `loss` experiment.
+    /// Number of datagrams in one `loss` experiment.
     pub const DATAGRAMS: u32 = 10;
-    /// Handshakes of one `connect`: a median of three tolerates one lost SYN (1 s).
+    /// Number of handshakes in one `connect` experiment. The median of three handshakes tolerates
+    /// one lost SYN, which takes 1 s.
     pub const HANDSHAKES: u32 = 3;
 
     /// All experiments that a station answers, with `bytes` of goodput in each direction.
@@ -123,7 +126,7 @@ impl Plan {
         Self { experiments: vec![Experiment::Connect { n: Self::HANDSHAKES }, Experiment::ResponseTime] }
     }
 
-    /// All experiments that any TCP listener answers.
+    /// The experiments that every TCP listener can answer.
     #[must_use]
     pub fn address() -> Self {
         Self { experiments: vec![Experiment::Connect { n: Self::HANDSHAKES }] }

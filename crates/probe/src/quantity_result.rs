@@ -11,12 +11,12 @@ pub use crate::tcp_info::{SenderLimit, TcpInfo};
 pub struct QuantityResult {
     /// The quantity and its unit.
     pub quantity: Quantity,
-    /// The value with its samples, or the reason why there is none.
+    /// The value with its samples, or the reason why there is no value.
     pub result: Result<MeasuredValue, ProbeError>,
 }
 
 impl QuantityResult {
-    /// Converts the reading to the form that a series stores.
+    /// Converts the result to the form that a series stores.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match &self.result {
@@ -32,14 +32,15 @@ pub struct MeasuredValue {
     /// The value, in the quantity's unit: the median of [`samples`](Self::samples). For goodput it
     /// is the rate, corrected by the forecast of the round-trip time if one was given.
     pub value: f64,
-    /// Number of samples, exchanges, datagrams or transfers behind the value.
+    /// Number of samples behind the value: answered exchanges, handshakes or transfers. For `loss`
+    /// it is the number of datagrams sent, for `rtt_udp` the number of datagrams answered.
     pub n: u32,
     /// Goodput without the correction, in bit/s; `None` for every other quantity.
     pub raw: Option<f64>,
     /// All samples in the order measured, in the quantity's unit, so that stalls stay visible.
     /// Empty if the value has no samples (loss).
     pub samples: Vec<f64>,
-    /// The kernel's view of the connection at its end; `None` for UDP and if unknown.
+    /// `TCP_INFO` at the end of the connection; `None` for UDP, or if it is not known.
     pub tcp_info: Option<TcpInfo>,
     /// Whether at least one sample of a `connect` is the time of a refusal: the host answers, but
     /// the port is closed. `false` for every other quantity.
@@ -48,14 +49,14 @@ pub struct MeasuredValue {
 
 #[cfg(feature = "io")]
 impl MeasuredValue {
-    /// Median of `samples`; `None` if there are none.
+    /// Median of `samples`; `None` if there are no samples.
     pub(crate) fn median_of(samples: Vec<f64>, tcp_info: Option<TcpInfo>) -> Option<Self> {
         let value = crate::reduce::median(&samples)?;
         let n = u32::try_from(samples.len()).unwrap_or(u32::MAX);
         Some(Self { n, samples, ..Self::one(value, tcp_info) })
     }
 
-    /// A value with a single sample, the value itself.
+    /// A value with one sample, which is the value itself.
     pub(crate) fn one(value: f64, tcp_info: Option<TcpInfo>) -> Self {
         Self { value, n: 1, raw: None, samples: vec![value], tcp_info, refused: false }
     }

@@ -30,7 +30,7 @@ pub struct RoundTrip {
 pub struct Goodput {
     /// Bits divided by the whole time, in bit/s.
     pub raw: f64,
-    /// Bits divided by the time less one idle round trip, in bit/s; equal to `raw` if that round
+    /// Bits divided by the time minus one idle round trip, in bit/s; equal to `raw` if that round
     /// trip is unknown.
     pub corrected: f64,
 }

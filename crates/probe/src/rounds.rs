@@ -2,7 +2,7 @@
 
 use crate::samples::Sample;
 
-/// About one round-trip time of a stream.
+/// Part of a stream that lasts about one round-trip time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Round {
     /// End of the round, in seconds since the stream began.
@@ -30,8 +30,8 @@ impl Round {
 /// Divides samples into rounds; the first sample begins the first round.
 ///
 /// A round lasts at least 20 ms and at least the smoothed round-trip time at its end (1 s at most).
-/// It also lasts until 64 full segments were acknowledged, but at most half a second for that
-/// reason. In a shorter round, one burst of acknowledgements more or fewer changes the rate
+/// A round also lasts until 64 full segments were acknowledged, but for this reason it lasts at
+/// most half a second. In a shorter round, a single burst of acknowledgements would change the rate
 /// noticeably.
 #[derive(Clone, Debug, Default)]
 pub struct RoundDetector {
@@ -42,8 +42,8 @@ pub struct RoundDetector {
 impl RoundDetector {
     /// Adds a sample and returns the round that ends with it, if any.
     ///
-    /// A sample ends no round if its time is not finite, or not later than that of the previous
-    /// one.
+    /// A sample ends no round if its time is not finite, or not later than the time of the previous
+    /// sample.
     pub fn push(&mut self, sample: &Sample) -> Option<Round> {
         if !sample.time_s.is_finite() {
             return None;
@@ -124,14 +124,14 @@ impl StartupDetector {
 /// Minimum length of a round in seconds. The rates of shorter rounds would mainly show the noise of
 /// acknowledgements and of the scheduler. A full test has 250 rounds of this length.
 const ROUND_S_MIN: f64 = 0.02;
-/// Maximum round-trip time, in seconds, that a round must last. A longer round-trip time is a
-/// stall, and a round does not wait for its end.
+/// Maximum time, in seconds, that a round must last because of the round-trip time. A longer
+/// round-trip time is a stall, and a round does not wait for the end of a stall.
 const ROUND_RTT_S_MAX: f64 = 1.0;
-/// Minimum bytes of a round: 64 segments of an Ethernet path. A delayed acknowledgement covers two
-/// segments, so it is only 3 % of the round.
+/// Minimum number of bytes in a round: 64 segments of an Ethernet path. A delayed acknowledgement
+/// covers two segments, which are only 3 % of the round.
 const ROUND_BYTES_MIN: u64 = 64 * 1448;
-/// Maximum time, in seconds, for which a round waits for [`ROUND_BYTES_MIN`]. It is reached at
-/// rates below 1.5 Mbit/s.
+/// Maximum time, in seconds, for which a round waits for [`ROUND_BYTES_MIN`]. A round reaches this
+/// maximum at rates below 1.5 Mbit/s.
 const ROUND_S_MAX_FOR_BYTES: f64 = 0.5;
 /// Minimum factor by which the rate grows in a round of start-up. Slow start doubles the rate; with
 /// pacing it grows by at least a quarter (BBR).

@@ -31,8 +31,8 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Capacity in samples. A stream of 10 s sampled every 5 ms has 2000 samples, so none is
-    /// removed; 130 KB.
+    /// Maximum number of samples in the buffer. A stream of 10 s with a sample every 5 ms has 2000
+    /// samples, so no sample is removed. The samples take 130 KB of memory.
     pub const KEPT_MAX: usize = 2048;
 
     /// Creates an empty buffer with stride 1.
@@ -41,7 +41,8 @@ impl Samples {
         Self { kept: Vec::new(), stride: 1, seen: 0, is_extra: false }
     }
 
-    /// Adds a sample. It replaces the previous one if that was kept only because it was the latest.
+    /// Adds a sample. The new sample replaces the previous sample if the previous sample was kept
+    /// only because it was the latest.
     pub fn push(&mut self, sample: Sample) {
         if self.is_extra {
             self.kept.pop();

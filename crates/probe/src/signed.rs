@@ -38,7 +38,7 @@ pub struct Challenge {
 /// A caller's response to a [`Challenge`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// The caller's name; the responder finds the caller's public key under it.
+    /// The caller's name; the responder finds the caller's public key by this name.
     pub name: Name,
     /// The challenge that was received.
     pub challenge: Token,

@@ -1,14 +1,15 @@
 //! Decides when a timed stream may end before its time.
 //!
 //! On an unknown path, the rate has *settled* when five consecutive rounds, none of which grew by a
-//! quarter, agree within 5 %. This rule is exact on quiet paths. It is far off on paths with random
-//! losses, where a loss-based sender slows down only after the stop, and on paths with a competing
-//! flow that has not yet yielded. Within the first second, neither can be distinguished from a
-//! quiet path. On a path that is tested repeatedly, three mechanisms decide:
+//! quarter, agree within 5 %. This rule is exact on quiet paths. The rule is wrong by a large
+//! amount on paths with random losses, where a loss-based sender slows down only after the stop,
+//! and on paths with a competing flow that has not yet yielded. Within the first second, neither
+//! kind of path can be distinguished from a quiet path. On a path that is tested repeatedly, three
+//! mechanisms decide:
 //!
 //! - [`Calibration`](crate::calibration::Calibration) of the path: at which checkpoint the rate
 //!   predicted the results of full-length tests, and by which factor to correct it. An estimate far
-//!   from the path's level is rejected.
+//!   from the path's mean rate is rejected.
 //! - [`ForecastInterval`], from the path's own forecast: an estimate outside the forecast's
 //!   interval sends the test to its full length. Once start-up is over, that decision is final.
 //!   Repeating the check until a rate fits would confirm the forecast instead of testing it.
@@ -16,11 +17,12 @@
 //!   the path.
 //!
 //! Only the audits are independent of earlier measurements. The guard checks the estimate, which
-//! includes the path's level, and level and forecast come from the same tests. So on a path with
-//! much variation, the guard rejects fewer estimates than it would if it checked the rate of this
-//! test alone. Until start-up is over (three rounds after the rate last grew), a rejected estimate
-//! is not final: there are up to three checks, at the checkpoints after one, two and three rounds,
-//! and each may end the test. `tests/pure/calibration.rs` bounds the cost of both effects.
+//! includes the path's mean rate. The mean rate and the forecast come from the same tests. So on a
+//! path with much variation, the guard rejects fewer estimates than a check of the rate of this
+//! test alone would reject. Until start-up is over (three rounds after the rate last grew), a
+//! rejected estimate is not final: there are up to three checks, at the checkpoints after one, two
+//! and three rounds, and each check may end the test. `tests/pure/calibration.rs` bounds the cost
+//! of both effects.
 
 use crate::calibration::{CHECKPOINTS, CheckpointRates, ExpectedRate};
 use crate::rounds::{Round, RoundDetector, StartupDetector};
@@ -33,7 +35,7 @@ pub use crate::calibration::RateEstimate;
 pub struct SettledRateConfig {
     /// Number of consecutive rounds that must agree, at least 2.
     pub rounds: usize,
-    /// Maximum coefficient of variation of their rates.
+    /// Maximum coefficient of variation of the rates of these rounds.
     pub variation_max: f64,
 }
 
@@ -53,13 +55,13 @@ pub struct ForecastInterval {
 }
 
 impl ForecastInterval {
-    /// Whether the interval contains this rate. An interval with a NaN end contains none.
+    /// Whether the interval contains this rate. An interval with a bound of NaN contains no rate.
     #[must_use]
     pub fn holds(&self, rate_bit_s: f64) -> bool {
         (self.lower_bit_s..=self.upper_bit_s).contains(&rate_bit_s)
     }
 
-    /// The interval widened by `share` of each end.
+    /// The interval, with each bound moved outwards by `share` of its value.
     #[must_use]
     pub fn widened(&self, share: f64) -> Self {
         Self { lower_bit_s: self.lower_bit_s * (1.0 - share), upper_bit_s: self.upper_bit_s * (1.0 + share) }
@@ -71,12 +73,12 @@ impl ForecastInterval {
 /// The default is for an unknown path: any settled rate ends the stream, without correction.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct EarlyStopPolicy {
-    /// Settled-rate rule; it decides if `expected` is `None`.
+    /// Settled-rate rule. This rule makes the decision only when `expected` is `None`.
     pub config: SettledRateConfig,
     /// Interval of the path's forecast; `None` allows every estimate to stop the stream.
     pub guard: Option<ForecastInterval>,
     /// Expectation from the path's own tests ([`Calibration`](crate::calibration::Calibration)). If
-    /// it is present, the stream ends at a checkpoint, whether the rate has settled or not.
+    /// `expected` is present, the stream ends at a checkpoint, whether the rate has settled or not.
     pub expected: Option<ExpectedRate>,
 }
 
@@ -142,7 +144,7 @@ impl EarlyStopRule {
         if agrees && early.allows(&estimate) {
             return Decision::Stop(estimate);
         }
-        // Before start-up is over, a deviating estimate is not final.
+        // Before start-up is over, a rejected estimate is not final.
         self.estimate_rejected = self.startup.ended().is_some();
         Decision::Continue
     }
@@ -165,8 +167,9 @@ impl EarlyStopRule {
         self.estimate_rejected
     }
 
-    /// Index of the checkpoint that this round has reached, the first time. Application-limited
-    /// rounds count too, because they also occur in the full tests that calibrate.
+    /// Index of the checkpoint that this round reaches; `None` if the stream has reached this
+    /// checkpoint before. Application-limited rounds count too, because they also occur in the full
+    /// tests that calibrate.
     fn pass(&mut self, round: &Round) -> Option<usize> {
         let (since, from_s, from_bytes) = self.startup.since_growth()?;
         let at = CHECKPOINTS.iter().position(|rounds| *rounds == since)?;
@@ -191,7 +194,7 @@ impl EarlyStopRule {
         Some((estimate, at_checkpoint.agrees))
     }
 
-    /// Returns the settled rate if this round is the first with which the rate has settled.
+    /// Returns the settled rate in the first round in which the rate has settled, else `None`.
     fn settle(&mut self, round: Round) -> Option<RateEstimate> {
         if self.proposed.is_some() {
             return None;
@@ -210,7 +213,7 @@ impl EarlyStopRule {
 
     fn settled(&self) -> Option<RateEstimate> {
         let last = self.latest.last().filter(|_| self.latest.len() == self.config.rounds)?;
-        // If the kernel had nothing to send, the rate is that of this host, not of the path.
+        // If the kernel had nothing to send, this host limited the rate, not the path.
         if self.latest.iter().any(|round| round.app_limited) {
             return None;
         }
@@ -241,10 +244,10 @@ impl EarlyStopRule {
 
 impl EarlyStopPolicy {
     /// Whether the guard allows the estimate to stop the stream. The guard checks the estimate,
-    /// which includes the path's level, not the rate of this test alone. The interval is widened by
-    /// the estimate's own error, because an uncertain estimate does not contradict the forecast. On
-    /// a quiet path the interval is narrower than that error; without widening, nearly every test
-    /// would run to its full length.
+    /// which includes the path's mean rate. The guard does not check the rate of this test alone.
+    /// The interval is widened by the estimate's own error, because an uncertain estimate does not
+    /// contradict the forecast. On a quiet path, the interval is narrower than the estimate's
+    /// error. Without widening, nearly every test would run to its full length.
     fn allows(&self, estimate: &RateEstimate) -> bool {
         let own = if self.expected.is_some() { DEVIATIONS * estimate.deviation } else { 0.0 };
         let share = self.config.variation_max.max(own).clamp(0.0, 1.0);
@@ -253,10 +256,11 @@ impl EarlyStopPolicy {
     }
 }
 
-/// Number of standard deviations by which the interval is widened: two contain 95 % of normally
-/// distributed errors.
+/// Number of standard deviations by which the interval is widened. Two standard deviations contain
+/// 95 % of normally distributed errors.
 const DEVIATIONS: f64 = 2.0;
-/// Minimum number of rounds, because a single round cannot agree with itself.
+/// Minimum number of rounds that must agree. With a single round, there would be nothing to
+/// compare.
 const ROUNDS_MIN: usize = 2;
 /// Maximum number of rounds that a configuration may require; the default is five.
 const ROUNDS_MAX: usize = 1000;

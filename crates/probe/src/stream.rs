@@ -19,7 +19,8 @@ pub struct StreamPlan {
     /// Time to send, in seconds, clamped to [`SECONDS_MIN`](Self::SECONDS_MIN) to
     /// [`SECONDS_MAX`](Self::SECONDS_MAX).
     pub seconds: f64,
-    /// Maximum number of bytes to send, at least 1; the stream ends early when they are used up.
+    /// Maximum number of bytes to send, at least 1; the stream ends when this number of bytes was
+    /// sent.
     pub bytes_max: u64,
     /// Congestion control by the kernel's name, such as `cubic` or `bbr`; `None` is the kernel's
     /// default.
@@ -31,12 +32,12 @@ pub struct StreamPlan {
 impl StreamPlan {
     /// Length of the full test in seconds (Gloperf §4).
     pub const SECONDS: f64 = 5.0;
-    /// Minimum length in seconds; a shorter stream does not contain slow start.
+    /// Minimum length in seconds; a shorter stream may end before slow start is over.
     pub const SECONDS_MIN: f64 = 0.1;
     /// Maximum length in seconds, the limit of one request.
     pub const SECONDS_MAX: f64 = crate::wire::STREAM_MS_MAX as f64 / 1000.0;
-    /// Default maximum of bytes: 1.7 s at 5 Gbit/s, 5 s at 1.7 Gbit/s. It is a responder's default
-    /// limit for one transfer.
+    /// Default maximum number of bytes. A stream of this size takes 1.7 s at 5 Gbit/s, and 5 s at
+    /// 1.7 Gbit/s. A responder has the same default limit for one transfer.
     pub const BYTES_MAX: u64 = 1 << 30;
 
     /// The full test of Gloperf §4: 5 s, at most 1 GiB.
@@ -63,9 +64,9 @@ impl Default for StreamPlan {
 /// Why a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum StreamEnd {
-    /// The time was over.
+    /// The stream reached its maximum time.
     Full,
-    /// The bytes were used up.
+    /// The stream reached its maximum number of bytes.
     Bytes,
     /// The rate had settled, or the estimate at a checkpoint was accepted.
     Early(RateEstimate),
@@ -93,8 +94,8 @@ pub struct StreamResult {
     /// Time from before the first write until the station's byte count was received, in seconds.
     pub elapsed_s: f64,
     /// Rate of all bytes, in bit/s, over the time from the arrival of the first byte to the arrival
-    /// of the last. That is the elapsed time less one least round-trip time: half of it passes
-    /// before the first arrival, half after the last.
+    /// of the last. This time is the elapsed time minus the least round-trip time. Half of the
+    /// round-trip time passes before the first arrival, and half after the last arrival.
     pub whole_bit_s: f64,
     /// Rate of the acknowledged bytes between the end of start-up and the end of writing, in bit/s;
     /// `None` if start-up did not end, or the system does not report acknowledged bytes.
@@ -137,8 +138,9 @@ pub fn whole(bytes: u64, elapsed_s: f64, min_rtt_s: Option<f64>) -> Option<f64> 
 
 /// End of start-up in seconds, and the rate from then to the last sample in bit/s.
 ///
-/// Start-up ends with the first round that none of the next three exceeds by a quarter (BBR's "full
-/// pipe": Cardwell et al. 2016, and `draft-ietf-ccwg-bbr` §5.3.1.2).
+/// Start-up ends with the first round after which three successive rounds are all less than a
+/// quarter faster than that round (BBR's "full pipe": Cardwell et al. 2016, and
+/// `draft-ietf-ccwg-bbr` §5.3.1.2).
 #[must_use]
 pub fn after_startup(samples: &[Sample]) -> Option<(f64, f64)> {
     let mut rounds = RoundDetector::default();

@@ -25,7 +25,7 @@ pub struct Target {
 /// Protocol that a target uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// `host:port`: a TCP listener, with no further knowledge of its protocol.
+    /// `host:port`: a TCP listener with an unknown protocol.
     Address,
     /// HTTP without encryption (`http://…`).
     Http,
@@ -34,7 +34,7 @@ pub enum Scheme {
 }
 
 impl Target {
-    /// Maximum length of a target in bytes; it becomes the name of a series.
+    /// Maximum length of a target in bytes. The target becomes the name of a series.
     pub const BYTES_MAX: usize = barograph_forecast::Name::BYTES_MAX;
 
     /// Parses `http://host[:port][/path]`, `https://…`, `host:port` or `[v6]:port`.

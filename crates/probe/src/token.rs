@@ -1,4 +1,5 @@
-//! Single-use tokens with an expiry, with which an `https` station admits one plain connection.
+//! Single-use tokens that expire. For each token, an `https` station admits one connection without
+//! TLS.
 
 use std::collections::VecDeque;
 
@@ -29,8 +30,8 @@ impl TokenTable {
         Self { issued: VecDeque::new(), lifetime_s, count_max }
     }
 
-    /// Adds `token`, which the caller made from a secure random source, at `now_s` (any monotonic
-    /// clock).
+    /// Adds `token`, which the caller made from a secure random source. `now_s` is the present time
+    /// in seconds on any monotonic clock.
     ///
     /// If the table is full, the oldest token is removed.
     pub fn issue(&mut self, token: Token, now_s: f64) {

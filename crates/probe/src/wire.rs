@@ -16,15 +16,17 @@ pub const TOKEN_HEADER: &str = "barograph-probe-token";
 /// Authentication scheme with which a plain connection presents that token.
 pub const TOKEN_SCHEME: &str = "Probe";
 
-/// Bytes of a [`Request`] on the wire.
+/// Size of a [`Request`] on the wire, in bytes.
 pub const REQUEST_BYTES: usize = 16;
-/// Bytes of a [`Reply`] on the wire.
+/// Size of a [`Reply`] on the wire, in bytes.
 pub const REPLY_BYTES: usize = 16;
-/// Bytes of a [`Done`] on the wire.
+/// Size of a [`Done`] on the wire, in bytes.
 pub const DONE_BYTES: usize = 48;
-/// Bytes of one exchange in each direction (JavaNws §2.1.1: "a two-byte packet is exchanged").
+/// Number of bytes of one exchange in each direction (JavaNws §2.1.1: "a two-byte packet is
+/// exchanged").
 pub const EXCHANGE_BYTES: usize = 2;
-/// Bytes of a [`Datagram`] in each direction: the answer is never longer than the question.
+/// Size of a [`Datagram`] in each direction, in bytes: the answer is never longer than the
+/// question.
 pub const DATAGRAM_BYTES: usize = 24;
 /// Maximum number of exchanges or datagrams in one request.
 pub const COUNT_MAX: u32 = 100_000;
@@ -78,8 +80,9 @@ pub enum Request {
 pub enum Reply {
     /// The request is accepted.
     Ready {
-        /// For [`Request::Datagrams`] the nonce of the datagrams; for [`Request::Rtt`] 1 while a
-        /// bulk transfer runs at the responder; for [`Request::Iperf3`] the port; else 0.
+        /// Number that depends on the request. [`Request::Datagrams`]: the nonce of the datagrams.
+        /// [`Request::Rtt`]: 1 while a bulk transfer runs at the responder, else 0.
+        /// [`Request::Iperf3`]: the port. Other requests: 0.
         nonce: u64,
     },
     /// The request is declined, and the session ends.
@@ -90,10 +93,11 @@ pub enum Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum DeclineReason {
-    /// Another bulk test is running at the responder.
+    /// A different bulk test is running at the responder.
     #[error("another bulk test is running there")]
     Busy,
-    /// As [`Busy`](Self::Busy), with the time after which the test is over at the latest.
+    /// A different bulk test is running at the responder. The responder also gives the time after
+    /// which this test is over at the latest.
     #[error("another bulk test is running there; retry in {retry_ms} ms")]
     BusyFor {
         /// Milliseconds to wait, at least 1.
@@ -113,7 +117,8 @@ pub enum DeclineReason {
         /// Milliseconds to wait, at least 1.
         retry_ms: u64,
     },
-    /// The responder does not serve the experiment (it has no UDP port, or not over TLS).
+    /// The responder does not serve the experiment: the responder has no UDP port, or does not
+    /// serve this experiment over TLS.
     #[error("it does not serve this experiment")]
     NotServed,
     /// Too many sessions are open, in all or from this peer.
@@ -160,7 +165,7 @@ pub enum DatagramKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum WireError {
-    /// The length differs from that of the frame.
+    /// The number of bytes is not the length of the frame.
     #[error("received {bytes} bytes, expected a frame of {expected} bytes")]
     Length {
         bytes: usize,
@@ -176,7 +181,7 @@ pub enum WireError {
 }
 
 impl Request {
-    /// Encodes the frame: mark, kind, 2 reserved, count, bytes.
+    /// Encodes the frame: mark, kind, 2 reserved bytes, count, number of bytes.
     #[must_use]
     pub fn encode(self) -> [u8; REQUEST_BYTES] {
         let (kind, count, bytes) = match self {
@@ -245,7 +250,7 @@ impl Request {
 }
 
 impl Reply {
-    /// Encodes the frame: mark, status, 6 reserved, number (nonce, load, port, limit, or
+    /// Encodes the frame: mark, status, 6 reserved bytes, number (nonce, load, port, limit, or
     /// milliseconds to wait).
     #[must_use]
     pub fn encode(self) -> [u8; REPLY_BYTES] {
@@ -355,7 +360,8 @@ impl Done {
 }
 
 impl Datagram {
-    /// Encodes the datagram: mark `BGP`, version, kind, 3 reserved, nonce, sequence, 4 reserved.
+    /// Encodes the datagram: mark `BGP`, version, kind, 3 reserved bytes, nonce, sequence number, 4
+    /// reserved bytes.
     #[must_use]
     pub fn encode(self) -> [u8; DATAGRAM_BYTES] {
         let mut bytes = [0; DATAGRAM_BYTES];

@@ -141,7 +141,7 @@ fn only(mut measured: Vec<MeasuredValue>) -> MeasuredValue {
     measured.remove(0)
 }
 
-/// Two threads, one connection, two bytes, blocking.
+/// Exchanges two bytes between two threads over one connection, with blocking calls.
 struct BarePingPong(TcpStream);
 
 impl BarePingPong {

@@ -28,7 +28,8 @@ fn main() {
         host: Some(Name::new("archive").unwrap()),
         default_targets: false,
         series_max: 20_000,
-        // Each batch is answered after its commit; do not wait for a commit interval.
+        // Use no commit interval: the station acknowledges each batch after its commit, so an
+        // interval would delay this benchmark.
         commit: Duration::ZERO,
         ..Config::default()
     };
@@ -87,7 +88,7 @@ fn main() {
         ("390 hosts of all other sites, composed", others.join(",")),
     ] {
         let path = format!("/v1/best?from=n3&to={to}&bytes=100000000");
-        // The first request waits for the directory.
+        // Do not measure the first request, because it waits for the directory.
         let answer = page.ask("GET", &path, "");
         assert!(answer.contains("\"hosts\":[{"), "{answer}");
         let mut times: Vec<Duration> = (0..questions)
@@ -135,7 +136,7 @@ fn pairs() -> Vec<(usize, usize)> {
     all.filter(is_tested).collect()
 }
 
-/// A connection that is kept open.
+/// HTTP connection that stays open for all requests.
 struct Page {
     stream: BufReader<TcpStream>,
     address: SocketAddr,

@@ -1,10 +1,11 @@
 //! Cost of 200 pages for a station, and their effect on each other's round-trip times.
 //!
 //! `cargo bench -p barograph-station --bench echo [-- CLIENTS SECONDS]`. The station is a process
-//! of its own (this program again), so that its CPU time is separate from the clients'. Each client
-//! makes an exchange and a transfer of 64 KiB every second, half of the clients up and half down.
-//! All come from one address, which is charged for its bytes. One more client makes an exchange
-//! every 20 ms, first alone, then together with them.
+//! of its own (this program again), so that its CPU time is separate from the clients'. Every
+//! second, each client makes an exchange and a transfer of 64 KiB. Half of the clients transfer up,
+//! and half down. All clients connect from one address, and the station charges this address for
+//! their bytes. One more client makes an exchange every 20 ms, first alone, then together with the
+//! other clients.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::{BufRead, BufReader, Read};
@@ -96,7 +97,8 @@ fn station() {
         listen: "127.0.0.1:0".parse().unwrap(),
         state: state.path().to_path_buf(),
         default_targets: false,
-        // Every client counts as another host, and is charged.
+        // With this setting, each client counts as a caller on a different host, and the station
+        // charges its bytes.
         loopback_needs_token: true,
         echo: EchoConfig {
             sessions_max: 2048,
@@ -175,7 +177,7 @@ impl Page {
                 moved += self.take().len();
             }
         }
-        // The result of the transfer.
+        // Read the result of the transfer.
         self.take();
         true
     }
@@ -207,17 +209,18 @@ fn median(mut times_s: Vec<f64>) -> f64 {
 /// CPU time of a process, user and kernel (proc(5), `/proc/pid/stat`).
 fn cpu_s(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The command name may contain anything; the fields from the third on follow it.
+    // The command name may contain spaces and parentheses, so read the fields after the last
+    // parenthesis.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
     ticks as f64 / TICKS_PER_S
 }
 
-/// Argument with which this program is the station.
+/// Command-line argument that makes this program run the station.
 const STATION: &str = "station";
-/// Bytes of each client's transfer: one message.
+/// Number of bytes of each client's transfer, which is one message.
 const BYTES: usize = 64 * 1024;
-/// Bytes of the largest possible transfer.
+/// Number of bytes of the largest possible transfer.
 const BULK_BYTES: usize = 16 << 20;
-/// Clock ticks a second that Linux reports to programs (`USER_HZ`).
+/// Number of clock ticks per second in the times that Linux reports to programs (`USER_HZ`).
 const TICKS_PER_S: f64 = 100.0;

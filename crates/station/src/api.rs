@@ -204,7 +204,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<ApiState>>)> {
     routes
 }
 
-/// Makes the router, with the guard in front.
+/// Makes the router. Every request passes the guard first.
 pub(crate) fn router(shared: Arc<ApiState>) -> Router {
     let api = routes().into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods));
     page::routes(api)
@@ -236,7 +236,8 @@ impl ApiRefusal {
         Self { status, error: error.into() }
     }
 
-    /// Refusal for blocking work without a result: a panic, or the station is stopping.
+    /// Refusal for blocking work that returned no result, because it panicked or the station is
+    /// stopping.
     fn ended(error: &tokio::task::JoinError) -> Self {
         if error.is_panic() {
             tracing::error!("a request handler panicked: {error}");
@@ -288,12 +289,13 @@ const INTERNAL: &str = "internal error: the request handler panicked, see the lo
 
 /// A JSON response with `Cache-Control: no-store`.
 fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
-    // Types of `barograph_api` have text keys and no failing serializers.
+    // This conversion cannot fail: the keys of `barograph_api` types are texts, and their
+    // serializers return no errors.
     let text = serde_json::to_string(value).unwrap_or_else(|_| r#"{"error":"not JSON"}"#.into());
     json_text(status, text)
 }
 
-/// As [`json`], from a text that is JSON already.
+/// A response as from [`json`], made from a text that is JSON already.
 fn json_text(status: StatusCode, text: impl IntoResponse) -> Response {
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
     (status, headers, text).into_response()
@@ -304,7 +306,8 @@ fn json_text(status: StatusCode, text: impl IntoResponse) -> Response {
 #[serde(deny_unknown_fields)]
 struct NoParameters {}
 
-/// Parses the query of `uri`. An unknown or invalid parameter is a 400 that names it.
+/// Parses the query of `uri`. If a parameter is unknown or invalid, returns a refusal with status
+/// 400 that names the parameter.
 fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, ApiRefusal> {
     axum::extract::Query::<T>::try_from_uri(uri).map(|query| query.0).map_err(|rejection| {
         let text = rejection.body_text();

@@ -81,20 +81,20 @@ settings! {
         sensor_period: Duration = Duration::from_secs(10) => "sensors.period_s", seconds(0.1..=DAY_S), AtOnce;
         /// Period (s) of targets without a period of their own. Jitter is ±10 %.
         probe_period: Duration = Duration::from_secs(10) => "probe.period_s", seconds(0.1..=DAY_S), AtOnce;
-        /// Longest time (s) of one experiment; after it, a failure is recorded.
+        /// Longest time (s) of one experiment; after this time, a failure is recorded.
         probe_timeout: Duration = Duration::from_secs(5) => "probe.timeout_s", seconds(0.01..=600.0), AtOnce;
         /// Period (s) of bulk tests. They run only for targets that list goodput or goodput_down in
         /// their quantities.
         goodput_period: Duration = Duration::from_mins(10) =>
             "probe.goodput_period_s", seconds(1.0..=30.0 * DAY_S), AtOnce;
-        /// Bytes of one bulk test.
+        /// Number of bytes of one bulk test.
         goodput_bytes: u64 = 1 << 20 => "probe.goodput_bytes", integer(1..=1 << 30), AtOnce;
         /// Maximum number of experiments at once. Further experiments that are due are skipped and
         /// counted.
         workers_max: usize = 32 => "probe.workers_max", integer(1..=1024), AtStart;
         /// File with the token for other stations. The token is sent to those targets in this
-        /// configuration file that have no token_file of their own. It is never sent to targets
-        /// added through the API. SIGHUP makes the station read it again.
+        /// configuration file that have no token_file of their own. The token is never sent to
+        /// targets added through the API. SIGHUP makes the station read the file again.
         token_file: Option<PathBuf> = None =>
             "probe.token_file", optional(path()), AtOnce, example "/etc/barograph/token";
         /// Shortest time (s) between two commits. A record is acknowledged after its commit.
@@ -113,20 +113,21 @@ settings! {
         /// Stations that all measure each other have five series for each ordered pair (round trip
         /// and loss, each also while a bulk test runs, and goodput) and up to ten of their own:
         /// 5·n·(n−1) + 10·n. The default is enough for 88 stations; 200 stations need 201 000
-        /// series (5 GB). In a mesh with sites (mesh.site) there are far fewer.
+        /// series (5 GB). A mesh with sites (mesh.site) needs far fewer series.
         ///
-        /// The station that others join keeps all of these series. It refuses a new station if its
-        /// series would not fit beside those of all members, including members that are away. An
-        /// archive on NATS refuses no station, and warns in /healthz. Series that a member measures
-        /// beyond the formula take no room from others. The archive on disk has room for twice as
-        /// many series, at least 100 000. All members together get seven eighths of it, and each
-        /// member an eighth.
+        /// The station that others join keeps all of these series. This station refuses a new
+        /// station if the series of the new station would not fit beside the series of all members,
+        /// including members that are away. An archive on NATS refuses no station, and warns in
+        /// /healthz. Series that a member measures beyond the formula take no room from others. The
+        /// archive on disk has room for twice as many series, at least 100 000. All members
+        /// together get seven eighths of this room, and each member gets an eighth.
         series_max: usize = 40_000 => "limits.series_max", integer(1..=1_000_000), AtStart;
-        /// Most HTTP connections at once. One address of another host gets a quarter of them, and
-        /// all other hosts together leave an eighth to this host. Anonymous callers, which
-        /// no token or signature has authorised within the last hour, get half; a quarter is
-        /// reserved for them. If there is no room, the station closes an idle connection, or the
-        /// oldest stream of the network that has the most streams.
+        /// Maximum number of HTTP connections at once. One address of another host gets a quarter
+        /// of them, and all other hosts together leave an eighth to this host. Anonymous callers,
+        /// which no token or signature has authorised within the last hour, get at most half of the
+        /// connections; a quarter of the connections is reserved for anonymous callers. If there is
+        /// no room, the station closes an idle connection, or the oldest stream of the network that
+        /// has the most streams.
         ///
         /// Hosts behind one NAT are one address. With more than sixty members behind one NAT, or
         /// many open pages, raise this and streams_max (`address_share` in /healthz counts the
@@ -147,7 +148,7 @@ settings! {
             "tls.key", optional(path()), AtOnce, example "/etc/barograph/key.pem";
     }
     and {
-        /// Whether `listen` was not set, and follows from joining a mesh.
+        /// Whether `listen` was not set, so that it has the default of a station that joins a mesh.
         listen_implied: bool = false;
         /// The `[echo]` table: probes over WebSocket.
         echo: EchoConfig = EchoConfig::default();
@@ -206,7 +207,8 @@ impl ConfigSources {
                     set(TABLES, &mut config, key, Value::Raw(text), &place)?;
                 }
                 None if name == JOIN_TOKEN_VARIABLE => {
-                    // Scripts and service files leave an unset variable empty.
+                    // Ignore an empty variable: scripts and service files set a variable to an
+                    // empty text if they have no token.
                     let token = Some(text.trim()).filter(|token| !token.is_empty());
                     config.mesh.join_token = token.map(|token| Secret::new(token.to_string()));
                 }
@@ -236,7 +238,8 @@ fn flag_for(key: &str) -> String {
     format!("flag for {key}")
 }
 
-/// For each table that is checked as a whole after reading: the origin of its last setting.
+/// Origin of the last setting in each table that is checked as a whole, and whether `listen` was
+/// set.
 #[derive(Default)]
 struct SettingOrigins {
     tls: Option<String>,
@@ -253,7 +256,8 @@ impl SettingOrigins {
         }
     }
 
-    /// Checks settings that depend on others, and derives those that follow from others.
+    /// Checks settings that depend on other settings, and sets `listen` for a station that joins a
+    /// mesh.
     fn check(self, config: &mut Config) -> Result<(), ConfigError> {
         if let Some(place) = self.mesh {
             config.mesh.check().map_err(|(key, message)| ConfigError::of_key(&place, key, &message))?;
@@ -287,7 +291,8 @@ impl Config {
         }
     }
 
-    /// Overrides settings with those of a file, and records their origin for the final check.
+    /// Overrides settings with the settings of a file, and records the origin of each setting for
+    /// the final check.
     fn apply_file(
         &mut self,
         path: &Path,
@@ -333,8 +338,8 @@ const TABLES: &[&[Setting<Config>]] =
 
 /// Default port of a station: the standard atmosphere, 1013.2 hPa.
 ///
-/// IANA has assigned it to no service. It is above the ports that need privileges and below those
-/// that Linux uses for outgoing connections (32768), so it is rarely in use.
+/// IANA has assigned this port to no service. The port is above the ports that need privileges and
+/// below the ports that Linux uses for outgoing connections (from 32768), so it is rarely in use.
 pub const PORT: u16 = 10132;
 
 /// `$XDG_STATE_HOME/barograph`, otherwise `$HOME/.local/state/barograph` (XDG base directories,

@@ -158,12 +158,12 @@ pub(crate) fn failed_test(text: &str, test_s: f64) -> String {
     serde_json::to_string(&FailedTest { test_s, message: &message }).unwrap_or_default()
 }
 
-/// Detail of a failure: its message, cut so that it always fits.
+/// Detail of a failure: its message, cut so that the archive accepts the detail.
 pub(crate) fn message(text: &str) -> String {
     let message: String = text.chars().take(MESSAGE_CHARACTERS_MAX).collect();
     serde_json::to_string(&Message { message: &message }).unwrap_or_default()
 }
 
-/// Maximum number of characters of a message. With every character escaped as six bytes it stays
-/// under the archive's 4 KiB.
+/// Maximum number of characters of a message. Even if every character is escaped as six bytes, the
+/// message is smaller than the archive's limit of 4 KiB.
 const MESSAGE_CHARACTERS_MAX: usize = 400;

@@ -1,7 +1,8 @@
 //! Probes over WebSocket (docs/spec/echo.md), with which a page in a browser measures a station.
 //!
-//! Sessions run on the HTTP runtime, beside the API: they are many, mostly idle, and cost as much
-//! as their bytes. The clock of a page is coarser than the wake-up delay of the runtime.
+//! Sessions run on the HTTP runtime, beside the API. The sessions are many and mostly idle, and the
+//! cost of a session is proportional to its bytes. The clock of a page is coarser than the wake-up
+//! delay of the runtime.
 
 mod counters;
 mod metered;
@@ -87,7 +88,6 @@ pub(crate) struct Admission {
     slot: Arc<ConnectionGuard>,
 }
 
-/// The caller of a session.
 #[derive(Clone, Copy, Debug)]
 struct Caller {
     ip: IpAddr,
@@ -120,7 +120,7 @@ impl Echo {
     }
 
     /// Takes a slot for a session; also returns whether another session was closed for it. Nothing
-    /// is charged yet: [`Admission::pay`] does that when the session opens.
+    /// is charged yet: [`Admission::pay`] charges the caller when the session opens.
     ///
     /// # Errors
     /// The reason as a sentence for the caller, and the limit of the station that was reached.
@@ -185,8 +185,8 @@ impl Echo {
     }
 
     /// Whether a caller's transfer marks this host's measurements as loaded. A transfer of a caller
-    /// on this host does not, because it crosses no network; nor does one of a caller that has
-    /// spent its marked time.
+    /// on this host marks nothing, because it crosses no network. A transfer of a caller that has
+    /// used up its marked time marks nothing, either.
     fn may_mark(&self, caller: Caller) -> bool {
         !caller.is_local && lock(&self.marked).pay(caller.ip, 1, self.began.elapsed())
     }
@@ -197,7 +197,7 @@ impl Echo {
         lock(&self.marked).charge_both(caller.ip, ms, self.began.elapsed());
     }
 
-    /// A message of the largest size that does not compress; made at first use.
+    /// A message of the largest size, made at first use. Its bytes cannot be compressed.
     fn noise(&self) -> Bytes {
         let make = || {
             let mut noise = barograph_probe::io::payload_block();
@@ -238,6 +238,6 @@ pub(crate) const PEER_MARKED_MS_PER_HOUR: u64 = 360_000;
 pub(crate) const MARKED_MS_PER_HOUR: u64 = 2 * PEER_MARKED_MS_PER_HOUR;
 const FULL: &str = "too many echo sessions are open (echo.sessions_max)";
 const SPENT: &str = "the hourly byte limit is reached (echo.peer_bytes_per_hour, echo.bytes_per_hour)";
-/// Maximum number of bytes of a page's transfer: it fills a link of 100 Mbit/s for more than a
-/// second, and a slower one for longer than a user waits.
+/// Maximum number of bytes of a page's transfer: such a transfer fills a link of 100 Mbit/s for
+/// more than a second, and a much slower link for longer than a user waits.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 16 << 20;

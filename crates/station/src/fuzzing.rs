@@ -8,7 +8,7 @@ use crate::echo::reports::Report;
 /// source must not be the name of a host.
 ///
 /// # Panics
-/// If an accepted report breaks these rules: a defect.
+/// If an accepted report breaks these rules, which is a defect.
 pub fn fuzz_report(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Some(report) = Report::parse(text) else { return };
@@ -25,7 +25,7 @@ pub fn fuzz_report(data: &[u8]) {
 /// survive a round trip.
 ///
 /// # Panics
-/// If an accepted message breaks these rules: a defect.
+/// If an accepted message breaks these rules, which is a defect.
 pub fn fuzz_engine(data: &[u8]) {
     let mut lines = wire::LineAssembler::new(wire::SUBSCRIPTION_LINE_BYTES_MAX);
     let (first, second) = data.split_at(data.len() / 2);

@@ -16,25 +16,26 @@ use barograph_limits::credentials::{Credential, LogDecision, WrongCredentials};
 pub(crate) struct Health {
     started: Instant,
     last_measurement: Mutex<Option<Instant>>,
-    /// Damage of the stored data, found when they were read.
+    /// Damage of the stored data that was found when the data was read.
     damage: Mutex<Option<String>>,
     archive: Mutex<ArchiveHealth>,
     tasks: Mutex<Vec<Arc<TaskStatus>>>,
-    /// Records in memory that the archive has not acknowledged.
+    /// Number of records in memory that the archive has not acknowledged.
     pub(crate) spool_records: AtomicU64,
-    /// Records dropped because the spool was full.
+    /// Number of records dropped because the spool was full.
     pub(crate) spool_dropped: AtomicU64,
-    /// Measurements dropped because the recorder was behind, independent of the archive.
+    /// Number of measurements dropped because the recorder was too slow. The archive is not the
+    /// cause.
     pub(crate) inbox_dropped: AtomicU64,
     last_inbox_drop: Mutex<Option<Instant>>,
-    /// Experiments skipped because all workers were busy.
+    /// Number of experiments skipped because all workers were busy.
     pub(crate) probes_skipped: AtomicU64,
     last_skip: Mutex<Option<Instant>>,
-    /// Requests refused because they were not authorised.
+    /// Number of requests refused because they were not authorised.
     pub(crate) requests_refused: AtomicU64,
-    /// Connections refused because there were too many.
+    /// Number of connections refused because too many were open.
     pub(crate) connections_refused: AtomicU64,
-    /// Idle connections that were closed to make room for others.
+    /// Number of idle connections that were closed to make room for other connections.
     pub(crate) connections_shed: AtomicU64,
     refusals: Mutex<Refusals>,
     wrong: Mutex<WrongCredentials>,
@@ -43,11 +44,11 @@ pub(crate) struct Health {
 /// Health of the archive's appends and replay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ArchiveHealth {
-    /// When the last append was acknowledged.
+    /// Time at which the last append was acknowledged.
     pub(crate) last_append: Option<Instant>,
-    /// Why the last append failed; `None` if it succeeded.
+    /// Reason why the last append failed; `None` if the append succeeded.
     pub(crate) error: Option<String>,
-    /// Why history could not be replayed at the start.
+    /// Reason why history could not be replayed at the start.
     pub(crate) replay_error: Option<String>,
 }
 
@@ -88,8 +89,8 @@ impl Health {
         lock(&self.refusals).add(limit, work, self.uptime());
     }
 
-    /// Sets how much work a limit has refused since the start, as another part of the station
-    /// counts it.
+    /// Sets the amount of work refused because of `limit` since the start. Another part of the
+    /// station counts this work.
     pub(crate) fn refused_in_all(&self, limit: Limit, total: u64) {
         lock(&self.refusals).set(limit, total, self.uptime());
     }
@@ -115,7 +116,8 @@ impl Health {
         lock(&self.wrong).count(credential)
     }
 
-    /// One sentence for each limit that refused work recently, except paces.
+    /// One sentence for each limit that refused work recently, except limits of the severity
+    /// `Pace`.
     pub(crate) fn refusing(&self) -> Vec<String> {
         self.sentences(|limit| limit.severity() != Severity::Pace)
     }
@@ -134,7 +136,7 @@ impl Health {
         lock(&self.refusals).clone()
     }
 
-    /// Status of the task with this name. It is part of the report from the first call on.
+    /// Status of the task with this name. After the first call, reports include this status.
     pub(crate) fn task(&self, name: &'static str) -> Arc<TaskStatus> {
         let mut tasks = lock(&self.tasks);
         let known = tasks.iter().find(|task| task.name() == name).cloned();
@@ -217,8 +219,8 @@ impl Health {
         lock(&self.archive).replay_error = Some(error.to_string());
     }
 
-    /// Records that reading history failed. Damage stays a problem, because it does not repair
-    /// itself.
+    /// Records damage that was found while history was read. The damage stays a problem, because it
+    /// does not repair itself.
     pub(crate) fn read_failed(&self, error: &EngineError) {
         if let EngineError::Corrupt(_) = error {
             let mut damage = lock(&self.damage);
@@ -229,7 +231,7 @@ impl Health {
         }
     }
 
-    /// Why the archive does not take records now.
+    /// Reason why the archive accepts no records now; `None` if it accepts records.
     pub(crate) fn archive_error(&self) -> Option<String> {
         lock(&self.archive).error.clone()
     }
@@ -271,13 +273,14 @@ impl Health {
     }
 }
 
-/// Sensor periods without a measurement after which measuring counts as failed.
+/// Number of sensor periods without a measurement after which measuring counts as failed.
 const SILENT_PERIODS: u32 = 3;
-/// Delay of a busy host that is not a problem.
+/// Longest delay on a busy host that does not count as a problem.
 const SLACK: Duration = Duration::from_secs(2);
-/// How long a dropped measurement is reported as a problem; counters keep it.
+/// Time for which a dropped measurement is reported as a problem. The counter of dropped
+/// measurements is not reset.
 const DROPS_MATTER_FOR: Duration = Duration::from_mins(10);
-/// How long a skipped probe is reported as a problem.
+/// Time for which a skipped probe is reported as a problem.
 const SKIPS_MATTER_FOR: Duration = Duration::from_mins(1);
 
 #[cfg(test)]

@@ -350,7 +350,7 @@ impl Refusals {
         self.0[limit as usize]
     }
 
-    /// A sentence for each limit that `wanted` selects, if work was refused recently because of it.
+    /// A sentence for each limit that `wanted` selects and that refused work recently.
     pub(crate) fn sentences(&self, now: Duration, wanted: impl Fn(Limit) -> bool) -> Vec<String> {
         let sentence = |limit: Limit| {
             let refused = self.of(limit);
@@ -382,7 +382,7 @@ impl Limit {
     }
 }
 
-/// Time after the last refusal during which it is reported.
+/// Time for which a refusal is reported.
 const MATTERS_FOR: Duration = Duration::from_mins(10);
 
 /// Number of series that each station needs: [`SERIES_OF_A_STATION`], and [`SERIES_OF_A_PAIR`] for
@@ -445,12 +445,13 @@ pub(crate) fn too_many_series<T: PartialEq>(
     })
 }
 
-/// Round trip and loss, each also while a bulk test runs at either end (`rtt_loaded`,
-/// `loss_loaded`), and goodput.
+/// Number of series of a pair: round trip and loss, each also while a bulk test runs at either end
+/// (`rtt_loaded`, `loss_loaded`), and goodput.
 const SERIES_OF_A_PAIR: usize = 5;
 
-/// CPU and memory; and the station's own responder, a gateway of either address family and a
-/// resolver, each of these four also loaded. Configured targets are not included.
+/// Number of a station's own series: CPU and memory, and eight series of four targets, each idle
+/// and loaded. The targets are the station's own responder, a gateway of each address family, and a
+/// resolver. Configured targets are not included.
 const SERIES_OF_A_STATION: usize = 10;
 
 #[cfg(test)]
@@ -538,8 +539,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any order of additions, the counts are complete and each series of refusals began in
-        /// the past.
+        /// For any order of additions, the counts are complete, and no episode of refusals begins
+        /// in the future.
         #[test]
         fn nothing_refused_is_left_out(steps in prop::collection::vec((0_u64..2000, 0_u64..4, 0..Limit::ALL.len()), 0..60)) {
             let (mut refusals, mut now, mut counts) = (Refusals::default(), Duration::ZERO, [0; Limit::ALL.len()]);

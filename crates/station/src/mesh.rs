@@ -1,4 +1,5 @@
-//! The station's part in a mesh: its registration in the directory, and the peers that it measures.
+//! Membership of this station in a mesh: its registration in the directory, and the peers that the
+//! station measures.
 //!
 //! ```text
 //! directory ─► roster ─► peers ─┬─► targets ─► prober (on its own thread)
@@ -8,7 +9,7 @@
 //! ```
 //!
 //! The thread `directory` does all of this except bulk tests, which run on the thread `tester`.
-//! Measuring does not wait for these threads, and not for a directory that is unreachable.
+//! Measurements wait neither for these threads nor for an unreachable directory.
 
 mod addresses;
 mod bulk;

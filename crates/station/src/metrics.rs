@@ -1,7 +1,7 @@
 //! Metrics of the station for `/metrics`, in the text format that the scraper prefers.
 //!
-//! The metric families are constants. Samples are read from the series table in one pass, so that
-//! no value is stored twice.
+//! The metric families are constants. At each request, samples are read from the series table in
+//! one pass, so no value is stored twice.
 
 mod text;
 
@@ -38,7 +38,8 @@ struct SeriesSample {
 }
 
 impl SeriesTableSamples {
-    /// Reads the series table, which is locked for some series at a time.
+    /// Reads the series table. Locks the table for some series at a time, so that other threads can
+    /// lock it in between.
     pub(crate) fn of(series_table: &Mutex<SeriesTable>) -> Self {
         let (mut names, refused, late) = {
             let series_table = lock(series_table);
@@ -270,7 +271,7 @@ fn tasks(text: &mut Text, health: &Health) {
     text.counter("barograph_task_panics", "", "Panics of the task.", &panics);
 }
 
-/// Metrics of the station's part in a mesh (docs/spec/mesh.md).
+/// Metrics of the station as a member of a mesh (docs/spec/mesh.md).
 fn mesh(text: &mut Text, figures: &MeshMetrics) {
     let up = f64::from(u8::from(figures.is_connected));
     text.head(

@@ -27,7 +27,7 @@ pub fn listen() -> std::io::Result<Receiver<Signal>> {
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         runtime.block_on(async move {
             loop {
-                // A reload followed by a stop is reported in that order.
+                // If a reload and a stop are both pending, send the reload first.
                 let signal = tokio::select! {
                     biased;
                     _ = hangup.recv() => Signal::Reload,

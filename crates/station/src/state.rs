@@ -13,8 +13,8 @@ pub use files::StateFiles;
 /// Creates the directory for its owner alone (mode 0700), if it does not exist.
 ///
 /// # Errors
-/// The error of the system. A directory in which other users can write is refused: they could
-/// replace the token.
+/// The error of the system. A directory in which other users can write is refused, because other
+/// users could replace the token.
 pub fn prepare(directory: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let mode = std::fs::metadata(directory)?.permissions().mode();
@@ -55,28 +55,30 @@ pub(crate) fn other_token(path: &Path) -> std::io::Result<String> {
     check_token(std::fs::read_to_string(path)?.trim())
 }
 
-/// Writes the station's address into the directory.
+/// Writes the station's URL into the file `url` of the state directory.
 pub(crate) fn write_url(files: &StateFiles, url: &str) {
     files.write(URL_FILE, format!("{url}\n").into_bytes(), NO_URL);
 }
 
-/// Reverts [`write_url`]. A file that stays only leads to a refused connection.
+/// Removes the file that [`write_url`] wrote. If the file cannot be removed, callers that use it
+/// get a refused connection.
 pub(crate) fn remove_url(files: &StateFiles) {
     files.remove(URL_FILE);
 }
 
-/// Address of the station of a state directory; `None` without a running station.
+/// URL of the station that uses this state directory; `None` if the file `url` cannot be read. A
+/// station removes this file when it stops.
 #[must_use]
 pub fn read_url(directory: &Path) -> Option<String> {
     std::fs::read_to_string(directory.join(URL_FILE)).ok().map(|text| text.trim().to_string())
 }
 
-/// Writes a file for its owner alone, as a whole or not at all.
+/// Writes a file that only its owner can read, as a whole or not at all.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     put_whole(path, bytes, |new| std::fs::rename(new, path))
 }
 
-/// As [`write_whole`] for a new file. An existing file stays, and is the error
+/// Writes a new file like [`write_whole`]. If the file exists, it stays unchanged, and the error is
 /// [`std::io::ErrorKind::AlreadyExists`].
 pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     put_whole(path, bytes, |new| {
@@ -91,15 +93,15 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     })
 }
 
-/// Writes a file next to `path`, and calls `put` to move it there.
+/// Writes a temporary file next to `path`, and calls `put` to move this file to `path`.
 fn put_whole(
     path: &Path,
     bytes: &[u8],
     put: impl FnOnce(&Path) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     let new = path.with_extension("new");
-    // Remove what a crash left. `create_new` does not follow a link that another program creates in
-    // between.
+    // Remove a temporary file that a crash may have left. If a different program creates a link in
+    // between, `create_new` does not follow that link.
     remove(&new)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
@@ -118,14 +120,15 @@ pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Syncs the directory of `path`, without which a name is not durable.
+/// Syncs the directory of `path`, because without this the name of the file is not durable.
 fn sync_directory(path: &Path) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 pub(crate) fn random_token() -> std::io::Result<String> {
     let mut bytes = [0_u8; 32];
-    // The kernel's generator needs no dependency, and is seeded long before a station starts.
+    // Use the kernel's random generator: it needs no dependency, and is seeded long before a
+    // station starts.
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(barograph_engine::wire::hex(&bytes))
 }

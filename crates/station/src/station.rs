@@ -221,11 +221,12 @@ impl Station {
         self.shared.health.tasks()
     }
 
-    /// Applies a new configuration, as far as that is possible without a restart. Returns the keys
-    /// that have changed and need one.
+    /// Applies a new configuration, as far as that is possible without a restart. Returns the
+    /// changed keys that need a restart.
     ///
     /// # Errors
-    /// [`StartError`] if new certificates or tokens cannot be used; nothing has changed then.
+    /// [`StartError`] if new certificates or tokens cannot be used. The old configuration is then
+    /// still in use.
     pub fn reload(&self, new: Config) -> Result<Vec<&'static str>, StartError> {
         let configured = parts::with_tokens(&new)?;
         let tls = tls::load(new.tls_certificate.as_deref(), new.tls_key.as_deref())?;

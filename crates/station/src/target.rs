@@ -14,10 +14,10 @@ pub struct Target {
     pub address: barograph_probe::Target,
     /// Canonical spelling of the address: the target of its series.
     pub name: Name,
-    /// Quantities to measure; empty = those that the target turns out to support
-    /// ([`ExperimentKind::usual`]).
+    /// Quantities to measure. If empty, the station detects what the target supports, and measures
+    /// the usual quantities ([`ExperimentKind::usual`]).
     pub quantities: Vec<Quantity>,
-    /// Period of its experiments; `None` = the station's own periods.
+    /// Period of the target's experiments; `None` = the station's own periods.
     pub period: Option<Duration>,
     /// Where the target comes from.
     pub provenance: Provenance,
@@ -83,7 +83,7 @@ impl Provenance {
 pub enum TargetError {
     #[error(transparent)]
     Address(#[from] barograph_probe::TargetError),
-    /// The quantity cannot be measured for a target.
+    /// No experiment measures this quantity for a target.
     #[error("`{word}` is not a quantity of a target; use one of: {possible}")]
     Quantity {
         /// The given word, shortened.
@@ -168,7 +168,7 @@ pub enum ExperimentKind {
     /// Time of a TCP handshake.
     Connect,
     /// Response time of an HTTP GET.
-    Response,
+    ResponseTime,
     /// Goodput of a transfer to a station.
     Goodput,
     /// Goodput of a transfer from a station.
@@ -183,7 +183,7 @@ impl ExperimentKind {
         Self::RttNagle,
         Self::Loss,
         Self::Connect,
-        Self::Response,
+        Self::ResponseTime,
         Self::Goodput,
         Self::GoodputDown,
     ];
@@ -196,9 +196,10 @@ impl ExperimentKind {
             Self::RttTls => Experiment::RttTls { n: Plan::RTT_EXCHANGES },
             Self::RttNagle => Experiment::RttNagle { n: Plan::NAGLE_EXCHANGES },
             Self::Loss => Experiment::Loss { n: Plan::DATAGRAMS },
-            // One handshake a period: a third party sees no more connections than a browser makes.
+            // Make one handshake in each period, so that a target that is not a station gets no
+            // more connections than a browser makes.
             Self::Connect => Experiment::Connect { n: 1 },
-            Self::Response => Experiment::ResponseTime,
+            Self::ResponseTime => Experiment::ResponseTime,
             Self::Goodput => Experiment::Goodput { direction: Direction::Up, bytes },
             Self::GoodputDown => Experiment::Goodput { direction: Direction::Down, bytes },
         }
@@ -216,12 +217,13 @@ impl ExperimentKind {
         self.experiment(1).is_bulk()
     }
 
-    /// Experiments for a target without configured quantities: cheap ones, and never a bulk test.
+    /// Experiments for a target without configured quantities: only cheap experiments, and never a
+    /// bulk test.
     #[must_use]
     pub fn usual(is_station: bool, is_url: bool) -> &'static [Self] {
         match (is_station, is_url) {
             (true, _) => &[Self::Rtt, Self::Loss],
-            (false, true) => &[Self::Connect, Self::Response],
+            (false, true) => &[Self::Connect, Self::ResponseTime],
             (false, false) => &[Self::Connect],
         }
     }
@@ -253,7 +255,7 @@ mod tests {
     fn quantities_become_experiments_once_each() {
         let target = parse("a:80", &["first_byte", "response_time", "connect", "connect"]).unwrap();
         assert_eq!(target.quantities.len(), 3);
-        assert_eq!(target.kinds(), [ExperimentKind::Connect, ExperimentKind::Response]);
+        assert_eq!(target.kinds(), [ExperimentKind::Connect, ExperimentKind::ResponseTime]);
         assert!(!target.wants(&Quantity::RTT));
         assert!(parse("a:80", &[]).unwrap().kinds().is_empty());
     }
@@ -265,6 +267,23 @@ mod tests {
         for address in ["", "example.net", "a:0", "ftp://a:1", "a b:1", "http://u:p@h/"] {
             assert!(matches!(parse(address, &[]), Err(TargetError::Address(_))), "{address}");
         }
+    }
+
+    /// Lists kinds as an array. It does not compile if a kind is missing, because the pattern must
+    /// be exhaustive.
+    macro_rules! every_kind {
+        ($($kind:ident)*) => {{
+            for kind in ExperimentKind::ALL {
+                let ($(ExperimentKind::$kind)|*) = kind;
+            }
+            [$(ExperimentKind::$kind),*]
+        }};
+    }
+
+    #[test]
+    fn all_has_every_kind() {
+        let every = every_kind!(Rtt RttTls RttNagle Loss Connect ResponseTime Goodput GoodputDown);
+        assert_eq!(ExperimentKind::ALL[..], every[..]);
     }
 
     #[test]

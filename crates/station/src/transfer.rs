@@ -1,8 +1,8 @@
 //! Transfers of files that callers of the API request (docs/spec/api.md, "Transfers").
 //!
-//! A caller requests a receiver address from one station, and makes another station send to it. The
-//! address is valid for one transfer into one directory, and for nothing else. The sender's own
-//! configuration limits what it may send.
+//! A caller requests a receiver address from one station, and then requests that a different
+//! station send files to this address. The address is valid for one transfer into one directory,
+//! and for nothing else. The sender's own configuration limits what it may send.
 
 mod activity;
 mod allowed_paths;
@@ -95,8 +95,8 @@ impl Transfers {
         lock(&self.log).newest()
     }
 
-    /// Starts to wait for one sender. Returns the receiver address for it, in which `host` is this
-    /// station's host.
+    /// Starts to wait for one sender. Returns the receiver address for this sender. The receiver
+    /// address contains `host`, a name or address of this station's host.
     pub(crate) fn receive(
         self: &Arc<Self>,
         config: &TransferConfig,
@@ -156,8 +156,8 @@ impl Transfers {
         Ok(Transfer { state: TransferState::Cancelled, ..row })
     }
 
-    /// Cancels all transfers and waits for their ends, until `deadline` at most, because a disk may
-    /// be busy for longer. Received bytes are kept.
+    /// Cancels all transfers and waits until they have ended. Waits until `deadline` at most,
+    /// because a disk may be busy for longer. Received bytes are kept.
     pub(crate) fn stop(&self, deadline: Instant) {
         let open: Vec<_> = lock(&self.open).drain().collect();
         for (_, (stop, _)) in &open {
@@ -288,8 +288,9 @@ impl Transfers {
         }
     }
 
-    /// Holds the host's slot for bulk transfers while a transfer moves bytes, and releases the slot
-    /// otherwise: the other end may verify for a long time, or send nothing but keep-alives.
+    /// Takes the host's slot for bulk transfers while a transfer moves bytes, and releases the slot
+    /// otherwise. Bytes may not move for a long time: the other end may verify the files, or send
+    /// only keep-alives.
     fn update_slot(
         &self,
         bulk: &mut (TransferActivity, Option<BulkSlotGuard>),
@@ -310,9 +311,9 @@ impl Transfers {
         }
     }
 
-    /// Takes the host's slot for bulk transfers: tests wait until the slot is free, and
-    /// measurements in this time count as loaded. Waits for a test that runs, but no longer than a
-    /// test takes, because the other end waits, too.
+    /// Takes the host's slot for bulk transfers. While the slot is taken, no test starts, and
+    /// measurements count as loaded. If a test runs, waits for the end of the test, but no longer
+    /// than [`SLOT_WAIT_MAX`], because the other end of the transfer also waits.
     fn take_slot(&self, stop: &AtomicBool) -> Option<BulkSlotGuard> {
         let until = Instant::now() + (self.bulk.plan.budget.test_max + POLL_PERIOD).min(SLOT_WAIT_MAX);
         loop {
@@ -376,7 +377,8 @@ impl Transfers {
         }
     }
 
-    /// The station of the mesh with this address, if exactly one has it.
+    /// Name of the station of the mesh with this address; `None` if no station or several stations
+    /// have this address.
     fn peer(&self, address: SocketAddr) -> Option<Name> {
         let ip = address.ip().to_canonical();
         let peers = self.mesh_state.peers();
@@ -423,16 +425,17 @@ fn new_id() -> Result<String, TransferError> {
     Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
 }
 
-/// Directory below the state directory, for the hashes of files in unfinished sends.
+/// Subdirectory of the state directory for the hashes of files in unfinished transfers that this
+/// station sends.
 const HASHES_DIRECTORY: &str = "sending";
-/// Longest wait for a test. A sender that gets no response for 15 s assumes that UDP does not reach
-/// the receiver.
+/// Maximum time to wait for the end of a test. A sender that gets no response for 15 s reports that
+/// UDP packets do not reach the receiver.
 const SLOT_WAIT_MAX: Duration = Duration::from_secs(8);
 /// Time between two checks whether a transfer has ended while this station stops.
 const ENDS: Duration = Duration::from_millis(10);
 /// Time between two checks for an expired address or a free slot.
 const POLL_PERIOD: Duration = Duration::from_millis(100);
-/// Minimum number of bytes for a measurement. Slow start from ten packets (RFC 6928) sends as many
-/// bytes in nine or ten round trips. A smaller transfer is mostly slow start, and shows little
-/// about the path.
+/// Minimum number of bytes of a transfer that is recorded as a measurement. Slow start from ten
+/// packets (RFC 6928) takes nine or ten round trips to send so many bytes. A smaller transfer is
+/// mostly slow start, and shows little about the path.
 const MEASURED_BYTES_MIN: u64 = 10_000_000;

@@ -1,5 +1,5 @@
-//! Forwards the spool: one batch in flight. If the mesh's watermark does not advance, sending
-//! restarts from the watermark.
+//! Forwards the spool to the mesh, one batch at a time. If the mesh's watermark does not advance,
+//! sending restarts from the watermark.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -27,28 +27,28 @@ pub(super) struct Forwarder {
     passed: u64,
     /// Watermark of the mesh at the last read.
     watermark: u64,
-    /// Highest number that the mesh holds of this station; 0 if unknown. It is read only for gaps
-    /// above [`Record::SEQ_JUMP_MAX`].
+    /// Highest sequence number of this station that the mesh has stored; 0 if unknown. The
+    /// forwarder reads this number only for gaps above [`Record::SEQ_JUMP_MAX`].
     mesh_highest: u64,
     /// The mesh's engine has acknowledged all records up to this number.
     sent: u64,
     /// Lowest number below `sent` that the station has neither stored nor skipped; `None` if there
-    /// is none. Its record may still be appended.
+    /// is none. A record with this number may still be appended.
     first_gap: Option<u64>,
     /// When the watermark last changed, or sending began.
     moved: Instant,
     /// When to read the watermark next.
     confirm_at: Instant,
-    /// Missing numbers up to this one will get no record any more.
+    /// Number up to which missing numbers will never get a record.
     final_until: u64,
-    /// A time, and the highest number at that time. [`FINAL_AFTER`] later, missing numbers up to
-    /// that number get no record any more.
+    /// A time, and the station's highest sequence number at that time. Once [`FINAL_AFTER`] has
+    /// passed since that time, missing numbers up to that number will never get a record.
     highest: (Instant, u64),
     /// Limit of the wait after the next failure.
     delay: Duration,
     /// The mesh's engine accepts nothing before this time.
     throttled_until: Instant,
-    /// When the mesh last accepted a record, or no record waited.
+    /// Last time at which the mesh accepted a record, or at which no record waited.
     progressed: Instant,
     log_limiter: LogLimiter,
 }
@@ -112,8 +112,8 @@ impl Forwarder {
                         return;
                     }
                 }
-                // The mesh limits the rate and reports when it accepts more. This is not a failure,
-                // so the wait does not grow.
+                // The mesh limits the rate, and reports when it accepts further records. A rate
+                // limit is not a failure, so the wait does not grow.
                 Err(EngineError::Throttled { reason, wait }) => {
                     self.delay = DELAY_MIN;
                     let now = Instant::now();
@@ -302,9 +302,9 @@ impl Forwarder {
         true
     }
 
-    /// Returns the last number, from `first` up to `until`, before the first one that may still get
-    /// a record; `first` − 1 if `first` itself may get one. No number in this range has a record to
-    /// send.
+    /// Returns the last number before the first number from `first` up to `until` that may still
+    /// get a record; `until` if there is no such number. No number from `first` up to `until` has a
+    /// record to send.
     fn skippable_until(&self, first: u64, until: u64, runs: &[(u64, u64)]) -> u64 {
         let mut last = first - 1;
         while last < until {
@@ -371,8 +371,8 @@ impl Forwarder {
         wait
     }
 
-    /// Records that the mesh limits the rate. Logs it once; after all records are sent, it may be
-    /// logged again.
+    /// Records that the mesh limits the rate. Logs the rate limit once, and again only after all
+    /// records were sent.
     fn note_rate_limit(&self, reason: &str) {
         let left = self.local.statistics().spooled;
         // Up to [`BATCH_RECORDS`] records may wait for a confirmation in normal operation.
@@ -412,47 +412,48 @@ struct Next {
     skipped: u64,
 }
 
-/// Largest number of records in one append, without markers. An archive commits them in about 50
-/// ms.
+/// Largest number of records in one append, without markers. An archive commits this number of
+/// records in about 50 ms.
 const BATCH_RECORDS: usize = 2000;
 
-/// Largest number of records and markers of skipped numbers in one append. Each of
-/// [`BATCH_RECORDS`] may follow a gap. Engines accept a batch of this length.
+/// Largest number of records and markers of skipped numbers in one append. It is twice
+/// [`BATCH_RECORDS`], because each record may follow a gap. Engines accept a batch of this length.
 const BATCH_STEPS: usize = 2 * BATCH_RECORDS;
 
-/// Bytes of records in one append, below the limit of engines for a request or message (1 MiB).
+/// Largest size of the records in one append, in bytes. It is below the limit of engines for a
+/// request or message (1 MiB).
 const BATCH_BYTES: usize = 512 << 10;
 
 /// Largest number of records that are sent and not confirmed: ten batches. If the mesh lost these
 /// records, they can be sent again within seconds.
 const WINDOW: u64 = 20_000;
 
-/// Time to the next read of the watermark when the window is full.
+/// Time until the next read of the watermark if [`WINDOW`] records are unconfirmed.
 const WINDOW_FULL_CONFIRM: Duration = Duration::from_millis(200);
 
-/// If the watermark does not advance for this time and is below an acknowledged number, the mesh
-/// has lost a record. A healthy archive is behind by seconds.
+/// Time after which the mesh counts as having lost a record: the watermark did not advance, and is
+/// below an acknowledged number. A healthy archive is behind by seconds only.
 const REPEAT_AFTER: Duration = Duration::from_secs(30);
 
 /// Time for which the error about a second writer with the same name is reported. The watermark is
 /// read at least twice in this time, so a writer that continues is detected again.
 const CONFLICT_SHOWN_FOR: Duration = Duration::from_mins(1);
 
-/// A missing number below others gets no record after this time: a writer stops after the archive's
-/// deadline, 30 s by default.
+/// Time after which a missing number gets no record any more, if a higher number exists. A writer
+/// stops after the archive's deadline, which is 30 s by default.
 const FINAL_AFTER: Duration = Duration::from_mins(10);
 
-/// Forwarding counts as stalled after this time without progress: three times the longest wait that
-/// a client accepts.
+/// Time without progress after which forwarding counts as stalled: three times the longest wait
+/// that a client accepts.
 const STALLED_AFTER: Duration = Duration::from_mins(15);
 
-/// Stations that start together begin within this time.
+/// Time over which the first requests of stations that start together are spread.
 const START_WITHIN: Duration = Duration::from_secs(1);
 
-/// First and last limit of the wait after a failure. After an outage of the mesh, the reconnections
-/// of its stations are spread evenly over the last limit.
+/// Lowest and highest limit of the random wait after a failure. After an outage of the mesh, the
+/// stations reconnect at random times within `DELAY_MAX`.
 const DELAY_MIN: Duration = Duration::from_millis(200);
 const DELAY_MAX: Duration = Duration::from_secs(20);
 
-/// Longest wait after a denial, which ends only when an operator admits the station.
+/// Longest wait after a denial. The mesh denies the station until an operator admits it.
 const DENIED_AGAIN: Duration = Duration::from_mins(5);

@@ -9,7 +9,7 @@ use super::Joined;
 use crate::{Cursor, Engine as _, EngineError, Page, Range, Record, Selector};
 
 /// Reads from the station's archive if it has the newest records of the series, otherwise from the
-/// mesh. If the mesh has none, it reads from the station's archive, too.
+/// mesh. If the mesh has no record of the series, reads from the station's archive, too.
 pub(super) async fn history(
     joined: &Joined,
     series: &SeriesId,
@@ -38,8 +38,8 @@ pub(super) async fn history(
     }
 }
 
-/// Returns the newest record of each selected series: first of the series that are read from the
-/// station's archive, then of those that are read from the mesh.
+/// Returns the newest record of each selected series. The series that are read from the station's
+/// archive come first, and the series that are read from the mesh follow.
 ///
 /// If the mesh does not respond, a page with the station's records has a cursor, and the next page
 /// reports the error.
@@ -65,8 +65,8 @@ pub(super) async fn latest(
         }
         local = page.next.map(|Cursor(place)| Cursor(place | LOCAL)).or(Some(MESH_BEGINS));
     }
-    // A page of the mesh may be as large as [`Range::BYTES_MAX`], so add none to a page that is
-    // already half full.
+    // A page of the mesh may have up to [`Range::BYTES_MAX`] bytes, so add no records of the mesh
+    // to a page that is already half full.
     if Range::BYTES_MAX / 2 < items.iter().map(Record::page_bytes).sum() {
         return Ok(Page { items, next: Some(MESH_BEGINS) });
     }
@@ -105,18 +105,19 @@ fn is_cut(page: &Page<Record>, room: usize) -> bool {
     page.next.is_some() && page.items.len() < room
 }
 
-/// Keeps the records of series that are read from the station's archive, or those of all other
-/// series.
+/// Keeps only the records of series that are read from the station's archive, or only the records
+/// of all other series.
 async fn sifted(joined: &Joined, items: Vec<Record>, is_here: bool) -> Result<Vec<Record>, EngineError> {
     let first = is_first_here(joined, items.iter().map(|item| item.series.clone()).collect()).await?;
     Ok(items.into_iter().zip(first).filter(|&(_, first)| first == is_here).map(|(item, _)| item).collect())
 }
 
-/// Returns for each series whether the station's archive has its newest records.
+/// Returns for each series whether the station's archive has the newest records of the series.
 ///
 /// This is true for three kinds of series: the station's own measurements, measurements that were
 /// handed in here (they are not forwarded), and all series if the station is the mesh's archive. If
-/// the station was the mesh's archive earlier, its records of other stations end when that changed.
+/// the station was the mesh's archive earlier, it has no records of other stations from the time
+/// after that.
 async fn is_first_here(joined: &Joined, all: Vec<SeriesId>) -> Result<Vec<bool>, EngineError> {
     let own: Vec<bool> =
         all.iter().map(|series| joined.config.is_archive || series.source == joined.config.host).collect();
@@ -136,9 +137,9 @@ fn tagged(page: Page<Record>) -> Page<Record> {
     Page { next: page.next.map(|Cursor(place)| Cursor(place | LOCAL)), ..page }
 }
 
-/// Marks a position in the station's own archive.
+/// Bit of a cursor that marks a position in the station's own archive.
 const LOCAL: u64 = 1 << 63;
 
 /// Position before the mesh's first series. No archive uses this cursor, because it is the largest
-/// one possible.
+/// possible cursor.
 const MESH_BEGINS: Cursor = Cursor(u64::MAX);

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use crate::EngineError;
 
-/// The SplitMix generator of Steele, Lea and Flood (2014), good enough for jitter.
+/// Generator of random numbers for jitter: SplitMix by Steele, Lea and Flood (2014).
 pub(super) struct SplitMix(pub(super) u64);
 
 impl SplitMix {
@@ -21,7 +21,7 @@ impl SplitMix {
     }
 }
 
-/// Awaits a response of the mesh for [`ANSWER_WITHIN`] at most.
+/// Waits for a response of the mesh, at most for [`ANSWER_WITHIN`].
 pub(super) async fn limited<T>(
     answer: impl Future<Output = Result<T, EngineError>>,
 ) -> Result<T, EngineError> {
@@ -30,5 +30,5 @@ pub(super) async fn limited<T>(
     })
 }
 
-/// Longest wait for one response. Each engine also has its own, shorter deadline.
+/// Longest wait for one response. Each engine also has a shorter deadline.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);

@@ -21,7 +21,8 @@ pub(super) fn backup(files: &Files, path: &Path) -> Result<(), EngineError> {
     }
     let partial = Partial::create(path)?;
     copy(files, &partial.path, BUSY_MAX).map_err(|error| match error.sqlite_error_code() {
-        // Damage was found in the archive that is copied; all other errors are about the new file.
+        // Of all errors, only damage concerns the archive that is copied. All other errors concern
+        // the new file.
         Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => files.error(&error),
         _ => EngineError::Unavailable(format!("{} cannot be written: {error}", path.display())),
     })?;
@@ -40,7 +41,8 @@ fn exists(path: &Path) -> EngineError {
     ))
 }
 
-/// Gives the complete copy its final name, without replacing a file that appeared meanwhile.
+/// Gives the complete copy its final name, without replacing a file of that name that appeared
+/// during the copy.
 fn publish(partial: &Path, path: &Path, link: impl FnOnce(&Path, &Path) -> io::Result<()>) -> io::Result<()> {
     match link(partial, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -81,15 +83,16 @@ fn copy(files: &Files, path: &Path, busy_max: Duration) -> rusqlite::Result<()> 
     }
 }
 
-/// The unfinished copy. Dropping it removes this name; the final name may refer to the same file by
-/// then.
+/// Temporary name of the unfinished copy. Dropping this value removes the temporary name. The same
+/// file may by then also have its final name, which remains.
 struct Partial {
     path: PathBuf,
 }
 
 impl Partial {
     fn create(path: &Path) -> Result<Self, EngineError> {
-        // A killed backup leaves its unfinished file. That file must not prevent the next backup.
+        // If a backup is killed, its unfinished file remains. This file must not prevent the next
+        // backup.
         for number in 1..=REMNANTS_MAX {
             let mut name = path.as_os_str().to_owned();
             name.push(format!(".partial{number}"));
@@ -119,7 +122,7 @@ impl Drop for Partial {
     }
 }
 
-/// Pages copied in one step: 4 MiB.
+/// Number of pages copied in one step; together they have 4 MiB.
 const PAGES: i32 = 1024;
 
 /// Longest time that another program may lock the copy or the archive before the backup fails.
@@ -128,8 +131,8 @@ const BUSY_MAX: Duration = Duration::from_secs(30);
 /// Interval of retries while the lock is held.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
 
-/// Largest number of unfinished copies. So many show that no backup ever completes, and each takes
-/// space.
+/// Largest number of unfinished copies. If there are more, no backup ever completes, and each copy
+/// takes space.
 const REMNANTS_MAX: usize = 16;
 
 #[cfg(test)]

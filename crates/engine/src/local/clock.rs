@@ -6,17 +6,18 @@
 
 use std::time::{Duration, Instant};
 
-/// Current time, as far as it is trusted.
+/// Clock of retention, with the newest time that is trusted.
 #[derive(Clone, Debug)]
 pub(super) struct RetentionClock {
     trusted_unix_ns: i64,
     as_of: Instant,
-    /// Time at which the wall clock was first found too far ahead; `None` if it is not.
+    /// Time at which the wall clock was first found too far ahead; `None` if the wall clock is not
+    /// too far ahead.
     jump_since: Option<Instant>,
 }
 
 impl RetentionClock {
-    /// Clock of an archive that is opened with this newest label.
+    /// Creates the clock of an archive; the newest label in the archive is `newest_unix_ns`.
     pub(super) fn new(wall_unix_ns: i64, newest_unix_ns: Option<i64>, now: Instant) -> Self {
         let trusted_unix_ns = bounded_by_labels(wall_unix_ns, newest_unix_ns);
         Self { trusted_unix_ns, as_of: now, jump_since: None }

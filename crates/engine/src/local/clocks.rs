@@ -6,16 +6,19 @@ use std::time::{Duration, Instant};
 use crate::HostId;
 use crate::log_limiter::LogLimiter;
 
-/// Stations with a label ahead of its arrival on their newest record.
+/// Stations with a clock ahead: the label of the station's newest record was later than the arrival
+/// of that record.
 #[derive(Debug, Default)]
 pub(super) struct ClocksAhead {
-    /// How far each clock is ahead, and when that was detected.
+    /// For each station, the time by which its clock is ahead, and the time at which that was
+    /// detected.
     ahead: BTreeMap<HostId, (Duration, Instant)>,
     log_limiter: LogLimiter,
 }
 
 impl ClocksAhead {
-    /// Records how far the label of a record of `host` was ahead. Returns whether to log it.
+    /// Records how far the label of a record of `host` was ahead. Returns whether to log a line
+    /// about `host`.
     pub(super) fn note(&mut self, host: &HostId, ahead: Option<Duration>, now: Instant) -> bool {
         let Some(ahead) = ahead else {
             self.ahead.remove(host);
@@ -41,7 +44,7 @@ impl ClocksAhead {
 /// by now.
 const SHOWN_FOR: Duration = Duration::from_mins(10);
 
-/// Most stations in the list, enough for a reader of `/healthz`.
+/// Largest number of stations in the list; a reader of `/healthz` needs no more.
 const HOSTS_MAX: usize = 256;
 
 #[cfg(test)]

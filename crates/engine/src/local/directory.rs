@@ -1,7 +1,7 @@
 //! Directory of a single machine, in memory, shared by all users of the engine.
 //!
-//! Within one process, a holder cannot die and leave its lease: unwinding drops the lease, and the
-//! end of the process removes the directory. So no timer is needed for the TTL.
+//! Within one process, no lease can outlive its holder: unwinding drops the lease, and the end of
+//! the process removes the directory. So no timer is needed for the TTL.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -185,11 +185,14 @@ impl Drop for LocalLease {
     }
 }
 
-/// Changes kept for a slow watch. If it misses more, its stream ends with `Lagged`.
+/// Number of changes kept for a slow watch. If the watch misses more changes, its stream ends with
+/// `Lagged`.
 const CHANGES: usize = 1024;
 
-/// Most removed stations that are kept: as many as a station can invite.
+/// Largest number of removed stations that are kept: the number of stations that one station can
+/// invite.
 const REMOVED_MAX: usize = 1000;
 
-/// Most stations, more than one machine can serve. A mesh of this size needs another engine.
+/// Largest number of registered stations, which is more than one machine can serve. A mesh of this
+/// size needs a different engine.
 const ENTRIES_MAX: usize = 10_000;

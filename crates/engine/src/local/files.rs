@@ -25,7 +25,7 @@ impl Files {
     pub(super) fn lock(directory: &Path) -> Result<Self, EngineError> {
         let lock = lock(directory)?;
         let archive = directory.join(Local::FILE);
-        // SQLite gives its side files the mode of the archive.
+        // SQLite creates its side files with the mode of the archive file.
         OpenOptions::new()
             .create(true)
             .write(true)
@@ -53,7 +53,7 @@ impl Files {
         Ok(connection)
     }
 
-    /// Opens a connection that only reads. The archive must be open already.
+    /// Opens a connection that only reads. Call [`Files::open`] first.
     pub(super) fn open_reader(&self) -> Result<Connection, EngineError> {
         let connection = self.connect(OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -84,8 +84,8 @@ impl Files {
             Some(ErrorCode::DiskFull) => EngineError::Unavailable(format!(
                 "the disk of {path} is full; nothing was stored. Free some space; storing resumes automatically"
             )),
-            // The archive makes every key, and each is new. So a key that already exists shows
-            // damage.
+            // The archive makes every key, and each key is new. So a key that already exists shows
+            // that the archive is damaged.
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ConstraintViolation) => {
                 self.corrupt(&error.to_string())
             }
@@ -199,7 +199,7 @@ impl Files {
     }
 }
 
-/// Returns whether there was no space for the index of the log.
+/// Returns whether the error reports that there was no space for the index of the write-ahead log.
 fn lacks_index(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|error| error.extended_code == SQLITE_IOERR_SHMSIZE)
 }
@@ -265,16 +265,18 @@ const ROOM: &str = "1 MiB";
 /// The shared-memory file of an archive, `-shm`, cannot grow to the size that it needs.
 const SQLITE_IOERR_SHMSIZE: i32 = 10 | 19 << 8;
 
-/// "baro" in ASCII, by which `file` and SQLite's tools identify an archive.
+/// Application ID of an archive, "baro" in ASCII. The command `file` and SQLite's tools identify an
+/// archive by this ID.
 const APPLICATION: i64 = 0x6261_726f;
 
-/// Format of `schema.sql`. It increases with each change that an older version could not read.
+/// Number of the format of `schema.sql`. The number increases with each change that an older
+/// version could not read.
 const FORMAT: u32 = 1;
 
 /// Longest wait for another program that has locked the database, such as `sqlite3`.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Smallest page of an SQLite database (its file format, §1.3.2).
+/// Size of the smallest page of an SQLite database, in bytes (SQLite's file format, §1.3.2).
 const PAGE_BYTES_MIN: u64 = 512;
 
 /// Longest wait for a station that is being stopped to release its archive.
@@ -283,11 +285,14 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 /// Interval of retries of the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
-/// The write-ahead log is truncated to this size after it grew (a long read, a large backup).
+/// Size in bytes to which the write-ahead log is truncated after a long read or a large backup made
+/// it grow.
 const LOG_BYTES: i64 = 16 << 20;
 
-/// Archives up to this size are checked completely at the start, which takes about 0.1 s.
+/// Largest size, in bytes, of an archive that is checked completely at the start. The check takes
+/// about 0.1 s.
 const CHECKED_BYTES: u64 = 64 << 20;
 
-/// More than the number of different statements, so that each is prepared once.
+/// Capacity of the cache of prepared statements. There are fewer different statements, so each
+/// statement is prepared once.
 const STATEMENTS: usize = 32;

@@ -1,5 +1,5 @@
-//! Accepts records that stations forward to an archive. Records that it discards count as seen, so
-//! that no gap stops a station's watermark for ever.
+//! Accepts records that stations forward to an archive. Records that the archive discards count as
+//! seen; otherwise a gap would stop the station's watermark for ever.
 
 use std::time::Instant;
 
@@ -17,13 +17,14 @@ pub struct ForwardedCounts {
     pub stored: u64,
     /// Records seen before: stored, discarded or skipped once already.
     pub repeated: u64,
-    /// Records counted as seen and not stored: older than retention keeps, not the writer's own, of
-    /// a series for which the archive or the writer's share has no room, or markers of skipped
-    /// numbers.
+    /// Number of records that were counted as seen and not stored. There are four causes: the
+    /// record is older than retention keeps, is not the writer's own, belongs to a series for which
+    /// the archive or the writer's share has no room, or is a marker of skipped numbers.
     pub discarded: u64,
-    /// Records neither stored nor counted as seen, so the watermark stays below them: the archive
-    /// has no room for a further origin or for a further gap in a sequence, or the record's number
-    /// is too far above the origin's highest one ([`Record::is_seq_plausible`]).
+    /// Number of records that were neither stored nor counted as seen, so the watermark stays below
+    /// them. The cause is one of these: the archive has no room for a further origin or for a
+    /// further gap in a sequence, or the record's number is too far above the origin's highest one
+    /// ([`Record::is_seq_plausible`]).
     pub refused: u64,
 }
 
@@ -60,7 +61,7 @@ impl DropCounts {
     }
 }
 
-/// Condition on which a batch is stored.
+/// Whether a batch is stored as a whole, or each record by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AppendMode {
     /// All records are stored, or the batch is refused.
@@ -117,8 +118,8 @@ impl Index {
         (!has_room).then_some(&mut dropped_by_cause.gaps)
     }
 
-    /// Returns whether the run makes no further gap, or the gaps reserved for the station itself
-    /// are still free. One origin has at most a tenth of all gaps anyway.
+    /// Returns whether the run makes no further gap, or leaves the gaps free that are reserved for
+    /// the station itself. A different limit already keeps each origin to a tenth of all gaps.
     fn has_spare_gap(&self, origin: &HostId, (first, last): (u64, u64)) -> bool {
         self.gaps() < GAPS_ALL_MAX - GAPS_ALL_MAX / MEMBER_DIVISOR || self.touches(origin, first, last)
     }
@@ -181,8 +182,8 @@ impl Record {
     #[must_use]
     pub fn skip_marker(origin: &HostId, first: u64, last: u64) -> Self {
         let usual = Name::new(SKIP_SOURCE).expect("it is a name");
-        // A station may itself have the name that markers use as their source. Then its markers use
-        // a different source.
+        // If a station has the name that markers use as their source, the markers of this station
+        // use a different source.
         let source =
             if *origin == usual { Name::new(SKIP_SOURCE_ALTERNATIVE).expect("it is a name") } else { usual };
         Self {
@@ -204,9 +205,9 @@ impl Record {
     }
 }
 
-/// Divisor of all series: one member gets at most an eighth. That is enough for thousands of
-/// targets, and one faulty member leaves room for the others. A further eighth is reserved for the
-/// station itself.
+/// Divisor of the number of all series: one member gets at most an eighth. An eighth is enough for
+/// thousands of targets, and leaves room for other members if one member is faulty. A further
+/// eighth is reserved for the station itself.
 pub(super) const MEMBER_DIVISOR: usize = 8;
 
 /// Source of a marker, which no station measured.
@@ -215,6 +216,6 @@ const SKIP_SOURCE: &str = "nobody";
 /// Source of a marker of a station that has that name itself.
 const SKIP_SOURCE_ALTERNATIVE: &str = "nobody-else";
 
-/// JSON of the detail around the first number.
+/// Detail of a marker, as JSON: the text before and after the first skipped number.
 const DETAIL_BEFORE: &str = "{\"passes_over_from\":";
 const DETAIL_AFTER: &str = "}";

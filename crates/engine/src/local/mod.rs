@@ -53,38 +53,38 @@ use crate::{
 /// Configuration of a [`Local`] engine.
 #[derive(Clone, Debug)]
 pub struct LocalConfig {
-    /// The state directory. It is created with mode 0700 if it does not exist.
+    /// The state directory. If the directory does not exist, it is created with mode 0700.
     pub directory: PathBuf,
     /// Shortest time between two transactions; 0 commits as soon as the queue is empty. A thousand
     /// waiting records are committed at once.
     ///
-    /// Default: 1 s. An append waits no longer for its acknowledgement, and an idle disk does not
-    /// wake up for every measurement. At most an hour.
+    /// Default: 1 s. An append then waits at most this time before its commit begins, and an idle
+    /// disk does not wake up for every measurement. At most an hour.
     pub commit_interval: Duration,
     /// Age beyond which records are removed, and refused when they are appended.
     ///
-    /// It is counted from the newest stored label, or from the wall clock if that is earlier. A
-    /// clock that jumps ahead by more than a day is trusted after a day.
+    /// The age is counted back from the newest stored label, or from the wall clock if the wall
+    /// clock is earlier. A clock that jumps ahead by more than a day is trusted after a day.
     ///
     /// Default: 400 days, a year and a month, so that today can be compared with the same week of
     /// last year.
     pub keep: Duration,
-    /// Largest size of the archive in bytes. If it is larger, retention removes the records that
-    /// were stored first, of the origins that take most.
+    /// Largest size of the archive in bytes. If the archive is larger, retention removes records of
+    /// the origins that take the most space, starting with the records that were stored first.
     ///
     /// Default: 1 GiB. At 66 bytes a record, that is three months of 20 series measured every 10 s.
     /// Records with details take several times as much. The file does not shrink; new records use
-    /// the space of removed ones.
+    /// the space of removed records.
     pub keep_bytes: u64,
-    /// Most series in the archive. Appends of records of further series are refused; records that
-    /// members forward are counted as seen and discarded ([`DropCounts`]). One member gets an
-    /// eighth of the series, and all members together get seven eighths.
+    /// Largest number of series in the archive. Appends of records of further series are refused;
+    /// records that members forward are counted as seen and discarded ([`DropCounts`]). One member
+    /// gets an eighth of the series, and all members together get seven eighths.
     ///
-    /// Default: 100 000, or ten thousand targets with ten quantities. The index of that many series
-    /// takes about 25 MB.
+    /// Default: 100 000, or ten thousand targets with ten quantities. With 100 000 series, the
+    /// index takes about 25 MB.
     pub series_max: usize,
     /// Longest wait of an append beyond `commit_interval`, for space in the queue and for its
-    /// commit. Default: 30 s, because a disk that takes longer is broken. At most an hour.
+    /// commit. Default: 30 s. A disk that needs more time is broken. At most an hour.
     pub deadline: Duration,
     /// Number of records by which a live subscriber may be behind. Beyond this number the
     /// subscriber gets [`EngineError::Lagged`] and continues with the newest records. Default: 10
@@ -106,13 +106,13 @@ impl LocalConfig {
         }
     }
 
-    /// Most series of all members together in the archive.
+    /// Largest number of series in the archive that all members together may have.
     #[must_use]
     pub fn series_of_members(&self) -> usize {
         self.series_max - self.series_of_member()
     }
 
-    /// Most series of one member in the archive.
+    /// Largest number of series in the archive that one member may have.
     #[must_use]
     pub fn series_of_member(&self) -> usize {
         self.series_max / forwarded::MEMBER_DIVISOR
@@ -262,8 +262,9 @@ impl Local {
         })
     }
 
-    /// Restores stations that were removed in an earlier run, oldest first. Watches that begin from
-    /// now on report them. The directory itself is only in memory.
+    /// Restores the list of stations that were removed in an earlier run. In `hosts`, the oldest
+    /// removal is first. Watches that begin after this call report these stations. The list must be
+    /// restored, because the directory is only in memory.
     pub fn restore_removed(&self, hosts: &[HostId]) {
         self.directory.restore_removed(hosts);
     }
@@ -343,8 +344,8 @@ impl Local {
 
     /// Commits waiting records and closes the archive. Later appends are refused.
     ///
-    /// Dropping the engine does the same, and blocks for that commit. Another station can use the
-    /// state directory when the engine and its streams are dropped.
+    /// Dropping the engine does the same, and blocks until the commit is complete. Another station
+    /// can use the state directory when the engine and its streams are dropped.
     pub async fn close(&self) {
         self.task.stop();
         let (reply, answer) = oneshot::channel();
@@ -354,15 +355,19 @@ impl Local {
         }
     }
 
-    /// Bounds the labels of records that other stations wrote and that arrive now
-    /// ([`Record::bound_label`]), and records which origins have a clock ahead. Call it before
+    /// Bounds the labels of records that other stations wrote ([`Record::bound_label`]), and
+    /// records the origins that have a clock ahead of this station's clock. Call it before
     /// [`Local::append_forwarded`].
-    pub fn bound_labels(&self, records: &mut [Record]) {
+    ///
+    /// Each record comes with the time at which it arrived in the mesh, `None` = now. If a stream
+    /// is read again, its records must get the same labels as before, although a label that was
+    /// ahead of now may not be ahead any more.
+    pub fn bound_labels<'a>(&self, records: impl Iterator<Item = (&'a mut Record, Option<i64>)>) {
         let (now_unix_ns, now) = (wall_unix_ns(), std::time::Instant::now());
         let mut clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
-        // A marker of skipped numbers is no measurement, so its label means nothing.
-        for record in records.iter_mut().filter(|record| record.skipped_range().is_none()) {
-            let ahead = record.bound_label(now_unix_ns);
+        // A marker of skipped numbers is no measurement, so the label of the marker means nothing.
+        for (record, arrival_unix_ns) in records.filter(|(record, _)| record.skipped_range().is_none()) {
+            let ahead = record.bound_label(arrival_unix_ns.map_or(now_unix_ns, |time| time.min(now_unix_ns)));
             if clocks.note(&record.origin, ahead, now) {
                 let (host, ahead_s) = (&record.origin, ahead.unwrap_or_default().as_secs());
                 tracing::warn!(
@@ -373,7 +378,8 @@ impl Local {
         }
     }
 
-    /// Stations with a label too far ahead on their newest record, ordered by name, and how far.
+    /// Stations with a label on their newest record that was too far ahead, ordered by name, and
+    /// the time by which the label was ahead.
     #[must_use]
     pub fn clocks_ahead(&self) -> Vec<(HostId, Duration)> {
         self.clocks.lock().unwrap_or_else(PoisonError::into_inner).at(std::time::Instant::now())
@@ -516,11 +522,12 @@ fn closed() -> EngineError {
     EngineError::Unavailable("the archive is closed".into())
 }
 
-/// Longest time that may be configured: no disk needs more.
+/// Largest value of a configured time. No disk needs a longer time.
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
 /// Assumed memory of a record without detail, in bytes.
 const RECORD_BYTES: usize = 256;
 
-/// Space for the largest batch: 43.5 MB, or 170 000 ordinary records.
+/// Size of the queue of appends, in bytes: 43.5 MB, enough for the largest batch or for 170 000
+/// ordinary records.
 const QUEUE_BYTES: usize = Record::BATCH_MAX * (RECORD_BYTES + Record::DETAIL_BYTES_MAX);

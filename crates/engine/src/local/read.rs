@@ -12,8 +12,8 @@ use super::files::Files;
 use super::store::wall_unix_ns;
 use crate::{Cursor, EngineError, HostId, Page, Range, Record, Selector};
 
-/// The connection that reads the archive, separate from the writing one. Reads use it one after the
-/// other, and never wait for a commit.
+/// The connection that reads the archive; a different connection writes. Reads use this connection
+/// one after the other, and never wait for a commit.
 #[derive(Clone)]
 pub(super) struct Reader {
     pub(super) files: Arc<Files>,
@@ -36,7 +36,7 @@ impl Reader {
         Ok(Self { files, connection, scan: Arc::default() })
     }
 
-    /// Reads a page of at most about `bytes_max` bytes, as does [`Self::latest`].
+    /// Reads a page of history. The page has at most about `bytes_max` bytes.
     pub(super) async fn history(
         &self,
         series: &SeriesId,
@@ -80,7 +80,8 @@ impl Reader {
         self.read(move |connection| Ok((read_record_range(connection, &selector, after, until)?, lock))).await
     }
 
-    /// (watermark, highest sequence number) of `origin`; each is 0 if nothing was stored.
+    /// Returns the watermark and the highest sequence number of `origin`; both are 0 if nothing was
+    /// stored.
     pub(super) async fn sequences(&self, origin: &HostId) -> Result<(u64, u64), EngineError> {
         let origin = origin.clone();
         self.read(move |connection| {
@@ -276,7 +277,7 @@ fn cursor(row: &Row<'_>) -> rusqlite::Result<Cursor> {
     row.get::<_, i64>(0).map(|cursor| Cursor(cursor.cast_unsigned()))
 }
 
-/// Record of columns 1 to 7.
+/// Builds a record from columns 1 to 7 of the row.
 pub(super) fn record(row: &Row<'_>, series: SeriesId) -> rusqlite::Result<Record> {
     let outcome = match row.get(4)? {
         Some(value) => Outcome::Value(value),

@@ -1,5 +1,5 @@
-//! Repairs sequences that are used up. Earlier versions accepted a record with a number near the
-//! end, which left no numbers for further records.
+//! Repairs sequences that are used up. Earlier versions accepted a record with a number near
+//! [`Record::SEQ_MAX`]. After such a record, no numbers were left for further records.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ pub(super) struct Renumbered {
 /// Removes the numbers of runs that end above [`Record::SEQ_EXHAUSTED_ABOVE`], and keeps the
 /// numbers up to the highest valid one that has a record. Records above
 /// [`Record::SEQ_EXHAUSTED_ABOVE`] stay in the archive. If the station has joined a mesh, its own
-/// records among these get the next numbers; they are forwarded with the new numbers, unless the
-/// mesh has already confirmed them.
+/// records above [`Record::SEQ_EXHAUSTED_ABOVE`] get the next valid numbers. The station forwards
+/// these records with the new numbers, unless the mesh has already confirmed them.
 pub(super) fn sequences(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     let mut exhausted = transaction.prepare(
@@ -54,8 +54,9 @@ pub(super) fn sequences(connection: &mut Connection) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// Renumbers the records of an origin above its last valid number: they get the numbers above
-/// `highest`, in the order of their old numbers. Scans the whole archive.
+/// Renumbers the records of an origin that have numbers above both [`Record::SEQ_EXHAUSTED_ABOVE`]
+/// and `highest`: these records get the numbers after `highest`, in the order of their old numbers.
+/// Scans the whole archive.
 pub(super) fn renumber(
     transaction: &Transaction<'_>,
     (origin, name): (i64, &str),
@@ -78,8 +79,8 @@ pub(super) fn renumber(
     renumbered.collect()
 }
 
-/// If the station forwards this origin, limits its spool to the valid numbers, and gives records
-/// with higher numbers the next valid ones.
+/// If the station forwards this origin, limits the spool to the valid numbers, and renumbers
+/// records with higher numbers: these get the next valid numbers.
 fn repair_spool(transaction: &Transaction<'_>, origin: i64, name: &str) -> rusqlite::Result<()> {
     let tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('spooling', 'spool', 'spool_again')";
     if transaction.query_row(tables, [], |row| row.get::<_, i64>(0))? < 3 {

@@ -41,8 +41,8 @@ impl SeqSet {
         true
     }
 
-    /// Returns whether `first` to `last` overlaps or touches a run, so that adding these numbers
-    /// makes no further run.
+    /// Returns whether the run from `first` to `last` overlaps or touches a run of the set. If so,
+    /// adding these numbers makes no further run.
     pub(super) fn touches(&self, first: u64, last: u64) -> bool {
         self.runs_between(first.saturating_sub(1), last.saturating_add(1)).next().is_some()
     }
@@ -65,7 +65,8 @@ impl SeqSet {
         self.runs.len()
     }
 
-    /// Runs that overlap `lowest` to `highest`, as (first, last), in order.
+    /// Returns the runs that overlap the range from `lowest` to `highest`, as (first, last), in
+    /// ascending order.
     pub(super) fn runs_between(&self, lowest: u64, highest: u64) -> impl Iterator<Item = (u64, u64)> {
         let before = self.runs.range(..lowest).next_back().filter(|&(_, &last)| lowest <= last);
         before.into_iter().chain(self.runs.range(lowest..=highest)).map(|(&first, &last)| (first, last))

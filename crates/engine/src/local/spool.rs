@@ -27,9 +27,9 @@ pub(super) struct SpoolConfig {
     /// Two bounds (first, last): the station excludes the numbers above `first` and up to `last`,
     /// because another writer uses them. No record with such a number is stored.
     pub(super) excluded: (u64, u64),
-    /// Rows up to this number were added again: for a mesh that lost confirmed records, or for
-    /// records that were stored without a mesh. These rows do not count towards the size of the
-    /// spool.
+    /// Sequence number up to which rows were added again: for a mesh that lost confirmed records,
+    /// or for records that were stored while the station was in no mesh. These rows do not count
+    /// towards the size of the spool.
     pub(super) resend_until: u64,
 }
 
@@ -43,27 +43,27 @@ pub(super) struct Spool {
     pub(super) passed: u64,
     /// Number of records that wait.
     pub(super) count: u64,
-    /// Waiting records that were added again (`resend_until`).
+    /// Number of waiting records that were added again; see `resend_until`.
     pub(super) resend: u64,
 }
 
 /// A request of the forwarder to the storage thread.
 pub(super) enum Request {
-    /// Start to record which records are to be forwarded.
+    /// Start the spool: from now on, mark the records that are to be forwarded.
     Begin(SpoolConfig, mpsc::Sender<Result<(u64, u64), EngineError>>),
     /// The mesh's watermark has risen to this number: remove the rows up to it.
     Pass(u64, oneshot::Sender<Result<(), EngineError>>),
-    /// A different writer has used numbers up to this one in the mesh. Do not use these numbers
-    /// here.
+    /// A different writer has used the numbers up to this number in the mesh. Do not use these
+    /// numbers in this archive.
     Exclude(u64, oneshot::Sender<Result<ExcludedNumbers, EngineError>>),
-    /// The mesh's watermark fell to this number. Forward again from here.
+    /// The mesh's watermark fell to this number. Forward the records above this number again.
     Rewind(u64, oneshot::Sender<Result<(), EngineError>>),
 }
 
 /// Result of excluding numbers that another station has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ExcludedNumbers {
-    /// Highest number that was used here before.
+    /// Highest number that this archive had used before the exclusion.
     pub(crate) highest: u64,
     /// Number of waiting records with sequence numbers that the mesh already holds. The mesh may
     /// never get these records.
@@ -71,8 +71,8 @@ pub(crate) struct ExcludedNumbers {
 }
 
 impl Local {
-    /// Counts the host's numbers above its highest and up to `taken` as used: the mesh holds
-    /// records of a different writer with these numbers. Waiting records up to `taken` may never
+    /// Counts the host's numbers up to `taken` as used: the mesh has records of a different writer
+    /// with the numbers above the host's highest number. Waiting records up to `taken` may never
     /// reach the mesh, and are removed from the spool.
     pub(crate) async fn exclude_numbers(&self, taken: u64) -> Result<ExcludedNumbers, EngineError> {
         let (reply, answer) = oneshot::channel();
@@ -99,8 +99,9 @@ impl Local {
         committed(answer).await
     }
 
-    /// Adds rows again for records above `watermark` that are still stored: the newest ones, up to
-    /// the size of the spool, in addition to those that wait already.
+    /// Adds rows again for the stored records with numbers above `watermark`: only the newest such
+    /// records, up to the size of the spool. Records that wait already do not count towards that
+    /// size.
     pub(crate) async fn rewind_spool(&self, watermark: u64) -> Result<(), EngineError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Spool(Request::Rewind(watermark, reply)))?;
@@ -128,12 +129,14 @@ impl Local {
         self.reader.seen_runs(origin, after).await
     }
 
-    /// (watermark, highest sequence number) of `origin`; each is 0 if nothing was stored.
+    /// Returns the watermark and the highest sequence number of `origin`; both are 0 if nothing was
+    /// stored.
     pub(crate) async fn sequences(&self, origin: &HostId) -> Result<(u64, u64), EngineError> {
         self.reader.sequences(origin).await
     }
 
-    /// Position of the newest record; changes when records are stored.
+    /// Returns a receiver of the position of the newest record. The position changes when records
+    /// are stored.
     pub(crate) fn head(&self) -> tokio::sync::watch::Receiver<u64> {
         self.head.clone()
     }
@@ -239,7 +242,8 @@ impl Store {
                     transaction
                         .execute_batch("DELETE FROM spool; DELETE FROM spooling; DELETE FROM spool_again")?;
                     let highest = index.renumber(transaction, &config.host)?;
-                    // Use half of the spool for existing records; the other half is for new ones.
+                    // Use half of the spool for existing records; the other half is for new
+                    // records.
                     let room = config.records_max.div_ceil(2);
                     let mut spool = Spool { config, origin, passed: 0, count: 0, resend: 0 };
                     fill(transaction, &mut spool, 0, (0, Record::SEQ_EXHAUSTED_ABOVE), room)?;
@@ -284,7 +288,8 @@ impl Index {
         Ok(last)
     }
 
-    /// Adds rows for the records to be forwarded, in the transaction that stores them.
+    /// Adds rows for the records to be forwarded, in the same transaction that stores these
+    /// records.
     pub(super) fn note_spooled(
         &self,
         transaction: &Transaction<'_>,

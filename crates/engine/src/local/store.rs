@@ -39,15 +39,15 @@ pub(super) struct Index {
     pub(super) series_of: HashMap<HostId, usize>,
     /// Position of the newest record.
     pub(super) cursor: u64,
-    /// Highest position that retention removed.
+    /// Highest position of a record that retention removed.
     pub(super) removed: u64,
     pub(super) records: u64,
-    /// Latest time label of the records so far; `None` if there is none. After a removal the value
-    /// may be too high, until the index is read again.
+    /// Latest time label of the records so far; `None` if there is none. After retention removed
+    /// records, the value may be too high until the index is read again.
     newest_unix_ns: Option<i64>,
     /// Number of runs of all origins together.
     runs: usize,
-    /// Most series; see [`LocalConfig::series_max`](super::LocalConfig::series_max).
+    /// Largest number of series; see [`LocalConfig::series_max`](super::LocalConfig::series_max).
     pub(super) series_max: usize,
     /// Records that wait for a mesh; `None` if nothing is to be forwarded.
     pub(super) spool: Option<Spool>,
@@ -59,7 +59,7 @@ struct Origin {
     seen: SeqSet,
 }
 
-/// Lowest and highest sequence number of each origin that a transaction added.
+/// For each origin, the lowest and the highest sequence number that one transaction added.
 pub(super) type ChangedRanges<'a> = HashMap<&'a HostId, (u64, u64)>;
 
 /// Result of a batch, with the reasons for records that were not stored.
@@ -165,7 +165,7 @@ impl Store {
         Ok(done)
     }
 
-    /// Index as of the last transaction; `None` if that failed.
+    /// Returns the index as of the last transaction; `None` if that transaction failed.
     pub(super) fn index(&self) -> Option<&Index> {
         self.index.as_ref()
     }
@@ -233,7 +233,8 @@ impl Index {
         })
     }
 
-    /// Writes the counters, in each transaction that changes them.
+    /// Writes the counters of the archive. Each transaction that changes a counter calls this
+    /// function.
     pub(super) fn save_counters(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         transaction
             .prepare_cached("UPDATE archive SET cursor = ?1, removed = ?2, records = ?3")?
@@ -294,16 +295,17 @@ impl Index {
         )))
     }
 
-    /// Returns the latest label after the batch is stored. Only the origin's own records count:
-    /// what a station reports of others is discarded or was handed in, and must not make other
+    /// Returns the latest label after the batch is stored. Only measurements that the origin itself
+    /// made count. Other records were measured elsewhere, and their labels must not make the stored
     /// records too old.
     fn newest_with(&self, batch: &[Record]) -> Option<i64> {
         let stored = batch.iter().filter(|record| record.is_own() && !self.is_seen(record));
         stored.map(|record| record.time_unix_ns).max().max(self.newest_unix_ns)
     }
 
-    /// Returns an error if the next run of retention would remove a record of the batch. Records
-    /// that were stored before are appended again without effect, however old they are.
+    /// Returns an error if the next run of retention would remove a new record of the batch. A
+    /// record that was stored before causes no error at any age, because appending it again has no
+    /// effect.
     fn too_old(&self, batch: &[Record], cutoff_unix_ns: i64) -> Option<EngineError> {
         let old =
             batch.iter().find(|record| record.time_unix_ns < cutoff_unix_ns && !self.is_seen(record))?;
@@ -314,7 +316,7 @@ impl Index {
     }
 
     /// Counts the numbers of the batch as seen, and gives each new record a position. Returns how
-    /// many were new or repeated.
+    /// many records were new, and how many were repeated.
     fn admit<'a>(
         &mut self,
         transaction: &Transaction<'_>,
@@ -357,7 +359,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Counts the numbers as seen that the marker `over` skips.
+    /// Counts the numbers that the marker `over` skips as seen.
     pub(super) fn mark_skipped(
         &mut self,
         transaction: &Transaction<'_>,
@@ -443,8 +445,8 @@ impl Index {
         self.origins.get(origin).is_none_or(|origin| origin.seen.touches(first, last))
     }
 
-    /// Bytes in the file for the names of the series, by origin. Each name is in the table and in
-    /// its index.
+    /// Number of bytes that the names of each origin's series take in the file. Each name is stored
+    /// twice: in the table and in the index of the table.
     pub(super) fn names_bytes(&self) -> HashMap<i64, i64> {
         let mut bytes = HashMap::new();
         for SeriesId { source, target, quantity } in self.series.keys() {
@@ -497,8 +499,8 @@ impl Index {
             let Some(Origin { id, seen }) = self.origins.get(name) else { continue };
             let runs: Vec<_> = seen.runs_between(lowest, highest).collect();
             let from = runs.first().map_or(lowest, |&(first, _)| first);
-            // Also clear a run that begins directly above `highest`: it is now part of the last run
-            // written here.
+            // Also clear a run that begins directly above `highest`: that run is now part of the
+            // last run that this function wrote.
             clear.execute([*id, from.cast_signed(), highest.cast_signed() + 1])?;
             for (first, last) in runs {
                 add.execute([*id, first.cast_signed(), last.cast_signed()])?;
@@ -539,17 +541,19 @@ pub(super) fn wall_unix_ns() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Most origins: ten times the largest mesh that the engine is designed for.
+/// Largest number of origins: ten times the number of stations in the largest mesh that the engine
+/// is designed for.
 const ORIGINS_MAX: usize = 100_000;
 
-/// Bytes of a series without its names, in its table or in the index.
+/// Number of bytes that a series takes, without its names, in the table of series or in the index
+/// of that table.
 const SERIES_BYTES: usize = 16;
 
-/// Most gaps of one origin; a set of them takes half a megabyte. Batches that overtake each other,
-/// and numbers without a record, leave a few gaps. Only an origin with wrong numbers reaches this
-/// limit.
+/// Largest number of gaps in the sequence of one origin. The set of sequence numbers then takes
+/// half a megabyte. Batches that arrive out of order, and numbers without a record, leave only a
+/// few gaps. Only an origin with wrong numbers reaches this limit.
 const GAPS_MAX: usize = 10_000;
 
-/// Most gaps of all origins together, 5 MB. Without this limit, every origin could have
-/// [`GAPS_MAX`] gaps.
+/// Largest number of gaps in the sequences of all origins together; they take 5 MB. Without this
+/// limit, every origin could have [`GAPS_MAX`] gaps.
 pub(super) const GAPS_ALL_MAX: usize = 100_000;

@@ -1,9 +1,10 @@
 //! Subscriptions: each reads the records in the order of storing, as fast as its subscriber does,
 //! and sleeps after the newest record.
 //!
-//! Nothing is buffered for a slow subscriber, so subscribers cost no memory. A subscription that
-//! matches few of the records it reads loads the archive and not its subscriber. Such scans run one
-//! at a time and for at most half of the time; the rest is for other reads.
+//! Nothing is buffered for a slow subscriber, so subscribers cost no memory. A subscription is a
+//! scan if few of the records that it reads match. A scan loads the archive, and hardly loads its
+//! subscriber. Scans run one at a time, and together for at most half of the time; the other half
+//! is for other reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +33,8 @@ pub(super) struct Subscription {
     /// Last position of the subscription; `None` if it does not end.
     until: Option<u64>,
     ready: VecDeque<Result<(Cursor, Record), EngineError>>,
-    /// Whether the last range had its full length and few of its records matched.
+    /// Whether the subscription is a scan: the last range had its full length, and few records in
+    /// the range matched.
     is_scan: bool,
     ended: bool,
 }
@@ -124,8 +126,8 @@ impl Subscription {
         }
     }
 
-    /// Reads up to `until`. A scan first waits for the lock of scans. After the read it keeps the
-    /// lock for as long again as the read took.
+    /// Reads up to `until`. A scan first waits for the lock of scans. If few records matched again,
+    /// the scan keeps the lock after the read, for the same time that the read took.
     ///
     /// The read runs on a task of its own: if the subscriber's peer does not read, the subscriber
     /// is not polled, and must not block the lock or the connection meanwhile. If the subscriber is

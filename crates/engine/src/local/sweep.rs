@@ -1,7 +1,8 @@
-//! Retention: removes records that are too old. Then, while the archive is too large, it removes
-//! the records stored first, from the origins that take most space. An origin that uses less than
-//! seven eighths of an even share loses no records because of other origins, if the estimated
-//! shares are right.
+//! Retention: removes records that are too old. Then, while the archive is too large, retention
+//! removes records of the origins that take the most space, starting with the records that were
+//! stored first. An even share is the archive's limit divided by the number of origins. If an
+//! origin uses less than seven eighths of an even share, and the estimated shares are right, it
+//! loses no records because of other origins.
 //!
 //! One step removes at most [`STEP`] records, or estimates the shares, so that an append waits for
 //! some tens of milliseconds at most.
@@ -83,14 +84,15 @@ impl Sweep {
     }
 }
 
-/// The origins that take most of the archive's bytes. Retention reduces all of them to one level of
-/// bytes, so that together they release a given part of all bytes.
+/// The origins that take the largest shares of the archive's bytes. Retention reduces each of these
+/// origins to the same number of bytes, so that together they release a given fraction of all
+/// bytes.
 ///
 /// The bytes of their records are estimated from records at positions spread over the whole
-/// archive. Counting all records would take seconds, in which no append is stored. The bytes of
-/// their series' names are added.
+/// archive. Counting all records would take seconds, during which no append is stored. The bytes of
+/// the names of the origins' series are added.
 struct OversizedOrigins {
-    /// Number of records of each origin to remove.
+    /// Number of records to remove, by the key of the origin.
     origins: HashMap<i64, i64>,
     /// Position from which the records of these origins are searched.
     from: i64,
@@ -100,12 +102,14 @@ struct OversizedOrigins {
     has_removed: bool,
 }
 
-/// Estimated records and bytes of an origin in the archive.
+/// Estimated number of records of an origin in the archive, and the estimated bytes of these
+/// records.
 #[derive(Clone, Copy, Debug)]
 struct OriginEstimate {
     records: f64,
     bytes: f64,
-    /// Position from which its records are searched: four ranges before its first sampled record.
+    /// Position from which the origin's records are searched: four sampling ranges before the first
+    /// sampled record of the origin.
     from: i64,
 }
 
@@ -133,9 +137,9 @@ impl OversizedOrigins {
             let mut rows = one.query([begin + random.i64(0..width), begin + width, own, passed])?;
             let Some(row) = rows.next()? else { continue };
             let (cursor, origin, bytes): (i64, _, _) = (row.get(0)?, row.get(1)?, bytes_in_file(row.get(2)?));
-            // Each position after the previous record finds this record. Where records before this
-            // one were removed, there are many such positions, so the weight of this record is
-            // smaller.
+            // Each position between the previous record and this record finds this record. If
+            // records just before this record were removed, there are many such positions, so this
+            // record gets a smaller weight.
             let positions =
                 cursor - before.query_row([begin, cursor, own, passed], |row| row.get::<_, i64>(0))?;
             let estimate = estimates.entry(origin).or_insert(OriginEstimate {
@@ -157,7 +161,7 @@ impl OversizedOrigins {
             cut_level(estimates.values().map(|estimate| estimate.bytes as i64).collect(), part) as f64;
         estimates.retain(|_, estimate| level < estimate.bytes);
         let from = estimates.values().map(|estimate| estimate.from).min().unwrap_or(0);
-        // At least one, so that each estimate makes progress.
+        // Remove at least one record, so that each estimate makes progress.
         let count = |estimate: OriginEstimate| {
             ((estimate.records * (estimate.bytes - level) / estimate.bytes) as i64).max(1)
         };
@@ -170,8 +174,8 @@ impl OversizedOrigins {
         self.is_end || self.origins.values().all(|left| *left == 0)
     }
 
-    /// Removes the oldest records of these origins among the next [`SCAN`] records, up to the
-    /// number to remove of each.
+    /// Removes the oldest records of these origins among the next [`SCAN`] records, for each origin
+    /// at most the number of records that are to be removed.
     fn remove(&mut self, transaction: &Transaction<'_>, index: &mut Index) -> rusqlite::Result<u64> {
         let mut next = transaction.prepare_cached(
             "SELECT series, time_unix_ns, cursor, origin FROM record
@@ -198,8 +202,8 @@ impl OversizedOrigins {
     }
 }
 
-/// Returns the level to which larger shares are cut, so that their sum decreases by the fraction
-/// `part`. Shares below that level do not change.
+/// Returns the size to which larger shares must be cut, so that the sum of all shares decreases by
+/// the fraction `part`. Shares below that size do not change.
 fn cut_level(mut shares: Vec<i64>, part: f64) -> i64 {
     shares.sort_unstable_by_key(|share| std::cmp::Reverse(*share));
     let mut above = -(shares.iter().sum::<i64>() as f64 * part) as i64;
@@ -290,7 +294,7 @@ fn waiting(index: &Index) -> (i64, i64) {
     index.spool.as_ref().map_or((-1, 0), |spool| (spool.origin, spool.passed.cast_signed()))
 }
 
-/// Key of a record: (series, time, cursor).
+/// Key of a record in the table: series, time label and cursor.
 type Key = (i64, i64, i64);
 
 fn remove(transaction: &Transaction<'_>, index: &mut Index, keys: &[Key]) -> rusqlite::Result<()> {
@@ -307,7 +311,8 @@ fn remove(transaction: &Transaction<'_>, index: &mut Index, keys: &[Key]) -> rus
     index.save_counters(transaction)
 }
 
-/// Removes records, and series that are empty then: their names may take more than the records did.
+/// Removes records, and removes the series that then have no record: the names of a series may take
+/// more space than its records did.
 fn remove_all(transaction: &Transaction<'_>, index: &mut Index, keys: &[Key]) -> rusqlite::Result<()> {
     remove(transaction, index, keys)?;
     let series: HashSet<i64> = keys.iter().map(|&(series, ..)| series).collect();
@@ -335,16 +340,17 @@ fn remove_empty(
     Ok(())
 }
 
-/// Most records removed, or series checked, in one transaction: about 10 ms.
+/// Largest number of records removed, or of series checked, in one transaction. Such a transaction
+/// takes about 10 ms.
 const STEP: i64 = 1000;
 
-/// Records read for one removal of [`STEP`] records: some tens of milliseconds if most belong to
-/// other origins.
+/// Largest number of records read for one removal of up to [`STEP`] records. If few records of the
+/// read belong to the origins to reduce, the read takes some tens of milliseconds.
 const SCAN: i64 = 20_000;
 
-/// Number of records sampled to estimate the shares: forty each for a hundred origins. A record
-/// with a long detail takes as much as seventy without one, so an origin with a few long ones must
-/// be sampled too.
+/// Number of records sampled to estimate the shares: forty for each origin, if there are a hundred
+/// origins. A record with a long detail takes as many bytes as seventy records without details, so
+/// an origin with a few long records must be sampled too.
 const SAMPLES: i64 = 4000;
 
 /// Smallest fraction of all bytes to remove after one estimate, because an archive that exceeds its
@@ -367,7 +373,7 @@ mod tests {
             (vec![], 0),
             (vec![800], 700),
             (vec![100; 8], 87),
-            // A small share does not lower the level of the others.
+            // A small share does not change the size to which larger shares are cut.
             (vec![1, 350, 350, 350], 306),
             (vec![1400, 100, 100], 1200),
             (vec![500, 400, 100], 387),

@@ -1,6 +1,6 @@
 //! The storage thread: collects appends into groups, commits them, and runs retention in between.
 //!
-//! It sleeps without a timer while it has no work.
+//! The thread sleeps without a timer while it has no work.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ pub(super) type SweepReply = oneshot::Sender<Result<u64, EngineError>>;
 pub(super) struct Append {
     pub(super) batch: Vec<Record>,
     pub(super) mode: AppendMode,
-    /// Its bytes of the queue, released after the commit.
+    /// Permit for the bytes that the batch takes of the queue. It is released after the commit.
     pub(super) permit: OwnedSemaphorePermit,
     pub(super) reply: oneshot::Sender<Result<ForwardedCounts, EngineError>>,
 }
@@ -44,7 +44,8 @@ pub(super) struct Shared(Arc<Mutex<LocalStatistics>>);
 
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, LocalStatistics> {
-        // The figures do not depend on each other, so a panic elsewhere leaves them valid.
+        // The values do not depend on each other, so they are valid even after a panic of a
+        // different lock holder.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -110,8 +111,8 @@ impl Writer {
             }
             if let Some(removed) = self.step(&mut run) {
                 sweep_at = now + SWEEP_EVERY;
-                // A run costs the same if it removes nothing, so the next early run then waits for
-                // the usual interval.
+                // A run costs the same time even if no record is removed. After such a run, the
+                // next run waits for the usual interval.
                 let is_vain = removed == 0 && self.has_outgrown();
                 sweep_early_at = if is_vain { sweep_at } else { now + SWEEP_EARLY };
             }
@@ -160,7 +161,8 @@ impl Writer {
         };
         for (Append { permit, reply, .. }, result) in appends.into_iter().zip(results) {
             drop(permit);
-            // Ignore a caller that stopped waiting: it repeats the append, which is harmless.
+            // Ignore a caller that stopped waiting: the caller repeats the append, which stores
+            // nothing twice.
             let _ = reply.send(result.map(|(counts, _)| counts));
         }
     }
@@ -265,7 +267,7 @@ impl CommitGroup {
         self.appends.is_empty()
     }
 
-    /// Returns whether the group is so large that waiting for more saves nothing.
+    /// Returns whether the group is so large that waiting for further appends saves nothing.
     fn is_worth_it(&self) -> bool {
         GROUP_RECORDS <= self.records || GROUP_BYTES <= self.bytes
     }
@@ -275,21 +277,23 @@ impl CommitGroup {
     }
 }
 
-/// Number of records that justify an fsync of their own.
+/// Number of records in a group at which the group is committed without waiting for further
+/// appends.
 const GROUP_RECORDS: usize = 1000;
 
-/// Size in bytes at which a group is closed even if more appends wait, so that a transaction takes
-/// less than a second.
+/// Size in bytes at which no further append is added to a group, so that a transaction takes less
+/// than a second.
 const GROUP_BYTES: usize = 4 << 20;
 
-/// Interval of retention runs. A record may be kept so much longer than its age permits, which is
-/// short enough.
+/// Interval of retention runs. A record may be kept longer than its age permits, by at most this
+/// interval.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// Shortest time between two runs while the archive grows fast: each run reads a little of every
 /// series.
 const SWEEP_EARLY: Duration = Duration::from_secs(1);
 
-/// Early retention begins a sixteenth above the limit: rarely at a usual rate, and long before a
-/// disk with some free space is full.
+/// Divisor of the archive's limit: early retention begins when the archive exceeds its limit by a
+/// sixteenth. At a usual rate of appends this happens rarely, and it happens long before a disk
+/// with some free space is full.
 const OUTGROWN: u64 = 16;

@@ -12,7 +12,7 @@ use crate::{Cursor, EngineError, HostId, Page, Range, Record, Selector};
 /// A request to an archive.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ArchiveRequest {
-    /// Kind of the request; it is in the subject.
+    /// Kind of the request. The kind is sent in the subject, not in the JSON.
     #[serde(skip)]
     pub(super) kind: &'static str,
     /// End of the response's subject, below [`response_prefix`] of the requester: two tokens that
@@ -20,10 +20,10 @@ pub(super) struct ArchiveRequest {
     /// older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) answer: Option<String>,
-    /// The archive responds when it has read the stream up to this number, so that a station finds
-    /// the records that it wrote.
+    /// Number up to which the archive must have read the stream before it responds. So a station
+    /// finds the records that the station itself wrote.
     pub(super) after_place: u64,
-    /// The stream of `after_place`, by the time of its creation; `None` for any stream.
+    /// Creation time of the stream to which `after_place` belongs; `None` for any stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) stream: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -184,7 +184,8 @@ impl ArchiveResponseJson<'_> {
         Self { error: Some(ErrorJson { kind: kind.into(), text }), ..self }
     }
 
-    /// Returns the result of the response (a number, if it has one, and a page), or its error.
+    /// Returns the result of the response, or the error in the response. The result is a page, and
+    /// a number if the response has one.
     pub(super) fn read(self) -> Result<(Option<u64>, Page<Record>), EngineError> {
         if let Some(ErrorJson { kind, text }) = self.error {
             return Err(match kind.as_str() {
@@ -207,7 +208,7 @@ impl ArchiveResponseJson<'_> {
     }
 }
 
-/// Checks the size of a page.
+/// Checks the number of records that are requested for a page.
 pub(super) fn check_limit(limit: usize) -> Result<(), EngineError> {
     if (1..=Range::LIMIT_MAX).contains(&limit) {
         return Ok(());
@@ -215,9 +216,9 @@ pub(super) fn check_limit(limit: usize) -> Result<(), EngineError> {
     Err(EngineError::Invalid(format!("a page has 1 to {} records, not {limit}", Range::LIMIT_MAX)))
 }
 
-/// Returns a number from 1 to 4095 for an archive's name. Cursors contain it, because a position is
-/// valid only in the archive that returned it. If two archives of a mesh have the same number, one
-/// may accept a cursor of the other.
+/// Returns a number from 1 to 4095 for an archive's name. Cursors contain this number, because a
+/// position is valid only in the archive that returned the position. If two archives of a mesh have
+/// the same number, each of the two may accept a cursor of the other.
 pub(super) fn archive_number(host: &HostId) -> u16 {
     // FNV-1a (Fowler, Noll, Vo) is the same in every version of every station.
     let hash = host.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -226,19 +227,19 @@ pub(super) fn archive_number(host: &HostId) -> u16 {
     u16::try_from(hash % 4095 + 1).expect("at most 4095")
 }
 
-/// Converts an archive's position to a cursor of the mesh. It is exact as a JSON number, because
-/// positions stay below 2⁴⁰.
+/// Converts an archive's position to a cursor of the mesh. The cursor is exact as a JSON number,
+/// because positions are below 2⁴⁰.
 pub(super) fn cursor(archive: u16, position: Cursor) -> u64 {
     u64::from(archive) << POSITION_BITS | position.0
 }
 
-/// Archive and position in a cursor of the mesh.
+/// Returns the number of the archive, and the position, that a cursor of the mesh contains.
 pub(super) fn parts(cursor: u64) -> (u16, Cursor) {
     (u16::try_from(cursor >> POSITION_BITS).unwrap_or(u16::MAX), Cursor(cursor & ((1 << POSITION_BITS) - 1)))
 }
 
-/// Subject of a request of `requester` to this archive, or to any. Permissions bind the requester's
-/// token.
+/// Subject of a request of `requester` to this archive, or to any archive. The servers' permissions
+/// let a station use only its own token.
 pub(super) fn subject(requester: &str, kind: &str, archive: Option<u16>) -> String {
     let archive = archive.map(|number| format!("-{number}")).unwrap_or_default();
     format!("{REQUESTS}.{requester}.{kind}{archive}")
@@ -260,16 +261,15 @@ pub(super) fn is_request(headers: Option<&HeaderMap>, is_outdated: bool) -> bool
     (is_outdated || has(REQUEST_HEADER)) && !has(stream_read::SUBJECT)
 }
 
-/// Responses to `requester` begin with this and a dot, and have two tokens; `chosen` is the first
-/// or both.
+/// Prefix of the subjects of responses to `requester`. The subject of a response has two tokens
+/// that the requester chose; `chosen` is the first of these tokens, or both.
 pub(super) fn response_prefix(requester: &str, chosen: &str) -> String {
     format!("{RESPONSES}.{requester}.{chosen}")
 }
 
-/// Returns the subject of a response to `requester`, a token that permissions enforce. The chosen
-/// part must be two tokens of letters and digits, because servers execute what an archive
-/// publishes.
-/// `None` if it is not.
+/// Returns the subject of a response to `requester`, which is a token that permissions enforce;
+/// `None` if the part that the requester chose is invalid. That part must be two tokens of letters
+/// and digits, because servers execute what an archive publishes.
 pub(super) fn response_subject(requester: &str, chosen: &str) -> Option<String> {
     let is_token = |token: &str| {
         (1..=CHOSEN_BYTES_MAX).contains(&token.len())
@@ -280,15 +280,16 @@ pub(super) fn response_subject(requester: &str, chosen: &str) -> Option<String> 
     is_safe.then(|| response_prefix(requester, chosen))
 }
 
-/// Subjects of the requests to this archive, or to any. Requests of older stations do not name the
-/// requester.
+/// Subjects of the requests to this archive, or to any archive. The subject of a request of an
+/// older station does not name the requester.
 pub(super) fn subjects(archive: Option<u16>) -> Vec<String> {
     let older = archive.map(|number| format!(".{number}")).unwrap_or_default();
     let older = format!("{REQUESTS}.*{older}");
     KINDS.iter().map(|kind| subject("*", kind, archive)).chain([older]).collect()
 }
 
-/// Token of the requester, empty if it is not named, and the kind of the request.
+/// Returns two parts of a request's subject: the token of the requester, empty if the subject has
+/// no such token, and the kind of the request.
 pub(super) fn of_subject(subject: &str) -> (&str, &str) {
     let mut tokens = subject.strip_prefix(REQUESTS).unwrap_or_default().split('.').skip(1);
     let first = tokens.next().unwrap_or_default();
@@ -315,10 +316,11 @@ pub(super) const NEXT_SEQ: &str = "next_seq";
 pub(super) const BUCKET: &str = "bucket";
 const KINDS: [&str; 5] = [HISTORY, LATEST, WATERMARK, NEXT_SEQ, BUCKET];
 
-/// Most bytes of a token; the random part of an inbox has 22.
+/// Largest number of bytes of a token that a requester chooses. The random part of an inbox has 22
+/// bytes.
 const CHOSEN_BYTES_MAX: usize = 32;
 
-/// Bits of a position, enough for 10¹² records of an archive.
+/// Number of bits of a position; they are enough for 10¹² records in an archive.
 const POSITION_BITS: u32 = 40;
 
 #[cfg(test)]

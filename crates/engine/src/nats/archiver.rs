@@ -24,24 +24,25 @@ use crate::{EngineError, Local, TaskStatus};
 pub struct ArchiverStatistics {
     /// Messages read from the stream.
     pub consumed: u64,
-    /// Messages that were read and were not a valid record of the station that published them.
+    /// Number of messages that were read and were not a valid record of the station that published
+    /// the message.
     pub discarded: u64,
-    /// Messages that left the stream before this archive had read them. Their stations send them
-    /// again.
+    /// Number of messages that left the stream before this archive had read them. The stations that
+    /// published these messages send them again.
     pub missed: u64,
     /// Unread messages in the stream at the last read.
     pub lag: u64,
     /// Requests that were answered.
     pub answered: u64,
-    /// Reason why reading does not proceed now; `None` if it does.
+    /// Reason why the archiver cannot read the stream now; `None` if it can.
     pub last_error: Option<String>,
 }
 
 /// The archive of a mesh on NATS.
 ///
-/// It reads each record of the stream into its [`Local`], and writes its position to a file after
-/// the commit. It may read some records twice, which changes nothing. A mesh may have several
-/// archives: each reads all records, and any of them responds.
+/// The archiver reads each record of the stream into a [`Local`]. After the commit, the archiver
+/// writes its position to a file. The archiver may read some records twice; the archive stores each
+/// record once. A mesh may have several archives: each reads all records, and any of them responds.
 ///
 /// To receive new records, subscribe to the [`Local`].
 pub struct Archiver {
@@ -169,11 +170,12 @@ impl Shared {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, ArchiverStatistics> {
-        // The figures do not depend on each other, so a panic elsewhere leaves them valid.
+        // The values do not depend on each other, so they are valid even after a panic of a
+        // different lock holder.
         self.statistics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// First and longest wait after an error. It doubles each time.
+/// First and longest wait after an error. The wait doubles with each further error.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);

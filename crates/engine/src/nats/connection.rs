@@ -52,15 +52,15 @@ pub(super) struct NatsConnection {
     /// Signals that a record of this station was stored, so that subscriptions read the record at
     /// once.
     pub(super) stored: watch::Sender<()>,
-    /// ArchiveRequestError requests to archives.
+    /// Unanswered requests to archives.
     replies: Arc<Replies>,
-    /// Limits the subscriptions of single reads and batches: a station may have few (`subs` in
-    /// `deploy/nats`).
+    /// Limits the number of subscriptions for single reads and batches, because the permissions
+    /// allow a station only a few subscriptions (`subs` in `deploy/nats`).
     pub(super) inboxes: Semaphore,
     /// Number of the archive that responded last; 0 before the first response.
     pub(super) archive: AtomicU16,
     /// Number of subscriptions with [`StartAt::Now`](crate::StartAt::Now) that have no position
-    /// yet. Appends wait for them.
+    /// yet. Appends wait until these subscriptions have a position.
     pub(super) starting: watch::Sender<usize>,
 }
 
@@ -115,20 +115,21 @@ impl NatsConnection {
         self.stored.send_replace(());
     }
 
-    /// Records when the stream was created. If the time differs from the known one, the stream is
-    /// new, and the known position is reset to 0.
+    /// Records when the stream was created. If this time differs from the known creation time, the
+    /// stream is new, and the known position is reset to 0.
     pub(super) fn found(&self, created: &str) {
         let mut known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         match known.stream.as_deref() {
             Some(stream) if stream == created => {}
-            // The first stream that is reported is that of the numbers acknowledged before.
+            // The numbers that were acknowledged before the first report belong to the stream in
+            // that report.
             None => known.stream = Some(created.to_owned()),
             Some(_) => *known = Acknowledged { stream: Some(created.to_owned()), seq: 0 },
         }
     }
 
-    /// Records that the current stream is the one created at `created`, and resets the known
-    /// position, which belongs to a different stream.
+    /// Records that the current stream was created at `created`, and resets the known position,
+    /// which belongs to a different stream.
     pub(super) fn found_other(&self, created: &str) {
         let mut known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         *known = Acknowledged { stream: Some(created.to_owned()), seq: 0 };
@@ -141,7 +142,7 @@ impl NatsConnection {
         self.handle.spawn(work)
     }
 
-    /// Returns whether a server is connected and new enough.
+    /// Checks that a server is connected and new enough. The error is the reason why not.
     pub(super) fn connected(&self) -> Result<(), String> {
         if self.client.connection_state() != State::Connected {
             let why = self.errors.reason();
@@ -155,7 +156,8 @@ impl NatsConnection {
         }
     }
 
-    /// Returns the state in which the directory can be read but takes no writes.
+    /// Returns since when, and why, the directory can be read but accepts no writes; `None` if it
+    /// accepts writes or cannot be read.
     pub(super) fn read_only(&self) -> Option<ReadOnly> {
         let is_readable = self.is_readable.load(Ordering::Relaxed) && self.connected().is_ok();
         let writes = self.writes.borrow();
@@ -179,8 +181,8 @@ impl NatsConnection {
         }
     }
 
-    /// Sends a request and waits for one response: at most for the deadline, and not after a lost
-    /// connection or a denial.
+    /// Sends a request and waits for one response. The wait ends at the deadline, and when the
+    /// connection is lost or the server denies the request.
     pub(super) async fn request(
         &self,
         subject: String,
@@ -214,9 +216,9 @@ impl NatsConnection {
         }
     }
 
-    /// Sends a request to one archive (to any archive if none is given), and waits for its response
-    /// like [`NatsConnection::request`]. It does not use a NATS request, because a server stores
-    /// the reply subject of each request to another account.
+    /// Sends a request to one archive, or to any archive if none is named, and waits for the
+    /// response like [`NatsConnection::request`]. This function does not send a NATS request,
+    /// because a server stores the reply subject of each request to another account.
     pub(super) async fn request_archive(
         &self,
         request: &ArchiveRequest,
@@ -322,7 +324,8 @@ fn check_readable(path: &Path) -> Result<(), EngineError> {
     opened.map_err(|error| EngineError::Invalid(format!("{}: {error}", path.display())))
 }
 
-/// The thread: connects, passes the connection to its creator, and runs until it is stopped.
+/// Work of the connection's thread: connects, passes the connection to the creator of the thread,
+/// and runs the tasks until the thread is stopped.
 pub(super) fn run(
     config: NatsConfig,
     options: ConnectOptions,
@@ -386,7 +389,7 @@ pub(super) fn run(
             // An error means that the engine was dropped, which also stops the thread.
             let _ = stopped.await;
             // Send the last messages of leases first. Both waits are short, so an unreachable
-            // server does not delay the end.
+            // server does not delay the end of the thread.
             tokio::task::yield_now().await;
             let _ = timeout(FLUSH_WAIT, client.flush()).await;
             tokio::time::sleep(RELAY_WAIT).await;
@@ -431,16 +434,17 @@ pub(super) fn read<T: serde::de::DeserializeOwned>(message: &Message) -> Result<
         .map_err(|error| RequestError::NoAnswer(format!("cannot read a response of the server: {error}")))
 }
 
-/// Reads of a stream and batches of records at a time. Permissions allow a station 20
-/// subscriptions, and replies take three.
+/// Largest number of concurrent reads of a stream and appends of batches; each needs a
+/// subscription. Permissions allow a station 20 subscriptions, and replies take three of them.
 const INBOXES_MAX: usize = 12;
 
-/// Unread messages kept for each subscription; further ones are dropped. This is twice what one
-/// response may have, and 8 MiB of the longest requests.
+/// Largest number of unread messages kept for each subscription; further messages are dropped. One
+/// response has at most half of this number. With the longest requests, this number of messages
+/// takes 8 MiB.
 const BUFFERED_MAX: usize = 2048;
 
-/// Long enough to connect to a running server, and short enough to report to a caller that there is
-/// none.
+/// Longest time that a call waits for a connection. A running server accepts a connection within
+/// this time; without a server, the caller soon gets an error.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
 /// Interval at which a waiting caller checks for a connection. Connecting to a server on the same
@@ -454,7 +458,8 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 /// server at once.
 const RECONNECT_STEP: Duration = Duration::from_millis(50);
 
-/// Longest wait before an attempt to reconnect: a server that returns is found within a lease.
+/// Longest wait before an attempt to reconnect. It is shorter than a lease, so a station reconnects
+/// to a restarted server before its lease ends.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// Time for the relay to forward the flushed bytes, which happens as soon as this thread is idle.

@@ -59,20 +59,22 @@ impl ConnectionErrors {
         ErrorReceiver(self.sender.subscribe())
     }
 
-    /// The known reason for a missing connection or response, in brackets.
+    /// Returns the last known reason for a missing connection or response, in brackets; empty if no
+    /// reason is known.
     pub(super) fn reason(&self) -> String {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         last.map(|last| format!(" ({last})")).unwrap_or_default()
     }
 
-    /// Records why the relay could not reach a server, or lost it.
+    /// Records why the relay could not connect to a server, or lost the connection.
     pub(super) fn unreachable(&self, why: String) {
         tracing::debug!(%why, "cannot reach a NATS server");
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 
     /// Records an event of the client. `inbox` is this station's inbox as it appears in a denial.
-    /// Servers deny it only if the credentials or the certificate belong to a different station.
+    /// Servers deny this inbox only if the credentials or the certificate belong to a different
+    /// station.
     pub(super) fn note(&self, event: &Event, inbox: &str) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let text = match event {
@@ -127,7 +129,8 @@ impl ConnectionErrors {
     }
 }
 
-/// Returns whether the event does not show the reason. The relay has recorded the reason then.
+/// Returns whether the event does not show why the connection failed. For such an event, the relay
+/// has recorded the reason.
 fn is_vague(event: &Event) -> bool {
     matches!(event, Event::ClientError(ClientError::Other(text)) if text.ends_with("IO error"))
 }
@@ -137,8 +140,8 @@ fn is_about_extents(text: &str) -> bool {
     text.to_ascii_lowercase().contains("\"$js.api.stream.info.")
 }
 
-/// Returns whether the server refused an archive's response: the requester has disconnected, or the
-/// archive has reconnected since. Each response has its own subject.
+/// Returns whether the server refused an archive's response. The requester has disconnected, or the
+/// archive has reconnected, since the request.
 fn is_about_a_response(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("\"_r_.") || text.contains(&format!("publish to \"{RESPONSES}."))
@@ -149,7 +152,7 @@ fn is_about_responses(text: &str) -> bool {
     text.to_ascii_lowercase().contains(&format!("subscription to \"{RESPONSES}."))
 }
 
-/// Receives denials and lost connections since it was created.
+/// Receives the denials and lost connections that occur after this receiver was created.
 pub(super) struct ErrorReceiver(broadcast::Receiver<ConnectionError>);
 
 impl ErrorReceiver {
@@ -180,5 +183,6 @@ impl ErrorReceiver {
     }
 }
 
-/// Errors kept for a slow receiver. A window of appends can be denied at once.
+/// Number of errors kept for a slow receiver. The server may deny all pending publications at the
+/// same time.
 const ERRORS: usize = 1024;

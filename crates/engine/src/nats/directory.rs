@@ -1,4 +1,4 @@
-//! Registrations: one key for each station, which the servers drop if it is not renewed.
+//! Registrations: each station has one key, and the servers drop an entry that is not renewed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -56,21 +56,33 @@ pub(super) async fn register(
     Ok(Box::new(NatsLease { ttl: Duration::from_secs(ttl_s), renewed_at, _stop: stop }))
 }
 
-/// Overwrites the key of `host` with a removal. A registration that is still being renewed then
-/// ends.
+/// Writes the removal of `host` to a key that only archives may write, then deletes the entry of
+/// `host`. If the station still renews its registration, that registration ends.
 pub(super) async fn remove(connection: &NatsConnection, host: &HostId) -> Result<(), EngineError> {
     streams::ensure(connection).await?;
-    let mut headers = HeaderMap::new();
-    headers.insert(REGISTRATION, new_id(connection).as_str());
-    headers.insert(OPERATION, PURGED);
-    headers.insert(TTL, format!("{}s", TTL_MAX.as_secs()));
-    let answer = connection.request(key(host), Some(headers), Bytes::new()).await?;
-    let Acknowledgement { error, .. } = read(&answer)?;
-    error.map_or(Ok(()), |error| Err(EngineError::Unavailable(error.description)))
+    for (key, operation) in [(removal_key(host), PURGED), (key(host), DELETED)] {
+        let mut headers = HeaderMap::new();
+        headers.insert(REGISTRATION, new_id(connection).as_str());
+        headers.insert(OPERATION, operation);
+        headers.insert(TTL, format!("{}s", TTL_MAX.as_secs()));
+        let answer = connection.request(key, Some(headers), Bytes::new()).await?;
+        let Acknowledgement { error, .. } = read(&answer)?;
+        if let Some(error) = error {
+            return Err(EngineError::Unavailable(error.description));
+        }
+    }
+    Ok(())
 }
 
 fn key(host: &HostId) -> String {
     format!("{}.{}", subject::ENTRIES, subject::token(host.as_str()))
+}
+
+/// Key of the removal of `host`. This key differs from the key of the entry: a station may write
+/// its own entry, so the station itself could have written a removal there. No station has a token
+/// that begins like this key.
+fn removal_key(host: &HostId) -> String {
+    format!("{}.{REMOVALS}{}", subject::ENTRIES, subject::token(host.as_str()))
 }
 
 fn new_id(connection: &NatsConnection) -> String {
@@ -90,7 +102,7 @@ struct Registration {
     renewed_at: RenewedAt,
 }
 
-/// Counts a registration while it is renewed.
+/// Guard that counts one registration of this engine while that registration is renewed.
 struct Renewed(Arc<NatsConnection>);
 
 impl Renewed {
@@ -146,9 +158,9 @@ enum KeyContent {
     /// The entry expired while no server could be reached.
     Empty,
     Own(u64),
-    /// A message that is not a registration. No client with permission for this key wrote it, so it
-    /// is overwritten. If another registration is written just before that, it is overwritten too,
-    /// and detects this at its next renewal.
+    /// A message that is not a registration. No client with permission for this key wrote this
+    /// message, so it is overwritten. A different registration that is written just before that is
+    /// overwritten too. Its holder detects this at its next renewal.
     Invalid,
     /// A different registration, or its deletion.
     Other,
@@ -171,7 +183,8 @@ impl Registration {
         Ok(())
     }
 
-    /// Renews until it is stopped or replaced. When it is stopped, it deletes the entry.
+    /// Renews the registration until the registration is stopped or replaced. When the registration
+    /// is stopped, deletes the entry.
     async fn renew(mut self, mut stopped: oneshot::Receiver<()>) {
         let third = (Duration::from_secs(self.ttl_s) / 3).min(RENEWED_AFTER);
         let mut wait = third;
@@ -242,7 +255,7 @@ impl Registration {
         })
     }
 
-    /// Deletes the entry. If that fails, it expires by itself.
+    /// Deletes the entry. If the deletion fails, the entry expires by itself.
     async fn leave(&self) {
         let mut headers = HeaderMap::new();
         headers.insert(REGISTRATION, self.id.as_str());
@@ -303,11 +316,11 @@ impl Registration {
 #[derive(Clone, Debug)]
 pub(super) struct Registered {
     pub(super) host: HostId,
-    /// Identifier of the registration that wrote it.
+    /// Identifier of the registration.
     pub(super) id: String,
-    /// Time for which the server keeps it.
+    /// Time for which the server keeps the registration unless it is renewed.
     pub(super) ttl: Duration,
-    /// Entry of the station; `None` if it left or was removed.
+    /// Entry of the station; `None` if the station left or was removed.
     pub(super) entry: Option<Entry>,
     /// Whether an administrator removed the station.
     pub(super) is_removed: bool,
@@ -329,7 +342,7 @@ impl Registered {
     }
 }
 
-/// A registration without its entry. Parsing the entry would take most of the time.
+/// A registration without its entry. Parsing the entry would take most of the time of a read.
 pub(super) struct Head<'a> {
     pub(super) host: HostId,
     pub(super) id: &'a str,
@@ -345,20 +358,37 @@ impl<'a> Head<'a> {
         if !stored.is_publication() {
             return None;
         }
-        let host = host(stored)?;
+        let (host, is_removal_key) = parse_key(stored)?;
         let id = stored.headers.get(REGISTRATION)?.as_str();
         let ttl_s = stored.headers.get(TTL)?.as_str().strip_suffix('s')?.parse().ok()?;
         let ttl = Duration::from_secs(ttl_s);
         let operation = stored.headers.get(OPERATION);
-        let is_removed = operation.is_some_and(|operation| operation.as_str() == PURGED);
+        let is_purged = operation.is_some_and(|operation| operation.as_str() == PURGED);
+        if is_removal_key && !is_purged {
+            return None;
+        }
         let is_deletion = operation.is_some();
         let ttl_max = if is_deletion { TTL_MAX } else { LEASE_MAX };
-        (TTL_MIN..=ttl_max).contains(&ttl).then_some(Self { host, id, ttl, is_deletion, is_removed })
+        (TTL_MIN..=ttl_max).contains(&ttl).then_some(Self {
+            host,
+            id,
+            ttl,
+            is_deletion,
+            is_removed: is_removal_key,
+        })
     }
 }
 
+/// Host of the entry or removal at the key of a message.
 pub(super) fn host(stored: &Stored) -> Option<HostId> {
-    stored.subject.strip_prefix(subject::ENTRIES)?.strip_prefix('.').and_then(subject::name)
+    parse_key(stored).map(|(host, _)| host)
+}
+
+/// Returns the host of a key, and whether it is the key of the host's removal.
+fn parse_key(stored: &Stored) -> Option<(HostId, bool)> {
+    let key = stored.subject.strip_prefix(subject::ENTRIES)?.strip_prefix('.')?;
+    let removal = key.strip_prefix(REMOVALS);
+    Some((subject::name(removal.unwrap_or(key))?, removal.is_some()))
 }
 
 struct NatsLease {
@@ -382,26 +412,32 @@ impl Lease for NatsLease {
     }
 }
 
-/// Identifier of the registration that wrote an entry.
+/// Header with the identifier of the registration that wrote an entry.
 const REGISTRATION: &str = "Barograph-Registration";
 
-/// Time for which the server keeps a message (ADR-43 of NATS).
+/// Header with the time for which the server keeps a message (ADR-43 of NATS).
 const TTL: &str = "Nats-TTL";
 
-/// Sequence number that the key must have for a write to be accepted.
+/// Header with the condition of a write: the server accepts the write only if the key's newest
+/// message has this sequence number.
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 
-/// Markers of deleted and purged keys in a bucket (ADR-8 of NATS): a station that left, and one
-/// that was removed. An older version treats both as a station that left.
+/// Prefix of the keys of removals. A token has no `/` ([`subject::token`]).
+const REMOVALS: &str = "removed/";
+
+/// Header that marks a deleted or purged key in a bucket, and its two values (ADR-8 of NATS). At
+/// the key of a removal, the marker means that the station was removed. At the key of an entry,
+/// both values mean that the station left, because a station can write both values at the key of
+/// its own entry.
 const OPERATION: &str = "KV-Operation";
 const DELETED: &str = "DEL";
 const PURGED: &str = "PURGE";
 
-/// Time for which the marker of a station that left is kept: long enough for every watch to read
-/// it. After an outage, watches read the whole bucket again.
+/// Time in seconds for which the marker of a station that left is kept: long enough for every watch
+/// to read the marker. After an outage, watches read the whole bucket again.
 const TOMBSTONE_S: u64 = 60;
 
-/// "Wrong last sequence", in its two forms.
+/// The two codes of the server's error "wrong last sequence".
 const WRONG_SEQ: [u32; 2] = [10071, 10164];
 
 /// Shortest lease: the servers count in seconds.

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct DirectoryWrites {
     state: State,
-    /// Registrations of this engine that are renewed. Without one, the writes of other stations
-    /// count.
+    /// Number of registrations that this engine renews. If the number is 0, the writes of other
+    /// stations count.
     registrations: usize,
     /// Longest time that live stations need to renew after the directory accepts writes again.
     return_max: Duration,
@@ -44,7 +44,8 @@ enum State {
 pub(super) enum LeaseEnd {
     /// The peer could have renewed its lease, and did not.
     Lost,
-    /// The directory has accepted writes again only recently. The end is no loss before this time.
+    /// The directory has accepted writes again only recently. The end of the lease does not count
+    /// as a loss before this time.
     UndecidedUntil(Instant),
     /// No write after the end of the lease is known to have succeeded.
     Undecided,
@@ -84,7 +85,8 @@ impl DirectoryWrites {
     }
 
     /// Records that a registration of another station, with the lease `ttl`, was stored at `at` or
-    /// later. Returns whether it is used: only while this engine has no registration.
+    /// later. Returns whether this write counts. It counts only while this engine has no
+    /// registration.
     pub(super) fn seen(&mut self, at: Instant, ttl: Duration) -> bool {
         if 0 < self.registrations {
             return false;
@@ -110,8 +112,8 @@ impl DirectoryWrites {
         matches!(self.state, State::Taken { last, .. } if last + ttl / 2 < now)
     }
 
-    /// Returns the start of the first failed write, and the newest error; `None` if they do not
-    /// fail.
+    /// Returns the time at which the first failed write began, and the newest error; `None` if
+    /// writes do not fail.
     pub(super) fn failing(&self) -> Option<(Instant, &str)> {
         match &self.state {
             State::Failing { since, why } => Some((*since, why)),
@@ -122,8 +124,8 @@ impl DirectoryWrites {
     fn taken(&mut self, began: Instant, ttl: Duration) {
         self.state = match self.state {
             State::Unknown => State::Taken { since: None, last: began },
-            // A registration is renewed after a third of its lease. A pause longer than that may
-            // hide an outage.
+            // A registration is renewed after a third of its lease. A pause longer than a third of
+            // the lease may hide an outage.
             State::Taken { since, last } if began <= last + 2 * ttl / 3 => {
                 State::Taken { since, last: last.max(began) }
             }
@@ -200,9 +202,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Stations with one lease renew like this one: after each third, after 250 ms if a renewal
-        /// failed, and a request ends within the deadline. For any outages, no live peer is lost,
-        /// and a dead one is lost soon after the last outage, if it ever registered.
+        /// All stations have the same lease and renew like this station: after each third of the
+        /// lease, and 250 ms after a failed renewal; a request ends within the deadline. For any
+        /// outages, no live peer is reported as lost. A dead peer is reported as lost soon after
+        /// the last outage, if it ever registered.
         #[test]
         fn only_the_dead_are_lost(
             outages in prop::collection::vec((2_u64..60, 1_u64..90), 0..4),

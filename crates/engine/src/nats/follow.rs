@@ -15,7 +15,7 @@ use crate::{BoxStream, Cursor, EngineError, Record, Selector, StartAt};
 
 type Item = Result<(Cursor, Record), EngineError>;
 
-/// Streams the records of `selector`. A task of the connection reads them.
+/// Streams the records of `selector`. A task on the connection's runtime reads the records.
 pub(super) fn subscribe(
     connection: &Arc<NatsConnection>,
     selector: &Selector,
@@ -36,8 +36,8 @@ pub(super) fn subscribe(
     Box::pin(stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) }))
 }
 
-/// Delays this station's own appends until a subscription with [`StartAt::Now`] has its position,
-/// so that it gets all later records.
+/// Delays this station's own appends until a subscription with [`StartAt::Now`] has its position.
+/// So the subscription gets all records that are appended later.
 struct StartGuard(Option<Arc<NatsConnection>>);
 
 impl StartGuard {
@@ -63,11 +63,12 @@ struct Follower {
     selector: Selector,
     /// All messages up to this sequence number were read.
     position: u64,
-    /// When the stream was created. A recreated stream counts from 1 again.
+    /// When the stream was created. The numbers of a recreated stream start from 1 again.
     stream: String,
     has_begun: bool,
-    /// Whether to report messages that left the stream unread; false until the first read of a
-    /// subscription from the oldest record, or of a recreated stream.
+    /// Whether to report messages that left the stream unread. It is false before the first read of
+    /// a subscription that starts with the oldest record, and before the first read of a recreated
+    /// stream.
     counts_gaps: bool,
     items: mpsc::Sender<Item>,
 }
@@ -181,8 +182,9 @@ impl Follower {
         let Some(last) = range.last() else { return Ok(false) };
         let first = range.messages.first().map_or(last, |stored| stored.seq);
         if self.counts_gaps && self.position + 1 < first {
-            // The missing numbers may be of messages that the filter excludes. Messages leave the
-            // stream only at its start_guard, so its first number shows how many are gone.
+            // The missing numbers may be of messages that the filter excludes. The stream drops
+            // only its oldest messages, so the first number in the stream shows how many messages
+            // are gone.
             let kept = streams::extent(&self.connection, RECORDS).await?.state.first_seq.min(first);
             if self.position + 1 < kept {
                 self.give(Err(EngineError::Lagged { missed: kept - self.position - 1 })).await?;
@@ -208,19 +210,20 @@ impl Follower {
     }
 }
 
-/// Most records buffered for a slow reader.
+/// Largest number of records buffered for a slow reader.
 const BUFFER: usize = 256;
 
-/// Messages of one read.
+/// Largest number of messages in one read.
 const RANGE_MESSAGES: usize = 512;
 
-/// Longest delay of another station's record. One poll costs the server and this station a short
-/// request.
+/// Interval of polls, which is the longest delay of a different station's record. Each poll costs
+/// the server and this station one short request.
 const POLL_EVERY: Duration = Duration::from_millis(500);
 
-/// Time after which a recreated stream is detected; long enough for ten thousand subscriptions.
+/// Interval of checks whether the stream was recreated. At this interval, a server can answer the
+/// checks of ten thousand subscriptions.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
-/// First and longest wait after an error. It doubles each time.
+/// First and longest wait after an error. The wait doubles with each further error.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! How far an archive has read the stream, and which requests it can therefore answer; without
-//! clock and connection.
+//! Determines which requests an archive can answer, from the position up to which the archive has
+//! read the stream. Pure: uses no clock and no connection.
 
 use tokio::time::Instant;
 
@@ -40,7 +40,7 @@ pub(super) enum Readiness {
     /// The stream ended at this number after the request arrived, so no higher number was
     /// acknowledged.
     BeyondEnd(u64),
-    /// The archive has not read that far yet.
+    /// The archive has not yet read all records that the request needs.
     Behind,
 }
 
@@ -63,7 +63,8 @@ impl Progress {
     }
 
     /// Returns whether all records stored before `came` are in the archive. A station that lost its
-    /// data needs this: it continues above its highest number in the archive.
+    /// data needs all its records in the archive, because it continues above its highest number
+    /// there.
     fn has_all_before(&self, came: Instant) -> bool {
         self.leader.is_some_and(|end| came <= end.requested && end.seq <= self.seq)
     }

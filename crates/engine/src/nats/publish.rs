@@ -28,8 +28,8 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Returns whether a denial of `subject` concerns this record. The server may have mapped its
-    /// subject.
+    /// Returns whether a denial of `subject` concerns this record. The server may have mapped the
+    /// record's subject to a different subject.
     fn is_denied_as(&self, subject: &str) -> bool {
         self.subject.eq_ignore_ascii_case(subject)
             || subject::kept(&self.origin).eq_ignore_ascii_case(subject)
@@ -105,11 +105,12 @@ pub(super) async fn append(connection: &NatsConnection, messages: Vec<Outgoing>)
 }
 
 /// Returns the messages in `repeated` that the server may have dropped although they are no
-/// repetitions. Publishers choose message identifiers, so another station may have used the same
-/// one.
+/// repetitions. Publishers choose message identifiers, so a different station may have used the
+/// same identifier.
 ///
 /// A member may not read the stream. So a member assumes that a record was dropped if no archive
-/// has it yet, and sends it again. This is safe, because an archive stores each record once.
+/// has it yet, and sends it again. Sending a record again is safe, because an archive stores each
+/// record once.
 async fn suppressed(
     connection: &NatsConnection,
     messages: &[Outgoing],
@@ -145,8 +146,8 @@ async fn is_same(connection: &NatsConnection, message: &Outgoing, seq: u64) -> R
             Ok(stored.is_some_and(|stored| stored.subject == message.subject && stored.record().is_ok()))
         }
         Err(RequestError::Denied(what)) => {
-            // The engine had the rights of an archive and now has those of a member. The next
-            // append detects that.
+            // The engine had the rights of an archive, and now has the rights of a member. The next
+            // append detects this change.
             connection.is_ready.store(false, Ordering::Relaxed);
             Err(EngineError::Denied(what))
         }
@@ -219,8 +220,8 @@ async fn publish(
     Ok(repeated)
 }
 
-/// If the batch has one record, it was not stored. In a longer batch, other records may have been
-/// stored.
+/// If the batch has only one record, that record was not stored. In a longer batch, other records
+/// may have been stored.
 fn refused(why: String, count: usize) -> EngineError {
     if count == 1 { EngineError::Unavailable(why) } else { EngineError::Unknown(why) }
 }
@@ -232,6 +233,6 @@ fn failed(error: RequestError) -> EngineError {
     }
 }
 
-/// Most publications without an acknowledgement: enough to keep a cluster busy that syncs every
-/// write, and few enough to be sent again.
+/// Largest number of unacknowledged publications. They are enough to keep a cluster busy that syncs
+/// every write, and few enough to be sent again.
 const WINDOW: usize = 256;

@@ -37,7 +37,7 @@ struct Shared {
     errors: ConnectionErrors,
 }
 
-/// Configured servers, and those that servers reported.
+/// Servers from the configuration, and servers that other servers reported.
 struct Servers {
     known: Vec<ServerAddr>,
     /// Index in `known` of the server that was used last.
@@ -96,7 +96,8 @@ impl Relay {
 }
 
 impl Shared {
-    /// Connects the client with the next server until one of them ends.
+    /// Connects the client with the next server, until the client or the server closes its
+    /// connection.
     async fn serve(&self, mut local: TcpStream) {
         let Some(server) = self.next() else { return };
         let name = format!("{}:{}", server.host(), server.port());
@@ -115,8 +116,8 @@ impl Shared {
             Err(_) => Err(io::Error::other(format!("no response within {:?}", self.config.deadline))),
         };
         match ended {
-            // Do not report that the server closed the connection: its earlier messages, which have
-            // reached the client, give the reason.
+            // Do not report that the server closed the connection: the client has already received
+            // earlier messages of the server that contain the reason.
             Err(error) if is_closed(&error) && was_reached => {}
             Err(error) => self.errors.unreachable(format!("{name}: {error}")),
             Ok(()) => {}
@@ -140,8 +141,8 @@ impl Shared {
         }
     }
 
-    /// Connects to a server, with TLS if it or the configuration requires it. Returns the stream
-    /// and the server's INFO.
+    /// Connects to a server. Uses TLS if the server or the configuration requires TLS. Returns the
+    /// stream and the server's INFO.
     async fn reach(&self, server: &ServerAddr) -> io::Result<(Box<dyn Stream>, Vec<u8>)> {
         let mut stream = TcpStream::connect((server.host(), server.port())).await?;
         stream.set_nodelay(true)?;
@@ -156,7 +157,7 @@ impl Shared {
             return Err(io::Error::other("the server sent data before TLS"));
         }
         let config = self.config.tls.clone().unwrap_or_default();
-        // Files are read again each time, so that renewed ones are used.
+        // Files are read again for each connection, so that renewed files are used.
         let config = tokio::task::spawn_blocking(move || tls(&config)).await.map_err(io::Error::other)??;
         let name = ServerName::try_from(server.host().to_owned()).map_err(io::Error::other)?;
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
@@ -190,7 +191,8 @@ impl Shared {
         Ok(Some((remote, sanitizer)))
     }
 
-    /// Copies bytes in both directions, no faster than the receiver reads them.
+    /// Copies bytes in both directions. In each direction, the copy is no faster than the receiver
+    /// reads.
     async fn pass(
         &self,
         local: &mut TcpStream,
@@ -217,8 +219,8 @@ impl Shared {
             }
         };
         tokio::pin!(up, down);
-        // If one direction ended, pending bytes of the other still arrive, such as the reason why
-        // the server closes.
+        // If one direction has ended, pending bytes of the other direction may still arrive, such
+        // as the reason why the server closes the connection.
         tokio::select! {
             ended = &mut up => match ended {
                 Ok(()) => Ok(()),
@@ -238,7 +240,7 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// Reads a line. Returns it and the bytes after it.
+/// Reads a line. Returns the line, and the bytes that were read after the line.
 async fn line(stream: &mut TcpStream) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut held = Vec::new();
     loop {
@@ -255,7 +257,7 @@ async fn line(stream: &mut TcpStream) -> io::Result<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// TLS configuration from the files as they are now.
+/// Makes the TLS configuration from the current content of the files.
 fn tls(config: &NatsTls) -> io::Result<ClientConfig> {
     let failed = |path: &std::path::Path| {
         let path = path.display().to_string();
@@ -288,14 +290,14 @@ fn tls(config: &NatsTls) -> io::Result<ClientConfig> {
     }
 }
 
-/// Most connections. The client has one and may be making the next; connections of other programs
-/// are closed within the deadline.
+/// Largest number of connections to the listener. The client has one connection and may start a
+/// further one. Connections of other programs are closed within the deadline.
 const CONNECTIONS_MAX: usize = 16;
 
-/// Most servers of a cluster. Further ones that a server reports are ignored.
+/// Largest number of servers of a cluster. If servers report further servers, these are ignored.
 const SERVERS_MAX: usize = 64;
 
-/// Bytes of one read of a busy connection.
+/// Largest number of bytes in one read of a connection.
 const READ_BYTES: usize = 64 << 10;
 
 /// Pause after `accept` failed for lack of descriptors; without a pause it would fail again at

@@ -21,7 +21,7 @@ pub(super) struct Replies {
     waiting: Mutex<HashMap<u64, oneshot::Sender<Message>>>,
 }
 
-/// The response to one request. Dropping this ends the wait.
+/// Waits for the response to one request. Dropping this value ends the wait.
 #[derive(Debug)]
 pub(super) struct Reply {
     replies: Arc<Replies>,
@@ -48,7 +48,7 @@ impl Replies {
         ])
     }
 
-    /// Passes each message to the request to which the message is the response.
+    /// Passes each response to the request that waits for it.
     pub(super) async fn deliver(&self, from: [Subscriber; 2]) {
         let mut messages = futures_util::stream::select_all(from);
         while let Some(message) = messages.next().await {
@@ -69,7 +69,8 @@ impl Replies {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<Message>>> {
-        // The entries do not depend on each other, so a panic elsewhere leaves them valid.
+        // The entries do not depend on each other, so they are valid even after a panic of a
+        // different lock holder.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

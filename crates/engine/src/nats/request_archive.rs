@@ -29,8 +29,8 @@ impl ArchiveResponse {
     }
 }
 
-/// Sends the request to the archive that responded last or made the cursor; if that archive does
-/// not respond, sends the request to any archive.
+/// Sends the request to the archive that made the cursor. Without a cursor, sends the request to
+/// the archive that responded last, and to any archive if that archive does not respond.
 pub(super) async fn request(
     connection: &NatsConnection,
     request: &ArchiveRequest,

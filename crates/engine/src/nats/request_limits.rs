@@ -1,5 +1,5 @@
 //! Limits the requests of each station to an archive: a station with many requests delays its own
-//! responses, not those of other stations.
+//! responses, not the responses to other stations.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +12,10 @@ use tokio::time::Instant;
 /// Limits for all stations together, and limits for each station.
 #[derive(Debug)]
 pub(super) struct RequestLimits {
-    /// Stations with an unanswered request, by the token in the request's subject, which
-    /// permissions enforce.
+    /// Stations with an unanswered request, by the token in the request's subject. The servers'
+    /// permissions let each station use only its own token.
     each: Mutex<HashMap<String, RequesterLimits>>,
-    /// Rate limits by the same token. Times are since `began`.
+    /// Rate limit of each station, by the token in the request's subject. Times count from `began`.
     rate_limits: Mutex<HashMap<String, TokenBucket>>,
     began: Instant,
     requests: Arc<Semaphore>,
@@ -23,14 +23,14 @@ pub(super) struct RequestLimits {
     numbers: Arc<Semaphore>,
 }
 
-/// Limits of one station. Clones share them.
+/// Limits of one station. All clones share the same limits.
 #[derive(Clone, Debug)]
 struct RequesterLimits {
     requests: Arc<Semaphore>,
     page: Arc<Semaphore>,
 }
 
-/// An unanswered request. It ends when this is dropped.
+/// An unanswered request. The request counts as answered when this value is dropped.
 #[derive(Debug)]
 pub(super) struct PendingRequest {
     limits: RequesterLimits,
@@ -47,7 +47,7 @@ pub(super) enum Cost {
     Number,
 }
 
-/// Permission to compute a response, until this is dropped.
+/// Permission to compute a response. The permission ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct RequestPermit {
     _own: Option<OwnedSemaphorePermit>,
@@ -96,7 +96,7 @@ impl RequestLimits {
     }
 
     /// Waits for permission to compute the response. Pages of one requester are computed one at a
-    /// time, so that a requester with many requests does not delay the others. `None` if the
+    /// time, so that a requester with many requests does not delay other requesters. `None` if the
     /// archive stops.
     pub(super) async fn permit(&self, pending: &PendingRequest, cost: Cost) -> Option<RequestPermit> {
         let (own, all) = match cost {
@@ -109,7 +109,7 @@ impl RequestLimits {
 
 impl RequesterLimits {
     /// All stations of older versions share the empty name. Together they get a quarter of the
-    /// requests and half of the pages, so that the rest is left for newer stations.
+    /// requests and half of the pages, so that newer stations can use the other requests and pages.
     fn new(name: &str) -> Self {
         let (requests, pages) =
             if name.is_empty() { (REQUESTS_MAX / 4, PAGES_AT_ONCE / 2) } else { (REQUESTS_EACH, 1) };
@@ -117,24 +117,26 @@ impl RequesterLimits {
     }
 }
 
-/// Most unanswered requests: several for each station of the largest mesh measured, of 4 KiB at
-/// most.
+/// Largest number of unanswered requests, each of at most 4 KiB. In the largest mesh measured, each
+/// station can have several of them.
 const REQUESTS_MAX: usize = 4096;
-/// Most unanswered requests of one station. It needs one or two at a time; the rest are for callers
-/// of its API.
+/// Largest number of unanswered requests of one station. The station itself needs one or two at a
+/// time; the others are for callers of the station's API.
 const REQUESTS_EACH: usize = 64;
-/// Requests of one station a second, in the long run: several times those of a page with a hundred
-/// graphs.
+/// Average number of requests that one station may send per second: several times the number that a
+/// page with a hundred graphs sends.
 const REQUESTS_PER_S: u64 = 200;
-/// Burst of the rate limit: a station may send the requests that it did not use in this time at
-/// once, because the graphs of a page are requested together.
+/// Burst of the rate limit, as a time: a station may send the requests of this time at once. A page
+/// requests all its graphs together.
 const REQUESTS_BURST_TIME: Duration = Duration::from_secs(5);
-/// Most rate limits kept, some hundred kilobytes. Beyond that, unused ones are removed.
+/// Largest number of rate limits that are kept; they take some hundred kilobytes. If there are
+/// more, unused rate limits are removed.
 const RATE_LIMITS_MAX: usize = 1024;
-/// Pages computed at a time. Each needs some megabytes meanwhile.
+/// Largest number of pages that are computed at the same time. Each page takes some megabytes of
+/// memory during that time.
 const PAGES_AT_ONCE: usize = 4;
-/// Numbers computed at a time. Further ones would wait anyway, because reads of the archive run one
-/// after the other.
+/// Largest number of responses with a number that are computed at the same time. A higher limit
+/// would not help, because reads of the archive run one after the other.
 const NUMBERS_AT_ONCE: usize = 16;
 
 #[cfg(test)]
@@ -175,7 +177,8 @@ mod tests {
             "it waits for no other requester"
         );
         assert!(limits.permit(&honest, Cost::Number).now_or_never().is_some());
-        // If all permissions are in use, each requester gets the next ones alternately.
+        // If all permissions are in use, the requesters get the next free permissions in
+        // alternation.
         let others = ["b", "c", "d"].map(|name| limits.register(name).unwrap());
         let held: Vec<_> =
             others.iter().map(|pending| limits.permit(pending, Cost::Page).now_or_never().unwrap()).collect();

@@ -16,8 +16,8 @@ pub(super) struct Sanitizer {
     /// The incomplete protocol line or header block.
     held: Vec<u8>,
     expects: Expects,
-    /// Servers that the server reported. These addresses are removed from the INFO that the client
-    /// reads.
+    /// Addresses of other servers that the server reported. They are removed from the INFO that the
+    /// client reads.
     pub(super) discovered: Vec<String>,
 }
 
@@ -27,9 +27,9 @@ enum Expects {
     Line,
     /// A header block of `block` bytes, and `after` bytes after it.
     Block { arguments: String, block: usize, after: usize },
-    /// This number of bytes, which are copied unchanged.
+    /// The next bytes, of this number, are copied unchanged.
     Payload(usize),
-    /// This number of bytes, which are dropped.
+    /// The next bytes, of this number, are dropped.
     Dropped(usize),
 }
 
@@ -98,7 +98,7 @@ impl Sanitizer {
         }
     }
 
-    /// Processes a complete line without its end.
+    /// Processes a complete line, given without its line end.
     fn line(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
         if let Some(arguments) = line.strip_prefix(b"HMSG ") {
             let arguments = printable(arguments);
@@ -168,8 +168,8 @@ fn printable(text: &[u8]) -> String {
     text.iter().map(|byte| printable(*byte)).collect()
 }
 
-/// Returns whether a message is a request to an archive that is longer than any station sends. Such
-/// a message would take memory until it is answered.
+/// Returns whether a message is an archive request longer than any that a station sends. Such a
+/// message would take memory until the archive responds.
 fn is_long_question(arguments: &str, bytes: usize) -> bool {
     let rest = arguments.trim_start().strip_prefix(REQUESTS);
     QUESTION_BYTES_MAX < bytes && rest.is_some_and(|rest| rest.starts_with('.'))
@@ -209,8 +209,8 @@ fn is_readable(block: &[u8]) -> bool {
     true
 }
 
-/// Returns a replacement for an unreadable header block: a header that reports it, and the headers
-/// that the server appended.
+/// Returns a replacement for an unreadable header block: a header that reports the replacement, and
+/// the headers that the server appended.
 fn readable(block: &[u8]) -> Vec<u8> {
     let mut made = format!("NATS/1.0\r\n{UNREADABLE}: 1\r\n");
     for name in OF_THE_SERVER {
@@ -229,8 +229,8 @@ fn readable(block: &[u8]) -> Vec<u8> {
 /// Header that replaces the unreadable headers of a message.
 pub(super) const UNREADABLE: &str = "Barograph-Unreadable";
 
-/// Headers that the server appends when it reads from a stream. A reader needs them to continue
-/// after a message.
+/// Headers that the server appends to a message that it reads from a stream. A reader needs these
+/// headers to continue after the message.
 const OF_THE_SERVER: [&str; 5] =
     ["Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"];
 
@@ -241,11 +241,12 @@ const TOO_LONG: Broken = Broken("a line longer than any server's");
 /// Longest line: an INFO with the servers of a large cluster.
 pub(super) const LINE_BYTES_MAX: usize = 1 << 18;
 
-/// Longest request: three names of 255 bytes, each byte escaped as two, with the headers take less.
+/// Largest size of an archive request with its headers, in bytes. A request with three names of 255
+/// bytes, each byte escaped as two, is smaller.
 const QUESTION_BYTES_MAX: usize = 4 << 10;
 
-/// Longest message: the largest `max_payload` of a server, 64 MiB, with the headers that the server
-/// adds is shorter.
+/// Largest size of a message, in bytes. A message of 64 MiB, the largest `max_payload` of a server,
+/// is smaller, together with the headers that the server adds.
 const MESSAGE_BYTES_MAX: usize = 80 << 20;
 
 #[cfg(test)]
@@ -255,7 +256,7 @@ mod tests {
 
     use super::*;
 
-    /// Output for `bytes` in pieces of these sizes.
+    /// Returns the output of a [`Sanitizer`] that reads `bytes` in pieces of these sizes.
     fn through(bytes: &[u8], sizes: &[usize]) -> Result<Vec<u8>, Broken> {
         let (mut sanitizer, mut out, mut rest) = (Sanitizer::default(), Vec::new(), bytes);
         for size in sizes.iter().chain([&bytes.len()]) {
@@ -271,7 +272,7 @@ mod tests {
         [b"HMSG ", subject, sizes.as_bytes(), block, payload, END].concat()
     }
 
-    /// Pieces of header blocks. Most combinations are no valid block.
+    /// Pieces of header blocks. Few combinations of pieces are a valid block.
     fn block() -> impl Strategy<Value = Vec<u8>> {
         let pieces: Vec<&[u8]> = vec![
             b"NATS/1.0",

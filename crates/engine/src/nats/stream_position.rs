@@ -1,4 +1,5 @@
-//! Position up to which an archive has read the stream, and the records of its own station in it.
+//! Position up to which an archive has read the stream, and which records of the archive's own
+//! station the stream has.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -11,21 +12,22 @@ use crate::{EngineError, Record};
 /// Position of the archive in the stream, as it is stored in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StreamPosition {
-    /// When the stream was created, as the server reports it. A stream that is created again has
-    /// another time, and counts from 1.
+    /// When the stream was created, as the server reports it. A stream that is created again has a
+    /// different creation time, and its numbers start from 1.
     pub(super) stream: String,
     pub(super) seq: u64,
     /// Sequence number (at most `seq`) and storage time (RFC 3339, as the server writes it) of the
     /// newest message that arrived; `None` if unknown.
     ///
-    /// It identifies the message: after a loss of unsynced messages a server reuses their numbers.
+    /// The number and the time together identify the message. The number alone is not enough: a
+    /// server that lost unsynced messages reuses their numbers.
     #[serde(default)]
     pub(super) newest: Option<(u64, String)>,
     /// Earlier messages that arrived, oldest first, with sequence number and storage time.
     #[serde(default, rename = "marks")]
     older_checkpoints: VecDeque<(u64, String)>,
-    /// Sequence numbers of the archive's own station that were read from the stream: first → last
-    /// of each run.
+    /// Sequence numbers of the archive's own station that were read from the stream, as runs: first
+    /// number → last number.
     ///
     /// The station stores its measurements in the same archive before it sends them. So a
     /// measurement in the archive need not be in the stream.
@@ -110,8 +112,8 @@ impl StreamPosition {
             self.own.remove(&from);
             (first, last) = (first.min(from), last.max(to));
         }
-        // If there are too many runs, the number is not recorded. Its record is sent again, because
-        // the watermark stays below it.
+        // If there are too many runs, the number is not recorded. The record with this number is
+        // sent again, because the watermark stays below this number.
         if self.own.len() < RUNS_MAX || first == 1 {
             self.own.insert(first, last);
         }
@@ -123,9 +125,10 @@ impl StreamPosition {
     }
 }
 
-/// Messages between two checkpoints, and number of checkpoints, which cover the last 256,000
-/// messages. A server loses at most two minutes of messages (the default `sync_interval` of
-/// nats-server), and an archive stored about 1200 records a second in a measurement: 144,000.
+/// Number of messages between two checkpoints, and largest number of checkpoints; together they
+/// cover the last 256,000 messages. A server loses at most the messages of two minutes (the default
+/// `sync_interval` of nats-server). In a measurement an archive stored about 1200 records a second,
+/// which is 144,000 in two minutes.
 const CHECKPOINT_EVERY: u64 = 1000;
 const CHECKPOINTS_MAX: usize = 256;
 

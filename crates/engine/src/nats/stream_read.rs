@@ -7,6 +7,8 @@ use async_nats::{HeaderMap, Message, StatusCode};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use serde_json::json;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tokio::time::{Instant, timeout_at};
 
 use super::connection::{NatsConnection, RequestError, json};
@@ -36,12 +38,13 @@ pub(super) struct MessageRange {
 }
 
 impl MessageRange {
-    /// Sequence number of the last message, lost ones included; `None` if there is none.
+    /// Sequence number of the last message, which may be a lost message; `None` if the range has no
+    /// message.
     pub(super) fn last(&self) -> Option<u64> {
         self.messages.last().map(|stored| stored.seq).max(self.lost.last().map(|(_, last)| *last))
     }
 
-    /// Merges two reads of the same range, up to the end of the shorter one. A message is lost if
+    /// Merges two reads of the same range, up to the end of the shorter read. A message is lost if
     /// neither read has it.
     fn or(self, other: Self) -> Self {
         let Some(end) = self.last().min(other.last()) else { return Self::default() };
@@ -172,7 +175,8 @@ async fn one(
 }
 
 impl Stored {
-    /// Parses the response to a direct get. The server adds its headers below those of the message.
+    /// Parses the response to a direct get. The server adds its headers after the headers of the
+    /// message.
     pub(super) fn read(answer: Message) -> Result<Self, RequestError> {
         let headers = answer.headers.as_ref();
         let last = |name| headers.and_then(|headers| headers.get_last(name)).map(|value| value.as_str());
@@ -188,6 +192,13 @@ impl Stored {
         self.headers.get_last(TIME_STAMP).map(|value| value.as_str())
     }
 
+    /// When the servers stored the message, in nanoseconds since 1970-01-01 UTC; `None` if the
+    /// header is missing or is not a time of RFC 3339.
+    pub(super) fn stored_unix_ns(&self) -> Option<i64> {
+        let stored_at = OffsetDateTime::parse(self.stored_at()?, &Rfc3339).ok()?;
+        i64::try_from(stored_at.unix_timestamp_nanos()).ok()
+    }
+
     /// Returns whether the message was published to its subject, and not sent there as a response.
     ///
     /// The server lets each station write only below its own token. But the server also sends
@@ -199,7 +210,8 @@ impl Stored {
         [SUBJECT, SEQUENCE].into_iter().all(|name| self.headers.get_all(name).count() == 1)
     }
 
-    /// The record in the message, if its station published it itself ([`Stored::is_publication`]).
+    /// Returns the record in the message, if the station that the subject names published the
+    /// message ([`Stored::is_publication`]).
     pub(super) fn record(&self) -> Result<Record, String> {
         if self.headers.get(UNREADABLE).is_some() {
             return Err(format!("{} holds a header that cannot be read", self.subject));
@@ -224,13 +236,15 @@ impl Stored {
 /// Filter for all subjects of a stream.
 pub(super) const ALL: &str = ">";
 
-/// Identifier by which a record that is published again is recognised.
+/// Identifier of a record's message. The server recognises a repeated publication by this
+/// identifier.
 pub(super) fn message_id(record: &Record) -> String {
     format!("{}:{}", subject::token(record.origin.as_str()), record.seq)
 }
 
-/// Status that the server sent in place of a message. A stored message has a sequence number, and
-/// may have the status of a response that was sent to its subject.
+/// Returns the status that the server sent instead of a message. A stored message has a sequence
+/// number, so its status does not count: the stored message may be a response that was sent to the
+/// subject.
 fn status(answer: &Message) -> Option<StatusCode> {
     answer.status.filter(|_| number(answer.headers.as_ref(), SEQUENCE).is_none())
 }
@@ -252,7 +266,8 @@ pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
 
 const END_OF_BATCH: u16 = 204;
 
-/// Bytes of one read: a few thousand ordinary records, which arrive quickly on any network.
+/// Largest number of bytes in one read: a few thousand ordinary records, which arrive quickly on
+/// any network.
 const RANGE_BYTES: usize = 1 << 20;
 
 #[cfg(test)]
@@ -270,9 +285,23 @@ mod tests {
     }
 
     #[test]
+    fn the_time_of_storage_is_read_to_the_nanosecond() {
+        let stored_at = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(TIME_STAMP, text);
+            Stored { seq: 1, subject: String::new(), headers, payload: Bytes::new() }.stored_unix_ns()
+        };
+        assert_eq!(stored_at("2026-11-26T06:31:13.000000007Z"), Some(1_795_674_673_000_000_007));
+        assert_eq!(stored_at("2026-11-26T06:31:13Z"), Some(1_795_674_673_000_000_000));
+        for text in ["", "now", "2026-13-26T06:31:13Z"] {
+            assert_eq!(stored_at(text), None, "{text}");
+        }
+    }
+
+    #[test]
     fn lost_is_what_neither_of_two_reads_has() {
         let of = |once: MessageRange, again: MessageRange| shown(&once.or(again));
-        // Each read has messages that the other has not.
+        // Each of the two reads has messages that the other read does not have.
         let both =
             of(read_range(&[1, 2, 5, 6], &[(3, 4)], 0), read_range(&[1, 3, 4, 6], &[(2, 2), (5, 5)], 0));
         assert_eq!(both, (vec![1, 2, 3, 4, 5, 6], vec![], 0));

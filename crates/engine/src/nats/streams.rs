@@ -17,7 +17,7 @@ use crate::EngineError;
 /// Creation, extent and configuration of a stream.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// When the stream was created. A recreated stream of the same name counts from 1 again.
+    /// When the stream was created. The numbers of a recreated stream start from 1 again.
     pub(super) created: String,
     pub(super) state: State,
     config: Made,
@@ -57,8 +57,8 @@ pub(super) struct ApiError {
     pub(super) description: String,
 }
 
-/// Creates the stream and the bucket if they are missing. A member may not create them, and detects
-/// that the stream is missing when it writes.
+/// Creates the stream and the bucket if they are missing. A member has no permission for this: it
+/// detects at its next write that the stream is missing.
 pub(super) async fn ensure(connection: &NatsConnection) -> Result<(), EngineError> {
     if connection.is_ready.load(Ordering::Relaxed) || connection.is_member.load(Ordering::Relaxed) {
         return Ok(());
@@ -101,7 +101,7 @@ async fn create(
     config: &serde_json::Value,
 ) -> Result<(), EngineError> {
     match call::<Extent>(connection, &format!("$JS.API.STREAM.CREATE.{name}"), json(config)).await {
-        // Another client created it in between, with its own settings.
+        // A different client created the stream in the meantime, with different settings.
         Ok(Err(error)) if error.err_code == NAME_IN_USE => Ok(()),
         Ok(Err(error)) => Err(EngineError::Unavailable(format!("the stream {name}: {}", error.description))),
         Err(RequestError::Denied(_)) => Err(EngineError::Unavailable(format!(
@@ -197,7 +197,7 @@ pub(super) async fn grants(connection: &NatsConnection) -> Result<Grants, Engine
 
 /// Makes later reads include all records that the stream has now. A member does nothing here,
 /// because the archive ensures this for its requests. An archive of an older version does not
-/// ensure it, but servers with an older configuration permit the engine to read the extent.
+/// ensure this; then servers with an older configuration permit the engine to read the extent.
 pub(super) async fn note_end(connection: &NatsConnection) -> Result<(), EngineError> {
     ensure(connection).await?;
     if connection.is_member.load(Ordering::Relaxed) {
@@ -209,7 +209,7 @@ pub(super) async fn note_end(connection: &NatsConnection) -> Result<(), EngineEr
             connection.acknowledge(extent.state.last_seq);
             Ok(())
         }
-        // The engine had the rights of an archive and now has those of a member.
+        // The engine had the rights of an archive, and now has the rights of a member.
         Err(RequestError::Denied(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -300,8 +300,8 @@ fn entries(connection: &NatsConnection) -> serde_json::Value {
         "duplicate_window": nanoseconds(NO_DUPLICATE_WINDOW),
         "allow_direct": true,
         "allow_msg_ttl": true,
-        // No markers of expiry: they need roll-ups, and with roll-ups any station could empty the
-        // bucket.
+        // Do not enable markers of expiry: the markers need roll-ups, and with roll-ups any station
+        // could empty the bucket.
         "allow_rollup_hdrs": false,
         "deny_delete": true,
         "deny_purge": true,
@@ -322,29 +322,31 @@ pub(super) const ENTRIES: &str = "KV_barograph_dir";
 /// all keys of the bucket.
 const ENTRIES_SUBJECT: &str = "$KV.>";
 
-/// Most keys: several times the stations of the largest mesh intended, so that tombstones fit, too.
+/// Largest number of keys: several times the number of stations in the largest intended mesh, so
+/// that tombstones fit, too.
 const STATIONS_MAX: u64 = 1 << 16;
 
-/// Most bytes of the bucket: 1 KiB for each key, more than most entries need.
+/// Largest size of the bucket, in bytes: 1 KiB for each key. A usual entry is shorter.
 const DIRECTORY_BYTES_MAX: u64 = STATIONS_MAX << 10;
 
 const NOT_FOUND: u16 = 404;
 
-/// The stream exists with other settings (`JSStreamNameExistErr`).
+/// Code of the error that the stream exists with different settings (`JSStreamNameExistErr`).
 const NAME_IN_USE: u32 = 10058;
 
 /// Longest text of a record in the stream, in bytes: a detail of 4 KiB and three names of 255
-/// bytes, each byte escaped as two. Only control characters take more, and no station writes those.
+/// bytes, each byte escaped as two. Control characters take more bytes, and no station writes
+/// control characters.
 pub(super) const RECORD_BYTES_MAX: usize = 12 << 10;
 
-/// Longest text of an entry in the bucket, in bytes. Entries of stations have some hundreds, or
-/// 1 KiB with 16 addresses. Members can make servers store traces of messages in the bucket, of up
-/// to 15 KiB. About 4500 of those fill it, and 400 a second made entries of others vanish before
-/// their renewal (nats-server 2.12.15).
+/// Longest text of an entry in the bucket, in bytes. The entry of a station has some hundred bytes,
+/// or 1 KiB with 16 addresses. Without this limit, members could make servers store traces of
+/// messages, of up to 15 KiB each, in the bucket. About 4500 traces fill the bucket. At 400 traces
+/// a second, entries of other stations disappeared before their renewal (nats-server 2.12.15).
 pub(super) const ENTRY_BYTES_MAX: usize = 2 << 10;
 
-/// Longest headers: a message identifier (a name of 255 bytes as a token, a number and 22 letters),
-/// or an identifier of a registration.
+/// Largest size of the headers of a message, in bytes. The headers are a message identifier (a name
+/// of 255 bytes as a token, a number and 22 letters), or the identifier of a registration.
 const HEADERS_BYTES_MAX: usize = 1 << 10;
 
 /// Duplicate window of the bucket: the shortest that a server accepts. A server keeps message

@@ -7,7 +7,7 @@ use crate::HostId;
 /// A name as one token of a subject: letters, digits, `_` and `-` as they are, every other byte as
 /// `=XX`.
 ///
-/// Permissions are written with tokens, so that no name can hold a wildcard or a further token.
+/// Permissions contain tokens instead of names, because a name may contain a wildcard or a dot.
 ///
 /// ```
 /// # use barograph_engine::token;
@@ -26,7 +26,7 @@ pub fn token(name: &str) -> String {
     token
 }
 
-/// Returns the name with this token; `None` if there is no such name.
+/// Returns the name of which this is the token; `None` if it is not the token of a name.
 pub(super) fn name(token: &str) -> Option<HostId> {
     let mut bytes = Vec::with_capacity(token.len());
     let mut rest = token.as_bytes();
@@ -42,7 +42,7 @@ pub(super) fn name(token: &str) -> Option<HostId> {
     }
     let name = Name::new(std::str::from_utf8(&bytes).ok()?).ok()?;
     // Accept only the canonical token of a name. Otherwise a name would have several tokens, and a
-    // permission for one would not cover the others.
+    // permission for one of the tokens would not cover the other tokens.
     (self::token(name.as_str()) == token).then_some(name)
 }
 
@@ -54,8 +54,8 @@ pub(super) fn record(series: &SeriesId, origin: &HostId) -> String {
 }
 
 /// Subject under which the servers store what a station publishes ([`record`]), in a separate
-/// account. Each station has one subject, so that none can fill the servers' index of subjects,
-/// which is searched for some headers.
+/// account. Each station has one subject, so that no station can fill the servers' index of
+/// subjects. The servers search this index if a message has certain headers.
 pub(super) fn kept(origin: &HostId) -> String {
     format!("{KEPT}.{}", token(origin.as_str()))
 }

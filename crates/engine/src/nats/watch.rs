@@ -30,7 +30,7 @@ use super::streams::{self, ENTRIES};
 use super::subject;
 use crate::{BoxStream, EngineError, Event, Group, HostId};
 
-/// Streams the events of `group`. A task of the connection produces them.
+/// Streams the events of `group`. A task on the connection's runtime produces the events.
 pub(super) fn watch(connection: &Arc<NatsConnection>, group: &Group) -> BoxStream<Event> {
     let (events, receiver) = mpsc::channel(BUFFER);
     let watcher = Watcher {
@@ -54,15 +54,15 @@ struct Watcher {
     members: Members,
     /// All messages of the bucket's stream up to this number were read.
     position: u64,
-    /// When the bucket was created; `None` if no server has reported it. A recreated bucket counts
-    /// from 1 again.
+    /// When the bucket was created; `None` if no server has reported it. The numbers of a recreated
+    /// bucket start from 1 again.
     bucket: Option<String>,
     /// When the creation time of the bucket was last checked.
     checked: Instant,
     /// When the last poll began. Messages that the next poll finds were stored after this time.
     polled_at: Instant,
     synced: bool,
-    /// Stations with a newest entry that did not arrive at the last read.
+    /// Stations for which the newest entry did not arrive at the last read.
     undelivered: BTreeSet<HostId>,
     /// When an immediate renewal of this station's registration was last requested.
     renewal_requested: Option<Instant>,
@@ -106,7 +106,8 @@ impl Watcher {
             let check_at = self.members.first_overdue().unwrap_or(poll_at);
             tokio::select! {
                 () = sleep_until(poll_at.min(check_at)) => {}
-                // The connection holds the sender, and this task the connection.
+                // `changed` cannot fail, because this task holds the connection, and the connection
+                // holds the sender.
                 Ok(()) = writes.changed() => {}
                 () = self.events.closed() => return Ok(()),
             }
@@ -188,8 +189,9 @@ impl Watcher {
         Ok(true)
     }
 
-    /// If a key has a message that is not a registration, keeps the state of its station: either
-    /// the station overwrites the message, or its lease ends.
+    /// If the message at a station's key is not a registration, copies the state of that station
+    /// from before the resync. Later, the station overwrites the message, or the lease of the
+    /// station ends.
     fn keep_unless_registered(&mut self, stored: &Stored, now: &mut Members) {
         if Registered::read(stored).is_none()
             && let Some(host) = directory::host(stored)
@@ -315,32 +317,34 @@ impl Watcher {
     }
 }
 
-/// Events buffered for a slow reader. If the buffer stays full, the watch waits, and may have to
-/// read the whole directory again.
+/// Largest number of events buffered for a slow reader. If the buffer stays full, the watch waits,
+/// and may have to read the whole directory again.
 const BUFFER: usize = 1024;
 
-/// Wait for a response before the message counts as lost: several round trips around the Earth (0.3
-/// s each).
+/// Time without a response after which a message counts as lost: several round trips around the
+/// Earth (0.3 s each).
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Entries of one read.
+/// Largest number of entries in one read.
 const RANGE_MESSAGES: usize = 512;
 
-/// Interval of polls. Only the two polls around a renewal are known, so the end of a lease is known
-/// up to one interval late. [`Engine::register`](crate::Engine::register) allows a delay of one
-/// second; the other half second is for round trips.
+/// Interval of polls. A renewal was stored at some time between two polls, so the end of a lease is
+/// detected up to one interval late. [`Engine::register`](crate::Engine::register) allows a delay
+/// of one second; the other half second is for round trips.
 const POLL_EVERY: Duration = Duration::from_millis(500);
 
-/// Reads of keys at a time: for a site of a thousand stations, four round trips.
+/// Largest number of keys that are read at the same time. For a site of a thousand stations, the
+/// reads take four round trips.
 const READS_AT_ONCE: usize = 256;
 
 /// Shortest time between two immediate renewals. The leases of all messages that one poll found end
 /// at the same time, so one renewal serves for all.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 
-/// Interval of checks of the bucket, long enough for ten thousand watches.
+/// Interval of checks whether the bucket was recreated. At this interval, a server can answer the
+/// checks of ten thousand watches.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
-/// First and longest wait after an error. It doubles each time.
+/// First and longest wait after an error. The wait doubles with each further error.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);

@@ -1,4 +1,5 @@
-//! Requests to one station: limited in time and bytes, over a few kept connections.
+//! Sends requests to one station, over a few connections that are kept. Each request is limited in
+//! time and bytes.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub(super) struct Client {
     deadline: Duration,
 }
 
-/// A successful response. Its head has arrived.
+/// A successful response of which the head has arrived.
 pub(super) struct Answer(client::ApiResponse);
 
 /// Reason why there is no successful response.
@@ -129,7 +130,7 @@ impl Client {
         Err(HttpRequestError::Refused { status, error })
     }
 
-    /// An error and its cause, in one sentence.
+    /// Describes the cause of an error in one sentence, with the address of the station.
     fn sentence(&self, cause: &ErrorChain) -> String {
         match cause.is_plaintext_response() {
             true => format!("{} does not use HTTPS on this port; try http://", self.http.authority()),
@@ -224,8 +225,8 @@ impl HttpRequestError {
     }
 }
 
-/// Error of a response without a known kind: the response is from a proxy in front of the station,
-/// or from a different server.
+/// Error of a response without a known kind: a proxy in front of the station, or a different
+/// server, sent the response.
 fn unexplained(status: StatusCode, other: fn(String) -> EngineError) -> EngineError {
     let why = format!("the response is {status}");
     match status {
@@ -258,7 +259,7 @@ pub(super) fn escaped(text: &str) -> String {
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-/// A host that does not accept a connection within this time counts as unreachable.
+/// Time after which a host that accepted no connection counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Number of idle connections that are kept. A station sends one request after the other; only the
@@ -268,9 +269,9 @@ const IDLE_CONNECTIONS: usize = 2;
 /// Wait after a 429 without `Retry-After`.
 const WAIT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// Longest wait that a station can impose. The budgets of a station refill enough for a batch
-/// within a minute.
+/// Longest wait that a station can impose. Within a minute, the budgets of a station refill enough
+/// for one batch.
 const WAIT_MAX: Duration = Duration::from_mins(5);
 
-/// Slowest connection on which an append still succeeds.
+/// Lowest rate, in bytes per second, at which an append still succeeds.
 const BYTES_PER_S: usize = 128 << 10;

@@ -11,8 +11,8 @@ use super::client::{Client, HttpRequestError};
 use crate::EngineError;
 use crate::wire::EVENT_BYTES_MAX;
 
-/// An item of a stream, and the permit for the bytes of its line, which are released when the item
-/// is read.
+/// An item of a stream, and the permit for the bytes of the item's line. The permit is released
+/// when the item is read.
 pub(super) type Item<T> = (Result<T, EngineError>, Option<OwnedSemaphorePermit>);
 
 /// Request of a stream, and the parser of its lines.
@@ -60,7 +60,7 @@ impl<T> Follower<T> {
     }
 }
 
-/// Counts a subscription that is not open yet.
+/// Guard that counts one subscription until the subscription is open or has failed.
 pub(super) struct OpeningGuard(watch::Sender<usize>);
 
 impl OpeningGuard {
@@ -77,13 +77,13 @@ impl Drop for OpeningGuard {
 }
 
 /// Longest time without bytes on a live connection: the other station sends an empty line every 2
-/// s, so three lines and one second for the network.
+/// s, so this time allows for three lines and one second of delay in the network.
 const SILENCE_MAX: Duration = Duration::from_secs(7);
 
-/// Largest number of items of a stream that wait for their reader. If it is reached, the connection
-/// is not read, and then the station stops sending.
+/// Largest number of items of a stream that wait for their reader. If this number is reached, the
+/// connection is not read, and then the station stops sending.
 pub(super) const ITEMS: usize = 64;
 
-/// Most bytes of waiting lines, two of the longest. So a host cannot fill 64 streams with 64 such
-/// lines each.
+/// Largest number of bytes in the waiting lines of one stream: twice the longest line. So a host
+/// cannot fill a stream with [`ITEMS`] of the longest lines.
 const WAITING_BYTES: usize = 2 * EVENT_BYTES_MAX;

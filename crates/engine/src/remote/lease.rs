@@ -15,7 +15,8 @@ use super::client::{Client, HttpRequestError, escaped};
 use super::runtime::RemoteRuntime;
 use crate::{EngineError, Lease, LeaseState};
 
-/// The newest registration of this engine. An older registration never registers again.
+/// Numbers of the registrations of this engine: the last number that was given, and the highest
+/// number that was registered. An older registration never registers again.
 #[derive(Clone, Default)]
 pub(super) struct Newest {
     given: Arc<AtomicU64>,
@@ -35,12 +36,13 @@ pub(super) struct Holder {
     state: Arc<Mutex<LeaseState>>,
 }
 
-/// A lease. Dropping it makes its task delete the entry.
+/// A lease at the other station. Dropping the lease makes its task delete the entry.
 pub(super) struct RemoteLease {
     ttl: Duration,
     state: Arc<Mutex<LeaseState>>,
     _dropped: oneshot::Sender<()>,
-    /// Dropped last, so that the task is stopped before the thread ends.
+    /// Runtime of the task. This field is dropped last, so that the task is stopped before the
+    /// thread ends.
     _runtime: Arc<RemoteRuntime>,
 }
 
@@ -225,6 +227,6 @@ impl Lease for RemoteLease {
     }
 }
 
-/// Wait between two attempts to register again: short enough for a lease of a few seconds, and not
-/// a flood of requests.
+/// Wait between two attempts to register again: short enough for a lease of a few seconds, and long
+/// enough to avoid a flood of requests.
 const RETRY: Duration = Duration::from_secs(1);

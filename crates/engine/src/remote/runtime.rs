@@ -11,10 +11,10 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{EngineError, TaskStatus};
 
 /// The thread and the runtime of one engine. The engine, its leases and its streams share this
-/// value; tasks on the runtime do not, so that they cannot keep it alive.
+/// value; tasks on the runtime do not share it, so that a task cannot keep the runtime alive.
 pub(super) struct RemoteRuntime {
     handle: Handle,
-    /// Dropping it stops the thread.
+    /// Dropping this sender stops the thread.
     stop: Option<oneshot::Sender<()>>,
     /// Each request that must be sent before the thread ends has a clone of this sender.
     leaving: Option<mpsc::Sender<()>>,
@@ -84,6 +84,6 @@ impl Drop for RemoteRuntime {
     }
 }
 
-/// Longest wait for the last requests, which take a round trip. If they do not arrive, leases
-/// expire.
+/// Longest wait for the last requests, which take one round trip. If the last requests do not
+/// arrive, the leases expire at the station.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);

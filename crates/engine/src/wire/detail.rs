@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// Deepest nesting of a detail. Stations write two levels. Parsers stop at some hundred levels,
-/// Python's with an exception for the whole response.
+/// Deepest nesting of a detail. Stations write two levels. Parsers accept at most some hundred
+/// levels; beyond that, Python's parser raises an exception for the whole response.
 pub const DETAIL_DEPTH_MAX: usize = 16;
 
 /// Returns whether a record's detail is empty, or a JSON object (RFC 8259 §4) nested at most

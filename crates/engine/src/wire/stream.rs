@@ -14,8 +14,9 @@ pub const SUBSCRIPTION_LINE_BYTES_MAX: usize = RECORD_BYTES_MAX + 100;
 /// Longest line of a watch, in bytes.
 pub const EVENT_BYTES_MAX: usize = ENTRY_BYTES_MAX;
 
-/// Name and value of a request header: the caller can read the event `{"removed": host}` in a
-/// watch. Other callers get `{"down": host}` instead.
+/// Name and value of a request header: a caller that sends this header can read the event
+/// `{"removed": host}` in a watch. Callers that do not send this header get `{"down": host}`
+/// instead.
 pub const REMOVED_EVENTS_HEADER: (&str, &str) = ("barograph-events", "removed");
 
 /// Longest text of an error, in bytes: a sentence that may contain a name longer than permitted.
@@ -93,7 +94,7 @@ pub fn read_error(text: &[u8]) -> Option<EngineError> {
     })
 }
 
-/// Writes an event as a line, without its end.
+/// Writes an event as a line, without the line end.
 #[must_use]
 pub fn event_text(event: &Event) -> String {
     text(&EventJson::from(event))
@@ -110,7 +111,7 @@ pub fn read_event(line: &[u8]) -> Result<Event, EngineError> {
     }
 }
 
-/// Writes a line of a subscription, without its end.
+/// Writes a line of a subscription, without the line end.
 #[must_use]
 pub fn subscription_line(cursor: Cursor, record: &Record) -> String {
     text(&PlacedJson { cursor: cursor.0, record: record.into() })
@@ -127,7 +128,7 @@ pub fn read_subscription_line(line: &[u8]) -> Result<(Cursor, Record), EngineErr
     }
 }
 
-/// Writes the last line of a page, without its end.
+/// Writes the last line of a page, without the line end.
 #[must_use]
 pub fn next_text(next: Option<Cursor>) -> String {
     text(&NextJson { next: next.map(|cursor| cursor.0) })
@@ -161,7 +162,8 @@ impl LineAssembler {
     /// Adds bytes that have arrived.
     ///
     /// # Errors
-    /// [`EngineError::Invalid`] if a line is too long, complete or not. Add no more bytes then.
+    /// [`EngineError::Invalid`] if a line is too long, even if it is incomplete. After this error,
+    /// add no more bytes.
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), EngineError> {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             self.begin(&bytes[..end])?;
@@ -171,12 +173,12 @@ impl LineAssembler {
         self.begin(bytes)
     }
 
-    /// Returns the next complete line, without its end.
+    /// Returns the next complete line, without the line end.
     pub fn next_line(&mut self) -> Option<Vec<u8>> {
         self.whole.pop_front()
     }
 
-    /// Bytes after the last end of a line.
+    /// Returns the bytes after the last complete line.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.begun
@@ -191,7 +193,7 @@ impl LineAssembler {
     }
 }
 
-/// Longest sentence of a peer, in characters; the rest is cut off.
+/// Longest sentence of a peer, in characters. Further characters are cut off.
 const SENTENCE_CHARS_MAX: usize = 1000;
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ fn append_until_killed(directory: &Path, wanted: u64, pause: Duration) -> Vec<u6
     let mut batches = 0;
     let mut note = |line: Vec<u8>| {
         let line = String::from_utf8(line).unwrap();
-        // Ignore a line without its end mark: the kill cut it short.
+        // Ignore a line without its end mark: the child was killed while it wrote this line.
         if let Some(first) = line.strip_prefix("acknowledged ").and_then(|rest| rest.strip_suffix(" .")) {
             let first = first.parse::<u64>().unwrap();
             acknowledged.extend(first..first + BATCH);

@@ -1,4 +1,5 @@
-//! Files that are no archive, or a damaged one: refused with a message, and left unchanged.
+//! Files that are not an archive, and damaged archives, are refused with a message and stay
+//! unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,13 @@
-//! Numbers near the end of a sequence: no single record uses up the sequence of a station, and an
-//! archive with a used-up sequence works again.
+//! Tests of numbers near the end of a sequence: no single record uses up the sequence of a station,
+//! and an archive with a used-up sequence is repaired.
 
 use barograph_engine::{Engine as _, EngineError, Record};
 use rusqlite::Connection;
 
 use crate::{name, open, record, records, stored_seqs};
 
-/// A number near the end of a sequence, which the holder of a stolen token could write; five
-/// numbers are left above it.
+/// A number near the end of a sequence: only five numbers are left above it. The holder of a stolen
+/// token could write a record with this number.
 const EXHAUSTED: u64 = Record::SEQ_MAX - 5;
 
 fn at(seq: u64) -> Record {
@@ -47,7 +47,8 @@ async fn one_record_does_not_use_up_a_sequence() {
 async fn a_sequence_that_an_earlier_version_let_be_used_up_goes_on() {
     let burn = |sql: &'static str| move |archive: &Connection| archive.execute_batch(sql).unwrap();
     let alone = burn("INSERT INTO held SELECT id, 9007199254740987, 9007199254740992 FROM origin");
-    // All numbers below count as seen too: a marker skipped them, or the station excluded them.
+    // All numbers below the highest number count as seen too: a marker skipped them, or the station
+    // excluded them.
     let together = burn("UPDATE held SET last = 9007199254740992");
     let ways: [&dyn Fn(&Connection); 2] = [&alone, &together];
     for way in ways {

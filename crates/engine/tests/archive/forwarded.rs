@@ -51,6 +51,26 @@ async fn what_is_not_kept_is_passed_by_the_watermark_for_good() {
     assert_eq!(engine.append_forwarded(&[]).await, Ok(ForwardedCounts::default()));
 }
 
+/// If an archive is rebuilt from a stream, each record gets the same label as in the first archive,
+/// although a label that was ahead on arrival is not ahead any more.
+#[tokio::test]
+async fn a_label_is_bounded_by_the_arrival_of_its_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let minute_ns = 60_000_000_000;
+    let (arrival, now) = (aged(1, 1).time_unix_ns, aged(1, 0).time_unix_ns);
+    let ahead = Record { time_unix_ns: arrival + 5 * minute_ns, ..record(1) };
+    let slightly = Record { time_unix_ns: arrival + minute_ns / 2, ..record(2) };
+    let mut records = [ahead.clone(), slightly.clone(), ahead.clone()];
+    // The clock of the servers may be ahead of this host's.
+    let arrivals = [arrival, arrival, now + 5 * minute_ns].map(Some);
+    engine.bound_labels(records.iter_mut().zip(arrivals));
+    assert_eq!(
+        records.each_ref().map(|record| record.time_unix_ns),
+        [arrival, slightly.time_unix_ns, ahead.time_unix_ns]
+    );
+}
+
 #[tokio::test]
 async fn a_label_of_what_is_not_kept_makes_nothing_old() {
     let directory = tempfile::tempdir().unwrap();
@@ -93,8 +113,8 @@ async fn a_station_passes_over_numbers_of_its_own_sequence() {
 
     let marker = Record::skip_marker(&name("nobody"), 2, 3);
     assert_eq!((marker.skipped_range(), marker.is_own()), (Some((2, 3)), false));
-    // A record of the station's own is an ordinary record, even if its detail looks like that of a
-    // marker.
+    // A measurement by the station itself is an ordinary record, even if its detail has the format
+    // of a marker's detail.
     let own = Record { detail: marker.detail.clone(), ..record(3) };
     assert_eq!(own.skipped_range(), None);
     for detail in ["{\"passes_over_from\":0}", "{\"passes_over_from\":4}", "{\"passes_over_from\":x}", ""] {

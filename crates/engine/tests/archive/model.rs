@@ -10,7 +10,7 @@ use rusqlite::Connection;
 
 use crate::{config, name, record, stored};
 
-/// Seconds of records that [`Step::RemoveOld`] keeps.
+/// Age in seconds up to which [`Step::RemoveOld`] keeps records.
 const KEPT_S: u64 = 3;
 
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ async fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Runs of sequence numbers in the archive's table.
+/// Returns the number of runs of sequence numbers in the archive's table.
 fn runs(directory: &Path, origin: &str) -> Vec<(i64, i64)> {
     let connection = Connection::open(directory.join(Local::FILE)).unwrap();
     let mut statement = connection

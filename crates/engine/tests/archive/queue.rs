@@ -1,4 +1,5 @@
-//! The queue of appends: grouped, bounded, and with a deadline.
+//! The queue of appends: appends are grouped, their total size is limited, and each append has a
+//! deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ async fn a_trickle_shares_its_commits() {
     let directory = tempfile::tempdir().unwrap();
     let commit_interval = Duration::from_secs(2);
     let engine = Local::open(LocalConfig { commit_interval, ..config(directory.path()) }).unwrap();
-    // No commit came before, so the first append does not wait for the commit interval.
+    // There was no earlier commit, so the first append does not wait for the commit interval.
     engine.append(&[record(1)]).await.unwrap();
     assert_eq!(engine.statistics().commits, 1);
     let batches: Vec<_> = (2..=20).map(|seq| [record(seq)]).collect();
@@ -103,7 +104,7 @@ async fn an_origin_that_counts_wrongly_is_refused() {
     }
     let refused = engine.append(&[record(40_001)]).await;
     assert!(matches!(refused, Err(EngineError::Invalid(_))), "{refused:?}");
-    // A record that closes a gap is accepted, and so is one that continues from the highest number.
+    // A record that fills a gap is accepted, and so is the record after the highest number.
     engine.append(&[record(2)]).await.unwrap();
     engine.append(&records(24_000..=24_010)).await.unwrap();
 }

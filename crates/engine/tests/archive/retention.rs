@@ -234,7 +234,7 @@ async fn a_full_archive_loses_of_those_whose_series_have_long_names() {
     assert_eq!(engine.statistics().series, series, "a series goes with its last record");
 }
 
-/// The estimate counts a record as one, even if all records around it were removed.
+/// In the estimate, one record counts as one record, even if all neighbouring records were removed.
 #[tokio::test]
 async fn a_full_archive_loses_nothing_of_origins_that_are_thinly_spread() {
     const ONE_IN: u64 = 15;
@@ -270,7 +270,8 @@ async fn an_archive_that_outgrows_its_limit_does_not_wait_for_the_minute() {
     engine.append(&[record(1)]).await.unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(40);
     let mut appended = 1;
-    // Until many more records were stored than fit, and some were removed.
+    // Append until many more records were stored than the archive can keep, and some records were
+    // removed.
     while appended < 40_000 || appended == engine.statistics().records {
         engine.append(&records(appended + 1..=appended + 1000)).await.unwrap();
         appended += 1000;

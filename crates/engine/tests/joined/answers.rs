@@ -1,4 +1,5 @@
-//! Responses of a station in a mesh: about itself always, about others while the mesh is reachable.
+//! A station in a mesh always answers requests about its own measurements. It answers requests
+//! about other stations while the mesh is reachable.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -55,7 +56,7 @@ async fn the_newest_of_all_come_from_both_archives_once() {
     assert_eq!(station.joined.latest(&of_north, None, 100).await.unwrap().items.len(), 7);
 
     // While the mesh is unreachable, a caller gets the station's records, then an error for the
-    // others.
+    // records of other stations.
     mesh.go_away(Duration::from_secs(600));
     for limit in [1, 7, 100] {
         let (found, error) = latest(&station.joined, limit).await;
@@ -139,8 +140,8 @@ async fn of_former_members_the_mesh_has_the_newest() {
         let mesh = mesh::new(&archive.path().join(is_archive.to_string()));
         let config = barograph_engine::JoinedConfig { is_archive, ..quick() };
         let station = Station::start(config, &directory.path().join(is_archive.to_string()), &mesh).await;
-        // South was a member here with the targets far1 to far4. In the mesh, it continued with
-        // far1.
+        // When this station was the archive of an earlier mesh, `south` was a member with the
+        // targets far1 to far4. In the new mesh, `south` continued with far1.
         station.joined.local().append_forwarded(&(1..=4).map(south).collect::<Vec<_>>()).await.unwrap();
         mesh.local().append_forwarded(&[south(6)]).await.unwrap();
         let newest = if is_archive { south(1) } else { south(6) };
@@ -173,7 +174,8 @@ async fn next_seq(station: &Station) -> Result<u64, EngineError> {
 async fn numbers_that_another_used_are_given_up_and_what_waited_is_counted() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
-    // Restored from a copy with 20 records, while the mesh is away and has 50.
+    // The station was restored from a copy with 20 records. The mesh has 50 records, and is
+    // unreachable.
     append_alone(directory.path(), records(1..=20)).await;
     append_forwarded(&mesh, records(1..=50)).await;
     mesh.go_away(Duration::from_secs(60));
@@ -281,8 +283,8 @@ async fn a_station_with_a_sequence_exhausted_by_an_earlier_version_goes_on() {
     assert_eq!((station.joined.statistics().spooled, station.joined.statistics().last_error), (0, None));
 }
 
-/// Records that the mesh confirmed under such a number are not sent again, even if they are
-/// renumbered.
+/// If the mesh confirmed a record with a number above the bound, the record is not sent again, even
+/// if it is renumbered.
 #[tokio::test(start_paused = true)]
 async fn nothing_that_a_mesh_confirmed_under_an_exhausted_number_is_there_twice() {
     let [directory, archive, kept] = [(); 3].map(|()| tempfile::tempdir().unwrap());
@@ -329,7 +331,7 @@ async fn a_station_that_joins_late_brings_what_it_stored_under_exhausted_numbers
     assert_eq!(station.joined.statistics().spooled, 0);
 }
 
-/// Rows of the spool with numbers that the archive does not count as used; a build between two
+/// The spool has rows with numbers that the archive does not count as used. A build between two
 /// versions wrote such rows.
 #[tokio::test(start_paused = true)]
 async fn no_number_above_the_bound_waits_for_ever() {
@@ -375,7 +377,8 @@ async fn a_gap_above_the_furthest_number_is_passed_over_in_steps() {
     }
     let top = jump + 5 * step;
     append_alone(directory.path(), (top + 1..=top + 20).map(at).collect()).await;
-    // The newest twenty wait; all numbers below must be skipped.
+    // The newest twenty records wait. All numbers below the numbers of these records must be
+    // skipped.
     let mesh = mesh::new(first.path());
     let config = JoinedConfig { spool_records_max: 40, ..quick() };
     let station = Station::start(config, directory.path(), &mesh).await;
@@ -383,7 +386,7 @@ async fn a_gap_above_the_furthest_number_is_passed_over_in_steps() {
     assert_eq!(crate::stored(&mesh.local()).await, (top + 1..=top + 20).collect::<Vec<_>>());
     assert_eq!(station.joined.statistics().skipped, top);
 
-    // Numbers that others have used, in a mesh that then loses its archive.
+    // Other writers have used further numbers in the mesh, and then the mesh loses its archive.
     let others = top + 4 * step;
     for seq in (1..=4).map(|steps| top + 20 + steps * step).map(|seq| seq.min(others)) {
         append_forwarded(&mesh, vec![at(seq)]).await;

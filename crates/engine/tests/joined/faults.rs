@@ -49,7 +49,7 @@ async fn a_mesh_that_sets_a_pace_is_followed_steadily_and_is_no_fault() {
     };
     station.until(is_paced).await;
     station.until(|joined| !is_paced(joined) && joined.statistics().spooled == 0).await;
-    // Five batches of 2000, 10 s apart.
+    // The mesh accepts five batches of 2000 records, one every 10 s.
     let took = began.elapsed().as_secs_f64();
     assert!((60.0..65.0).contains(&took), "{took} s");
     assert_eq!(stored(&mesh.local()).await, (1..=10_000).collect::<Vec<_>>());
@@ -141,7 +141,7 @@ async fn what_a_mesh_lost_is_sent_again_once_although_much_else_waits() {
     *mesh.pace.lock().unwrap() = Some((200.0, Instant::now()));
     tokio::time::sleep(Duration::from_secs(600)).await;
     station.until(|joined| 5000 < joined.statistics().spooled).await;
-    // Records that wait again do not count against the size of the spool.
+    // Records that wait again do not count towards the size of the spool.
     assert!(!station.joined.statistics().is_full);
     station.append(&records(10_001..=11_000)).await.unwrap();
     station.drained().await;
@@ -244,7 +244,8 @@ async fn a_station_that_may_not_write_says_so_and_keeps_all() {
 #[tokio::test(start_paused = true)]
 async fn numbers_without_a_record_of_its_own_are_passed_over() {
     let ([directory, _archive], mesh, station) = fresh().await;
-    // Measurements of another station that were handed in here; then a number without a record.
+    // The numbers 2, 3, 5 and 8 are measurements of a different station that were handed in here.
+    // The number 6 has no record.
     let fed =
         |seq| Record { series: SeriesId { source: name("south"), ..series("north", "x") }, ..record(seq) };
     station.append(&[record(1), fed(2), fed(3), record(4), fed(5), record(7), fed(8)]).await.unwrap();
@@ -257,7 +258,8 @@ async fn numbers_without_a_record_of_its_own_are_passed_over() {
     assert_eq!(stored(&mesh.local()).await, [1, 4, 7]);
     assert_eq!(station.joined.statistics().spooled, 0);
 
-    // After a restart, the station treats the missing number at once as one without a record.
+    // After a restart, the station at once treats the missing number as a number that will get no
+    // record.
     station.append(&[record(10)]).await.unwrap();
     station.stop().await;
     let station = Station::start(quick(), directory.path(), &mesh).await;

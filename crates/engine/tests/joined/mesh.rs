@@ -19,7 +19,7 @@ pub(crate) enum Fault {
     Unavailable,
     /// The records are stored, and the acknowledgement is lost.
     StoredUnknown,
-    /// The records are not stored, and the error does not show that.
+    /// The records are not stored, and the error does not show whether they are stored.
     LostUnknown,
     /// The records are acknowledged, and lost before they are stored.
     AcknowledgedLost,
@@ -33,19 +33,21 @@ pub(crate) type Mesh = HookedEngine<Failing>;
 /// Archive and faults of that engine.
 pub(crate) struct Failing {
     pub(crate) archive: Mutex<Arc<Local>>,
-    /// Faults of the next appends; later ones succeed.
+    /// Faults of the next appends, one for each append. Later appends succeed.
     pub(crate) faults: Mutex<VecDeque<Fault>>,
     /// All calls are refused before this time.
     pub(crate) away_until: Mutex<Option<Instant>>,
-    /// Accepted records a second on average, and when the next batch is accepted.
+    /// Average number of accepted records a second, and the time at which the next batch is
+    /// accepted; `None` for no rate limit.
     pub(crate) pace: Mutex<Option<(f64, Instant)>>,
     /// Number of throttled appends.
     pub(crate) put_off: Mutex<u64>,
     /// The engine's result for a single record.
     pub(crate) judge: fn(&Record) -> Result<(), EngineError>,
-    /// Records of appends that reached the engine. Repetitions count again.
+    /// Number of records in all appends that reached the engine. Repetitions count again.
     pub(crate) appended: Mutex<u64>,
-    /// Number that it reports as watermark and as next number, instead of the real ones.
+    /// Number that the engine reports as watermark and as next number; `None` to report the real
+    /// numbers.
     pub(crate) number: Mutex<Option<u64>>,
 }
 

@@ -30,7 +30,7 @@ async fn a_full_spool_acknowledges_no_more_until_the_mesh_is_back() {
     station.append(&records(1..=100)).await.unwrap();
     let statistics = station.joined.statistics();
     assert_eq!((statistics.spooled, statistics.is_full, statistics.spool_rejections), (100, true, 3));
-    // The spool is as full after a restart, while the mesh is still unreachable.
+    // After a restart while the mesh is unreachable, the spool has the same records as before.
     station.stop().await;
     let station = Station::start(config, directory.path(), &mesh).await;
     assert_eq!(station.joined.statistics().spooled, 100);
@@ -58,8 +58,8 @@ async fn retention_removes_nothing_that_waits() {
     station.append(&records(5001..=15_000)).await.unwrap();
     station.stop().await;
 
-    // Limits of one page of space and of a quarter of an hour: even then, retention removes only
-    // records that the mesh has.
+    // The limits of retention are one page of space and an age of a quarter of an hour. Even then,
+    // retention removes only records that the mesh has.
     for (keep_bytes, keep) in [(4096, Duration::MAX), (1 << 30, Duration::from_secs(900))] {
         let station = Station::over(quick(), local(keep_bytes, keep), &mesh).await;
         station.joined.local().sweep().await.unwrap();
@@ -99,8 +99,8 @@ async fn a_station_that_joins_late_brings_its_newest_records() {
     assert_eq!(stored(&mesh.local()).await, (901..=1150).collect::<Vec<_>>());
     station.stop().await;
 
-    // With a different name this is a different station, and the records of the first name are not
-    // forwarded.
+    // With a different name, the station counts as a different station, and the records of the
+    // first name are not forwarded.
     let renamed = JoinedConfig { host: name("renamed"), ..quick() };
     let station = Station::start(renamed, directory.path(), &mesh).await;
     assert_eq!(station.joined.statistics().spooled, 0);

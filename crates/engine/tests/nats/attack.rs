@@ -30,8 +30,8 @@ pub(crate) enum Accounts {
 pub(crate) struct Mesh {
     pub(crate) archive: Arc<Nats>,
     pub(crate) archiver: Archiver,
-    /// A registration that is renewed during the whole test. Stations without a registration of
-    /// their own detect from it that leases could be renewed.
+    /// A registration that is renewed during the whole test. From its renewals, stations without a
+    /// registration of their own detect that the directory accepts writes.
     pub(crate) _lease: Box<dyn Lease>,
     pub(crate) _local: Arc<Local>,
     pub(crate) _directory: tempfile::TempDir,
@@ -66,8 +66,8 @@ impl Mesh {
 
         let attacker = Attacker::new(&server.url, options).await;
         assert_eq!(self.north.shares_account().await, Ok(accounts == Accounts::One));
-        // One inbox of a station does not show the name of the next one, so a member cannot send
-        // responses there as if it were an archive.
+        // One inbox of a station does not show the name of the station's next inbox. So a member
+        // cannot send false responses to the next inbox.
         let [one, other] =
             [(); 2].map(|()| attacker.client.new_inbox().rsplit('.').next().unwrap().to_owned());
         assert_ne!(one[..8], other[..8]);
@@ -103,6 +103,7 @@ impl Mesh {
         self.forged_records(server, &attacker, accounts).await;
         self.a_taken_identity(&attacker).await;
         self.roll_ups(&attacker).await;
+        self.own_removal(&attacker, &mut events).await;
         self.forged_entries(&attacker, &mut events, accounts).await;
         self.a_key_that_never_rests(&attacker, &*lease).await;
         match accounts {
@@ -111,7 +112,7 @@ impl Mesh {
                 assert!(silence.is_err(), "{silence:?}");
             }
             // With one account, the attacker can hide renewals of the victim between two polls. The
-            // victim may then be down until its next renewal that is read.
+            // victim may then be reported as down until a later renewal is read.
             Accounts::One => {
                 let own = format!("$KV.barograph_dir.{}", token(SOUTH));
                 let question = json!({ "last_by_subj": own }).to_string();
@@ -167,8 +168,8 @@ impl Mesh {
         assert!(first.subject.ends_with(".3"), "{first:?}");
     }
 
-    /// Requests for positions beyond the stream's end do not keep the archive from answering
-    /// others.
+    /// Requests for positions beyond the stream's end do not prevent the archive from answering
+    /// other requests.
     async fn questions_beyond_the_end(&self, attacker: &Attacker) {
         // If each of these requests blocked the archive, the loop would take several deadlines.
         let asked = attacker.questions("watermark", 200, json!({ "origin": SOUTH, "after_place": u64::MAX }));
@@ -215,8 +216,8 @@ impl Mesh {
             let request = "$JS.API.DIRECT.GET.KV_barograph_dir";
             attacker.client.publish_with_reply(request, victims.clone(), question.into()).await.unwrap();
         }
-        // The stream has the attacker's own messages, and, where they reach the stream, the
-        // responses. The archive stores none of them.
+        // The stream has the attacker's own messages, and the responses that could reach the
+        // stream. The archive stores none of them.
         let expected = before + if accounts == Accounts::Apart { 2 } else { 4 };
         eventually("the archive's judgement", async || {
             (expected <= self.archiver.statistics().discarded).then_some(())
@@ -301,8 +302,8 @@ impl Mesh {
     async fn a_key_that_never_rests(&self, attacker: &Attacker, lease: &dyn Lease) {
         let victims = format!("$KV.barograph_dir.{}", token(SOUTH));
         let own = format!("$KV.barograph_dir.{}", token(NORTH));
-        // The attacker's own content, and the server's errors for a missing key and an empty
-        // request.
+        // These requests make the server respond with the attacker's own content, and with errors
+        // for a missing key and an empty request.
         let questions = [json!({ "last_by_subj": own }), json!({ "last_by_subj": "nobody" }), json!({})];
         let began = Instant::now();
         while began.elapsed() < 2 * lease.ttl() {
@@ -317,7 +318,7 @@ impl Mesh {
         }
     }
 
-    /// An entry that never expires, or later than a lease may, is not a registration.
+    /// An entry that never expires, or expires later than the longest lease, is not a registration.
     async fn endless_leases(&self, attacker: &Attacker) {
         let own = format!("$KV.barograph_dir.{}", token(NORTH));
         for ttl in [None, Some("never"), Some("301s"), Some("3601s"), Some("2h")] {
@@ -332,6 +333,27 @@ impl Mesh {
             assert_eq!(next_item(&mut events).await, Event::Up(entry(SOUTH)), "{ttl:?}");
             assert_eq!(next_item(&mut events).await, Event::Synced, "{ttl:?}");
         }
+    }
+
+    /// A station that marks its own entry as removed has left: only archives remove a station.
+    async fn own_removal(&self, attacker: &Attacker, events: &mut BoxStream<Event>) {
+        let lease = self.north.register(&entry(NORTH), Duration::from_secs(10)).await.unwrap();
+        assert_eq!(next_item(events).await, Event::Up(entry(NORTH)));
+        let headers = || {
+            let mut headers = HeaderMap::new();
+            for (name, value) in
+                [("Barograph-Registration", "x"), ("KV-Operation", "PURGE"), ("Nats-TTL", "60s")]
+            {
+                headers.insert(name, value);
+            }
+            headers
+        };
+        let key = format!("$KV.barograph_dir.{}", token(NORTH));
+        let stored = attacker.ask(key, Some(headers()), String::new()).await;
+        assert!(stored["seq"].is_number(), "{stored}");
+        assert_eq!(next_item(events).await, Event::Down(name(NORTH)));
+        drop(lease);
+        attacker.cannot("Publish", &format!("$KV.barograph_dir.removed/{}", token(NORTH))).await;
     }
 
     /// A header that empties a stream is refused on the subjects that the attacker may write.
@@ -395,7 +417,7 @@ impl Attacker {
         }
     }
 
-    /// Returns whether the server has reported this since the last call.
+    /// Returns whether the server has sent an error that contains `what` since the last call.
     pub(crate) async fn said_any(&self, what: &str) -> bool {
         let mut said = self.said.lock().await;
         std::iter::from_fn(|| said.try_recv().ok()).any(|text| text.to_lowercase().contains(what))
@@ -408,8 +430,8 @@ impl Attacker {
         serde_json::from_slice(&answer.payload).unwrap()
     }
 
-    /// Sends `count` requests to an archive at once. Returns the responses, whatever subject they
-    /// arrive at.
+    /// Sends `count` requests to an archive at once. Returns the responses, on whichever subject
+    /// each response arrives.
     pub(crate) async fn questions(&self, kind: &str, count: usize, question: Value) -> Vec<Value> {
         let inbox = self.client.new_inbox();
         let session = inbox.rsplit('.').next().unwrap();
@@ -475,7 +497,7 @@ fn refused_publications() -> Vec<String> {
 fn refused_reads() -> Vec<String> {
     let stored = format!("barograph.m.{}.x.rtt", token(NORTH));
     let mut subjects = vec!["barograph.g.BAROGRAPH".into(), "$JS.API.DIRECT.GET.BAROGRAPH".into()];
-    // Requests in the name of another station, or without a name.
+    // Requests to an archive in the name of a different station, or without a name.
     subjects.extend([format!("barograph.a.{}.latest", token(SOUTH)), "barograph.a.latest".into()]);
     subjects.extend([format!("$JS.API.DIRECT.GET.BAROGRAPH.{stored}"), "$JS.API.INFO".into()]);
     for stream in ["BAROGRAPH", "KV_barograph_dir"] {

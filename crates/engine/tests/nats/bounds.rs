@@ -94,7 +94,7 @@ async fn padded_records_do_not_hold_up_those_of_others() {
     assert_eq!(south.watermark(&name(SOUTH)).await, Ok(2));
 }
 
-/// One member requests large pages without a pause; another one gets its responses meanwhile.
+/// One member requests large pages without a pause. A different member still gets its responses.
 #[tokio::test]
 async fn expensive_requests_of_one_member_delay_no_other_member() {
     let directory = tempfile::tempdir().unwrap();
@@ -166,8 +166,8 @@ async fn reply_subjects_of_one_member_delay_no_other_member() {
     assert!(varz["mem"].as_u64().unwrap() < MEMORY_BYTES, "{}", varz["mem"]);
 }
 
-/// With the shipped files for certificates: limits of what a server keeps for a member that sends
-/// requests and does not read.
+/// With the shipped files for certificates, the server limits what it keeps for a member that sends
+/// requests and does not read the responses.
 #[tokio::test]
 async fn shipped_servers_bound_what_they_keep_for_a_member() {
     let directory = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
     server::canary(&*archive, ARCHIVE, 1).await;
 }
 
-/// With the shipped files for credentials.
+/// Runs with the shipped files for credentials, and checks the limits of the accounts.
 #[tokio::test]
 async fn accounts_bound_what_servers_keep_for_a_member() {
     let directory = tempfile::tempdir().unwrap();

@@ -22,7 +22,8 @@ use crate::reflected_replies;
 use crate::server::{self, LIMIT, NatsServer};
 use crate::values::{entry, eventually, name, next_item, record};
 
-/// One server is killed and returns, then the two others: no record is lost or stored twice.
+/// One server is killed and starts again. Then the two other servers are killed and start again. No
+/// record is lost or stored twice.
 #[tokio::test]
 async fn what_a_cluster_acknowledged_survives_its_servers() {
     let directory = tempfile::tempdir().unwrap();
@@ -72,9 +73,9 @@ async fn what_a_cluster_acknowledged_survives_its_servers() {
     println!("{acknowledged} acknowledged, {records} in the archive");
     assert_eq!(archiver.statistics().discarded, 0);
     assert_eq!(records, acknowledged, "none lost, none double");
-    // The stream itself: a batch that was interrupted and repeated may be in another order. Rarely
-    // it has a record twice, because leaders detect copies among committed messages; the archive
-    // stores it once.
+    // In the stream, a batch that was interrupted and repeated may be in a different order. Rarely
+    // the stream has a record twice, because leaders detect copies only among committed messages.
+    // The archive stores each record once.
     let selector = Selector { source: Some(name("north")), ..Selector::default() };
     let mut stream = nats.subscribe(&selector, StartAt::Oldest);
     let (mut seqs, mut read) = (BTreeSet::new(), 0);
@@ -143,7 +144,7 @@ async fn the_shipped_configurations_are_a_cluster() {
         reflected_replies::attack(&Attacker::new(&server.url, options).await, server, &north).await;
     }
 
-    // If the replicas of servers disagree about a header, they stop the stream for ever.
+    // If the replicas of a stream disagree about a header, they stop the stream for ever.
     let attacker = Attacker::new(&servers[0].url, certificate_options(directory.path(), NORTH)).await;
     if nats.has_vulnerable_replicas() {
         barograph_sim::report_skipped(
@@ -219,8 +220,9 @@ async fn no_question_is_asked_in_anothers_name() {
             let get = "$JS.API.DIRECT.GET.KV_barograph_dir";
             attacker.client.publish_with_reply(get, victims.clone(), read.into()).await.unwrap();
         }
-        // Answered after those. A server that has just started may not know the archive's
-        // subscription yet: it drops the request.
+        // The archive answers this request after the requests above. The request is repeated,
+        // because a server that has just started may not have the archive's subscription yet, and
+        // then drops the request.
         let own = eventually("an answer", async || {
             let asked = attacker.questions("watermark", 1, json!({ "origin": ARCHIVE, "after_place": 0 }));
             tokio::time::timeout(Duration::from_secs(2), asked).await.ok()
@@ -234,8 +236,8 @@ async fn no_question_is_asked_in_anothers_name() {
 }
 
 /// A header block without its last line requests a trace only after a server has appended headers
-/// to it. The next server then publishes the trace without regard to the station's permissions,
-/// unless its routes import nothing.
+/// to it. The next server then publishes the trace without a check of the station's permissions,
+/// unless that server's routes import nothing.
 #[tokio::test]
 async fn no_trace_is_an_entry_of_another_station() {
     let directory = tempfile::tempdir().unwrap();
@@ -299,8 +301,8 @@ async fn no_trace_is_an_entry_of_another_station() {
     assert_eq!(next_item(&mut events).await, Event::Up(entry(SOUTH)));
 }
 
-/// Servers drop a stored trace-only message whenever one reads it from another. All other messages
-/// are still read, and a station that dies is still reported as lost.
+/// If one server reads a stored trace-only message from a different server, the message is dropped.
+/// All other messages are still read, and a station that dies is still reported as lost.
 #[tokio::test]
 async fn messages_that_do_not_come_through_hold_up_no_reader() {
     let directory = tempfile::tempdir().unwrap();
@@ -308,7 +310,8 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
         return;
     }
     let servers = with_credentials(directory.path(), &own_address(5));
-    // One server has the streams, so archives at the others read over a route.
+    // One server has the streams, so archives that are connected to the other servers read over a
+    // route.
     let config =
         |host: &str| NatsConfig { replicas: 1, ..with_credentials_of(directory.path(), &servers, host) };
     let archives: Vec<_> = servers
@@ -347,7 +350,7 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
         }
     };
     attack();
-    // More consecutive messages than one read returns (1000).
+    // Send more consecutive messages than the 1000 that one read returns.
     let burst = record_of_north.repeat(1200);
     for server in &servers {
         Member::new(server, Some(directory.path())).send(burst.as_bytes()).expect("the server takes it");
@@ -408,7 +411,8 @@ fn with_credentials_of(directory: &Path, servers: &[NatsServer], host: &str) -> 
     }
 }
 
-/// Appends until it is stopped, each batch until it is acknowledged. Returns the last number.
+/// Appends batches until the task is stopped. Each batch is repeated until it is acknowledged.
+/// Returns the last sequence number.
 async fn write(nats: Arc<Nats>, stop: Arc<AtomicBool>) -> u64 {
     let mut seq = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -419,7 +423,7 @@ async fn write(nats: Arc<Nats>, stop: Arc<AtomicBool>) -> u64 {
     seq
 }
 
-/// Starts one of three servers, which syncs every write.
+/// Starts one of the three servers. The server syncs every write.
 pub(crate) fn member(directory: &Path, address: &str, ports: &[[u16; 2]; 3], index: usize) -> NatsServer {
     member_with(directory, address, ports, index, [""; 2])
 }

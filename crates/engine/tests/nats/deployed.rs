@@ -1,5 +1,5 @@
-//! Servers and stations with the files of `deploy/nats`: the current ones, and lists as older
-//! scripts made them.
+//! Servers and stations with the files of `deploy/nats`: the current files, and lists of stations
+//! in the form that older scripts made.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -82,7 +82,8 @@ pub(crate) fn stations(directory: &Path, names: &[&str]) -> String {
     text
 }
 
-/// The list as `stations` made it before stations had an account of their own.
+/// Returns the list of stations that an older `stations` script made, when stations had no account
+/// of their own.
 pub(crate) fn older_stations(_: &Path, names: &[&str]) -> String {
     let user = |(index, host): (usize, &&str)| {
         let role = if index == 0 { "archive" } else { "station" };
@@ -106,8 +107,8 @@ pub(crate) fn older_stations(_: &Path, names: &[&str]) -> String {
     format!("accounts {{ BAROGRAPH {{ jetstream: enabled, users: [{}] }} }}\n", users.join(", "))
 }
 
-/// The list as `stations` made it when all stations had one account, and requests to archives were
-/// requests to a service.
+/// Returns the list of stations that an older `stations` script made, when all stations had one
+/// account and requests to archives were requests to a service.
 pub(crate) fn stations_in_one_account(_: &Path, names: &[&str]) -> String {
     let user = |(index, host): (usize, &&str)| {
         let role = if index == 0 { "archive" } else { "station" };

@@ -1,5 +1,5 @@
-//! A member that publishes what no client library does: headers that servers and readers may fail
-//! to parse.
+//! A member publishes headers that no client library would send, and that servers and readers may
+//! fail to parse.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -155,7 +155,7 @@ fn flood(directory: &Path, server: &NatsServer) -> usize {
             let message = [&line, &block, text.as_bytes(), b"\r\n"].concat();
             match member.send(&message) {
                 Some(()) => taken += 1,
-                // The server refused it and closed the connection.
+                // The server refused the message and closed the connection.
                 None => member = Member::new(server, Some(directory)),
             }
         }
@@ -206,7 +206,8 @@ fn blocks() -> Vec<(Vec<u8>, usize)> {
     .to_vec();
     blocks.extend([key(4000), key(300)]);
     let mut sized: Vec<_> = blocks.iter().map(|block| (block.clone(), block.len())).collect();
-    // Lengths below the block's, and lengths that reach into the payload or past it.
+    // Claimed lengths: shorter than the block, up to a position in the payload, and beyond the
+    // payload.
     let whole = b"NATS/1.0\r\na: b\r\n\r\n".to_vec();
     sized.extend([0, 1, 9, 11, 14, 17, 20, 30, 1000].map(|claimed| (whole.clone(), claimed)));
     sized

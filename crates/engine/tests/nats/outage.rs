@@ -78,8 +78,8 @@ async fn a_registration_that_ran_out_is_no_more_held() {
     becomes(LeaseState::Displaced).await;
 }
 
-/// A connection that forwards nothing: the batch may be stored, so the append returns `Unknown`,
-/// and repeating it stores nothing twice.
+/// If the connection forwards nothing, the batch may be stored or not, so the append returns
+/// `Unknown`. Repeating the append stores nothing twice.
 #[tokio::test]
 async fn an_unanswered_append_is_unknown() {
     let directory = tempfile::tempdir().unwrap();
@@ -184,7 +184,7 @@ async fn a_subscriber_is_told_what_left_the_stream() {
         let missed = tokio::time::timeout(server::LIMIT, records.next()).await.unwrap().unwrap();
         let Err(EngineError::Lagged { missed }) = missed else { panic!("{missed:?} and no note") };
         assert_eq!(next_item(&mut records).await.1.seq, 2 + missed);
-        // From the oldest record on, nothing was missed.
+        // A subscription that starts with the oldest record misses nothing.
         assert_eq!(next_item(&mut nats.subscribe(&selector, StartAt::Oldest)).await.1.seq, 2 + missed);
     }
     let beyond =

@@ -33,7 +33,7 @@ async fn a_certificate_allows_its_station_and_no_more() {
 }
 
 /// With the list of an older `stations`, a server can be made to send responses to subjects of
-/// others; no reader accepts them.
+/// other stations; no reader accepts these responses.
 #[tokio::test]
 async fn no_forgery_is_believed_where_all_share_an_account() {
     let directory = tempfile::tempdir().unwrap();
@@ -42,8 +42,8 @@ async fn no_forgery_is_believed_where_all_share_an_account() {
     mesh.is_attacked_by(&server, certificate_options(directory.path(), NORTH), Accounts::One).await;
 }
 
-/// The attack of `reflection` deletes a stream if all stations share one account. It has no effect
-/// if each station has its own account.
+/// The attack of `reflection` deletes a stream if all stations share one account. The attack has no
+/// effect if each station has its own account.
 #[tokio::test]
 async fn reflection_reaches_the_streams_where_all_share_an_account() {
     let directory = tempfile::tempdir().unwrap();
@@ -122,7 +122,8 @@ async fn credentials_allow_their_station_and_no_more() {
     let mesh = Mesh::new(config).await;
     mesh.is_attacked_by(&server, options, Accounts::Apart).await;
 
-    // A client without credentials, and one with a key that another authority signed.
+    // The server refuses a client without credentials, and a client with a key that a different
+    // authority signed.
     let other = tempfile::tempdir().unwrap();
     script(other.path(), "accounts", &["setup", "4"]);
     script(other.path(), "accounts", &["station", NORTH]);
@@ -133,7 +134,7 @@ async fn credentials_allow_their_station_and_no_more() {
         assert!(matches!(anonymous, Err(EngineError::Unavailable(_))), "{anonymous:?}");
     }
 
-    // Withdrawn credentials, which the server reads from its configuration.
+    // The server refuses credentials that were withdrawn in its configuration.
     Nats::new(config("west")).unwrap().append(&[record("west", "x", 1)]).await.unwrap();
     script(directory.path(), "accounts", &["withdraw", "west"]);
     server.reload(&text());
@@ -143,8 +144,8 @@ async fn credentials_allow_their_station_and_no_more() {
     assert!(refused.to_string().contains("certificate or credentials"), "{refused}");
 }
 
-/// Keys that were made before stations had accounts of their own: the archive's credentials stay,
-/// and stations get new ones.
+/// Keys that were made before stations had accounts of their own: the archive's credentials stay
+/// valid, and stations get new credentials.
 #[tokio::test]
 async fn a_mesh_on_credentials_moves_apart() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A connection that can be frozen without either end noticing, like that of a suspended host, or
-//! that has a long delay.
+//! A proxy for a connection with a long delay, or for a connection that can be frozen. Neither end
+//! detects the freeze, as if the other host were suspended.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

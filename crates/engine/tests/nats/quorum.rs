@@ -9,8 +9,8 @@ use crate::cluster::{free_ports, member, own_address};
 use crate::server::{self, NatsServer};
 use crate::values::{entry, eventually, name, next_item};
 
-/// Two of three servers are killed for three leases, and one returns: only the station that died
-/// meanwhile is lost.
+/// Two of three servers are killed, and one of them starts again after the time of three leases.
+/// Only the station that died meanwhile is reported as lost.
 #[tokio::test]
 async fn no_station_is_lost_while_two_of_three_servers_are_away() {
     let directory = tempfile::tempdir().unwrap();
@@ -22,8 +22,8 @@ async fn no_station_is_lost_while_two_of_three_servers_are_away() {
     let start = |index: usize| member(directory.path(), address, &ports, index);
     let mut servers: Vec<Option<NatsServer>> = (0..3).map(|index| Some(start(index))).collect();
     let station = |host: &str| {
-        // Connect to the server that is not killed: clients of the other servers would have to
-        // reconnect first.
+        // Connect to the server that is not killed, because clients of the other servers would have
+        // to reconnect first.
         let config = server::config(&format!("{address}:{}", ports[0][0]), host);
         Nats::new(NatsConfig { replicas: 3, deadline: DEADLINE, ..config }).unwrap()
     };
@@ -47,7 +47,7 @@ async fn no_station_is_lost_while_two_of_three_servers_are_away() {
     println!("for {:?}: {}", read_only.since.elapsed(), read_only.error);
     assert!(LEASE < read_only.since.elapsed());
     assert_eq!(leases[0].state(), LeaseState::Lapsed);
-    // One station dies, and one starts.
+    // During the outage, one station dies, and a different station starts.
     std::mem::forget(leases.pop());
     drop(stations.pop());
     let late = station("east");

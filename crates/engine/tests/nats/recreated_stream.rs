@@ -10,8 +10,8 @@ use barograph_engine::{
 use crate::server::{self, NatsServer};
 use crate::values::{entry, eventually, name, next_item, record};
 
-/// The station of the archive puts its own records into the stream, also those that it measured
-/// while no server was running.
+/// The station of the archive publishes its own records to the stream, even the records that it
+/// measured while no server was running.
 #[tokio::test]
 async fn the_records_of_the_archives_own_station_are_in_the_stream() {
     let directory = tempfile::tempdir().unwrap();
@@ -110,8 +110,8 @@ async fn a_stream_made_anew_is_noticed() {
     while next_item(&mut events).await != Event::Up(entry("south")) {}
 }
 
-/// Until an archive has read all that the stream had at the start, it reports no sequence number,
-/// because the number could be too small.
+/// Until an archive has read all that the stream had at the start, the archive reports no sequence
+/// number, because the number could be too small.
 #[tokio::test]
 async fn an_archive_that_catches_up_gives_no_number() {
     let directory = tempfile::tempdir().unwrap();
@@ -124,12 +124,12 @@ async fn an_archive_that_catches_up_gives_no_number() {
     let west = Nats::new(server::config(&server.url, "west")).unwrap();
     let archive = Arc::new(Nats::new(server::config(&server.url, "archive")).unwrap());
     let (_archiver, _local) = server::archive(&archive, directory.path());
-    // The requester has written nothing, so it waits for no position of its own.
+    // The requester has written nothing, so its request does not wait for a position in the stream.
     let first = eventually("an answer", async || west.watermark(&name("north")).await.ok()).await;
     assert_eq!(first, 8000);
 }
 
-/// A server that returns without its newest messages reuses their numbers, and the archive reads
+/// A server that restarts without its newest messages reuses their numbers, and the archive reads
 /// the new messages, too.
 #[tokio::test]
 async fn numbers_that_a_server_gives_twice_are_read_twice() {

@@ -1,5 +1,5 @@
-//! A station that makes the server send responses with chosen content to the server's own subjects:
-//! a server publishes a response in its own name, and checks no permission.
+//! Attack: a station makes the server send responses with chosen content to the server's own
+//! subjects. A server publishes a response in the server's name, without a check of permissions.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -124,8 +124,8 @@ pub(crate) async fn attack(attacker: &Attacker, server: &NatsServer, attackers: 
     assert_eq!(Inventory::of(server), before);
 }
 
-/// The same attack where stations share the account of the streams, as in older versions: there it
-/// deletes a stream. This shows that the attack itself works.
+/// Runs the same attack on a server where stations share the account of the streams, as in older
+/// versions. There the attack deletes a stream, which shows that the attack itself works.
 pub(crate) async fn control(attacker: &Attacker, server: &NatsServer) {
     let before = Inventory::of(server);
     let deletes = targets().into_iter().filter(|(target, _)| target.starts_with("$JS.API.STREAM.DELETE."));
@@ -166,13 +166,14 @@ async fn reflect(
                 attacker.client.flush().await.unwrap();
             }
         }
-        // The server's responses to a publication and about a stream.
+        // Make the server send its response to a publication, and a response about a stream, to
+        // this subject.
         let question = format!("barograph.a.{}.watermark", token(NORTH));
         for asked in [own[0].0.as_str(), "$JS.API.STREAM.INFO.BAROGRAPH", &question] {
             let content = content.to_string().into();
             attacker.client.publish_with_reply(asked.to_owned(), target.clone(), content).await.unwrap();
         }
-        // Responses of an archive, which may publish to all these subjects.
+        // Make an archive respond to these subjects. An archive may publish to all of them.
         for answer in ["s.1", target, &format!("s.1.{target}"), "*.>", ">", "s.*", ""] {
             let content = json!({ "after_place": 0, "origin": NORTH, "answer": answer }).to_string();
             let (subject, reply) = (question.clone(), target.clone());
@@ -183,8 +184,9 @@ async fn reflect(
     }
 }
 
-/// Headers that make the server treat a request as one from an account: once, and more often than
-/// it removes them; and a header that makes it send traces of a message to a subject.
+/// Headers that make a server attribute a request to `account`: the header is present once, and
+/// more often than the server removes it. One set also has a header that makes the server send
+/// traces of the message to `target`.
 fn forged(account: &str, target: &str) -> Vec<HeaderMap> {
     let info = json!({ "acc": account, "svc": account, "user": "archive.example.net" }).to_string();
     let times = |count: usize| {

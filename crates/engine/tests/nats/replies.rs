@@ -1,5 +1,5 @@
-//! A member with reply subjects that match those of others: after a response, a server deletes all
-//! reply subjects of the account that match.
+//! Attack: a member uses reply subjects with wildcards that match the reply subjects of other
+//! members. After a response, a server deletes all matching reply subjects of the account.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ async fn a_member_with_a_certificate_takes_no_answer_from_another() {
     assert_eq!(answered, ASKED, "answers to another member");
 }
 
-/// The same where all stations share an account. This shows that the attack itself works.
+/// The attack succeeds where all stations share an account. This shows that the attack itself
+/// works.
 #[tokio::test]
 async fn answers_are_taken_where_stations_share_an_account() {
     let directory = tempfile::tempdir().unwrap();
@@ -40,7 +41,8 @@ async fn a_member_with_credentials_takes_no_answer_from_another() {
     for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
         script(directory.path(), "accounts", &[role, host]);
     }
-    // Responses that wait for the disk are late enough to be lost.
+    // With `sync_interval: always`, responses wait for the disk, so the attack has time to delete
+    // their reply subjects.
     let text = with_accounts(directory.path()).replace("jetstream {", "jetstream { sync_interval: always,");
     let server = NatsServer::start_with(directory.path(), &text).unwrap();
     let options = async |host| {
@@ -56,8 +58,8 @@ async fn attack_by_certificate(directory: &Path, server: &NatsServer) -> usize {
     attack(server, by_certificate(directory, server, ARCHIVE), options(NORTH), options(SOUTH)).await
 }
 
-/// The attacker's reply subjects match those of the victim. Returns the number of responses that
-/// the victim got; [`ASKED`] if none is missing.
+/// Runs the attack: the attacker's reply subjects match the reply subjects of the victim. Returns
+/// the number of responses that the victim got; [`ASKED`] if none is missing.
 async fn attack(
     server: &NatsServer,
     archive: NatsConfig,
@@ -102,11 +104,11 @@ async fn write_with_reply(attacker: &Client, subject: &str, reply: &str) {
     attacker.flush().await.unwrap();
 }
 
-/// Requests of the victim for each reply subject of the attacker and each stream.
+/// Number of requests of the victim for each pair of a reply subject of the attacker and a stream.
 const BATCH: usize = 20;
 const ASKED: usize = 4 * BATCH;
 
-/// Fewer than the queue of a stream holds.
+/// Number of messages that the attacker sends at once, smaller than the queue of a stream.
 const FLOOD: usize = 300;
 
 /// Time after which a response counts as lost.

@@ -46,7 +46,8 @@ fn scripts_refuse_what_is_no_name() {
     assert_eq!((files("tls"), files("tls/routes"), files("accounts.keys")), (3, 2, 8));
 }
 
-/// A station's certificate never replaces that of a server or of the authority, nor the reverse.
+/// A station's certificate never replaces the certificate of a server or of the authority. The
+/// certificate of a server or of the authority never replaces a station's certificate.
 #[test]
 fn certificates_of_one_kind_leave_the_others_alone() {
     let directory = tempfile::tempdir().unwrap();

@@ -39,7 +39,7 @@ async fn a_site_that_goes_is_down_within_a_lease_and_a_second() {
         };
         up.insert(entry.host);
     }
-    // After two renewals all are still up.
+    // After two renewals all stations are still up.
     let silence = tokio::time::timeout(2 * ttl / 3 + Duration::from_millis(500), events.next()).await;
     assert!(silence.is_err(), "{silence:?}");
 

@@ -7,7 +7,7 @@ pub(crate) use barograph_testkit::{entry, name, next_item, record};
 
 use crate::server::LIMIT;
 
-/// Repeats `ask` until it returns a value.
+/// Calls `ask` repeatedly until `ask` returns a value.
 pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
     let until = tokio::time::Instant::now() + LIMIT;
     loop {

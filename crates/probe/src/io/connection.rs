@@ -30,7 +30,7 @@ impl Connection {
         Ok(Self::Plain(DeadlineStream::new(tcp, deadline.clone(), None)?))
     }
 
-    /// Connects as a TLS client; the handshake is complete when this returns.
+    /// Connects as a TLS client; the handshake is complete when this function returns.
     pub(super) fn client(
         tcp: TcpStream,
         connection: ClientConnection,
@@ -132,8 +132,8 @@ impl DeadlineStream {
         self.idle = Some(idle);
     }
 
-    /// Repeats `call` until it succeeds or fails. It checks the deadline before every call, so a
-    /// peer that sends single bytes forever is stopped too.
+    /// Repeats `call` until it succeeds or fails. The function checks the deadline before every
+    /// call, so that a peer that sends single bytes forever is stopped too.
     fn until_done(&mut self, mut call: impl FnMut(&mut TcpStream) -> io::Result<usize>) -> io::Result<usize> {
         let mut waited = Duration::ZERO;
         loop {

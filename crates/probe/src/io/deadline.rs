@@ -74,7 +74,7 @@ impl Deadline {
         Ok(self.left()?.clamp(Duration::from_millis(1), POLL_INTERVAL))
     }
 
-    /// A failure at the current time.
+    /// Creates an error. `after_s` of the error is the time since the start of the experiment.
     pub(super) fn fail(&self, failure: Failure, message: impl Into<String>) -> ProbeError {
         let after_s = self.began.elapsed().as_secs_f64();
         ProbeError { failure, after_s, message: message.into(), stopped: false, declined: None }

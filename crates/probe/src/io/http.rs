@@ -20,7 +20,7 @@ pub(super) struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Whether the server supports the probe protocol, whether it accepted or refused the request.
+    /// Whether the server supports the probe protocol; true even if the server refused the request.
     pub(super) fn is_station(&self) -> bool {
         self.upgrade.as_deref().is_some_and(names_probe)
     }
@@ -46,7 +46,7 @@ pub(super) fn names_probe(upgrade: &str) -> bool {
 /// Reads from `stream` until `parse` finds a complete head. Returns the head and the bytes read
 /// after it.
 ///
-/// It calls `first_byte` when the first bytes arrive.
+/// Calls `first_byte` when the first bytes arrive.
 pub(super) fn read_head<H>(
     stream: &mut impl Read,
     parse: impl Fn(&[u8]) -> Result<Option<(H, usize)>, String>,

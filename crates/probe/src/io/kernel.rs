@@ -4,8 +4,8 @@ use std::os::fd::AsFd;
 
 use crate::TcpInfo;
 
-/// `TCP_INFO` of a connection; the measured part took `elapsed_s`. `None` if the system does not
-/// provide it.
+/// `TCP_INFO` of a connection; `elapsed_s` is the duration of the measured part in seconds. Returns
+/// `None` if the system does not provide `TCP_INFO`.
 pub(super) fn tcp_info(tcp: &impl AsFd, elapsed_s: f64) -> Option<TcpInfo> {
     read(tcp, elapsed_s, false)
 }
@@ -107,8 +107,8 @@ mod linux {
                 u64_at(info, 184),
                 elapsed_s,
             ),
-            // The kernel keeps an application-limited sample only if it is larger than the one
-            // before, so it is not the path's rate.
+            // The kernel keeps an application-limited sample only if the sample is larger than the
+            // sample before. So an application-limited sample is not the path's rate.
             delivery_rate_bit_s: (!app_limited && delivery_rate != 0).then_some(delivery_rate as f64 * 8.0),
         }
     }

@@ -10,7 +10,8 @@ use barograph_probe::{Direction, Experiment, wire};
 
 use crate::common::{LONG, Server, context, pour, read_request, reset, swallow, upgrade};
 
-/// Deadline of each experiment. It is short, because most of these tests wait until it.
+/// Deadline of each experiment. The deadline is short, because most of these tests wait until the
+/// deadline.
 const DEADLINE: Duration = Duration::from_millis(400);
 /// Time after the deadline within which an experiment must end, even on a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
@@ -238,8 +239,8 @@ fn what_listens_but_is_no_station_is_plain() {
     }
 }
 
-/// Runs the experiment and checks that each of its readings failed, with an allowed failure and in
-/// time.
+/// Runs the experiment and checks that each of its results is an allowed failure, and that it ends
+/// in time.
 fn fails(name: &str, target: &barograph_probe::Target, experiment: Experiment, failures: &[Failure]) {
     let began = Instant::now();
     let readings = run_one(target, experiment, &context(DEADLINE));
@@ -275,7 +276,6 @@ fn agree(stream: &mut TcpStream, stop: &AtomicBool) {
     let _ = stream.write_all(&wire::Reply::Ready { nonce: 1 }.encode());
 }
 
-/// Reads the request of a session.
 fn read_request_frame(stream: &mut TcpStream, stop: &AtomicBool) {
     use std::io::Read;
     let mut request = [0; wire::REQUEST_BYTES];

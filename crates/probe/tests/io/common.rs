@@ -85,7 +85,7 @@ pub(crate) fn tls_server() -> Arc<rustls::ServerConfig> {
     Arc::new(config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap())
 }
 
-/// Configuration of a TLS client that trusts that certificate.
+/// Configuration of a TLS client that trusts the certificate of the test server.
 pub(crate) fn trust() -> Arc<rustls::ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(include_bytes!("../data/ca.pem")).unwrap()).unwrap();

@@ -2,11 +2,10 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use barograph_probe::io::{
     Consent, ExternalReceiver, InvalidTest, Responder, ResponderLimits, TransferOutcome, TransferPermit,
@@ -56,14 +55,13 @@ impl Drop for RunningFake {
 
 struct AlwaysConsents(Mutex<FakeProgram>);
 
-/// A consent that lets the sessions of `peer` continue until the flag is set, as if `peer` were
-/// then removed from the mesh.
-struct Withdraws(AtomicBool);
+/// A consent that ends each session that `peer` signed before `peer` was removed.
+struct Withdraws(Mutex<Option<Instant>>);
 
 impl Consent for Withdraws {
-    fn still_serves(&self, caller: &str, _since: Instant) -> bool {
+    fn still_serves(&self, caller: &str, signed_at: Instant) -> bool {
         assert_eq!(caller, "peer");
-        !self.0.load(Ordering::Relaxed)
+        self.0.lock().unwrap().is_none_or(|removed_at| removed_at < signed_at)
     }
 
     fn agree(&self, _: &TransferRequest<'_>) -> Result<TransferPermit, DeclineReason> {
@@ -73,33 +71,43 @@ impl Consent for Withdraws {
 
 #[test]
 fn the_session_of_a_caller_that_is_withdrawn_ends() {
-    let consent = Arc::new(Withdraws(AtomicBool::new(false)));
+    let consent = Arc::new(Withdraws(Mutex::new(None)));
     let responder =
         Responder::start_with(ResponderLimits::default(), None, Some(Arc::clone(&consent) as _), |serve| {
             serve(&|| ())
         });
     let responder = responder.unwrap();
-    let open = || {
+    let open = |signed_at: Instant| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         client.set_read_timeout(Some(LONG)).unwrap();
         let (stream, from) = listener.accept().unwrap();
-        let slot = responder.admit(from.ip()).unwrap().signed_by("peer").unwrap();
+        let slot = responder.admit(from.ip()).unwrap().signed_by("peer", signed_at).unwrap();
         thread::spawn(move || slot.serve(Upgraded::Plain(stream), Vec::new()));
         client
     };
+    let begin = Instant::now();
     let exchange = |client: &mut TcpStream| {
         client.write_all(&[1, 2]).and_then(|()| client.read_exact(&mut [0; 2])).map_err(|error| error.kind())
     };
-    let [mut at_rest, mut busy] = [open(), open()];
+    let [mut at_rest, mut busy] = [open(begin), open(begin)];
     busy.write_all(&Request::Rtt { n: 1000 }.encode()).unwrap();
     assert_eq!(reply(&mut busy), Reply::Ready { nonce: 0 });
     assert_eq!(exchange(&mut busy), Ok(()));
-    consent.0.store(true, Ordering::Relaxed);
+    let removed_at = Instant::now();
+    *consent.0.lock().unwrap() = Some(removed_at);
     at_rest.write_all(&Request::Rtt { n: 1 }.encode()).unwrap();
     assert_eq!(reply(&mut at_rest), Reply::Declined(DeclineReason::NotServed));
     let made = (0..1000).take_while(|_| exchange(&mut busy).is_ok()).count();
     assert!(made < 32, "{made} exchanges after it was withdrawn");
+    // A client gains nothing if it delays the start of its session, because the time of the
+    // signature counts.
+    let mut late = open(begin);
+    late.write_all(&Request::Rtt { n: 1 }.encode()).unwrap();
+    assert_eq!(reply(&mut late), Reply::Declined(DeclineReason::NotServed));
+    let mut next_holder = open(removed_at + Duration::from_nanos(1));
+    next_holder.write_all(&Request::Rtt { n: 1 }.encode()).unwrap();
+    assert_eq!(reply(&mut next_holder), Reply::Ready { nonce: 0 });
 }
 
 impl Consent for AlwaysConsents {

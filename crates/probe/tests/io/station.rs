@@ -63,8 +63,8 @@ fn asked(load: u64, behave: impl Fn(&mut TcpStream, &AtomicBool) + Send + 'stati
     })
 }
 
-/// A station that pauses for `stall` at the third exchange, answers all afterwards, and is then
-/// loaded.
+/// A station that pauses for `stall` at the third exchange, then answers the third and all further
+/// exchanges, and then reports that it is loaded.
 fn stalling(n: usize, stall: Duration) -> Server {
     asked(0, move |stream, stop| {
         for i in 0..n {
@@ -91,9 +91,9 @@ fn a_stall_does_not_delay_later_requests_and_every_exchange_shows_it() {
     let server = stalling(25, stall);
     let whole = exchange_on_timer(&server.target(), n, every, &context(LONG));
     assert!(whole.result.is_ok() && whole.loaded_there, "{whole:?}");
-    // The exchange due at 40 ms is answered at 440 ms at the earliest, and so are those due at 60,
-    // 80, … 380 ms. Each takes more than 50 ms, however busy this machine is. A client that waits
-    // for answers would see one slow exchange.
+    // The exchange due at 40 ms is answered at 440 ms at the earliest, and so are the exchanges due
+    // at 60, 80, … 380 ms. Each of these exchanges takes more than 50 ms, however busy this machine
+    // is. A client that waits for answers would see one slow exchange.
     let slow = whole.answered_s.iter().filter(|latency| 0.05 < **latency).count();
     assert!(18 <= slow, "{slow}: {:?}", whole.answered_s);
     drop(server);
@@ -509,7 +509,7 @@ fn one_name_cannot_take_every_place_from_many_networks() {
     let mut hosts = 1..;
     let mut signed = |name: &str| {
         let slot = responder.admit([192, 0, 2, hosts.next().unwrap()].into()).unwrap();
-        slot.signed_by(name)
+        slot.signed_by(name, Instant::now())
     };
     let mut slots: Vec<_> = (0..8).map(|_| signed("b").unwrap()).collect();
     assert_eq!(signed("b").unwrap_err(), wire::DeclineReason::Full);
@@ -617,7 +617,7 @@ fn through_tls_the_upgrade_authorises_and_the_plain_connection_measures() {
     assert_eq!(detect(&target, &distrustful), Ok(TargetKind::Server), "it can still be connected to");
 }
 
-/// Answers every request with `answer` and forwards the requests.
+/// Starts a server that answers every request with `answer`, and returns the requests in a channel.
 fn refusing(answer: &'static str) -> (Server, mpsc::Receiver<String>) {
     let (sender, requests) = mpsc::channel();
     let server = Server::start(move |mut stream, stop| {

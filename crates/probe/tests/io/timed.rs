@@ -177,7 +177,7 @@ fn a_responder_that_does_not_know_streams_or_lies_is_named() {
     assert_eq!(error.failure, Failure::Reset, "{error}");
 }
 
-/// A peer that reads nothing: the stream's time passes, and then the deadline.
+/// If the peer reads nothing, the length of the stream passes first, and then the deadline.
 #[test]
 fn a_peer_that_takes_nothing_ends_with_the_deadline() {
     let stuck = Server::start(|mut stream, stop| {

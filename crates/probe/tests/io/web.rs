@@ -126,7 +126,8 @@ fn https_is_timed_after_its_handshake() {
 fn https_to_a_server_without_tls_is_garbage() {
     for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"SSH-2.0-OpenSSH_9.2\r\n"] {
         let server = Server::start(move |mut stream, stop| {
-            // Do not wait for a request: a TLS ClientHello does not end like one.
+            // Do not wait for the end of a request, because a TLS ClientHello does not end as a
+            // request does.
             let _ = stream.write_all(answer);
             crate::common::swallow(&mut stream, stop);
         });

@@ -7,8 +7,8 @@ use barograph_probe::stream::{EarlyStopPolicy, Sample};
 use barograph_sim::SeededRng;
 use proptest::prelude::*;
 
-/// A synthetic path: the logarithm of its rate, the deviation between tests, and the same for a
-/// checkpoint's rate.
+/// A synthetic path. `level` is the mean logarithm of its rate, `ratio` is the mean logarithm of
+/// full-length rate ÷ rate at a checkpoint, and each has a deviation between tests.
 struct Path {
     rng: SeededRng,
     level: f64,
@@ -17,7 +17,6 @@ struct Path {
     ratio_deviation: f64,
 }
 
-/// How a test ended.
 #[derive(Debug, PartialEq)]
 enum Ending {
     Full,
@@ -97,7 +96,7 @@ proptest! {
     }
 
     /// A change of 15 % is too small to be distinguished from chance at once. The estimates follow
-    /// most of it in the first test and are within 2 % after three.
+    /// most of the change in the first test, and are within 2 % of the new rate after three tests.
     #[test]
     fn a_change_by_fifteen_per_cent_is_followed(seed: u64, rises: bool) {
         let mut path = Path::new(seed, 0.0, 0.0);
@@ -208,7 +207,7 @@ fn the_loop_through_the_forecast_costs_a_bounded_part_of_the_intervals_coverage(
 /// Result of forecasts from tests that may end early.
 #[derive(Debug, Default)]
 struct Loop {
-    /// Share of the full rates within the 90 % interval issued before.
+    /// Share of the full rates that were within the 90 % interval issued before the test.
     coverage: f64,
     /// Standard deviation of the recorded logarithms, divided by that of full tests.
     scatter: f64,

@@ -49,7 +49,7 @@ fn within(share: f64, value: f64, of: f64) -> bool {
     (value / of - 1.0).abs() <= share
 }
 
-/// Links from 1 Mbit/s to 1 Gbit/s, 0.1 to 200 ms.
+/// Links with a rate of 1 Mbit/s to 1 Gbit/s and a round-trip time of 0.1 to 200 ms.
 fn links() -> impl Strategy<Value = (f64, f64)> {
     (6.0..9.0f64, -4.0..-0.7f64).prop_map(|(rate, rtt)| (10f64.powf(rate), 10f64.powf(rtt)))
 }

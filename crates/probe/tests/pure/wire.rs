@@ -1,4 +1,4 @@
-//! The wire format: round trips, kept corpus, and the syntax of targets.
+//! The wire format: encoding and decoding, the stored corpus, and the syntax of targets.
 
 use std::fs;
 use std::path::Path;

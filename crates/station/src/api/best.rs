@@ -1,4 +1,5 @@
-//! `/v1/best`: ranks hosts by the time of a transfer of so many bytes (docs/spec/best.md).
+//! `/v1/best`: ranks hosts by the time that a transfer of a given number of bytes takes
+//! (docs/spec/best.md).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -91,11 +92,13 @@ fn text(
     let request = BestRequest { from, hosts: &hosts, lost: &lost, bytes: asked.bytes, other_source };
     let ranking = best::best(&request, members, models, &forecasts);
     let text = serde_json::to_vec(&shape(&request, &ranking));
-    // Types of `barograph_api` have text keys and no failing serializers.
+    // This conversion cannot fail: the keys of `barograph_api` types are texts, and their
+    // serializers return no errors.
     Ok(text.unwrap_or_default().into())
 }
 
-/// Checks that this station has measurements of `from`, or is the station that should have them.
+/// Checks that this station has measurements made by `from`, or that `from` is a member of a mesh
+/// and this station keeps the measurements of the whole mesh.
 fn check_has_measurements(shared: &ApiState, members: &MeshMembers, from: &Name) -> Result<(), ApiRefusal> {
     if *from == shared.host || lock(&shared.series_table).has_source(from) {
         return Ok(());
@@ -130,8 +133,8 @@ fn hosts(shared: &ApiState, members: &MeshMembers, from: &Name, to: &str) -> Res
     }
     for word in to.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         let word = name("to", word)?;
-        // Hosts come before groups: a station names its own groups, and a group named like another
-        // host must not replace that host.
+        // Look for a host before a group. A station chooses the names of its groups, and a group
+        // with the name of a host must not replace the host.
         if word == *from {
             return Err(ApiRefusal::bad(format!("`to`: {word} is also `from`; name another host")));
         }
@@ -164,7 +167,8 @@ fn hosts(shared: &ApiState, members: &MeshMembers, from: &Name, to: &str) -> Res
     Ok(hosts)
 }
 
-/// The lost hosts: peers by this station's own state, others by the last read of the directory.
+/// Returns the hosts that are lost. This station's own state decides for a peer; the last read of
+/// the directory decides for any other host.
 fn lost(shared: &ApiState, members: &MeshMembers, hosts: &[Name]) -> BTreeSet<Name> {
     let peers = shared.mesh_state.peers();
     let is_lost = |host: &&Name| match peers.get(host) {
@@ -190,7 +194,8 @@ fn name(key: &str, text: &str) -> Result<Name, ApiRefusal> {
 fn shape(request: &BestRequest<'_>, ranking: &Ranking) -> HostRanking {
     let close: Vec<String> =
         ranking.ranked.iter().filter(|one| one.is_close).map(|one| one.host.to_string()).collect();
-    // The first host is always close to itself.
+    // `close` always contains the first host. If `close` contains no other host, the first host is
+    // the best.
     let is_called = close.len() == 1;
     HostRanking {
         from: request.from.to_string(),
@@ -245,11 +250,12 @@ fn part(part: &QuantityEstimate) -> QuantityForecast {
 const MEASURED: &str = "measured";
 const COMPOSED: &str = "composed";
 
-/// A petabyte: 100 days at 1 Gbit/s, and exact in an `f64`.
+/// Maximum number of bytes of the transfer: a petabyte takes 93 days at 1 Gbit/s, and an `f64`
+/// stores it exactly.
 const BYTES_MAX: u64 = 1_000_000_000_000_000;
 
-/// This many hosts are ranked in well under a millisecond. A larger request waits for a permit,
-/// like other heavy reads.
+/// Number of hosts that are ranked in well under a millisecond. A request with more hosts waits for
+/// a permit, like other heavy reads.
 const HOSTS_FEW: usize = 16;
-/// Maximum number of hosts in one request: as many as a station measures.
+/// Maximum number of hosts in one request. It equals the maximum number of peers of a station.
 const HOSTS_MAX: usize = crate::mesh::PEERS_MAX;

@@ -48,7 +48,8 @@ pub(super) async fn list(
     Ok(json(StatusCode::OK, &answer))
 }
 
-/// Runs a test and responds when it has ended: after its length and a few seconds.
+/// Runs a test, and responds after the test. The response takes the length of the test and a few
+/// seconds.
 pub(super) async fn begin(
     axum::extract::State(shared): ApiStateExtractor,
     headers: HeaderMap,
@@ -104,5 +105,5 @@ fn refused(error: String, retry_after: Duration) -> Response {
 
 /// Shortest test (s); a shorter one does not contain slow start.
 const SECONDS_MIN: f64 = 0.1;
-/// Shortest delay before the next try, also if the peer names none.
+/// Shortest delay before the next try. A shorter delay from the peer is raised to this time.
 const RETRY_MIN: Duration = Duration::from_secs(1);

@@ -15,19 +15,20 @@ pub(crate) struct Claims(Mutex<Names>);
 
 #[derive(Debug, Default)]
 struct Names {
-    /// Names in requests of applications, with the number of these requests.
+    /// Each name in applications' requests under way, with the number of requests that contain the
+    /// name.
     fed: HashMap<Name, usize>,
     claimed: HashSet<Name>,
 }
 
-/// Holds the names of an application's request until it is dropped.
+/// Names of an application's request. No station can claim these names until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Feeding<'a> {
     claims: &'a Claims,
     names: BTreeSet<Name>,
 }
 
-/// Holds a station's claim to a name until it is dropped.
+/// A station's claim to a name. The claim ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
     claims: &'a Claims,
@@ -50,8 +51,8 @@ impl Claims {
         Ok(Feeding { claims: self, names })
     }
 
-    /// Starts a claim. Returns `None` if an application writes under the name at this moment, or
-    /// another station claims it.
+    /// Starts a claim to `name`. Returns `None` if a request of an application contains `name` at
+    /// this moment, or if another station claims `name`.
     pub(super) fn claim(&self, name: &Name) -> Option<Claim<'_>> {
         let mut all = lock(&self.0);
         let is_free = !all.fed.contains_key(name) && all.claimed.insert(name.clone());

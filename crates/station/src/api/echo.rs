@@ -56,7 +56,7 @@ fn open(
     Ok((admission, accept))
 }
 
-/// Admits a session if the page may have one.
+/// Admits a session if the page may open a session.
 fn admit(shared: &ApiState, remote: &RemoteEnd, request: &Request<Body>) -> Result<Admission, ApiRefusal> {
     let config = shared.config();
     if !config.echo.enabled {

@@ -84,7 +84,7 @@ pub(super) fn is_below(path: &str) -> bool {
     path.starts_with("/v1/engine/")
 }
 
-/// An error response: a status, and the engine's error or another kind with its text.
+/// An error response: a status, and a JSON text with the error and its kind.
 struct EngineRefusal {
     status: StatusCode,
     text: String,
@@ -104,7 +104,8 @@ impl EngineRefusal {
         Self { status, text: wire::error_text(error), wait }
     }
 
-    /// Refusal for blocking work without a result: a panic, or the station is stopping.
+    /// Refusal for blocking work that returned no result, because it panicked or the station is
+    /// stopping.
     fn ended(error: &tokio::task::JoinError) -> Self {
         let ApiRefusal { status, error } = ApiRefusal::ended(error);
         Self::new(status, &EngineError::Unavailable(error))
@@ -119,8 +120,8 @@ impl EngineRefusal {
         Self { status, text, wait: AGAIN }
     }
 
-    /// Refusal for a member that uses its whole share of streams or requests; the share returns
-    /// when one ends.
+    /// Refusal for a member that uses all its permits for streams or requests. A permit becomes
+    /// free when a stream or request of the member ends.
     fn too_much(shared: &ApiState, why: String) -> Self {
         shared.health.refused(Limit::MemberRequests, 1);
         Self::new(StatusCode::TOO_MANY_REQUESTS, &EngineError::Unavailable(why))
@@ -171,7 +172,7 @@ impl IntoResponse for EngineRefusal {
     }
 }
 
-/// Counts a request of a member that exceeds its rate and has to wait.
+/// Counts a request that exceeds the member's rate, so that the member has to wait.
 fn count_throttled(shared: &ApiState) {
     shared.health.refused(Limit::MemberPace, 1);
 }
@@ -205,7 +206,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("Bearer").then_some(token.trim())
 }
 
-/// Ensures that the member is the station `name`: it is bound to the name, or becomes so now.
+/// Ensures that `member` is bound to `name`. If `member` is not bound yet, binds it now.
 async fn bind_member(shared: &Arc<ApiState>, member: &Arc<Member>, name: &Name) -> Result<(), EngineRefusal> {
     let known = member.name();
     if known.as_ref() == Some(name) && member.is_used() && !member.is_removed() {
@@ -217,7 +218,8 @@ async fn bind_member(shared: &Arc<ApiState>, member: &Arc<Member>, name: &Name) 
     }
     name.check_visible().map_err(|error| EngineRefusal::invalid(format!("`{name}`: {error}")))?;
     let shared = Arc::clone(shared);
-    // As a whole, even if the caller leaves: the name is claimed until it is bound.
+    // Bind in a task, which also completes if the caller disconnects. The name stays claimed until
+    // it is bound.
     let binding = tokio::spawn(async move {
         let Some(_claim) = shared.claims.claim(&name) else { return Err(in_use(&shared, &name)) };
         check_name_free(&shared, &member, &name).await?;
@@ -228,13 +230,13 @@ async fn bind_member(shared: &Arc<ApiState>, member: &Arc<Member>, name: &Name) 
 }
 
 /// Checks that an open invitation does not take a name in use here: a target of this station, the
-/// source of an application or a page, or an end of a series that is shown. Otherwise the member
-/// could add its own values to these series, and its removal would delete the series with it as
-/// target. A removed station may take its name again.
+/// source of an application or a page, or the source or target of a series that is shown. Otherwise
+/// the member could add its own values to these series, and removing the member would delete the
+/// series that have the member as target. A removed station may take its name again.
 async fn check_name_free(shared: &ApiState, member: &Member, name: &Name) -> Result<(), EngineRefusal> {
     let Some(served) = &shared.served else { return Ok(()) };
     served.members.check_free(name)?;
-    // A claim costs as much as a registration, even if it is then refused.
+    // A claim costs as much as a registration, even if the claim is then refused.
     member.allowance.take_registration(Instant::now()).inspect_err(|_| count_throttled(shared))?;
     // Names of targets are HOST:PORT or URLs, and names of pages are `web:NAME`; stations have no
     // such names.
@@ -255,9 +257,9 @@ fn in_use(shared: &ApiState, name: &Name) -> EngineRefusal {
 }
 
 /// Whether the station shows no series of this name, and its archive has no record with this
-/// origin. Measurements of members do not count: otherwise any member could block a name for a
-/// station with one record. The series of removed stations are not shown, and their names are free
-/// again.
+/// origin. Measurements of members do not count: otherwise one record of any member could make a
+/// name unavailable to a station. The series of removed stations are not shown, and their names are
+/// free again.
 async fn is_new(shared: &ApiState, served: &MemberService, name: &Name) -> Result<bool, EngineError> {
     let members = served.members.names();
     let (is_shown, was_removed, is_full) = {
@@ -296,8 +298,8 @@ fn invalid(refusal: ApiRefusal) -> EngineRefusal {
     EngineRefusal::invalid(refusal.error)
 }
 
-/// Checks the media type of a body. Pages of other sites cannot send it without a preflight
-/// request.
+/// Checks the media type of a body. Pages of other sites cannot send a body of this type without a
+/// preflight request.
 fn expect_type(headers: &HeaderMap, expected: &str) -> Result<(), EngineRefusal> {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = given.split(';').next().unwrap_or_default().trim();
@@ -308,7 +310,7 @@ fn expect_type(headers: &HeaderMap, expected: &str) -> Result<(), EngineRefusal>
     Err(EngineRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error))
 }
 
-/// Length of a body by its header; `bytes_max` without one.
+/// Length of a body (bytes) from the header `Content-Length`; `bytes_max` without this header.
 fn length(headers: &HeaderMap, bytes_max: usize) -> Result<usize, EngineRefusal> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     match length {
@@ -362,5 +364,6 @@ const LINES: &str = "application/x-ndjson";
 /// Default delay before the next try.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Longest time for the body of an entry; a longer one is a slow attack or a broken client.
+/// Longest time until the body of an entry has arrived. A client that takes longer is broken or
+/// attacks the station.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -53,7 +53,7 @@ async fn store(shared: &ApiState, feed: Measurements) -> Result<Response, ApiRef
     Ok(json(StatusCode::CREATED, &StoredCount { stored }))
 }
 
-/// All valid names in a request; `checked` refuses the others later.
+/// All valid names in a request; `checked` refuses invalid names later.
 fn names(feed: &Measurements) -> BTreeSet<Name> {
     let of_records = feed.records.iter().flat_map(|record| [&record.source, &record.target]);
     let words = of_records.chain([&feed.origin]).flatten();
@@ -107,6 +107,16 @@ fn checked(shared: &ApiState, feed: Measurements) -> Result<Vec<SubmittedRecord>
             format!("`origin`: {origin} is a member of the mesh; only {origin} may number its records");
         return Err(ApiRefusal::new(StatusCode::CONFLICT, error));
     }
+    if let Some(origin) = origin.as_ref().filter(|origin| lock(&shared.series_table).is_removed(origin)) {
+        // The archive may have records of the removed station with these or higher sequence
+        // numbers. The archive would then take the caller's records for duplicates: it would
+        // acknowledge them without storing them.
+        let error = format!(
+            "`origin`: {origin} was a station of the mesh and was removed, and it may have used these \
+             sequence numbers; use a different origin"
+        );
+        return Err(ApiRefusal::new(StatusCode::CONFLICT, error));
+    }
     let mut records = Vec::with_capacity(feed.records.len());
     let mut new_series: HashSet<SeriesId> = HashSet::new();
     let mut seqs: HashSet<u64> = HashSet::new();
@@ -155,7 +165,7 @@ fn checked(shared: &ApiState, feed: Measurements) -> Result<Vec<SubmittedRecord>
         return Err(ApiRefusal::new(StatusCode::TOO_MANY_REQUESTS, error));
     }
     for SeriesId { source, target, .. } in records.iter().map(|record| &record.measurement.series) {
-        // Records that are handed in are shown, also under the name of a removed station.
+        // Show the records of an application, also under the name of a removed station.
         series_table.admit_station(source);
         series_table.admit_station(target);
     }
@@ -197,9 +207,10 @@ fn time(time_s: Option<f64>, now: i64) -> Result<i64, ApiRefusal> {
     }
 }
 
-/// Largest body: a thousand records of 250 bytes.
+/// Maximum number of bytes of a body: a thousand records of 250 bytes.
 const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Maximum number of records of one request; they are committed together.
 const RECORDS_MAX: usize = 1000;
-/// Longest time for a body; a longer one is a slow attack or a broken client.
+/// Longest time until a body has arrived. A client that takes longer is broken or attacks the
+/// station.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);

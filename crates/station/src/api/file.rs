@@ -1,5 +1,5 @@
-//! An embedded file as a response: compressed if the client accepts it, and not sent again if
-//! unchanged.
+//! An embedded file as a response: compressed if the client accepts compression, and not sent again
+//! if the file is unchanged.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
@@ -15,7 +15,7 @@ pub(super) struct File {
     pub(super) path: &'static str,
     content_type: &'static str,
     bytes: &'static [u8],
-    /// Pages of other sites may load it too, as code that they embed.
+    /// Whether pages of other sites may load the file, too, as code that they embed.
     public: bool,
     packed: OnceLock<Packed>,
 }
@@ -23,7 +23,7 @@ pub(super) struct File {
 /// Tag and compressed form of a file, made once.
 pub(super) struct Packed {
     etag: String,
-    /// `None` if compression does not make it smaller.
+    /// `None` if compression does not make the file smaller.
     gzip: Option<Vec<u8>>,
 }
 
@@ -74,7 +74,8 @@ impl Packed {
     fn of(bytes: &[u8]) -> Self {
         let mut hasher = DefaultHasher::new();
         bytes.hash(&mut hasher);
-        // Weak tag: both codings of a file have the same one (RFC 9110 §8.8.3).
+        // Weak tag: the plain and the compressed form of a file have the same tag (RFC 9110
+        // §8.8.3).
         let etag = format!("W/\"{:016x}\"", hasher.finish());
         let mut encoder = GzEncoder::new(Vec::new(), LEVEL);
         let gzip = encoder.write_all(bytes).and_then(|()| encoder.finish()).ok();
@@ -105,7 +106,8 @@ fn takes_gzip(asked: &HeaderMap) -> bool {
     0.0 < gzip && identity.unwrap_or(0.0) <= gzip
 }
 
-/// The weight in `q=0.5`; 1 without one (RFC 9110 §12.4.2), 0 if it is invalid.
+/// The weight in `q=0.5`; 1 if `parameter` is empty (RFC 9110 §12.4.2), 0 if `parameter` is
+/// invalid.
 fn quality(parameter: &str) -> f32 {
     match parameter.trim().split_once('=') {
         None if parameter.trim().is_empty() => 1.0,
@@ -122,7 +124,8 @@ fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     lines.flat_map(|line| line.split(',')).map(str::trim)
 }
 
-/// Level 9 saves 0.2 % more of the whole page, and takes four times as long at every start.
+/// Level of compression. Level 9 would make the page 0.2 % smaller, but compression at every start
+/// would take four times as long.
 const LEVEL: Compression = Compression::new(6);
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use axum::body::{Body, HttpBody as _};
 use axum::extract::{Extension, Request};
@@ -27,7 +28,11 @@ pub(super) use crate::http::remote_end::{Encryption, RemoteEnd};
 
 /// The station of this mesh that signed a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller(pub(crate) Name);
+pub(crate) struct Caller {
+    pub(crate) name: Name,
+    /// A time before the signature was verified.
+    pub(crate) signed_at: Instant,
+}
 
 impl RemoteEnd {
     /// Whether the request was made on this host, as far as this can be detected.
@@ -61,10 +66,10 @@ pub(super) async fn guard(
         _ => None,
     };
     let prover = authorised.as_ref().ok().map(|caller| match caller {
-        Some(Caller(name)) => CredentialOwner::Station(name.clone()),
+        Some(Caller { name, .. }) => CredentialOwner::Station(name.clone()),
         None => CredentialOwner::Operator,
     });
-    // The handler checks the token of a member.
+    // A member's token may still be wrong after this check, because the handler checks it.
     let is_wrong_here = authorised.as_ref().err().is_none_or(|denial| denial.is_wrong);
     let cors = is_public_read(&request).then(|| CorsPolicy::of(&request, &shared.config().echo.origins));
     let mut response = match authorised {
@@ -91,7 +96,8 @@ pub(super) async fn guard(
     if let Some(credential) = shown {
         if is_wrong_here && response.status() == StatusCode::UNAUTHORIZED {
             let delay = shared.health.wrong(credential, remote.address.ip());
-            // No request is in progress meanwhile: the connection may be closed to make room.
+            // No request is in progress during the delay, so that the connection can be closed to
+            // make room.
             drop(request_guard);
             tokio::time::sleep(delay).await;
             request_guard = connection.request();
@@ -104,7 +110,7 @@ pub(super) async fn guard(
             && let Some(name) = member.name()
         {
             connection.proved(CredentialOwner::Station(name.clone()));
-            // The member may have been removed meanwhile.
+            // The member may have been removed while the request was in progress.
             if member.is_removed() {
                 shared.proved.with(|proved| proved.forget(&name));
             }
@@ -136,13 +142,14 @@ pub(super) async fn guard(
     response.map(|body| request_guard.until_sent(body))
 }
 
-/// Whether the response is made for the request; embedded files are not.
+/// Whether the station generates the response to the request, instead of sending an embedded file.
 fn is_generated(request: &Request<Body>) -> bool {
     let path = request.uri().path();
     is_public_read(request) && (path.starts_with("/v1/") || path == "/metrics")
 }
 
-/// Returns the response if it is small, or if there is room for its bytes until they are read.
+/// Returns the response if it is small, or if the budget of unread responses has room for its
+/// bytes; otherwise returns a refusal.
 async fn bounded(
     shared: &ApiState,
     remote: &RemoteEnd,
@@ -171,7 +178,7 @@ async fn bounded(
 /// Refusal of a request, with its cause.
 struct AccessDenied {
     refusal: ApiRefusal,
-    /// The request has a credential, and it is wrong: possibly a guess.
+    /// Whether the request has a wrong credential, which may be a guess.
     is_wrong: bool,
 }
 
@@ -207,7 +214,7 @@ fn authorise_request(
         return Err(ApiRefusal::new(StatusCode::FORBIDDEN, "pages of other sites may only read").into());
     }
     if engine::is_below(request.uri().path()) {
-        // These routes check the member's token, wherever the request comes from.
+        // The routes of the engine check the member's token, wherever the request comes from.
         return Ok(None);
     }
     let is_local = remote.is_local(request.version(), request.headers(), &config);
@@ -237,7 +244,7 @@ fn is_public_read(request: &Request<Body>) -> bool {
 
 /// Pages that may read the response to a read (Fetch, §3.2 "CORS protocol").
 enum CorsPolicy {
-    /// Pages of this origin, too.
+    /// Pages of this origin, and pages of this station.
     Origin(HeaderValue),
     /// Only pages of this station.
     Own,
@@ -254,7 +261,7 @@ impl CorsPolicy {
     fn add_headers(self, headers: &mut HeaderMap) {
         headers.append(header::VARY, HeaderValue::from_static("Origin"));
         if headers.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN) {
-            // A file for pages of any site.
+            // Only a file for pages of any site has this header already.
             headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
         } else if let Self::Origin(origin) = self {
             headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
@@ -290,12 +297,12 @@ fn authorise(
                 wrong("the probe token is unknown, used or expired")
             }
         }
-        // A signature is valid on any channel: it contains nothing that can be reused, and opens a
-        // plain session, also at a station with TLS.
+        // A signature is valid on any channel, because it cannot be used again. It opens a session
+        // without TLS, also at a station with TLS.
         Some((scheme, _)) if is_probe && scheme.eq_ignore_ascii_case(signed::SCHEME) => {
-            let signature = given.unwrap_or_default();
+            let (signature, signed_at) = (given.unwrap_or_default(), Instant::now());
             match shared.mesh_state.verify(signature, Method::GET.as_str(), wire::PATH) {
-                Ok(name) => Ok(Some(Caller(name))),
+                Ok(name) => Ok(Some(Caller { name, signed_at })),
                 Err(error) => {
                     Err(AccessDenied { refusal: refusal(&error.to_string()), is_wrong: may_be_guess(error) })
                 }
@@ -311,15 +318,15 @@ fn authorise(
                 wrong("the token is wrong")
             }
         }
-        // Report a wrong header also to a caller that would need none.
+        // Report an invalid `Authorization` header also to a caller that needs no token.
         Some(_) => wrong("expected `Authorization: Bearer TOKEN`"),
         None if is_local => Ok(None),
         None => Err(refusal("a token is needed: Authorization: Bearer TOKEN").into()),
     }
 }
 
-/// Whether a refused signature may be a guess. The other errors also occur with honest peers: a
-/// late response to the challenge, or a station that is not in this one's directory yet.
+/// Whether a refused signature may be a guess. The other errors also occur with honest peers: the
+/// response to the challenge was late, or the peer is not in the directory of this station yet.
 fn may_be_guess(error: SignatureError) -> bool {
     match error {
         SignatureError::Malformed | SignatureError::Signature => true,
@@ -348,7 +355,7 @@ pub(super) fn is_from_other_origin(
     !(is_one && (is_listed(origin, allowed) || is_own))
 }
 
-/// The requested host with its port; `None` for HTTP/1.0 without one.
+/// The requested host with its port; `None` for an HTTP/1.0 request without a host.
 fn asked_host(request: &Request<Body>) -> Result<Option<&str>, ApiRefusal> {
     // An absolute request target overrides the header (RFC 9112 §3.2.2).
     if let Some(authority) = request.uri().authority() {
@@ -375,7 +382,8 @@ fn is_own_name(host: &str, own: &str, allowed: &[String]) -> bool {
     name.parse::<IpAddr>().is_ok() || is("localhost") || is(own) || allowed.iter().any(|known| is(known))
 }
 
-/// Whether a page of another site sent the request; programs send neither header.
+/// Whether a page of another site sent the request. Programs send neither `Origin` nor
+/// `Sec-Fetch-Site`.
 fn is_from_other_site(headers: &HeaderMap, host: Option<&str>) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let other_origin = headers.get(header::ORIGIN).is_some_and(|origin| !has_authority(origin, host));
@@ -401,11 +409,11 @@ fn is_https(origin: &HeaderValue) -> bool {
 const FORWARDED: [&str; 3] = ["forwarded", "via", "x-real-ip"];
 const FORWARDED_PREFIX: &str = "x-forwarded-";
 
-/// Security headers: the page loads only its own files, cannot be framed, and its types are not
-/// guessed. It may connect to any station or mirror that its reader chooses. `wasm-unsafe-eval`
-/// permits WebAssembly and no other code (CSP 3, §6.1.10). The two policies that isolate the page
-/// from other origins give it a finer clock if its origin is secure (High Resolution Time, §8.1);
-/// its workers need the second policy on their own files.
+/// Security headers: the page loads only its own files, no other page can frame it, and browsers do
+/// not guess the types of its files. It may connect to any station or mirror that its reader
+/// chooses. `wasm-unsafe-eval` permits WebAssembly and no other code (CSP 3, §6.1.10). The two
+/// policies that isolate the page from other origins give the page a finer clock if its origin is
+/// secure (High Resolution Time, §8.1). Files of the page's workers need the second policy, too.
 const SAFETY_HEADERS: &[(&str, &str)] = &[
     (
         "content-security-policy",

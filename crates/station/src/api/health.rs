@@ -44,8 +44,9 @@ pub(super) async fn health(axum::extract::State(shared): ApiStateExtractor) -> R
     json(if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &answer)
 }
 
-/// Warning that time labels of members are ahead of this station's clock. If there are several,
-/// this station's clock is more likely wrong than theirs.
+/// Warning that time labels of members are ahead of this station's clock. If the labels of several
+/// members are ahead, this station's clock is more likely wrong than the clocks of all these
+/// members.
 fn clocks_ahead(mut hosts: Vec<(Name, Duration)>) -> Option<String> {
     hosts.sort_by_key(|(_, ahead)| *ahead);
     let (first, last) = (hosts.first()?, hosts.last()?);
@@ -75,7 +76,6 @@ fn mesh_too_large(shared: &ApiState) -> Option<String> {
         .map(|why| format!("the mesh is larger than this archive: {why}"))
 }
 
-/// All limits with their current usage.
 fn limits(shared: &ApiState) -> Vec<LimitUsage> {
     let (refusals, uptime) = (shared.health.refusals(), shared.health.uptime());
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();

@@ -21,8 +21,8 @@ use crate::limits::heavy::{
 use crate::limits::unread::CallerClass;
 use crate::sync::lock;
 
-/// Returns the text of a response: the shared text if `what` names one, otherwise a text made for
-/// this caller only.
+/// Returns the text of a response: the shared text if `what` names a shared response, otherwise a
+/// text made for this caller only.
 ///
 /// Making the text continues if the caller leaves; otherwise a caller could get a further permit by
 /// disconnecting.
@@ -83,8 +83,8 @@ enum SharedResponseState {
     New(OwnedMutexGuard<Option<SharedResponse>>, ReadPermit),
 }
 
-/// Waits for the permit to make a response: with the limits of this caller, or without them if the
-/// response is for all callers.
+/// Waits for the permit to make a response. The limits of this caller apply, unless the response is
+/// for all callers (`is_for_all`).
 async fn acquire(
     shared: &ApiState,
     remote: &RemoteEnd,
@@ -100,8 +100,8 @@ async fn acquire(
 }
 
 impl ApiState {
-    /// Counts and returns the refusal of a read that found no room in memory or got no permit in
-    /// time.
+    /// Counts a read that found no room in memory or got no permit in time, and returns its
+    /// refusal.
     pub(super) fn too_much_unread(&self) -> ApiRefusal {
         self.health.refused(Limit::UnreadAnswers, 1);
         ApiRefusal::new(
@@ -134,7 +134,7 @@ pub(super) fn list(
     rows.text.into()
 }
 
-/// The rows of a list that are written so far.
+/// The rows of a list that have been written so far.
 pub(super) struct Rows {
     text: Vec<u8>,
     is_first: bool,
@@ -145,8 +145,8 @@ impl Rows {
         if !std::mem::take(&mut self.is_first) {
             self.text.push(b',');
         }
-        // Types of `barograph_api` have text keys and no failing serializers, and writing to a
-        // vector cannot fail.
+        // This write cannot fail: the keys of `barograph_api` types are texts, their serializers
+        // return no errors, and a vector accepts all bytes.
         let _ = serde_json::to_writer(&mut self.text, row);
     }
 }

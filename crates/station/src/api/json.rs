@@ -13,7 +13,7 @@ use crate::forecast::series::{LEVELS, Measurement, NextForecasts, SeriesPoint, S
 use crate::time::now_unix_ns;
 use crate::unit;
 
-/// Nanoseconds in seconds; exact to a microsecond in this century.
+/// Converts nanoseconds to seconds; the result is exact to a microsecond in this century.
 pub(super) fn seconds(unix_ns: i64) -> f64 {
     unix_ns as f64 / 1e9
 }
@@ -62,8 +62,8 @@ fn record_of<'a>(
         value,
         error,
         after_s,
-        // Leave out a detail that breaks readers; such details were stored before they were
-        // refused.
+        // Omit a detail that would break readers. Earlier versions stored such details; this
+        // version refuses them.
         detail: is_sound_detail(detail)
             .then(|| serde_json::from_str(detail).ok().map(Cow::Borrowed))
             .flatten(),

@@ -80,10 +80,11 @@ pub(super) async fn remove(
         let state = shared.mesh_state.peers().get(&name).map(|peer| peer.state.clone());
         match state {
             Some(PeerState::Lost) => {}
-            // Repeat the removal, for stations that were away for a long time.
+            // `name` was removed before. Repeat the removal for stations that were away for a long
+            // time.
             None if shared.mesh_state.removed.contains(&name) => {}
-            // The station was lost before this station was started; this station still has its
-            // series.
+            // `name` was lost before this station was started, and this station still has the
+            // series of `name`.
             None if 0 < lock(&shared.series_table).count_of(&name) => {}
             None => return Err(refusal(MembersError::Unknown(asked.name))),
             Some(_) => {

@@ -34,7 +34,8 @@ const STYLE: &str = "text/css; charset=utf-8";
 static CONTRACT: File = File::own("/v1/openapi.json", "application/json", OPENAPI.as_bytes());
 
 /// Adds the files of the page, compressed in advance. One thread serves all requests, so
-/// compression during a request would delay the others, and they would measure that.
+/// compression during one request would delay the other requests, and pages would measure this
+/// delay.
 pub(super) fn routes(mut router: Router<Arc<ApiState>>) -> Router<Arc<ApiState>> {
     CONTRACT.pack();
     for file in &FILES {

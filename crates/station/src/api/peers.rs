@@ -32,7 +32,8 @@ pub(super) async fn mesh(
     let (directory, assignment) = (mesh_state.directory(), mesh_state.site_assignment());
     let [(_, up), (_, lost), (_, ignored)] = mesh_state.counts();
     let spool = mesh_state.spool().map(|spool| Spool {
-        // Until the mesh has reported which numbers this station has used, records wait in memory.
+        // Also count the records in memory. They wait there until the mesh has reported which
+        // sequence numbers this station has used.
         records: spool.records + shared.health.spool_records.load(Ordering::Relaxed),
         records_max: config.spool_records_max,
         is_full: spool.is_full,
@@ -112,7 +113,7 @@ fn shape(peer: &crate::mesh::Peer, targets: &Targets, lease_s: f64) -> barograph
     }
 }
 
-/// A subscriber of the events: first the kept events, then new ones.
+/// A subscriber of the events. It receives the kept events first, then new events.
 struct PeerEventStream {
     kept: VecDeque<Arc<PeerEvent>>,
     live: Receiver<Arc<PeerEvent>>,

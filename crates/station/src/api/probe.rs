@@ -26,7 +26,9 @@ pub(super) async fn probe(
     }
     let slot = shared.responder.admit(remote.address.ip());
     let slot = match &caller {
-        Some(Extension(Caller(name))) => slot.and_then(|slot| slot.signed_by(name.as_str())),
+        Some(Extension(Caller { name, signed_at })) => {
+            slot.and_then(|slot| slot.signed_by(name.as_str(), *signed_at))
+        }
         None => slot,
     };
     let slot = slot.map_err(|declined| {
@@ -36,8 +38,8 @@ pub(super) async fn probe(
         ApiRefusal::new(StatusCode::SERVICE_UNAVAILABLE, declined.to_string())
     })?;
     let token = match remote.encryption {
-        // No token for a peer: a token has no name, so the peer would pass for the operator. A peer
-        // can sign on the plain channel.
+        // Issue no token to a peer. A token contains no name, so the station would take the peer
+        // for the operator. A peer can sign its request on the plain channel.
         Encryption::Tls if caller.is_none() => shared.responder.issue_token(),
         Encryption::Tls | Encryption::Plain | Encryption::PlainWithTls => None,
     };

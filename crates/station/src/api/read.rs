@@ -257,7 +257,7 @@ pub(super) async fn metrics(
     Ok(([(header::CONTENT_TYPE, format.content_type()), (header::VARY, "Accept")], text).into_response())
 }
 
-/// Index of a level among those with kept intervals.
+/// Index in [`LEVELS`] of the requested level, or of the default level.
 pub(super) fn kept_level(level: Option<f64>) -> Result<usize, ApiRefusal> {
     let level = level.unwrap_or(Interval::DEFAULT_LEVEL);
     level_index(level)
@@ -283,11 +283,12 @@ fn shown(page: &Page<Record>) -> (Vec<barograph_api::Record<'_>>, Option<String>
 }
 
 fn json_bytes<T: Serialize>(value: &T) -> Bytes {
-    // Types of `barograph_api` have text keys and no failing serializers.
+    // This conversion cannot fail: the keys of `barograph_api` types are texts, and their
+    // serializers return no errors.
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
-/// Seconds in nanoseconds; limited to the range of nanoseconds.
+/// Converts seconds to nanoseconds, limited to the range of an `i64`.
 fn nanoseconds(key: &str, seconds: f64) -> Result<i64, ApiRefusal> {
     if seconds.is_finite() {
         Ok((seconds * 1e9) as i64)
@@ -299,5 +300,6 @@ fn nanoseconds(key: &str, seconds: f64) -> Result<i64, ApiRefusal> {
 /// Default number of records in a page: some hundred kilobytes.
 const LIMIT_DEFAULT: usize = 1000;
 
-/// Period (s) at asked a page that cannot stream reads: half of the default period of measurements.
+/// Period (s) at which a page requests data if it cannot receive a stream: half of the default
+/// period of measurements.
 const PAGE_PERIOD_S: f64 = 5.0;

@@ -23,12 +23,12 @@ pub(super) enum UpgradedStream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Whether a request asks for an upgrade to `protocol` (RFC 9110 §7.8).
+/// Whether the headers of a request name an upgrade to `protocol` (RFC 9110 §7.8).
 pub(super) fn is_asked(headers: &HeaderMap, protocol: &str) -> bool {
     has_word(headers, &header::CONNECTION, "upgrade") && has_word(headers, &header::UPGRADE, protocol)
 }
 
-/// Whether the list in a header contains `word`, in any case.
+/// Whether the list in the header `name` contains `word`, in upper or lower case.
 pub(super) fn has_word(headers: &HeaderMap, name: &header::HeaderName, word: &str) -> bool {
     headers.get_all(name).iter().any(|value| {
         value.to_str().unwrap_or_default().split(',').any(|part| part.trim().eq_ignore_ascii_case(word))
@@ -38,7 +38,7 @@ pub(super) fn has_word(headers: &HeaderMap, name: &header::HeaderName, word: &st
 /// Waits until `101` is written; returns the stream, and the bytes that the client sent early.
 ///
 /// # Errors
-/// If that takes too long, or the connection is closed.
+/// If the wait takes too long, or if the connection is closed.
 pub(super) async fn take(upgrade: OnUpgrade) -> io::Result<(UpgradedStream, Vec<u8>)> {
     let upgraded = tokio::time::timeout(UPGRADE_TIMEOUT, upgrade)
         .await

@@ -1,5 +1,5 @@
-//! Test: `docs/barograph.toml` is made of the settings. With the variable `UPDATE` it writes the
-//! file.
+//! Test: `docs/barograph.toml` equals the text made from the settings. If the variable `UPDATE` is
+//! set, the test writes the file.
 #![allow(clippy::unwrap_used)]
 
 use super::setting::{Documentation, Setting};

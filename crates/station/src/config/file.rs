@@ -61,7 +61,8 @@ impl<'a> Text<'a> {
         let DeValue::Array(items) = value.get_ref() else { return Err(refuse()) };
         let table = |item: &'d toml::Spanned<DeValue<'a>>| {
             let DeValue::Table(table) = item.get_ref() else { return Err(refuse()) };
-            // Some forms of an array of tables have no span; use its first key instead.
+            // Some tables of an array have an empty span. For such a table, use the position of its
+            // first key.
             let first = table.iter().map(|(key, _)| key.span().start).min().unwrap_or(0);
             let start = if self.text[item.span()].is_empty() { first } else { item.span().start };
             Ok((self.place(start), self.entries(TARGET, table)))

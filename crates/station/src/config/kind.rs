@@ -14,7 +14,8 @@ use super::value::Value;
 pub(super) struct SettingKind<T> {
     /// Parses a value. An error names the expected and the found value.
     pub(super) read: Read<T>,
-    /// Formats a value as in the file; `None` without one. Different values have different texts.
+    /// Formats a value as in the file; returns `None` if the value is unset. Different values have
+    /// different texts.
     pub(super) shown: Shown<T>,
     /// Accepted values, if the type does not imply them.
     pub(super) range: Option<String>,
@@ -125,8 +126,8 @@ pub(super) fn path() -> SettingKind<PathBuf> {
 /// Name of a station or site.
 pub(super) fn name() -> SettingKind<Name> {
     let read = |value: &Value<'_>| {
-        // The text has quotes, as in the file, because the shell did not remove them. Without this
-        // check it would be accepted as a name.
+        // Refuse a text with quotes, which are needed only in the file. Without this check, the
+        // quotes would become part of the name.
         if matches!(value, Value::Raw(text) if text.starts_with('"')) {
             return Err(value.type_error("a name without quotes"));
         }
@@ -157,7 +158,6 @@ impl<T: 'static> SettingKind<T> {
     }
 }
 
-/// Seconds of one day.
 pub(super) const DAY_S: f64 = 86_400.0;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The `[mesh]` table: the mesh of a station, and its role in it.
+//! The `[mesh]` table: the mesh of a station, and the role of the station in the mesh.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -78,25 +78,25 @@ settings! {
         /// name any group, and so become a peer of all stations in it. A station is in `global`
         /// only if it is named here, or by `sites = "auto"`; it then represents its site.
         groups: Vec<Name> = Vec::new() => "mesh.groups", list(groups), AtStart;
-        /// Addresses at which other stations reach this one, up to 16. `[]` = the addresses of its
-        /// interfaces.
+        /// Addresses at which other stations reach this station, up to 16. `[]` = the addresses of
+        /// its interfaces.
         advertise: Vec<SocketAddr> = Vec::new() => "mesh.advertise", list(addresses), AtStart;
         /// Length (s) of the lease: for this time after the last renewal, other stations consider
         /// this station up. The station renews the lease after every third of this time.
         lease: Duration = Duration::from_secs(10) => "mesh.lease_s", seconds(1.0..=300.0), AtStart;
         /// Maximum number of latency experiments (rtt, loss) per second, on average and for all
-        /// peers together. With more than five peers, each is measured less often than every
+        /// peers together. With more than five peers, each peer is measured less often than every
         /// probe.period_s, so that the cost of a station stays the same.
         latency_per_s: f64 = 1.0 => "mesh.latency_per_s", number(0.01..=1000.0), AtStart;
         /// Maximum number of records on disk that wait for the mesh. When this number is reached,
         /// further records are not acknowledged. Twice as many may wait if the mesh lost records
         /// that it had stored.
         spool_records_max: u64 = 1_000_000 =>
-            "mesh.spool_records_max", integer(1000..=1_000_000_000), AtStart;
+            "mesh.spool_records_max", integer(1000..=100_000_000), AtStart;
         /// Program to run when a peer joined, was lost, returned or was removed, and its arguments,
-        /// split at spaces, without a shell. It gets the variables BAROGRAPH_EVENT (joined, lost,
-        /// returned, removed) and BAROGRAPH_HOST, and the event as JSON on its standard input. It
-        /// is ended after 30 s.
+        /// split at spaces, without a shell. The program gets the variables BAROGRAPH_EVENT
+        /// (joined, lost, returned, removed) and BAROGRAPH_HOST, and the event as JSON on its
+        /// standard input. The station ends the program after 30 s.
         on_change: Option<String> = None =>
             "mesh.on_change", optional(text(Ok)), AtOnce, example "/usr/local/bin/peer-changed";
         /// URL to which the station posts the same event as JSON.
@@ -109,7 +109,7 @@ settings! {
         /// start. Default: 0.01, with bulk_paper 0.05.
         bulk_share: Option<f64> = None =>
             "mesh.bulk_share", optional(number(0.0001..=1.0)), AtStart, example 0.01;
-        /// Budget of bytes per hour for these tests. One test may use half of the budget. Default:
+        /// Budget of bytes per hour for bulk tests. One test may use half of the budget. Default:
         /// 1.25 GB, with bulk_paper 22.5 GB.
         bulk_bytes_per_hour: Option<u64> = None =>
             "mesh.bulk_bytes_per_hour", optional(integer(BULK_BYTES_MIN..=BULK_BYTES_MAX)), AtStart, example 1250000000;
@@ -119,21 +119,21 @@ settings! {
         /// Time (s) between the turns of this station to start a test.
         bulk_every: Duration = PlanConfig::default().every =>
             "mesh.bulk_every_s", seconds(1.0..=DAY_S), AtStart;
-        /// Whether a test may end early, on paths where full tests have shown that this is
-        /// accurate.
+        /// Whether a test may end early, on paths where full tests have shown that an early result
+        /// is accurate.
         bulk_early_stop: bool = true => "mesh.bulk_early_stop", flag(), AtStart;
         /// Whether to plan tests as Gloperf did: one test to each peer in a random order. The
         /// default budgets are then 1/20 of time instead of 1/100, and 22.5 GB an hour. The plan
-        /// itself takes 1/30 of time: 1/60 for tests that the station starts, and as much for those
-        /// of peers.
+        /// itself takes 1/30 of time: 1/60 for tests that the station starts, and 1/60 for tests
+        /// that peers start.
         bulk_paper: bool = false => "mesh.bulk_paper", flag(), AtStart;
         /// Program for the tests that this station starts: own, or iperf3 to compare with other
-        /// results of iperf3. It needs iperf3 3.10 or newer (better 3.18), installed and set at
-        /// both ends. The first test of a path is always our own, and so is a test at a rate that
-        /// would take more than bulk_bytes_per_hour allows. WARNING: iperf3 does not authenticate
-        /// callers. During a granted test the port is open to every host that reaches this
-        /// station's address. Such a host can run a test of its own instead of the granted one, and
-        /// make this station send data (SECURITY.md).
+        /// results of iperf3. The value iperf3 needs iperf3 3.10 or newer (better 3.18), installed
+        /// and set at both ends. The first test of a path is always our own, and so is a test at a
+        /// rate that would take more than bulk_bytes_per_hour allows. WARNING: iperf3 does not
+        /// authenticate callers. During a granted test the port is open to every host that reaches
+        /// this station's address. Such a host can run a test of its own instead of the granted
+        /// one, and make this station send data (SECURITY.md).
         bulk_with: BulkWith = BulkWith::Own =>
             "mesh.bulk_with", choice(&[("own", BulkWith::Own), ("iperf3", BulkWith::Iperf3)]), AtStart;
         /// Port of the iperf3 server. 0 = the system chooses one for each test.
@@ -163,8 +163,8 @@ impl MeshConfig {
         self.groups_at(&self.site, false)
     }
 
-    /// Groups of a station at `site`. With `represents` they include `global`, which the operator
-    /// may also have set.
+    /// Groups of a station at `site`. If `represents` is true, the groups include `global`. The
+    /// operator may also have set `global`.
     pub(crate) fn groups_at(&self, site: &Name, represents: bool) -> Vec<Name> {
         let global = represents.then(|| Name::new(GLOBAL).expect("a plain word is a name"));
         let mut groups = vec![local_group(site).expect("checked when the site was set")];
@@ -262,7 +262,7 @@ fn station_url(text: String) -> Result<String, String> {
     if target.scheme() == Scheme::Address || target.path() != "/" {
         return Err(refuse(&"a station has no path"));
     }
-    // A URL without a port means the port of stations, not that of web servers.
+    // A URL without a port means the port of stations, not the port of web servers.
     let authority = url.split("://").nth(1).unwrap_or_default().trim_end_matches('/');
     let names_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     let port = if names_port { target.port() } else { super::PORT };
@@ -272,8 +272,8 @@ fn station_url(text: String) -> Result<String, String> {
     Ok(format!("{scheme}://{host}:{port}/"))
 }
 
-/// Requires an odd number of replicas: an even one survives no more failures than the odd one
-/// below.
+/// Requires an odd number of replicas: an even number of replicas tolerates no more failures than
+/// the next lower odd number.
 fn is_odd(replicas: &u8) -> Result<(), String> {
     match replicas % 2 {
         1 => Ok(()),
@@ -302,8 +302,8 @@ fn addresses(words: Vec<String>) -> Result<Vec<SocketAddr>, String> {
     }
     let address = |word: &String| -> Result<SocketAddr, String> {
         let parsed = word.parse::<SocketAddr>().or_else(|_| {
-            // An address without a port gets the default port. An address with a port may have a
-            // different number, because the port may be forwarded.
+            // An address without a port gets the default port. A given port may differ from the
+            // port on which this station listens, because a router may forward connections.
             word.parse().map(|ip| SocketAddr::new(ip, super::PORT))
         });
         let parsed = parsed.map_err(|_| {
@@ -320,7 +320,7 @@ fn addresses(words: Vec<String>) -> Result<Vec<SocketAddr>, String> {
     words.iter().map(address).collect()
 }
 
-/// Reason why no station can be reached at an address; `None` if one might be.
+/// Reason why no station can be reached at `address`; `None` if a station may be reachable there.
 pub(crate) fn unreachable_reason(address: SocketAddr) -> Option<&'static str> {
     let ip = address.ip().to_canonical();
     let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());

@@ -14,7 +14,6 @@ pub(super) struct Setting<C> {
     pub(super) documentation: Documentation,
 }
 
-/// Documentation of a key.
 #[cfg(test)]
 pub(super) struct Documentation {
     pub(super) lines: &'static [&'static str],

@@ -14,7 +14,7 @@ pub enum TlsError {
     /// Only one of the two files is configured.
     #[error("set both tls.certificate and tls.key, or neither")]
     Half,
-    /// A file cannot be read, or contains no PEM of its kind.
+    /// A file cannot be read, or contains no PEM block of the expected kind (certificate or key).
     #[error("{path}: {message}", path = path.display())]
     File { path: PathBuf, message: String },
     /// Certificate and key do not match, or the key is of an unknown kind.

@@ -20,9 +20,9 @@ settings! {
         send: Vec<PathBuf> = Vec::new() => "transfer.send", list(directories), AtOnce;
         /// Directories into which files may be received, including all below them; `[]` = none.
         receive: Vec<PathBuf> = Vec::new() => "transfer.receive", list(directories), AtOnce;
-        /// Maximum number of bytes that one transfer may write, counted in blocks of 4 KiB: those
-        /// of the data, and at least one for each file, directory and link, of which there may be
-        /// 2^20. Default: no limit.
+        /// Maximum number of bytes that one transfer may write. Data is counted in blocks of 4 KiB;
+        /// each file, directory and link counts as at least one block. A transfer may write at most
+        /// 2^20 files, directories and links. Default: no limit.
         bytes_max: u64 = u64::MAX =>
             "transfer.bytes_max", integer(1..=1 << 62), AtOnce, example 1000000000000;
         /// Maximum number of transfers at once, including those that wait for their sender.

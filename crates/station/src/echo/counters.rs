@@ -29,18 +29,19 @@ impl Counters {
         self.declined[at].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests declined, by reason.
+    /// Numbers of declined requests, each with its reason.
     pub(crate) fn declined_by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
         REASONS.into_iter().zip(self.declined.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
-    /// Requests declined because of a limit: all but malformed ones and those that are not served.
+    /// Number of requests that were declined because of a limit: all declined requests except
+    /// malformed requests and requests that are not served.
     pub(crate) fn declined_by_a_limit(&self) -> u64 {
         self.declined[..LIMITS].iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
 
-/// Number of [`REASONS`] that are limits; they come first in the list.
+/// Number of [`REASONS`] that are limits; these reasons come first in the list.
 const LIMITS: usize = 3;
 
 const REASONS: [&str; 5] = ["busy", "too_large", "spent", "not_served", "malformed"];

@@ -20,7 +20,7 @@ pub(super) struct Metered<S> {
     inner: S,
     counters: Arc<Counters>,
     allowance: u64,
-    /// Bytes since the last yield to other tasks.
+    /// Number of bytes since the last yield to other tasks.
     run: usize,
 }
 
@@ -33,8 +33,8 @@ impl<S> Metered<S> {
         &self.inner
     }
 
-    /// Allows the peer to send `bytes` more. An unused allowance is first cut to [`SLACK_BYTES`],
-    /// so that a peer cannot accumulate allowances.
+    /// Allows the peer to send `bytes` more bytes. An unused allowance is first cut to
+    /// [`SLACK_BYTES`], so that a peer cannot accumulate allowances.
     pub(super) fn allow(&mut self, bytes: u64) {
         self.allowance = self.allowance.min(SLACK_BYTES).saturating_add(bytes);
     }
@@ -44,7 +44,8 @@ impl<S> Metered<S> {
         self.allowance = bytes;
     }
 
-    /// Whether this call must let others run first: one thread serves all sessions and the API.
+    /// Whether this call must let other tasks run first: one thread serves all sessions and the
+    /// API.
     fn yields(&mut self, context: &mut Context<'_>) -> bool {
         if self.run < RUN_BYTES {
             return false;
@@ -102,10 +103,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 }
 
-/// Bytes that a peer may send beyond its requests: pings, headers of frames, reports. These bytes
-/// can be some ten thousand empty messages, which take a millisecond of work. The charge for
-/// opening a session includes these bytes.
+/// Number of bytes that a peer may send beyond its requests, for pings, headers of frames and
+/// reports. These bytes can be some ten thousand empty messages, which take a millisecond of work.
+/// The charge for opening a session includes these bytes.
 pub(super) const SLACK_BYTES: u64 = 64 * 1024;
-/// Bytes after which a stream yields: a message of the largest size. At 1 GB/s, other sessions wait
-/// less than 0.1 ms until this stream yields.
+/// Number of bytes after which a stream yields: the size of the largest message. At 1 GB/s, other
+/// sessions wait less than 0.1 ms until this stream yields.
 const RUN_BYTES: usize = 64 * 1024;

@@ -38,7 +38,7 @@ struct ReportJson {
 }
 
 impl Report {
-    /// Parses a text message; `None` = it is not a valid report.
+    /// Parses a text message; `None` if the text is not a valid report.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if TEXT_BYTES_MAX < text.len() {
             return None;
@@ -67,7 +67,7 @@ pub(super) struct PageReports {
     series_table: Arc<Mutex<SeriesTable>>,
     sources_max: usize,
     quota: Mutex<ReportQuota>,
-    /// Reports dropped because of a limit.
+    /// Number of reports dropped because of a limit.
     crowded_out: AtomicU64,
 }
 
@@ -80,12 +80,13 @@ struct ReportQuota {
 
 #[derive(Debug)]
 struct SourceUse {
-    /// Address that used the name first; `None` = this host, or the name was used before the start.
+    /// Address that used the name first; `None` if a caller on this host used the name first, or if
+    /// the name was used before the start.
     by: Option<IpAddr>,
     last: Duration,
 }
 
-/// What one session has reported: its name, and the time of its last report of each quantity.
+/// Reports of one session: the name of the page, and the time of the last report of each quantity.
 #[derive(Debug, Default)]
 pub(super) struct SessionReports {
     name: Option<Name>,
@@ -123,7 +124,8 @@ impl PageReports {
         self.is_enabled.store(enabled, Ordering::Relaxed);
     }
 
-    /// Keeps the report in `text`, received at the monotonic time `now`; false = it is dropped.
+    /// Keeps the report in `text`, received at the monotonic time `now`; returns false if the
+    /// report is dropped.
     pub(super) fn take(
         &self,
         text: &str,
@@ -171,7 +173,7 @@ impl PageReports {
     }
 }
 
-/// Names with history: they were in use before the station was started.
+/// Names of pages that already have series: pages used these names before the station was started.
 fn known_names(series_table: &mut SeriesTable) -> HashMap<Name, SourceUse> {
     let known = series_table.names(&barograph_engine::Selector::default()).into_iter();
     let names = known.map(|series| series.source).filter(|name| name.as_str().starts_with(PREFIX));
@@ -182,7 +184,7 @@ fn known_names(series_table: &mut SeriesTable) -> HashMap<Name, SourceUse> {
 }
 
 impl ReportQuota {
-    /// Whether the limits permit another report under `source`; if so, charges it.
+    /// Whether the limits permit another report under `source`; if so, charges the report.
     fn admits(&mut self, source: &Name, by: Option<IpAddr>, sources_max: usize, now: Duration) -> bool {
         if !self.has_room_for(source, by, sources_max, now) {
             return false;
@@ -209,8 +211,9 @@ impl ReportQuota {
 }
 
 impl SessionReports {
-    /// Whether a session may report this: under its first name, and at least [`PERIOD_MIN`] after
-    /// its last report of the quantity.
+    /// Whether a session may send `report`. The report must have the name of the session's first
+    /// report, and must arrive at least [`PERIOD_MIN`] after the session's last report of the same
+    /// quantity.
     fn allows(&mut self, report: &Report, now: Duration) -> bool {
         if *self.name.get_or_insert_with(|| report.source.clone()) != report.source {
             return false;
@@ -233,13 +236,13 @@ const PREFIX: &str = "web:";
 /// Maximum number of bytes of a page's name. A random name of 128 bits in hexadecimal is half as
 /// long.
 const NAME_BYTES_MAX: usize = 64;
-/// Maximum number of bytes of a report; the longest one is shorter.
+/// Maximum number of bytes of a report; the longest valid report is shorter.
 const TEXT_BYTES_MAX: usize = 256;
 /// Shortest time between two reports of a quantity. A page measures once a second at most; half of
 /// this period allows for inaccurate timers of pages.
 const PERIOD_MIN: Duration = Duration::from_millis(500);
-/// Divisor for the share of one address from elsewhere: a quarter of the names and of the reports
-/// an hour, as of the sessions.
+/// Divisor for the share of one address of another host. The share is a quarter of the names and a
+/// quarter of the reports per hour, as for sessions.
 const EACH_SHARE: u64 = 4;
 /// Time without reports after which a source name is removed to make room for another: twelve times
 /// the longest report period of a page. The removed name may be used again later.

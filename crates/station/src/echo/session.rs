@@ -62,9 +62,7 @@ struct Session<'a, S> {
     socket: WebSocketStream<Metered<S>>,
     echo: &'a Arc<Echo>,
     caller: Caller,
-    /// Time of the last request.
     last_request: Instant,
-    /// Whether Nagle's algorithm is on.
     has_nagle: bool,
     reports: SessionReports,
 }
@@ -82,13 +80,15 @@ enum Incoming {
     Text(Utf8Bytes),
 }
 
-/// What a transfer holds while it runs.
+/// The slot of a transfer that runs, and the charge for its time. Both end when this value is
+/// dropped.
 struct TransferPermit {
     _slot: TransferSlot,
     _charge: SlotCharge,
 }
 
-/// Bytes that a transfer has moved, and the mark that it loads this host.
+/// Number of bytes that a transfer has moved. A transfer that loads this host also marks the host's
+/// measurements as loaded.
 struct TransferProgress<'a> {
     echo: &'a Echo,
     caller: Caller,
@@ -113,8 +113,8 @@ impl Drop for TransferProgress<'_> {
     }
 }
 
-/// The time for which a transfer holds its slot. It is charged when this is dropped, however the
-/// transfer ends.
+/// Charge for the time for which a transfer uses its slot. The caller is charged when this value is
+/// dropped, however the transfer ends.
 struct SlotCharge {
     echo: Arc<Echo>,
     caller: Caller,
@@ -375,7 +375,7 @@ impl<S: Socket> Session<'_, S> {
     }
 }
 
-/// The message that the library returned; `None` = it does not concern the session.
+/// The message that the library returned; `None` if the session ignores the message.
 fn received(item: Option<Result<Message, Error>>) -> Result<Option<Incoming>, SessionEnd> {
     match item {
         None => Err(SessionEnd::Gone),
@@ -402,8 +402,8 @@ impl From<Error> for SessionEnd {
 }
 
 /// Maximum number of bytes that the client sends for a request. A frame header has up to 14 bytes
-/// (RFC 6455 §5.2), so an exchange of 2 bytes takes 16. In transfers with messages of 512 bytes,
-/// headers add less than 1/32.
+/// (RFC 6455 §5.2), so an exchange of 2 bytes takes 16 bytes. In transfers with messages of 512
+/// bytes, headers add less than 1/32.
 fn arriving_bytes(request: Request) -> u64 {
     match request {
         Request::Rtt { n } | Request::RttNagle { n } => 16 * u64::from(n),
@@ -430,13 +430,13 @@ const TOO_MUCH: SessionEnd = SessionEnd::Cut(CloseCode::Protocol, "more bytes th
 /// Longest message in either direction. It is large enough that the cost of a message is small
 /// compared with the cost of its bytes, and 256 sessions together hold about 30 MB at most.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Read buffer of each session; a message of the largest size takes four reads.
+/// Size of the read buffer of each session (bytes). A message of the largest size takes four reads.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-/// Maximum number of exchanges of one request: a second at 1 ms each, the period of a page's
-/// requests.
+/// Maximum number of exchanges of one request. At 1 ms each, these exchanges take one second, which
+/// is the period of a page's requests.
 const COUNT_MAX: u32 = 1000;
-/// Charge for an exchange. Its few packets are 300 bytes on the wire, and cost as much to handle as
-/// three full ones.
+/// Charge for an exchange (bytes). The few packets of an exchange have 300 bytes on the wire, but
+/// handling them costs as much as handling three full packets.
 const EXCHANGE_COST_BYTES: u64 = 1024;
 /// Allowance (bytes) for each request that is served, in addition to the bytes of its experiment:
 /// for the request itself, pongs, and a few reports.
@@ -444,9 +444,9 @@ const REQUEST_ALLOWANCE: u64 = 1024;
 /// Allowance for a report that is kept, in bytes on the wire; the number of kept reports is
 /// limited.
 const REPORT_ALLOWANCE: u64 = 512;
-/// Bytes of a transfer after which this host's own measurements are marked as loaded. They are more
-/// than a page's usual probes of 64 to 256 KiB, which would mark most measurements for a few
-/// milliseconds of load.
+/// Number of bytes of a transfer above which this host's own measurements are marked as loaded. A
+/// page's usual probes of 64 to 256 KiB do not exceed this number. Otherwise they would mark most
+/// measurements, although they load the host only for a few milliseconds.
 const LOADS_BYTES: u64 = 256 * 1024;
 /// Longest time to send a message, enough even at 56 kbit/s.
 const TAKE_MAX: Duration = Duration::from_secs(10);
@@ -455,8 +455,8 @@ const TAKE_MAX: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 /// Time without requests after which a session ends: twice the longest period of a page (5 min).
 const UNASKED_MAX: Duration = Duration::from_mins(10);
-/// Longest time for closing, and maximum number of bytes read in this time: the data that was still
-/// in flight, at most as many bytes as opening a session was charged.
+/// Longest time for closing, and maximum number of bytes read in this time. These bytes were still
+/// in flight; the charge for opening the session covers them.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = SLACK_BYTES;
 
@@ -637,8 +637,8 @@ mod tests {
         assert_eq!(pair.closed().await, (13, Some(CloseCode::Policy)));
     }
 
-    /// Sends a transfer up in messages of 64 KiB; returns after how many KiB the host counted as
-    /// loaded.
+    /// Sends a transfer up in messages of 64 KiB. Returns the numbers of KiB sent at which the host
+    /// counted as loaded.
     async fn loaded_after(is_local: bool, bytes: usize) -> Vec<usize> {
         let mut pair = Pair::open_as(is_local, &EchoConfig::default()).await;
         pair.ask(Request::Goodput { direction: Direction::Up, bytes: bytes as u64 }).await;

@@ -1,4 +1,5 @@
-//! Slots for transfers, in the order of requests. One address and one network get a share.
+//! Slots for transfers, in the order of requests. Each address and each network may use only a
+//! share of the slots.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -43,9 +44,10 @@ impl TransferSlots {
         }
     }
 
-    /// Waits for a slot for a caller; `None` = none became free in time.
+    /// Waits for a slot for a caller; `None` if no slot became free in time.
     pub(super) async fn take(&self, ip: IpAddr, is_local: bool) -> Option<TransferSlot> {
-        // Semaphores of tokio are fair: the first to wait is the first served.
+        // Semaphores of tokio are fair: they grant permits in the order in which callers began to
+        // wait.
         let slot = async {
             let elsewhere = match is_local {
                 true => None,

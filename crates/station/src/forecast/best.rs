@@ -1,5 +1,5 @@
-//! Ranks hosts by the time of a transfer of so many bytes, from measured and composed paths
-//! (docs/spec/best.md).
+//! Ranks hosts by the time that a transfer of a given number of bytes takes, from measured and
+//! composed paths (docs/spec/best.md).
 //!
 //! Pure: [`PathForecasts`] provides the forecasts of pairs, [`MeshMembers`] the members. Each
 //! candidate needs three look-ups. If its path is composed, its legs are looked up, too; each leg
@@ -35,7 +35,7 @@ pub(crate) enum PathForecast {
 /// Age of a value, by its time label.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Age {
-    /// Seconds; `None` if the label is ahead of now and the age unknown.
+    /// Age in seconds; `None` if the label is ahead of now, because the age is then unknown.
     pub(crate) age_s: Option<f64>,
     /// How far the label was ahead of its arrival, or is ahead of now (s); `None` if the label is
     /// not ahead.
@@ -64,7 +64,7 @@ pub(crate) trait PathForecasts {
     /// Forecast for the path from one host to the other.
     fn path_forecast(&self, from: &Name, to: &Name, what: ComposedQuantity) -> PathForecast;
 
-    /// Releases locks: no look-up follows for a while.
+    /// Releases locks. Call this function if no look-up follows soon.
     fn unlock(&self) {}
 }
 
@@ -83,7 +83,8 @@ pub(crate) struct BestRequest<'a> {
     /// Hosts of `hosts` that are lost.
     pub(crate) lost: &'a BTreeSet<Name>,
     pub(crate) bytes: u64,
-    /// Address of a station that keeps the measurements of others, if this one does not.
+    /// URL or description of the station that has the measurements of other stations; `None` if
+    /// this station has them.
     pub(crate) other_source: Option<&'a str>,
 }
 
@@ -105,9 +106,9 @@ pub(crate) struct RankedHost {
     /// first host itself.
     pub(crate) is_close: bool,
     pub(crate) rtt: QuantityEstimate,
-    /// `None` if unknown and the bytes fit the initial window.
+    /// `None` if the goodput is unknown. The bytes of the transfer then fit the initial window.
     pub(crate) goodput: Option<QuantityEstimate>,
-    /// `None` if unknown. Loss does not affect the ranking.
+    /// `None` if the loss is unknown. Loss does not affect the ranking.
     pub(crate) loss: Option<QuantityEstimate>,
 }
 
@@ -166,7 +167,7 @@ pub(crate) fn best(
         })
     });
     let ranked = ranked.collect();
-    // Forecasts that yield no time, such as a rate of 0.
+    // The remaining hosts have forecasts that yield no time, such as a rate of 0.
     unknown.extend(known.into_values().map(|(host, _)| (host.clone(), "its forecasts yield no time".into())));
     unknown.sort();
     Ranking { ranked, unknown }
@@ -191,7 +192,7 @@ struct RankingContext<'a> {
 impl RankingContext<'_> {
     /// Estimates round trip, goodput and loss, or returns why there is no time.
     fn host_estimates(&self, from: &Name, to: &Name, bytes: u64) -> Result<HostEstimates, String> {
-        // Computed once for all quantities, and only if one has to be composed.
+        // Compute the route once for all quantities, and only if a quantity has to be composed.
         let route = OnceCell::new();
         let via = || route.get_or_init(|| self.members.route(from, to)).as_deref();
         let part = |what| self.quantity_estimate(from, to, what, via);

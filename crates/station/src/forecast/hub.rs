@@ -68,5 +68,6 @@ impl Default for PointHub {
     }
 }
 
-/// Events that a subscriber may lag behind before it misses some: more than a posted batch of 1000.
+/// Maximum number of events by which a subscriber may lag before it misses events: more than a
+/// posted batch of 1000.
 const EVENTS_KEPT: usize = 1024;

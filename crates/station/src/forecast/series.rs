@@ -29,7 +29,7 @@ pub(crate) const MEMBER_SHARE: usize = 4;
 
 /// Time (ns) after the removal of a station. A label later than this time shows that the station is
 /// back, or is measured without the mesh. A label may be ahead of its arrival, and a record may
-/// take as long again to arrive.
+/// arrive later by the same time.
 const RETURNED_AFTER_NS: i64 = 2 * Record::LABEL_AHEAD_MAX.as_nanos() as i64;
 
 /// One measurement of a series, as the station handles it.
@@ -41,7 +41,7 @@ pub struct Measurement {
     pub time_unix_ns: i64,
     /// The value or the typed failure.
     pub outcome: Outcome,
-    /// Further facts as JSON text; empty without any.
+    /// Further facts as JSON text; empty if there are no further facts.
     pub detail: String,
 }
 
@@ -50,7 +50,7 @@ pub struct Measurement {
 pub enum ObserveResult {
     /// The newest measurement of its series, as a point.
     New(SeriesPoint),
-    /// Older than the newest of its series, and not learnt.
+    /// The measurement is older than the newest measurement of its series, and was not learnt.
     Late,
     /// The source or the target was removed from the mesh ([`SeriesTable::remove_station`]).
     Removed,
@@ -111,7 +111,7 @@ impl SeriesTable {
     fn take(&mut self, measurement: &Measurement, in_order_at: Option<i64>) -> ObserveResult {
         let has_returned = |at: &i64| at.saturating_add(RETURNED_AFTER_NS) < measurement.time_unix_ns;
         if self.removed.get(&measurement.series.source).is_some_and(has_returned) {
-            // A station that measures again was admitted again.
+            // A removed station that measures again is back, so accept its values again.
             self.admit_station(&measurement.series.source);
         }
         if self.hides(&measurement.series, measurement.time_unix_ns) {
@@ -181,13 +181,15 @@ impl SeriesTable {
         self.states.len() < self.series_max || self.states.contains_key(series)
     }
 
-    /// Reserves room for so many series of each source, and cancels all earlier reservations.
+    /// Reserves room for the given number of series of each source, and cancels all earlier
+    /// reservations.
     pub fn reserve(&mut self, reserved: BTreeMap<Name, usize>) {
         self.quota.reserve(reserved);
     }
 
-    /// Whether a further series of a member is within its share: its reservation, and in addition a
-    /// quarter of all series if the room reserved for other sources stays free.
+    /// Whether a further series of `member` is within the member's share. The share is the member's
+    /// reservation. If the room reserved for other sources stays free, the share is a quarter of
+    /// all series.
     pub fn is_within_quota(&mut self, member: &Name) -> bool {
         self.mark_evictable(member);
         let count = self.count_of(member);
@@ -200,15 +202,15 @@ impl SeriesTable {
         }
     }
 
-    /// Marks a source as a member or a page: its series beyond its reservation may be removed for
-    /// others.
+    /// Marks a source as a member or a page: series of this source beyond its reservation may be
+    /// removed for other sources.
     pub fn mark_evictable(&mut self, source: &Name) {
         self.quota.mark_evictable(source);
     }
 
-    /// If `source` has fewer series than reserved, removes a series of the evictable source
-    /// furthest above its own reservation: the one with the oldest newest point. Returns whether it
-    /// did.
+    /// If `source` has fewer series than reserved, removes a series of the evictable source that is
+    /// furthest above its own reservation. Removes the series that has received no point for the
+    /// longest time. Returns whether a series was removed.
     fn evict_for(&mut self, source: &Name) -> bool {
         if self.reserved_for(source) <= self.count_of(source) {
             return false;
@@ -254,7 +256,7 @@ impl SeriesTable {
         found
     }
 
-    /// The series that `selector` matches; `in_order` is their order in lists.
+    /// The series that `selector` matches; callers sort the series with `in_order` for lists.
     #[must_use]
     pub fn names(&self, selector: &Selector) -> Vec<SeriesId> {
         self.states.keys().filter(|series| selector.matches(series)).cloned().collect()
@@ -274,8 +276,8 @@ impl SeriesTable {
         0 < self.count_of(source)
     }
 
-    /// Number of series of one source. A counter, because it is read for every record of a new
-    /// series.
+    /// Number of series of one source. The number is kept in a counter, because it is read for
+    /// every record of a new series.
     #[must_use]
     pub fn count_of(&self, source: &Name) -> usize {
         self.quota.count_of(source)

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 pub(crate) struct RemoteEnd {
     /// Address and port of the remote end.
     pub(crate) address: SocketAddr,
-    /// Address of this host to which it connected.
+    /// Address of this host to which the remote end connected.
     pub(crate) local_ip: IpAddr,
     /// Encryption of the connection.
     pub(crate) encryption: Encryption,

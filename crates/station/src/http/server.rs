@@ -94,8 +94,8 @@ pub(crate) fn connections_max(config: &Config) -> usize {
     max
 }
 
-/// Number of connections for which descriptors remain, after `others` descriptors and those that a
-/// station always needs.
+/// Number of connections for which descriptors remain. The station always needs
+/// [`DESCRIPTORS_KEPT`] descriptors, and `others` more for other uses.
 fn affordable(descriptors: usize, others: usize) -> usize {
     // With very few descriptors, some connections must still be possible.
     let at_least = usize::max(1, descriptors / 4);
@@ -115,7 +115,7 @@ pub(crate) struct Server {
     /// State of the loop that accepts connections.
     pub(crate) task: Arc<TaskStatus>,
     pub(crate) connections: Connections,
-    /// `run` also waits for its sessions to end.
+    /// `run` also waits until all echo sessions have ended.
     pub(crate) echo: Arc<Echo>,
     /// Current certificates, read at each connection; `None` for plain HTTP.
     pub(crate) tls: Option<watch::Receiver<Arc<rustls::ServerConfig>>>,
@@ -316,9 +316,11 @@ pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
 const LOOPBACK_V6: std::net::Ipv6Addr = std::net::Ipv6Addr::LOCALHOST;
 /// First byte of a TLS connection: content type handshake (RFC 8446 §5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
-/// Longest time for the head of a request, also for the next one on an idle connection.
+/// Longest time until the head of a request has arrived, also for the next request on an idle
+/// connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Largest head of a request; many times the size of a browser's.
+/// Maximum number of bytes of the head of a request, which is many times the size of a browser's
+/// request.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const HEADERS_MAX: usize = 64;
 /// Longest time without acknowledgement of sent data; then the connection is closed.
@@ -329,14 +331,14 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Maximum number of refusals with a response at the same time, and the longest time of each.
 const REFUSALS_MAX: usize = 64;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Wait after a failed accept.
+/// Time to wait after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Number of file descriptors that are reserved for the archive, listeners, refusals with a
 /// response, probe sessions of others, and connections of a member to its mesh.
 const DESCRIPTORS_KEPT: usize = 64 + REFUSALS_MAX + 64;
 /// Maximum number of connections that wait to be accepted; the system may allow fewer.
 const BACKLOG: i32 = 1024;
-/// Maximum number of tries to find a number that is free for TCP and UDP.
+/// Maximum number of tries to find a port number that is free for TCP and UDP.
 const PORT_TRIES: usize = 16;
 
 #[cfg(test)]

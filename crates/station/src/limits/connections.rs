@@ -61,7 +61,7 @@ impl Connections {
     /// one.
     ///
     /// # Errors
-    /// The limit that refused it.
+    /// The limit that refused the connection.
     pub(crate) fn accept(
         &self,
         ip: IpAddr,
@@ -100,8 +100,8 @@ impl Connections {
         Ok((Arc::new(connection), shed.is_some()))
     }
 
-    /// Closes a connection without a request in progress, to free the resources of a connection;
-    /// returns whether it closed one.
+    /// Closes a connection without a request in progress, to free its resources. Returns whether a
+    /// connection was closed.
     pub(crate) fn shed_one(&self) -> bool {
         let mut state = lock(&self.0.state);
         let now = self.now();
@@ -146,11 +146,12 @@ impl ConnectionGuard {
         self.end.notified().await;
     }
 
-    /// Takes a slot for what this connection serves. If the slot is taken away to make room, the
-    /// whole connection closes: a caller that does not read would not notice the end of a response.
+    /// Takes a slot for the stream or session that this connection serves. If the slot is taken
+    /// away to make room, the whole connection closes: a caller that does not read would not notice
+    /// the end of a response.
     ///
     /// # Errors
-    /// The limit that refused it.
+    /// The limit that refused the slot.
     pub(crate) fn take_slot(
         &self,
         slots: &Connections,
@@ -167,7 +168,8 @@ impl ConnectionGuard {
         }
     }
 
-    /// Sets the deadline for reading what was sent of a response; `None` if there is no response.
+    /// Sets the time by which the caller must have read the part of a response that was sent;
+    /// `None` if there is no response.
     pub(crate) fn set_read_deadline(&self, at: Option<tokio::time::Instant>) {
         *lock(&self.read_until) = at;
         self.reads.notify_one();
@@ -197,7 +199,7 @@ impl ConnectionGuard {
         lock(&self.all.0.state).admission.progressed(self.id, self.all.now());
     }
 
-    /// Records that a token or a signature authorised its caller.
+    /// Records that a token or a signature authorised the caller of this connection.
     pub(crate) fn proved(&self, by: CredentialOwner) {
         let (state, now) = (lock(&self.all.0.state), self.all.now());
         self.all.0.proved.with(|proved| {
@@ -223,9 +225,9 @@ impl Drop for ConnectionGuard {
 pub(crate) struct RequestGuard(Arc<ConnectionGuard>);
 
 impl RequestGuard {
-    /// Keeps the request in progress until the body is known: its first frame if the length is
-    /// given, otherwise the end of the stream. [`ProgressStream`] covers the time during which the
-    /// caller reads.
+    /// Keeps the request in progress until the first frame of a body of known length, or until the
+    /// end of a body of unknown length. [`ProgressStream`] covers the time during which the caller
+    /// reads.
     pub(crate) fn until_sent(self, body: Body) -> Body {
         let request = Some(self);
         Body::new(TrackedBody { body, request })

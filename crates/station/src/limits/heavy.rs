@@ -27,15 +27,15 @@ pub(crate) struct HeavyReads {
 #[derive(Debug)]
 struct ReadQueue {
     all: Arc<Semaphore>,
-    /// Permits for callers on other hosts: one fewer than all permits, which is left to this host
-    /// and to shared texts.
+    /// Permits for callers on other hosts: one fewer than all permits. The remaining permit is for
+    /// callers on this host and for shared texts.
     elsewhere: Arc<Semaphore>,
-    /// Permits for anonymous callers: one fewer than for all callers on other hosts, which is left
-    /// to authenticated callers.
+    /// Permits for anonymous callers: one fewer than for all callers on other hosts. The remaining
+    /// permit is for authenticated callers.
     anonymous: Arc<Semaphore>,
-    /// One permit for each address of another host, for the anonymous callers of each network, and
-    /// for the authenticated callers of each network. Contains only those that have a read or wait
-    /// for one.
+    /// One permit for each address of another host, for the anonymous callers of each network, for
+    /// the authenticated callers of each network, and for all addresses that one station
+    /// authenticated. Contains only callers with a read that runs or waits.
     callers: Mutex<HashMap<CallerGroup, Arc<Semaphore>>>,
 }
 
@@ -57,14 +57,14 @@ pub(crate) enum SharedResponseKind {
     Latest,
 }
 
-/// Newest text of a [`SharedResponseKind`] response. The task that makes it holds the lock, and
-/// others wait.
+/// Newest text of a [`SharedResponseKind`] response. The task that makes the text locks the slot,
+/// and other tasks wait.
 type SharedResponseSlot = tokio::sync::Mutex<Option<SharedResponse>>;
 
 #[derive(Debug)]
 pub(crate) struct SharedResponse {
     text: Bytes,
-    /// Start and end of making the text.
+    /// Times at which making the text started and ended.
     began: Instant,
     made: Instant,
 }
@@ -183,8 +183,8 @@ impl SharedResponse {
     }
 }
 
-/// Calls `each` for the states of `series` that still exist, with the series table locked for some
-/// of them at a time.
+/// Calls `each` for the states of `series` that still exist. Locks the series table for only
+/// [`STATES_PER_LOCK`] states at a time.
 pub(crate) fn visit(
     series_table: &Mutex<SeriesTable>,
     series: &[SeriesId],
@@ -192,7 +192,7 @@ pub(crate) fn visit(
 ) {
     for (at, some) in series.chunks(STATES_PER_LOCK).enumerate() {
         if 0 < at {
-            // The lock is not fair: without a pause waiting threads would not get it.
+            // The lock is not fair: without a pause, waiting threads would not get the lock.
             std::thread::sleep(PAUSE);
         }
         let series_table = lock(series_table);
@@ -212,8 +212,8 @@ pub(crate) const AT_ONCE: usize = 3;
 pub(crate) const PERMIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which a large text is used again; shorter than any scrape interval.
 const KEPT_FOR: Duration = Duration::from_secs(1);
-/// Minimum size of a text that is used again, which is that of some hundred series: a smaller one
-/// is made in about a millisecond.
+/// Minimum number of bytes of a text that is used again. Such a text has some hundred series; a
+/// smaller text is made in about a millisecond.
 const KEPT_BYTES_MIN: usize = 256 * 1024;
 /// Number of states to read under one lock of the series table; each takes some microseconds.
 const STATES_PER_LOCK: usize = 64;

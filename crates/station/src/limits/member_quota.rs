@@ -42,9 +42,9 @@ impl MemberQuota {
         }
     }
 
-    /// Charges a body of so many bytes. Refuses it while the budget of records is overdrawn. The
-    /// records of a body are charged later, because their number is known only after the body was
-    /// read, and such a body is not refused any more.
+    /// Charges a body of `bytes` bytes. Refuses the body while the budget of records is overdrawn.
+    /// The records of a body are charged later, because their number is known only after the body
+    /// was read. A body that was read is not refused any more.
     pub(crate) fn take_body(&self, bytes: usize, now: Instant) -> Result<(), EngineError> {
         let wait = lock(&self.records).wait(0, self.since(now));
         if !wait.is_zero() {
@@ -64,13 +64,13 @@ impl MemberQuota {
         lock(&self.records).charge(records as u64, self.since(now));
     }
 
-    /// Time until a further body of so many bytes is accepted.
+    /// Time until a further body of `bytes` bytes is accepted.
     pub(crate) fn wait(&self, bytes: usize, now: Instant) -> Duration {
         let records = lock(&self.records).wait(0, self.since(now));
         records.max(lock(&self.bytes).wait(bytes as u64, self.since(now)))
     }
 
-    /// Charges a registration, or returns when to try again.
+    /// Charges a registration, or returns the time to wait before the next try.
     pub(crate) fn take_registration(&self, now: Instant) -> Result<(), EngineError> {
         lock(&self.registrations).take(1, self.since(now)).map_err(|wait| {
             let reason =
@@ -174,7 +174,7 @@ mod tests {
         let spent = lock(&quota.bytes).wait(BYTES_BURST, quota.since(now)).as_secs_f64();
         assert_eq!((spent * BYTES_PER_S as f64).round(), 11_000.0, "what is refused costs no bytes");
         quota.take_body(1000, now + wait).unwrap();
-        // Limited by bytes alone.
+        // In this case only the budget of bytes limits the member.
         let (quota, now) = (MemberQuota::new(), Instant::now());
         quota.take_body(64 << 20, now).unwrap();
         assert_eq!(quota.wait(512 << 10, now), Duration::from_secs(2));

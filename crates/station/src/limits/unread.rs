@@ -26,8 +26,8 @@ pub(crate) struct UnreadResponses(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     all: ResponseTexts,
-    /// Parts of `all`: texts of callers on this host, of authenticated callers, and of anonymous
-    /// callers.
+    /// Parts of `all`: texts of responses to callers on this host, to authenticated callers, and to
+    /// anonymous callers.
     local: ResponseTexts,
     authenticated: ResponseTexts,
     anonymous: ResponseTexts,
@@ -43,7 +43,7 @@ struct ResponseTexts {
     responses: HashMap<usize, usize>,
 }
 
-/// Bytes of the budget, held until dropped.
+/// Bytes of a response, which count against the budget until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct UnreadBytes {
     unread: UnreadResponses,
@@ -177,7 +177,8 @@ struct ChunkedBody {
     _held: UnreadBytes,
 }
 
-/// Makes a body for a held text. Its connection is closed if the caller reads too slowly.
+/// Makes a body from `text`, which counts against the budget until the body is dropped. The
+/// connection is closed if the caller reads too slowly.
 pub(crate) fn in_chunks(text: Bytes, held: UnreadBytes, connection: Arc<ConnectionGuard>) -> Body {
     Body::new(ChunkedBody { text, sent: 0, began: Instant::now(), connection, _held: held })
 }
@@ -217,22 +218,23 @@ impl Drop for ChunkedBody {
     }
 }
 
-/// Bytes that a connection holds of a response besides its text. A smaller response is not counted,
-/// so that errors and `/healthz` are always sent.
+/// Number of bytes of a chunk: the connection keeps one chunk of a response in addition to the
+/// text. A response that is not larger than a chunk is not counted, so that errors and `/healthz`
+/// are always sent.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 /// Maximum number of bytes of unread responses. `/metrics` of 40 000 series, the default maximum,
-/// is about 67 MB: one network that reads it slowly leaves room for a second one.
+/// is about 67 MB: one network that reads this response slowly leaves room for a second network.
 pub(crate) const BYTES_MAX: usize = 128 << 20;
 /// Share of one network (/24, /48), and of all addresses that one station authenticated: a quarter,
 /// as for connections.
 pub(crate) const SHARE_MAX: usize = BYTES_MAX / 4;
-/// Bytes reserved for callers on this host: an eighth, as for connections. These callers may also
-/// use the bytes that others leave.
+/// Number of bytes reserved for callers on this host: an eighth, as for connections. These callers
+/// may also use the bytes that others leave.
 const LOCAL_MAX: usize = BYTES_MAX / 8;
 /// Share of anonymous callers: half of the bytes, however much others use. Authenticated callers,
 /// including members, get the bytes that anonymous callers and the reserve of this host leave.
 pub(crate) const ANONYMOUS_MAX: usize = BYTES_MAX / 2;
-/// Bytes reserved for authenticated callers: the rest of the budget.
+/// Number of bytes reserved for authenticated callers: the rest of the budget.
 const AUTHENTICATED_MAX: usize = BYTES_MAX - LOCAL_MAX - ANONYMOUS_MAX;
 
 #[cfg(test)]

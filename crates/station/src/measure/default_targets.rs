@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// Finds the default gateways and the resolvers of this host in its system files.
 ///
 /// Returns at most one gateway of each address family and the first `RESOLVERS_MAX` resolvers.
-/// Addresses of the host itself (a stub resolver on loopback) are left out, because they do not
-/// measure the network.
+/// Loopback addresses (of a stub resolver) are left out, because their measurements would not
+/// include the network.
 #[must_use]
 pub fn discover(gateway_port: u16) -> Vec<SocketAddr> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -27,8 +27,8 @@ pub fn discover(gateway_port: u16) -> Vec<SocketAddr> {
 }
 
 /// Default gateways from `/proc/net/route` and `/proc/net/ipv6_route`: for each address family the
-/// one with the lowest metric. Link-local gateways are left out, since a connection to one needs an
-/// interface.
+/// gateway with the lowest metric. Link-local IPv6 gateways are left out, because a connection to
+/// such a gateway needs the name of an interface.
 #[must_use]
 pub fn gateways(route: &str, ipv6_route: &str) -> Vec<IpAddr> {
     let v4 = route.lines().skip(1).filter_map(gateway_v4).min_by_key(|(metric, _)| *metric);
@@ -36,7 +36,7 @@ pub fn gateways(route: &str, ipv6_route: &str) -> Vec<IpAddr> {
     v4.map(|(_, ip)| IpAddr::V4(ip)).into_iter().chain(v6.map(|(_, ip)| IpAddr::V6(ip))).collect()
 }
 
-/// Name servers from `resolv.conf` (resolv.conf(5)), without those on this host.
+/// Name servers from `resolv.conf` (resolv.conf(5)), without loopback and unspecified addresses.
 #[must_use]
 pub fn resolvers(text: &str) -> Vec<IpAddr> {
     let servers = text.lines().filter_map(|line| {
@@ -77,8 +77,8 @@ const FLAGS: u32 = 0x0001 | 0x0002;
 /// Port of DNS over TCP (RFC 7766): a resolver must accept connections there.
 const DNS_PORT: u16 = 53;
 
-/// Maximum number of resolvers to measure. resolv.conf allows three (MAXNS), but programs use the
-/// first while it answers.
+/// Maximum number of resolvers to measure. resolv.conf allows three (MAXNS), but programs use only
+/// the first resolver while it responds.
 const RESOLVERS_MAX: usize = 1;
 
 #[cfg(test)]

@@ -47,9 +47,9 @@ pub(crate) struct ProberParts {
     pub(crate) health: Arc<Health>,
     pub(crate) responder: Arc<Responder>,
     pub(crate) workers_max: usize,
-    /// Signs requests to peers of the mesh, and records whether they answer.
+    /// Signs requests to peers of the mesh, and records whether the peers answer.
     pub(crate) mesh_state: Arc<MeshState>,
-    /// Permits one bulk transfer on this host at a time: the prober's or a test of the mesh.
+    /// Permits one bulk transfer on this host at a time, by the prober or by the mesh.
     pub(crate) bulk_slot: Arc<BulkSlot>,
 }
 
@@ -63,8 +63,8 @@ enum Command {
 struct JobReport {
     job: Job,
     /// Kind of target that was detected.
-    peer: Option<TargetKind>,
-    /// The response did not fit the detected kind of target.
+    detected: Option<TargetKind>,
+    /// Whether the response did not fit the detected kind of target.
     kind_mismatch: bool,
 }
 
@@ -80,7 +80,7 @@ enum Job {
 }
 
 impl Prober {
-    /// Starts the thread. It measures nothing before the first [`Prober::plan`].
+    /// Starts the thread. The thread measures nothing before the first [`Prober::plan`].
     pub(crate) fn start(parts: ProberParts) -> std::io::Result<Self> {
         let (commands, receiver) = channel();
         let cancel = CancellationToken::default();
@@ -90,7 +90,7 @@ impl Prober {
             reports: commands.clone(),
             config: Arc::new(Config::default()),
             targets: BTreeMap::new(),
-            peers: BTreeMap::new(),
+            detected: BTreeMap::new(),
             timetable: Timetable::new(),
             sensors: Sensors::default(),
             busy: BTreeSet::new(),
@@ -110,7 +110,7 @@ impl Prober {
         let _ = self.commands.send(Command::Plan { config, targets });
     }
 
-    /// Stops all experiments. Unfinished ones are not recorded.
+    /// Stops all experiments. Unfinished experiments are not recorded.
     pub(crate) fn stop(self) {
         self.cancel.cancel();
         let _ = self.commands.send(Command::Stop);
@@ -125,7 +125,7 @@ struct State {
     config: Arc<Config>,
     targets: BTreeMap<Name, Target>,
     /// Detected kinds of the targets without quantities.
-    peers: BTreeMap<Name, TargetKind>,
+    detected: BTreeMap<Name, TargetKind>,
     timetable: Timetable<Job>,
     sensors: Sensors,
     /// Targets with a running experiment.
@@ -172,11 +172,11 @@ impl State {
     fn set_plan(&mut self, config: Arc<Config>, targets: Vec<Target>) {
         self.config = config;
         self.targets = targets.into_iter().map(|target| (target.name.clone(), target)).collect();
-        self.peers.retain(|name, _| self.targets.contains_key(name));
+        self.detected.retain(|name, _| self.targets.contains_key(name));
         let now = self.began.elapsed();
         let mut jobs = vec![(Job::Cpu, self.config.sensor_period), (Job::Memory, self.config.sensor_period)];
         for target in self.targets.values() {
-            jobs.extend(jobs_of(target, self.peers.get(&target.name).copied(), &self.config));
+            jobs.extend(jobs_of(target, self.detected.get(&target.name).copied(), &self.config));
         }
         let wanted: BTreeSet<&Job> = jobs.iter().map(|(job, _)| job).collect();
         self.timetable.retain(|job| wanted.contains(job));
@@ -209,9 +209,9 @@ impl State {
         if let Some(name) = target_of(&report.job) {
             self.busy.remove(name);
             let undecided = self.targets.get(name).is_some_and(|target| target.quantities.is_empty());
-            let changed = match report.peer {
-                Some(peer) => self.peers.insert(name.clone(), peer) != Some(peer),
-                None => report.kind_mismatch && self.peers.remove(name).is_some(),
+            let changed = match report.detected {
+                Some(kind) => self.detected.insert(name.clone(), kind) != Some(kind),
+                None => report.kind_mismatch && self.detected.remove(name).is_some(),
             };
             if undecided && changed {
                 let targets = self.targets.values().cloned().collect();
@@ -229,7 +229,7 @@ impl State {
                 if let Some(outcome) = self.sensors.cpu_available() {
                     self.record_own(Quantity::CPU_AVAILABLE, outcome);
                 } else {
-                    // The first reading only starts the interval; schedule the second one soon.
+                    // The first reading only starts the interval; schedule the next reading soon.
                     self.timetable.postpone(&job, self.began.elapsed() + FIRST_CPU_INTERVAL);
                 }
             }
@@ -297,7 +297,7 @@ impl State {
                     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.work(job.clone())));
                 drop(bulk_permit);
                 // A panic in an experiment is a bug, but must not leave the target busy for ever.
-                let done = done.unwrap_or(JobReport { job, peer: None, kind_mismatch: false });
+                let done = done.unwrap_or(JobReport { job, detected: None, kind_mismatch: false });
                 let _ = reports.send(Command::Finished(done));
             }
         };
@@ -318,7 +318,8 @@ impl State {
     fn context(&self, target: &Target) -> ProbeContext {
         ProbeContext {
             deadline: self.config.probe_timeout,
-            // The target's own token or none: a target added by another caller must not receive it.
+            // Send only a token that belongs to this target: a target that another caller added
+            // must not receive the station's tokens.
             token: target.token.as_ref().map(|token| token.reveal().to_string()),
             // Peers authenticate this station by its signature.
             sign: (target.provenance == Provenance::Mesh)
@@ -342,11 +343,11 @@ impl State {
 
 /// Findings of an experiment about its target.
 struct ProbeFindings {
-    /// The response shows that the target is of another kind than detected.
+    /// Whether the response shows that the target is of a different kind than detected.
     kind_mismatch: bool,
-    /// At least one value was measured.
+    /// Whether at least one value was measured.
     answered: bool,
-    /// The port refused the connection.
+    /// Whether the port refused the connection.
     refused: bool,
 }
 
@@ -365,20 +366,20 @@ impl Worker {
         match job {
             Job::Probe(_, kind) => {
                 let ProbeFindings { kind_mismatch, .. } = self.measure(kind);
-                JobReport { job, peer: None, kind_mismatch }
+                JobReport { job, detected: None, kind_mismatch }
             }
             _ => {
-                let peer = self.detect();
-                JobReport { job, peer, kind_mismatch: false }
+                let detected = self.detect();
+                JobReport { job, detected, kind_mismatch: false }
             }
         }
     }
 
-    /// Detects the kind of the target. If it cannot be reached, records a failed `connect`; if a
-    /// station declines, a failed `rtt`.
+    /// Detects the kind of the target. If a station declines, records a failed `rtt`. If detection
+    /// fails for another reason, measures `connect`.
     fn detect(&self) -> Option<TargetKind> {
         match detect(&self.target.address, &self.context) {
-            Ok(peer) => Some(peer),
+            Ok(kind) => Some(kind),
             Err(error) if error.stopped => None,
             Err(error) if error.failure == Failure::Declined => {
                 let outcome = Outcome::Failed { failure: error.failure, after_s: error.after_s };
@@ -499,8 +500,8 @@ impl Worker {
         next.map(|next| next.median.value)
     }
 
-    /// Bulk transfers begun so far: on this host, and by the responder. A changed count shows a
-    /// transfer that began and ended in between.
+    /// Numbers of bulk transfers that have begun so far: on this host, and by the responder. A
+    /// changed count shows a transfer that began and ended in between.
     fn bulk_begun(&self) -> (u64, u64) {
         (self.parts.bulk_slot.begun(), self.parts.responder.bulk_begun())
     }
@@ -517,20 +518,20 @@ fn stopped<T>(result: &Result<T, ProbeError>) -> bool {
 }
 
 /// The jobs that measure a target, with their periods.
-fn jobs_of(target: &Target, peer: Option<TargetKind>, config: &Config) -> Vec<(Job, Duration)> {
+fn jobs_of(target: &Target, detected: Option<TargetKind>, config: &Config) -> Vec<(Job, Duration)> {
     let probe_period = target.period_or(config.probe_period);
     let is_url = target.address.scheme() != Scheme::Address;
-    let kinds = match (target.quantities.is_empty(), peer) {
+    let kinds = match (target.quantities.is_empty(), detected) {
         (false, _) => target.kinds(),
         // A URL with a path is a page of a server, not a station: nothing to detect.
         (true, None) if is_url && target.address.path() != "/" => ExperimentKind::usual(false, true).to_vec(),
         (true, None) => return vec![(Job::Detect(target.name.clone()), probe_period)],
-        (true, Some(peer)) => ExperimentKind::usual(peer == TargetKind::Station, is_url).to_vec(),
+        (true, Some(kind)) => ExperimentKind::usual(kind == TargetKind::Station, is_url).to_vec(),
     };
     let period = |kind: ExperimentKind| if kind.is_bulk() { config.goodput_period } else { probe_period };
     let mut jobs: Vec<(Job, Duration)> =
         kinds.into_iter().map(|kind| (Job::Probe(target.name.clone(), kind), period(kind))).collect();
-    if target.quantities.is_empty() && peer == Some(TargetKind::Server) {
+    if target.quantities.is_empty() && detected == Some(TargetKind::Server) {
         jobs.push((Job::DetectAgain(target.name.clone()), DETECT_AGAIN));
     }
     jobs
@@ -547,11 +548,11 @@ fn error_detail(error: &ProbeError) -> String {
     crate::detail::message(&error.message)
 }
 
-/// Longest wait of the loop.
+/// Longest time that the loop waits for a command.
 const IDLE: Duration = Duration::from_secs(60);
 /// Period for detecting again what a server is: a station may have been started there.
 const DETECT_AGAIN: Duration = Duration::from_hours(1);
-/// Longest wait for experiments at a stop.
+/// Longest wait for running experiments when the prober stops.
 const DRAIN: Duration = Duration::from_secs(1);
 /// Length of the first interval of `cpu_available`: the page shows a value after 1 s instead of
 /// after a period of 10 s.
@@ -570,8 +571,8 @@ mod tests {
         Target::parse(address, &words, None, Provenance::Config).unwrap()
     }
 
-    fn kinds(target: &Target, peer: Option<TargetKind>) -> Vec<Option<ExperimentKind>> {
-        let jobs = jobs_of(target, peer, &Config::default());
+    fn kinds(target: &Target, detected: Option<TargetKind>) -> Vec<Option<ExperimentKind>> {
+        let jobs = jobs_of(target, detected, &Config::default());
         let kind = |job| match job {
             Job::Probe(_, kind) => Some(kind),
             _ => None,
@@ -592,7 +593,7 @@ mod tests {
         );
         assert_eq!(
             kinds(&target("http://a/b", &[]), None),
-            [Some(ExperimentKind::Connect), Some(ExperimentKind::Response)]
+            [Some(ExperimentKind::Connect), Some(ExperimentKind::ResponseTime)]
         );
         assert_eq!(kinds(&target("http://a/", &[]), None), [None]);
         assert_eq!(kinds(&target("a:1", &["connect"]), None), [Some(ExperimentKind::Connect)]);

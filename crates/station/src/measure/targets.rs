@@ -24,7 +24,7 @@ struct Lists {
     /// Default and configured targets, by name.
     configured: BTreeMap<String, Target>,
     added: BTreeMap<String, Target>,
-    /// Peers of the mesh. A target of the same name in another list overrides the peer's.
+    /// Peers of the mesh. A target of the same name in another list overrides the peer.
     mesh: BTreeMap<String, Target>,
 }
 
@@ -58,7 +58,7 @@ impl Targets {
     /// with all targets.
     ///
     /// # Errors
-    /// If the file exists but cannot be read. It is not overwritten.
+    /// If the file exists but cannot be read. The file is not overwritten.
     pub(crate) fn open(
         directory: &Path,
         changed: impl Fn(Vec<Target>) + Send + Sync + 'static,
@@ -183,7 +183,8 @@ impl From<&Target> for StoredTarget {
 }
 
 const FILE: &str = "targets.json";
-/// Maximum number of added targets: more than one station can measure without skipping.
+/// Maximum number of added targets. A station cannot measure so many targets without skipping
+/// experiments.
 const ADDED_MAX: usize = 1000;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Times at which jobs are due: periods with jitter, seeded by the job's name. Pure: the caller
 //! provides the time.
 //!
-//! Jitter keeps stations from probing in step. It is uniform within ±`JITTER` of the period. Each
-//! job has its own generator, so other jobs do not change its phase.
+//! Jitter keeps stations from probing in step. The jitter is uniform within ±`JITTER` of the
+//! period. Each job has its own generator, so other jobs do not change its phase.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,8 +44,8 @@ impl<J: Ord + Clone> Timetable<J> {
         }
     }
 
-    /// As [`Timetable::set`], but a new job first waits a random part of its whole period. For
-    /// costly jobs.
+    /// As [`Timetable::set`], but a new job first waits a random part of its whole period. Use this
+    /// function for costly jobs.
     pub fn set_spread(&mut self, job: J, name: &str, period: Duration, now: Duration) {
         if self.jobs.contains_key(&job) {
             return self.set(job, name, period, now);
@@ -83,7 +83,7 @@ impl<J: Ord + Clone> Timetable<J> {
         due.into_iter().map(|(_, job)| job).collect()
     }
 
-    /// Reschedules a job that could not begin for `at`.
+    /// Sets the next time of a job that could not begin to `at`.
     pub fn postpone(&mut self, job: &J, at: Duration) {
         if let Some(row) = self.jobs.get_mut(job) {
             row.due = at;
@@ -111,7 +111,7 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// Uniform in [0, 1).
+    /// Next random number, uniform in [0, 1).
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -127,7 +127,7 @@ fn seed(name: &str) -> u64 {
 /// Jitter, as a share of the period, in both directions.
 const JITTER: f64 = 0.1;
 
-/// Longest time until a new job runs first, so that the page is not empty for long.
+/// Longest time until a new job runs for the first time, so that the page is not empty for long.
 const FIRST_WITHIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

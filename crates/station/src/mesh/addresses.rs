@@ -9,8 +9,8 @@ use crate::config::unreachable_reason;
 
 /// Splits the addresses of a peer: those that can be tried from here, and the others with a reason.
 ///
-/// A loopback address belongs to the peer's own host. Only a station with no other addresses than
-/// loopback uses it; such a station has peers on its own host only.
+/// A loopback address belongs to the peer's own host. Only a station that has no addresses except
+/// loopback uses such an address, because all its peers are on its own host.
 pub(super) fn vetted(
     given: &[SocketAddr],
     own: &[SocketAddr],
@@ -35,13 +35,13 @@ pub(super) fn vetted(
 
 /// Addresses that a station registers if it listens on `listen`, on a host with `interfaces`.
 ///
-/// A loopback address is registered only if there is no other address, so that other stations on
-/// this host can still find the station.
+/// If there is no other address, a loopback address is registered, so that other stations on this
+/// host can find the station.
 pub(super) fn own(listen: SocketAddr, interfaces: &[IpAddr]) -> Vec<SocketAddr> {
     if !listen.ip().is_unspecified() {
         return vec![listen];
     }
-    // `[::]` accepts both families, `0.0.0.0` one.
+    // `[::]` accepts both address families, `0.0.0.0` only IPv4.
     let of_family = |ip: &&IpAddr| listen.is_ipv6() || ip.is_ipv4();
     let ips = || interfaces.iter().filter(of_family);
     let far: Vec<&IpAddr> = ips().filter(|ip| !ip.is_loopback() && !is_link_local(**ip)).collect();
@@ -75,8 +75,9 @@ pub(super) fn interfaces() -> Vec<IpAddr> {
         .collect()
 }
 
-/// Whether an address is link-local: 169.254.0.0/16 (RFC 3927) or fe80::/10 (RFC 4291 §2.5.6). It
-/// is valid on one link only, and for IPv6 it needs the name of the link.
+/// Whether an address is link-local: 169.254.0.0/16 (RFC 3927) or fe80::/10 (RFC 4291 §2.5.6). Such
+/// an address is valid on one link only. An IPv6 address of this kind also needs the name of the
+/// link.
 fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),

@@ -2,8 +2,8 @@
 //! (docs/spec/mesh.md §5).
 //!
 //! A test needs three permissions: this host's only [`BulkSlot`] for bulk transfers; its
-//! [`TestAdmission`] (budget and token); and the peer's consent in the probe session, which needs
-//! the [`BulkSlot`] and the [`TestAdmission`] of the peer.
+//! [`TestAdmission`] (budget and token); and the peer's consent in the probe session. The consent
+//! needs the [`BulkSlot`] and the [`TestAdmission`] of the peer.
 
 mod budget_file;
 mod consent;
@@ -65,7 +65,7 @@ pub(crate) struct Bulk {
     series_table: Arc<Mutex<SeriesTable>>,
     inbox: Inbox,
     gate: Mutex<TestAdmission>,
-    /// File of the tests that the admission has admitted.
+    /// File with the admitted tests, so that a restart does not restore the budget.
     budget_file: Mutex<BudgetFile>,
     log: Mutex<Log>,
     /// State of the path to each peer.
@@ -75,7 +75,7 @@ pub(crate) struct Bulk {
     began: Instant,
 }
 
-/// Figures of the plan of turns.
+/// Counters of the plan of turns, and the time of the next turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turns {
     statistics: TurnCounts,
@@ -105,15 +105,15 @@ pub(crate) enum TestAttempt {
     Stopped,
 }
 
-/// Figures of budget and turns for `/metrics` and `GET /v1/tests`.
+/// Numbers about the budget, the tests and the turns, for `/metrics` and `GET /v1/tests`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BulkTestMetrics {
     pub(crate) counts: [[u64; 3]; 2],
     pub(crate) spent: BudgetUsage,
     /// Number of turns in which every peer that the plan tried refused the test.
     pub(crate) skipped: u64,
-    /// Turns postponed because this host could not start a test: its slot was taken, its budget was
-    /// used up, or iperf3 was missing.
+    /// Number of turns that were postponed because this host could not start a test: the slot of
+    /// the host was taken, its budget was used up, or iperf3 was missing.
     pub(crate) deferred: u64,
     pub(crate) next_turn_s: Option<f64>,
 }
@@ -163,7 +163,7 @@ impl Bulk {
         lock(&self.log).newest()
     }
 
-    /// Tests that peers requested and this station refused, since the start.
+    /// Number of tests that peers requested and this station refused since its start.
     pub(crate) fn refused_tests(&self) -> u64 {
         lock(&self.log).counts[1][2]
     }
@@ -180,8 +180,8 @@ impl Bulk {
         }
     }
 
-    /// Runs a requested test. Blocks for its length and some seconds. `None` = there is no such
-    /// peer.
+    /// Runs a requested test. Blocks for the length of the test and some seconds. `None` = there is
+    /// no such peer.
     pub(crate) fn on_demand(&self, peer: &Name, length: Option<Duration>) -> Option<TestAttempt> {
         let target = self.peers().remove(peer)?;
         let parameters = self.path(peer).on_demand(length, self.early_stop, &self.plan.budget);
@@ -222,7 +222,8 @@ impl Bulk {
         SeriesId { source: self.host.clone(), target: peer.clone(), quantity: Quantity::GOODPUT }
     }
 
-    /// State of a path: its calibration from this station, its forecast from the series table.
+    /// State of the path to `peer`. The calibration is stored here; the forecast is read from the
+    /// series table.
     fn path(&self, peer: &Name) -> PathHistory {
         let path = lock(&self.paths).get(peer).copied().unwrap_or_default();
         let series_table = lock(&self.series_table);
@@ -298,8 +299,8 @@ impl Bulk {
         attempt
     }
 
-    /// Takes this host's budget and token, and starts the token's time at once: the peer's response
-    /// arrives within the time of the test.
+    /// Charges the test to this host's budget and takes this host's token. The time limit of the
+    /// token begins at once, because the peer's response arrives within the time of the test.
     fn start(&self, now: Duration, peer: &Name, expected: Cost) -> Result<u64, Refusal> {
         let mut gate = lock(&self.gate);
         let grant = gate.start(now, peer.as_str(), expected)?;
@@ -309,16 +310,16 @@ impl Bulk {
         begun.map(|()| grant.token).map_err(|_| Refusal::Busy { retry_after: SLOT_RETRY })
     }
 
-    /// Stores what is spent, so that a restart does not restore the budget. Called before a test,
-    /// because the station may die during it, and after.
+    /// Stores the spent budget, so that a restart does not restore the budget. Called before each
+    /// test, because the station may be killed during the test, and called again after the test.
     fn keep(&self) {
         let file = lock(&self.budget_file);
         let past = lock(&self.gate).export_tests(self.now());
         file.write(&past);
     }
 
-    /// Context of a probe session: signed requests, and [`SESSION_OVERHEAD`] as the time beside the
-    /// test.
+    /// Context of a probe session: signed requests, and [`SESSION_OVERHEAD`] as the time in
+    /// addition to the test.
     fn context(&self, peer: &Name) -> ProbeContext {
         ProbeContext {
             deadline: SESSION_OVERHEAD,
@@ -355,8 +356,8 @@ impl Bulk {
             if limit == 0 || tries.next().is_none() {
                 return result;
             }
-            // `limit` is in bytes or in milliseconds. A peer checks bytes first, and every limit in
-            // bytes is above STREAM_MS_MAX, so the two can be distinguished.
+            // `limit` is in bytes or in milliseconds. A limit in bytes is always above
+            // STREAM_MS_MAX, and a limit in milliseconds is not, so the unit is known.
             if limit <= u64::from(STREAM_MS_MAX) {
                 plan.seconds = plan.seconds.min(limit as f64 / 1000.0);
             } else {
@@ -380,10 +381,11 @@ fn seed() -> u64 {
 }
 
 /// Time that a session needs in addition to the test: for two connections, the request, and the
-/// last acknowledgement. It is less than the 5 s by which [`TestAdmission`] lets a test exceed its
-/// length.
+/// last acknowledgement. This time is less than 5 s, the time by which [`TestAdmission`] permits a
+/// test to exceed its length.
 const SESSION_OVERHEAD: Duration = Duration::from_secs(4);
 /// Time before a retry while another bulk transfer runs on this host; such transfers take seconds.
 const SLOT_RETRY: Duration = Duration::from_secs(5);
-/// Maximum number of repetitions of a request: a peer may permit fewer bytes, and less time.
+/// Maximum number of repetitions of a request: one if the peer permits fewer bytes, and one if the
+/// peer permits less time.
 const LOWERED_MAX: u32 = 2;

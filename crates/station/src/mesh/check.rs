@@ -22,7 +22,7 @@ pub(crate) struct PeerUnreachable {
     pub(super) failure: Failure,
     /// Duration of the check, in seconds.
     pub(super) after_s: f64,
-    /// Each address with its problem, as a sentence.
+    /// Each address of the peer with the reason why the address failed, in one text.
     pub(super) why: String,
 }
 
@@ -44,17 +44,17 @@ impl PeerUnreachable {
     }
 }
 
-/// Problem with one address, as a sentence and its class.
+/// Why one address failed: the class of the failure, and a text.
 struct AddressError {
     failure: Failure,
     why: String,
 }
 
-/// Finds the first of `addresses` at which `host` answers. They are tried in their order, each
-/// [`STAGGER`] after the one before (RFC 8305 §5).
+/// Finds the first of `addresses` at which `host` answers. The addresses are tried in their order.
+/// Each try begins [`STAGGER`] after the try before (RFC 8305 §5).
 ///
 /// # Errors
-/// [`PeerUnreachable`] if it answers at none.
+/// [`PeerUnreachable`] if `host` answers at no address.
 pub(super) async fn first_that_answers(
     host: Name,
     addresses: Vec<SocketAddr>,
@@ -76,7 +76,7 @@ pub(super) async fn first_that_answers(
     let mut errors = Vec::new();
     while let Some(tried) = tries.join_next().await {
         match tried {
-            // Dropping the set aborts the others.
+            // Dropping the set aborts the other tries.
             Ok((_, address, Ok(()))) => return Ok(address),
             Ok((index, address, Err(error))) => errors.push((index, address, error)),
             Err(_) => {}
@@ -142,10 +142,10 @@ impl From<std::io::Error> for AddressError {
 
 /// Delay between tries of two addresses of one peer, as RFC 8305 §5 recommends.
 const STAGGER: Duration = Duration::from_millis(250);
-/// Longest try of one address. A second SYN is sent after 1 s, a third after 3 s (RFC 6298 §2); if
-/// none is answered, the loss of a packet is not the cause.
+/// Time limit for the try of one address. TCP repeats the SYN after 1 s and after 3 s (RFC 6298
+/// §2). If all three SYNs are unanswered, the cause is hardly the loss of a single packet.
 const TRY: Duration = Duration::from_secs(4);
-/// Longest head of a response. A refusal has a few hundred bytes of headers.
+/// Maximum size of a response head, in bytes. A refusal has some hundred bytes of headers.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]

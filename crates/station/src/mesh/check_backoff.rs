@@ -1,5 +1,5 @@
-//! Schedules the checks of doubtful peers: few at once, and with longer pauses for peers that stay
-//! silent. Pure.
+//! Schedules the checks of peers that need a check. Limits the number of simultaneous checks, and
+//! makes the pauses longer for peers that do not answer. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use barograph_forecast::Name;
 use tokio::time::Instant;
 
-/// Peers with a running check, or with a pause before the next one.
+/// Peers with a running check, or with a pause before the next check.
 #[derive(Debug, Default)]
 pub(super) struct CheckBackoff {
     all: BTreeMap<Name, PeerBackoff>,
@@ -17,7 +17,7 @@ pub(super) struct CheckBackoff {
 #[derive(Clone, Copy, Debug)]
 struct PeerBackoff {
     runs: bool,
-    /// Whether the peer was in doubt at the last [`CheckBackoff::begin`].
+    /// Whether the peer needed a check at the last [`CheckBackoff::begin`].
     is_doubtful: bool,
     /// Earliest time of the next check.
     until: Instant,
@@ -25,14 +25,15 @@ struct PeerBackoff {
     pause: Duration,
     /// When a change of the peer last ended a pause early.
     last_wake: Option<Instant>,
-    /// Whether the peer changed during its check, which may have used outdated addresses.
+    /// Whether the peer changed during its check. The check may then have used outdated addresses.
     changed_during_check: bool,
 }
 
 impl CheckBackoff {
-    /// Starts checks: returns the peers of `doubtful` to check now, the longest waiting first, and
-    /// marks them as running. A peer that is no longer in doubt is forgotten [`PAUSE_MAX`] after
-    /// its pause, so that a peer that leaves and returns keeps its pause.
+    /// Starts checks: returns the peers of `doubtful` to check now, and marks the checks of these
+    /// peers as running. The peer that has waited longest comes first. A peer that needs no check
+    /// any more is forgotten [`PAUSE_MAX`] after its pause, so that a peer that leaves and comes
+    /// back keeps its pause.
     pub(super) fn begin(&mut self, doubtful: &BTreeSet<Name>, now: Instant) -> Vec<Name> {
         self.all.retain(|host, backoff| {
             backoff.is_doubtful = doubtful.contains(host);
@@ -66,8 +67,8 @@ impl CheckBackoff {
         begun
     }
 
-    /// Time of the next check. `None` if no peer is in a pause, or if the maximum number of checks
-    /// is running, because a check must end before the next one starts.
+    /// Time of the next check. `None` if no peer is in a pause. Also `None` if the maximum number
+    /// of checks is running, because a check must end before the next check starts.
     pub(super) fn next_due(&self) -> Option<Instant> {
         if CHECKS_MAX <= self.running {
             return None;
@@ -79,8 +80,8 @@ impl CheckBackoff {
             .min()
     }
 
-    /// Records the end of a check. `chance`, in [0, 1), varies the pause, so that peers that became
-    /// silent together are not all checked together again.
+    /// Records the end of a check. `chance` is a random number in [0, 1) that varies the pause. So
+    /// if several peers stop answering at the same time, their next checks are at different times.
     pub(super) fn ended(&mut self, host: &Name, answered: bool, now: Instant, chance: f64) {
         self.running = self.running.saturating_sub(1);
         let Some(backoff) = self.all.get_mut(host) else { return };
@@ -92,9 +93,9 @@ impl CheckBackoff {
         backoff.until = if backoff.changed_during_check { now } else { now + pause };
     }
 
-    /// Schedules an immediate check, because the peer changed. If a check is running, schedules the
-    /// new check for the end of the running one. Has no effect within [`WAKE_EVERY`] after the last
-    /// such check. The next pause is as long as without the change.
+    /// Schedules an immediate check, because the peer changed. If a check is running, the new check
+    /// starts when the running check ends. A call within [`WAKE_EVERY`] after the last effective
+    /// call has no effect. The length of the next pause does not change.
     pub(super) fn wake(&mut self, host: &Name, now: Instant) {
         let Some(backoff) = self.all.get_mut(host) else { return };
         let may_wake =
@@ -110,7 +111,7 @@ impl CheckBackoff {
     }
 }
 
-/// `pause`, up to a quarter shorter or longer.
+/// Returns `pause`, made up to a quarter shorter or longer by the random number `chance`.
 pub(super) fn spread(pause: Duration, chance: f64) -> Duration {
     pause.mul_f64(0.75 + chance.clamp(0.0, 1.0) / 2.0)
 }
@@ -132,8 +133,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 const PAUSE_FOUND: Duration = Duration::from_secs(10);
 /// Shortest time between two checks that are caused by changes of one peer. An entry may name
 /// addresses of hosts outside the mesh, and every station tries them, so changing the entry must
-/// not cause tries at will. This time is several leases; a station changes its addresses at most
-/// once in it.
+/// not cause tries at will. This time is several leases long. A real station rarely changes its
+/// addresses twice within this time.
 const WAKE_EVERY: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -141,9 +142,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Simulates the station's loop for ten minutes in which `peers` are silent and each check
-    /// takes the time `look`. Returns the number of iterations of the loop, and the checks of each
-    /// peer.
+    /// Simulates the station's loop for ten minutes. No peer answers; `peers` is the number of
+    /// peers, and `look` the duration of each check. Returns the number of iterations of the loop,
+    /// and the number of checks of each peer.
     fn turns(peers: usize, look: Duration) -> (usize, BTreeMap<Name, usize>) {
         let doubtful: BTreeSet<Name> = (0..peers).map(|i| Name::new(&format!("p{i}")).unwrap()).collect();
         let (mut backoff, start) = (CheckBackoff::default(), Instant::now());
@@ -212,8 +213,8 @@ mod tests {
         assert!((0.0..1.0).contains(&chance()));
     }
 
-    /// Number of checks of a peer in ten minutes if its entry changes every second and each check
-    /// finds it (`answers`) or not.
+    /// Number of checks of a peer in ten minutes if the entry of the peer changes every second.
+    /// `answers` is whether the peer answers each check.
     fn checks_with_a_change_every_second(answers: bool) -> usize {
         let (b, start) = (Name::new("b").unwrap(), Instant::now());
         let doubtful = BTreeSet::from([b.clone()]);
@@ -235,7 +236,7 @@ mod tests {
         let (mut backoff, mut looks) = (CheckBackoff::default(), 0);
         for second in 0..600 {
             let now = start + Duration::from_secs(second);
-            // It is a peer for four seconds, and ignored for the next four.
+            // Station `b` is a peer for four seconds, and ignored for the next four seconds.
             let doubtful: BTreeSet<Name> = (second % 8 < 4).then(|| b.clone()).into_iter().collect();
             for host in backoff.begin(&doubtful, now) {
                 looks += 1;

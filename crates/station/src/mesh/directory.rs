@@ -20,7 +20,7 @@ use crate::config::MeshConfig;
 /// Message of a watch about its group.
 #[derive(Debug)]
 pub(super) enum WatchMessage {
-    /// The watch starts, perhaps again; a snapshot follows.
+    /// The watch has started, for the first time or again. A snapshot of the group follows.
     Began,
     /// An event of the directory.
     Event(Event),
@@ -63,8 +63,8 @@ impl OwnEntry {
     }
 }
 
-/// Keeps this station registered until its task is aborted. `reregister` is notified when it must
-/// register again.
+/// Keeps this station registered until the task that runs this function is aborted. `reregister` is
+/// notified when this station must register again.
 pub(super) async fn stay_registered(
     engine: Arc<dyn Engine>,
     own_entry: OwnEntry,
@@ -72,7 +72,8 @@ pub(super) async fn stay_registered(
     reregister: Arc<Notify>,
 ) {
     let mut pause = PAUSE_MIN;
-    // The old lease is dropped when the new one exists, so that the station always has one.
+    // The old lease is dropped only when the new lease exists, so that the station always has a
+    // lease.
     let mut held: Option<Box<dyn Lease>> = None;
     loop {
         let entry = own_entry.entry(mesh_state.site_assignment().groups);
@@ -84,7 +85,8 @@ pub(super) async fn stay_registered(
         });
         match within_limit(engine.register(&entry, own_entry.config.lease)).await {
             Ok(lease) => {
-                // Set before the old lease is dropped, because the directory may report its end.
+                // Change this state before the old lease is dropped, because the directory may
+                // report the end of the old lease.
                 mesh_state.set_directory(|directory| {
                     (directory.is_registered, directory.was_registered) = (true, true);
                     (directory.registration_error, directory.lease_conflict, directory.is_vacant) =
@@ -113,7 +115,7 @@ pub(super) async fn stay_registered(
                 mesh_state.set_directory(|directory| {
                     (directory.registration_error, directory.denied_advice) = (Some(message), denied);
                 });
-                // A watch notifies when the directory responds again.
+                // A watch notifies `reregister` when the directory responds again.
                 let _ = timeout(spread(pause, chance()), reregister.notified()).await;
                 pause = PAUSE_MAX.min(pause * 2);
             }
@@ -135,16 +137,16 @@ fn what_to_do(location: &EngineLocation, error: &EngineError) -> String {
     }
 }
 
-/// Time for which a peer may be missing from snapshots before it is lost, for a station with this
-/// lease: the time until all stations have registered again or the lease has ended, whichever is
-/// longer, plus one second.
+/// Time for which a peer may be missing from snapshots before this station marks the peer as lost.
+/// It is the longer of two times, plus one second: `lease`, and the time in which all stations
+/// register again after a restart of the directory.
 pub(super) fn grace(lease: Duration) -> Duration {
     lease.max(RETURN_MAX) + Duration::from_secs(1)
 }
 
-/// Waits until the station must register again: its entry has changed, or the directory has lost
-/// it. While another station has the name, continues to wait, because the two stations would
-/// displace each other for ever.
+/// Waits until this station must register again, because its entry has changed or the directory has
+/// lost its registration. While a different station has the name, the function continues to wait.
+/// Otherwise the two stations would displace each other for ever.
 async fn until_reregister(
     own_entry: &OwnEntry,
     registered: &Entry,
@@ -277,19 +279,21 @@ fn shown(entry: &Entry) -> String {
 }
 
 /// First and longest pause after a failure. The first pauses are short, so that stations soon find
-/// a directory that was restarted. Later pauses are long, so that a directory that was away for
-/// long does not get requests of thousands of stations at once.
+/// a directory that was restarted. Later pauses are long, so that after a long outage the directory
+/// does not get requests of thousands of stations at once.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// Longest time for a request to an engine. An engine may have no deadline of its own.
+/// Time limit for a request to an engine, because an engine may have no time limit of its own.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Time in which all stations have registered again after a restart of the directory: the longest
-/// pause, up to a quarter more by random variation, and some seconds for the two requests. A
-/// station detects the restart when its watch ends, and registers when the next watch works.
+/// pause, which random variation makes up to a quarter longer, and some seconds for the two
+/// requests. A station detects the restart when its watch ends, and registers when the next watch
+/// works.
 const RETURN_MAX: Duration = Duration::from_secs(30);
-/// Time between two checks of the lease, which cost nothing.
+/// Time between two checks of the lease. A check sends no request.
 const LOOK_AT_LEASE: Duration = Duration::from_secs(1);
-/// Number of newest registrations to remember: events of the directory may still contain them.
+/// Number of newest registrations to remember, because events of the directory may still contain
+/// their addresses.
 const REGISTRATIONS_KEPT: usize = 2;
 /// Time between two checks of this host's addresses, which DHCP and tunnels change.
 const LOOK_EVERY: Duration = Duration::from_secs(30);

@@ -54,21 +54,24 @@ pub(crate) fn one_line(error: &barograph_engine::EngineError) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The engines that a station stores records in, reads from and registers with.
+/// The engines of a station: it stores records in them, reads records from them, and registers with
+/// them.
 #[derive(Clone)]
 pub struct Engines {
     pub(crate) engine: Arc<dyn Engine>,
-    /// Archive of this station. History is replayed from it, so that a start does not need the
-    /// mesh.
+    /// Archive of this station. History is replayed from this archive, so that the start of the
+    /// station does not need the mesh.
     pub(crate) local: Arc<dyn Engine>,
     /// Archive that this station serves to the stations that it invites; `None` = no station can
     /// join this one.
     pub(crate) served: Option<Arc<Local>>,
-    /// Archive of this station if it stores records of other stations; `None` = it does not.
+    /// Archive of this station, if it stores records of other stations; `None` = it stores only
+    /// records of this station.
     pub(crate) foreign_archive: Option<Arc<Local>>,
     pub(crate) location: EngineLocation,
     pub(crate) spool: Option<SpoolFn>,
-    /// Stores the history of a mesh on NATS, for as long as the station runs.
+    /// Stores the history of a mesh on NATS in this station's archive, as long as the station runs.
+    /// `None` = this station does not store this history.
     pub(crate) archiver: Option<Arc<Archiver>>,
 }
 
@@ -87,21 +90,21 @@ pub enum EngineLocation {
 }
 
 /// State of the spool: records in the station's archive that the mesh has not acknowledged. The
-/// counters begin at the start of the station.
+/// counters begin at 0 when the station starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spool {
-    /// Records that wait for the mesh.
+    /// Number of records that the mesh has not acknowledged yet.
     pub records: u64,
     /// Whether the spool is full.
     pub is_full: bool,
-    /// Appends that were refused because the spool was full.
+    /// Number of appends that were refused because the spool was full.
     pub refused_full: u64,
-    /// Records that the mesh acknowledged. Repetitions count again.
+    /// Number of records that the mesh acknowledged. A record that was sent twice counts twice.
     pub forwarded: u64,
-    /// Own records that the mesh refused.
+    /// Number of this station's records that the mesh refused.
     pub refused: u64,
-    /// Own records that may never reach the mesh, because it holds other records under their
-    /// sequence numbers.
+    /// Number of this station's records that may never reach the mesh, because the mesh stores
+    /// different records under the same sequence numbers.
     pub conflicting: u64,
     /// Whether the mesh limits the rate of forwarding.
     pub is_throttled: bool,
@@ -115,7 +118,7 @@ pub struct Spool {
 type SpoolFn = Arc<dyn Fn() -> Spool + Send + Sync>;
 
 impl Engines {
-    /// One engine for everything, for a station that has joined no mesh.
+    /// Engines of a station that has joined no mesh: `engine` is used for everything.
     #[must_use]
     pub fn alone(engine: Arc<dyn Engine>) -> Self {
         Self {
@@ -129,7 +132,8 @@ impl Engines {
         }
     }
 
-    /// The station's own archive, which other stations may join.
+    /// Engines of a station that uses its own archive for everything. Other stations may join this
+    /// station, and use the archive too.
     #[must_use]
     pub fn serving(archive: Arc<Local>) -> Self {
         let engine: Arc<dyn Engine> = Arc::<Local>::clone(&archive);
@@ -159,7 +163,8 @@ pub(crate) fn engine(config: &Config, host: &Name, local: Arc<Local>) -> Result<
     spooled(mesh, host, local, Arc::new(remote), EngineLocation::Remote(url.clone()))
 }
 
-/// Whether a URL names this station, as far as that is known without resolving a name.
+/// Whether a URL names this station. Host names are not resolved, so some such URLs are not
+/// detected.
 fn is_own(url: &str, config: &Config, host: &Name) -> bool {
     let Ok(target) = Target::parse(url) else { return false };
     let is_here = match target.host().parse::<IpAddr>() {

@@ -1,5 +1,5 @@
-//! Queue of events for a slow command or URL. It holds only the newest event of each host, so that
-//! a host that comes and goes all the time does not delay events of others.
+//! Queue of events for a slow command or URL. The queue keeps only the newest event of each host,
+//! so that a host that often joins and leaves does not delay events of other hosts.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use barograph_api::PeerEvent;
 
 use crate::sync::lock;
 
-/// The queue. Clones share it.
+/// Queue of events for one hook. All clones share one queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventQueue(Arc<(Mutex<State>, Condvar)>);
 
@@ -21,7 +21,8 @@ struct State {
 
 impl EventQueue {
     /// Replaces the queued event of the same host, or appends the event. Returns whether an event
-    /// was dropped: the replaced one, or this one because the queue is full or closed.
+    /// was dropped. This is either the replaced event, or `event` itself if the queue is full or
+    /// closed.
     pub(super) fn push(&self, setting: String, event: Arc<PeerEvent>) -> bool {
         let (state, more) = &*self.0;
         let mut state = lock(state);
@@ -54,8 +55,8 @@ impl EventQueue {
     }
 }
 
-/// Maximum number of queued events. The queue has one event for each host, so it has room for more
-/// hosts than the largest measured mesh has.
+/// Maximum number of queued events. The queue has at most one event for each host, so it has room
+/// for more hosts than the largest measured mesh.
 const EVENTS_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Peer events in their order. The newest are kept for watchers that connect later.
+//! Peer events in their order. The newest events are kept for watchers that connect later.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ pub(super) fn words(change: PeerChange) -> &'static str {
     }
 }
 
-/// The newest events, and the channel for later ones.
+/// The newest peer events, and the channel that sends later events to watchers.
 #[derive(Debug)]
 pub(crate) struct Events {
     state: Mutex<State>,
@@ -34,9 +34,9 @@ struct State {
 }
 
 impl Events {
-    /// Creates an empty list. Ids begin at the time of the start in milliseconds: a watcher with an
-    /// id of an earlier run receives all events of this run, unless the clock was set back
-    /// meanwhile.
+    /// Creates an empty list. The first id is the start time in milliseconds. So if a watcher sends
+    /// an id from an earlier run, the watcher receives all events of this run, unless the clock was
+    /// set back in between.
     pub(super) fn new(started_unix_ms: u64) -> Self {
         let state = State { kept: VecDeque::new(), next_id: started_unix_ms };
         Self { state: Mutex::new(state), sender: broadcast::channel(KEPT).0 }
@@ -69,8 +69,8 @@ impl Events {
         event
     }
 
-    /// The kept events with an id above `after`, and a receiver of all later ones; each event once.
-    /// Ids of events that were not kept are missing.
+    /// Returns the kept events with an id above `after`, and a receiver of all later events. Each
+    /// event is returned once. Events that are no longer kept are missing.
     pub(crate) fn watch(
         &self,
         after: Option<u64>,
@@ -81,12 +81,12 @@ impl Events {
     }
 }
 
-/// Maximum number of events to keep, and of events by which a watcher may lag behind. An event has
-/// some kilobytes at most in practice.
+/// Maximum number of events to keep. Also the maximum number of events that a watcher may be
+/// behind. An event has some kilobytes at most in practice.
 const KEPT: usize = 1000;
 
-/// Maximum number of events kept of one host, so that a host that comes and goes all the time hides
-/// no others.
+/// Maximum number of events kept of one host, so that the events of a host that often joins and
+/// leaves do not displace those of all other hosts.
 const KEPT_OF_HOST: usize = 20;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Hooks for peer events: a command that is run, and a URL that is posted to. Each has a thread of
-//! its own and handles one event after the other; no other thread waits for them.
+//! Hooks for peer events: a command that is run, and a URL that is posted to. The command and the
+//! URL each have a thread of their own, which handles one event after the other. No other thread
+//! waits for these two threads.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -23,7 +24,7 @@ use super::mesh_state::MeshState;
 use crate::config::MeshConfig;
 use crate::health::Health;
 
-/// Threads of the hooks. Each starts with the first event that needs it, and ends when this is
+/// Threads of the hooks. Each thread starts with its first event, and ends after this value is
 /// dropped.
 pub(super) struct Hooks {
     mesh_state: Arc<MeshState>,
@@ -37,8 +38,8 @@ impl Hooks {
         Self { mesh_state, health, command: None, webhook: None }
     }
 
-    /// Queues an event for the hooks of the current configuration. An event that finds no room, or
-    /// that a newer one of its host replaces, is dropped and counted.
+    /// Queues an event for the hooks of the current configuration. An event is dropped and counted
+    /// if the queue is full, or if a newer event of the same host replaces the event.
     pub(super) fn enqueue(&mut self, config: &MeshConfig, event: &Arc<PeerEvent>) {
         let hooks = [
             (&config.on_change, &mut self.command, "on_change", run_all as fn(&EventQueue, &TaskStatus)),
@@ -104,8 +105,8 @@ fn run(command: &str, event: &PeerEvent, limit: Duration) -> Result<(), String> 
         .spawn()
         .map_err(|error| error.to_string())?;
     let input = child.stdin.take();
-    // An event fits into the buffer of the pipe, so this does not block, even if the command does
-    // not read it.
+    // An event fits into the buffer of the pipe, so this write does not block, even if the command
+    // does not read its input.
     let written = input.map(|mut input| input.write_all(json.as_bytes()));
     drop(written);
     let status = wait(&mut child, limit)?;
@@ -182,8 +183,8 @@ impl WebhookClient {
         Ok(Self { tls: TrustStore::new(&RootCertificates::System)? })
     }
 
-    /// Posts an event, in at most `limit` including name resolution and response. Any status except
-    /// 2xx is a failure, including a redirect. The body of the response is ignored.
+    /// Posts an event. The time limit `limit` includes name resolution and the response. Any status
+    /// except 2xx is a failure, also a redirect. The body of the response is ignored.
     fn post(&self, url: &str, event: &PeerEvent, limit: Duration) -> Result<(), String> {
         let target = Target::parse(url).map_err(|error| error.to_string())?;
         let client = BlockingClient::new(ClientConfig {
@@ -194,7 +195,8 @@ impl WebhookClient {
         let ask = ApiRequest {
             method: Method::POST,
             path: target.path(),
-            // Events are rare: the connection is not kept, and the header announces that.
+            // Events are rare, so the connection is closed after each request. The header
+            // `connection` announces this.
             headers: &[
                 ("user-agent", concat!("barograph/", env!("CARGO_PKG_VERSION"))),
                 ("connection", "close"),
@@ -211,17 +213,18 @@ impl WebhookClient {
     }
 }
 
-/// Longest run of a command. One that mails or restarts something takes seconds.
+/// Time limit for one run of the command. A command that sends a mail or restarts a service takes
+/// some seconds.
 const RUN_LIMIT: Duration = Duration::from_secs(30);
 /// Time between two checks whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Longest attempt to post, from name resolution to response.
+/// Time limit for one attempt to post, from name resolution to the response.
 const POST_LIMIT: Duration = Duration::from_secs(10);
-/// Maximum number of attempts, and the pause after the first one. The attempts outlast a restart of
-/// the receiver, but not an outage.
+/// Maximum number of attempts, and the pause after the first attempt. The attempts take longer than
+/// a restart of the receiver, but not longer than a long outage.
 const POSTS_MAX: u32 = 3;
 const POST_AGAIN: Duration = Duration::from_secs(1);
-/// Longest head of a response: the smallest limit that the client accepts.
+/// Maximum size of a response head, in bytes: the smallest limit that the client accepts.
 const HEAD_BYTES_MAX: usize = 8192;
 
 #[cfg(test)]
@@ -284,8 +287,9 @@ mod tests {
         assert!(run("  ", &event(), RUN_LIMIT).is_err());
     }
 
-    /// Server that sends one of `answers` to each request. The thread of the server returns the
-    /// requests when it ends, and closes no connection before its end.
+    /// Starts a server that sends the first of `answers` to the first request, the next to the next
+    /// request, and so on. The thread of the server returns all requests. The thread keeps all
+    /// connections open until it ends.
     fn serve(answers: &'static [&str]) -> (String, std::thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/hook?key=1", listener.local_addr().unwrap());

@@ -22,15 +22,15 @@ pub struct Identity {
     host: Name,
     key: Ed25519KeyPair,
     challenges: Mutex<Challenges>,
-    /// Origin of the age of challenges. Monotonic, so that setting the wall clock neither revives
-    /// nor expires a challenge.
+    /// Time from which the age of challenges is measured. The clock is monotonic, so that setting
+    /// the wall clock does not change which challenges have expired.
     began: Instant,
 }
 
 /// Signs requests to one responder.
 ///
-/// A challenge of another responder gets no signature, so that no station can forward the challenge
-/// of another and act as the caller.
+/// Does not sign a challenge of a different responder. Otherwise a station could forward a
+/// different responder's challenge to this station, and use the signature to act as this station.
 struct Signer {
     identity: Arc<Identity>,
     responder: Name,
@@ -45,7 +45,7 @@ pub enum SignatureError {
     /// The challenge was never issued here, was answered before, or has expired.
     #[error("the challenge is unknown, used or expired; request a new one")]
     Challenge,
-    /// The caller has signed the maximum of requests within the lifetime of a challenge.
+    /// The caller has signed the maximum number of requests within the lifetime of a challenge.
     #[error("this station has signed too many requests within 30 s; retry later")]
     TooMany,
     #[error("no peer of this station has this name")]
@@ -60,7 +60,8 @@ pub enum SignatureError {
 
 impl Identity {
     /// Opens the identity of `host`. Reads the key from the state directory, or creates it at the
-    /// first start (mode 0600). A new key that cannot be written is used, and written later.
+    /// first start (mode 0600). If a new key cannot be written now, the station still uses the key,
+    /// and writes the key later.
     ///
     /// # Errors
     /// The file cannot be read or holds no valid key, or the system gives no randomness. An invalid

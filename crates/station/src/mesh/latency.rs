@@ -1,5 +1,5 @@
-//! Latency distributions of exchanges with each peer since the start, idle and loaded apart
-//! (docs/spec/mesh.md §1).
+//! Latency distributions of the exchanges with each peer since the start, separate for idle and
+//! loaded exchanges (docs/spec/mesh.md §1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -45,7 +45,7 @@ pub(crate) struct LatencyDistribution {
     pub(crate) series: SeriesId,
     /// Number of answered exchanges.
     pub(crate) count: u64,
-    /// Exchanges that were due and have no answer.
+    /// Number of exchanges that were due and have no answer.
     pub(crate) missed: u64,
     /// Sum of all latencies, in seconds.
     pub(crate) sum_s: f64,
@@ -53,13 +53,13 @@ pub(crate) struct LatencyDistribution {
     /// Latencies in seconds, for each of [`QUANTILES`]; `None` if the quantile falls among the
     /// missed exchanges.
     pub(crate) quantiles_s: [Option<f64>; QUANTILES.len()],
-    /// Cumulative number of exchanges, for each of [`BOUNDS_S`].
+    /// For each of [`BOUNDS_S`], the number of answered exchanges with at most this latency.
     pub(crate) at_most: [u64; BOUNDS_S.len()],
 }
 
 impl Latencies {
-    /// Adds exchanges with a peer that ended at `now`: the latencies of answered ones in seconds,
-    /// and the number of missed ones.
+    /// Adds exchanges with a peer. The exchanges ended at `now`. `answered_s` are the latencies of
+    /// the answered exchanges in seconds, and `missed` is the number of missed exchanges.
     pub(crate) fn add(&self, peer: &Name, is_loaded: bool, answered_s: &[f64], missed: u64, now: Instant) {
         self.change(peer, |of| {
             of.counted_to = Some(now);
@@ -69,8 +69,8 @@ impl Latencies {
         });
     }
 
-    /// Counts missed exchanges for the time in which a peer was checked and not measured: for each
-    /// `period` since the last count, the exchanges of one latency test.
+    /// Counts missed exchanges for the time in which a peer was checked and not measured. For each
+    /// `period` since the last count, adds as many missed exchanges as one latency test has.
     pub(crate) fn unmeasured(&self, peer: &Name, is_loaded: bool, period: Duration, now: Instant) {
         self.change(peer, |of| {
             let from = *of.counted_to.get_or_insert(now);
@@ -85,8 +85,8 @@ impl Latencies {
         });
     }
 
-    /// Sets the peers from `now` on. No exchanges are due with other stations, and their figures
-    /// are dropped after [`KEPT`].
+    /// Sets the peers from `now` on. No exchanges are due with stations outside `peers`, and the
+    /// distributions of such stations are dropped after [`KEPT`].
     pub(crate) fn set_peers(&self, peers: &BTreeSet<Name>, now: Instant) {
         let mut all = lock(&self.0);
         for (name, of) in all.iter_mut() {
@@ -109,15 +109,16 @@ impl Latencies {
         let mut all = lock(&self.0);
         if !all.contains_key(peer) && PEERS_MAX <= all.len() {
             let gone = all.iter().filter_map(|(name, of)| Some((of.gone_at?, name.clone()))).min();
-            // A mesh has at most [`PEERS_MAX`] peers, so one of these stations has left the mesh.
-            // If its departure was not reported yet, drop the new measurement.
+            // A mesh has at most [`PEERS_MAX`] peers, so at least one station in the table has left
+            // the mesh. If no departure was reported yet, drop the new measurement.
             let Some((_, name)) = gone else { return };
             all.remove(&name);
         }
         change(all.entry(peer.clone()).or_default());
     }
 
-    /// Distributions of all peers, by name, idle before loaded. `host` is this station.
+    /// Distributions of all peers, ordered by name. For each peer, the idle distribution precedes
+    /// the loaded distribution. `host` is the name of this station.
     pub(crate) fn distributions(&self, host: &Name, now: Instant) -> Vec<LatencyDistribution> {
         let mut all = lock(&self.0);
         forget(&mut all, now);
@@ -169,7 +170,7 @@ impl LatencyTally {
         let count = self.count;
         let due = count.saturating_add(self.missed);
         let quantile = |share: f64| {
-            // Missed exchanges count as longer than all answered ones.
+            // A missed exchange counts as longer than all answered exchanges.
             let rank = (share * due as f64).ceil().max(1.0);
             let among_answered = rank / count as f64;
             let value = || seconds(self.histogram.value_at_quantile(among_answered)).min(self.max_s);
@@ -195,9 +196,9 @@ fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
-/// Delay of a latency test beyond what is allowed: `waited` is the time that the test waited for a
-/// different experiment with the peer. `opened_after` is the time to open the session of the test.
-/// The allowed time depends on the fastest answer.
+/// Delay of a latency test beyond the allowed delay. `waited` is the time that the test waited for
+/// a different experiment with the peer. `opened_after` is the time to open the session of the
+/// test. The allowed time depends on the fastest answer.
 pub(crate) fn excess_delay(waited: Duration, opened_after: Duration, answered_s: &[f64]) -> Duration {
     let fastest_s = answered_s.iter().copied().fold(f64::INFINITY, f64::min);
     let round = Duration::try_from_secs_f64(fastest_s).unwrap_or_default();
@@ -205,30 +206,33 @@ pub(crate) fn excess_delay(waited: Duration, opened_after: Duration, answered_s:
     waited.saturating_sub(TURN).saturating_add(opened_after.saturating_sub(allowed))
 }
 
-/// The quantiles that are shown.
 pub(crate) const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
-/// Upper bounds of the buckets of `/metrics`, in seconds: from the round trip within a rack to
-/// longer than any program waits.
+/// Upper bounds of the buckets of `/metrics`, in seconds: from a round trip within a rack to ten
+/// seconds.
 pub(crate) const BOUNDS_S: [f64; 16] =
     [1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
-/// How long the figures of a departed peer are shown, to help to find out why it left.
+/// Time for which the distributions of a departed peer are shown. They help to find out why the
+/// peer left.
 const KEPT: Duration = Duration::from_hours(1);
-/// Time that opening a session may take, in addition to [`OPENING_ROUNDS`], without counting as a
-/// delay: the time to retransmit a first segment that was lost (RFC 6298 §2).
+/// Allowed time to open a session, in addition to [`OPENING_ROUNDS`]. Only a longer time counts as
+/// a delay. It is the time after which TCP retransmits a lost first segment (RFC 6298 §2).
 const OPENING: Duration = Duration::from_secs(1);
-/// Round trips to open a session: two connections, the refusal with its challenge, the Upgrade, and
-/// the request.
+/// Number of round trips to open a session: two connections, the refusal with its challenge, the
+/// Upgrade, and the request.
 const OPENING_ROUNDS: u32 = 5;
-/// Time that a test may wait for another experiment with the same peer without counting as a delay:
-/// the datagrams of that experiment take 1.2 s plus the time to open a session.
+/// Allowed time for which a test waits for a different experiment with the same peer. Only a longer
+/// wait counts as a delay. The datagrams of such an experiment take 1.2 s plus the time to open a
+/// session.
 const TURN: Duration = Duration::from_secs(3);
 /// Interval between two exchanges of one measurement, the same as for datagrams (docs/spec/probe.md
 /// §2.4).
 pub(crate) const EXCHANGE_PERIOD: Duration = Duration::from_millis(20);
-/// Longest latency in microseconds: a minute. No experiment is longer.
+/// Maximum latency of the histogram, in microseconds: a minute. No experiment takes longer than a
+/// minute.
 const LATENCY_MAX_US: u64 = 60_000_000;
-/// Significant digits of the histogram. Buckets are a sixteenth of their value wide, and each of a
-/// peer's two histograms takes 1.5 kB; a second digit would take 10 kB.
+/// Number of significant digits of a histogram. With one digit, the width of a bucket is a
+/// sixteenth of its value, and a histogram takes 1.5 kB. With two digits a histogram would take 10
+/// kB. A peer has two histograms.
 const DIGITS: u8 = 1;
 
 #[cfg(test)]

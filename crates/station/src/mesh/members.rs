@@ -2,8 +2,8 @@
 //! names.
 //!
 //! The file `members` of the state directory holds no token, only its SHA-256 (FIPS 180-4). A token
-//! has 256 random bits, so its digest reveals nothing. A lookup by digest takes a time that does
-//! not depend on how much of a guess is right.
+//! has 256 random bits, so the digest of the token reveals nothing. Tokens are looked up by digest,
+//! so the time of a lookup does not show how many bytes of a guessed token are right.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -20,14 +20,14 @@ use crate::limits::member_quota::MemberQuota;
 use crate::state::{self, StateFiles};
 use crate::sync::lock;
 
-/// All invitations, used and open ones.
+/// All invitations of this station: invitations that a member uses, and open invitations.
 pub(crate) struct Members {
     files: StateFiles,
     /// Name of this station, which no member may have.
     host: Name,
     list: Mutex<HashMap<Digest, Arc<Member>>>,
-    /// Held while a change is written. Lookups of tokens do not take it, so they do not wait for
-    /// the disk.
+    /// Locked while a change is written. Lookups of tokens do not use this lock, so lookups do not
+    /// wait for the disk.
     turn: Mutex<()>,
 }
 
@@ -35,15 +35,15 @@ pub(crate) struct Member {
     digest: Digest,
     created_s: u64,
     name: Mutex<Option<Name>>,
-    /// Whether a station has used the invitation under its name, to append or to register.
+    /// Whether a station has used the invitation, to append records or to register.
     is_used: AtomicBool,
     /// Whether a registration was ever accepted.
     has_registered: AtomicBool,
-    /// Groups of the newest registration; `None` = there was none, or an older version did not
-    /// store them.
+    /// Groups of the newest registration; `None` = the member never registered, or an older version
+    /// did not store the groups.
     groups: Mutex<Option<Vec<Name>>>,
     removed: watch::Sender<bool>,
-    /// Rates and concurrency that the member may use.
+    /// Limits of the member: rates, and number of concurrent requests.
     pub(crate) allowance: MemberQuota,
 }
 
@@ -93,7 +93,7 @@ struct MemberJson {
     /// Absent in files of older versions.
     #[serde(default = "yes")]
     has_registered: bool,
-    /// Absent in files of older versions; then it equals `has_registered`.
+    /// Absent in files of older versions; `has_registered` is then used instead.
     is_used: Option<bool>,
     /// Absent in files of older versions.
     groups: Option<Vec<String>>,
@@ -174,8 +174,7 @@ impl Members {
     /// series is reserved. Blocks for the disk.
     ///
     /// # Errors
-    /// [`MembersError`]; the next registration of the member is then checked for room like this
-    /// one.
+    /// [`MembersError`]. The next registration of the member is then checked for room again.
     pub(crate) fn registered(&self, member: &Member, groups: &[Name]) -> Result<(), MembersError> {
         let _turn = lock(&self.turn);
         if member.is_removed() {
@@ -190,13 +189,14 @@ impl Members {
         })
     }
 
-    /// Groups of each member, as far as they are known.
+    /// Groups of each member with a name and known groups.
     pub(crate) fn groups(&self) -> HashMap<Name, Vec<Name>> {
         let list = lock(&self.list);
         list.values().filter_map(|member| Some((member.name()?, member.groups()?))).collect()
     }
 
-    /// All members: named ones by name, then open invitations, oldest first.
+    /// All members: first the members with a name, ordered by name, then the open invitations,
+    /// oldest first.
     pub(crate) fn all(&self) -> Vec<MemberInfo> {
         let mut all: Vec<MemberInfo> = lock(&self.list).values().map(|member| member.info()).collect();
         all.sort_by_cached_key(|info| {
@@ -210,11 +210,12 @@ impl Members {
         lock(&self.list).len()
     }
 
-    /// Withdraws an invitation, by the name of its member or by the id of an open one. Takes effect
-    /// at once, even if the file cannot be written yet. Blocks for the disk.
+    /// Withdraws an invitation. The argument is the name of the member, or the id of an open
+    /// invitation. Takes effect at once, even if the file cannot be written yet. Blocks for the
+    /// disk.
     ///
     /// # Errors
-    /// [`MembersError::Unknown`] if there is none.
+    /// [`MembersError::Unknown`] if no invitation has this name or id.
     pub(crate) fn remove(&self, name_or_id: &str) -> Result<Arc<Member>, MembersError> {
         let _turn = lock(&self.turn);
         let mut list = lock(&self.list).clone();
@@ -223,7 +224,8 @@ impl Members {
         let member = member.ok_or_else(|| MembersError::Unknown(name_or_id.into()))?;
         lock(&self.list).remove(&member.digest);
         member.removed.send_replace(true);
-        // Even a member that filled the disk can be removed: a failed write is retried later.
+        // A failed write is retried later, so a member can be removed even if that member has
+        // filled the disk.
         self.files.write(FILE, text(&list).into_bytes(), STILL_INVITED);
         Ok(member)
     }
@@ -254,15 +256,16 @@ impl Members {
         if *name == self.host {
             return Err(MembersError::Own(name.clone()));
         }
-        // A name that is the id of an open invitation is not free either: a removal by this name
-        // could remove the wrong one of the two.
+        // A name that equals the id of an open invitation is not free. Otherwise a removal by this
+        // name could remove the invitation instead of the member.
         if list.values().any(|member| member.is_called(name.as_str())) {
             return Err(MembersError::Taken(name.clone()));
         }
         Ok(())
     }
 
-    /// Sets a flag of a member and stores it; resets the flag if that fails.
+    /// Sets the flag `mark` of a member and stores all members. Resets the flag if the members
+    /// cannot be stored.
     fn store_with(&self, list: &HashMap<Digest, Arc<Member>>, mark: &AtomicBool) -> Result<(), MembersError> {
         mark.store(true, Ordering::Relaxed);
         self.store(list).inspect_err(|_| mark.store(false, Ordering::Relaxed))
@@ -308,7 +311,7 @@ impl Member {
         }
     }
 
-    /// Whether a station has ever used the invitation under its name.
+    /// Whether a station has ever used the invitation.
     pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
     }
@@ -381,16 +384,16 @@ fn digest_of(token: &str) -> Digest {
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// Effect of a withdrawal that could not be written.
+/// Consequence, as shown, if the file could not be written after a withdrawal.
 const STILL_INVITED: &str = "after a restart, removed members can join again";
 /// The file's name in the state directory.
 pub(crate) const FILE: &str = "members";
 
-/// Maximum number of members, including open invitations. Each may hold a registration, streams and
-/// series; more would overload one station.
+/// Maximum number of members, including open invitations. Each member may have a registration,
+/// streams and series. More members would overload one station.
 pub(crate) const MEMBERS_MAX: usize = 1000;
 
-/// Bytes of an id: enough to distinguish a thousand.
+/// Number of bytes of an id, enough to distinguish a thousand invitations.
 const ID_BYTES: usize = 6;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Current state of the mesh. The thread `directory` writes it; API and prober read it, behind
-//! short locks.
+//! Current state of the mesh. The thread `directory` writes this state; the API and the prober read
+//! the state. Locks are held only for a short time.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -32,7 +32,8 @@ pub(crate) struct MeshState {
     pub(crate) events: Events,
     pub(crate) latencies: Latencies,
     pub(crate) removed: RemovedStations,
-    /// When stations were removed, for the sessions that they had opened before.
+    /// Times at which stations were removed, so that sessions which a station opened before its
+    /// removal end.
     removals: Mutex<Removals>,
     peers: Mutex<Peers>,
     directory: Mutex<DirectoryConnection>,
@@ -40,21 +41,22 @@ pub(crate) struct MeshState {
     /// Notified when the station's groups have changed.
     pub(super) regrouped: Notify,
     spool: Option<Arc<dyn Fn() -> Spool + Send + Sync>>,
-    /// Archive that stores records of other stations. Weak, so that it closes when the station has
-    /// stopped.
+    /// Archive that stores records of other stations. The reference is weak, so that the archive
+    /// closes when the station has stopped.
     foreign_archive: Weak<Local>,
     /// Copies the mesh's stream into this archive.
     archiver: Weak<Archiver>,
-    /// Reports whether the directory takes writes. Weak, so that it can close.
+    /// Engine that reports whether the directory accepts writes. The reference is weak, so that the
+    /// engine can close.
     engine: Weak<dyn Engine>,
     lease: Duration,
     /// Notified when the addresses of a peer need a check.
     pub(super) doubt: Notify,
-    /// Events that were dropped before they reached the command or the webhook.
+    /// Number of events that were dropped before they reached the command or the webhook.
     pub(super) hooks_dropped: AtomicU64,
 }
 
-/// Figures of the mesh for `/metrics`.
+/// State and counters of the mesh for `/metrics`.
 #[derive(Clone, Debug)]
 pub(crate) struct MeshMetrics {
     pub(crate) is_connected: bool,
@@ -63,7 +65,8 @@ pub(crate) struct MeshMetrics {
     pub(crate) peers: [(&'static str, usize); 3],
     pub(crate) hooks_dropped: u64,
     pub(crate) spool: Option<Spool>,
-    /// Messages of the NATS stream that this archive has not read yet; `None` = it reads none.
+    /// Number of messages of the NATS stream that this station's archive has not read yet; `None` =
+    /// the archive does not read the stream.
     pub(crate) archive_lag: Option<u64>,
     pub(crate) latencies: Vec<LatencyDistribution>,
 }
@@ -71,12 +74,13 @@ pub(crate) struct MeshMetrics {
 /// State of the station's connection to the directory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DirectoryConnection {
-    /// Why the last registration failed; `None` if it succeeded.
+    /// Why the last registration failed; `None` if the last registration succeeded.
     pub(super) registration_error: Option<String>,
-    /// If the directory rejects this station's invitation: what to do, as a sentence.
+    /// Advice for the operator, as a sentence, if the directory rejects this station's invitation.
     pub(super) denied_advice: Option<String>,
     pub(super) is_registered: bool,
-    /// Groups that are watched. `watch_error` is the reason why some other group is not watched.
+    /// Groups that are watched. `watch_error` is the reason why a group of [`Self::groups`] is not
+    /// watched.
     pub(super) watching: BTreeSet<Name>,
     pub(super) watch_error: Option<String>,
     /// Groups that should be watched.
@@ -89,13 +93,15 @@ pub(crate) struct DirectoryConnection {
     pub(super) was_registered: bool,
     /// Addresses of the newest registrations of this run, the newest last.
     pub(super) registered_addresses: Vec<Vec<SocketAddr>>,
-    /// Conflict with another station under this one's name, from the watch of the directory.
+    /// Conflict with a different station that uses this station's name, as the watch of the
+    /// directory reported it.
     pub(super) conflict: Option<String>,
-    /// Conflict with another station under this one's name, from the lease of this station.
+    /// Conflict with a different station that uses this station's name, as the lease of this
+    /// station reported it.
     pub(super) lease_conflict: Option<String>,
-    /// Whether no station is registered under this one's name.
+    /// Whether no station is registered under this station's name.
     pub(super) is_vacant: bool,
-    /// Hosts that were ignored because there are too many.
+    /// Number of hosts that were ignored because the mesh has too many hosts.
     pub(crate) ignored_hosts: u64,
 }
 
@@ -106,7 +112,7 @@ impl DirectoryConnection {
         self.is_registered && is_watching && self.registration_error.is_none() && self.conflict().is_none()
     }
 
-    /// Why the station is not connected; `None` if it is.
+    /// Why the station is not connected; `None` if the station is connected.
     pub(crate) fn why(&self) -> Option<&str> {
         if self.is_connected() {
             return None;
@@ -124,18 +130,18 @@ impl DirectoryConnection {
         self.away_since.map(|since| since.elapsed().as_secs_f64())
     }
 
-    /// Seconds for which the directory could be read and took no writes; `None` if it takes writes
-    /// or cannot be read.
+    /// Time in seconds for which the directory could be read but accepted no writes; `None` if the
+    /// directory accepts writes or cannot be read.
     pub(crate) fn read_only_s(&self) -> Option<f64> {
         self.read_only.as_ref().map(|read_only| read_only.since.elapsed().as_secs_f64())
     }
 
-    /// Describes another station that is registered under this one's name.
+    /// Describes a different station that is registered under this station's name.
     pub(crate) fn conflict(&self) -> Option<&str> {
         self.conflict.as_deref().or(self.lease_conflict.as_deref())
     }
 
-    /// Addresses of the newest registration; empty before the first.
+    /// Addresses of this station's newest registration; empty before the first registration.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         self.registered_addresses.last().map_or(&[], Vec::as_slice)
     }
@@ -222,8 +228,8 @@ impl MeshState {
         DirectoryConnection { read_only: self.read_only(), ..lock(&self.directory).clone() }
     }
 
-    /// Why and since when the directory takes no writes although it can be read. No peer is lost
-    /// meanwhile.
+    /// Why the directory accepts no writes although it can be read, and since when. While this is
+    /// set, no peer is marked as lost.
     pub(crate) fn read_only(&self) -> Option<ReadOnly> {
         self.engine.upgrade()?.read_only()
     }
@@ -245,13 +251,14 @@ impl MeshState {
         self.foreign_archive.upgrade().map(|archive| archive.statistics())
     }
 
-    /// Statistics of reading the mesh's stream; `None` if this station reads none.
+    /// Statistics of the archiver that reads the mesh's stream; `None` if this station has no
+    /// archiver.
     fn archiver(&self) -> Option<ArchiverStatistics> {
         self.archiver.upgrade().map(|archiver| archiver.statistics())
     }
 
-    /// Reports to `health` what the directory, the spool and the archive of the mesh have refused
-    /// or not kept.
+    /// Reports to `health` how many hosts, events and records were refused or dropped by the table
+    /// of peers, the hooks, the spool and the archive of the mesh.
     pub(crate) fn note_refusals(&self, health: &Health) {
         health.refused_in_all(Limit::Peers, lock(&self.directory).ignored_hosts);
         health.refused_in_all(Limit::Hooks, self.hooks_dropped());
@@ -275,8 +282,8 @@ impl MeshState {
         }
     }
 
-    /// Events that the command or the webhook did not receive, because the queue was full or a
-    /// newer event of the host replaced them.
+    /// Number of events that the command or the webhook did not receive, because the queue was full
+    /// or because a newer event of the same host replaced the event.
     pub(crate) fn hooks_dropped(&self) -> u64 {
         self.hooks_dropped.load(Ordering::Relaxed)
     }
@@ -288,18 +295,19 @@ impl MeshState {
         }
     }
 
-    /// Records that a station was removed now. Its sessions end.
+    /// Records that a station was removed now. The sessions of this station end.
     pub(super) fn end_sessions(&self, host: &Name) {
         lock(&self.removals).insert(host, Instant::now());
     }
 
-    /// Whether the session that a station opened at `since` may continue: the station is known, and
-    /// was not removed meanwhile. After a removal, a different station may have the name.
+    /// Whether a session may continue that the station `host` opened at `since`. The station must
+    /// still be allowed to request experiments, and must not have been removed after `since`. After
+    /// a removal, a different station may have the name.
     pub(super) fn still_knows(&self, host: &Name, since: Instant) -> bool {
         self.knows(host) && !lock(&self.removals).ended(host, since)
     }
 
-    /// Whether a station may request experiments from this one now.
+    /// Whether the station `host` may request experiments from this station now.
     pub(super) fn knows(&self, host: &Name) -> bool {
         self.peers().key(host, Instant::now(), self.lease).is_some()
     }
@@ -323,7 +331,7 @@ impl MeshState {
         words.map(|state| count(state.as_str()))
     }
 
-    /// Figures of the mesh for `/metrics`. `host` is this station.
+    /// State and counters of the mesh for `/metrics`. `host` is this station.
     pub(crate) fn figures(&self, host: &Name) -> MeshMetrics {
         MeshMetrics {
             is_connected: self.directory().is_connected(),
@@ -336,15 +344,15 @@ impl MeshState {
         }
     }
 
-    /// Latency distributions of exchanges of `host`, this station, with its peers. Removed peers
-    /// are left out, also if an exchange was under way at the removal.
+    /// Latency distributions of the exchanges of this station with its peers. `host` is this
+    /// station. Removed peers are left out, even if an exchange ended after the removal.
     pub(crate) fn distributions(&self, host: &Name) -> Vec<LatencyDistribution> {
         let mut distributions = self.latencies.distributions(host, Instant::now());
         distributions.retain(|distribution| !self.removed.contains(&distribution.series.target));
         distributions
     }
 
-    /// Stations that send records with time labels too far ahead, and how far.
+    /// Stations that send records with time labels too far in the future, and by how much.
     pub(crate) fn clocks_ahead(&self) -> Vec<(Name, Duration)> {
         self.foreign_archive.upgrade().map_or_else(Vec::new, |archive| archive.clocks_ahead())
     }
@@ -355,7 +363,8 @@ impl MeshState {
         let directory = self.directory();
         let read_only = directory.read_only.as_ref().filter(|_| directory.denied_advice.is_none());
         if let Some(read_only) = read_only {
-            // Report only outages longer than a lease: a shorter one ends no registration.
+            // Report only an outage that is longer than a lease, because a shorter outage ends no
+            // registration.
             let since = Some(read_only.since.elapsed()).filter(|since| self.lease <= *since);
             reasons.extend(since.map(|since| {
                 format!(
@@ -391,12 +400,13 @@ fn now_s_of_events() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Why a station that was registered is not connected, if no other reason is known.
+/// Reason that is shown if a station was registered, is not connected, and no other reason is
+/// known.
 const LAPSED: &str = "this station's registration has expired or was lost; retries automatically";
 /// Text for `/healthz`: the effect of a directory that takes no writes, and advice for the
 /// operator.
 const READ_ONLY: &str = "peers are still measured, but no station can join. Start the NATS servers that are down, or \
                          free disk space on a server and restart it";
-/// Time without connection after which `/healthz` reports it. A restart of the station that others
-/// have joined takes seconds; a minute is an outage.
+/// Time without connection to the directory after which `/healthz` reports this. If the station
+/// that serves the mesh restarts, the interruption takes seconds; a minute is an outage.
 const AWAY_MATTERS: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! Table of peers: which stations are peers, why others are not, and the address at which each is
-//! measured. Pure.
+//! Table of peers: which stations are peers, why a station is not a peer, and the address at which
+//! each peer is measured. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -46,7 +46,7 @@ pub(crate) struct Peer {
     lost: Option<Instant>,
     /// Whether a check of the addresses has ended.
     checked: bool,
-    /// Experiments in a row without an answer.
+    /// Number of consecutive experiments without an answer.
     failures: u32,
     /// Whether a peer event was published for the station.
     announced: bool,
@@ -57,7 +57,7 @@ pub(crate) struct Peer {
 pub(crate) enum PeerState {
     /// A peer with a valid lease.
     Up,
-    /// A peer that left, or with a lease that has ended.
+    /// A peer that has left, or a peer with a lease that has ended.
     Lost,
     /// Not a peer, for this reason.
     Ignored(String),
@@ -113,7 +113,7 @@ impl Peers {
         if before.as_ref() != Some(&state) {
             peer.since_s = now_s;
             if before == Some(PeerState::Lost) {
-                // It may have returned at another address.
+                // The peer may be back at a different address.
                 (peer.checked, peer.failures) = (false, 0);
             }
         }
@@ -131,8 +131,8 @@ impl Peers {
         told.filter(|_| is_news)
     }
 
-    /// Marks a station as lost at `now`, which is `now_s` of the wall clock. Returns true if it was
-    /// a peer that was up.
+    /// Marks a station as lost. `now` is the time on the monotonic clock, and `now_s` the same time
+    /// on the wall clock. Returns true if the station was a peer that was up.
     pub(super) fn lost(&mut self, host: &Name, now_s: f64, now: Instant) -> bool {
         let Some(peer) = self.all.get_mut(host) else { return false };
         if peer.state != PeerState::Up {
@@ -173,9 +173,10 @@ impl Peers {
         self.all.get(host)
     }
 
-    /// Public key of a station that may request probes at `now`: a peer that is up, or that was
-    /// lost at most `lease` ago and may only have lost the directory. `None` = the station may not
-    /// request probes; `Some(None)` = the station has no key.
+    /// Public key of a station that may request probes at `now`: a peer that is up, or a peer that
+    /// was lost at most `lease` ago, because that peer may only have lost its connection to the
+    /// directory. `None` = the station may not request probes; `Some(None)` = the station has no
+    /// key.
     pub(crate) fn key(&self, host: &Name, now: Instant, lease: Duration) -> Option<Option<[u8; 32]>> {
         let peer = self.all.get(host)?;
         let is_late = || peer.lost.is_some_and(|lost| now.saturating_duration_since(lost) <= lease);
@@ -187,15 +188,16 @@ impl Peers {
         may.then_some(peer.entry.key)
     }
 
-    /// Records the end of an experiment with a peer; returns true if its addresses need a check.
+    /// Records the end of an experiment with a peer. Returns true if the addresses of the peer need
+    /// a check.
     pub(super) fn measured(&mut self, host: &Name, answered: bool) -> bool {
         let Some(peer) = self.all.get_mut(host) else { return false };
         peer.failures = if answered { 0 } else { peer.failures.saturating_add(1) };
         peer.failures == FAILURES_MAX
     }
 
-    /// Peers with addresses to check: their addresses were never checked, or the address in use
-    /// fails.
+    /// Names of the peers that need a check of their addresses: the addresses were never checked,
+    /// no address answered, or the address in use fails.
     pub(super) fn to_check(&self) -> BTreeSet<Name> {
         let wants = |peer: &&Peer| {
             let doubtful = !peer.checked || FAILURES_MAX <= peer.failures;
@@ -238,8 +240,8 @@ impl Peers {
 }
 
 impl Peer {
-    /// Address at which the peer is measured: the one that answered, until a check fails. A silent
-    /// peer is not measured, because its experiments would delay those of other peers.
+    /// Address at which the peer is measured: the address that answered last, until a check fails.
+    /// A silent peer is not measured, because its experiments would delay those of other peers.
     pub(super) fn target(&self) -> Option<SocketAddr> {
         self.in_use.filter(|_| self.state == PeerState::Up && self.trouble.is_none())
     }
@@ -252,7 +254,7 @@ fn without_address(dropped: &[(SocketAddr, &'static str)]) -> String {
     }
 }
 
-/// Experiments in a row without an answer after which the addresses are checked.
+/// Number of consecutive experiments without an answer after which the addresses are checked.
 const FAILURES_MAX: u32 = 2;
 
 #[cfg(test)]

@@ -51,7 +51,8 @@ fn parse(text: &[u8]) -> Result<Vec<Entry>, String> {
 }
 
 const FILE: &str = "peers.json";
-/// Longest file that is read: many times [`PEERS_MAX`] entries of the usual hundreds of bytes.
+/// Maximum size of the file, in bytes. A usual entry has some hundred bytes, so this is many times
+/// the size of [`PEERS_MAX`] entries.
 const BYTES_MAX: u64 = 16 << 20;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The thread that maintains the table of peers: it turns events of the directory into targets,
-//! peer events and calls of hooks.
+//! The thread that maintains the table of peers. For events of the directory, it updates the
+//! targets, publishes peer events and calls hooks.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -31,15 +31,15 @@ use crate::state::StateFiles;
 use crate::target::{Provenance, Target};
 use crate::time::now_unix_ns;
 
-/// Handle of the thread. Stopping it withdraws the station from the directory.
+/// Handle of the thread `directory`. Stopping the thread withdraws the station from the directory.
 #[derive(Debug)]
 pub(crate) struct Registrar {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
 }
 
-/// Callback after the check of a peer: its name, the period of its latency tests, and why it was
-/// not found, if so.
+/// Callback after the check of a peer. Arguments: the name of the peer, the period of its latency
+/// tests, and the reason if the check did not find the peer.
 type OnChecked = dyn Fn(&Name, Duration, Option<&PeerUnreachable>) + Send + Sync;
 
 /// Parts of the station that the thread uses.
@@ -49,7 +49,7 @@ pub(crate) struct Parts {
     pub(crate) listen: std::net::SocketAddr,
     /// Configuration at the start.
     pub(crate) config: Arc<Config>,
-    /// Current configuration: hooks are read from it at every event.
+    /// Current configuration, from which the hooks are read at every event.
     pub(crate) current: Arc<RwLock<Arc<Config>>>,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) health: Arc<Health>,
@@ -70,7 +70,8 @@ pub(crate) struct Parts {
 }
 
 impl Registrar {
-    /// Starts the thread. It measures the peers of the last run, and follows the directory.
+    /// Starts the thread. The thread first sets the peers of the last run as targets, and then
+    /// follows the directory.
     ///
     /// # Errors
     /// The error of the system if the thread or its runtime cannot be created.
@@ -175,7 +176,8 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     }
     state.keep();
     state.parts.mesh_state.removed.keep();
-    // Dropping the lease withdraws the station; allow a moment for the request.
+    // Dropping the lease withdraws the station from the directory. Wait a short time for this
+    // request.
     let _ = timeout(LEAVE, tasks.shutdown()).await;
 }
 
@@ -224,14 +226,14 @@ impl RegistrarState {
         }
     }
 
-    /// Time of the next work if no event arrives.
+    /// Time until which the loop waits if no event arrives.
     fn next_due(&self) -> Instant {
         let roster = self.roster.next_due().map(|due| self.began + due);
         let keep = self.file_written_at.filter(|_| self.file_is_stale).map(|written| written + KEEP_EVERY);
         let retry = self.parts.files.are_pending().then(|| self.retried.unwrap_or(self.began) + KEEP_EVERY);
         let soonest = self.check_backoff.next_due().into_iter().chain(roster).chain(keep).chain(retry).min();
-        // While the directory takes no writes, the grace period of missing peers does not begin, so
-        // check often whether it takes writes again.
+        // While the directory accepts no writes, the grace period of missing peers does not begin.
+        // So check often whether the directory accepts writes again.
         let is_read_only = roster.is_some() && self.parts.mesh_state.read_only().is_some();
         let idle = Instant::now() + if is_read_only { LOOK_EVERY } else { IDLE };
         soonest.map_or(idle, |due| due.min(idle))
@@ -342,8 +344,8 @@ impl RegistrarState {
         }
     }
 
-    /// Handles an entry under this station's name: the entry of this station, or that of a
-    /// different one.
+    /// Handles an entry under this station's name: the entry of this station, or the entry of a
+    /// different station with the same name.
     fn on_own_entry(&mut self, entry: &Entry) {
         let directory = self.parts.mesh_state.directory();
         let conflict = directory.conflict_with(entry, self.own_entry.key);
@@ -384,7 +386,7 @@ impl RegistrarState {
                 .peers()
                 .lost(&host, now_s, std::time::Instant::now())
                 .then_some(PeerChange::Lost),
-            // Handled by the return above.
+            // A removal was handled above, where the function returns.
             MembershipChange::Removed(_) => None,
             MembershipChange::Joined(_) | MembershipChange::Returned(_) | MembershipChange::Changed(_) => {
                 self.on_new_key(&entry);
@@ -432,8 +434,9 @@ impl RegistrarState {
         }
     }
 
-    /// If a name has another key, ends the sessions of the old one and logs it once a minute for
-    /// each name: the station was set up again, or a different station has its name.
+    /// If the key of a name has changed, ends the sessions of the station with the old key. Logs
+    /// the change, at most once a minute for each name. The key changes if a station was set up
+    /// again, or if a different station uses its name.
     fn on_new_key(&mut self, entry: &Entry) {
         let (known, now) = (
             self.parts.mesh_state.peers().get(&entry.host).map(|peer| peer.entry.key),
@@ -451,7 +454,7 @@ impl RegistrarState {
         }
     }
 
-    /// Starts checks of peers without an address that is known to answer, a limited number at once.
+    /// Starts checks of the peers that need a check. Limits the number of simultaneous checks.
     fn begin_checks(&mut self) {
         let peers = self.parts.mesh_state.peers();
         for host in self.check_backoff.begin(&peers.to_check(), Instant::now()) {
@@ -489,8 +492,9 @@ impl RegistrarState {
             (up.map(|peer| peer.entry.host.clone()).collect(), known.collect())
         };
         self.parts.mesh_state.latencies.set_peers(&up, std::time::Instant::now());
-        // Each experiment gives one quantity. Peers that were not checked yet count, too, so that
-        // the first peers of a large mesh are not measured as often as in a small one.
+        // Each experiment gives one quantity. All peers that are up count, even before their check.
+        // Otherwise the first checked peers of a large mesh would be measured as often as peers of
+        // a small mesh.
         let period = Some(self.own_entry.config.latency_period(up.len(), quantities.len()));
         let target = |(host, address): (Name, std::net::SocketAddr)| {
             let target = Target::parse(&address.to_string(), &quantities, period, Provenance::Mesh).ok()?;
@@ -516,8 +520,9 @@ const MESSAGES_MAX: usize = 1024;
 const IDLE: Duration = Duration::from_secs(60);
 /// Time between two checks whether the directory takes writes again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Shortest time between two writes of `peers.json`, so that a thousand peers that come and go do
-/// not wear out a disk. A station that is killed loses the changes of this time.
+/// Minimum time between two writes of `peers.json`, so that a thousand peers that often join and
+/// leave do not wear out a disk. If the station is killed, the changes of this time are lost.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
-/// Longest time for leaving the directory, which takes a round trip.
+/// Time limit for the request that withdraws the station from the directory. The request takes a
+/// round trip.
 const LEAVE: Duration = Duration::from_secs(1);

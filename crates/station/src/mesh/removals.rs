@@ -9,19 +9,22 @@ use barograph_forecast::Name;
 pub(super) struct Removals(BTreeMap<Name, Instant>);
 
 impl Removals {
-    /// Records that a station was removed, or that another one has its name.
+    /// Records that a station was removed at `now`, or that a different station has its name since
+    /// then.
     pub(super) fn insert(&mut self, host: &Name, now: Instant) {
         self.0.retain(|_, at| now.saturating_duration_since(*at) < SESSION_MAX);
         self.0.insert(host.clone(), now);
     }
 
-    /// Whether the station that opened a session at `since` was removed after that.
+    /// Whether the session that the station `host` opened at `since` must end, because the station
+    /// was removed later.
     pub(super) fn ended(&self, host: &Name, since: Instant) -> bool {
         self.0.get(host).is_some_and(|removed| since <= *removed)
     }
 }
 
-/// Longer than any session of the responder, 120 s (docs/spec/probe.md).
+/// Time after which a removal is forgotten. It is longer than the longest session of the responder,
+/// 120 s (docs/spec/probe.md).
 const SESSION_MAX: Duration = Duration::from_secs(180);
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::PEERS_MAX;
 use crate::state::StateFiles;
 use crate::sync::lock;
 
-/// Stations that were removed and have not been admitted again since, oldest first.
+/// Stations that were removed and not admitted again. The oldest removal is first.
 #[derive(Debug)]
 pub(crate) struct RemovedStations {
     files: StateFiles,
@@ -55,8 +55,8 @@ impl RemovedStations {
         Self { files: files.clone(), list: Mutex::new(List { stations, is_changed: false }) }
     }
 
-    /// Adds a station; returns false if it was on the list already. A full list drops the oldest
-    /// one.
+    /// Adds a station; returns false if the station was on the list already. If the list is full,
+    /// drops the oldest station.
     pub(super) fn insert(&self, host: &Name, at_unix_ns: i64) -> bool {
         let mut list = lock(&self.list);
         if list.stations.iter().any(|removed| removed.host == *host) {

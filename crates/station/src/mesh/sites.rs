@@ -42,10 +42,11 @@ pub(crate) struct SiteProposals {
 impl SiteProposals {
     /// Computes the sites of a mesh.
     ///
-    /// The round-trip time of a pair is the longer of the forecasts of its two ends. A forecast of
-    /// one end alone counts only if that end is this station, so that no station can get into a
-    /// site by false values of its own. A pair with a failed direction counts as failed. A pair is
-    /// `NotVisible` if neither end is this station and no measurement of either end arrives here.
+    /// The round-trip time of a pair is the longer of the forecasts of its two ends. If only one
+    /// end has a forecast, this forecast counts only if that end is this station. So no station can
+    /// get into a site by its own false values. A pair counts as failed if one direction failed. A
+    /// pair is `NotVisible` if neither end is this station and this station receives no
+    /// measurements of either end.
     fn new(
         own: &Name,
         places: &MeshMembers,
@@ -100,7 +101,7 @@ impl SiteProposals {
     }
 }
 
-/// Computes the sites on request, and holds and changes the site of this station.
+/// Computes the sites on request, and changes the site of this station.
 pub(crate) struct Sites {
     host: Name,
     config: MeshConfig,
@@ -108,7 +109,8 @@ pub(crate) struct Sites {
     mesh_state: Arc<MeshState>,
     snapshot: MeshSnapshot,
     series_table: Arc<Mutex<SeriesTable>>,
-    /// The last proposals and their time. Concurrent requests wait for the lock and share them.
+    /// The last proposals, and when they were computed. Concurrent requests wait for the lock, and
+    /// then share one result.
     cached: tokio::sync::Mutex<Option<(Instant, Arc<SiteProposals>)>>,
     debounce: Mutex<Debounce>,
     began: Instant,
@@ -116,7 +118,7 @@ pub(crate) struct Sites {
     changes_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// Why the site of this station does not change.
+/// Why a request could not change the site of this station.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SitesError {
     #[error(
@@ -174,13 +176,13 @@ impl Sites {
         {
             return Arc::clone(proposals);
         }
-        // Reading the directory is costly. But if a proposal has to last only for a short time, it
-        // is evaluated more often, and needs newer data.
+        // Reading the directory is costly. But if a proposal is taken after only a short time
+        // (`sites_hold`), proposals are computed more often and need newer data.
         let age = (self.config.sites_hold / LOOKS).clamp(PROPOSALS_AGE, snapshot::RENEWED);
         let places = self.snapshot.members(age).await;
         let (own, assignment, series_table) =
             (self.host.clone(), self.mesh_state.site_assignment(), Arc::clone(&self.series_table));
-        // Takes a second in a large mesh, so it must not block the async thread.
+        // This computation takes a second in a large mesh, so it must not block the async thread.
         let made = tokio::task::spawn_blocking(move || {
             let pairs = Pairs::new(&series_table, now_unix_ns(), snapshot::PAUSE);
             SiteProposals::new(&own, &places, &assignment, move |from, to| pairs.tried_round_trip(from, to))
@@ -201,7 +203,8 @@ impl Sites {
         matches!(self.mesh_state.location, EngineLocation::Local | EngineLocation::Nats { archive: true })
     }
 
-    /// Position that the station will take automatically, and the time until then.
+    /// Position that the station will take automatically, and the time until the station takes this
+    /// position.
     pub(crate) fn pending(&self) -> Option<(SitePosition, Duration)> {
         let debounce = lock(&self.debounce);
         debounce.pending(self.began.elapsed()).map(|(position, left)| (position.clone(), left))
@@ -224,7 +227,7 @@ impl Sites {
         self.apply(guard, assignment).await
     }
 
-    /// Returns to the configured site.
+    /// Drops the site that was taken, and uses the configured site again.
     pub(crate) async fn reset(&self) -> Result<(), SitesError> {
         let guard = self.lock_changes().await?;
         if self.config.sites_auto && self.mesh_state.site_assignment().source != SiteSource::Accepted {
@@ -233,8 +236,8 @@ impl Sites {
         self.apply(guard, SiteAssignment::configured(&self.config)).await
     }
 
-    /// Periodically evaluates a position that was taken, and takes proposed positions if
-    /// `mesh.sites` is `auto`. Never returns unless the future is dropped.
+    /// Periodically evaluates the position that this station has taken. If `mesh.sites` is `auto`,
+    /// also takes proposed positions. Runs until the future is dropped.
     pub(crate) async fn run(&self) {
         let every = LOOK_EVERY.min(self.config.sites_hold / LOOKS).max(PROPOSALS_AGE);
         // Delays leaving `local:default` until no other station needs it there.
@@ -283,8 +286,8 @@ impl Sites {
         Ok(Arc::clone(&self.changes_lock).lock_owned().await)
     }
 
-    /// Assignment of this station at a position. A station in `local:default` stays in it, because
-    /// others may still be there.
+    /// Assignment of this station at a position. A station in `local:default` stays in this group,
+    /// because other stations may still be in `local:default` only.
     fn assignment_at(&self, position: &SitePosition, source: SiteSource) -> Result<SiteAssignment, String> {
         SiteAssignment::at_position(
             &self.config,
@@ -316,15 +319,16 @@ impl Sites {
             tracing::error!("the site was not changed: {error}");
             Err(SitesError::Panicked)
         })?;
-        // Drop the pending position and the proposals: both belong to the old position.
+        // Drop the pending position and the proposals, because both were computed for the old
+        // position.
         lock(&self.debounce).reset();
         *self.cached.lock().await = None;
         Ok(())
     }
 }
 
-/// Combines the forecasts of the two ends of a pair. A forecast of one end alone counts only if
-/// that end is this station.
+/// Combines the forecasts of the two ends of a pair. If only one end has a forecast, this forecast
+/// counts only if that end is this station.
 fn both_ways(there: RttState, back: RttState, is_own_there: bool, is_own_back: bool) -> RttState {
     match (there, back) {
         (RttState::Known(there), RttState::Known(back)) => {
@@ -347,10 +351,11 @@ fn site_report(host: &Name, groups: &[Name]) -> SiteReport {
     }
 }
 
-/// Longest age of the proposals. Sites do not change within seconds, and computing them is costly.
+/// Maximum age of the cached proposals. Sites do not change within seconds, and computing the sites
+/// is costly.
 const PROPOSALS_AGE: Duration = Duration::from_secs(1);
-/// Longest time between two evaluations of the station's site; and the minimum number of
-/// evaluations within the time that a proposal has to last.
+/// Maximum time between two evaluations of the station's site; and the minimum number of
+/// evaluations within `sites_hold`, the time before a proposal is taken.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 const LOOKS: u32 = 4;
 

@@ -2,8 +2,8 @@
 //! used.
 //!
 //! A request waits only if nothing is cached: after the start, and after an hour without requests.
-//! Otherwise it is answered from the last refresh. Peers that were lost since then are read from
-//! [`MeshState::peers`], which is in memory.
+//! Otherwise the response uses the last refresh. The peers that were lost since that refresh are
+//! read from [`MeshState::peers`], which is in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -36,8 +36,8 @@ struct SnapshotParts {
     /// Status of the task that refreshes the cache.
     task: Arc<TaskStatus>,
     cache: Mutex<CachedSnapshot>,
-    /// Held while membership is read (`members_lock`) and while models are learnt (`models_lock`),
-    /// so that waiting requests share one run and the newest result is kept.
+    /// `members_lock` is locked while membership is read, and `models_lock` while models are
+    /// learnt. So waiting requests share one result, and the newest result is kept.
     members_lock: tokio::sync::Mutex<()>,
     models_lock: tokio::sync::Mutex<()>,
 }
@@ -107,9 +107,9 @@ impl MeshSnapshot {
     }
 
     /// Returns newer membership, for a request with a host that is not in `members`. This host may
-    /// have joined since. `None` if membership was read for a missing host less than [`RENEWED`]
-    /// ago: any caller may request a host that does not exist, and the directory must return all
-    /// groups each time.
+    /// have joined since the last refresh. `None` if membership was read for a missing host less
+    /// than [`RENEWED`] ago. This limit is needed because any caller may request a host that does
+    /// not exist, and each read makes the directory return all groups.
     pub(crate) async fn members_newer_than(&self, members: &Arc<MeshMembers>) -> Option<Arc<MeshMembers>> {
         let _one = self.parts.members_lock.lock().await;
         {
@@ -125,7 +125,7 @@ impl MeshSnapshot {
 }
 
 impl SnapshotParts {
-    /// Cached state for a request. Starts the task that refreshes it if none runs.
+    /// Cached state for a request. Starts the task that refreshes the cache, if no such task runs.
     fn cached(self: &Arc<Self>) -> Option<(Arc<MeshMembers>, Arc<Models>)> {
         let mut cache = lock(&self.cache);
         if cache.last_request.replace(Instant::now()).is_none() {
@@ -186,7 +186,8 @@ impl SnapshotParts {
         models
     }
 
-    /// This station, its peers, and the directory's members of the groups that they are in.
+    /// This station, its peers, and all members of the groups of these stations, as the directory
+    /// lists them.
     async fn read_members(&self) -> BTreeMap<Name, MeshMember> {
         let (host, groups) = (&self.host, self.mesh_state.site_assignment().groups);
         let mut members = BTreeMap::new();
@@ -234,8 +235,9 @@ impl SnapshotParts {
     }
 }
 
-/// Groups of the members, with their weights. Each member adds a total weight of 1, divided equally
-/// among its groups, so that a member of many groups cannot displace the groups of others.
+/// Groups of the members, with the weight of each group. Each member adds a total weight of 1,
+/// divided equally among its groups. So a member of many groups cannot displace the groups of other
+/// members.
 #[derive(Default)]
 struct Named(BTreeMap<Name, f64>);
 
@@ -246,7 +248,7 @@ impl Named {
         }
     }
 
-    /// Gives a group the largest weight, so that it comes before all groups of members.
+    /// Gives a group the largest weight, so that this group comes before all groups of members.
     fn first(&mut self, group: Name) {
         self.0.insert(group, f64::INFINITY);
     }
@@ -260,8 +262,8 @@ impl Named {
     }
 }
 
-/// Runs `make` on a thread for blocking work. `None` after a panic, or while the station is
-/// stopping: callers then keep the last result.
+/// Runs `make` on a thread for blocking work. Returns `None` after a panic or while the station is
+/// stopping. Callers then keep the last result.
 async fn away<T: Send + 'static>(what: &str, make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let made = tokio::task::spawn_blocking(make).await;
     made.inspect_err(|error| {
@@ -279,17 +281,17 @@ const UNASKED: Duration = Duration::from_secs(60);
 /// Time without requests after which the cache is dropped, because a refresh makes the directory
 /// return every group.
 const IDLE: Duration = Duration::from_hours(1);
-/// Pause between look-ups in the series table while learning, so that neither requests nor
-/// measurements have to wait for the lock of the series table.
+/// Pause between two accesses to the series table while models are learnt. In this pause, requests
+/// and measurements can lock the series table.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
-/// Number of entries of a snapshot after which other tasks may run. Handling them takes some tens
+/// Number of entries of a snapshot after which other tasks may run. So many entries take some tens
 /// of microseconds.
 const YIELDED: usize = 64;
-/// Longest time for the snapshots of all groups together, which is the longest delay of the first
-/// request if the directory is unreachable.
+/// Time limit for the snapshots of all groups together. If the directory is unreachable, the first
+/// request waits for this time.
 const SNAPSHOTS: Duration = Duration::from_secs(1);
-/// Maximum number of groups, including the station's own groups, and of hosts: ten times as many as
-/// a station measures.
+/// Maximum number of groups, including the station's own groups; and maximum number of hosts: ten
+/// times as many as a station measures.
 const GROUPS_MAX: usize = 256;
 const HOSTS_MAX: usize = 10_000;
 

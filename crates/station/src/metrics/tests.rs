@@ -76,7 +76,6 @@ fn whole(format: Format) -> String {
     )
 }
 
-/// The lines that are samples.
 fn samples(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.starts_with('#')).collect()
 }
@@ -256,8 +255,8 @@ fn deployed(file: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// Every quantity that `crates/forecast` defines, and one of an application, each with its loaded
-/// form.
+/// Every quantity that `crates/forecast` defines, and one quantity of an application; then the
+/// loaded forms of these quantities.
 fn quantities() -> Vec<Quantity> {
     let source = include_str!("../../../forecast/src/series.rs");
     let named =

@@ -46,7 +46,8 @@ struct Range<'a> {
     quality: u16,
 }
 
-/// How well a media range fits a format: the most specific range that matches decides.
+/// How well a media range matches a format. If several ranges match, the most specific range
+/// determines the quality.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Match {
     specificity: u8,
@@ -98,7 +99,7 @@ pub(super) enum Kind {
     Counter,
     Gauge,
     Histogram,
-    /// OpenMetrics only; in the Prometheus format a gauge.
+    /// Exists only in OpenMetrics. In the Prometheus format the type is `gauge`.
     Info,
 }
 
@@ -143,13 +144,13 @@ impl Text {
         };
     }
 
-    /// One sample; `labels` are empty or in braces.
+    /// Writes one sample. `labels` is empty, or a list in braces.
     pub(super) fn sample(&mut self, name: &str, labels: &str, value: f64) {
         // Rust prints the shortest decimal that reads back as the same number.
         let _ = writeln!(self.text, "{name}{labels} {value:?}");
     }
 
-    /// A counter with a sample for each of `labelled`.
+    /// Writes a counter family with one sample for each item of `labelled`.
     pub(super) fn counter(&mut self, family: &str, unit: &str, help: &str, labelled: &[(String, f64)]) {
         self.head(family, Kind::Counter, unit, help);
         for (labels, value) in labelled {

@@ -1,8 +1,9 @@
 //! Records measurements: each is learnt by its battery, published, spooled and stored.
 //!
-//! One thread does all of it, so that batteries, streams and archive see one order. Measuring
-//! threads only put measurements into a bounded inbox and never wait. If the archive does not work,
-//! measurements are still learnt and published, and wait in the bounded spool.
+//! One thread does all of this, so that batteries, streams and archive get the records in the same
+//! order. Measuring threads only put measurements into a bounded inbox and never wait. If the
+//! archive does not work, measurements are still learnt and published, and wait in the bounded
+//! spool.
 //!
 //! ```text
 //! prober ─► inbox ─► battery ─► hub ─► spool ─► append ─► acknowledged
@@ -56,8 +57,8 @@ pub(crate) struct Parts {
     pub(crate) spool_records_max: usize,
 }
 
-/// Records until it is stopped, and learns the records of `stored`. Returns how many records could
-/// not be stored.
+/// Runs the recorder until it is stopped: records the measurements of `inbox`, and learns the
+/// records of `stored`. Returns the number of records that could not be stored.
 pub(crate) async fn run(parts: Parts, stored: ArchiveSubscription, inbox: InboxReceiver) -> usize {
     let mut recorder = Recorder {
         next_seq: None,
@@ -85,7 +86,8 @@ struct Recorder {
     spooled: usize,
     /// Number of records in the spool that members forwarded.
     forwarded: usize,
-    /// Number of entries still to append one by one, because one of them was refused.
+    /// Number of entries that must still be appended one by one, because the archive refused an
+    /// append with all of them.
     append_singly: usize,
     /// Next sequence number of this station; `None` until the archive has returned it.
     next_seq: Option<u64>,
@@ -96,8 +98,8 @@ struct Recorder {
     highest: HashMap<Name, u64>,
     /// Delay before the next append, after failures.
     delay: Duration,
-    /// Entries that the archive refused since the last log line about refusals, and the time of
-    /// that line.
+    /// Number of entries that the archive refused since the last log line about refusals; and the
+    /// time of this log line.
     drops: u64,
     drops_logged: Option<Instant>,
 }
@@ -127,7 +129,7 @@ impl Recorder {
                         self.delay = Duration::ZERO;
                         inbox.close();
                     }
-                    // The inbox is closed and empty: finish the running append below.
+                    // The inbox is closed and empty. The running append is finished below.
                     None if running => {
                         let finished = async { append.as_mut().expect("an append is running").await };
                         match tokio::time::timeout_at(stop_at, finished).await {
@@ -205,13 +207,14 @@ impl Recorder {
             return;
         }
         if let Some(archive) = &self.parts.archive {
-            archive.bound_labels(&mut records);
+            archive.bound_labels(records.iter_mut().map(|record| (record, None)));
         }
         self.push(SpoolEntry { is_forwarded: true, ..SpoolEntry::new(records, Some(answer)) });
     }
 
-    /// Half of the spool is reserved for the station's own measurements. A refusal for this reason
-    /// costs the station no record of its own, so it counts under the limit for members.
+    /// Returns an error if the spool has no room for `records` more records of members. Half of the
+    /// spool is reserved for the station's own measurements. Such a refusal affects only members'
+    /// records, so the refusal counts under the limit for members.
     fn no_room_for_members(&self, records: usize) -> Option<FeedError> {
         let (most, half) = (self.parts.spool_records_max, self.parts.spool_records_max / 2);
         let error = if half < records {
@@ -357,8 +360,8 @@ impl Recorder {
     }
 
     /// Clears the numbers of a refused entry, once: the archive may have skipped these numbers
-    /// since the station read the next number. The records are not stored yet, because the archive
-    /// does not refuse records that it has stored under these numbers.
+    /// since the station read the next number. The archive has not stored these records: if it had
+    /// stored them under these numbers, it would not have refused them.
     fn renumber(&mut self, entry: &mut SpoolEntry) -> bool {
         let host = &self.parts.host;
         let is_ours = !entry.is_forwarded && self.next_seq.is_some();
@@ -402,8 +405,8 @@ impl Recorder {
             for record in &entry.records {
                 let is_new = self.is_new(record) || entry.is_new;
                 if is_new && (!entry.is_forwarded || self.is_within_quota(record)) {
-                    // Records of other origins are in the order of their sequence numbers, whatever
-                    // the clocks of these origins show.
+                    // Records of other origins are ordered by their sequence numbers, not by the
+                    // clocks of these origins.
                     let is_numbered_here = record.origin == self.parts.host;
                     self.learn(&measurement(record), is_numbered_here.then(now_unix_ns));
                 }
@@ -413,11 +416,12 @@ impl Recorder {
         }
     }
 
-    /// Learns a member's record that the archive received from the mesh's stream. Records handed in
-    /// to this station are learnt when they are acknowledged.
+    /// Learns a member's record that the archive received from the mesh's stream. Records that
+    /// callers submit to this station are learnt when the archive acknowledges them.
     fn learn_stored(&mut self, record: &Record) {
-        // The archive returns a stored record once. Check the sequence number only for origins that
-        // also hand in records here: a forged high number would hide all later records of a member.
+        // The archive returns each stored record once. Check the sequence number only for origins
+        // that also submit records to this station. Otherwise a forged record with a high number
+        // would hide all later records of a member.
         let is_new = !self.highest.contains_key(&record.origin) || self.is_new(record);
         let is_handed_in = self.digests.has(&record.origin, record.seq);
         if is_new && !is_handed_in && self.is_within_quota(record) {
@@ -425,7 +429,8 @@ impl Recorder {
         }
     }
 
-    /// Whether a stored record is new; keeps its sequence number.
+    /// Whether a stored record is new: its sequence number is the highest of its origin. Stores the
+    /// highest sequence number.
     fn is_new(&mut self, record: &Record) -> bool {
         if record.origin == self.parts.host {
             return true;
@@ -436,8 +441,8 @@ impl Recorder {
         is_new
     }
 
-    /// Whether a member's record is learnt: it is the member's own, and its series is within the
-    /// member's share.
+    /// Whether a member's record may be learnt. The member must have measured the record, and the
+    /// series of the record must be within the member's share.
     fn is_within_quota(&self, record: &Record) -> bool {
         if !record.is_own() {
             return false;
@@ -451,7 +456,8 @@ impl Recorder {
         is_within_quota
     }
 
-    /// Learns a value. With `in_order_at`, only if it is not older than the newest of its series.
+    /// Learns a measurement. If `in_order_at` is given, learns the measurement only if it is not
+    /// older than the newest measurement of its series.
     fn learn(&self, measurement: &Measurement, in_order_at: Option<i64>) -> LearnResult {
         let mut series_table = lock(&self.parts.series_table);
         let observed = match in_order_at {
@@ -503,8 +509,9 @@ fn measurement(record: &Record) -> Measurement {
 /// Shortest and longest delay after a failed append.
 const DELAY_MIN: Duration = Duration::from_millis(200);
 const DELAY_MAX: Duration = Duration::from_secs(5);
-/// Shortest time between log lines about refused records, which often come in large numbers.
+/// Minimum time between two log lines about refused records, because the archive often refuses many
+/// records in a short time.
 const LOG_EVERY: Duration = Duration::from_mins(1);
-/// Maximum number of other origins with a known highest sequence number; each takes about 300
-/// bytes.
+/// Maximum number of other origins for which the highest sequence number is stored. Each origin
+/// takes about 300 bytes.
 const ORIGINS_MAX: usize = 10_000;

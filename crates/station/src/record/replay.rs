@@ -8,12 +8,14 @@ use barograph_forecast::{Name, Outcome, SeriesId};
 use crate::forecast::series::MEMBER_SHARE;
 use crate::forecast::series::{Measurement, ObserveResult, SeriesTable};
 
-/// Replays the newest records of every series in the order of their measurement; returns how many.
-/// `members` are the names of the stations that append here. `None` = unknown, as with NATS: then
-/// every source but this host counts as a member.
+/// Replays the newest records of every series in the order of their measurement. Returns the number
+/// of replayed records. `members` are the names of the stations that append records to this
+/// station. `None` = the names are unknown, as with NATS; then every source except this host counts
+/// as a member.
 ///
 /// # Errors
-/// The error of the archive. The series table then holds what was replayed before it.
+/// The error of the archive. The series table then contains the records that were replayed before
+/// the error.
 pub(crate) async fn replay(
     engine: &dyn Engine,
     series_table: &mut SeriesTable,
@@ -60,12 +62,12 @@ impl From<Record> for ReplayedRecord {
     }
 }
 
-/// Puts the points of a series into the order in which they were learnt.
+/// Sorts the records of a series into the order in which they were learnt.
 ///
-/// Records of an origin other than `host` keep the order of their sequence numbers, whatever the
-/// clock of the origin showed. Records that `host` numbered are ordered by their labels. But a
-/// label ahead of now is replaced by the label of the record before it, because the clock was set
-/// back since.
+/// Records of an origin other than `host` keep the order of their sequence numbers, even if the
+/// clock of the origin was wrong. Records that `host` numbered are ordered by their labels. But a
+/// label in the future is replaced by the label of the previous record, because the clock has been
+/// set back since that record.
 fn in_learning_order(mut points: Vec<ReplayedRecord>, host: &Name, now_unix_ns: i64) -> Vec<ReplayedRecord> {
     points.sort_by(|a, b| (&a.origin, a.seq).cmp(&(&b.origin, b.seq)));
     let mut times = Vec::with_capacity(points.len());
@@ -92,9 +94,10 @@ fn in_learning_order(mut points: Vec<ReplayedRecord>, host: &Name, now_unix_ns: 
     timed.into_iter().map(|(_, point)| point).collect()
 }
 
-/// Selects the series that fit into the series table: first the station's own and those reserved
-/// for members. As for new records, a member gets no more series than its share. Also returns how
-/// many series found no room; series beyond a share do not count.
+/// Selects the series that fit into the series table: first the station's own series and the series
+/// that are reserved for members. As with new records, a member gets no more series than its share.
+/// Also returns the number of series for which the table has no room, without the series beyond a
+/// member's share.
 async fn all_series(
     engine: &dyn Engine,
     series_table: &SeriesTable,
@@ -143,8 +146,9 @@ async fn all_series(
     Ok((first, left_out))
 }
 
-/// Returns the newest `count` records. At most half of them have labels ahead of now, so that a
-/// clock that was ahead for a long time does not hide the records before and after.
+/// Returns the newest `count` records. At most half of these records have labels in the future. So
+/// if a clock was ahead for a long time, the records of that time do not displace the records
+/// before and after.
 async fn newest_points(
     engine: &dyn Engine,
     series: &SeriesId,
@@ -184,8 +188,8 @@ async fn newest_of(
 
 /// Maximum number of records to replay for one series: more than a day of values every 10 s.
 const RECORDS_OF_SERIES: usize = 10_000;
-/// Maximum number of records to replay in total, shared by the series, so that a start takes
-/// seconds, not minutes.
+/// Maximum number of records to replay for all series together, so that the start takes seconds,
+/// not minutes.
 const RECORDS_MAX: usize = 1_000_000;
 /// Minimum number of records to replay for each series: as many as the page shows.
 const RECORDS_MIN: usize = 512;
@@ -228,7 +232,7 @@ mod tests {
         let jumped = [("here", 1, 10), ("here", 2, 20), ("here", 3, 900), ("here", 4, 901), ("here", 5, 30)];
         let seqs: Vec<u64> = order(&jumped, 40).into_iter().map(|(_, seq)| seq).collect();
         assert_eq!(seqs, [1, 2, 3, 4, 5]);
-        // A record that was handed in late is put in order by its label.
+        // A record that was submitted late is sorted by its label.
         let late = [("here", 1, 10), ("here", 2, 30), ("here", 3, 20), ("x", 1, 25)];
         let expected = [("here", 1), ("here", 3), ("x", 1), ("here", 2)];
         assert_eq!(order(&late, 40), expected.map(|(origin, seq)| (origin.to_string(), seq)));
@@ -267,8 +271,8 @@ mod tests {
         series_table.reserve([(name("c"), 3), (name("b"), 1)].into());
         replay(&engine, &mut series_table, &name("here"), None, crate::time::now_unix_ns()).await.unwrap();
         assert_eq!(["here", "b", "app"].map(|source| series_table.count_of(&name(source))), [3, 2, 0]);
-        // Stations that join later get their room back from a member that has measured nothing
-        // since.
+        // A station that joins later gets reserved room: a series of a member that has measured
+        // nothing since the replay is dropped.
         let mut series_table = SeriesTable::new(8);
         replay(&engine, &mut series_table, &name("here"), Some(&members), crate::time::now_unix_ns())
             .await

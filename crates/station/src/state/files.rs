@@ -19,7 +19,8 @@ pub struct StateFiles(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     directory: PathBuf,
-    /// Held while a file is written, so that reports do not wait for the disk.
+    /// Locked while a file is written. Reports use only the lock of `pending`, so reports do not
+    /// wait for the disk.
     write_lock: Mutex<()>,
     pending: Mutex<BTreeMap<&'static str, Pending>>,
 }
@@ -33,7 +34,7 @@ struct Pending {
     effect: &'static str,
 }
 
-/// Handling of an existing file.
+/// What a write does if the file exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteMode {
     Replace,
@@ -74,8 +75,9 @@ impl StateFiles {
         Ok(())
     }
 
-    /// As [`StateFiles::write`], for a new file. If an operator creates the file before it could be
-    /// written, the operator's stays, and is used from the next start.
+    /// Writes a new file like [`StateFiles::write`]. If an operator creates the file before the
+    /// station could write it, the operator's file stays, and the station uses that file from its
+    /// next start.
     pub(crate) fn write_new(&self, name: &'static str, bytes: Vec<u8>, effect: &'static str) {
         let _writing = lock(&self.0.write_lock);
         self.try_to_write(name, bytes, WriteMode::New, effect);
@@ -90,7 +92,8 @@ impl StateFiles {
         }
     }
 
-    /// Removes a file, also a pending one. A failure to remove is not reported.
+    /// Removes a file, and discards its pending content. If the file cannot be removed, this is not
+    /// reported.
     pub(crate) fn remove(&self, name: &'static str) {
         let _writing = lock(&self.0.write_lock);
         lock(&self.0.pending).remove(name);

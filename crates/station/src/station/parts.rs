@@ -42,8 +42,8 @@ use crate::target::{Provenance, Secret, Target};
 use crate::time::now_unix_ns;
 use crate::transfer::Transfers;
 
-/// What is opened before the first thread starts: everything that can fail because of configuration
-/// or state.
+/// Parts that are opened before the first thread starts. These are all parts that can fail because
+/// of the configuration or the state directory.
 pub(super) struct Opened {
     pub(super) base: Base,
     pub(super) identity: Arc<Identity>,
@@ -74,7 +74,7 @@ pub(super) struct Base {
     pub(super) hub: PointHub,
     pub(super) health: Arc<Health>,
     pub(super) inbox: Inbox,
-    /// `None` until it is started.
+    /// The prober; `None` until the prober is started.
     pub(super) prober: Arc<Mutex<Option<Prober>>>,
 }
 
@@ -109,8 +109,8 @@ impl Opened {
             archive.restore_removed(&hosts);
         }
         let assignment = SiteAssignment::at_start(&config.mesh, &config.state);
-        // Reserve series before history is replayed, so that there is also room for those of absent
-        // members.
+        // Reserve series before history is replayed, so that there is also room for the series of
+        // absent members.
         let others = match &served {
             Some(served) => served.groups(),
             None if engines.archiver.is_some() => mesh::groups_known(&config.state),
@@ -361,8 +361,9 @@ fn exclude<'a>(
     }
 }
 
-/// Opens the list of targets. Each change of it goes to the prober, if one runs. A target from
-/// another source than the mesh is shown, even if a station of its name was removed.
+/// Opens the list of targets. Each change of the list is sent to the prober, if a prober runs. A
+/// target that does not come from the mesh is shown even if a station with its name was removed
+/// from the mesh.
 fn open_targets(
     config: &Config,
     current: &Arc<RwLock<Arc<Config>>>,
@@ -405,8 +406,8 @@ pub(super) fn given(
     given
 }
 
-/// The configured targets, each with the current token of its own file or else of the file for all
-/// targets.
+/// The configured targets with their current tokens. The token of a target is read from the
+/// target's own file, or otherwise from the file for all targets.
 pub(super) fn with_tokens(config: &Config) -> Result<Vec<Target>, StartError> {
     let with_token = |target: &Target| {
         let Some(path) = target.token_file.as_ref().or(config.token_file.as_ref()) else {
@@ -419,8 +420,9 @@ pub(super) fn with_tokens(config: &Config) -> Result<Vec<Target>, StartError> {
     config.targets.iter().map(with_token).collect()
 }
 
-/// Target for the station's own responder, named after the host: the port may change, but the
-/// series should stay the same. `None` with TLS, because the certificate may not match the address.
+/// Target for the station's own responder, named after the host, because the port may change and
+/// the series should stay the same. `None` with TLS, because the certificate may not match the
+/// address.
 fn own_responder(host: &Name, address: SocketAddr, speaks_tls: bool) -> Option<Target> {
     if speaks_tls {
         return None;
@@ -431,7 +433,7 @@ fn own_responder(host: &Name, address: SocketAddr, speaks_tls: bool) -> Option<T
     Some(Target { name: host.clone(), ..target })
 }
 
-/// Replays history from the station's own archive, so that a mesh that is away does not delay the
+/// Replays history from the station's own archive, so that an unreachable mesh does not delay the
 /// start.
 async fn replay(parts: &recorder::Parts, archive: &dyn Engine, members: Option<&HashSet<Name>>) {
     // No other thread uses the series table yet, so it is filled without its lock.
@@ -469,12 +471,12 @@ fn spawn<T: Send + 'static>(
     std::thread::Builder::new().name(name.into()).spawn(work).map_err(StartError::Thread)
 }
 
-/// Configured name of the station, otherwise the system's.
+/// Configured name of the station, otherwise the system's host name.
 pub(super) fn own_name(config: &Config) -> Name {
     config.host.clone().unwrap_or_else(host_name)
 }
 
-/// The system's host name; `localhost` if that is not usable as a name.
+/// The system's host name; `localhost` if the host name is not a valid [`Name`].
 fn host_name() -> Name {
     let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     name.and_then(|name| Name::new(&name).ok()).unwrap_or_else(|| {

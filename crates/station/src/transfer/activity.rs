@@ -1,5 +1,5 @@
-//! Detects whether a transfer moves bytes: only while bytes move, it needs the host's slot for bulk
-//! transfers. Pure.
+//! Detects whether a transfer moves bytes: a transfer needs the host's slot for bulk transfers only
+//! while bytes move. Pure.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use barograph_transfer::io::TransferEvent;
 pub(super) struct TransferActivity {
     /// Bytes of the object that the receiver has.
     held_bytes: u64,
-    /// When the transfer began or `held_bytes` last grew; `None` while no bytes are expected.
+    /// Time at which the transfer began or `held_bytes` last increased; `None` while no bytes are
+    /// expected.
     last_growth: Option<Instant>,
 }
 
@@ -37,8 +38,9 @@ impl TransferActivity {
     }
 }
 
-/// Time without progress after which a transfer does not load the host. It covers two probes after
-/// an outage (RFC 9002 §6.2.4: the timeout doubles, from about 1 s without a measured round trip).
+/// Time without progress after which a transfer counts as not loading the host. After an outage,
+/// two probe timeouts fit into this time. The first timeout is about 1 s without a measured round
+/// trip, and each further timeout is twice as long (RFC 9002 §6.2.4).
 const STILL_MAX: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use barograph_api::{Transfer, TransferState};
 
-/// Expiry of a receiver address that is not used, which must not be valid for ever.
+/// Expiry of an unused receiver address. An unused address must not be valid for ever.
 #[derive(Debug)]
 pub(super) struct Expiry {
     /// Time of expiry; `None` while a sender is connected.
@@ -42,8 +42,9 @@ pub(super) fn expire(row: &mut Transfer) {
     ));
 }
 
-/// Time until a receiver address expires without a sender, at first and after a failure: enough for
-/// two people to exchange it.
+/// Time after which a receiver address expires if no sender connects. The time begins when the
+/// address is issued, and again after a failed transfer. It is long enough for two people to
+/// exchange the address.
 const WAITS: Duration = Duration::from_mins(10);
 
 #[cfg(test)]

@@ -325,7 +325,8 @@ fn a_station_says_whether_the_caller_is_on_its_host() {
     };
     assert_eq!(answer(Ipv4Addr::LOCALHOST.into(), &[]), true);
     assert_eq!(answer(Ipv4Addr::LOCALHOST.into(), &[("X-Forwarded-For", "192.0.2.1")]), false, "a proxy");
-    // The address of this host that a route to another host would use; nothing is sent.
+    // The address of this host from which packets to a different host would be sent. Nothing is
+    // sent.
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     match socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr()) {
         Ok(own) => assert_eq!(answer(own.ip(), &[]), true, "{own}"),

@@ -1,4 +1,5 @@
-//! An archive that fails, recovers, repeats and loses answers; and the archive after a restart.
+//! Tests with an archive that fails, recovers, receives repeated records and loses responses; and
+//! with the archive after a restart.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -16,11 +17,11 @@ use crate::{quiet, start, start_over};
 #[derive(Default)]
 struct Failing {
     fails: AtomicBool,
-    /// Store, and then report an unknown result.
+    /// Whether the engine stores the records and then reports that the result is unknown.
     forgets_to_answer: AtomicBool,
     /// Refuse all records as invalid.
     takes_none: AtomicBool,
-    /// Numbers from 3 up to this one were used by others.
+    /// Sequence numbers from 3 up to this number count as used by a different station.
     given_up: AtomicU64,
     appends: AtomicU64,
     records: Mutex<Vec<Record>>,
@@ -98,7 +99,8 @@ fn a_station_without_its_archive_measures_on_and_says_so() {
 
     let degraded = get_until(address, "/healthz", |answer| {
         let health = answer.json();
-        // The count and the reasons are not read together, so the count may be ahead.
+        // The count and the reasons are not read at the same time, so the count may already be
+        // above 0 while the reason is still missing.
         let says_so = health["reasons"].to_string().contains("dropped");
         answer.status == 503 && says_so && 0 < health["spool_dropped"].as_u64().unwrap()
     });

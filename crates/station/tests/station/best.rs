@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::http::{HttpResponse, get, get_until, post};
 use crate::{LIMIT, quiet, start_new};
 
-/// Stores twelve values of round trip (s), goodput (bit/s) and a loss of 1 % for each pair; they
-/// differ by about 1 %.
+/// For each pair, stores twelve values of the round-trip time (s), the goodput (bit/s) and the loss
+/// (1 %). The values of a series differ by about 1 %.
 fn feed(station: &Station, pairs: &[(&str, &str, f64, f64)]) {
     for (source, target, rtt, goodput) in pairs {
         let records = (0..12).flat_map(|i| {
@@ -106,8 +106,8 @@ fn what_cannot_be_asked_is_refused_with_its_name() {
     station.stop(LIMIT);
 }
 
-/// An entry with these groups and without an address. The station would measure an address, and add
-/// a failed round trip to the given values.
+/// An entry with these groups and without an address. If the entry had an address, the station
+/// would measure this address and add a failed round trip to the stored values.
 fn entry(host: &str, groups: &[&str]) -> Entry {
     Entry {
         addresses: Vec::new(),
@@ -159,8 +159,7 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
     let reason = answer["unknown"][0]["reason"].as_str().unwrap();
     assert_eq!(answer["unknown"][0]["host"], "y");
     assert!(reason.contains("no forecast from rb to y"), "{reason}");
-    // With `group`, only those selected series are listed that have their source or target in the
-    // group.
+    // With `group`, the responses contain only series with the source or the target in this group.
     let pairs = |query: &str| {
         let lists = ["series", "latest", "forecast"].map(|path| {
             let answer = get(station.address(), &format!("/v1/{path}?quantity=rtt&{query}")).json();
@@ -243,8 +242,8 @@ fn a_host_that_is_lost_is_told_as_gone_at_once() {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let station = Station::serve(config, Arc::clone(&archive) as _).unwrap();
-    // Store the values before the peer is measured: values older than the newest of a series are
-    // stored, and not learnt.
+    // Store the values before the peer is measured: a value that is older than the newest value of
+    // its series is stored but not learnt.
     feed(&station, &[("here", "peer", 0.001, 1e7)]);
     let lease = runtime.block_on(archive.register(&entry, Duration::from_secs(60))).unwrap();
     let state_is = |state: &str| {

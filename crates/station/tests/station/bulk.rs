@@ -22,8 +22,8 @@ pub(crate) fn config(state: &Path, host: &str) -> Config {
     let mut config = quiet(state);
     config.host = Some(Name::new(host).unwrap());
     config.probe_period = Duration::from_millis(200);
-    // No bulk test starts by turn while a test of this file runs, unless that test changes this
-    // period.
+    // This period is so long that no scheduled bulk test starts while a test of this file runs.
+    // Some tests of this file set a shorter period.
     config.mesh.bulk_every = Duration::from_secs(86_400);
     config
 }
@@ -58,8 +58,8 @@ fn new_peers_test_each_other_in_their_turns_and_forecast_goodput() {
     let [a_config, b_config, c_config] = ["a", "b", "c"].map(|host| {
         let mut config = config(&state.path().join(host), host);
         config.mesh.bulk_every = Duration::from_secs(2);
-        // Short tests seldom collide, and no budget is used up before each station has tested both
-        // other stations.
+        // Use short tests: they seldom run at the same time, and each station can test both other
+        // stations before its budget is used up.
         config.mesh.bulk_length = Duration::from_millis(100);
         config.mesh.bulk_share = Some(1.0);
         config.mesh.bulk_bytes_per_hour = Some(1_000_000_000_000);
@@ -120,8 +120,8 @@ fn a_test_on_demand_counts_at_both_ends_and_a_spent_budget_refuses() {
     assert_eq!(of_b["budget"]["spent"]["target"]["bytes"].as_u64(), Some(bytes), "{of_b}");
     let of_a = get(a.address(), "/v1/tests").json();
     assert_eq!(of_a["budget"]["spent"]["source"]["bytes"].as_u64(), Some(bytes), "{of_a}");
-    // On loopback each test moves the maximum of 5 MB, so the rest of this station's budget, or of
-    // the peer's budget, is soon used up.
+    // On loopback each test moves the maximum of 5 MB, so the budget of this station or of the peer
+    // is soon used up.
     let mut refused = None;
     for _ in 0..4 {
         let answer = test(&a, "b");
@@ -189,7 +189,8 @@ fn a_station_without_consent_or_outside_the_mesh_is_not_tested() {
     a.stop(LIMIT);
 }
 
-/// Handles a connection with the request that was read from it.
+/// Function that handles a connection. The arguments are the connection and the request that was
+/// read from the connection.
 type Served = fn(TcpStream, Option<Request>);
 
 /// A fake station: it admits every caller, then handles the connection and its request with

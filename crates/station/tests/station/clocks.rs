@@ -1,5 +1,5 @@
-//! Wrong clocks of a member and of the station: forecasts continue with the next value, also after
-//! a restart.
+//! Tests with wrong clocks of a member and of the station. Forecasts continue with the next value,
+//! also after a restart.
 
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,7 +26,7 @@ fn quietest(state: &std::path::Path) -> Config {
     Config { sensor_period: std::time::Duration::from_hours(24), ..quiet(state) }
 }
 
-/// The member `b` sends one record; it is accepted.
+/// Sends one record as member `b`, and checks that the station accepts the record.
 fn send(address: SocketAddr, token: &str, seq: u64, time_unix_ns: i64) {
     let record = json!({ "origin": "b", "seq": seq, "source": "b", "target": "c", "quantity": "rtt",
         "time_unix_ns": time_unix_ns, "value": 0.25 + 0.001 * seq as f64 });
@@ -38,8 +38,9 @@ fn series(address: SocketAddr) -> Value {
     get(address, &format!("/v1/series?{SERIES}")).json()["series"][0].clone()
 }
 
-/// Sends 20 correct values, 5 of a clock that is `ahead_ns` ahead, 10 correct ones, restarts, and
-/// sends 10 more.
+/// Checks that forecasts continue after a member's clock was `ahead_ns` ahead. Sends 20 records
+/// with correct times, 5 records with times that are `ahead_ns` ahead, and 10 correct records. Then
+/// restarts the station and sends 10 more records.
 fn forecasts_go_on_after_a_jump_of(ahead_ns: i64) {
     let state = tempfile::tempdir().unwrap();
     let station = serve(quietest(state.path()));
@@ -162,7 +163,8 @@ fn what_is_fed_is_forecast_from_after_own_clock_was_20_years_ahead() {
     forecasts_go_on_after_own_clock_was_ahead_by(20 * YEAR_NS);
 }
 
-/// An application sends one record with its own number and this label; it is stored.
+/// Sends one record as an application, with this sequence number and time label. Checks that the
+/// station stores the record.
 fn feed(address: SocketAddr, seq: u64, time_unix_ns: i64) {
     let record = json!({ "seq": seq, "quantity": "queue", "value": 0.25 + 0.001 * seq as f64,
         "time_s": time_unix_ns as f64 / 1e9 });

@@ -26,9 +26,9 @@ use crate::{quiet, serve};
 enum Attack {
     /// No attack; the results are for comparison.
     None,
-    /// Connections without a request.
+    /// Connections on which no request is sent.
     Idle,
-    /// Connections that send a head byte by byte, without an end.
+    /// Connections on which a request head is sent byte by byte. The head never ends.
     SlowHeads,
 }
 
@@ -42,7 +42,7 @@ impl Attack {
     }
 }
 
-/// Results of one caller.
+/// Results of one caller: times of the successful requests, and number of failed requests.
 #[derive(Debug)]
 struct Served {
     times: Vec<Duration>,
@@ -61,9 +61,9 @@ impl Served {
 /// Well-behaved callers, in the order of the results of [`attacked`].
 const CALLERS: [&str; 3] = ["page", "member", "member's probe"];
 
-/// Attacks a station with `connections_max` by `connections` from 41 addresses in four networks.
-/// Returns the results of the [`CALLERS`], each with `requests` requests on connections of their
-/// own.
+/// Attacks a station with the limit `connections_max`. The attackers open `connections` connections
+/// from 41 addresses in four networks. Returns the results of the [`CALLERS`]. Each caller sends
+/// `requests` requests, each request on a new connection.
 fn attacked(
     attack: Attack,
     connections_max: usize,
@@ -191,7 +191,7 @@ fn begin_attack(
     })
 }
 
-/// Keeps a connection open, and opens another one when it ends.
+/// Keeps a connection open. When the connection ends, opens a new connection.
 async fn hold(attack: Attack, source: IpAddr, address: SocketAddr, open: Arc<AtomicUsize>) {
     loop {
         if let Ok(Ok(mut stream)) = timeout(Duration::from_secs(5), connect(source, address)).await {
@@ -226,7 +226,8 @@ async fn connect(source: IpAddr, address: SocketAddr) -> std::io::Result<TcpStre
     socket.connect(address).await
 }
 
-/// Repeats a request. One without a good response within `deadline` has failed.
+/// Sends a request several times. Each request without a successful response within `deadline`
+/// counts as failed.
 async fn often<F: Future<Output = std::io::Result<()>>>(
     requests: usize,
     deadline: Duration,
@@ -276,10 +277,11 @@ async fn exchange(source: IpAddr, address: SocketAddr, upgrade: &str) -> std::io
     Ok(())
 }
 
-/// Requests of each caller in the test; one may fail.
+/// Number of requests of each caller in the test. One of these requests may fail.
 const REQUESTS: usize = 50;
-/// Longest time of a request under attack, as a multiple of the median of an unloaded station;
-/// within limits for a lost packet (1 s until it is sent again) and a busy computer.
+/// Time limit of a request during an attack, as a multiple of the median time without an attack.
+/// [`DEADLINE_S`] bounds the limit: a lost packet (sent again after 1 s) and a busy computer must
+/// not fail the test.
 const SLOWER_MAX: f64 = 200.0;
 const DEADLINE_S: std::ops::RangeInclusive<f64> = 3.0..=10.0;
 
@@ -301,7 +303,8 @@ fn a_crowd_that_says_nothing_keeps_neither_pages_nor_members_out() {
     }
 }
 
-/// File descriptors for 10 000 connections in one process with the station.
+/// Number of file descriptors for 10 000 connections if the callers and the station are in one
+/// process.
 const DESCRIPTORS: u64 = 12_000;
 
 /// Writes `lab/results/crowds.md`, which contains the command to run this test.

@@ -26,7 +26,7 @@ fn a_small_file_that_cannot_be_written_is_reported_and_written_later() {
     let state = tempfile::tempdir().unwrap();
     let files = ["url", "token", "station.key"];
     for file in files {
-        // Blocks the temporary file that is renamed to `file`.
+        // Prevents writing the temporary file that the station renames to `file`.
         fs::create_dir_all(state.path().join(file).with_extension("new").join("something")).unwrap();
     }
     let station = start(sensing(state.path()));

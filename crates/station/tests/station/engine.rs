@@ -50,7 +50,7 @@ pub(crate) fn record(origin: &str, source: &str, seq: u64) -> Value {
         "time_unix_ns": time_unix_ns, "value": 0.25 })
 }
 
-/// The records as a body, one on each line.
+/// The body of a request with these records, one record on each line.
 pub(crate) fn lines(records: &[Value]) -> String {
     records.iter().map(|record| format!("{record}\n")).collect()
 }

@@ -117,7 +117,8 @@ fn heads_streams_and_connections_are_bounded() {
     let events = SseReader::open(address, "/v1/stream");
     let second = crate::http::get_until(address, "/v1/stream", |answer| answer.status == 503);
     assert!(second.error().contains("streams_max"));
-    // Two more idle connections take the last slots; one of them is closed for the next caller.
+    // Two more idle connections take the last slots. The station closes one of these two
+    // connections for the next caller.
     let silent = [connect(address), connect(address)];
     assert_eq!(get(address, "/v1/station").status, 200);
     drop((events, silent));
@@ -132,7 +133,8 @@ fn a_caller_that_finds_all_connections_busy_gets_the_reason() {
     let mut refused = String::new();
     let mut asking = connect(address);
     asking.set_read_timeout(Some(crate::LIMIT)).unwrap();
-    // A caller that has sent a request gets the response: no reset may discard it.
+    // A caller that has sent a request must get the response. The station must not reset the
+    // connection, because a reset would discard the response.
     asking.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     asking.read_to_string(&mut refused).unwrap();
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("connections_max"), "{refused}");
@@ -141,8 +143,8 @@ fn a_caller_that_finds_all_connections_busy_gets_the_reason() {
     station.stop(crate::LIMIT);
 }
 
-/// A read that waits, here for a mesh that does not respond, does not keep its connection from
-/// another caller.
+/// A request that waits for a mesh without a response does not keep its connection. The station
+/// closes this connection for a new caller.
 #[test]
 fn a_read_that_waits_gives_its_connection_to_a_newcomer() {
     let state = tempfile::tempdir().unwrap();
@@ -240,7 +242,7 @@ fn wrong_credentials_are_counted_and_do_not_slow_right_ones() {
         let line = format!("barograph_wrong_credentials_total{{kind=\"{kind}\"}} 6");
         assert!(metrics.contains(&line), "{metrics}");
     }
-    // While the response to a wrong token is delayed, others are sent.
+    // While the response to a wrong token is delayed, the station answers other requests.
     let token = std::fs::read_to_string(state.path().join("token")).unwrap();
     let wrong = std::thread::spawn(move || {
         let began = std::time::Instant::now();

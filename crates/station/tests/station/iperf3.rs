@@ -35,8 +35,8 @@ case "$how $*" in
         \"sum_received\": {\"bytes\": $bytes, \"seconds\": 1.0}}}" ;;
 esac"#;
 
-/// Directory of the script, within the second run of `name`. `None` in the first run, which starts
-/// the second.
+/// In the second run of the test `name`, returns the directory of the script. In the first run,
+/// starts the second run and returns `None`.
 fn fake_iperf3(name: &str) -> Option<PathBuf> {
     const INSIDE: &str = "BAROGRAPH_TEST_STAND_IN";
     if let Some(inside) = std::env::var_os(INSIDE) {
@@ -60,7 +60,8 @@ fn with(state: &Path, host: &str, with: BulkWith) -> barograph_station::Config {
     let mut config = config(&state.join(host), host);
     config.mesh.bulk_with = with;
     config.mesh.bulk_share = Some(0.5);
-    // Large enough for the streams of Barograph over loopback, which also run during the test.
+    // This budget is large enough for Barograph's own streams over loopback. Such streams also run
+    // during the test.
     config.mesh.bulk_bytes_per_hour = Some(200_000_000_000);
     config
 }
@@ -122,7 +123,7 @@ fn iperf3_makes_the_test_where_both_ends_say_so() {
     assert_eq!((&held["goodput_bit_s"], held["with"].as_str()), (&Value::Null, Some("iperf3")), "{held}");
     let own = a_second(&a, "b");
     assert_eq!((own["state"].as_str(), &own["with"]), (Some("done"), &Value::Null), "what outgrew it: {own}");
-    // A peer that does not serve iperf3 is not tested by other means.
+    // A peer that does not serve iperf3 is not tested with Barograph's own stream instead.
     let refused = test(&a, "c");
     assert_eq!(refused.status, 429, "{}", refused.body);
     assert!(refused.error().contains("mesh.bulk_with"), "{}", refused.body);

@@ -11,7 +11,7 @@ use crate::engine::{ask, invite, lines, record, register, register_in};
 use crate::http::{get, post, send};
 use crate::{quiet, serve, serve_new, start};
 
-/// Row of a limit in `/healthz`.
+/// Row in `/healthz` for the limit with this name.
 pub(crate) fn limit(address: SocketAddr, name: &str) -> Value {
     let health = get(address, "/healthz").json();
     let rows = health["limits"].as_array().unwrap();
@@ -81,7 +81,8 @@ fn what_the_archive_does_not_keep_is_named_with_its_cause() {
         assert!(row["since"].as_f64().is_some(), "{row}");
         assert_eq!(refused_total(address, name), 1.0);
     }
-    // Two of the records are the member's own, and beyond its share of the forecast series.
+    // Two of the records are the member's own records, and their series exceed the member's share
+    // of the forecast series.
     assert_eq!(limit(address, "member_series")["refused"], 2);
     let health = get(address, "/healthz");
     assert_eq!(health.status, 200, "a member can cause that");
@@ -119,12 +120,13 @@ fn a_member_beyond_its_share_of_the_archive_is_counted() {
     assert_eq!(limit(address, "archive_series")["max"], 87_500);
 }
 
-/// The archive has no room for measurements of members: they are lost, and the station is degraded.
+/// The archive has no room for measurements of members: these measurements are lost, and the
+/// station is degraded.
 #[test]
 fn a_full_archive_is_degraded_and_names_the_setting() {
     let state = tempfile::tempdir().unwrap();
     let start = || {
-        // Members have seventy of the eighty series, each member ten.
+        // All members together may have seventy of the eighty series, and each member ten.
         let archive = barograph_engine::LocalConfig {
             series_max: 80,
             ..barograph_engine::LocalConfig::new(state.path())
@@ -152,7 +154,8 @@ fn a_full_archive_is_degraded_and_names_the_setting() {
     assert!(health.json()["reasons"].to_string().contains("no room in the archive"), "{}", health.body);
 }
 
-/// Series that find no room during the replay at the start are counted.
+/// The station counts the series for which the series table has no room during the replay at the
+/// start.
 #[test]
 fn series_left_out_at_the_start_are_counted() {
     let state = tempfile::tempdir().unwrap();
@@ -201,7 +204,8 @@ fn an_address_with_its_share_is_a_warning_that_names_the_settings() {
     assert!(health.json()["warnings"].to_string().contains("one address"), "{}", health.body);
 }
 
-/// A member that has to wait is no fault; it is counted.
+/// A member that must wait before its next request is not a problem of the station. The station
+/// only counts such requests.
 #[test]
 fn a_member_that_has_to_wait_is_counted_and_no_warning() {
     let station = serve_new(quiet);
@@ -228,12 +232,12 @@ fn a_transfer_too_many_is_counted() {
     assert_eq!(transfers["refused"], 1);
 }
 
-/// If the mesh becomes too large for the station that keeps it, a station that joins is refused,
-/// and members are not.
+/// If the mesh becomes too large for the station that serves it, this station refuses new stations,
+/// and continues to accept its members.
 #[test]
 fn a_member_with_too_many_series_is_refused_at_joining() {
     let state = tempfile::tempdir().unwrap();
-    // The station is in other groups than the members: with two members the mesh needs 40 series,
+    // The station is not in the groups of the members: with two members the mesh needs 40 series,
     // with three 70.
     let station = serve(Config { series_max: 69, ..quiet(state.path()) });
     let address = station.address();
@@ -253,8 +257,8 @@ fn a_member_with_too_many_series_is_refused_at_joining() {
     assert_eq!((&members["refused"], &members["setting"]), (&0.into(), &Value::Null), "1000 for ever");
 }
 
-/// Admitted members keep their room while they are away, and across a restart of the station that
-/// keeps the mesh.
+/// The room for the series of admitted members stays reserved while these members are not
+/// connected, and after a restart of the station that serves the mesh.
 #[test]
 fn members_that_are_away_keep_their_room() {
     let state = tempfile::tempdir().unwrap();
@@ -275,11 +279,12 @@ fn members_that_are_away_keep_their_room() {
     assert_eq!(register(station.address(), &tokens[1], "b").status, 200, "a member may register again");
 }
 
-/// A member that changes to groups with more peers needs room for them.
+/// A member that changes to groups with more peers needs room for the series with these peers.
 #[test]
 fn a_change_of_groups_is_checked_like_a_new_member() {
     let state = tempfile::tempdir().unwrap();
-    // Three stations that do not measure each other need 30 series; if two of them do, 40.
+    // Three stations that do not measure each other need 30 series; if two of these stations
+    // measure each other, 40.
     let station = serve(Config { series_max: 39, ..quiet(state.path()) });
     let address = station.address();
     let tokens = [invite(address, None), invite(address, None)];

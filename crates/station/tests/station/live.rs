@@ -1,4 +1,5 @@
-//! Measuring: sensors, targets that respond, hang and refuse, and a changed configuration.
+//! Tests of measuring: sensors; targets that respond, do not respond, or refuse connections; and a
+//! changed configuration.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -97,7 +98,7 @@ fn a_closed_port_is_an_answer_of_its_host_and_a_failure_of_its_service() {
     let labels = format!("{{quantity=\"connect\",source=\"here\",target=\"{closed}\"}}");
     assert!(metrics.contains(&format!("barograph_port_refused{labels} 1.0")), "{metrics}");
     assert!(metrics.contains(&format!("barograph_failures_total{labels} 0.0")), "{metrics}");
-    // The mark disappears with the first accepted connection.
+    // The metric `barograph_port_refused` becomes 0 after the first accepted connection.
     let _server = TcpListener::bind(&closed).unwrap();
     get_until(address, "/metrics", |answer| {
         answer.body.contains(&format!("barograph_port_refused{labels} 0.0"))
@@ -153,7 +154,8 @@ fn a_station_is_found_out_and_measured_as_one() {
             0 < answer.json()["series"][0]["count"].as_u64().unwrap_or(0)
         });
     }
-    // A new configuration adds a bulk test; measurements during it are series of their own.
+    // A new configuration adds a bulk test; measurements during the bulk test belong to separate
+    // series.
     config.targets = vec![target(&far.address().to_string(), &["rtt", "goodput"])];
     assert!(station.reload(config).unwrap().is_empty());
     get_until(station.address(), &format!("/v1/series?target={name}&quantity=goodput"), |answer| {
@@ -185,7 +187,7 @@ fn a_slow_watcher_is_told_what_it_missed() {
     let mut events = SseReader::open(address, "/v1/stream?quantity=depth");
     let records: Vec<_> = (0..1000).map(|i| serde_json::json!({ "quantity": "depth", "value": i })).collect();
     let body = serde_json::json!({ "records": records }).to_string();
-    // More than the socket buffers hold, while the subscriber reads nothing.
+    // Send more events than the socket buffers can store, while the subscriber reads nothing.
     for _ in 0..24 {
         assert_eq!(crate::http::post(address, "/v1/measurements", &body).status, 201);
     }
@@ -212,7 +214,7 @@ fn a_token_goes_to_the_target_it_was_given_for_and_to_no_other() {
     };
     let far = start(behind_a_proxy(far_state.path()));
     let other = start(behind_a_proxy(other_state.path()));
-    // Both stations have the same token, so each would accept it.
+    // Both stations have the same token, so each station would accept the token of the other.
     let mut config = quiet(state.path());
     config.token_file = Some(far_state.path().join("token"));
     config.targets = vec![target(&far.address().to_string(), &["rtt"])];

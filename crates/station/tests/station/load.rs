@@ -1,4 +1,4 @@
-//! Costly reads: callers that do not read their responses, and callers that repeat requests.
+//! Costly requests: callers that do not read their responses, and callers that repeat requests.
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use crate::engine::{ask, invite, register};
 use crate::http::{get, get_until, post};
 use crate::{LIMIT, Running, quiet, serve, start_over};
 
-/// Number of records of one series with details of 4 KB: they take 8 MB.
+/// Number of records of one series. Each record has details of 4 KB, so all records take 8 MB.
 const RECORDS: u64 = 2000;
 const HISTORY: &str = "/v1/history?source=here&target=there&quantity=rtt&limit=10000";
 
@@ -65,7 +65,8 @@ fn a_page_of_history_is_bounded_in_bytes_and_goes_on_by_its_cursor() {
     station.stop(LIMIT);
 }
 
-/// A connection with a small receive buffer, after the head of the response; the rest stays unread.
+/// Sends a request on a connection with a small receive buffer, and reads only the status code of
+/// the response.
 fn unread(address: SocketAddr, path: &str) -> (u16, TcpStream) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -87,7 +88,8 @@ fn unread_answers_take_no_more_than_their_budget() {
     let held: Vec<(u16, TcpStream)> = (0..40).map(|_| unread(address, HISTORY)).collect();
     let served = held.iter().filter(|(status, _)| *status == 200).count();
     let refused = held.iter().filter(|(status, _)| *status == 503).count();
-    // On a busy machine the first are closed as slow readers before the last have arrived.
+    // On a busy machine the station closes the first connections as slow readers before the last
+    // requests have arrived.
     assert!(4 <= served && 0 < refused, "{served} answers of 4 MiB wait for their readers");
     assert_eq!(served + refused, held.len());
     let row = || {
@@ -106,7 +108,8 @@ fn unread_answers_take_no_more_than_their_budget() {
         "{}",
         health.body
     );
-    // Small responses are sent; large ones are refused with a time for the next try.
+    // Small responses are still sent. A request for a large response is refused, and the refusal
+    // contains the time before a retry.
     assert_eq!(get(address, "/v1/station").status, 200);
     let (_, refused) = held.iter().find(|(status, _)| *status == 503).unwrap();
     let head: Vec<String> = BufReader::new(refused)
@@ -123,11 +126,12 @@ fn unread_answers_take_no_more_than_their_budget() {
 
 /// Number of series of the station in the test below.
 const SERIES: usize = 2000;
-/// Connections of anonymous callers; each sends a request, closes the connection after the head of
-/// the response, and repeats.
+/// Number of anonymous callers. Each caller repeatedly opens a connection, sends a request, and
+/// closes the connection before the body of the response.
 const STRANGERS: usize = 100;
 
-/// Opens one connection after the other; each requests all metrics and reads no more than the head.
+/// Opens one connection after the other. On each connection, requests all metrics and reads at most
+/// the head of the response.
 fn ask_for_all(address: SocketAddr, method: &str, over: &AtomicBool, answers: &AtomicUsize) {
     while !over.load(Ordering::Relaxed) {
         let Ok(mut stream) = TcpStream::connect_timeout(&address, LIMIT) else { continue };
@@ -186,8 +190,9 @@ fn a_member_is_served_while_strangers_ask_for_all_metrics() {
             .collect();
         over.store(true, Ordering::Relaxed);
         times.sort_unstable();
-        // If each request made its own text on the thread that serves all callers, three requests
-        // would wait for those of a hundred anonymous callers and take three hundred times as long.
+        // The test would fail if the thread that serves all callers made a new text for each
+        // request. Three requests would then wait for the texts of a hundred anonymous callers, and
+        // take three hundred times as long.
         assert!(times[4] < 30 * alone, "{:?}, one text takes {alone:?}", times[4]);
     });
     assert!(STRANGERS <= answers.into_inner());

@@ -35,7 +35,7 @@ use barograph_station::{Config, Station, open_archive};
 use barograph_testkit::{LIMIT, http, name};
 use tempfile::TempDir;
 
-/// A configuration that measures only the host, and rarely.
+/// A configuration with which the station measures only its host, and rarely.
 fn quiet(state: &Path) -> Config {
     Config {
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -55,7 +55,7 @@ struct Running {
 }
 
 impl Running {
-    /// Returns how many records could not be stored.
+    /// Stops the station; returns the number of records that could not be stored.
     fn stop(mut self, limit: Duration) -> usize {
         self.station.take().map_or(0, |station| station.stop(limit))
     }
@@ -77,7 +77,7 @@ impl Deref for Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Do not wait in a failed test.
+        // If the test has failed, do not wait for the end of the station.
         if let Some(station) = self.station.take()
             && !std::thread::panicking()
         {
@@ -98,7 +98,7 @@ fn start(config: Config) -> Running {
     start_over(config, Arc::new(archive))
 }
 
-/// A station with this engine.
+/// Starts a station that uses this engine for everything.
 fn start_over(config: Config, engine: Arc<dyn Engine>) -> Running {
     Station::start(config, engine).unwrap().into()
 }
@@ -108,7 +108,7 @@ fn up(config: Config) -> Running {
     std::thread::spawn(move || Station::up(config).unwrap()).join().unwrap().into()
 }
 
-/// As [`serve`], in a directory of its own.
+/// Starts a station like [`serve`], with a new state directory.
 fn serve_new(config: impl FnOnce(&Path) -> Config) -> Running {
     let state = tempfile::tempdir().unwrap();
     let mut station = serve(config(state.path()));
@@ -116,7 +116,7 @@ fn serve_new(config: impl FnOnce(&Path) -> Config) -> Running {
     station
 }
 
-/// As [`start`], in a directory of its own.
+/// Starts a station like [`start`], with a new state directory.
 fn start_new(config: impl FnOnce(&Path) -> Config) -> Running {
     let state = tempfile::tempdir().unwrap();
     let mut station = start(config(state.path()));

@@ -1,4 +1,5 @@
-//! Stations with a common directory: they find each other, sign, measure, and detect losses.
+//! Tests of stations with a common directory: the stations find each other, sign requests, measure
+//! each other, and detect lost peers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use serde_json::Value;
 use crate::http::{SseReader, get, get_until, send};
 use crate::{LIMIT, Running, quiet, start_new, start_over};
 
-/// The station's own archive, with a directory that it shares with others, or an unreachable
-/// directory.
+/// Engine with the station's own archive, and with a directory that several stations share. Without
+/// `directory`, the directory is unreachable.
 struct Shared {
     own: Arc<dyn Engine>,
     directory: Option<Arc<Local>>,
@@ -55,7 +56,7 @@ pub(crate) fn joined(config: Config, directory: Option<&Arc<Local>>) -> Running 
     counted(config, directory, &Arc::default())
 }
 
-/// As [`joined`], and counts registrations.
+/// Starts a station like [`joined`], and counts its registrations.
 fn counted(config: Config, directory: Option<&Arc<Local>>, registrations: &Arc<AtomicUsize>) -> Running {
     let own = Arc::new(open_archive(&config).unwrap());
     let registrations = Arc::clone(registrations);
@@ -218,7 +219,7 @@ fn a_request_without_a_good_signature_is_told_why() {
     // An unknown challenge, and a name that is not in the directory (yet), do not count as guesses.
     let metrics = get(a.address(), "/metrics").body;
     assert!(metrics.contains("barograph_wrong_credentials_total{kind=\"signature\"} 2.0\n"), "{metrics}");
-    // A signature permits nothing else.
+    // A signature does not permit other requests, such as the removal of a target.
     let headers = [("Authorization", with("x", &challenge))];
     let headers = headers.each_ref().map(|(key, value)| (*key, value.as_str()));
     let other = send(a.address(), "DELETE", "/v1/targets?target=a:1", &headers, "");
@@ -298,7 +299,8 @@ fn two_of_one_name(copy_the_key: bool) {
     assert_eq!(answer.body.contains("with this station's key"), copy_the_key, "{}", answer.body);
     let mesh = get(first.address(), "/v1/mesh").json();
     assert!(mesh["directory"]["conflict"].is_string() && mesh["directory"]["connected"] == false, "{mesh}");
-    // Enough time for a conflict: another station joins, is measured and forecast.
+    // Wait long enough for a possible conflict: until a third station has joined and has a
+    // forecast.
     let other = joined(config(&state.path().join("b"), "b"), Some(&directory));
     until_forecast(&other, "a", "rtt");
     assert_eq!(registrations.load(Ordering::SeqCst), 2);

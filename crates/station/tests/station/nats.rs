@@ -49,7 +49,8 @@ fn an_archive_forecasts_from_what_members_measure() {
     send(22..=30);
     until_count(station.address(), 30);
 
-    // With a stolen token a record with a high number can be sent. The member continues below it.
+    // With a stolen token, an attacker can send a record with a high sequence number. The records
+    // of the member below this number are still learnt.
     let forged = Record { outcome: Outcome::Value(0.5), ..record(Record::SEQ_JUMP_MAX) };
     runtime.block_on(member.append(&[forged])).unwrap();
     until_count(station.address(), 31);

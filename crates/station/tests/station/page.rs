@@ -32,7 +32,7 @@ fn the_list_above_is_whole() {
     assert_eq!(built, listed);
 }
 
-/// Bytes of two seconds at 600 kbit/s.
+/// Maximum total size of the files in bytes: two seconds at 600 kbit/s.
 const BYTES_MAX: usize = 150_000;
 const FILES: [&str; 12] = [
     "/",

@@ -37,7 +37,7 @@ fn until_forgotten(address: SocketAddr, host: &str) {
     get_until(address, "/v1/peers", |_| !knows(address, host));
 }
 
-/// Checks that the host is neither a peer nor the source or target of a series.
+/// Checks that the host is not a peer, and that no series has this host as source or target.
 fn shows_nothing_of(address: SocketAddr, host: &str) {
     let quoted = format!("\"{host}\"");
     for path in
@@ -49,7 +49,7 @@ fn shows_nothing_of(address: SocketAddr, host: &str) {
     }
 }
 
-/// Waits for the state that the alert `BarographMeshPeersLost` is about.
+/// Waits until `count` peers are lost, by the metric that the alert `BarographMeshPeersLost` uses.
 fn until_lost(address: SocketAddr, count: u32) {
     let sample = format!("barograph_mesh_peers{{state=\"lost\"}} {count}.0\n");
     get_until(address, "/metrics", |answer| answer.body.contains(&sample));
@@ -79,7 +79,7 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     }
     let measured = "/v1/series?source=gone&target=head&quantity=rtt";
     get_until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
-    // Station `away` has the others as peers, and is stopped when one of them is removed.
+    // Station `away` has the other stations as peers. Stop it before one of these peers is removed.
     away.stop(LIMIT);
     let mut events = SseReader::open(c.address(), "/v1/peers/events");
     let removed = send(head.address(), "DELETE", "/v1/members?name=gone", &[], "");
@@ -101,7 +101,8 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     assert_eq!(refused.json()["directory"]["connected"], false);
     gone.stop(LIMIT);
 
-    // After restarts of a member and of the host of the mesh, it is still removed.
+    // After restarts of a member and of the station that serves the mesh, station `gone` is still
+    // removed.
     c.stop(LIMIT);
     let c = up(c_config.clone());
     head.stop(LIMIT);
@@ -117,7 +118,7 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     }
     has_history(away.address(), "away", "gone");
 
-    // Invited again, it is a new station.
+    // After a new invitation, `gone` counts as a new station.
     let mut events = SseReader::open(away.address(), "/v1/peers/events");
     gone_config.mesh.join_token = Some(Secret::new(invite(head.address(), Some("gone"))));
     let gone = up(gone_config.clone());
@@ -126,7 +127,8 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     assert_eq!(told.unwrap().0, "joined");
     let path = "/v1/forecast?source=away&target=gone&quantity=rtt";
     get_until(away.address(), path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
-    // A station that stops by itself is lost and returns, as before.
+    // A station that is stopped without a removal becomes lost, and is up again after a restart, as
+    // before.
     gone.stop(LIMIT);
     until_lost(away.address(), 1);
     for station in [away, c, head] {
@@ -152,8 +154,8 @@ fn a_station_that_is_admitted_again_at_another_site_is_shown_again() {
     assert_eq!(send(head.address(), "DELETE", "/v1/members?name=gone", &[], "").status, 200);
     until_forgotten(head.address(), "gone");
     gone.stop(LIMIT);
-    // The host of the mesh shares no group with `gone` any more, so no watch shows that `gone` is
-    // back.
+    // The station that serves the mesh shares no group with `gone` any more, so no watch of this
+    // station reports that `gone` is back.
     gone_config.mesh.site = Name::new("lyon").unwrap();
     gone_config.mesh.join_token = Some(Secret::new(invite(head.address(), Some("gone"))));
     let gone = up(gone_config.clone());

@@ -1,4 +1,4 @@
-//! `/v1/sites` of whole stations: sites that are proposed, accepted, removed, and taken
+//! Tests of `/v1/sites` with whole stations: sites are proposed, accepted, removed, and taken
 //! automatically.
 
 use std::path::Path;
@@ -74,7 +74,7 @@ fn a_place_is_proposed_with_its_reason_accepted_kept_and_forgotten() {
     assert_eq!(accepted.status, 200, "{}", accepted.body);
     assert_eq!(accepted.json()["now"], json!({ "site": "here", "represents": true, "from": "accepted" }));
     let mesh = get(address, "/v1/mesh").json();
-    // The others have no site yet.
+    // The other stations have no site yet.
     let groups = json!(["local:here", "global", "local:default"]);
     assert_eq!((&mesh["site"], &mesh["groups"]), (&json!("here"), &groups));
     // The directory has the change without a restart.
@@ -162,7 +162,7 @@ fn stations_that_accept_in_turn_go_on_measuring_each_other() {
         let answer = post(station.address(), "/v1/sites", "{}");
         assert_eq!(answer.status, 200, "{}", answer.body);
     };
-    // Accept first at the station that must not represent the site in the end.
+    // First accept the site at station b. In the end, b must not represent the site.
     is_proposed(&b, true);
     accept(&b);
     assert_measure_each_other([&a, &b], [&["local:default"], &["local:a", "global", "local:default"]]);
@@ -173,11 +173,11 @@ fn stations_that_accept_in_turn_go_on_measuring_each_other() {
         until_groups(station, &["local:a", "global"]);
     }
     assert_measure_each_other([&a, &b], [&["local:a", "global"]; 2]);
-    // A station that accepts a second time no longer represents the site; the other station does.
+    // After station b has accepted the site again, only station a represents the site.
     is_proposed(&b, false);
     accept(&b);
     assert_measure_each_other([&a, &b], [&["local:a", "global"], &["local:a"]]);
-    // A new station without a site is not alone.
+    // A new station without a site has peers.
     let c = quick(state.path(), "c", &directory, |_| {});
     get_until(c.address(), "/v1/mesh", |answer| answer.json()["peers"]["up"] == 2);
     for station in [a, b, c] {
@@ -238,8 +238,8 @@ fn changes_at_the_same_time_are_made_in_turn() {
 fn stations_of_one_host_settle_at_one_site_with_one_representative() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
-    // By its configuration `c` stays in `global`, whatever is proposed; the stations must settle
-    // nevertheless.
+    // The configuration keeps station `c` in `global`, even if no proposal selects `c`. The sites
+    // of the stations must still become stable.
     let start = |host: &str| {
         quick(state.path(), host, &directory, |mesh| {
             mesh.sites_auto = true;

@@ -13,7 +13,7 @@ use crate::engine::{ask, invite};
 use crate::http::{get, get_until};
 use crate::{LIMIT, Running, quiet, serve, up};
 
-/// State of a task after it was killed.
+/// State of a task after the test has killed the task.
 #[derive(Clone, Copy, PartialEq)]
 enum Then {
     Down,
@@ -21,10 +21,10 @@ enum Then {
     Up,
 }
 
-/// Makes a killed task run again, so that it ends.
+/// Gives work to the task that the test kills, so that the task runs and ends.
 type Trigger = fn(&Pair, &str);
 
-/// A station that serves its engine, and one that has joined it.
+/// A station that serves its engine, and a member that has joined that station.
 struct Pair {
     host: Running,
     member: Running,
@@ -48,8 +48,8 @@ fn question(pair: &Pair, _: &str) {
     assert_ne!(answer.status, 400, "{}", answer.body);
 }
 
-/// All tasks of a station that has joined a mesh, in an order in which no task needs one that was
-/// killed before it.
+/// All tasks of a station that has joined a mesh, in an order in which no task needs a task that
+/// was killed earlier.
 const MEMBER: &[(&str, Then, Trigger)] = &[
     ("http", Then::Up, by_itself),
     ("registration", Then::Up, by_itself),
@@ -93,7 +93,8 @@ impl Pair {
         let file = state.join("invitation");
         std::fs::write(&file, &token).unwrap();
         config.mesh.join_token_file = Some(file);
-        // A short lease: after the death of its renewal it is registered again within seconds.
+        // Use a short lease: if the task that renews the lease is killed, the station registers
+        // again within seconds.
         config.mesh.lease = Duration::from_secs(2);
         config.mesh.on_change = Some("true".into());
         config.mesh.webhook = Some("http://127.0.0.1:9/".into());

@@ -58,7 +58,8 @@ fn https_and_plain_probes_share_the_port() {
         }
     }
 
-    // A page's session runs inside TLS. With Nagle's algorithm, each byte is a TLS record.
+    // A page's session runs inside TLS. In the experiment with Nagle's algorithm, each byte is sent
+    // in a separate TLS record.
     let tls = context.tls.clone().unwrap();
     let connection = rustls::ClientConnection::new(tls, address.ip().into()).unwrap();
     let stream = rustls::StreamOwned::new(connection, crate::http::connect(address));

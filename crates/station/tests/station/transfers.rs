@@ -80,8 +80,8 @@ fn one_station_sends_to_another_for_a_third_party_and_the_rate_is_measured() {
     until_state(&b, waiting["id"].as_str().unwrap(), "done");
     assert!(fs::read(top.join("in/deep/tree/large")).unwrap() == bytes, "the file came as it was");
     assert_eq!(fs::read(top.join("in/deep/tree/small")).unwrap(), b"x");
-    // The series is stored a moment later. The other station is in no mesh, so its name is the host
-    // of the receiver address.
+    // The record is stored shortly after the end of the transfer. The other station is in no mesh,
+    // so its name is the host of the receiver address.
     let path = "/v1/latest?source=a&quantity=transfer";
     let latest = get_until(a.address(), path, |answer| answer.json()["latest"] != json!([])).json();
     let record = &latest["latest"][0];
@@ -90,7 +90,7 @@ fn one_station_sends_to_another_for_a_third_party_and_the_rate_is_measured() {
     // Receiver addresses and paths are not shown to all callers.
     let shown = get(b.address(), "/v1/transfers").body;
     assert!(!shown.contains("brg:") && !shown.contains("deep"), "{shown}");
-    // The receiver address admits one sender, once.
+    // The receiver address is valid for only one transfer.
     let again = send(&a, &[&top.join("out/tree")], line.as_str().unwrap());
     let row = until_state(&a, again.json()["id"].as_str().unwrap(), "failed");
     assert!(row["why"].is_string(), "{row}");

@@ -5,8 +5,9 @@ use rusqlite::{Transaction, params};
 use super::super::store::Index;
 use super::Spool;
 
-/// Adds rows for the host's own records with positions above `cursor` and numbers in (`above`,
-/// `until`], at most the `room` newest ones. Returns how many were added.
+/// Adds rows for the host's own records with positions above `cursor` and numbers above `above` and
+/// up to `until`. If there are more than `room` such records, adds only the newest `room`. Returns
+/// how many were added.
 pub(super) fn fill(
     transaction: &Transaction<'_>,
     spool: &mut Spool,
@@ -57,10 +58,10 @@ pub(super) fn restart(
     Ok(())
 }
 
-/// Statements that create the tables of the spool. They run when a station joins a mesh, so that
-/// the archive's format stays the same for all versions. A version without this feature can read
-/// and write the archive; the next start of a version with it adds rows for the records that were
-/// stored meanwhile.
+/// Statements that create the tables of the spool. These statements run only when a station joins a
+/// mesh, so that the archive's format stays the same for all versions. A version without this
+/// feature can read and write the archive; when a version with this feature starts next, it adds
+/// rows for the records that were stored meanwhile.
 pub(super) const TABLES: &str = "
 -- One row: whose records are forwarded, up to where the mesh misses nothing, and the place up to
 -- which `spool` is complete.

@@ -54,7 +54,7 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
     }
 }
 
-/// Answers a request in a task of its own, so that it does not delay later ones.
+/// Answers a request in a task of its own, so that this request does not delay later requests.
 async fn process(shared: &Arc<Shared>, message: Message) {
     let is_outdated = shared.connection.has_outdated_responses();
     if !archive_request::is_request(message.headers.as_ref(), is_outdated) {
@@ -80,9 +80,10 @@ async fn process(shared: &Arc<Shared>, message: Message) {
 /// Returns the subject of the response; `None` if the request must not be answered.
 ///
 /// A requester may choose only the last two tokens of the subject: the servers execute all that an
-/// archive publishes to JetStream's interface, so a free choice would be dangerous. Two reply
-/// subjects of older configurations are safe: one that the server chose (`_R_.`, which it refuses
-/// from clients), and an inbox if stations share the archive's account.
+/// archive publishes to JetStream's interface, so a free choice would be dangerous. Two kinds of
+/// reply subjects of older configurations are safe. One begins with `_R_.`: the server chose it,
+/// and clients cannot use such a subject. The other is an inbox, if stations share the archive's
+/// account.
 fn reply(message: &Message, received: &ReceivedRequest, is_outdated: bool) -> Option<async_nats::Subject> {
     let is_of_server = |reply: &str| reply.starts_with("_R_.") || is_outdated && reply.starts_with("_INBOX_");
     if let Some(reply) = message.reply.clone().filter(|reply| is_of_server(reply)) {
@@ -92,7 +93,7 @@ fn reply(message: &Message, received: &ReceivedRequest, is_outdated: bool) -> Op
         .map(async_nats::Subject::from)
 }
 
-/// Answers a request, unless its deadline is over.
+/// Answers a request, unless the deadline of the request has passed.
 async fn respond(
     shared: Arc<Shared>,
     received: ReceivedRequest,
@@ -149,9 +150,9 @@ async fn send(shared: &Shared, reply: async_nats::Subject, answer: Result<bytes:
 }
 
 /// Waits until the archive has read the records that the request needs, or until the stream is
-/// known to end before them.
+/// known to end before these records.
 async fn wait(shared: &Shared, received: &ReceivedRequest) -> Readiness {
-    // Each receiver stands for one waiting request; the task that reads the stream counts the
+    // There is one receiver for each waiting request; the task that reads the stream counts the
     // receivers.
     let mut progress = shared.progress.subscribe();
     shared.wanted.notify_one();
@@ -227,7 +228,7 @@ async fn page(shared: &Shared, kind: &str, request: &ArchiveRequest) -> Result<b
             return Ok(answer);
         }
         // Reduce the number of records in proportion to the excess, and a little more. The
-        // requester sends a further request for the rest.
+        // requester sends a further request for the remaining records.
         limit = (page.items.len() * bytes_max / answer.len() * 9 / 10).max(1);
     }
 }
@@ -247,6 +248,6 @@ async fn read_page(
     }
 }
 
-/// Bytes that a response may have in addition to its records; also the smallest message that a
-/// server accepts.
+/// Number of bytes that a response may have in addition to its records; also the smallest size
+/// limit of a page, for servers that accept only short messages.
 const ENVELOPE_BYTES: usize = 64 << 10;

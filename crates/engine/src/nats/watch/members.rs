@@ -1,5 +1,5 @@
-//! Members of a group that were read so far, and the times at which their keys must be read again.
-//! Pure: uses no clock and no connection.
+//! Members of a group, as read so far, and the times at which the keys of the members must be read
+//! again. Pure: uses no clock and no connection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -23,19 +23,21 @@ pub(super) struct Members {
 #[derive(Clone)]
 struct Member {
     entry: Entry,
-    /// The entry as it was read. It is a copy, because a slice would keep the whole read buffer.
+    /// The text of the entry as it was read. This is a copy, because a slice would keep the whole
+    /// read buffer in memory.
     payload: Box<[u8]>,
     registration: String,
     message: MessageId,
     renewed: Renewal,
     ttl: Duration,
-    /// When the servers were found to have dropped the entry; `None` if they have it.
+    /// When this station detected that the servers had dropped the entry; `None` if the servers
+    /// have the entry.
     dropped: Option<Instant>,
     check_at: Instant,
 }
 
-/// Identifies a message of the bucket. A recreated bucket counts from 1 again, so the storage time
-/// is also compared.
+/// Identifies a message of the bucket. The numbers of a recreated bucket start from 1 again, so the
+/// storage time is also compared.
 #[derive(Clone, PartialEq, Eq)]
 struct MessageId {
     seq: u64,
@@ -49,11 +51,11 @@ impl MessageId {
     }
 }
 
-/// When a registration was stored, as far as the watch can tell.
+/// Bounds on the time at which a registration was stored.
 #[derive(Clone, Copy)]
 pub(super) enum Renewal {
-    /// It was stored after this poll, which did not find it, and before the next poll,
-    /// [`POLL_EVERY`] later.
+    /// The registration was stored after this poll, which did not find it, and before the next
+    /// poll, which began [`POLL_EVERY`] later.
     Since(Instant),
     /// The storage time is unknown: the registration was stored before this read of the bucket.
     Before(Instant),
@@ -88,7 +90,7 @@ impl Member {
         (time + self.ttl / 3 + 2 * POLL_EVERY + RENEWAL_SLACK).min(self.over_at())
     }
 
-    /// What the end of the lease means at `now`: whether the host is lost.
+    /// Returns whether the end of the lease means, at `now`, that the host is lost.
     fn lease_end(&self, writes: &DirectoryWrites, now: Instant) -> LeaseEnd {
         writes.lease_end(self.over_at(), self.ttl, now)
     }
@@ -111,7 +113,9 @@ impl Members {
             self.removed.insert(host.clone());
             return Some(Event::Removed(host));
         }
-        self.removed.remove(&host);
+        if entry.is_some() {
+            self.removed.remove(&host);
+        }
         let Some(entry) = entry.filter(|entry| entry.groups.contains(&self.group)) else {
             return self.remove(&host);
         };
@@ -132,8 +136,9 @@ impl Members {
         (!is_same).then_some(Event::Up(entry))
     }
 
-    /// Returns whether the message repeats a member's registration, and renews the member then. In
-    /// a large mesh nearly all messages do, so the text is not parsed again.
+    /// Returns whether the message repeats a member's registration; if so, renews the member. In a
+    /// large mesh nearly all messages are such repetitions, so the text of a repetition is not
+    /// parsed again.
     fn is_renewal(&mut self, stored: &Stored, renewed: Renewal) -> bool {
         let Some(head) = Head::read(stored).filter(|head| !head.is_deletion) else { return false };
         let Some(member) = self.known.get_mut(&head.host) else { return false };
@@ -167,9 +172,9 @@ impl Members {
         now.removed.difference(&self.removed).cloned().map(Event::Removed).collect()
     }
 
-    /// Keeps members of `before` that are neither in `self`, which was read again from the bucket,
-    /// nor in `named`, the stations that have a registration, a deletion or a removal in the
-    /// bucket. The servers dropped the entries of these members meanwhile.
+    /// Keeps the members of `before` that are neither in `self` nor in `named`. `self` was read
+    /// again from the bucket. `named` are the stations with a registration, a deletion or a removal
+    /// in the bucket. So the servers have dropped the entries of the kept members meanwhile.
     pub(super) fn keep_missing(&mut self, before: &Self, named: &BTreeSet<HostId>, now: Instant) {
         for (host, member) in &before.known {
             if !self.known.contains_key(host) && !named.contains(host) {
@@ -185,8 +190,8 @@ impl Members {
         }
     }
 
-    /// Keeps the storage time of registrations that are the same messages in the bucket that was
-    /// read again. Reading a message again does not extend a lease.
+    /// Copies the storage time of each registration from `before`, if the bucket, read again, still
+    /// has the same message. So reading a message again does not extend a lease.
     pub(super) fn keep_renewals(&mut self, before: &Self) {
         for (host, member) in &mut self.known {
             if let Some(before) = before.known.get(host).filter(|before| before.message == member.message) {
@@ -239,8 +244,8 @@ impl Members {
         Overdue { hosts: hosts.into_iter().map(|(_, host)| host).collect(), needs_own_write }
     }
 
-    /// Schedules the next read of the key of a member that is still there: at the end of its lease,
-    /// or earlier if the storage time of its registration is not known.
+    /// Schedules the next read of the key of a member that is still registered: at the end of its
+    /// lease, or earlier if the storage time of its registration is not known.
     pub(super) fn check_later(&mut self, host: &HostId, now: Instant) -> Option<Event> {
         if let Some(member) = self.known.get_mut(host) {
             member.check_at = match member.renewed {
@@ -252,8 +257,8 @@ impl Members {
         None
     }
 
-    /// Returns whether the message is older than the member's. Numbers only grow, unless the bucket
-    /// was recreated.
+    /// Returns whether the message is older than the message that was read of the member. Numbers
+    /// only grow, unless the bucket was recreated.
     pub(super) fn is_older(&self, host: &HostId, stored: &Stored) -> bool {
         self.known.get(host).is_some_and(|member| stored.seq < member.message.seq)
     }
@@ -275,8 +280,8 @@ impl Members {
         self.known.get(host).is_none_or(is_lost)
     }
 
-    /// Records that the servers have no entry of the member: its lease has ended, unless it has
-    /// time to return.
+    /// Records that the servers have no entry of the member: its lease has ended, unless the member
+    /// still has time to register again.
     pub(super) fn dropped(&mut self, host: &HostId, now: Instant) {
         if let Some(member) = self.known.get_mut(host)
             && !matches!(member.renewed, Renewal::Missing(_))
@@ -288,19 +293,19 @@ impl Members {
 
 /// What the watch must do about members with a late renewal.
 pub(super) struct Overdue {
-    /// Members with keys to be read.
+    /// Members with an entry that the watch must read again.
     pub(super) hosts: Vec<HostId>,
     /// Whether this station must write, to find out whether missing renewals mean a loss or an
     /// outage of the directory.
     pub(super) needs_own_write: bool,
 }
 
-/// Margin after which a renewal counts as late. It is due after a third of the lease, and the next
-/// poll reads it.
+/// Time after which a renewal that was not read counts as late, in addition to a third of the lease
+/// and two polls. A renewal is due after a third of the lease, and the next poll reads the renewal.
 const RENEWAL_SLACK: Duration = Duration::from_millis(200);
 
-/// Longest time between two polls at which a renewal's storage time still counts as known: the
-/// interval, and as much for a slow poll.
+/// Longest time between two polls after which the storage time of a renewal still counts as known:
+/// twice the interval, so that one poll may be slow.
 const LATE_AFTER: Duration = POLL_EVERY.saturating_mul(2);
 
 #[cfg(test)]
@@ -322,7 +327,7 @@ mod tests {
         stored_in("a", host, seq)
     }
 
-    /// The same in a bucket that was created at `made`.
+    /// A registration like that of the function above, in a bucket that was created at `made`.
     fn stored_in(made: &str, host: &str, seq: u64) -> Stored {
         let entry = Entry {
             host: Name::new(host).unwrap(),
@@ -354,7 +359,7 @@ mod tests {
         let mut members = Members::new(&Name::new("local:a").unwrap());
         members.note(&stored(5), Renewal::found(began, began + second / 2));
         assert!(members.is_over(&host, began + 5 * second));
-        // Renewed meanwhile, at an unknown time.
+        // The station renewed its registration meanwhile, at an unknown time.
         let woken = began + 15 * second;
         assert!(members.note(&stored(6), Renewal::found(began, woken)).is_none());
         assert!(!members.is_over(&host, woken + 3 * second));
@@ -429,7 +434,7 @@ mod tests {
     fn reading_the_bucket_anew_more_often_than_a_lease_does_not_keep_the_dead() {
         let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
         let (began, group) = (Instant::now(), Name::new("local:a").unwrap());
-        // A server that is behind still has the entry; the others do not.
+        // A server that is behind still has the entry; the other servers do not.
         for is_in_bucket in [true, false] {
             let mut writes = DirectoryWrites::new(second);
             let mut members = Members::new(&group);
@@ -453,7 +458,8 @@ mod tests {
         }
     }
 
-    /// A directory, a station that watches it, a live peer and one that dies.
+    /// Simulation of a directory, a station that watches the directory, a live peer, and a peer
+    /// that dies.
     struct Mesh {
         began: Instant,
         /// Message of each host in the bucket: its number and its storage time in milliseconds.
@@ -519,8 +525,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// For any outages and any number of reads of the whole bucket: no live peer is lost, and a
-        /// dead one is lost soon after the last outage.
+        /// For any outages and any number of reads of the whole bucket: no live peer is reported as
+        /// lost, and a dead peer is reported as lost soon after the last outage.
         #[test]
         fn only_the_dead_are_lost_however_often_the_bucket_is_read_anew(
             outages in prop::collection::vec((1_u64..60, 1_u64..40), 0..4),

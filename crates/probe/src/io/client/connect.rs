@@ -1,4 +1,5 @@
-//! Connection setup: resolve the name, connect, TLS, Upgrade; each step within the deadline.
+//! Sets up a connection: resolves the name, connects, does the TLS handshake and requests the
+//! Upgrade. Each step ends at the deadline at the latest.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -32,7 +33,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Sends a request and waits for the station's reply; returns the number in it.
+    /// Sends a request and waits for the station's reply; returns the number in the reply.
     pub(super) fn request(&mut self, request: Request, deadline: &Deadline) -> Result<u64, ProbeError> {
         let sent = self.connection.write_all(&request.encode());
         let reply = sent.and_then(|()| self.connection.read_frame::<{ wire::REPLY_BYTES }>());
@@ -59,8 +60,9 @@ pub(super) enum UpgradeResponse {
 
 /// Opens a session over plain TCP, whatever the target's scheme is.
 ///
-/// For `https`, the Upgrade over TLS only authorises: its token opens a second, plain connection to
-/// the same address, so that the experiment measures the network and not the cipher.
+/// For `https`, the Upgrade over TLS only authorises this client. The token from the station opens
+/// a separate connection without TLS to the same address. So the experiment measures the network
+/// and not the cipher.
 pub(super) fn open_plain(
     target: &Target,
     context: &ProbeContext,
@@ -210,7 +212,8 @@ pub(super) fn open_web(
     secure(dial(target, deadline)?.tcp, target, context, deadline)
 }
 
-/// Wraps the TCP stream for the target's scheme; with TLS, after the handshake.
+/// Wraps the TCP stream for the target's scheme. With TLS, the handshake is complete when this
+/// function returns.
 fn secure(
     tcp: TcpStream,
     target: &Target,
@@ -265,7 +268,7 @@ pub(super) struct TcpConnection {
     pub(super) address: SocketAddr,
 }
 
-/// Response of an address to a SYN, with the time it took.
+/// Response of an address to a SYN, with the time until the response.
 pub(super) struct SynResponse {
     pub(super) address: SocketAddr,
     /// Seconds from the SYN to its response.
@@ -328,7 +331,7 @@ pub(super) fn resolve(target: &Target, deadline: &Deadline) -> Result<Vec<Socket
 /// Connects to the first of the addresses that accepts the connection.
 ///
 /// # Errors
-/// If none accepts; a refusal is a failure here.
+/// If no address accepts the connection; a refusal is a failure here.
 pub(super) fn connect_any(
     addresses: &[SocketAddr],
     deadline: &Deadline,
@@ -412,12 +415,12 @@ fn until_writable(socket: &Socket, deadline: &Deadline) -> io::Result<()> {
     }
 }
 
-/// Maximum number of open queries to the system's resolver. A hanging query occupies a thread until
-/// the resolver's own timeout (30 s and more).
+/// Maximum number of unanswered queries to the system's resolver. A hanging query occupies a thread
+/// until the resolver's own timeout (30 s and more).
 const RESOLVERS_MAX: usize = 32;
 static RESOLVERS: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts one open query until it is dropped.
+/// Counts one unanswered query until this value is dropped.
 struct ResolverSlot;
 
 impl ResolverSlot {

@@ -11,7 +11,8 @@ use crate::signed::{Challenge, Credentials};
 /// Options of an experiment, except its target.
 #[derive(Clone)]
 pub struct ProbeContext {
-    /// Maximum time of each experiment, from resolving the name to its last byte.
+    /// Maximum time of each experiment, from the resolution of the name to the last byte of the
+    /// experiment.
     pub deadline: Duration,
     /// API token, sent as `Authorization: Bearer …`, but only to a target that has first refused
     /// like a station, with 401 or 403. Any server can refuse in this way and so receive the token.
@@ -22,9 +23,9 @@ pub struct ProbeContext {
     /// Whether to request a challenge first, even from a station that would admit this host without
     /// a signature. A station identifies only signed callers by name.
     pub signs_first: bool,
-    /// Forecast of the `rtt` series of this target, in seconds. It is subtracted from the time of a
-    /// transfer, within the bounds of [`goodput`](crate::reduce::goodput). Never use a forecast of
-    /// `rtt_nagle`.
+    /// Forecast of the `rtt` series of this target, in seconds. The forecast is subtracted from the
+    /// time of a transfer, within the bounds of [`goodput`](crate::reduce::goodput). Never use a
+    /// forecast of `rtt_nagle`.
     pub rtt_forecast_s: Option<f64>,
     /// Cancels the experiments of this context from another thread.
     pub cancel: CancellationToken,
@@ -34,15 +35,15 @@ pub struct ProbeContext {
     pub body_bytes_max: u64,
     /// Bytes that an upload writes in one system call, clamped to 1 byte to 128 KiB.
     pub write_bytes: usize,
-    /// Certificates to trust for TLS; `None` means those of the system.
+    /// Certificates to trust for TLS; `None` means the certificates of the system.
     pub tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 /// Signs the challenges of stations for this host (docs/spec/mesh.md §2).
 pub trait ChallengeSigner: Send + Sync {
     /// Credentials for `challenge` and a request of `method` to `path`. `None` if the challenge
-    /// names a station that the signer is not for, because the target may have forwarded a
-    /// challenge of that station.
+    /// names a station other than the signer's station: the target may have forwarded the challenge
+    /// of a different station.
     fn sign(&self, challenge: &Challenge, method: &str, path: &str) -> Option<Credentials>;
 }
 
@@ -54,15 +55,15 @@ pub type ProgressFn = Arc<dyn Fn(ProbeProgress) + Send + Sync>;
 pub struct ProbeProgress {
     /// The experiment that runs.
     pub experiment: Experiment,
-    /// Bytes moved so far.
+    /// Number of bytes moved so far.
     pub bytes: u64,
-    /// Bytes of the whole transfer.
+    /// Total number of bytes in the transfer.
     pub bytes_total: u64,
 }
 
 impl Default for ProbeContext {
-    /// 10 s for each experiment, bodies of up to 64 MiB, writes of 128 KiB, no token, no key, no
-    /// forecast, and the system's certificates.
+    /// Returns the defaults: 10 s for each experiment, bodies of up to 64 MiB, writes of 128 KiB,
+    /// no token, no key, no forecast, and the system's certificates.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(10),
@@ -80,7 +81,7 @@ impl Default for ProbeContext {
 }
 
 impl fmt::Debug for ProbeContext {
-    /// Omits the token and the key.
+    /// Formats the options without the token and the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProbeContext")
             .field("deadline", &self.deadline)

@@ -31,8 +31,9 @@ pub(super) fn loss(
 }
 
 /// Round-trip times in seconds of the datagrams that came back. Sends `n` datagrams at intervals of
-/// [`PACE`], or shorter if the deadline requires it, and waits [`ANSWER_WAIT_MAX`] for the last.
-/// The session stays open meanwhile, because the grant ends with it.
+/// [`PACE`], or at shorter intervals if the deadline is near. Then waits at most
+/// [`ANSWER_WAIT_MAX`] for the last answer. The session stays open meanwhile, because the grant
+/// ends with the session.
 fn exchange_datagrams(
     target: &Target,
     n: u32,
@@ -110,7 +111,8 @@ impl DatagramBurst {
             burst.receive_while(deadline, |_| due.saturating_duration_since(Instant::now()))?;
             burst.send(sequence)?;
         }
-        // The last wait ends early if all answers are back. A nearer deadline shortens it.
+        // The wait for the last answer ends early if all answers have arrived or the deadline has
+        // passed.
         let due = Instant::now() + ANSWER_WAIT_MAX.min(deadline.left()?.mul_f64(0.9));
         burst.receive_while(deadline, |burst| match burst.all_back() {
             true => Duration::ZERO,
@@ -125,7 +127,7 @@ impl DatagramBurst {
         self.ignore_loss(|socket| socket.send(&question.encode()).map(|_| ()))
     }
 
-    /// Receives answers for as long as `wait` returns a time above zero; calls it again after each
+    /// Receives answers as long as `wait` returns a time above zero. Calls `wait` again after each
     /// datagram.
     fn receive_while(&mut self, deadline: &Deadline, wait: impl Fn(&Self) -> Duration) -> io::Result<()> {
         let mut bytes = [0; DATAGRAM_BYTES + 1];
@@ -153,7 +155,8 @@ impl DatagramBurst {
         self.sent.iter().all(|(_, back)| back.is_some())
     }
 
-    /// Records an answer to one of our datagrams, once.
+    /// Records the first answer to one of our datagrams; ignores further answers to the same
+    /// datagram.
     fn record_answer(&mut self, answer: Datagram, now: Instant) {
         if answer.kind != DatagramKind::Answer || answer.nonce != self.nonce {
             return;
@@ -185,17 +188,17 @@ impl DatagramBurst {
     }
 }
 
-/// Interval between datagrams: long enough that one burst of loss does not hit them all, short
-/// enough that ten take a fifth of a second.
+/// Interval between datagrams. The interval is long enough that one burst of loss does not hit all
+/// datagrams, and short enough that ten datagrams take a fifth of a second.
 const PACE: Duration = Duration::from_millis(20);
 /// Minimum interval between datagrams. At a shorter interval, the datagrams would form a queue and
 /// measure the delay of that queue.
 const PACE_MIN: Duration = Duration::from_millis(1);
-/// Maximum time for sending. A responder ends a session after 10 s of silence, and the grant with
-/// it; the wait for the last datagram is silent too.
+/// Maximum time for sending. A responder ends a session and its grant after 10 s of silence. The
+/// session is also silent during the wait for the last answer.
 const SENDING_MAX: Duration = Duration::from_secs(8);
-/// Maximum time to wait for the last datagram; a later one counts as lost. TCP's own initial
-/// timeout is 1 s (RFC 6298 §2.1).
+/// Maximum time to wait for the last answer. A datagram with a later answer counts as lost. TCP's
+/// own initial timeout is 1 s (RFC 6298 §2.1).
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

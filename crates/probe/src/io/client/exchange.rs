@@ -26,7 +26,7 @@ pub(super) fn rtt(
     exchanges(connect::open_plain(target, context, deadline)?, n, deadline)
 }
 
-/// As [`rtt`], through TLS.
+/// Measures the round-trip time as [`rtt`] does, but through TLS.
 pub(super) fn rtt_tls(
     target: &Target,
     n: u32,
@@ -47,8 +47,9 @@ fn exchanges(mut session: Session, n: u32, deadline: &Deadline) -> Result<Measur
 /// Round-trip time from `n` exchanges with two writes and one read each, with Nagle's algorithm on.
 /// One more exchange goes first and is discarded.
 ///
-/// The second byte waits for the acknowledgement of the first (RFC 896), and that acknowledgement
-/// is delayed until it can travel with an answer (RFC 1122 §4.2.3.2): a stall of about 40 ms.
+/// The second byte waits for the acknowledgement of the first byte (RFC 896). The peer delays this
+/// acknowledgement, so that an answer can carry it (RFC 1122 §4.2.3.2). So each exchange stalls for
+/// about 40 ms.
 pub(super) fn rtt_nagle(
     target: &Target,
     n: u32,

@@ -13,13 +13,12 @@ use crate::{ProbeError, Target};
 
 /// Requests permission for an iperf3 test of `ms` and at most `bytes_max`. Then calls `run` with
 /// the address of the station's iperf3 server and the remaining time. The session stays open
-/// meanwhile. The call blocks for at most `ms` plus the deadline of `context`, if `run` keeps to
-/// its time.
+/// meanwhile. The call blocks for at most `ms` plus the deadline of `context`, if `run` returns
+/// within the remaining time.
 ///
 /// # Errors
-/// [`ProbeError`] if the target cannot be reached, is not a station or declines
-/// (`Failure::Declined`); the error of `run`; and if the station does not report the end of the
-/// test.
+/// [`ProbeError`] if the target cannot be reached, is not a station, declines (`Failure::Declined`)
+/// or does not report the end of the test. If `run` fails, returns the error of `run`.
 pub fn iperf3_session<T>(
     target: &Target,
     ms: u32,

@@ -1,4 +1,4 @@
-//! The measuring end: detects what the target is, runs experiments and returns their readings.
+//! The measuring end: detects what the target is, runs experiments and returns their results.
 
 mod connect;
 mod context;
@@ -36,24 +36,24 @@ pub enum TargetKind {
     Server,
 }
 
-/// Detects the target's plan with [`plan`] and runs it. If there is no plan, returns the one failed
-/// reading.
+/// Detects the target's plan with [`plan`] and runs it. If [`plan`] fails, returns only its failed
+/// result.
 #[must_use]
 pub fn probe(target: &Target, goodput_bytes: u64, context: &ProbeContext) -> Vec<QuantityResult> {
     match plan(target, goodput_bytes, context) {
         Ok(plan) => run(target, &plan, context),
-        Err(reading) => vec![*reading],
+        Err(failed) => vec![*failed],
     }
 }
 
 /// Detects what `target` is and returns the experiments that it can answer: [`Plan::station`] with
 /// `goodput_bytes` (and `rtt_tls` for `https`), [`Plan::web`] for a URL, or [`Plan::address`] for
-/// `host:port`. A target that refuses the connection gets the plan of a server: the value of
-/// `connect` is then the time of the refusal.
+/// `host:port`. A target that refuses the connection gets the plan for a server that is not a
+/// station ([`Plan::server`]): the value of `connect` is then the time of the refusal.
 ///
 /// # Errors
-/// If the target cannot be reached, or is a station that refuses: a failed reading of `connect` or
-/// of `rtt`.
+/// A failed result of `connect` or of `rtt`, if the target cannot be reached or is a station that
+/// refuses.
 pub fn plan(
     target: &Target,
     goodput_bytes: u64,
@@ -85,8 +85,8 @@ pub fn plan(
 /// deadline, if less) is not a station.
 ///
 /// # Errors
-/// [`ProbeError`] if the target cannot be reached, and if a station refuses (a token is missing, or
-/// no slot is free): other experiments would then give misleading results.
+/// [`ProbeError`] if the target cannot be reached, or if a station refuses (a token is missing, or
+/// no slot is free). After a refusal, other experiments would give misleading results.
 pub fn detect(target: &Target, context: &ProbeContext) -> Result<TargetKind, ProbeError> {
     let deadline = Deadline::start(context.deadline, &context.cancel);
     match connect::request_upgrade(DETECT.min(context.deadline / 2), target, context, &deadline) {
@@ -111,7 +111,7 @@ const DETECT: Duration = Duration::from_secs(3);
 /// Runs all experiments of `plan` with `target`, one after the other, each on its own connection.
 /// Blocks for at most the deadline times the number of experiments.
 ///
-/// Returns one reading for each of [`Experiment::quantities`], in order, even after failures.
+/// Returns one result for each of [`Experiment::quantities`], in order, even after failures.
 #[must_use]
 pub fn run(target: &Target, plan: &Plan, context: &ProbeContext) -> Vec<QuantityResult> {
     plan.experiments.iter().flat_map(|experiment| run_one(target, *experiment, context)).collect()

@@ -21,15 +21,15 @@ use crate::{ProbeError, Target};
 /// Result of exchanges on a fixed timer.
 #[derive(Clone, Debug)]
 pub struct PacedResult {
-    /// Latencies of the answered exchanges in seconds; a late exchange is timed from when it was
-    /// due.
+    /// Latencies of the answered exchanges in seconds; the latency of a late exchange counts from
+    /// the time at which the exchange was due.
     pub answered_s: Vec<f64>,
     /// Number of requested exchanges that were not answered, or not sent, before the end.
     pub missed: u32,
     /// Whether a bulk transfer ran at the station when the exchanges began, or after they had
     /// ended.
     pub loaded_there: bool,
-    /// Time until the first exchange could be sent.
+    /// Time from the call until the session was open, so that the first exchange could be sent.
     pub opened_after: Duration,
     /// Median of all latencies, if all exchanges were answered.
     pub result: Result<MeasuredValue, ProbeError>,
@@ -39,7 +39,7 @@ pub struct PacedResult {
 /// (docs/spec/probe.md §2.1). Blocks for at most the deadline of `context`.
 ///
 /// The timer starts when the session is open; [`crate::exchange_schedule::since_due`] adds the time
-/// before that.
+/// before the session was open.
 #[must_use]
 pub fn exchange_on_timer(target: &Target, n: u32, every: Duration, context: &ProbeContext) -> PacedResult {
     let deadline = Deadline::start(context.deadline, &context.cancel);
@@ -100,7 +100,7 @@ fn exchanges(
         let due = schedule.due().map(|due| due.saturating_sub(now));
         if due == Some(Duration::ZERO) {
             let question = exchange::question(&keys, schedule.next());
-            // An exchange is timed from before the write.
+            // The latency of an exchange counts from the time just before the write.
             schedule.sent(now);
             // At most 200 kB are in flight, and no buffer is so small that it splits two bytes.
             if tcp.write(&question)? != question.len() {

@@ -24,9 +24,9 @@ use crate::{ProbeError, Target};
 ///
 /// # Errors
 /// [`ProbeError`] if the target cannot be reached, is not a station or declines
-/// (`Failure::Declined`: another bulk test runs there, or it allows less); if the stream breaks; if
-/// the kernel does not have the requested congestion control (`Failure::Local`); and if the caller
-/// cancelled it.
+/// (`Failure::Declined`: the station runs a different bulk test, or allows less than `plan`
+/// requests); if the stream breaks; if the kernel does not have the requested congestion control
+/// (`Failure::Local`); or if the caller cancelled the stream.
 pub fn stream(
     target: &Target,
     plan: &StreamPlan,
@@ -35,8 +35,8 @@ pub fn stream(
     stream_counted(target, plan, context, &AtomicU64::new(0))
 }
 
-/// As [`stream()`]; also adds every byte handed to the system to `sent`, so that the cost of a
-/// broken stream is known.
+/// Sends a stream as [`stream()`] does. Also counts in `sent` the bytes that were passed to the
+/// system, so that the cost of a broken stream is known.
 pub fn stream_counted(
     target: &Target,
     plan: &StreamPlan,
@@ -70,7 +70,8 @@ pub fn stream_counted(
     let connection = &mut session.connection;
     connection.tcp().set_nonblocking(true).map_err(io)?;
     let sent = send(connection.tcp(), plan, &deadline, sent).map_err(io)?;
-    // Read `TCP_INFO` before closing: afterwards it would include the time of the tail.
+    // Read `TCP_INFO` before the close. After the close, `TCP_INFO` would include the time in which
+    // the last unsent bytes are sent.
     let tcp_info = kernel::bulk_tcp_info(connection.tcp(), sent.duration_s);
     let close = || {
         connection.tcp().set_nonblocking(false)?;
@@ -133,9 +134,9 @@ fn send(tcp: &TcpStream, plan: &StreamPlan, deadline: &Deadline, counter: &Atomi
         if bytes == bytes_max {
             break StreamEnd::Bytes;
         }
-        // Like a blocking writer, continue only when the kernel reports space, which is when a
-        // third of a full buffer is free. A program that writes after every small release of space
-        // would send a fifth more if the buffer is the limit.
+        // Continue only when the kernel reports space, as a blocking writer does. The kernel
+        // reports space when a third of a full buffer is free. If the buffer limits the rate, a
+        // program that writes after every small release of space would send a fifth more.
         if is_full {
             is_full = !can_write(tcp, sampler.due_s.min(length_s) - now_s);
             continue;
@@ -199,8 +200,9 @@ impl StreamSampler {
         Some(sample)
     }
 
-    /// Rate in bytes per second since the beginning, or over the latest round trip if that rate is
-    /// larger: in slow start it is several times larger.
+    /// Rate in bytes per second: the larger of the rate since the beginning and the rate over the
+    /// latest round trip. In slow start, the rate over the latest round trip is several times
+    /// larger.
     fn byte_s(&self, now: &Sample) -> f64 {
         let samples = self.samples.as_slice();
         let from_s = now.time_s - now.rtt_s.unwrap_or(0.0).max(UNSENT_S);
@@ -212,21 +214,21 @@ impl StreamSampler {
     }
 }
 
-/// Waits at most `seconds` until the socket is writable; returns whether it is.
+/// Waits at most `seconds` until the socket is writable; returns whether the socket is writable.
 fn can_write(tcp: &TcpStream, seconds: f64) -> bool {
-    // `as` saturates; at least 1 ms, so that the loop does not spin.
+    // Wait at least 1 ms, so that the loop does not spin. The conversion with `as` saturates.
     let ms = (seconds * 1000.0).ceil().clamp(1.0, 100.0) as u16;
     // An error of `poll` counts as writable: the next write reports it.
     poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(ms)) != Ok(0)
 }
 
 /// Limits the unsent bytes in this host's send buffer (`TCP_NOTSENT_LOWAT`, Linux 3.12). After the
-/// end of the stream, all unsent bytes still have to be sent. After an early stop, they would
-/// otherwise be most of the bytes of the stream. Bytes in flight, and so the size of the buffers,
-/// are not limited.
+/// end of the stream, all unsent bytes still have to be sent. Without the limit, most bytes of a
+/// stream that was stopped early would still be unsent. Bytes in flight, and so the size of the
+/// buffers, are not limited.
 #[cfg(target_os = "linux")]
 fn keep_unsent_short(tcp: &TcpStream, byte_s: f64) {
-    // `as` saturates, at 1.7 Tbit/s.
+    // The conversion with `as` saturates at 0.86 Tbit/s.
     let bytes = (byte_s * UNSENT_S).max(UNSENT_BYTES_MIN) as u32;
     // Ignore errors: without this limit, the system needs longer to send the unsent bytes at the
     // end, but the results are correct.
@@ -249,10 +251,10 @@ fn choose(_tcp: &TcpStream, _name: &str) -> io::Result<()> {
 /// Interval between samples, in seconds: four samples in the shortest round. The system call for
 /// each sample takes far less time than the writes.
 const SAMPLE_S: f64 = 0.005;
-/// Unsent data that the send buffer may hold, in seconds at the current rate. The kernel requests
-/// more data when half is left, so on a busy machine the thread may pause for 20 ms before the
-/// kernel has no data to send. Without data the stream is slower, and BBR ignores the
-/// application-limited samples and stays in start-up.
+/// Maximum unsent data in the send buffer, as the time in seconds in which the data is sent at the
+/// current rate. The kernel requests more data when half is left, so on a busy machine the thread
+/// may pause for 20 ms before the kernel has no data to send. Without data the stream is slower,
+/// and BBR ignores the application-limited samples and stays in start-up.
 const UNSENT_S: f64 = 0.04;
-/// Minimum limit of unsent bytes: the size of one write.
+/// Minimum value of the limit of unsent bytes, in bytes: the size of one write.
 const UNSENT_BYTES_MIN: f64 = payload::BLOCK_BYTES as f64;

@@ -33,7 +33,7 @@ pub(super) fn goodput(
     };
     let (elapsed_s, done) = transfer.map_err(|error| deadline.io("transferring", &error))?;
     let done = done_of(&done, bytes, deadline)?;
-    // The end that sent the bytes has the `TCP_INFO` that shows what limited them.
+    // The `TCP_INFO` of the end that sent the bytes shows what limited the transfer.
     let own = kernel::bulk_tcp_info(connection.tcp(), elapsed_s);
     let tcp_info = match direction {
         Direction::Up => own,
@@ -46,7 +46,8 @@ pub(super) fn goodput(
     Ok(MeasuredValue { raw: Some(rate.raw), ..MeasuredValue::one(rate.corrected, tcp_info) })
 }
 
-/// Uploads; times from the first byte written to the acknowledgement of the last.
+/// Uploads. The measured time runs from the write of the first byte to the acknowledgement of the
+/// last byte.
 fn upload(
     connection: &mut Connection,
     bytes: u64,
@@ -65,7 +66,7 @@ fn upload(
     Ok((began.elapsed().as_secs_f64(), done))
 }
 
-/// Downloads; times from the client's request to begin to the last byte read.
+/// Downloads. The measured time runs from the start request until the last byte is read.
 fn download(
     connection: &mut Connection,
     bytes: u64,

@@ -18,10 +18,10 @@ use crate::{ProbeError, Target};
 /// of the target's addresses that accepts a connection, or else the first that refuses one.
 ///
 /// A refusal counts as a sample and sets [`MeasuredValue::refused`]. SYN-ACK and RST take the same
-/// path, and the kernel sends either without a program; they differ only by the time of the far
-/// kernel's work, some microseconds. A firewall that refuses on behalf of a host may be nearer than
-/// the host. Then opening or closing the port moves the level of the series; forecasts follow that
-/// as any other change, and `refused` explains it.
+/// path, and the kernel sends either packet without a program. The times of the two packets differ
+/// only by some microseconds of work in the far kernel. A firewall that refuses on behalf of a host
+/// may be nearer than the host. Then the values of the series change when the port is opened or
+/// closed. Forecasts follow this change as any other change, and `refused` explains the change.
 pub(super) fn handshakes(target: &Target, n: u32, deadline: &Deadline) -> Result<MeasuredValue, ProbeError> {
     let first = syn_any(&resolve(target, deadline)?, deadline)?;
     let tcp_info = first.open.as_ref().and_then(|tcp| kernel::tcp_info(tcp, first.after_s));
@@ -110,8 +110,8 @@ fn read_body(
             }
             Ok(0) => return Ok(()),
             Ok(read) => received += read as u64,
-            // Many servers end TLS without `close_notify`. If no length was announced, that is the
-            // end of the body.
+            // Many servers end TLS without `close_notify`. If the server announced no length, the
+            // end of the connection is the end of the body.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && length.is_none() => return Ok(()),
             Err(error) => return Err(deadline.io(WAITING, &error)),
         }

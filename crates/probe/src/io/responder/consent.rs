@@ -17,14 +17,14 @@ pub trait Consent: Send + Sync {
     /// The reason, which the responder sends to the caller.
     fn agree(&self, transfer: &TransferRequest<'_>) -> Result<TransferPermit, DeclineReason>;
 
-    /// Whether a session that began at `since` may continue; its caller signed as `caller`. After
-    /// `since`, that station may have been removed from the mesh, and another station may have
-    /// taken its name.
-    fn still_serves(&self, _caller: &str, _since: Instant) -> bool {
+    /// Whether the session of a station that signed as `caller` may continue. After `signed_at`,
+    /// this station may have been removed from the mesh, and a different station may have
+    /// registered with the same name.
+    fn still_serves(&self, _caller: &str, _signed_at: Instant) -> bool {
         true
     }
 
-    /// Whether a bulk transfer runs on this host that the responder does not serve.
+    /// Whether this host runs a bulk transfer that the responder does not serve.
     fn is_loaded(&self) -> bool {
         false
     }
@@ -40,7 +40,8 @@ pub struct TransferRequest<'a> {
     pub request: Request,
 }
 
-/// Another program that receives a transfer instead of the responder; dropping it ends the program.
+/// Another program that receives a transfer instead of the responder; dropping the value ends the
+/// program.
 pub trait ExternalReceiver: Send {
     /// Starts the program for one test at this address of this host and returns its port.
     ///
@@ -48,12 +49,12 @@ pub trait ExternalReceiver: Send {
     /// If the program cannot be started.
     fn start(&mut self, address: IpAddr) -> io::Result<u16>;
 
-    /// Number of bytes received after the program has ended, or why it was not a valid test; `None`
-    /// while it runs. Must not block.
+    /// Result of the program after its end: the number of received bytes, or why the run was not a
+    /// valid test. `None` while the program runs. Must not block.
     fn poll_result(&mut self) -> Option<Result<u64, InvalidTest>>;
 
-    /// Maximum number of bytes that the program may have moved so far. It is charged if the program
-    /// is stopped before its end.
+    /// Maximum number of bytes that the program may have moved so far. This number is charged if
+    /// the program is stopped before its end.
     fn bytes_max(&self) -> u64;
 }
 
@@ -77,11 +78,11 @@ pub struct TransferOutcome {
     pub failed: Option<String>,
 }
 
-/// Permit for one transfer. When it is dropped, it reports the result of the transfer, however it
-/// ended.
+/// Permit for one transfer. Dropping the permit reports the result of the transfer, whether the
+/// transfer succeeded or failed.
 pub struct TransferPermit {
-    /// Maximum time that a stream may take beyond its requested length, if less than the
-    /// responder's own grace.
+    /// Maximum time that a stream may take beyond its requested length, if this time is shorter
+    /// than the responder's own grace.
     pub grace: Duration,
     began: Instant,
     bytes: u64,
@@ -99,7 +100,7 @@ impl TransferPermit {
         Self { grace, began: Instant::now(), bytes: 0, failed: None, on_end: Some(on_end), receiver: None }
     }
 
-    /// The same permit for a transfer that `receiver` receives.
+    /// Returns this permit for a transfer that the program `receiver` receives.
     #[must_use]
     pub fn with_receiver(mut self, receiver: impl ExternalReceiver + 'static) -> Self {
         self.receiver = Some(Box::new(receiver));

@@ -1,8 +1,8 @@
 //! Answers probe datagrams, each from the address to which its question was sent.
 //!
-//! Without that, a socket bound to the wildcard address would answer from the address that the
-//! return route prefers, and the client would drop an answer from an address other than the one it
-//! sent to.
+//! Otherwise, a socket bound to the wildcard address would answer from the address that the return
+//! route prefers. The client would drop this answer, because the client accepts answers only from
+//! the address to which it sent the question.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -21,8 +21,8 @@ pub(super) fn prepare(udp: &UdpSocket) -> io::Result<()> {
     udp.set_write_timeout(Some(POLL_INTERVAL))
 }
 
-/// Answers datagrams of peers that hold a grant, with the same number of bytes, and drops all
-/// others. Calls `turn` at the start of each iteration, at least a few times a second.
+/// Answers each datagram of a peer with a grant; the answer has the same number of bytes. Drops all
+/// other datagrams. Calls `turn` at the start of each iteration, at least a few times a second.
 pub(super) fn serve(udp: &UdpSocket, shared: &Shared, turn: &dyn Fn()) {
     let mut bytes = [0; DATAGRAM_BYTES + 1];
     while !shared.stop.is_cancelled() {
@@ -119,8 +119,8 @@ mod own {
         v4.or_else(|| address.as_sockaddr_in6().map(|v6| SocketAddrV6::from(*v6).into()))
     }
 
-    /// The address without its interface, which the route decides. Link-local addresses keep their
-    /// interface, because they are ambiguous without it.
+    /// The address without its interface, because the route selects the interface. A link-local
+    /// address keeps its interface, because such an address is ambiguous without an interface.
     fn local(message: ControlMessageOwned) -> Option<Address> {
         match message {
             ControlMessageOwned::Ipv4PacketInfo(info) => {

@@ -6,7 +6,8 @@ use std::sync::Mutex;
 
 use crate::io::sync::lock;
 
-/// A session's handle for its grants: at most one at a time, and none after the session.
+/// Handle with which a session gets grants. A session has at most one grant at a time, and no grant
+/// after the end of the session.
 pub(super) struct SessionGrant<'a> {
     session: u64,
     peer: IpAddr,
@@ -56,8 +57,8 @@ impl DatagramGrants {
         self.sessions
     }
 
-    /// Grants `n` datagrams from `peer`; it replaces the earlier grant of `session`. Returns the
-    /// nonce.
+    /// Grants `n` datagrams from `peer`. The new grant replaces the earlier grant of `session`.
+    /// Returns the nonce.
     fn give(&mut self, session: u64, peer: IpAddr, n: u32) -> u64 {
         self.end(session);
         self.count += 1;
@@ -72,7 +73,7 @@ impl DatagramGrants {
         self.given.retain(|grant| grant.session != session);
     }
 
-    /// Uses one datagram of a grant; returns whether there was one left.
+    /// Uses one datagram of a grant; returns whether the grant had a datagram left.
     pub(super) fn take(&mut self, nonce: u64, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         let ours = |grant: &&mut DatagramGrant| grant.nonce == nonce && grant.peer == peer && 0 < grant.left;

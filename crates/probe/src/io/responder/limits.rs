@@ -13,9 +13,9 @@ pub struct ResponderLimits {
     pub sessions_per_peer_max: usize,
     /// Maximum number of open sessions signed with one name, from any addresses.
     pub sessions_per_caller_max: usize,
-    /// Maximum bytes of one transfer.
+    /// Maximum number of bytes in one transfer.
     pub transfer_bytes_max: u64,
-    /// Maximum bytes of all transfers of one session.
+    /// Maximum number of bytes in all transfers of one session.
     pub session_bytes_max: u64,
     /// Maximum number of exchanges or datagrams in one request.
     pub count_max: u32,
@@ -23,36 +23,39 @@ pub struct ResponderLimits {
     pub idle: Duration,
     /// Maximum duration of a session.
     pub session: Duration,
-    /// A transfer may take this time, plus the time that the bytes moved so far take at
-    /// `transfer_bit_s_min`. A slower transfer is stopped, and its slot is free again.
+    /// Fixed part of the time limit of a transfer. The time limit is this time plus the time that
+    /// the bytes moved so far take at `transfer_bit_s_min`. A slower transfer is stopped, so that
+    /// its slot is free again.
     pub transfer_grace: Duration,
     /// Minimum average rate of a transfer after its grace, in bit/s.
     pub transfer_bit_s_min: u64,
-    /// The exchanges of one request may take `transfer_grace`, plus this time for each exchange
-    /// made so far; slower exchanges end the session.
+    /// Time allowed for each exchange. The time limit of the exchanges of one request is
+    /// `transfer_grace` plus this time for each exchange made so far. Slower exchanges end the
+    /// session.
     pub exchange: Duration,
     /// Maximum length of a timed stream. The stream may end later by
     /// [`transfer_grace`](Self::transfer_grace), because data in flight still have to arrive.
     pub stream: Duration,
-    /// Bytes that a transfer reads in one system call, clamped to 1 byte to 128 KiB.
+    /// Maximum number of bytes that a transfer reads in one system call, clamped to 1 byte to 128
+    /// KiB.
     pub receive_block_bytes: usize,
 }
 
 impl Default for ResponderLimits {
-    /// 64 sessions, 16 from one network, 8 signed with one name; 1 GiB for each transfer (10 s at
-    /// 0.8 Gbit/s), 4 GiB for each session; 10 000 exchanges; 10 s of silence, two minutes in all;
-    /// transfers of 15 s, longer only at 10 Mbit/s or more; timed streams of 30 s; reads of 128
-    /// KiB.
+    /// Returns the defaults: 64 sessions, 16 from one network, 8 signed with one name; 1 GiB for
+    /// each transfer (10 s at 0.8 Gbit/s), 4 GiB for each session; 10 000 exchanges; 10 s of
+    /// silence, two minutes in all; transfers of 15 s, longer only at 10 Mbit/s or more; timed
+    /// streams of 30 s; reads of 128 KiB.
     ///
-    /// There is one slot for transfers. The reference client stops after 10 s, so 15 s stop no
-    /// honest client (the usual MiB needs 0.6 Mbit/s). Without that limit, a peer that requests 1
-    /// GiB and sends slowly would block the slot for the two minutes of its session. A timed stream
-    /// declares its length before it gets the slot; 30 s are six times the usual length.
+    /// There is one slot for transfers. The reference client stops after 10 s, so a limit of 15 s
+    /// stops no honest client (the usual transfer of 1 MiB needs 0.6 Mbit/s). Without this limit, a
+    /// peer that requests 1 GiB and sends slowly would block the slot for the two minutes of its
+    /// session. A timed stream declares its length before it gets the slot; 30 s are six times the
+    /// usual length.
     ///
-    /// A station has one experiment, one latency test and one bulk test open with a peer, so 8
-    /// sessions are more than twice what it needs, and only eight names together can block all
-    /// others. Half a second for an exchange allows a satellite path; with a second, 10 000
-    /// exchanges would last as long as the session may.
+    /// A station runs at most one experiment, one latency test and one bulk test with a peer. So 8
+    /// sessions are more than twice the number that a station needs. Only eight names together can
+    /// block all other names. Half a second for an exchange allows a satellite path.
     fn default() -> Self {
         Self {
             sessions_max: 64,

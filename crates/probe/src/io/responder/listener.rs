@@ -17,7 +17,7 @@ use crate::wire;
 /// A responder with its own minimal HTTP server, for tests, benchmarks and a far end without a
 /// station. It admits every client within its limits, and answers only the Upgrade.
 ///
-/// Dropping it ends its sessions and joins its threads.
+/// Dropping the listener ends its sessions and joins its threads.
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
@@ -27,7 +27,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `address`, with TCP and UDP on the same port. Port 0 lets the system choose it.
+    /// Listens on `address`, with TCP and UDP on the same port. With port 0, the system chooses the
+    /// port.
     ///
     /// # Errors
     /// If the port is in use or the threads cannot be started.
@@ -44,7 +45,7 @@ impl Listener {
         Ok(Self { address, responder, stop, accepting: Some(accepting) })
     }
 
-    /// Address and port on which it listens.
+    /// Address and port on which the listener listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -89,7 +90,8 @@ fn accept(tcp: &TcpListener, responder: &Responder, stop: &CancellationToken) {
         let _ = poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLIN)], timeout);
         match tcp.accept() {
             Ok((stream, peer)) => {
-                // Above the limits, close the connection without a reply, so that it costs nothing.
+                // Above the limits, close the connection without a reply, so that the connection
+                // costs nothing.
                 if let Ok(slot) = responder.admit(peer.ip()) {
                     let _ = slot.serve_after(Upgraded::Plain(stream), upgrade);
                 }

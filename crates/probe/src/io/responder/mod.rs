@@ -15,10 +15,11 @@ use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use barograph_limits::caller_group::limit_address;
 
-use self::shared::Shared;
+use self::shared::{Shared, SignedCaller};
 use self::slots::{give_back, take};
 use crate::io::connection::{Connection, Upgraded};
 use crate::io::deadline::Deadline;
@@ -31,7 +32,7 @@ pub use limits::ResponderLimits;
 pub use listener::Listener;
 pub use shared::ForeignBulk;
 
-/// The loop that serves datagrams. It calls its argument once in each iteration.
+/// The loop that serves datagrams. The loop calls its argument once in each iteration.
 pub type DatagramLoop = Box<dyn FnOnce(&dyn Fn()) + Send>;
 
 /// Answers probe sessions, each on a thread of its own, and datagrams on one more thread.
@@ -127,17 +128,18 @@ impl Responder {
         Shared::count_foreign_bulk(&self.shared)
     }
 
-    /// Number of transfers that began since the start. If it is equal before and after a
-    /// measurement, and no transfer ran at its start, then none ran during the measurement.
+    /// Number of transfers that began since the start. If this number is equal before and after a
+    /// measurement, and no transfer ran at the start of the measurement, then no transfer ran
+    /// during the measurement.
     #[must_use]
     pub fn bulk_begun(&self) -> u64 {
         self.shared.bulk_begun.load(Ordering::Relaxed)
     }
 
-    /// Number of requests declined since the start as [`DeclineReason::Busy`],
-    /// [`DeclineReason::TooLarge`] or [`DeclineReason::Spent`]: another transfer ran here, or the
-    /// request exceeded [`ResponderLimits`]. [`DeclineReason::BusyFor`] and
-    /// [`DeclineReason::SpentFor`], with which a [`Consent`] declines, do not count.
+    /// Number of requests that were declined since the start with the reason
+    /// [`DeclineReason::Busy`], [`DeclineReason::TooLarge`] or [`DeclineReason::Spent`]: another
+    /// transfer ran here, or the request exceeded [`ResponderLimits`]. [`DeclineReason::BusyFor`]
+    /// and [`DeclineReason::SpentFor`], with which a [`Consent`] declines, do not count.
     #[must_use]
     pub fn declined_count(&self) -> u64 {
         self.shared.declined.load(Ordering::Relaxed)
@@ -168,19 +170,24 @@ impl Drop for Responder {
 pub struct SessionSlot {
     shared: Arc<Shared>,
     peer: IpAddr,
-    caller: Option<String>,
+    caller: Option<SignedCaller>,
 }
 
 impl SessionSlot {
-    /// Reserves the slot for a station that signed as `caller`; [`Consent`] receives the name.
+    /// Reserves the slot for a station that signed as `caller`; [`Consent`] receives the name and
+    /// `signed_at`.
+    ///
+    /// `signed_at` is a time before the signature was verified, not the time of this call: the
+    /// client can delay the start of its session, and a different station may register with the
+    /// name meanwhile.
     ///
     /// # Errors
     /// [`DeclineReason::Full`] if the sessions of that name have reached their limit.
-    pub fn signed_by(mut self, caller: impl Into<String>) -> Result<Self, DeclineReason> {
-        let caller = caller.into();
+    pub fn signed_by(mut self, caller: impl Into<String>, signed_at: Instant) -> Result<Self, DeclineReason> {
+        let name = caller.into();
         let most = self.shared.limits.sessions_per_caller_max;
-        take(&mut lock(&self.shared.slots).by_caller, caller.clone(), most)?;
-        self.caller = Some(caller);
+        take(&mut lock(&self.shared.slots).by_caller, name.clone(), most)?;
+        self.caller = Some(SignedCaller { name, signed_at });
         Ok(self)
     }
 
@@ -207,7 +214,7 @@ impl SessionSlot {
             let Ok(mut connection) = Connection::server(stream, &deadline, limits.idle) else { return };
             if upgrade(&mut connection).is_ok_and(|upgraded| upgraded) {
                 // Ignore how the session ended; the client detects it.
-                let _ = session::serve(&mut connection, self.peer, self.caller.as_deref(), &self.shared);
+                let _ = session::serve(&mut connection, self.peer, self.caller.as_ref(), &self.shared);
             }
         })
     }
@@ -218,7 +225,7 @@ impl Drop for SessionSlot {
         let mut slots = lock(&self.shared.slots);
         give_back(&mut slots.by_network, &limit_address(self.peer));
         if let Some(caller) = &self.caller {
-            give_back(&mut slots.by_caller, caller);
+            give_back(&mut slots.by_caller, &caller.name);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::consent::{TransferPermit, TransferRequest};
 use super::grants::SessionGrant;
 use super::iperf3;
 use super::limits::ResponderLimits;
-use super::shared::{Shared, TransferSlot};
+use super::shared::{Shared, SignedCaller, TransferSlot};
 use crate::io::connection::Connection;
 use crate::io::{kernel, payload};
 use crate::plan::Direction;
@@ -18,10 +18,10 @@ use crate::wire::{DeclineReason, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Req
 pub(super) fn serve(
     connection: &mut Connection,
     peer: IpAddr,
-    caller: Option<&str>,
+    caller: Option<&SignedCaller>,
     shared: &Shared,
 ) -> io::Result<()> {
-    let since = Instant::now();
+    let name = caller.map(|caller| caller.name.as_str());
     let grant = SessionGrant::new(peer, &shared.grants);
     let mut bytes_left = shared.limits.session_bytes_max;
     loop {
@@ -30,7 +30,7 @@ pub(super) fn serve(
         let served = request
             .and_then(|request| check(request, connection.is_tls(), bytes_left, shared).map(|()| request));
         // The caller may have been removed from the mesh since it signed.
-        let served = served.and_then(|request| match shared.still_serves(caller, since) {
+        let served = served.and_then(|request| match shared.still_serves(caller) {
             true => Ok(request),
             false => Err(DeclineReason::NotServed),
         });
@@ -41,16 +41,16 @@ pub(super) fn serve(
         match request {
             Request::Rtt { n } => {
                 ready(connection, shared.is_loaded().into())?;
-                let still_serves = || shared.still_serves(caller, since);
+                let still_serves = || shared.still_serves(caller);
                 echo(connection, n, &shared.limits, still_serves)?;
             }
             Request::RttNagle { n } => {
                 ready(connection, 0)?;
-                let still_serves = || shared.still_serves(caller, since);
+                let still_serves = || shared.still_serves(caller);
                 echo_late(connection, n, &shared.limits, still_serves)?;
             }
             Request::Goodput { direction, bytes } => {
-                let slot = match TransferSlot::take(&TransferRequest { caller, request }, shared) {
+                let slot = match TransferSlot::take(&TransferRequest { caller: name, request }, shared) {
                     Ok(slot) => slot,
                     Err(declined) => return decline(connection, declined, shared),
                 };
@@ -66,14 +66,14 @@ pub(super) fn serve(
                 ready(connection, grant.give(n))?;
             }
             Request::Iperf3 { ms, .. } => {
-                let slot = match TransferSlot::take(&TransferRequest { caller, request }, shared) {
+                let slot = match TransferSlot::take(&TransferRequest { caller: name, request }, shared) {
                     Ok(slot) => slot,
                     Err(declined) => return decline(connection, declined, shared),
                 };
                 return iperf3::serve(connection, ms, slot, shared);
             }
             Request::Stream { ms, bytes_max } => {
-                let mut slot = match TransferSlot::take(&TransferRequest { caller, request }, shared) {
+                let mut slot = match TransferSlot::take(&TransferRequest { caller: name, request }, shared) {
                     Ok(slot) => slot,
                     Err(declined) => return decline(connection, declined, shared),
                 };
@@ -289,11 +289,12 @@ fn send(connection: &mut Connection, bytes: u64, minimum: &MinimumProgress) -> i
     Ok(())
 }
 
-/// Number of exchanges between two checks of whether the caller is still a member. They take some
-/// milliseconds, and the checks take few locks.
+/// Number of exchanges between two checks of whether the caller is still a member. This number of
+/// exchanges takes some milliseconds, so that the checks lock shared state only rarely.
 const CHECK_EVERY: u32 = 32;
 
-/// Maximum time between two such checks, for slow exchanges and for granted datagrams.
+/// Maximum time between two checks of whether the caller is still a member, for slow exchanges and
+/// for granted datagrams.
 const CHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// Minimum speed of a peer. A slow peer would block the single slot for transfers, or one of the
@@ -321,7 +322,7 @@ impl MinimumProgress {
     /// Checks the progress after `moved` bytes or exchanges.
     ///
     /// # Errors
-    /// `TimedOut` if they took longer than allowed.
+    /// `TimedOut` if the bytes or exchanges took longer than allowed.
     fn check(&self, moved: u64) -> io::Result<()> {
         let allowed_s = self.grace_s + moved as f64 * self.each_s;
         if allowed_s < self.began.elapsed().as_secs_f64() {

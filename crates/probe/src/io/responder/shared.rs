@@ -21,8 +21,8 @@ pub(super) struct Shared {
     pub(super) stop: CancellationToken,
     pub(super) serves_datagrams: bool,
     began: Instant,
-    /// Whether the responder serves a transfer. It serves one at a time, because two would disturb
-    /// each other's measurement.
+    /// Whether the responder serves a transfer. The responder serves one transfer at a time,
+    /// because two transfers would disturb each other's measurement.
     bulk: AtomicBool,
     /// Number of transfers that other parts of this host serve; several may run at once.
     foreign_bulk: AtomicU64,
@@ -80,9 +80,9 @@ impl Shared {
     }
 
     /// Whether the session of `caller` may continue; `None` = the caller did not sign.
-    pub(super) fn still_serves(&self, caller: Option<&str>, since: Instant) -> bool {
+    pub(super) fn still_serves(&self, caller: Option<&SignedCaller>) -> bool {
         let (Some(consent), Some(caller)) = (&self.consent, caller) else { return true };
-        consent.still_serves(caller, since)
+        consent.still_serves(&caller.name, caller.signed_at)
     }
 
     /// Counts a declined request if the reason is a limit.
@@ -104,13 +104,22 @@ impl Shared {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Takes the slot for the single transfer; `None` if it is taken. Dropping the guard frees it.
+    /// Reserves the single slot for a transfer; `None` if the slot is in use. Dropping the guard
+    /// frees the slot.
     pub(super) fn take_bulk_slot(&self) -> Option<BulkSlot<'_>> {
         let free = self.bulk.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
         free.ok()?;
         self.bulk_begun.fetch_add(1, Ordering::Relaxed);
         Some(BulkSlot(&self.bulk))
     }
+}
+
+/// The station that signed for a session.
+#[derive(Debug)]
+pub(super) struct SignedCaller {
+    pub(super) name: String,
+    /// A time before the signature was verified.
+    pub(super) signed_at: Instant,
 }
 
 pub(super) struct BulkSlot<'a>(&'a AtomicBool);
@@ -121,7 +130,8 @@ impl Drop for BulkSlot<'_> {
     }
 }
 
-/// The single slot for a transfer, with the permit for it. Dropping it ends both.
+/// The single slot for a transfer, with the permit for this transfer. Dropping the value ends the
+/// permit and frees the slot.
 pub(super) struct TransferSlot<'a> {
     // Fields drop in this order: the transfer is settled before the slot is free.
     pub(super) permit: TransferPermit,
@@ -152,8 +162,8 @@ impl Drop for ForeignBulk {
     }
 }
 
-/// Lifetime of a token. A client connects at once after it has received one; this allows a few
-/// round trips on the slowest path.
+/// Lifetime of a token. A client connects at once after it has received a token. The lifetime
+/// allows a few round trips on the slowest path.
 const TOKEN_LIFETIME_S: f64 = 30.0;
-/// Maximum number of unused tokens; 24 KB.
+/// Maximum number of unused tokens. This number of tokens takes 24 KB of memory.
 const TOKENS_MAX: usize = 1024;

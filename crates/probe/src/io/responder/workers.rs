@@ -1,10 +1,10 @@
 //! Thread pool of the responder: threads start on demand, a few stay idle for the next session, and
 //! all are joined at the end.
 //!
-//! The scheduler places a new thread on another processor than its peer, so its first thousands of
-//! exchanges need wake-ups across processors: on loopback they take 30 to 45 µs instead of 7 µs. An
-//! idle thread that is reused avoids that, so short sessions get the latency of a long-lived
-//! server.
+//! The scheduler places a new thread on a different processor than the thread of the client. So the
+//! first thousands of exchanges of the new thread need wake-ups across processors: on loopback,
+//! each exchange takes 30 to 45 µs instead of 7 µs. A reused idle thread avoids these wake-ups, so
+//! short sessions get the latency of a long-lived server.
 
 use std::io;
 use std::sync::mpsc::{self, SendError, Sender};
@@ -21,7 +21,7 @@ pub(super) struct WorkerPool(Mutex<Option<Workers>>);
 
 #[derive(Debug, Default)]
 struct Workers {
-    /// Idle threads. The last one to finish is taken first, because its caches are warm.
+    /// Idle threads. The thread that became idle last is reused first, because its caches are warm.
     idle: Vec<Sender<Job>>,
     all: Vec<JoinHandle<()>>,
 }
@@ -54,8 +54,8 @@ impl WorkerPool {
         Ok(())
     }
 
-    /// Starts no further job and waits for the running ones. The caller must have requested their
-    /// end before.
+    /// Starts no further job and waits until the running jobs have ended. The caller must request
+    /// the end of the running jobs before this call.
     pub(super) fn stop(&self) {
         // Take the workers out of the lock first, because a thread needs the lock to end. Dropping
         // the senders ends the idle threads.
@@ -83,11 +83,11 @@ impl WorkerPool {
     }
 }
 
-/// Stack size of a thread in bytes. It is small, because buffers, including those of TLS records,
-/// are on the heap.
+/// Stack size of a thread in bytes. The size is small, because buffers, including those of TLS
+/// records, are on the heap.
 const STACK_BYTES: usize = 256 * 1024;
-/// Maximum number of idle threads. More sessions than this at once are rare; then new threads
-/// start.
+/// Maximum number of idle threads. More sessions at the same time are rare; new threads start for
+/// the additional sessions.
 const KEPT_MAX: usize = 4;
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) async fn append(
     let _request = member.allowance.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     let _append = member.allowance.append().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     expect_type(&headers, LINES)?;
-    // Charge before reading, so that a refused body does not use up the budget of a smaller one.
+    // Charge before reading, so that a refused body does not use up the budget for a smaller body.
     let length = length(&headers, BODY_BYTES_MAX)?;
     member.allowance.take_body(length, Instant::now()).inspect_err(|_| count_throttled(&shared))?;
     let records = match tokio::time::timeout(BODY_TIMEOUT, read(body)).await {
@@ -82,7 +82,7 @@ async fn read(body: Body) -> Result<Vec<Record>, EngineRefusal> {
     Ok(records)
 }
 
-/// Checks that all records are of one station.
+/// Checks that all records have the origin `origin`.
 fn check_origin(records: &[Record], origin: &Name) -> Result<(), EngineRefusal> {
     match records.iter().find(|record| record.origin != *origin) {
         None => Ok(()),
@@ -113,7 +113,8 @@ async fn check_numbers(shared: &ApiState, records: &[Record], origin: &Name) -> 
     if Record::is_seq_plausible(highest, 0) {
         return Ok(());
     }
-    // Read the archive only for such rare numbers, so that other appends do not wait for it.
+    // Read the archive only for such high numbers, which are rare. Other appends then do not wait
+    // for the archive.
     let used = shared.engine.next_seq(origin).await?.saturating_sub(1);
     if Record::is_seq_plausible(highest, used) {
         return Ok(());
@@ -123,9 +124,9 @@ async fn check_numbers(shared: &ApiState, records: &[Record], origin: &Name) -> 
     )))
 }
 
-/// Largest body: ten thousand records with 1.6 KiB of details each.
+/// Maximum number of bytes of a body: ten thousand records with 1.6 KiB each, details included.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// Longest time for a body. At the lowest supported rate, 128 KiB/s, a body made by our client
-/// takes half of it.
+/// takes half of this time.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);

@@ -48,15 +48,13 @@ pub(super) async fn register(
     let text = whole(&headers, body, wire::ENTRY_BYTES_MAX).await?;
     member.allowance.take_registration(Instant::now()).inspect_err(|_| count_throttled(&shared))?;
     let entry = wire::read_entry(&text)?;
-    if member.name().is_none() {
-        for group in &entry.groups {
-            group
-                .check_visible()
-                .map_err(|error| EngineRefusal::invalid(format!("group `{group}`: {error}")))?;
-        }
+    // A station of an earlier version may be in a group with invisible characters already.
+    let known_groups = member.groups().unwrap_or_default();
+    for group in entry.groups.iter().filter(|group| !known_groups.contains(group)) {
+        group.check_visible().map_err(|error| EngineRefusal::invalid(format!("group `{group}`: {error}")))?;
     }
-    // Check twice: here, so that a refused station takes no name, and again while no other
-    // registration can intervene.
+    // Check here, so that a refused station takes no name. `register` checks a second time, while
+    // no other registration can intervene.
     has_room_for(&shared, &member, &entry)?;
     bind_member(&shared, &member, &entry.host).await?;
     let ttl = Duration::from_secs_f64(ttl_s);
@@ -72,8 +70,8 @@ pub(super) async fn register(
         served.leases.remove(shared.engine.as_ref(), &entry.host, is_held).await?;
         return Err(EngineError::Denied("the invitation was withdrawn".into()).into());
     }
-    // The directory watch covers only this station's own groups, so include the host here. There is
-    // no await since the check above, so this call reverts no removal.
+    // The directory watch covers only this station's own groups, so admit the host to the series
+    // table here. There is no await since the check above, so this call reverts no removal.
     lock(&shared.series_table).admit_station(&entry.host);
     if member.groups().as_ref() != Some(&entry.groups) {
         let was_admitted = member.has_registered();
@@ -90,9 +88,9 @@ pub(super) async fn register(
     Ok(done(&EngineRegistered { registration, ttl_s }))
 }
 
-/// Checks that this station has room for the series of a station, in addition to those of all
-/// members, including members that are away. Always true for a member in the groups with which it
-/// was admitted, or in groups that need no more series.
+/// Checks that this station has room for the series of the host of `entry`, in addition to the
+/// series of all members, including members that are away. The check always succeeds for a member
+/// in the groups with which it was admitted, or in groups that need no more series.
 fn has_room_for(shared: &ApiState, member: &Member, entry: &Entry) -> Result<(), EngineRefusal> {
     let admitted = member.groups();
     if member.has_registered() && admitted.as_ref().is_none_or(|groups| *groups == entry.groups) {
@@ -136,7 +134,8 @@ pub(super) async fn leave(
     Ok(done(&EngineUnregistered {}))
 }
 
-/// Acts on the registration of the caller, and on no other.
+/// Calls `act` for the registration of the caller. A caller cannot change the registration of
+/// another member.
 fn with_registration<T>(
     shared: &Arc<ApiState>,
     uri: &Uri,

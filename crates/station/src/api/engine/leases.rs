@@ -39,16 +39,16 @@ struct LeaseEntry {
     ttl: Duration,
     deadline: Instant,
     sweeper: AbortHandle,
-    /// Keeps the entry in the directory until dropped.
+    /// Keeps the entry in the directory until this field is dropped.
     _lease: Box<dyn Lease>,
 }
 
 /// Error: a registration cannot be renewed or ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::api) enum LeaseError {
-    /// No station holds the name.
+    /// No station is registered under the name.
     Unregistered,
-    /// A newer registration holds the name.
+    /// A newer registration of the name has replaced this registration.
     Displaced,
 }
 
@@ -58,8 +58,9 @@ impl Leases {
         Arc::clone(&self.task)
     }
 
-    /// Registers, and replaces an older registration; returns the id of the new one. Calls `admit`
-    /// while no other registration is in progress, and registers only if it succeeds.
+    /// Registers `entry`, replaces an older registration of the same host, and returns the id of
+    /// the new registration. Calls `admit` while no other registration is in progress, and
+    /// registers only if `admit` succeeds.
     pub(super) async fn register<E: From<EngineError>>(
         &self,
         engine: &dyn Engine,
@@ -173,11 +174,12 @@ fn remove(entries: &mut HashMap<Name, LeaseEntry>, name: &Name) {
     }
 }
 
-/// Number of checks during one lease. Members renew after every third of the lease; a suspension of
-/// this length covers at least one check and is detected.
+/// Number of checks during one lease. Members renew a lease after every third of its duration. A
+/// suspension of a third of the lease covers at least one check, so it is detected.
 const TICKS: u32 = 6;
 
-/// 128 random bits, so that no station can renew the registration of another.
+/// Number of hexadecimal digits of a registration id. An id has 128 random bits, so that no station
+/// can renew the registration of another station.
 const REGISTRATION_DIGITS: usize = 32;
 
 #[cfg(test)]

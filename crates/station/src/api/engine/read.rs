@@ -107,8 +107,8 @@ pub(super) async fn next_seq(
     Ok(done(&EngineNextSeq { next_seq }))
 }
 
-/// Response with the records of a page, one on each line. It holds the request's share of the
-/// member's budget until all lines are sent.
+/// Response with the records of a page, one on each line. The response uses one of the member's
+/// permits for requests until all lines are sent.
 fn sent(page: Page<Record>, request: QuotaPermit) -> Response {
     let last = wire::next_text(page.next);
     let lines = page.items.into_iter().map(|record| wire::record_text(&record)).chain([last]);

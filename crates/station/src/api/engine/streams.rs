@@ -57,7 +57,7 @@ pub(super) async fn watch(
     .answer())
 }
 
-/// Whether the caller reads [`Event::Removed`]; for older stations it is an error.
+/// Whether the caller can read [`Event::Removed`]. Older stations treat this event as an error.
 fn reads_removed(headers: &HeaderMap) -> bool {
     let (header, events) = wire::REMOVED_EVENTS_HEADER;
     let mut given = headers.get_all(header).iter().filter_map(|value| value.to_str().ok());
@@ -102,7 +102,6 @@ pub(super) async fn subscribe(
     .answer())
 }
 
-/// A stream that is sent to a member.
 struct MemberStream<T> {
     items: BoxStream<T>,
     line: fn(T) -> String,
@@ -123,7 +122,8 @@ impl<T: Send + 'static> MemberStream<T> {
         in_lines(Body::from_stream(pieces))
     }
 
-    /// Returns some whole lines. Called only while the member reads, so that no lines accumulate.
+    /// Returns some whole lines. The server calls this function only while the member reads, so
+    /// that no lines accumulate.
     async fn next(&mut self) -> Option<String> {
         if self.ended {
             return None;
@@ -161,7 +161,8 @@ impl<T: Send + 'static> MemberStream<T> {
     }
 }
 
-/// Period of empty lines: several within a lease, so that a dead connection is detected early.
+/// Time without items after which an empty line is sent. A lease covers several such times, so that
+/// a dead connection is detected early.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// Maximum number of bytes of lines to collect, about one socket write.

@@ -9,7 +9,7 @@ use barograph_mesh::{GLOBAL, LOCAL, Member, route};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MeshMember {
     pub(crate) groups: Vec<Name>,
-    /// Whether its lease has ended.
+    /// Whether the lease of the station has ended.
     pub(crate) is_lost: bool,
 }
 
@@ -67,8 +67,9 @@ impl MeshMembers {
     }
 
     /// Returns the hosts on the path from `from` to `to`, both ends included, with at least one
-    /// host between them. The path goes through the representatives of their sites ([`route`]), or
-    /// through the representative of a site of both hosts.
+    /// host between them. The path goes through the representatives of the sites of `from` and `to`
+    /// ([`route`]). If both hosts are in one site, the path goes through the representative of this
+    /// site.
     pub(crate) fn route(&self, from: &Name, to: &Name) -> Option<Vec<Name>> {
         let (here, there) = (self.groups(from), self.groups(to));
         let others = there.iter().filter(|group| !here.contains(group));
@@ -99,6 +100,6 @@ fn is_global(groups: &[Name]) -> bool {
     groups.iter().any(|group| group.as_str() == GLOBAL)
 }
 
-/// Maximum number of representatives of a site to keep: one represents it, and either end may be
-/// another.
+/// Maximum number of representatives to keep for a site. One of them represents the site; the two
+/// ends of a path may be the other two.
 const REPRESENTATIVES_MAX: usize = 3;

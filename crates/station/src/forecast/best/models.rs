@@ -59,7 +59,8 @@ impl Models {
     }
 }
 
-/// Ends of a pair, its legs, and its measured path.
+/// A measured pair for training: its two ends, the forecasts of its legs, and the forecast of its
+/// direct path.
 type TrainingPair<'a> = ([&'a Name; 2], Vec<LegForecast>, LegForecast);
 
 fn lesson<'a>(
@@ -69,7 +70,8 @@ fn lesson<'a>(
     to: &'a Name,
     what: ComposedQuantity,
 ) -> Option<TrainingPair<'a>> {
-    // Look this up first: it is cheaper, and most pairs of a large mesh are not measured.
+    // Look up the measured path first. This look-up is cheaper than a route, and most pairs of a
+    // large mesh are not measured.
     let PathForecast::Fresh(measured, _) = forecasts.path_forecast(from, to, what) else { return None };
     let via = members.route(from, to)?;
     let legs = via.windows(2).map(|leg| match forecasts.path_forecast(&leg[0], &leg[1], what) {

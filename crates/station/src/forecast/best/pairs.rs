@@ -23,17 +23,17 @@ pub(crate) struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// Creates access for one request. With a `pause`, sleeps between two locks, so that others
-    /// can use the series table. Without one, yields to threads that already wait.
+    /// Creates access for one request. With a `pause`, sleeps between two locks, so that others can
+    /// use the series table. Without a pause, yields to threads that already wait.
     pub(crate) fn new(series_table: &'a Mutex<SeriesTable>, now_unix_ns: i64, pause: Duration) -> Self {
         Self { series_table, now_unix_ns, pause, held: RefCell::default() }
     }
 }
 
 impl PathForecasts for Pairs<'_> {
-    /// Forecast of the pair's own series; otherwise from measurements of the other end: the round
-    /// trip and the loss are the same from both ends, and the goodput from `from` to `to` is the
-    /// `goodput_down` that `to` measures.
+    /// Forecast of the pair's own series. If this forecast is not fresh, uses the series that the
+    /// other end measured: the round trip and the loss are the same from both ends, and the goodput
+    /// from `from` to `to` is the `goodput_down` that `to` measures.
     fn path_forecast(&self, from: &Name, to: &Name, what: ComposedQuantity) -> PathForecast {
         let (own, others) = match what {
             ComposedQuantity::Rtt => (Quantity::RTT, Quantity::RTT),
@@ -56,8 +56,8 @@ impl PathForecasts for Pairs<'_> {
 }
 
 impl Pairs<'_> {
-    /// Forecast of `source` for its round trip to `target` (s), if it is fresh and its interval is
-    /// known.
+    /// Forecast of the round trip from `source` to `target` (s), if the forecast is fresh and its
+    /// interval is known.
     pub(crate) fn round_trip(&self, source: &Name, target: &Name) -> Option<PathEstimate> {
         let series = SeriesId { source: source.clone(), target: target.clone(), quantity: Quantity::RTT };
         self.look_up(&series, |state| {
@@ -69,7 +69,8 @@ impl Pairs<'_> {
         })?
     }
 
-    /// As [`Pairs::round_trip`]. If unknown, also returns whether the newest measurement failed.
+    /// As [`Pairs::round_trip`]. If the round trip is unknown, also returns whether the newest
+    /// measurement failed.
     pub(crate) fn tried_round_trip(&self, source: &Name, target: &Name) -> RttState {
         if let Some(rtt) = self.round_trip(source, target) {
             return RttState::Known(rtt);
@@ -126,8 +127,8 @@ impl Pairs<'_> {
 /// Forecast of a series for its path, if its newest value is fresh.
 fn path_forecast(state: &SeriesState, what: ComposedQuantity, now_unix_ns: i64) -> PathForecast {
     let Some(next) = state.forecasts_at(now_unix_ns) else { return PathForecast::Missing };
-    // A label can be ahead of now after a clock was set back. Such a value stays fresh as long as
-    // one with a label equally far in the past.
+    // A label can be ahead of now after a clock was set back. Such a value stays fresh as long as a
+    // value with a label equally far in the past.
     let age = Age::at(now_unix_ns, next.time_unix_ns, state.value_ahead_s());
     if freshness_s(state.period_s(), what) < age.distance_s() {
         return PathForecast::Stale(age);
@@ -144,7 +145,7 @@ fn path_forecast(state: &SeriesState, what: ComposedQuantity, now_unix_ns: i64) 
             let value = next.median.value;
             let known = |forecast| LegForecast { forecast, last: state.last_value().unwrap_or(value), count };
             let forecast = match interval {
-                // The interval may include 0, at which a transfer would never end.
+                // Keep the lower limit above 0: at a rate of 0, a transfer would never end.
                 Some((lower, upper)) => PathEstimate {
                     value,
                     lower: lower.clamp(value * LEAST, value.max(value * LEAST)),
@@ -154,8 +155,8 @@ fn path_forecast(state: &SeriesState, what: ComposedQuantity, now_unix_ns: i64) 
             };
             match interval {
                 Some(_) => Some(known(forecast)),
-                // Too few errors for an interval: use an estimated interval, as wide as that of a
-                // composed path.
+                // Too few errors are known for a calibrated interval. Use an estimated interval, as
+                // wide as the interval of a composed path.
                 None => CompositionModel::prior(what).estimate(&[known(forecast)]).map(known),
             }
         }
@@ -178,21 +179,21 @@ fn freshness_s(period_s: Option<f64>, what: ComposedQuantity) -> f64 {
 /// Minimum of the lower end of an interval, as a share of the forecast.
 const LEAST: f64 = 1e-3;
 
-/// Number of look-ups under one lock of the series table, which take some tens of microseconds; a
-/// request about ten hosts takes two or three locks.
+/// Number of look-ups under one lock of the series table. These look-ups take some tens of
+/// microseconds. A request about ten hosts locks the series table two or three times.
 const LOOKUPS_PER_LOCK: usize = 64;
 
 /// Number of periods after which a forecast without new measurements is stale.
 const PERIODS: f64 = 6.0;
 
-/// Values of this age are always fresh (s): a minute for round trips and losses, which is enough to
-/// notice a host that does not respond; an hour for goodput; an age of an hour increases the error
-/// of its forecast by about a tenth (Gloperf §4.2).
+/// Ages (s) up to which a value is always fresh. The limit for round trips and losses is a minute,
+/// which is enough to notice a host that does not respond. The limit for goodput is an hour; an age
+/// of an hour increases the error of a goodput forecast by about a tenth (Gloperf §4.2).
 const RTT_S: f64 = 60.0;
 const GOODPUT_S: f64 = 3600.0;
 
-/// Values older than a day are never fresh (s): the longest period in the Gloperf paper.
+/// Age (s) above which a value is never fresh: a day, the longest period in the Gloperf paper.
 const OLDEST_S: f64 = 86_400.0;
 
-// Losses are composed for the probes that stations make.
+// The composition of losses must assume as many datagrams as a station's probe has.
 const _: () = assert!(Plan::DATAGRAMS == ComposedQuantity::LOSS_DATAGRAMS);

@@ -106,8 +106,8 @@ fn a_pair_never_measured_is_composed_by_way_of_representatives_and_wider() {
     let rate = found.goodput.as_ref().unwrap().estimate;
     assert!(rate.value < 200e6 && 2.0 < rate.upper / rate.value, "a factor of two is guessed: {rate:?}");
     assert_eq!(found.loss, None, "nothing is known of it");
-    // Loss of a path: the shares of received packets of its legs multiply. The first leg loses
-    // none.
+    // Loss of a path: the shares of received packets of its legs multiply. The first leg loses no
+    // packets.
     for (from, to, share) in [("h", "ra", 0.0), ("ra", "rb", 0.02), ("rb", "x", 0.1)] {
         let path = LegForecast::from_loss(share, None, share, 50).unwrap();
         forecasts.set(from, to, ComposedQuantity::Loss, PathForecast::Fresh(path, aged(1.0)));
@@ -206,7 +206,7 @@ fn a_member_without_the_measurements_of_others_names_the_station_to_ask() {
         reason(&forecasts, Some("http://hub/")),
         format!("{way}; this station has no measurements made by ra; ask http://hub/")
     );
-    // No other station knows what this one should have measured.
+    // No other station has the measurements that this station should have made.
     forecasts.forecasts.clear();
     assert!(
         reason(&forecasts, Some("http://hub/"))
@@ -283,8 +283,8 @@ fn a_bank_knows_a_path_from_either_end_while_it_is_new() {
     assert_eq!(at(151).path_forecast(&h, &x, ComposedQuantity::Rtt), PathForecast::Stale(aged(61.0)));
     assert!(matches!(at(3690).path_forecast(&h, &x, ComposedQuantity::Goodput), PathForecast::Fresh(..)));
     assert_eq!(at(3691).path_forecast(&h, &x, ComposedQuantity::Goodput), PathForecast::Stale(aged(3601.0)));
-    // A value with a label ahead of now stays fresh as long as one with a label equally far in the
-    // past.
+    // A value with a label ahead of now stays fresh as long as a value with a label equally far in
+    // the past.
     let ahead = |seconds: f64| Age { age_s: None, ahead_s: Some(seconds) };
     assert!(
         matches!(at(40).path_forecast(&h, &x, ComposedQuantity::Rtt), PathForecast::Fresh(_, age) if age == ahead(50.0))

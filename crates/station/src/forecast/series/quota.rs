@@ -6,7 +6,7 @@ use barograph_forecast::Name;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct SeriesQuota {
-    /// Number of series by source, for sources with any.
+    /// Number of series of each source that has at least one series.
     counts: BTreeMap<Name, usize>,
     /// Number of series reserved for each source.
     reserved: BTreeMap<Name, usize>,
@@ -47,7 +47,8 @@ impl SeriesQuota {
         }
     }
 
-    /// The evictable source with the most series beyond its reservation, if one has any.
+    /// The evictable source with the largest number of series beyond its reservation; `None` if no
+    /// source has such series.
     pub(super) fn furthest_above_reserve(&self) -> Option<&Name> {
         let above = |source: &&Name| self.count_of(source).saturating_sub(self.reserved_for(source));
         self.evictable.iter().max_by_key(above).filter(|source| 0 < above(source))

@@ -17,7 +17,7 @@ use super::{LEVELS, POINTS_MAX};
 #[derive(Clone, Debug)]
 pub(super) struct Methods(Arc<[&'static str]>);
 
-/// The newest [`POINTS_MAX`] points. Its memory grows with the number of points.
+/// The newest [`POINTS_MAX`] points. The memory of this buffer grows with the number of points.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
     kept: VecDeque<PackedPoint>,

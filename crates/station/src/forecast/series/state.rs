@@ -6,14 +6,15 @@ use barograph_forecast::{Battery, BatteryConfig, Forecast, Interval, Objective, 
 use super::ring::{Methods, Ring};
 use super::{LEVELS, Measurement};
 
-/// A forecast that was issued before the forecast value was measured.
+/// A forecast that was issued for a value before this value was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IssuedForecast {
     /// Forecast for least absolute error, in the series' unit.
     pub forecast: f64,
     /// Name of the method that made the forecast.
     pub method: &'static str,
-    /// Lower and upper end at each of [`LEVELS`]; `None` until calibrated.
+    /// Lower and upper end of the interval at each of [`LEVELS`]; `None` until the intervals are
+    /// calibrated.
     pub intervals: [Option<(f64, f64)>; LEVELS.len()],
 }
 
@@ -24,7 +25,8 @@ pub struct SeriesPoint {
     pub time_unix_ns: i64,
     /// The value or the typed failure.
     pub outcome: Outcome,
-    /// The value is the time of a refused connection: the host is up, the port is closed.
+    /// Whether the value is the time of a refused connection: the host is up, and the port is
+    /// closed.
     pub refused: bool,
     /// `None` if no forecast was issued.
     pub issued: Option<IssuedForecast>,
@@ -35,9 +37,9 @@ pub struct SeriesPoint {
 pub struct NextForecasts {
     /// Time label of the newest value from which the forecasts are made.
     pub time_unix_ns: i64,
-    /// For least squared error; aims at the mean.
+    /// Forecast for least squared error; it aims at the mean.
     pub mean: Forecast,
-    /// For least absolute error; aims at the median.
+    /// Forecast for least absolute error; it aims at the median.
     pub median: Forecast,
 }
 
@@ -51,7 +53,8 @@ pub struct SeriesState {
     outside: u64,
     last: Measurement,
     value_time_unix_ns: i64,
-    /// How far ahead of its arrival the newest value was labelled (ns); 0 if it was not ahead.
+    /// Time (ns) from the arrival of the newest value to its label; 0 if the label was not ahead of
+    /// the arrival.
     value_ahead_ns: i64,
     last_error: Option<f64>,
 }
@@ -75,9 +78,9 @@ impl SeriesState {
         let ungapped_forecast = self.battery.forecast(Objective::Absolute).map(|median| median.value);
         let issued = self.issue(measurement.time_unix_ns);
         match measurement.outcome {
-            // A battery cannot make forecasts from a value outside its range. A value that is
-            // impossible for its quantity comes from a faulty or hostile station. Both values are
-            // refused.
+            // Refuse two kinds of values. A battery cannot make forecasts from a value outside the
+            // battery's range. A value that is impossible for its quantity comes from a faulty or
+            // hostile station.
             Outcome::Value(value) => {
                 let (least, most) = bounds(&measurement.series.quantity);
                 if !(least..=most).contains(&value)
@@ -133,8 +136,8 @@ impl SeriesState {
         })
     }
 
-    /// As [`SeriesState::forecasts`], for a value at `time_unix_ns`; the two forecasts differ after
-    /// a gap.
+    /// Forecasts of a value at `time_unix_ns`. After a gap they differ from those of
+    /// [`SeriesState::forecasts`].
     #[must_use]
     pub fn forecasts_at(&self, time_unix_ns: i64) -> Option<NextForecasts> {
         let time_s = seconds(time_unix_ns);
@@ -183,7 +186,8 @@ impl SeriesState {
         self.ring.last_value()
     }
 
-    /// How far ahead of its arrival the newest value was labelled (s); `None` if it was not ahead.
+    /// Time (s) from the arrival of the newest value to its label; `None` if the label was not
+    /// ahead of the arrival.
     #[must_use]
     pub fn value_ahead_s(&self) -> Option<f64> {
         (0 < self.value_ahead_ns).then(|| seconds(self.value_ahead_ns))
@@ -210,8 +214,8 @@ impl SeriesState {
         self.scored
     }
 
-    /// Number of [`SeriesState::scored`] values outside that interval: one in ten while the link
-    /// behaves as before.
+    /// Number of [`SeriesState::scored`] values outside their intervals at 90 %: one in ten while
+    /// the link behaves as before.
     #[must_use]
     pub fn outside(&self) -> u64 {
         self.outside
@@ -252,10 +256,11 @@ pub(crate) fn bounds(quantity: &Quantity) -> (f64, f64) {
     }
 }
 
-/// Ten Tbit/s, more than ten times the fastest single link (IEEE 802.3df: 800 Gbit/s).
+/// Highest possible rate (bit/s): ten Tbit/s, more than ten times the rate of the fastest single
+/// link (IEEE 802.3df: 800 Gbit/s).
 pub(crate) const RATE_MAX_BIT_S: f64 = 1e13;
 
-/// An hour: longer than any experiment waits for a response.
+/// Longest possible time (s): an hour, which is longer than any experiment waits for a response.
 const TIME_MAX_S: f64 = 3600.0;
 
 /// Index in [`LEVELS`] of the level at which misses are counted: 90 %, as on the page.

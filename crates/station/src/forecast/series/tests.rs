@@ -132,7 +132,8 @@ fn an_excluded_station_is_at_no_end_of_a_series_until_it_is_included() {
     assert_eq!(series_table.observe(&at(1 + 55)), ObserveResult::Removed, "it may have been on its way");
     assert!(matches!(series_table.observe(&at(1 + 121)), ObserveResult::New(_)), "the station is back");
     assert!(!series_table.is_removed(&target) && matches!(series_table.observe(&to), ObserveResult::New(_)));
-    // A host may measure the station without a mesh, and continues after the station is removed.
+    // A host outside the mesh may measure the station, and may continue after the removal of the
+    // station.
     series_table.remove_station(&target, 1_000_000_000);
     let goes_on = |seconds: i64| Measurement { time_unix_ns: seconds * 1_000_000_000, ..to.clone() };
     assert_eq!(series_table.observe(&goes_on(1 + 55)), ObserveResult::Removed);
@@ -230,8 +231,9 @@ fn intervals_stay_where_values_can_lie() {
     assert_eq!(bounds(&Quantity::MEMORY_FREE), (0.0, f64::INFINITY));
 }
 
-/// Largest percentage of 30 values in a row outside their intervals, in a series with a heavy tail.
-/// From value 1000 on the tail is longer by `factor`, and each value greater by `shift`.
+/// Returns the largest percentage of values outside their intervals among any 30 successive values,
+/// for a series with a heavy tail. From value 1000 on, the tail is longer by `factor`, and each
+/// value is greater by `shift`.
 fn most_outside_percent(factor: f64, shift: f64) -> u64 {
     let mut series_table = SeriesTable::new(1);
     let mut state = 1_u64;

@@ -27,7 +27,7 @@ pub struct CpuTimes {
     pub stolen: u64,
     /// Number of processors that are online.
     pub processors: u64,
-    /// Runnable processes at the time of the reading, the reader included.
+    /// Number of runnable processes at the time of the reading, the reader included.
     pub runnable: u64,
 }
 
@@ -84,13 +84,14 @@ impl CpuTimes {
 impl CpuSensor {
     /// Parses `text` and returns the share (0 to 1) over the time since the previous reading.
     ///
-    /// `None` at the first reading, and when no tick passed between two.
+    /// `None` at the first reading, and when no tick passed between two readings.
     ///
     /// # Errors
     /// [`CpuError`] when the text cannot be read; the sensor is then unchanged.
     pub fn observe(&mut self, text: &str) -> Result<Option<f64>, CpuError> {
         let now = CpuTimes::parse(text)?;
-        // The reader is running while it reads; it does not compete with a new process.
+        // Do not count the reader: it runs only while it reads, and does not compete with a new
+        // process.
         let others = now.runnable.saturating_sub(1) as f64;
         let smoothed = match self.runnable_smoothed {
             Some(old) => old + RUNNABLE_GAIN * (others - old),

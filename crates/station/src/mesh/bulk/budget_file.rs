@@ -10,7 +10,6 @@ use super::log::ROLES;
 use super::now_s;
 use crate::state::StateFiles;
 
-/// The budget file of a station.
 pub(super) struct BudgetFile {
     files: StateFiles,
 }
@@ -89,10 +88,10 @@ fn past(line: Line, now_s: f64) -> Result<PastTest, String> {
 }
 
 const FILE: &str = "budget.json";
-/// The window of the budget (docs/spec/plan.md §1).
+/// Length of the time window of the budget (docs/spec/plan.md §1).
 const HOUR: Duration = Duration::from_hours(1);
-/// Longest file that is read: 1440 tests with the longest names; the log of a budget has no more
-/// tests.
+/// Maximum number of bytes of a file that is read: 1440 tests with the longest names. The log of a
+/// budget has no more tests.
 const BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ impl Consent for TestConsent {
         self.0.slot.is_taken()
     }
 
-    fn still_serves(&self, caller: &str, since: Instant) -> bool {
-        Name::new(caller).is_ok_and(|name| self.0.mesh_state.still_knows(&name, since))
+    fn still_serves(&self, caller: &str, signed_at: Instant) -> bool {
+        Name::new(caller).is_ok_and(|name| self.0.mesh_state.still_knows(&name, signed_at))
     }
 
     fn agree(&self, transfer: &TransferRequest<'_>) -> Result<TransferPermit, DeclineReason> {
@@ -33,7 +33,7 @@ impl Consent for TestConsent {
                 return Err(DeclineReason::NotServed);
             }
             // For a caller on this host or with the owner's token, no budget applies. No test
-            // between stations runs during its transfer.
+            // between stations runs during the caller's transfer.
             let held = self.0.slot.take(BulkUse::Served).ok_or_else(|| self.0.busy())?;
             return Ok(TransferPermit::new(Duration::MAX, move |_| drop(held)));
         };
@@ -142,6 +142,6 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-/// How late a test may end, and how long its peer may be silent. This is less than the 5 s after
-/// which the admission counts the test as ended.
+/// Longest time by which a test may end late, and longest silence of the peer. This time is less
+/// than the 5 s after which the admission counts the test as ended.
 const GRACE: Duration = Duration::from_secs(4);

@@ -19,11 +19,11 @@ use barograph_probe::wire::STREAM_MS_MAX;
 use self::running::Running;
 pub(crate) use self::running::{usable, warn};
 
-/// Name of the tool in settings, the directory and records, and of its program.
+/// Name of the tool in settings, in the directory and in records. The program has the same name.
 pub(crate) const NAME: &str = "iperf3";
 
-/// Parameters of an iperf3 test: whole seconds, and a bit rate limit that keeps it within
-/// `bytes_max`.
+/// Parameters of an iperf3 test. The test runs for a whole number of seconds, and its bit rate
+/// limit keeps the number of bytes within `bytes_max`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Test {
     seconds: u32,
@@ -33,7 +33,7 @@ pub(super) struct Test {
 }
 
 impl Test {
-    /// Creates a test of at most `length`; `None` if it would be shorter than a second.
+    /// Creates a test of at most `length`; `None` if the test would be shorter than a second.
     ///
     /// An iperf3 test ends after a time or after a number of bytes, but cannot have both limits. So
     /// the test ends after a time and has a bit rate limit. The test is so short that this limit is
@@ -62,7 +62,8 @@ impl Test {
         (self.bytes_max.saturating_mul(8) / u64::from(self.seconds.max(1))).max(1)
     }
 
-    /// Length of the test to request from the peer, as for Barograph's own stream.
+    /// Length of the test in milliseconds, as a request to the peer contains it; computed as for
+    /// Barograph's own stream.
     pub(super) fn milliseconds(self) -> u32 {
         let seconds = f64::from(self.seconds);
         StreamPlan { seconds, bytes_max: self.bytes_max, congestion: None, early: None }.ms()
@@ -129,7 +130,7 @@ impl Test {
     }
 }
 
-/// An iperf3 server for one test; killed when dropped.
+/// An iperf3 server for one test. Dropping this value kills the process of the server.
 pub(super) struct Server {
     program: OsString,
     seconds: u32,
@@ -162,11 +163,12 @@ impl Server {
 
 impl ExternalReceiver for Server {
     fn start(&mut self, address: IpAddr) -> io::Result<u16> {
-        // An IPv4 connection to [::] has an IPv4-mapped address, which only IPv6 sockets accept.
+        // The local address of an IPv4 connection to [::] is an IPv4-mapped IPv6 address. Convert
+        // this address to IPv4, because an IPv4 socket does not accept the mapped form.
         let address = address.to_canonical();
         let port = match self.port {
-            // iperf3 does not report a port that the system chose. So choose a free port here and
-            // release it at once.
+            // iperf3 does not report a port that the system chose. So find a free port here, and
+            // release the port at once for iperf3.
             0 => TcpListener::bind((address, 0))?.local_addr()?.port(),
             port => port,
         };
@@ -188,7 +190,8 @@ impl ExternalReceiver for Server {
     }
 }
 
-/// Creates a program that runs `script` instead of iperf3, as long as its directory exists.
+/// Creates a program that runs `script` and replaces iperf3 in tests. Dropping the returned
+/// directory deletes the program.
 #[cfg(test)]
 fn fake(script: &str) -> (tempfile::TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
@@ -202,13 +205,14 @@ fn fake(script: &str) -> (tempfile::TempDir, std::path::PathBuf) {
     (directory, program)
 }
 
-/// Time beside the test for two connections and iperf3's exchange of results, as for Barograph's
-/// own streams.
+/// Time that a session needs in addition to the test: for two connections and iperf3's exchange of
+/// results. It is the same as for Barograph's own streams.
 const SESSION_OVERHEAD: Duration = super::SESSION_OVERHEAD;
-/// Longest time until a started iperf3 listens: usually some milliseconds, more on a busy machine.
+/// Maximum time from the start of iperf3 until iperf3 listens. This usually takes some
+/// milliseconds, and more on a busy machine.
 const STARTING: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(50);
-/// Longest time until a cancellation is noticed.
+/// Time between two checks whether the test was cancelled.
 const TICK: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Adds a row and returns its id. Refusals of one peer in a row share one row.
+    /// Adds a row and returns its id. Consecutive refusals of one peer share one row.
     pub(crate) fn add(&mut self, row: BulkTest) -> u64 {
         self.count(&row.role, row.state);
         if let Some((id, last)) = self.rows.back_mut()
@@ -53,7 +53,7 @@ impl Log {
         self.ids
     }
 
-    /// Replaces a running row by its result, and counts it.
+    /// Replaces the row of a running test by the row of its result, and counts the result.
     pub(crate) fn end(&mut self, id: u64, row: BulkTest) {
         self.count(&row.role, row.state);
         if let Some((_, slot)) = self.rows.iter_mut().rev().find(|(known, _)| *known == id) {
@@ -81,7 +81,7 @@ impl Log {
 pub(crate) const ROLES: [&str; 2] = ["source", "target"];
 /// States that are counted, as shown.
 pub(crate) const STATES: [&str; 3] = ["done", "failed", "refused"];
-/// Maximum number of rows: half a day of a busy station.
+/// Maximum number of rows: as many tests as a busy station runs in half a day.
 const ROWS_MAX: usize = 100;
 
 #[cfg(test)]

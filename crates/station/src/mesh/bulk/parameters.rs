@@ -53,7 +53,7 @@ impl PathHistory {
         Some(EarlyStopPolicy { guard: Some(guard), expected: Some(expected), ..EarlyStopPolicy::default() })
     }
 
-    /// Parameters of a scheduled test, which the station starts in its own turn.
+    /// Parameters of a scheduled test, which this station starts at its turn.
     pub(super) fn scheduled(
         &self,
         kind: TestKind,
@@ -73,8 +73,8 @@ impl PathHistory {
         self.of(budget.test_max, expected, early, is_full && could.is_some(), budget)
     }
 
-    /// Parameters of a requested test, with the given length; without a length, those of a
-    /// scheduled test.
+    /// Parameters of a requested test with the given `length`. If `length` is `None`, these are the
+    /// parameters of a scheduled test.
     pub(super) fn on_demand(
         &self,
         length: Option<Duration>,
@@ -139,8 +139,8 @@ impl PathHistory {
     }
 }
 
-/// Drops paths to peers that left over a day ago. If more than [`DEPARTED_MAX`] others have left,
-/// drops those that left first.
+/// Drops paths to peers that left over a day ago. Of the paths to other departed peers, keeps at
+/// most [`DEPARTED_MAX`]: the paths to the peers that left last.
 pub(super) fn prune(paths: &mut BTreeMap<Name, PathHistory>, is_peer: impl Fn(&Name) -> bool, now: Duration) {
     for (_, path) in paths.iter_mut().filter(|(name, _)| is_peer(name)) {
         path.seen = now;
@@ -167,26 +167,29 @@ fn first_bytes(budget: &BudgetConfig) -> u64 {
     (budget.bytes_per_hour / FIRST_PART).max(BYTES_LEAST).min(most)
 }
 
-/// Length of the first test of a path. Two seconds are longer than slow start on all but the
-/// longest paths. Four such tests at each end take 16 of the 36 s of an hour's budget.
+/// Length of the first test of a path. Slow start takes less than two seconds except on the longest
+/// paths. In the default budget of 36 s an hour, a station that runs four such tests as source and
+/// four as target uses 16 s.
 const FIRST: Duration = Duration::from_secs(2);
-/// Divisor of an hour's bytes for the first test: at most 50 MB of 1.25 GB, which take 4 s at 100
-/// Mbit/s and 0.4 s at 1 Gbit/s.
+/// The first test of a path may use the bytes of an hour divided by this number. In the default
+/// budget of 1.25 GB these are 50 MB, which take 4 s at 100 Mbit/s and 0.4 s at 1 Gbit/s.
 const FIRST_PART: u64 = 25;
 /// Minimum number of bytes of a test; the smallest budget permits two such tests. At 80 Mbit/s such
 /// a test takes 0.2 s. In a much smaller test, most bytes would fill buffers on the path, so the
 /// result would not show the rate of the path.
 const BYTES_LEAST: u64 = crate::config::BULK_BYTES_MIN / 2;
-/// Byte limit of a test, as a multiple of the forecast: a path may be twice as fast as forecast
-/// before the limit ends the test.
+/// Byte limit of a test, as a multiple of the bytes that the forecast predicts. The limit ends the
+/// test only if the path is more than twice as fast as forecast.
 const ROOM: u64 = 2;
-/// A test that ended at its byte limit counts as full if it reached this checkpoint: half a second
-/// after slow start, in rounds of 20 ms. A shorter test does not calibrate, because calibration
-/// evaluates tests of such lengths.
+/// Number of rounds after slow start: a test that ended at its byte limit counts as full if the
+/// test reached the checkpoint at this round. With rounds of 20 ms this is half a second. A shorter
+/// test is not used for calibration, because early estimates are made in tests of about this
+/// length.
 const WHOLE_ROUNDS: u32 = 24;
 /// How long the path to a departed peer is kept, the same as in the plan.
 const DEPARTED_FOR: Duration = Duration::from_secs(86_400);
-/// Maximum number of paths to departed peers, as many as in the plan; they take about 2 MB.
+/// Maximum number of paths to departed peers, the same as in the plan. So many paths take about 2
+/// MB.
 const DEPARTED_MAX: usize = 10_000;
 
 #[cfg(test)]

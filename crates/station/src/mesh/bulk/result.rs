@@ -97,7 +97,8 @@ impl Bulk {
     }
 }
 
-/// Time before a retry that the peer requests, if it refuses only this test; otherwise `None`.
+/// Time to wait before a retry, if the peer refused only this test. Zero if the peer named no time.
+/// `None` if the peer does not support or serve such tests.
 fn refusal(declined: Option<DeclineReason>) -> Option<Duration> {
     match declined? {
         DeclineReason::BusyFor { retry_ms } | DeclineReason::SpentFor { retry_ms } => {
@@ -106,12 +107,14 @@ fn refusal(declined: Option<DeclineReason>) -> Option<Duration> {
         DeclineReason::Busy | DeclineReason::Spent | DeclineReason::Full | DeclineReason::Stopping => {
             Some(Duration::ZERO)
         }
-        // The peer does not support or serve the experiment: a failure of this path.
+        // The peer does not support or serve the experiment, so the test counts as a failure of
+        // this path.
         DeclineReason::Malformed | DeclineReason::NotServed | DeclineReason::TooLarge { .. } => None,
     }
 }
 
-/// Checks that the rate is possible and the duration not zero; otherwise the test failed.
+/// Checks that the rate is possible and that the duration is not zero. Otherwise returns an error,
+/// and the test counts as failed.
 pub(super) fn checked(streamed: StreamResult, began: Instant) -> Result<StreamResult, ProbeError> {
     let rate = streamed.rate_bit_s();
     if 0.0 < rate && rate <= RATE_MAX_BIT_S && 0.0 < streamed.duration_s {

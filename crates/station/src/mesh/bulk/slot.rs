@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::sync::lock;
 
-/// Records which bulk transfers run on this host, and keeps tests apart: two at once would distort
-/// each other's results.
+/// Records which bulk transfers run on this host. A test runs alone, because two tests at once
+/// would distort each other's results.
 #[derive(Debug, Default)]
 pub(crate) struct BulkSlot {
     taken: Mutex<Taken>,
@@ -28,8 +28,8 @@ pub(crate) enum BulkUse {
     Test,
     /// A transfer of the prober, to or from a target that the owner added.
     Prober,
-    /// A transfer that the responder serves to a caller on this host or with the owner's token,
-    /// which may be this host's prober; or a transfer of files.
+    /// A transfer that the responder serves to a caller on this host or to a caller with the
+    /// owner's token; or a transfer of files. The caller may be this host's prober.
     Served,
 }
 
@@ -61,7 +61,8 @@ impl BulkSlot {
         Some(BulkSlotGuard { slot: Arc::clone(self), what })
     }
 
-    /// Whether a bulk transfer runs. Measurements of this host are then *loaded*.
+    /// Whether a bulk transfer runs. While a bulk transfer runs, measurements of this host are
+    /// *loaded*.
     pub(crate) fn is_taken(&self) -> bool {
         let taken = lock(&self.taken);
         taken.test || taken.prober || 0 < taken.served

@@ -1,4 +1,4 @@
-//! Thread that runs this station's own bulk tests in their turns.
+//! Thread that starts this station's bulk tests at its turns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,8 +54,8 @@ impl Tester {
 struct Plan {
     bulk: Arc<Bulk>,
     planner: Planner,
-    /// For each peer: how often it may still bring the next turn forward. The number is 0 for a
-    /// peer with a result in this run.
+    /// For each peer, how many more times this peer may make the next turn earlier. The number is 0
+    /// for a peer with a test result in this run.
     new: BTreeMap<Name, u32>,
     /// Whether the next turn was brought forward already.
     is_brought_forward: bool,
@@ -82,7 +82,7 @@ impl Plan {
         }
     }
 
-    /// Updates the peers of the plan. A new peer brings the next turn forward, so that its first
+    /// Updates the peers of the plan. A new peer makes the next turn earlier, so that its first
     /// test does not wait for a whole interval.
     fn update_peers(&mut self, peers: &BTreeMap<Name, Target>) {
         self.planner.set_peers(peers.keys().map(Name::as_str));
@@ -116,7 +116,8 @@ impl Plan {
         }
         let Some(next) = self.planner.next(now) else { return };
         let known = Name::new(&next.peer).ok().and_then(|name| peers.get_key_value(&name));
-        // This never returns here: the planner selects only from these peers.
+        // The function never returns at this statement, because the planner selects only from these
+        // peers.
         let Some((peer, target)) = known else { return };
         let parameters =
             self.bulk.path(peer).scheduled(next.kind, self.bulk.early_stop, &self.bulk.plan.budget);
@@ -126,7 +127,8 @@ impl Plan {
         match attempt {
             TestAttempt::Ran { row, cost } if row.state == BulkTestState::Done => {
                 *left = 0;
-                // A test that is done has a rate; the planner does not learn from NaN.
+                // A completed test always has a rate. If the rate were missing, the planner would
+                // ignore the NaN.
                 self.planner.record_test(now, &next.peer, cost, row.goodput_bit_s.unwrap_or(f64::NAN));
             }
             TestAttempt::Ran { cost, .. } => {
@@ -155,18 +157,18 @@ fn phase(host: &str, turn: u64, seed: u64) -> f64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     (host, turn, seed).hash(&mut hasher);
-    // The upper 53 bits, as a fraction of 1.
+    // Use the upper 53 bits, because an `f64` holds 53 bits.
     (hasher.finish() >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// Time between two checks for new peers.
 const PEER_CHECK_PERIOD: Duration = Duration::from_secs(1);
-/// The first tests of a mesh are spread over this time for each peer, and over one interval at
-/// most. Each test takes 2 s at both ends, so while all peers are new, tests use a fifth of the
-/// time.
+/// The first tests of a mesh are spread over this time multiplied by the number of peers, and over
+/// one interval at most. A test occupies both ends for 2 s, and each station is source and target
+/// of tests. So while all peers are new, tests take a fifth of the time.
 const SPREAD: Duration = Duration::from_secs(20);
-/// Delay of the first test of a new peer: half a lease. By then the peer has this station's entry,
-/// and a check has found its address.
+/// Delay of the first test of a new peer: half a lease. After this delay the peer has this
+/// station's entry, and a check has found the address of the peer.
 const NEW_PEER_DELAY: Duration = Duration::from_secs(5);
-/// How often a peer that refuses its first test may bring the next turn forward.
+/// Maximum number of times that a peer that refuses its first test may make the next turn earlier.
 const BROUGHT_FORWARD_MAX: u32 = 5;

@@ -14,9 +14,9 @@ use super::{Bulk, LOWERED_MAX, iperf3, iperf3_usable};
 use crate::config::BulkWith;
 
 impl Bulk {
-    /// Parameters of the test for iperf3. `None` = Barograph's own stream runs the test: because it
-    /// is configured, because there is no forecast to limit the bytes of iperf3, or because the
-    /// test would be too short.
+    /// Parameters of the test for iperf3. `None` = Barograph's own stream runs the test, for one of
+    /// three reasons: the configuration selects Barograph's stream; no forecast exists to limit the
+    /// bytes of iperf3; or the test would be too short for iperf3.
     pub(super) fn iperf3(
         &self,
         peer: &Name,
@@ -62,7 +62,7 @@ impl Bulk {
 
 /// Why iperf3 cannot run a test.
 pub(super) enum Iperf3Unavailable {
-    /// iperf3 cannot be used on this host, for this reason.
+    /// iperf3 cannot be used on this host. The field contains the reason.
     Local(String),
     /// The peer does not serve iperf3.
     Peer,
@@ -70,7 +70,7 @@ pub(super) enum Iperf3Unavailable {
 
 pub(super) const PEER_LACKS_IPERF3: &str =
     "the peer does not serve iperf3: set mesh.bulk_with = \"iperf3\" there, and install iperf3 3.10 or newer";
-/// Why a test at iperf3's bit rate limit has no value.
+/// Message for a test that reached iperf3's bit rate limit: why the test gives no measured value.
 pub(super) const RATE_LIMITED: &str = "the test reached iperf3's bit rate limit, so it measured the limit, not the path; \
                                        the next test uses Barograph's own stream";
 /// Time before a retry while iperf3 is missing: a person has to install or enable it.

@@ -202,8 +202,8 @@ async fn a_displaced_station_says_so_and_waits_until_the_name_is_free() {
     let directory = station.mesh_state.directory();
     assert!(!directory.is_connected() && directory.conflict().unwrap().contains("registered as `a`"));
     assert_eq!(station.mesh_state.reasons().len(), 1);
-    // This station must not register again for any other reason: the two stations would displace
-    // each other for ever.
+    // While another station has its name, this station must not register again for any reason.
+    // Otherwise the two stations would displace each other for ever.
     station.reregister.notify_one();
     pass(100).await;
     assert_eq!(station.registrations(), 1);

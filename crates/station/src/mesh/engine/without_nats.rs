@@ -9,7 +9,7 @@ use barograph_forecast::Name;
 use super::{Engines, JoinError};
 use crate::config::Config;
 
-/// The archiver of a mesh on NATS. This build cannot create one.
+/// Replaces the archiver of a mesh on NATS. This build cannot create an archiver.
 pub(crate) enum Archiver {}
 
 impl Archiver {
@@ -37,7 +37,7 @@ pub(crate) struct ArchiverStatistics {
 /// Refuses to start a station of a mesh on NATS.
 ///
 /// # Errors
-/// Always [`JoinError::WithoutNats`], which names the build that can.
+/// Always [`JoinError::WithoutNats`]. Its message names the build that supports NATS.
 pub(super) fn engines(_config: &Config, _host: &Name, _local: Arc<Local>) -> Result<Engines, JoinError> {
     Err(JoinError::WithoutNats)
 }

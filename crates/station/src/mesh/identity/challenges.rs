@@ -1,8 +1,8 @@
-//! Stateless challenges: a station issues any number of them, and remembers only those that were
-//! answered. Pure; times are since the station's start.
+//! Stateless challenges: a station issues any number of challenges, and remembers only the
+//! challenges that were answered. Pure; times are since the station's start.
 //!
-//! A challenge has 16 bytes: 8 bytes of time and number, and an HMAC-SHA256 of these (RFC 2104),
-//! cut to 8 bytes. The station makes the HMAC key at its start and never shares it.
+//! A challenge has 16 bytes: 8 bytes of time and number, and the first 8 bytes of an HMAC-SHA256 of
+//! the time and number (RFC 2104). The station makes the HMAC key at its start and never shares it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use subtle::ConstantTimeEq as _;
 
 use super::SignatureError;
 
-/// Issues challenges and verifies that a challenge was issued here.
+/// Issues challenges, and verifies that a challenge was issued by this station.
 #[derive(Debug)]
 pub(super) struct Challenges {
     key: hmac::Key,
     issued: u64,
-    /// Stamps of the answered challenges of each station that have not expired.
+    /// For each station, the stamps of the answered challenges that have not expired.
     spent: HashMap<Name, Vec<u64>>,
 }
 
@@ -37,17 +37,19 @@ impl Challenges {
         self.with_code((ms << NUMBER_BITS) | (self.issued & NUMBER_MASK))
     }
 
-    /// Whether `challenge` was issued here, at most [`LIFETIME`] ago.
+    /// Whether this station issued `challenge` at most [`LIFETIME`] ago.
     pub(super) fn is_issued(&self, challenge: &[u8; 16], now: Duration) -> bool {
         let stamp = stamp(challenge);
         bool::from(self.with_code(stamp).ct_eq(challenge)) && is_fresh(stamp, now)
     }
 
-    /// Marks a challenge that was issued here as spent by the station `name`, which signed it.
+    /// Marks a challenge of this station as spent by the station `name`, which signed the
+    /// challenge.
     ///
     /// # Errors
-    /// [`SignatureError::Challenge`] if it is spent already, and [`SignatureError::TooMany`] if the
-    /// station has spent [`SPENT_MAX`] challenges that have not expired.
+    /// [`SignatureError::Challenge`] if the challenge is spent already, and
+    /// [`SignatureError::TooMany`] if the station has spent [`SPENT_MAX`] challenges that have not
+    /// expired.
     pub(super) fn spend(
         &mut self,
         name: &Name,
@@ -89,15 +91,15 @@ fn is_fresh(stamp: u64, now: Duration) -> bool {
     now <= Duration::from_millis(stamp >> NUMBER_BITS).saturating_add(LIFETIME)
 }
 
-/// Time in which a challenge must be answered. Answering takes a round trip and a handshake.
+/// Time limit for the answer to a challenge. The answer takes a round trip and a handshake.
 const LIFETIME: Duration = Duration::from_secs(30);
-/// Bits of the number in a stamp; they distinguish 16 million challenges of one millisecond. The
-/// other 40 bits count milliseconds, enough for 34 years.
+/// How many bits of a stamp contain the number. 24 bits distinguish 16 million challenges of one
+/// millisecond. The other 40 bits count milliseconds, enough for 34 years.
 const NUMBER_BITS: u32 = 24;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
-/// Maximum number of spent challenges of one station that are remembered. A station signs one
-/// request for each experiment with a peer: at the shortest period (0.1 s) three experiments sign
-/// 900 within a lifetime. A thousand peers at this limit take 8 MB.
+/// Maximum number of remembered spent challenges of one station. A station signs one request for
+/// each experiment with a peer. With three experiments at the shortest period (0.1 s), a station
+/// signs 900 requests within [`LIFETIME`]. A thousand peers at this limit take 8 MB.
 const SPENT_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The site and groups of a station, where they come from, and the file that keeps them.
+//! The site and groups of a station, the source of the site, and the file in which both are stored.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::config::{MeshConfig, local_group, unset_group};
 use crate::state::{remove, write_whole};
 
-/// The site and groups of a station, and where they come from.
+/// The site and groups of a station, and the source of the site.
 ///
-/// A station that took a site also stays in `local:default` as long as this group contains a
-/// different station that only members of `local:default` measure.
+/// A station that took a site may also stay in `local:default`. It stays there as long as that
+/// group contains a different station that only members of `local:default` measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SiteAssignment {
     pub(crate) site: Name,
@@ -105,7 +105,7 @@ impl SiteAssignment {
     /// `local:default`.
     ///
     /// # Errors
-    /// Why the name of the site makes no valid group.
+    /// The reason why the site's name cannot be part of a group's name.
     pub(super) fn at_position(
         config: &MeshConfig,
         position: &SitePosition,

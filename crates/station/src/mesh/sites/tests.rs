@@ -17,7 +17,8 @@ fn places(hosts: &[(&str, &[&str])]) -> MeshMembers {
     )
 }
 
-/// The view of `own`. A round trip of 0 ms stands for a failed one.
+/// Sites as the station `own` computes them. A round trip of 0 ms means that the measurement
+/// failed.
 fn view(own: &str, known: &[(&str, &str, f64)]) -> SiteProposals {
     let hosts: [(&str, &[&str]); 4] = ["a", "b", "c", "z"]
         .map(|host| (host, if host == "z" { &["local:y"][..] } else { &["local:default"] }));
@@ -38,17 +39,17 @@ fn view(own: &str, known: &[(&str, &str, f64)]) -> SiteProposals {
 #[test]
 fn a_direction_without_an_answer_leaves_its_pair_unknown() {
     let near = |a, b| [(a, b, 0.1), (b, a, 0.1)];
-    // Measurements from b to c only time out. The view is that of c, which has measured b.
+    // All measurements from b to c time out. Station c, which has measured b, computes the sites.
     let known = [&near("a", "b")[..], &near("a", "c"), &[("c", "b", 0.1), ("b", "c", 0.0)]].concat();
     let seen = view("c", &known);
     let site = &seen.sites[0];
     assert_eq!((sites(&seen)[0].as_slice(), site.representative), (&["a", "b", "c"][..], None));
     let reason = site.proposal.reason(|host| &seen.hosts[host].host).to_string();
-    assert!(reason.contains("unknown: b–c"), "{reason}");
+    assert!(reason.contains("not measured: b–c"), "{reason}");
     assert_eq!((seen.proposed(), seen.automatic()), (None, None));
     let all = [near("a", "b"), near("a", "c"), near("b", "c")].concat();
     assert_eq!(view("c", &all).sites[0].representative, Some(0));
-    // This station receives what b and c measure, and neither of the two has measured the other.
+    // Station a receives the measurements of b and c, but b and c have not measured each other.
     let some = [near("a", "b"), near("a", "c")].concat();
     assert_eq!(view("a", &some).sites[0].representative, None);
     // A member receives only its own measurements.

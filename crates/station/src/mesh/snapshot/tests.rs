@@ -10,7 +10,7 @@ use crate::mesh::Engines;
 use crate::mesh::identity::Identity;
 use crate::state::StateFiles;
 
-/// An empty directory that counts snapshots and takes a while for each.
+/// An empty directory that counts its snapshots. Each snapshot takes some time.
 #[derive(Default)]
 struct Fake {
     looks: AtomicUsize,
@@ -30,8 +30,8 @@ impl EngineHooks for Fake {
     }
 }
 
-/// A cache of a station that is alone in its group, so that a refresh takes one snapshot, of
-/// `global`.
+/// A cache of a station that is alone in its group. So a refresh takes only one snapshot, the
+/// snapshot of `global`.
 struct Room {
     snapshot: MeshSnapshot,
     engine: Arc<HookedEngine<Fake>>,
@@ -111,7 +111,7 @@ async fn it_is_refreshed_while_requests_come_less_often_in_the_hour_after_and_th
         let looks = room.looks_asked(100).await;
         assert!((9..=11).contains(&looks), "one every ten seconds: {looks}");
         let models = room.snapshot.latest().await.1;
-        // Two snapshots soon after the last request, then one each minute.
+        // There are two snapshots soon after the last request, and then one snapshot each minute.
         let looks = room.looks_in(10 * MINUTE).await;
         assert!((9..=12).contains(&looks), "{looks}");
         assert!(!Arc::ptr_eq(&room.snapshot.latest().await.1, &models), "models are refreshed, too");

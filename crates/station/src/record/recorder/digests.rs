@@ -1,4 +1,5 @@
-//! Digests of the newest records, to distinguish a repetition from a contradiction.
+//! Digests of the newest records, to detect two records with the same identity and different
+//! contents.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -24,7 +25,7 @@ pub(super) struct RecentDigests {
 }
 
 impl RecentDigests {
-    /// The first identity that was handed in before with a different content.
+    /// The identity of the first of `records` that was submitted before with a different content.
     pub(super) fn conflict(&self, records: &[SubmittedRecord]) -> Option<(Name, u64)> {
         let differs = |submitted: &&SubmittedRecord| {
             let key = submitted.identity.as_ref().map(|(origin, seq)| self.key(origin, *seq));
@@ -58,7 +59,7 @@ impl RecentDigests {
         }
     }
 
-    /// Whether a record of this identity was handed in recently.
+    /// Whether a record with this identity was submitted recently.
     pub(super) fn has(&self, origin: &Name, seq: u64) -> bool {
         self.digests.contains_key(&self.key(origin, seq))
     }
@@ -78,5 +79,5 @@ impl RecentDigests {
     }
 }
 
-/// Maximum number of records with a digest; they take about 3 MB.
+/// Maximum number of stored digests. So many digests take about 3 MB.
 const DIGESTS_MAX: usize = 65_536;

@@ -1,4 +1,4 @@
-//! The recorder's inbox: hands in measurements and returns the recorder's answers.
+//! The recorder's inbox: sends measurements to the recorder and returns the recorder's answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,17 +20,17 @@ pub(crate) struct Inbox {
     health: Arc<Health>,
 }
 
-/// A record handed in by a caller; without an identity its origin is this station.
+/// A record that a caller submits. Without an identity, its origin is this station.
 #[derive(Clone, Debug)]
 pub(crate) struct SubmittedRecord {
     pub(crate) measurement: Measurement,
     pub(crate) identity: Option<(Name, u64)>,
-    /// Whether the caller gave the time. If false, the time is that of the arrival and is not part
-    /// of the content.
+    /// Whether the caller set the time. If false, the time is the arrival time, and is not part of
+    /// the content.
     pub(crate) time_given: bool,
 }
 
-/// Error: records that were handed in were not stored.
+/// Why submitted records were not stored, or why it is unknown whether they were stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FeedError {
     #[error("the archive does not accept records: {0}")]
@@ -73,7 +73,8 @@ impl Inbox {
         (Self { sender, health }, InboxReceiver(receiver))
     }
 
-    /// Hands in a measurement without waiting. If the inbox is full, drops and counts it.
+    /// Submits a measurement without waiting. If the inbox is full, drops the measurement and
+    /// counts the drop.
     pub(crate) fn offer(&self, measurement: Measurement) {
         self.health.measured();
         if self.sender.try_send(Message::Own(measurement)).is_err() {
@@ -81,14 +82,15 @@ impl Inbox {
         }
     }
 
-    /// As [`Inbox::offer`], for less important measurements: they use at most half of the inbox,
-    /// and a drop is not counted in the station's health. Returns false if dropped.
+    /// Submits a less important measurement without waiting. Such measurements use at most half of
+    /// the inbox. Returns false if the measurement was dropped; unlike with [`Inbox::offer`], the
+    /// station's health does not count the drop.
     pub(crate) fn offer_optional(&self, measurement: Measurement) -> bool {
         self.sender.max_capacity() / 2 < self.sender.capacity()
             && self.sender.try_send(Message::Own(measurement)).is_ok()
     }
 
-    /// Hands in records and waits until all are durable; returns their number.
+    /// Submits records and waits until all records are durable. Returns the number of records.
     pub(crate) async fn feed(&self, records: Vec<SubmittedRecord>) -> Result<usize, FeedError> {
         let (answer, stored) = oneshot::channel();
         self.hand_in(Message::Feed { records, answer }, stored).await.map_err(|error| match error {
@@ -142,10 +144,11 @@ impl Inbox {
 /// Receiver of the inbox, for the recorder.
 pub(crate) struct InboxReceiver(pub(super) mpsc::Receiver<Message>);
 
-/// Maximum number of messages in the inbox. The recorder handles one in microseconds, so this is
-/// seconds of overload.
+/// Maximum number of messages in the inbox. The recorder handles a message in microseconds, so the
+/// inbox is full only after seconds of overload.
 const INBOX_MESSAGES: usize = 4096;
-/// Longest wait for the answer; then the caller is told that the result is unknown.
+/// Maximum time to wait for the recorder's answer. After this time the caller gets
+/// [`FeedError::Unknown`].
 const FEED_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

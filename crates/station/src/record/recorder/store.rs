@@ -13,8 +13,8 @@ use super::inbox::FeedError;
 pub(super) struct SpoolEntry {
     /// Own records have sequence number 0 until their append begins.
     pub(super) records: Vec<Record>,
-    /// `None` for the station's own measurements: they are learnt already, and no caller waits for
-    /// the result.
+    /// `None` for the station's own measurements. These are learnt already, and no caller waits for
+    /// the result of the append.
     pub(super) answer: Option<oneshot::Sender<Result<usize, FeedError>>>,
     /// Whether a member of the mesh forwarded the records. The archive then accepts or refuses each
     /// record separately.
@@ -22,8 +22,8 @@ pub(super) struct SpoolEntry {
     /// Whether the archive refused the original sequence numbers of the records, and the station
     /// has cleared these numbers to request new ones.
     pub(super) is_renumbered: bool,
-    /// Whether the archive had none of these records before. If so, they are learnt, whatever their
-    /// sequence numbers are.
+    /// Whether the archive had none of these records before. If true, the records are learnt even
+    /// if their sequence numbers are not the highest of their origin.
     pub(super) is_new: bool,
 }
 
@@ -42,17 +42,18 @@ pub(super) struct AppendBatch {
     pub(super) next_seq: Option<u64>,
     /// See `must_reread_seq` of the recorder.
     pub(super) must_reread_seq: bool,
-    /// Indices of the entries with a record that the archive refused, because it accepts no further
-    /// origin or gap, or because the number is too far above the others.
+    /// Indices of the entries with a record that the archive refused. The archive refuses a record
+    /// if it accepts no further origin or gap, or if the sequence number is too far above the
+    /// stored sequence numbers.
     pub(super) refused: Vec<usize>,
     /// Other origins for which the highest stored sequence number is read before the append.
     pub(super) origins: Vec<(Name, Option<u64>)>,
     pub(super) result: Result<(), EngineError>,
 }
 
-/// Takes the oldest entries of the same kind as the first, and leaves the entries of the other kind
-/// in order. Entries of the two kinds often alternate; if each change of kind began a new append,
-/// each change would cost the wait for a commit.
+/// Takes the oldest entries of one kind (forwarded or not): the kind of the first entry. Entries of
+/// the other kind stay in the spool in their order. Entries of the two kinds often alternate. If
+/// each change of kind began a new append, each change would have to wait for a commit.
 pub(super) fn take_batch(spool: &mut VecDeque<SpoolEntry>, append_singly: bool) -> Vec<SpoolEntry> {
     let (mut entries, mut others) = (Vec::<SpoolEntry>::new(), Vec::new());
     let mut count = 0;
@@ -74,12 +75,12 @@ pub(super) fn take_batch(spool: &mut VecDeque<SpoolEntry>, append_singly: bool) 
     entries
 }
 
-/// Whether the entries of an append are forwarded: either all entries are forwarded, or none is.
+/// Whether the entries of an append are forwarded. All entries of an append are of the same kind.
 pub(super) fn entries_are_forwarded(entries: &[SpoolEntry]) -> bool {
     entries.first().is_some_and(|entry| entry.is_forwarded)
 }
 
-/// Appends members' records to the archive, which accepts or refuses each record by itself.
+/// Appends members' records to the archive. The archive accepts or refuses each record separately.
 pub(super) async fn append_forwarded(
     engine: &dyn Engine,
     archive: &Local,
@@ -101,7 +102,8 @@ async fn read_highest_seq(engine: &dyn Engine, append: &mut AppendBatch) -> Resu
     for (origin, highest) in &mut append.origins {
         *highest = Some(match within_limit(engine.next_seq(origin)).await {
             Ok(next) => next.saturating_sub(1),
-            // The origin has used its highest number; other origins are not affected.
+            // The origin has already used the highest possible sequence number. Other origins are
+            // not affected.
             Err(EngineError::Invalid(_)) => Record::SEQ_MAX,
             Err(error) => return Err(error),
         });
@@ -139,10 +141,10 @@ async fn within_limit<T>(future: impl Future<Output = Result<T, EngineError>>) -
     }
 }
 
-/// Maximum number of records in one append; keeps a commit well below a second.
+/// Maximum number of records in one append, so that a commit takes much less than a second.
 const BATCH_RECORDS: usize = 2000;
-/// Longest wait for the archive, after which it counts as not working; longer than its own
-/// deadline.
+/// Time limit for the archive's response. If the archive does not respond in this time, the append
+/// has failed. This time is longer than the archive's own time limit.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(40);
 
 #[cfg(test)]
@@ -152,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// An entry of so many records; tests identify it by the first sequence number.
+    /// An entry with `records` records. Tests identify the entry by its first sequence number.
     fn entry(seq: u64, records: usize, is_forwarded: bool) -> SpoolEntry {
         let host = Name::new("a").unwrap();
         let series = SeriesId { source: host.clone(), target: host.clone(), quantity: Quantity::RTT };

@@ -9,7 +9,7 @@ use barograph_forecast::Name;
 use futures_util::StreamExt as _;
 use tokio::time::{Instant, sleep_until};
 
-/// Subscription to records of other stations, from now on, as the archive stores them.
+/// Subscription to records of other stations that the archive stores from now on.
 pub(crate) struct ArchiveSubscription {
     archive: Option<Arc<Local>>,
     host: Name,
@@ -31,7 +31,8 @@ impl ArchiveSubscription {
             return pending().await;
         };
         loop {
-            // Kept in `self`, because the caller may drop the future during the wait.
+            // The time is stored in `self.again_at`, because the caller may drop the future during
+            // the wait.
             if let Some(at) = self.again_at {
                 sleep_until(at).await;
                 self.again_at = None;

@@ -20,7 +20,7 @@ use crate::LIMIT;
 use crate::http::{HttpResponse, get, get_until};
 use crate::mesh::{block_on, directory, entry, joined};
 
-/// Never responds, not even with a refusal.
+/// Never responds to a request for a test, not even with a refusal. Declines all other requests.
 fn never_answers(stream: TcpStream, asked: Option<Request>) {
     match asked {
         // Reads until the other end closes.
@@ -36,7 +36,8 @@ fn never_ends(mut stream: TcpStream, asked: Option<Request>) {
             let _ = stream.write_all(&Reply::Ready { nonce: 0 }.encode());
             let kept = stream.try_clone().unwrap();
             swallow(stream);
-            // The other end has shut down its side, and waits for the result.
+            // The other end has finished sending and waits for the result, so keep the connection
+            // open.
             std::mem::forget(kept);
         }
         _ => declines(stream, asked),
@@ -63,7 +64,7 @@ fn swallow(mut stream: TcpStream) {
 fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
-    // Large enough for tests on loopback, which move half a gigabyte.
+    // This budget is large enough for tests on loopback. Each such test moves half a gigabyte.
     let rich = |host: &str| {
         let mut config = config(&state.path().join(host), host);
         config.mesh.bulk_bytes_per_hour = Some(100_000_000_000);
@@ -94,7 +95,7 @@ fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
         assert_eq!((next.status, next.json()["state"].as_str()), (200, Some("done")), "{}", next.body);
         drop(lease);
     }
-    // Bytes sent to peers that read them, or left them unread, are spent.
+    // All bytes that were sent to peers count as spent, even if the peer did not read them.
     let shown = get(a.address(), "/v1/tests").json();
     let moved = bytes(&shown, "source", "endless") + bytes(&shown, "source", "good");
     let spent = shown["budget"]["spent"]["source"]["bytes"].as_u64().unwrap();
@@ -177,7 +178,7 @@ fn a_peer_that_asks_for_endless_tests_gets_its_part_and_leaves_others_theirs() {
             Err((_, error)) => panic!("{error:?}"),
         }
     }
-    // The peer gets at most an equal share of the budget for peers, plus less than one test.
+    // The peer gets at most its equal share of the budget, plus less than the bytes of one test.
     assert!((ONE..HOUR / 2 + ONE).contains(&got), "{got} bytes");
     let shown = get(a.address(), "/v1/tests").json();
     assert_eq!(bytes(&shown, "target", "greedy"), got, "{shown}");

@@ -1,4 +1,5 @@
-//! Callers at five addresses in four networks hold all live streams, or all sessions of pages.
+//! Tests in which callers at five addresses in four networks occupy all live streams, or all
+//! sessions of pages.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -121,7 +122,7 @@ impl Slot {
         let wanted: &[u8] = match self {
             Self::Stream => b"event: point",
             Self::Session => {
-                // A ping, masked with zeros (RFC 6455 §5.2), and the pong that answers it.
+                // Send a ping that is masked with zeros (RFC 6455 §5.2), and expect the pong.
                 stream.write_all(&[0x89, 0x80, 0, 0, 0, 0]).unwrap();
                 &[0x8a, 0]
             }
@@ -138,8 +139,8 @@ impl Slot {
     }
 }
 
-/// The crowd takes as many slots as it gets. Then a page and a member take a slot each, and the
-/// crowd tries again.
+/// The attackers take as many slots as the station gives. Then a page and a member take one slot
+/// each, and the attackers try again.
 fn a_crowd_keeps_no_other_caller_out(slot: Slot, crowd: Caller) {
     let Some(stage) = Stage::set() else { return };
     let honest = stage.network.a.run(|| {

@@ -1,4 +1,4 @@
-//! Attacks of a client, during which a well-behaved one is still served.
+//! Attacks of one client. The station still serves a well-behaved client.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -32,8 +32,8 @@ fn still_serves(address: SocketAddr) {
     assert_eq!(page.down(65_536).unwrap().0, 65_536);
 }
 
-/// Opens `wanted` connections at once, or as many as the limits of this process allow for both
-/// ends.
+/// Opens `wanted` connections at once. If the file descriptors of this process do not suffice for
+/// both ends of so many connections, opens fewer.
 fn connections(address: SocketAddr, wanted: usize) -> Vec<TcpStream> {
     let limit = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let _ = setrlimit(Resource::RLIMIT_NOFILE, limit.1, limit.1);
@@ -95,7 +95,8 @@ fn measured_during(address: SocketAddr, attack: impl FnOnce()) -> (usize, usize)
     (measured.into_inner(), failed.into_inner())
 }
 
-/// Ends the measurement also if the attack panics; otherwise the other thread would never end.
+/// This guard ends the measurement even if the attack panics. Otherwise the other thread would
+/// never end.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -192,7 +193,7 @@ fn an_experiment_is_what_was_asked_for_and_no_more() {
     page.ask(up(1 << 20)).unwrap();
     let _ = page.socket.get_mut().write_all(&endless());
     assert_eq!(page.closed(), Some(1009));
-    // A transfer in single bytes costs more than it moves.
+    // A transfer in messages of one byte uses up the limit for messages before it ends.
     let mut page = Page::open(address);
     page.ask(up(1 << 20)).unwrap();
     let drip = [0x82, 0x81, 0, 0, 0, 0, 0].repeat(200_000);
@@ -308,7 +309,7 @@ fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
         assert!(moved <= 64 << 20, "it goes on");
     };
     assert_eq!(declined, DeclineReason::Spent);
-    // Opening the session used a part of the burst.
+    // A part of the permitted burst is already used, because the session was opened.
     assert!(28 << 20 <= moved, "the burst is granted: {moved}");
     assert_eq!(
         Page::open(address).up(4 << 20),

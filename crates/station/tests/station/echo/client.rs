@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::{Error, Message, WebSocket, client};
 use crate::LIMIT;
 use crate::http::connect;
 
-/// A session as a page has it.
+/// The client end of a session, as in a page.
 pub(crate) struct Page<S = TcpStream> {
     pub(crate) socket: WebSocket<S>,
 }

@@ -73,7 +73,8 @@ fn the_station_says_what_it_serves_and_without_a_handshake_why_not() {
     station.stop(crate::LIMIT);
 }
 
-/// The second byte waits for the acknowledgement of the first, which the client's kernel delays.
+/// The second byte waits for the acknowledgement of the first byte. The client's kernel delays this
+/// acknowledgement.
 #[test]
 #[cfg(target_os = "linux")]
 fn an_exchange_with_nagle_waits_for_a_delayed_acknowledgement() {
@@ -92,8 +93,8 @@ fn an_exchange_with_nagle_waits_for_a_delayed_acknowledgement() {
         socket2::SockRef::from(page.socket.get_ref()).set_tcp_quickack(false).unwrap();
         impeded.push(exchange(&mut page, 2));
     }
-    // Linux delays by at least 40 ms: compare the median of the delayed exchanges with the fastest
-    // plain one.
+    // Linux delays acknowledgements by at least 40 ms. Compare the median of the delayed exchanges
+    // with the fastest plain exchange.
     impeded.sort_unstable();
     let fastest = plain.iter().min().unwrap();
     assert!(*fastest * 5 < impeded[4], "{plain:?} {impeded:?}");

@@ -48,7 +48,7 @@ fn answers_can_be_read_by_the_pages_that_may() {
             assert!(head.contains("cross-origin-resource-policy: same-origin"), "{path}: {head}");
         }
     }
-    // The origin is allowed to read; nothing else becomes possible.
+    // The origin is allowed to read the API, and gets no other permission.
     let json = ("Content-Type", "application/json");
     let post = send(address, "POST", "/v1/measurements", &[("Origin", ELSEWHERE), json], "{\"records\":[]}");
     assert!(post.status == 403 && !post.head.contains(allow), "{}", post.head);

@@ -67,7 +67,7 @@ fn reports_have_bounds_and_a_bad_one_ends_nothing() {
     let mut page = Page::open(address);
     report(&mut Page::open(address), "d", "goodput", 1e6);
     report(&mut page, "b", "rtt", 0.1);
-    // A session has one name.
+    // The name of a session cannot change.
     report(&mut page, "a", "goodput", 1e6);
     page.rtt(1).unwrap();
     let metrics = get(address, "/metrics").body;

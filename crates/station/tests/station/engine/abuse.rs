@@ -100,7 +100,7 @@ fn a_batch_is_bounded_and_stored_as_a_whole_or_not_at_all() {
         (format!("{}\n", "x".repeat(33 << 10)), 400, "more than 32768 bytes"),
         ("x".repeat(33 << 10), 400, "more than 32768 bytes"),
         (format!("{}{{}}\n", lines(&[record("b", "b", 1)])), 400, "record 1: not a record"),
-        (lines(&[record("b", "b", 1), record("b", "b", 0)]), 400, "the sequence is not in 1"),
+        (lines(&[record("b", "b", 1), record("b", "b", 0)]), 400, "the sequence number is not in 1 to"),
         (lines(&[record("b", "b", 1)]).trim_end().to_string(), 400, "the last line has no line end"),
     ] {
         let refused = append(&body);
@@ -142,7 +142,8 @@ fn a_member_that_has_sent_its_burst_is_told_when_to_go_on() {
         let answer = append();
         assert_eq!(answer.status, 200, "{}", answer.body);
     }
-    // The burst is 100 000. One more body is accepted before the refill of 200 a second.
+    // The burst of 100 000 records is used up. The station accepts one more body, and returns the
+    // time for which the member must then wait, at 200 records a second.
     let answer = append();
     assert_eq!(answer.status, 200, "{}", answer.body);
     let wait_s = answer.json()["wait_s"].as_f64().unwrap();
@@ -157,8 +158,8 @@ fn a_member_that_has_sent_its_burst_is_told_when_to_go_on() {
         "{again} of {wait_s}"
     );
 
-    // The engine of a member returns this refusal as an error, and does not try again before the
-    // given time.
+    // The engine of a member returns this refusal as an error, and does not retry before the time
+    // in the response.
     let config = RemoteConfig::new(format!("http://{address}/"), Name::new("b").unwrap());
     let remote = Remote::new(RemoteConfig { token: Some(token.clone()), ..config }).unwrap();
     let batch = [wire::read_record(record("b", "b", 1).to_string().as_bytes()).unwrap()];
@@ -196,7 +197,8 @@ fn ten_thousand_registrations_are_refused_politely_and_others_go_on() {
     while answered < 10_000 {
         let mut line = String::new();
         assert_ne!(answers.read_line(&mut line).unwrap(), 0, "{counts:?}");
-        // The body of a response has no line end: the next status follows it directly.
+        // The body of a response does not end with a line feed, so the status line of the next
+        // response follows directly.
         if let Some(at) = line.find("HTTP/1.1 ") {
             *counts.entry(line[at + 9..at + 12].to_string()).or_insert(0) += 1;
             answered += 1;
@@ -205,7 +207,7 @@ fn ten_thousand_registrations_are_refused_politely_and_others_go_on() {
     sender.join().unwrap();
     assert_eq!(counts.keys().map(String::as_str).collect::<Vec<_>>(), ["200", "429"], "{counts:?}");
     assert!(20 <= counts["200"] && counts["200"] < 100, "{counts:?}");
-    // A watch receives all of it and stays open; the next member can register.
+    // The watch receives all changes and stays open. The next member can register.
     assert_eq!(register(address, &other, "c").status, 200);
     let mut line = String::new();
     while !line.contains(r#""host":"c""#) {
@@ -318,14 +320,14 @@ fn values_that_a_quantity_cannot_have_are_refused_and_shown_nowhere() {
     let before = best();
     assert!(before["forecast"].as_f64().is_some_and(|seconds| 7.9 < seconds && seconds < 8.2), "{before}");
     for (quantity, value, told) in [
-        ("rtt", json!(-1.0), "rtt is 0 to 3600, found -1"),
-        ("rtt_loaded", json!(-1e-9), "rtt_loaded is 0 to 3600"),
-        ("rtt_udp", json!(3601.0), "rtt_udp is 0 to 3600, found 3601"),
-        ("goodput", json!(-5.0), "goodput is 0 to 10000000000000"),
-        ("goodput", json!(1e69), "goodput is 0 to 10000000000000, found 1"),
-        ("goodput_down", json!(1.1e13), "goodput_down is 0 to 10000000000000, found 11"),
+        ("rtt", json!(-1.0), "expected 0 to 3600 for rtt, found -1"),
+        ("rtt_loaded", json!(-1e-9), "expected 0 to 3600 for rtt_loaded"),
+        ("rtt_udp", json!(3601.0), "expected 0 to 3600 for rtt_udp, found 3601"),
+        ("goodput", json!(-5.0), "expected 0 to 10000000000000 for goodput"),
+        ("goodput", json!(1e69), "expected 0 to 10000000000000 for goodput, found 1"),
+        ("goodput_down", json!(1.1e13), "expected 0 to 10000000000000 for goodput_down, found 11"),
         ("goodput", json!(1e300), "is out of range: its magnitude may be at most 1e70"),
-        ("loss", json!(7.0), "loss is 0 to 1, found 7"),
+        ("loss", json!(7.0), "expected 0 to 1 for loss, found 7"),
         ("loss", json!(null), "has either a value, or an error"),
     ] {
         // Send the bad record together with a valid one: the station stores all records of a
@@ -375,19 +377,20 @@ fn one_record_does_not_burn_a_name() {
         assert!(refused.error().contains("above its highest, 5"), "{}", refused.body);
     }
     let fed = json!({ "origin": "b", "records": [{ "quantity": "rtt", "value": 1, "seq": far }] });
-    // A record that an application hands in under the name of a member does not change the number
-    // either.
+    // A record that an application submits under the name of a member does not change the next
+    // sequence number.
     assert_eq!(crate::http::post(address, "/v1/measurements", &fed.to_string()).status, 409);
     assert_eq!(next(), before, "the name goes on where it was");
     assert_eq!(append(6..=8).status, 200);
     let count = || get(address, "/v1/series?source=b&target=south").json()["series"][0]["count"].clone();
     assert_eq!(count(), 8);
-    // Send the highest number that a station may jump to; then the station continues above it.
+    // Send a record with the highest sequence number to which a station may jump. The station then
+    // continues above this number.
     assert_eq!(ask(address, &token, "POST", "records", &lines(&[at(1 << 52)])).status, 200);
     assert_eq!(append((1 << 52) + 1..=(1 << 52) + 3).status, 200);
     assert_eq!(count(), 12);
-    // A station that does not know about the jump continues below; a repeated record is not learnt
-    // twice.
+    // A station without this record continues below its sequence number. A repeated record is not
+    // learnt twice.
     for _ in 0..2 {
         assert_eq!(append(9..=10).status, 200);
         assert_eq!(count(), 14);

@@ -23,7 +23,6 @@ struct RemoteFixture {
     served: Mutex<Vec<Served>>,
 }
 
-/// A station with its state directory.
 struct Served {
     station: Option<Running>,
     config: Config,
@@ -31,7 +30,7 @@ struct Served {
     _state: tempfile::TempDir,
 }
 
-/// Each station writes through an engine of its own, under its own token; one more engine reads.
+/// Each station writes through its own engine with its own token. A separate engine reads.
 struct Mesh {
     address: SocketAddr,
     reader: Arc<Remote>,

@@ -1,4 +1,5 @@
-//! A station can write only its own records and entry: all known ways to do otherwise.
+//! A member can write only its own records and entry. These tests try all known ways to write other
+//! records and entries.
 
 use std::io::BufRead as _;
 
@@ -23,8 +24,8 @@ fn a_station_writes_its_own_records_and_its_own_entry_alone() {
         let refused = register(address, &b, host);
         assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{host}: {}", refused.body);
     }
-    // Member b cannot write records of a different origin, alone or among its own records, nor of
-    // the serving station.
+    // Member b cannot write records of a different member or of the serving station, neither alone
+    // nor together with its own records.
     for records in [
         vec![record("c", "c", 1)],
         vec![record("here", "here", 1)],
@@ -56,7 +57,7 @@ fn a_station_writes_its_own_records_and_its_own_entry_alone() {
     assert!(history.body.contains("{\"next\":null}") && !history.body.contains("origin"), "{}", history.body);
     assert_eq!(get(address, "/v1/series?source=c").json(), json!({ "series": [] }));
 
-    // The station shows the member's own records like its own.
+    // The station shows the member's records in the same way as the records of the station itself.
     let shown = get(address, "/v1/series?source=b").json();
     assert_eq!(shown["series"][0]["count"], 1, "{shown}");
     // A member cannot renew or end the registration of another.
@@ -77,7 +78,8 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
         post(address, "/v1/measurements", &json!({ "origin": "app", "records": [record] }).to_string())
     };
     assert_eq!(feed(1).status, 201);
-    // Without an origin these are the station's own records, of a source that is not a station.
+    // Without an origin these are records of the serving station, with a source that is not a
+    // station.
     let printer = json!({ "source": "printer", "target": "desk", "quantity": "depth", "value": 1 });
     let printed = post(address, "/v1/measurements", &json!({ "records": [printer] }).to_string());
     assert_eq!(printed.status, 201, "{}", printed.body);
@@ -95,7 +97,8 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
     assert_eq!(refused.status, 403, "{}", refused.body);
     assert_eq!(ask(address, &token, "POST", "records", &lines(&[record("b", "b", 1)])).status, 200);
     assert_eq!(feed(2).status, 201, "nothing was stored in its place");
-    // The operator invites by that name; from then on the station numbers its own records.
+    // The operator invites a station with this name. From then on only this station may number
+    // records under the name.
     assert_eq!(register(address, &invite(address, Some("app")), "app").status, 200);
     let refused = feed(3);
     assert_eq!(refused.status, 409, "{}", refused.body);
@@ -103,12 +106,20 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
     let beside = json!({ "source": "b", "target": "queue", "quantity": "depth", "value": 1 });
     let refused = post(address, "/v1/measurements", &json!({ "records": [beside] }).to_string());
     assert_eq!(refused.status, 409, "{}", refused.body);
-    // A removed station may register again with a new invitation.
+    // A removed station may register again with a new invitation. An application may not number
+    // records under the name of a removed station, because that station may have used the numbers.
+    // The archive keeps only the first record with a number.
     assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
+    let numbered =
+        json!({ "origin": "b", "records": [{ "target": "q", "quantity": "depth", "value": 1, "seq": 1 }] });
+    let refused = post(address, "/v1/measurements", &numbered.to_string());
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    assert!(refused.body.contains("use a different origin"), "{}", refused.body);
     get_until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));
     let again = register(address, &invite(address, None), "b");
     assert_eq!(again.status, 200, "{}", again.body);
-    // It may not register again if an application has taken the name meanwhile.
+    // The removed station may not register again if an application has used the name since the
+    // removal.
     assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
     get_until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));
     let taken = post(address, "/v1/measurements", &json!({ "records": [beside] }).to_string());
@@ -117,7 +128,8 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
     assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{}", refused.body);
 }
 
-/// Earlier versions stored such names, so this version reads them, but gives none to a new station.
+/// Earlier versions stored names that look like a different name. This version reads such names,
+/// but refuses a new station with such a name.
 #[test]
 fn no_new_station_has_a_name_that_shows_as_another() {
     let station = serve_new(quiet);
@@ -155,7 +167,8 @@ fn no_caller_is_served_without_a_known_token() {
         let none = send(address, method, &path, &[], "");
         assert_eq!((none.status, kind(&none).as_str()), (401, "denied"), "{method} {path}");
         assert!(none.head.contains("www-authenticate: bearer"), "{}", none.head);
-        // The operator's token, a guess, and a valid token with the wrong scheme.
+        // The tokens are the operator's token, a guessed token, and a valid token with the wrong
+        // scheme.
         for given in [format!("Bearer {}", own.trim()), "Bearer x".into(), format!("Basic {token}")] {
             let wrong = send(address, method, &path, &[("Authorization", &given)], "");
             assert_eq!(wrong.status, 401, "{method} {path}");

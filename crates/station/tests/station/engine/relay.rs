@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Forwards connections until it is cut.
+/// Forwards connections until the test interrupts it.
 pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -29,7 +29,8 @@ impl Relay {
                 if state.is_cut {
                     return;
                 }
-                // A station that restarts refuses connections; the relay does so by closing.
+                // While the station restarts, it refuses connections. The relay then closes the new
+                // connection.
                 let Ok(to) = TcpStream::connect(to) else { continue };
                 for (from, to) in [(&from, &to), (&to, &from)] {
                     state.open.push(from.try_clone().unwrap());

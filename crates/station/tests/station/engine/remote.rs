@@ -1,4 +1,4 @@
-//! The client of an engine, with a station that is restarted, slow or gone.
+//! Tests of the engine's client while the station is restarted, slow or stopped.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -68,7 +68,7 @@ async fn a_lease_outlives_a_restart_and_a_stream_ends_with_it() {
 
     let station = serve(config);
     let mut after = engine.watch(&name("g"));
-    // The station registers again without help: the entry is in the snapshot or in a later change.
+    // The client registers again automatically. Its entry is in the snapshot or in a later change.
     while next(&mut after).await != Some(Ok(Event::Up(entry()))) {}
     let mut records = engine.subscribe(&Selector::default(), StartAt::After(cursor));
     engine.append(&[record(1), record(2)]).await.unwrap();
@@ -76,7 +76,7 @@ async fn a_lease_outlives_a_restart_and_a_stream_ends_with_it() {
     station.stop(crate::LIMIT);
 }
 
-/// Waits for a state of the lease; renewals come every third of a second.
+/// Waits until the lease has this state. The client renews the lease three times a second.
 async fn until_state(lease: &dyn barograph_engine::Lease, state: LeaseState) {
     let ends = Instant::now() + crate::LIMIT;
     while lease.state() != state {
@@ -122,7 +122,7 @@ fn it_is_asked_from_any_runtime_and_outlives_them() {
     let runtime = runtime();
     assert_eq!(runtime.block_on(next(&mut events)), Some(Ok(Event::Up(entry()))));
     assert_eq!(runtime.block_on(next(&mut events)), Some(Ok(Event::Synced)));
-    // Drop it outside of any runtime.
+    // Drop the lease outside of any runtime.
     drop(lease);
     assert_eq!(runtime.block_on(next(&mut events)), Some(Ok(Event::Down(name("b")))));
 }

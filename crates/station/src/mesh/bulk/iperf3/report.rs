@@ -85,7 +85,7 @@ pub(super) fn streamed(output: &[u8], test: Test) -> Result<StreamResult, Wrong>
     let congestion = report.end.get("sender_tcp_congestion").and_then(Value::as_str).filter(is_word);
     let min_rtt_us = report.end.get("streams").and_then(|of| of.pointer("/0/sender/min_rtt")?.as_f64());
     Ok(StreamResult {
-        // The cost is what was sent, whatever the peer reports.
+        // The cost is the number of bytes sent, whatever the peer reports.
         bytes: sent.bytes,
         duration_s: sent.seconds,
         elapsed_s: received.seconds,
@@ -173,7 +173,8 @@ pub(super) fn short(text: &str) -> String {
     text.escape_default().take(200).collect()
 }
 
-/// Share of the bit rate limit; a rate above it is determined by the limit, not by the path.
+/// Share of the bit rate limit. A rate above this share is determined by the limit, not by the
+/// path.
 const AT_LIMIT: f64 = 0.95;
 /// Minimum ratio of the receiver's time to the sender's. The two times begin and end at most a
 /// round trip and a queueing delay apart, and a test takes at least a second.
@@ -253,7 +254,8 @@ mod tests {
         }
     }
 
-    /// Reads a server's report with these test parameters (`marks`), sums and further fields.
+    /// Builds a server's report from test parameters (`marks`), sums and further fields, and reads
+    /// this report.
     fn served(marks: &str, end: &str, rest: &str) -> Result<u64, InvalidTest> {
         let text = format!(
             r#"{{"start": {{"connected": [{{}}], "accepted_connection": {{"host": "192.0.2.1"}},

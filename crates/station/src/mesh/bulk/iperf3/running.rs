@@ -1,4 +1,4 @@
-//! Processes of iperf3: whether a usable version is installed, and one that runs.
+//! Checks whether a usable version of iperf3 is installed, and runs iperf3 as a process.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::NAME;
 
-/// Minor version of the installed iperf3. The version is detected at each call until a usable one
-/// is found, and not again after that.
+/// Minor version of the installed iperf3. Each call detects the version until a call finds a usable
+/// version. Later calls return that version.
 ///
 /// # Errors
 /// A sentence that describes what is missing.
@@ -59,7 +59,7 @@ fn version(program: &OsStr) -> Result<u32, String> {
     }
 }
 
-/// A process and its output; killed when dropped.
+/// A running process and its output. Dropping this value kills the process.
 pub(super) struct Running {
     child: Child,
     output: Receiver<Vec<u8>>,
@@ -84,7 +84,8 @@ impl Running {
         Ok(running)
     }
 
-    /// Output of the process after its end; `None` if it has not ended `within` that time.
+    /// Waits for the end of the process and returns its output. `None` if the process still runs
+    /// after the time `within`.
     pub(super) fn ended(&mut self, within: Duration) -> Option<Vec<u8>> {
         match self.output.recv_timeout(within) {
             Ok(text) => Some(text),
@@ -101,15 +102,15 @@ impl Drop for Running {
     }
 }
 
-/// Oldest minor version that can be used: 3.10 added `--server-bitrate-limit`, the newest option in
-/// use.
+/// Oldest minor version that can be used. Version 3.10 added `--server-bitrate-limit`, the newest
+/// option that Barograph uses.
 const OLDEST: u32 = 10;
-/// First minor version without these flaws: before 3.14 a length on the control connection
+/// First minor version without two security flaws. Before 3.14 a length on the control connection
 /// overflows (CVE-2023-38403), and before 3.18 the types of received parameters are not checked
 /// (CVE-2024-53580).
 const FIRST_FIXED: u32 = 18;
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest report that is read. A report of 30 s with its intervals has 40 kB.
+/// Maximum size of a report, in bytes. The report of a test of 30 s has 40 kB.
 const REPORT_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -11,8 +11,9 @@ fn a_test_has_whole_seconds_and_room_for_twice_the_forecast() {
     assert_eq!(of(five, 125_000_000, 100e6), Some(5));
     assert_eq!(of(five, 625_000_000, 1e9), Some(2));
     assert_eq!(of(five, 625_000_000, 2.5e9), Some(1));
-    // On a fast path, iperf3 cannot run with the maximum bytes that the default budget permits.
-    // Barograph's own streams can run there, because they end at a number of bytes.
+    // On a path this fast, iperf3 would exceed the byte limit of the default budget within a
+    // second, so iperf3 cannot run. Barograph's own streams can run, because these streams end at a
+    // number of bytes.
     assert_eq!(of(five, 625_000_000, 10e9), None);
     assert_eq!(of(five, 1_000_000, 1e12), None);
     assert_eq!(of(Duration::from_millis(2900), 125_000_000, 100e6), Some(2));
@@ -42,7 +43,7 @@ fn server(script: &str) -> (tempfile::TempDir, Server) {
     (directory, Server { program: program.into(), ..server })
 }
 
-/// Waits some seconds for the result of a fake server.
+/// Waits for the result of a server, for some seconds at most.
 fn end_of(server: &mut Server) -> Result<u64, InvalidTest> {
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
@@ -122,8 +123,8 @@ fn a_server_listens_where_the_session_came_to() {
     }
 }
 
-/// Starts an iperf3 server at `address`; returns it and its socket address. `None` = iperf3 is not
-/// installed.
+/// Starts an iperf3 server at `address`; returns the server and its socket address. `None` = iperf3
+/// is not installed.
 fn real(address: &str, seconds: u64) -> Option<(Server, SocketAddr)> {
     if let Err(why) = usable() {
         barograph_sim::report_missing(&why.to_string());
@@ -142,7 +143,8 @@ fn iperf3_itself_is_held_to_the_rate_and_both_ends_count_alike() {
         let test = Test { seconds: 1, bytes_max: 12_500_000, forecast_bit_s: 50e6 };
         let sent = AtomicU64::new(0);
         let streamed = test.send(at, Duration::from_secs(20), &CancellationToken::default(), &sent).unwrap();
-        // Loopback is faster than the limit, though not always on a busy machine.
+        // Loopback is usually faster than the bit rate limit, so check that the limit was applied.
+        // A busy machine may be slower.
         assert!(streamed.whole_bit_s <= 115e6, "{streamed:?}");
         assert!((11_000_000..14_000_000).contains(&streamed.bytes), "{streamed:?}");
         let received = end_of(&mut server).unwrap();
