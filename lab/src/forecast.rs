@@ -58,7 +58,7 @@ impl Trace {
             |((_, samples), (preset, rule))| score(*preset, *rule, samples),
         );
         let trace = |((name, samples), scores): (&(String, Vec<Sample>), &[Option<Score>])| {
-            let cycle = |loss| score::score_cycle(samples, loss);
+            let cycle = |objective| score::score_cycle(samples, objective);
             let cycles =
                 cycle(Objective::Squared).zip(cycle(Objective::Absolute)).map(<[CycleScore; 2]>::from);
             let scores = scores.iter().flatten().cloned().collect();
@@ -68,8 +68,9 @@ impl Trace {
     }
 
     /// The best single method of NWS in hindsight: its name and error.
-    pub(crate) fn best_of_nws(&self, loss: Objective) -> (&'static str, f64) {
-        let methods = self.scores[0].methods.iter().map(|method| (method.method, method.errors.of(loss)));
+    pub(crate) fn best_of_nws(&self, objective: Objective) -> (&'static str, f64) {
+        let methods =
+            self.scores[0].methods.iter().map(|method| (method.method, method.errors.of(objective)));
         methods.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("–", f64::NAN))
     }
 

@@ -30,7 +30,7 @@ impl Forecaster {
         let preset = preset_named(preset)?;
         let rule = match (rule, preset) {
             (Some(name), _) => rule_named(name)?,
-            // The rule that each preset is made for.
+            // The default rule of each preset. The command line has `two-level` for `classic`.
             (None, Preset::Full) => Rule::Blend,
             (None, Preset::Nws) => Rule::TwoLevel,
             (None, Preset::Classic) => Rule::Flat,
@@ -83,15 +83,15 @@ impl Forecaster {
     }
 
     /// Returns the forecast of the next value, or of the value at the time `at` (seconds); None
-    /// before the first value.
+    /// before the first value. It is the mean, or with loss="absolute" the median.
     #[pyo3(signature = (loss="squared", at=None))]
     fn forecast(&self, py: Python<'_>, loss: &str, at: Option<f64>) -> PyResult<Option<Forecast>> {
         let loss = loss_named(loss)?;
         Ok(self.battery(py).forecast_at(loss, at.unwrap_or(f64::NAN)).map(|inner| Forecast { inner }))
     }
 
-    /// Returns the interval that holds the next value with probability `level` (0.01 to 0.999), or
-    /// None until ten forecasts were scored.
+    /// Returns the interval around the median that holds the next value with probability `level`
+    /// (0.01 to 0.999), or None until ten forecasts were scored.
     #[pyo3(signature = (level=0.9, at=None))]
     fn interval(&self, py: Python<'_>, level: f64, at: Option<f64>) -> PyResult<Option<Interval>> {
         in_range(level)?;

@@ -17,8 +17,8 @@ pub struct HostRanking {
     /// Host with the shortest time; `None` = the times are too close to rank, or no host has a
     /// forecast.
     pub best: Option<String>,
-    /// The first host, and the hosts with times too close to the first one's to rank them; empty if
-    /// there is a `best`.
+    /// Names of the first host, and of the hosts with transfer times too close to the time of the
+    /// first host to rank them; empty if `best` names a host.
     pub too_close_to_call: Vec<String>,
     /// Hosts with a forecast, the fastest first.
     pub hosts: Vec<HostForecast>,
@@ -34,14 +34,14 @@ pub struct HostForecast {
     pub host: String,
     /// Forecast of the transfer time, in seconds.
     pub forecast: f64,
-    /// Lower end of the interval of that time, in seconds.
+    /// Lower end of the interval of the transfer time, in seconds.
     pub lower: f64,
-    /// Upper end of the interval of that time, in seconds.
+    /// Upper end of the interval of the transfer time, in seconds.
     pub upper: f64,
-    /// Whether this host's time is too close to the first host's to rank the two; true for the
-    /// first.
+    /// Whether the transfer times of this host and of the first host are too close to rank the two
+    /// hosts; true for the first host.
     pub is_close: bool,
-    /// `measured`, or `composed` if its round-trip time or goodput is composed.
+    /// `measured`, or `composed` if the round-trip time or the goodput of the host is composed.
     pub basis: Keyword,
     /// Round-trip time, in seconds.
     pub rtt: QuantityForecast,
@@ -57,9 +57,9 @@ pub struct HostForecast {
 pub struct QuantityForecast {
     /// Forecast, in the unit of the quantity.
     pub forecast: f64,
-    /// Lower end of its interval, in the unit of the quantity.
+    /// Lower end of the forecast's interval, in the unit of the quantity.
     pub lower: f64,
-    /// Upper end of its interval, in the unit of the quantity.
+    /// Upper end of the forecast's interval, in the unit of the quantity.
     pub upper: f64,
     /// Source of the forecast: `measured` or `composed`.
     pub basis: Keyword,
@@ -67,8 +67,8 @@ pub struct QuantityForecast {
     /// the forecast is composed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_s: Option<f64>,
-    /// How far the time label of the newest measurement is ahead of now, or was ahead of its
-    /// arrival, in seconds; `None` = it is not.
+    /// How far the time label of the newest measurement is ahead of now, or was ahead of the
+    /// arrival of the measurement, in seconds; `None` = the time label is not ahead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead_s: Option<f64>,
     /// Hosts on the path from which the forecast was composed, both ends included; `None` = the
@@ -93,8 +93,8 @@ pub struct UnknownHost {
 pub struct Estimate {
     /// Forecast, in the unit of the quantity.
     pub forecast: f64,
-    /// Lower end of its interval, in that unit.
+    /// Lower end of the forecast's interval, in the unit of the quantity.
     pub lower: f64,
-    /// Upper end of its interval, in that unit.
+    /// Upper end of the forecast's interval, in the unit of the quantity.
     pub upper: f64,
 }

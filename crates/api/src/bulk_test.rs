@@ -27,9 +27,9 @@ pub struct BulkTestList {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BulkTestBudget {
-    /// Largest time and number of bytes of all tests in an hour.
+    /// Maximum time and maximum number of bytes of all tests together in one hour.
     pub per_hour: BulkTestCost,
-    /// Largest time and number of bytes of one test.
+    /// Maximum time and maximum number of bytes of one test.
     pub per_test: BulkTestCost,
     /// Time and bytes spent in the last hour.
     pub spent: BulkTestSpent,
@@ -41,9 +41,9 @@ pub struct BulkTestBudget {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BulkTestSpent {
-    /// Tests in which this station was the source, which sends.
+    /// Time and bytes of the tests in which this station was the source, the sender.
     pub source: BulkTestCost,
-    /// Tests in which this station was the target, which receives.
+    /// Time and bytes of the tests in which this station was the target, the receiver.
     pub target: BulkTestCost,
 }
 
@@ -69,11 +69,11 @@ pub struct BulkTest {
     pub peer: String,
     /// Progress or result of the test.
     pub state: BulkTestState,
-    /// Whether `POST /v1/tests` requested it.
+    /// Whether `POST /v1/tests` requested the test.
     pub on_demand: bool,
-    /// Its longest intended duration, in seconds.
+    /// Maximum intended duration of the test, in seconds.
     pub test_s: f64,
-    /// Its real duration, in seconds; `None` = not known, or the test still runs.
+    /// Actual duration of the test, in seconds; `None` = not known, or the test still runs.
     pub duration_s: Option<f64>,
     /// Bytes sent or received; `None` = not known, or the test still runs.
     pub bytes: Option<u64>,
@@ -86,7 +86,7 @@ pub struct BulkTest {
     /// Program that made the test, `iperf3`; absent if the station's own stream made it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub with: Option<Keyword>,
-    /// Why it failed or was refused.
+    /// Why the test failed or was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Time after which to retry, in seconds.
@@ -100,13 +100,13 @@ pub struct BulkTest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BulkTestState {
-    /// It has begun and not ended.
+    /// The test has begun and has not ended.
     Running,
     /// The test measured a rate; at the target, this means that bytes arrived.
     Done,
     /// The test began and measured no rate.
     Failed,
-    /// It did not begin, because one end refused it.
+    /// The test did not begin, because one end refused the test.
     Refused,
     /// A state that this version does not have.
     #[default]

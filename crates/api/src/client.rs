@@ -1,6 +1,6 @@
 //! An HTTP client: [`Client`] for asynchronous callers, [`BlockingClient`] for others.
 //!
-//! Each request has a deadline, and each response a largest size. Redirects are not followed. A
+//! Each request has a deadline, and each response has a maximum size. Redirects are not followed. A
 //! request is sent once, unless the caller sends it again. The client speaks HTTP/1.1, with or
 //! without TLS.
 
@@ -46,12 +46,12 @@ pub struct ClientConfig {
     pub token: Option<String>,
     /// Certificates that are trusted.
     pub tls: TrustStore,
-    /// Number of idle connections that are kept for 10 s; 0 = a connection for each request.
+    /// Number of idle connections that are kept for 10 s; 0 = a new connection for each request.
     pub idle_connections: usize,
-    /// Longest time to open a connection. Default 5 s.
+    /// Maximum time to open a connection. Default 5 s.
     pub connect_timeout: Duration,
-    /// Most bytes of a response's head, at least 8 KiB. Default 64 KiB; a station sends about 1
-    /// KiB.
+    /// Maximum number of bytes in a response's head, at least 8 KiB. Default 64 KiB; a station
+    /// sends about 1 KiB.
     pub head_bytes_max: usize,
 }
 
@@ -62,7 +62,8 @@ pub struct ApiRequest<'a> {
     pub method: Method,
     /// Path with its query.
     pub path: &'a str,
-    /// Headers beside `Authorization` and `Content-Type`, which the client writes.
+    /// Headers in addition to `Authorization` and `Content-Type`; the client writes these two
+    /// headers.
     pub headers: &'a [(&'static str, &'a str)],
     /// `Content-Type` of the body; empty = no such header.
     pub content_type: &'static str,
@@ -131,7 +132,7 @@ impl fmt::Display for ErrorChain {
 }
 
 impl ClientConfig {
-    /// The configuration without a token, and with a connection for each request.
+    /// Returns a configuration without a token, and with a new connection for each request.
     pub fn new(url: impl Into<String>, tls: TrustStore) -> Self {
         Self {
             url: url.into(),
@@ -283,11 +284,12 @@ fn bearer(token: &str) -> Result<HeaderValue, String> {
 /// The error of rustls if the first bytes from the server are not TLS.
 const NO_TLS: &str = "InvalidContentType";
 
-/// A host that does not accept a connection within this time counts as unreachable.
+/// Default maximum time to open a connection. A host that does not accept a connection within this
+/// time counts as unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time for which the client keeps an idle connection. A station keeps one for 20 s, so the station
-/// does not close a connection that the client is about to use.
+/// Time for which the client keeps an idle connection. A station keeps an idle connection for 20 s,
+/// so the station does not close a connection that the client is about to use.
 const IDLE: Duration = Duration::from_secs(10);
 
 const HEAD_BYTES_MAX: usize = 64 << 10;

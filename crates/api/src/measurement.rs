@@ -86,7 +86,7 @@ pub struct SeriesPoint {
     /// Upper end of the forecast's interval, in the series' unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upper: Option<f64>,
-    /// Method that made the forecast; in a blend, the one with the largest weight.
+    /// Method that made the forecast; in a blend, the method with the largest weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<Keyword>,
 }
@@ -147,7 +147,7 @@ pub struct Forecasts<'a> {
     pub upper: Option<f64>,
 }
 
-/// One forecast with its errors so far; they are `None` before a forecast was scored.
+/// One forecast with its errors so far; the errors are `None` before a forecast was scored.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Forecast {
     /// Value expected next, in the series' unit.
@@ -160,7 +160,7 @@ pub struct Forecast {
     pub recent_mse: Option<f64>,
     /// Mean absolute error in which old errors fade, in the series' unit.
     pub recent_mae: Option<f64>,
-    /// Method that made the forecast; in a blend, the one with the largest weight.
+    /// Method that made the forecast; in a blend, the method with the largest weight.
     pub method: Keyword,
     /// Weight of the method in the blend, 0 to 1; `None` = the forecast is no blend.
     pub weight: Option<f64>,
@@ -237,9 +237,9 @@ pub struct Latency<'a> {
     pub count: u64,
     /// Number of exchanges that were due and had no response.
     pub missed: u64,
-    /// Mean of `count` exchanges, in seconds; `None` = none had a response.
+    /// Mean of `count` exchanges, in seconds; `None` = no exchange had a response.
     pub mean_s: Option<f64>,
-    /// Longest of `count` exchanges, in seconds; `None` = none had a response.
+    /// Longest time of `count` exchanges, in seconds; `None` = no exchange had a response.
     pub max_s: Option<f64>,
     /// Median in seconds; exchanges without a response count as the slowest. `None` = the median is
     /// an exchange without a response.
@@ -277,7 +277,7 @@ pub struct NewRecord {
     /// Name of what was measured; `None` = the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Quantity, such as `rtt`, or one of the application's own.
+    /// Quantity, such as `rtt`, or a quantity that the application defines.
     pub quantity: String,
     /// Time of the measurement, in seconds since 1970-01-01 UTC; `None` = now.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -289,6 +289,6 @@ pub struct NewRecord {
 /// The response to [`Measurements`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StoredCount {
-    /// Number of records that are stored, including those of an earlier request.
+    /// Number of records that are stored, including records of an earlier request.
     pub stored: usize,
 }

@@ -15,9 +15,9 @@ pub struct NewInvitation {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Invitation {
-    /// Secret that the new member shows; it is sent only once.
+    /// Secret that the new member shows. The station sends the secret only once.
     pub token: String,
-    /// ID that withdraws the invitation while it is open.
+    /// ID with which the invitation can be withdrawn before a station uses it.
     pub id: String,
     /// Name of the invited station; `None` = any name.
     pub name: Option<String>,

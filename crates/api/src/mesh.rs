@@ -22,7 +22,7 @@ pub struct Mesh {
     pub site: String,
     /// Names of this station's groups.
     pub groups: Vec<String>,
-    /// Time that a peer may be silent before it is lost, in seconds.
+    /// Time that a peer may be silent before the peer counts as lost, in seconds.
     pub lease_s: f64,
     /// Connection of the station to the directory.
     pub directory: Directory,
@@ -40,7 +40,7 @@ pub struct Mesh {
 pub struct Directory {
     /// Whether the station is registered and receives all its groups.
     pub connected: bool,
-    /// Why it is not connected, or cannot write, as a sentence.
+    /// Why the station is not connected, or cannot write, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Time for which the directory has been unreachable, in seconds.
@@ -49,7 +49,7 @@ pub struct Directory {
     /// Time for which the directory has been readable without accepting writes, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only_s: Option<f64>,
-    /// Set if another station uses this one's name; a sentence.
+    /// A sentence, if a different station uses the name of this station; else absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conflict: Option<String>,
 }
@@ -72,7 +72,7 @@ pub struct PeerCounts {
 pub struct Spool {
     /// Number of records that wait.
     pub records: u64,
-    /// Largest number of records that may wait.
+    /// Maximum number of records that may wait.
     pub records_max: u64,
     /// Whether the station rejects new records because the spool is full.
     pub is_full: bool,
@@ -80,16 +80,16 @@ pub struct Spool {
     pub turned_away: u64,
     /// Number of records that the archive acknowledged; repetitions count again.
     pub forwarded: u64,
-    /// Number of the station's own records that the archive does not take.
+    /// Number of the station's own records that the mesh's archive refused.
     pub refused: u64,
-    /// Number of records that the archive may never get, because it already holds other records
-    /// with the same sequence numbers.
+    /// Number of records that the archive may never get, because the archive already has different
+    /// records with the same sequence numbers.
     pub overtaken: u64,
     /// Whether the archive limits the rate at which the records are sent.
     pub is_paced: bool,
     /// Sequence number up to which the archive misses nothing; `None` = not known yet.
     pub watermark: Option<u64>,
-    /// Why records are not forwarded, as a sentence; `None` = they are.
+    /// Why records are not forwarded, as a sentence; `None` = records are forwarded.
     pub error: Option<String>,
 }
 
@@ -109,7 +109,7 @@ pub struct Peer {
     pub host: String,
     /// State of the peer: `up`, `lost` or `ignored`.
     pub state: Keyword,
-    /// Why it is ignored, or what is wrong although it is up, as a sentence.
+    /// Why the peer is ignored, or which problem the peer has although it is up, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Time at which the peer's state began, in seconds since 1970-01-01 UTC.
@@ -119,15 +119,16 @@ pub struct Peer {
     /// Registered addresses that cannot be used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<DroppedAddress>,
-    /// Address in use, at which the peer answered; `None` = none has answered yet.
+    /// Address in use, at which the peer answered; `None` = the peer has not answered at any
+    /// address yet.
     pub address: Option<String>,
-    /// Version of Barograph that it runs.
+    /// Version of Barograph that the peer runs.
     pub version: String,
-    /// Names of its groups.
+    /// Names of the peer's groups.
     pub groups: Vec<String>,
-    /// What it offers: `responder`, `bulk`, `archive`, `iperf3`.
+    /// Capabilities that the peer offers: `responder`, `bulk`, `archive`, `iperf3`.
     pub capabilities: Vec<Keyword>,
-    /// Time that the peer may be silent before this station calls it lost, in seconds.
+    /// Time that the peer may be silent before it counts as lost at this station, in seconds.
     pub lease_s: f64,
 }
 
@@ -137,7 +138,7 @@ pub struct Peer {
 pub struct DroppedAddress {
     /// IP address and port.
     pub address: String,
-    /// Why it cannot be used.
+    /// Why the address cannot be used.
     pub reason: Keyword,
 }
 
@@ -154,10 +155,10 @@ pub struct PeerEvent {
     pub host: String,
     /// Addresses that the peer registered.
     pub addresses: Vec<String>,
-    /// Version of Barograph that it runs.
+    /// Version of Barograph that the peer runs.
     #[serde(default)]
     pub version: String,
-    /// Names of its groups.
+    /// Names of the peer's groups.
     #[serde(default)]
     pub groups: Vec<String>,
 }
@@ -166,13 +167,13 @@ pub struct PeerEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerChange {
-    /// It registered for the first time.
+    /// The peer registered for the first time.
     Joined,
-    /// Its lease ended, or it left.
+    /// The peer's lease ended, or the peer left.
     Lost,
-    /// It registered again after it was lost.
+    /// The peer registered again after it was lost.
     Returned,
-    /// An administrator removed it from the mesh.
+    /// An administrator removed the peer from the mesh.
     Removed,
     /// A change that this version does not have.
     #[serde(other)]

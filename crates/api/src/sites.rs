@@ -15,7 +15,7 @@ pub struct Sites {
     pub mode: Keyword,
     /// Time for which a proposal must stay the same before `auto` accepts it, in seconds.
     pub hold_s: f64,
-    /// Present position of the station, and where it was set.
+    /// Present position of the station, and how the position was set.
     pub now: CurrentPosition,
     /// Position that can be accepted; `None` = there is no proposal.
     pub proposed: Option<ProposedPosition>,
@@ -44,7 +44,8 @@ pub struct ProposedPosition {
     pub represents: bool,
 }
 
-/// The position of a station, and where it was set.
+/// The position of a station (its site, and whether it represents the site), and how the position
+/// was set.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CurrentPosition {
@@ -52,7 +53,7 @@ pub struct CurrentPosition {
     pub site: String,
     /// Whether the station represents the site to other sites.
     pub represents: bool,
-    /// Where it was set: `configured`, `accepted`, `auto` or `default`.
+    /// How the position was set: `configured`, `accepted`, `auto` or `default`.
     pub from: Keyword,
 }
 
@@ -64,7 +65,7 @@ pub struct PendingPosition {
     pub site: String,
     /// Whether the station will represent the site to other sites.
     pub represents: bool,
-    /// Time until the station takes it, in seconds.
+    /// Time until the station accepts this position, in seconds.
     pub in_s: f64,
 }
 
@@ -74,13 +75,14 @@ pub struct PendingPosition {
 pub struct Site {
     /// Name of the site.
     pub site: String,
-    /// Names of its hosts.
+    /// Names of the site's hosts.
     pub hosts: Vec<String>,
-    /// Host that represents the site; `None` = not all round trips between its hosts are known.
+    /// Host that represents the site; `None` = not all round trips between the site's hosts are
+    /// known.
     pub representative: Option<String>,
     /// Why these hosts form a site, as a sentence.
     pub reason: String,
-    /// Longest round trip between two of its hosts, in seconds; `None` = not known.
+    /// Longest round trip between two hosts of the site, in seconds; `None` = not known.
     pub within: Option<Estimate>,
     /// Nearest host outside the site; `None` = not known.
     pub next: Option<NextHost>,
@@ -96,9 +98,9 @@ pub struct NextHost {
     pub host: String,
     /// Forecast of the round trip, in seconds.
     pub forecast: f64,
-    /// Lower end of its interval, in seconds.
+    /// Lower end of the interval of `forecast`, in seconds.
     pub lower: f64,
-    /// Upper end of its interval, in seconds.
+    /// Upper end of the interval of `forecast`, in seconds.
     pub upper: f64,
 }
 

@@ -10,17 +10,17 @@ use crate::Keyword;
 pub struct Station {
     /// Name of the station.
     pub host: String,
-    /// Version of Barograph that it runs.
+    /// Version of Barograph that the station runs.
     pub version: Keyword,
     /// Time since the start, in seconds.
     pub uptime_s: f64,
     /// Time of the start, in seconds since 1970-01-01 UTC.
     pub started_s: f64,
-    /// Interval of requests of a page that cannot use a live stream, in seconds.
+    /// Time in seconds between two requests of a page that cannot use a live stream.
     pub page_period_s: f64,
     /// Number of series in memory.
     pub series: usize,
-    /// Largest number of series in memory.
+    /// Maximum number of series in memory.
     pub series_max: usize,
     /// Whether the request comes from the station's own host.
     pub from_this_host: bool,
@@ -36,7 +36,7 @@ pub struct Station {
 pub struct Echo {
     /// Path of the WebSocket, relative to the station's address.
     pub path: Keyword,
-    /// Largest size of one transfer, in bytes.
+    /// Maximum size of one transfer, in bytes.
     pub transfer_bytes_max: u64,
     /// Whether the station stores what pages report.
     pub keeps: bool,
@@ -48,10 +48,10 @@ pub struct Echo {
 pub struct Health {
     /// `ok` or `degraded` (with HTTP status 503).
     pub status: Keyword,
-    /// Why it is degraded, one sentence each.
+    /// Reasons why the station is degraded, one sentence each.
     pub reasons: Vec<String>,
-    /// Trouble of other stations, or work refused to callers, one sentence each; it does not
-    /// degrade this station.
+    /// Problems that do not degrade this station, one sentence each: problems of other stations,
+    /// and work that this station refused to callers.
     pub warnings: Vec<String>,
     /// Time since the start, in seconds.
     pub uptime_s: f64,
@@ -74,21 +74,22 @@ pub struct Health {
     pub limits: Vec<LimitUsage>,
 }
 
-/// A limit, how much of it is used, and what was refused because of it.
+/// A limit, the present use of the limit, and the work that was refused because of the limit.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LimitUsage {
     /// Name of the limit, such as `connections`.
     pub limit: Keyword,
-    /// Setting that changes it, such as `limits.connections_max`; `None` = it is fixed.
+    /// Setting that changes the limit, such as `limits.connections_max`; `None` = the limit is
+    /// fixed.
     pub setting: Option<Keyword>,
     /// Value of the limit; `None` = no single number states it.
     pub max: Option<u64>,
-    /// How much of it is used now; `None` = no single number states it.
+    /// Present use of the limit; `None` = no single number states it.
     pub now: Option<u64>,
-    /// How much work was refused since the start.
+    /// Amount of work that was refused since the start because of the limit.
     pub refused: u64,
-    /// When the present refusals began, in seconds since 1970-01-01 UTC; `None` = none in the last
-    /// ten minutes.
+    /// When the present refusals began, in seconds since 1970-01-01 UTC; `None` = there were no
+    /// refusals in the last ten minutes.
     pub since: Option<f64>,
 }

@@ -24,7 +24,7 @@ pub struct Transfer {
     pub role: Keyword,
     /// Progress or result of the transfer.
     pub state: TransferState,
-    /// When it was requested, in seconds since 1970-01-01 UTC.
+    /// Time at which the transfer was requested, in seconds since 1970-01-01 UTC.
     pub time_s: f64,
     /// The other end: the name of a station of the mesh, else an address; `None` = not known yet.
     pub peer: Option<String>,
@@ -42,10 +42,10 @@ pub struct Transfer {
     pub duration_s: Option<f64>,
     /// Bits of files that arrived in this attempt, divided by `duration_s`; bit/s.
     pub goodput_bit_s: Option<f64>,
-    /// Packets lost, if this station is the sender.
+    /// Lost packets of the transfer; present only if this station is the sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<LostPackets>,
-    /// Why it failed or was refused, as a sentence.
+    /// Why the transfer failed or was refused, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -68,11 +68,11 @@ pub struct LostPackets {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferState {
-    /// It waits for its sender, or for the receiver's response.
+    /// The transfer waits for its sender, or for the receiver's response.
     Waiting,
     /// Data is on its way.
     Running,
-    /// All data has arrived; it is verified, and the files get their names.
+    /// All data has arrived. The data is verified, and the files get their names.
     Verifying,
     /// All files arrived and have their names.
     Done,
@@ -81,7 +81,7 @@ pub enum TransferState {
     Failed,
     /// A request cancelled the transfer.
     Cancelled,
-    /// No sender came in time.
+    /// No sender connected in time.
     Expired,
     /// A state that this version does not have.
     #[default]

@@ -37,7 +37,7 @@ impl<'de> Deserializer<'de> for Fields<'_> {
     }
 }
 
-/// The properties of an object, and the ones among them that are always present.
+/// The properties of an object, and the properties that are always present.
 #[derive(Debug, Default, PartialEq)]
 struct Object {
     properties: BTreeSet<String>,
@@ -55,7 +55,7 @@ fn of<'de, T: Deserialize<'de> + Serialize + Default>() -> Object {
     Object { properties, required: keys(&serde_json::to_value(T::default()).unwrap()) }
 }
 
-/// All properties of these JSON texts; the required ones are those that every text has.
+/// All properties of these JSON texts; a property is required if every text has it.
 fn written(texts: &[String]) -> Object {
     let all = texts.iter().map(|text| keys(&serde_json::from_str(text).unwrap()));
     let required = all.clone().reduce(|one, other| &one & &other).unwrap();

@@ -35,7 +35,7 @@ pub(crate) fn reachable(listen: SocketAddr, interfaces: &[Interface]) -> Vec<Str
     let of_family = |one: &&Interface| listen.is_ipv6() || one.ip.is_ipv4();
     let mut ranked: Vec<(Rank, IpAddr)> =
         interfaces.iter().filter(of_family).filter_map(|one| Some((rank(one)?, one.ip))).collect();
-    // The sort is stable: within a rank, the system's order stays.
+    // The sort is stable: addresses of the same rank stay in the system's order.
     ranked.sort_by_key(|(rank, _)| *rank);
     ranked.dedup();
     let is_far = ranked.iter().any(|(rank, _)| *rank < Rank::Loopback);
@@ -49,18 +49,19 @@ pub(crate) fn reachable(listen: SocketAddr, interfaces: &[Interface]) -> Vec<Str
     all
 }
 
-/// How far an address reaches, farthest first.
+/// Part of the network that can reach an address; the variants are in order from the largest part
+/// to the smallest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Global,
     Private,
-    /// In a network of containers or virtual machines on this host.
+    /// The address belongs to a network of containers or virtual machines on this host.
     Virtual,
     Loopback,
 }
 
-/// `None` for a link-local address (RFC 3927, RFC 4291 §2.5.6): it works on one link only, and with
-/// IPv6 needs the interface's name.
+/// Rank of an interface's address; `None` for a link-local address (RFC 3927, RFC 4291 §2.5.6). A
+/// link-local address works on one link only, and with IPv6 the caller needs the interface's name.
 fn rank(interface: &Interface) -> Option<Rank> {
     let (is_link_local, is_private) = match interface.ip {
         IpAddr::V4(ip) => (ip.is_link_local(), ip.is_private() || is_shared(ip)),

@@ -129,7 +129,7 @@ fn basis(host: &HostForecast) -> String {
     format!("{}; {}{loss}", part(host.goodput.as_ref(), "goodput"), part(Some(&host.rtt), "rtt"))
 }
 
-/// Share of datagrams lost, with the upper end of its interval, which is rounded up.
+/// Text with the forecast share of lost datagrams, and the upper end of the interval, rounded up.
 fn loss(host: &HostForecast) -> String {
     let Some(loss) = &host.loss else { return "?".into() };
     // Subtract 1e-9, so that a rounding error of a double does not raise the last digit.
@@ -140,8 +140,8 @@ fn loss(host: &HostForecast) -> String {
 /// Width of a bar, in characters.
 const BAR: usize = 24;
 
-/// The axis ends at this multiple of the longest forecast, or at the end of the longest interval if
-/// that end comes earlier.
+/// Maximum end of the axis, as a multiple of the longest forecast. If all intervals end before that
+/// time, the axis ends with the last interval.
 const AXIS: f64 = 4.0;
 
 const EXAMPLES: &str = "Examples:

@@ -77,7 +77,7 @@ enum Method {
     Paper,
 }
 
-/// Evidence by its key on a line.
+/// Kind of evidence, named by its key on a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Key {
     /// Packets that the sender sends at once
@@ -105,7 +105,7 @@ impl Key {
     }
 }
 
-/// A classifier of either method.
+/// The classifier of the chosen method.
 enum AnyClassifier {
     Default(Box<Classifier>),
     Paper(PaperClassifier),
@@ -236,10 +236,10 @@ fn flush_if(live: bool, out: &mut impl Write) -> io::Result<()> {
     if live { out.flush() } else { Ok(()) }
 }
 
-/// Maximum bytes read from a model file, so that a wrong file takes little memory. A model has a
-/// few hundred numbers.
+/// Maximum number of bytes read from a model file, so that a wrong file takes little memory. A
+/// model has a few hundred numbers.
 const MODEL_BYTES_MAX: u64 = 1 << 20;
-/// Large enough that reading and writing files costs few system calls.
+/// Size of a file buffer, in bytes: large enough that few system calls are needed.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 const EXAMPLES: &str =

@@ -46,7 +46,7 @@ pub(crate) struct Answer(String);
 
 impl Answer {
     /// Parses the answer. Missing fields get their defaults. If the text does not parse, all fields
-    /// get them.
+    /// get their defaults.
     pub(crate) fn read<T: DeserializeOwned + Default>(&self) -> T {
         serde_json::from_str(&self.0).unwrap_or_default()
     }
@@ -63,7 +63,7 @@ impl fmt::Display for Answer {
 pub(crate) enum RequestError {
     /// The station did not answer.
     NoAnswer(String),
-    /// The station refused with this sentence.
+    /// The station refused the request with the HTTP status `status` and the message `sentence`.
     Refused { status: u16, sentence: String },
 }
 
@@ -110,7 +110,8 @@ impl Client {
             (Scheme::Https, None) => RootCertificates::System,
             (Scheme::Http | Scheme::Address, _) => RootCertificates::Nothing,
         };
-        // The state directory's token is for the local station: send it to no other.
+        // The token in the state directory is for the local station. Do not send this token to a
+        // different station.
         let token = args.token.clone().or_else(|| if is_local { token_of(&state) } else { None });
         let config = ClientConfig {
             token,
@@ -182,7 +183,8 @@ impl Client {
         Err(self.refusal(status, &body))
     }
 
-    /// The station's sentence from a refusal, else its status.
+    /// Error of a refused request, with the message from `body` or, if `body` has none, with the
+    /// status.
     fn refusal(&self, status: StatusCode, body: &[u8]) -> RequestError {
         let status = status.as_u16();
         let sentence = match serde_json::from_slice::<ErrorBody<'_>>(body) {
@@ -192,9 +194,9 @@ impl Client {
         RequestError::Refused { status, sentence }
     }
 
-    /// Follows server-sent events (WHATWG HTML §9.2), and passes the data of each to `take` until
-    /// it returns false. After a restart of the station it reconnects, and resumes after the last
-    /// event.
+    /// Follows server-sent events (WHATWG HTML §9.2), and passes the data of each event to `take`
+    /// until `take` returns false. After a restart of the station, the function reconnects and
+    /// resumes after the last event.
     ///
     /// # Errors
     /// [`RequestError`] when the station refuses, or does not answer for [`FOLLOW_PATIENCE`].
@@ -243,8 +245,8 @@ fn why(error: &barograph_api::client::ClientError) -> String {
     }
 }
 
-/// Escapes the characters of a foreign `text` that would control a terminal or reverse the writing
-/// direction.
+/// Escapes the characters of `text` that would control a terminal or reverse the writing direction.
+/// Use this function for text from outside this program.
 pub(crate) fn printable(text: &str) -> String {
     let steers = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if steers(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
@@ -255,20 +257,20 @@ pub(crate) fn token_of(state: &Path) -> Option<String> {
     Some(text.trim().to_string())
 }
 
-/// Limit from the first handshake to the last byte; longer than the station's own limit for
-/// storing.
+/// Time limit of a request, from the first handshake to the last byte. This limit is longer than
+/// the time that a station allows itself to store values.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Maximum time for which a stream waits for a station that restarts. After this time the station
 /// counts as gone.
 const FOLLOW_PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two attempts to connect.
 const FOLLOW_PAUSE: Duration = Duration::from_secs(1);
-/// Maximum silence of a stream: three intervals of the comments that keep a stream alive.
+/// Maximum time without data on a stream: three intervals of the comments that keep a stream alive.
 const FOLLOW_SILENCE: Duration = Duration::from_secs(45);
-/// Maximum bytes of a line of a stream. The longest lines are events, which contain an entry of the
-/// directory.
+/// Maximum number of bytes in a line of a stream. The longest lines are events, which contain an
+/// entry of the directory.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of an answer; the answers that the verbs request are far shorter.
+/// Maximum number of bytes in an answer; the answers that the verbs request are far shorter.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 #[cfg(test)]

@@ -28,11 +28,11 @@ pub(crate) struct Args {
     /// Second series; a coefficient below 1 means that it reports worse values.
     #[arg(value_name = "B")]
     pub(crate) b: PathBuf,
-    /// Read only the rows of this quantity, such as rtt, if the files hold several, such as the
-    /// page's CSV or the lines of `barograph probe --json`.
+    /// Read only the rows of this quantity, such as rtt. Use it for files with several quantities:
+    /// the page's CSV, or the lines of `barograph probe --json`.
     #[arg(long, value_name = "Q")]
     pub(crate) quantity: Option<String>,
-    /// Which values are better [default: from the quantity, if the series name it].
+    /// Which values are better [default: by the quantity in the files or in --quantity].
     #[arg(long, value_enum)]
     pub(crate) better: Option<BetterName>,
     /// Forecasting methods; the comparison is of their errors.
@@ -116,7 +116,7 @@ fn read(args: &Args, path: &Path) -> Result<TimedSeries, Problem> {
     })
 }
 
-/// The direction from `--better`, else from the quantities.
+/// Whether larger or smaller values are better: by `--better`, else by the quantities.
 fn better(args: &Args, a: &TimedSeries, b: &TimedSeries) -> Result<Preference, Problem> {
     if let Some(better) = args.better {
         return Ok(better.into());

@@ -13,7 +13,7 @@ pub(crate) enum Failure {
     Failed(String),
 }
 
-/// Prints the sentence of a failure, and returns the exit code of the verb.
+/// Prints the message of a failure, and returns the exit code of the command.
 pub(crate) fn code(result: Result<ExitCode, Failure>) -> ExitCode {
     match result {
         Ok(code) => code,
@@ -50,7 +50,7 @@ pub(crate) fn eprint_line(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "barograph: {message}");
 }
 
-/// Prints a line on standard output; returns false if its reader is gone.
+/// Prints a line on standard output; returns false if standard output has no reader any more.
 pub(crate) fn print_line(line: impl Display) -> bool {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()

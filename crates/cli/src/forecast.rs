@@ -84,7 +84,8 @@ impl From<PresetName> for Preset {
 }
 
 impl PresetName {
-    /// The chosen rule, else the rule for which the preset is designed.
+    /// The chosen rule, else the default rule of the preset. In Python, `classic` has the default
+    /// `flat`.
     #[must_use]
     pub(crate) fn rule(self, select: Option<RuleName>) -> RuleName {
         match (select, self) {
@@ -102,7 +103,7 @@ pub(crate) enum RuleName {
     TwoLevel,
     /// The method with the least error since the beginning
     Flat,
-    /// A weighted mean of all methods
+    /// A weighted combination of all methods
     Blend,
 }
 
@@ -117,7 +118,7 @@ impl From<RuleName> for Rule {
 }
 
 impl Args {
-    /// The chosen rule, else the rule for which the preset is designed.
+    /// The chosen rule, else the default rule of the preset.
     #[must_use]
     pub(crate) fn rule(&self) -> Rule {
         self.preset.rule(self.select).into()
@@ -239,8 +240,8 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
     Ok(())
 }
 
-/// Standard output and its reader. If a drawing is made too, the reader may leave early (`| head`),
-/// and the work continues.
+/// Writer to standard output. If a drawing is made too, the program that reads standard output may
+/// end early (`| head`), and the work continues.
 struct PipeWriter<W> {
     out: W,
     may_close: bool,
@@ -313,7 +314,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Large enough that reading and writing files costs few system calls.
+/// Size of a file buffer, in bytes: large enough that few system calls are needed.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 const EXAMPLES: &str = "Examples:

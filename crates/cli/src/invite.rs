@@ -103,11 +103,11 @@ pub(crate) fn members(args: &MembersArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// URL at which other hosts reach a station that listens on `address` and advertises `advertised`:
-/// it contains the first of the advertised addresses and `address` that other hosts can reach,
-/// because other hosts may not know the name. The URL has the name if there is no such address.
-/// With HTTPS it has the name unless other hosts can reach `address`, because the certificate
-/// contains the name.
+/// URL at which other hosts reach a station that listens on `address` and advertises `advertised`.
+/// The URL contains the first address that other hosts can reach: first `advertised` is searched,
+/// then `address`. An address is preferred, because other hosts may be unable to resolve the name
+/// `host`. The URL contains `host` if no address can be reached. With HTTPS, the URL also contains
+/// `host` if other hosts cannot reach `address`, because the certificate contains `host`.
 fn join_url(is_https: bool, host: &str, address: SocketAddr, advertised: &[SocketAddr]) -> String {
     let scheme = if is_https { "https" } else { "http" };
     let is_one = |address: &&SocketAddr| is_real(address);

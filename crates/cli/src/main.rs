@@ -1,8 +1,9 @@
 //! The `barograph` command: measures and forecasts network weather, runs stations and moves files.
 //!
 //! Each verb has a module with its arguments, its work and its output. The work itself is in the
-//! library crates: this crate reads the command line, calls them or a running station, and prints.
-//! It measures, forecasts, stores and sends nothing of its own, and has no API for other crates.
+//! library crates. This crate reads the command line, calls a library crate or a running station,
+//! and prints the result. This crate itself measures, forecasts, stores and sends nothing, and has
+//! no API for other crates.
 //!
 //! Three types matter:
 //! - `Cli` is the command line, with one `Args` for each verb; its doc comments are the help.
@@ -170,7 +171,7 @@ fn help_template() -> String {
     text + &format!("\n{style}Options:{style:#}\n{{options}}\n\n{FOOTER}")
 }
 
-/// The verbs under the headings of the top-level help, in its order.
+/// The headings of the top-level help and the verbs under each heading, in the order of the help.
 const HEADINGS: [(&str, &[&str]); 5] = [
     ("Watch", &["up", "target", "probe", "record"]),
     ("Forecast", &["forecast", "compare", "tradeoff"]),

@@ -123,8 +123,8 @@ fn list(words: &[String]) -> String {
     words.iter().map(|word| printable(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// Formats seconds since 1970 as `2026-01-01 00:00:00Z`. The date is `civil_from_days` of Howard
-/// Hinnant's "chrono-Compatible Low-Level Date Algorithms".
+/// Formats seconds since 1970 as `2026-01-01 00:00:00Z`. The date is computed by `civil_from_days`
+/// of Howard Hinnant's "chrono-Compatible Low-Level Date Algorithms".
 fn utc(time_s: f64) -> String {
     // The time comes from outside this program, so it may be wrong; a time before 1970 or after the
     // year 9999 is shown as `?`.
@@ -145,7 +145,7 @@ fn utc(time_s: f64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{:02}Z", rest % 60)
 }
 
-/// Longest cell, in characters: the width of a terminal.
+/// Maximum length of a cell, in characters: the width of a terminal.
 const CELL_MAX: usize = 80;
 /// Width of the host column of events. It is fixed, because events arrive one by one, so the
 /// longest name is unknown.

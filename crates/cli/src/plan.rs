@@ -1,4 +1,5 @@
-//! `barograph plan`: calculates what testing all pairs of a future mesh takes.
+//! `barograph plan`: calculates how much time and how many bytes the tests of all pairs of a future
+//! mesh need.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -145,7 +146,8 @@ fn table(mesh_size: MeshSize, config: &PlanConfig, prediction: &PlanPrediction, 
     lines.join("\n")
 }
 
-/// Sums of two numbers over all hosts: ordinary hosts and representatives.
+/// Adds up, over all ordinary hosts and representatives of the mesh, each of the two numbers that
+/// `of` returns for one host.
 fn of_mesh(
     mesh_size: MeshSize,
     prediction: &PlanPrediction,
@@ -232,8 +234,8 @@ struct PlanJson {
     mesh: StartedJson,
 }
 
-/// Tests that are started in an hour. A host also takes part in the same number of tests that its
-/// peers start.
+/// Tests that a host, or the whole mesh, starts in an hour: their number, seconds and bytes. A host
+/// also takes part in the same number of tests that its peers start.
 #[derive(Serialize)]
 struct StartedJson {
     tests_per_hour: f64,

@@ -35,7 +35,8 @@ pub(crate) struct Args {
     /// Bytes of each transfer, such as 65536, 64k or 16M
     #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_bytes)]
     bytes: u64,
-    /// Number of exchanges, handshakes or datagrams of each experiment [default: 11, 3, 10]
+    /// Number of exchanges, handshakes or datagrams of each experiment [default: 11 for rtt and
+    /// rtt_tls, 3 for rtt_nagle and connect, 10 for loss and rtt_udp]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     count: Option<u32>,
     /// Longest time of each experiment, in seconds
@@ -139,11 +140,13 @@ fn plan(
     } else {
         wanted.iter().map(|kind| kind.experiment(args.bytes)).collect()
     };
-    let usual = |experiment| match experiment {
+    // The command line makes more handshakes than a station in one period.
+    let with_cli_count = |experiment| match experiment {
         Experiment::Connect { .. } => Experiment::Connect { n: Plan::HANDSHAKES },
         other => other,
     };
-    Ok(experiments.into_iter().map(usual).map(|experiment| with_count(experiment, args.count)).collect())
+    let experiments = experiments.into_iter().map(with_cli_count);
+    Ok(experiments.map(|experiment| with_count(experiment, args.count)).collect())
 }
 
 fn with_count(experiment: Experiment, count: Option<u32>) -> Experiment {
@@ -178,7 +181,7 @@ fn stop_on_signal(cancel: CancellationToken) -> std::io::Result<()> {
         if signals.recv().is_ok() {
             cancel.cancel();
         }
-        // A second signal quits at once.
+        // The next signal ends the process at once.
         if signals.recv().is_ok() {
             std::process::exit(1);
         }
@@ -204,7 +207,8 @@ fn progress(bar: Arc<Mutex<Option<ProgressBar>>>) -> barograph_probe::io::Progre
 
 #[derive(Serialize)]
 struct MeasuredJson<'a> {
-    /// Time of the end (seconds since 1970), so that lines of several runs form a series.
+    /// Time at which the measurement ended (seconds since 1970). With this time, lines of several
+    /// runs form a series.
     time_s: f64,
     quantity: &'a str,
     target: &'a str,
@@ -221,7 +225,8 @@ struct MeasuredJson<'a> {
 
 #[derive(Serialize)]
 struct FailedJson<'a> {
-    /// Time of the end (seconds since 1970), so that lines of several runs form a series.
+    /// Time at which the measurement failed (seconds since 1970). With this time, lines of several
+    /// runs form a series.
     time_s: f64,
     quantity: &'a str,
     target: &'a str,

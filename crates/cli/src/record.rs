@@ -1,4 +1,5 @@
-//! `barograph record`: sends an application's own values to a station, one or a stream of them.
+//! `barograph record`: sends an application's own values to a station: one value, or a stream of
+//! values.
 
 use std::io::BufRead;
 use std::process::ExitCode;
@@ -62,8 +63,8 @@ struct Sample {
     value: f64,
 }
 
-/// Sends lines as they arrive, several in one request if they wait. A line that is not a value is
-/// reported and skipped.
+/// Sends each line as soon as possible. Lines that arrive during a request are sent together in the
+/// next request. A line that is not a value is reported and skipped.
 fn stream(args: &Args, client: &Client) -> ExitCode {
     let lines = read_lines();
     let mut skipped = 0_u64;

@@ -175,7 +175,7 @@ fn unfinished(directory: &Path) -> u64 {
     entries.filter(|entry| is_one(&entry.file_name())).count() as u64
 }
 
-/// The identity of `--identity`, else a new one for this run.
+/// The identity of `--identity`, else a new identity for this run.
 fn identity(args: &Args) -> Result<Identity, String> {
     let given = args.identity.identity(eprint_line)?;
     given.map_or_else(|| Identity::fresh().map_err(|error| error.to_string()), Ok)

@@ -24,7 +24,7 @@ enum Action {
     Add {
         /// Target to measure: host:port, http://… or https://…
         target: String,
-        /// Quantity to measure [default: all that the target supports]; may be repeated
+        /// Quantity to measure [default: the usual quantities of its kind]; may be repeated
         #[arg(long, value_name = "Q")]
         quantity: Vec<String>,
         /// Seconds from one measurement to the next [default: the station's period]
@@ -99,8 +99,7 @@ fn table(answer: &TargetList) -> String {
     let mut rows = vec![["TARGET", "FROM", "PERIOD", "QUANTITIES"].map(String::from)];
     for target in &answer.targets {
         let quantities: Vec<String> = target.quantities.iter().map(|word| printable(word)).collect();
-        let quantities =
-            if quantities.is_empty() { "(all that it supports)".into() } else { quantities.join(" ") };
+        let quantities = if quantities.is_empty() { "(the usual ones)".into() } else { quantities.join(" ") };
         let period = format!("{} s", target.period_s);
         rows.push([printable(&target.target), printable(&target.from), period, quantities]);
     }

@@ -126,7 +126,7 @@ fn length(text: &str) -> Result<(PathBuf, f64), String> {
     Ok((file.into(), duration_s(length)?))
 }
 
-/// The test periods of Gloperf §4, figure 10.
+/// Default periods to compare: the test periods of Gloperf §4, figure 10.
 const PERIODS: &str = "5m,10m,15m,30m,45m,60m,2h,4h,8h,12h,24h";
 
 const EXAMPLES: &str = "Examples:

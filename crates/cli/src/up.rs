@@ -50,8 +50,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    // Do not log events of the NATS client by default: it logs every attempt to connect, and the
-    // station logs the result.
+    // Do not log events of the NATS client by default: the client logs every attempt to connect,
+    // and the station logs the result.
     let filter = match args.log.as_str() {
         level @ ("error" | "warn" | "info") => format!("{level},async_nats=off"),
         other => other.into(),

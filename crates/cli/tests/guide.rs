@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use barograph_testkit::{ChildProcess, fenced};
 
-/// Limit of every wait.
+/// Time limit of every wait.
 const LIMIT: Duration = Duration::from_secs(180);
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -151,7 +151,7 @@ fn member(toml: &str, host: &str) -> String {
 
 fn shows(root: &Path, host: &str, what: &str) {
     let peers = || said(root, &["peers", "--state", root.join(host).to_str().unwrap()]);
-    // Columns are as wide as the longest name.
+    // Ignore the number of spaces: the width of a column depends on the longest name.
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let found = || peers().lines().any(|line| words(line).contains(what)).then_some(());
     until(root, &format!("{what}, among the peers of {host}"), found);
@@ -226,13 +226,14 @@ fn address(number: usize) -> String {
     format!("127.{}.{}.{number}", 1 + id / 254 % 254, 1 + id % 254)
 }
 
-/// Two different free ports: members of a cluster know each other's ports beforehand.
+/// Two different free ports, chosen before the servers start, because the configuration of each
+/// member of a cluster contains the ports of the other members.
 fn free_ports(number: usize) -> [u16; 2] {
     let listeners = [(); 2].map(|()| std::net::TcpListener::bind((address(number), 0)).unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
-/// A station with this configuration, which has printed its address.
+/// Starts a station with this configuration, and waits until the station has printed its address.
 fn station(root: &Path, host: &str, configuration: &str) -> ChildProcess {
     let file = root.join(format!("{host}.toml"));
     std::fs::write(&file, configuration).unwrap();

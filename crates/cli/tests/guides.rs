@@ -1,6 +1,6 @@
-//! Runs the commands of the guides, `docs/guide/*.md`: the `sh` blocks of a page, one after the
-//! other, in an empty directory. Blocks marked `sh no-test` need another host. `nats.md` has a test
-//! of its own (`guide.rs`).
+//! Checks the commands of README, and runs those of the guides, `docs/guide/*.md`: the `sh` blocks
+//! of a page, one after the other, in an empty directory. Blocks marked `sh no-test` need another
+//! host. `nats.md` has a test of its own (`guide.rs`).
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -43,6 +43,46 @@ fn metrics() {
 fn move_files() {
     run("move-files");
     run("move-files-more");
+}
+
+/// Checks that README's commands exist: each target of make, and each verb with its options. The
+/// commands are not run here, because some commands need a different host or the internet. The
+/// guides run similar commands.
+#[test]
+fn readme() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    let (makefile, readme) = (text("Makefile"), text("README.md"));
+    let help = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_barograph")).args(arguments).arg("--help").output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "barograph {arguments:?} --help");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let mut verbs = Vec::new();
+    for line in fenced(&readme, "sh").lines() {
+        let command = line.split(" # ").next().unwrap().split("  #").next().unwrap();
+        let mut words = command.split_whitespace().skip_while(|word| word.contains('='));
+        match words.next() {
+            Some("make") => {
+                let target = words.next().unwrap();
+                assert!(makefile.contains(&format!("\n{target}:")), "{line}");
+            }
+            Some("barograph" | "target/up/barograph") => {
+                let verb = words.next().unwrap();
+                let help = help(&[verb]);
+                let mut options = words.filter(|word| word.starts_with("--"));
+                assert!(options.all(|option| help.contains(option)), "{line}");
+                verbs.push(verb.to_owned());
+            }
+            _ => assert!(line.contains("barograph") || line.starts_with("curl "), "{line}"),
+        }
+    }
+    assert!(10 <= verbs.len(), "{verbs:?}");
+    let listed = readme.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    for (verb, _) in listed {
+        help(&[verb]);
+    }
 }
 
 /// Every page with commands must have one of the tests above, so that no page stays untested.
@@ -101,7 +141,7 @@ fn commands(page: &Path) -> String {
     fenced(&std::fs::read_to_string(page).unwrap(), "sh")
 }
 
-/// Each port of the guides, 30200 to 30299, becomes one that is free.
+/// Replaces each port of the guides, 30200 to 30299, by a free port.
 fn with_free_ports(script: &str) -> String {
     let mut ports = BTreeMap::new();
     let mut listeners = Vec::new();
@@ -121,6 +161,6 @@ fn guides() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide")
 }
 
-/// Time limit of a page. The longest page is that of the mesh, which waits for the first bulk
+/// Time limit of a page. The page about the mesh takes longest, because it waits for the first bulk
 /// tests.
 const LIMIT: Duration = Duration::from_secs(240);

@@ -1,6 +1,6 @@
 //! Stations on two hosts (network namespaces), as people run them: joined, killed, restarted, and
-//! at sites that they found. Skipped with a message without root, which only creating the hosts
-//! needs; an ordinary user runs the stations where possible.
+//! at sites that they found. Without root, the tests are skipped with a message. Only the creation
+//! of the hosts needs root; an ordinary user runs the stations where possible.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -16,14 +16,14 @@ use barograph_sim::{Host, Link, LinkSpec, Network, network_or_skip};
 use barograph_testkit::{ChildProcess, http};
 use serde_json::{Value, json};
 
-/// Limit for two fresh stations to forecast each other.
+/// Time limit in which two new stations must have forecasts of each other.
 const FRESH: Duration = Duration::from_secs(60);
 /// Time limit in which stations must find their sites. It includes the first forecasts, twice the
 /// eight seconds for which a change must be stable, and delays of a busy machine.
 const SETTLED: Duration = Duration::from_secs(180);
-/// The default lease, plus the second by which its end may be detected late.
+/// Time limit in which the end of a lease must be detected: the default lease, plus one second.
 const LEASE: Duration = Duration::from_secs(11);
-/// An ordinary user that every system has.
+/// User ID of the user without privileges.
 const USER: u32 = 65_534;
 
 /// A station on a host.

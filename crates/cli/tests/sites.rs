@@ -1,7 +1,7 @@
 //! Four stations on four hosts at three sites (network namespaces around a router), used by hand:
 //! peers, a test on demand, `best` towards a host that is never measured, and a site that is cut
-//! off and returns. Skipped with a message without root, which only creating the hosts needs; an
-//! ordinary user runs the stations.
+//! off and returns. Without root, the test is skipped with a message. Only the creation of the
+//! hosts needs root; an ordinary user runs the stations.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -15,14 +15,15 @@ use barograph_sim::{Link, network_or_report};
 use barograph_testkit::{ChildProcess, wait_for, wait_until};
 use serde_json::{Value, json};
 
-/// Lease of these stations (s); a loss may be reported a second later.
+/// Lease of these stations, in seconds. A peer may be reported as lost up to one second after the
+/// end of its lease.
 const LEASE_S: f64 = 3.0;
-/// An ordinary user that every system has.
+/// User ID of the user without privileges.
 const USER: u32 = 65_534;
 
-/// A router and its hosts, each on a subnet of its own; removed when dropped. They have names as
-/// `barograph-sim` uses for its networks, so that `barograph-sim` removes them later if this
-/// process is killed.
+/// A router and its hosts, each on a subnet of its own; removed when dropped. The names follow the
+/// pattern of `barograph-sim`. So if this process is killed, `barograph-sim` removes the router and
+/// the hosts later.
 struct Hosts(Vec<String>);
 
 impl Hosts {
@@ -206,7 +207,7 @@ fn stations_at_three_sites_meet_test_compose_and_miss_one_that_is_cut_off() {
     let ends = ["lower", "forecast", "upper"].map(|key| of("x")[key].as_f64().unwrap());
     assert!(0.0 < ends[0] && ends[0] < ends[1] && ends[1] < ends[2], "{answer}");
 
-    // Cut off Nice: the others lose it, and it loses the directory.
+    // Cut off Nice: the other stations lose station c, and station c loses the directory.
     let cut_s = now_s();
     hosts.set_link(4, "down");
     let peers = a.until_peers(&[("b", "up"), ("c", "lost")]);

@@ -259,12 +259,14 @@ fn record_lines(state: &Path, lines: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// The station accepts a whole request or nothing; one bad line must not discard the good ones.
+/// The station rejects a whole request if one line of it is invalid. The command must still store
+/// the valid lines.
 #[test]
 fn a_line_that_the_station_refuses_costs_no_other() {
     let state = tempfile::tempdir().unwrap();
     let up = Up::start(state.path(), &["--host", "here"]);
-    // Line 2 is older than what the archive keeps, line 4 outside of the range of a battery.
+    // Line 2 is older than the oldest record that the archive keeps. Line 4 is outside of the range
+    // of a battery.
     let output = record_lines(state.path(), b"1\n1,2\n3\n1e200\n5\n");
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -495,7 +497,8 @@ fn a_mesh_goes_on_when_no_one_reads_what_its_stations_print() {
         a.until("/v1/peers", |answer| {
             answer["peers"][0]["host"] == "b" && answer["peers"][0]["state"] == "up"
         });
-        // Several leases of a second each; the stations log their events meanwhile.
+        // Wait for several leases of one second each. The stations log their events during this
+        // time.
         b.until("/v1/station", |answer| 4.0 < answer["uptime_s"].as_f64().unwrap_or(0.0));
         for (up, state) in [(&a, &a_state), (&b, &b_state)] {
             let forgotten = run(barograph().args(["sites", "--forget", "--state"]).arg(state.path()));
@@ -512,7 +515,7 @@ fn a_mesh_goes_on_when_no_one_reads_what_its_stations_print() {
     }
 }
 
-/// If the reader of its output closes the pipe early, a command ends without a panic.
+/// A command ends without a panic if the reader of the command's output closes the pipe early.
 #[test]
 fn a_verb_with_a_closed_output_ends_quietly() {
     let state = tempfile::tempdir().unwrap();

@@ -2,11 +2,12 @@
 //!
 //! `cargo bench -p barograph-forecast` prints one row for each preset and rule. Times are
 //! wall-clock times of one thread per value, with both forecasts read. Each time is the best of
-//! many short runs, because other work on the machine can only add to it. Building the series is
-//! not included.
+//! many short runs, because other work on the machine can only increase a time. Building the series
+//! is not included.
 //!
 //! Instruction counts do not depend on other work, but predict times badly, because memory stalls
-//! and branch mispredictions dominate. They need `valgrind`; without it the column says so.
+//! and branch mispredictions dominate. The counts need `valgrind`. Without `valgrind`, their column
+//! contains `no valgrind`.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -15,7 +16,8 @@ use std::time::Instant;
 
 use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
 
-/// Combinations with a promised cost, and `nws flat`, the rule of the papers.
+/// Rows of the output: the combinations of preset and rule with a promised cost, and `nws flat`,
+/// the rule of the papers.
 const CASES: [(&str, Preset, Rule); 5] = [
     ("nws two-level", Preset::Nws, Rule::TwoLevel),
     ("nws flat", Preset::Nws, Rule::Flat),
@@ -23,8 +25,8 @@ const CASES: [(&str, Preset, Rule); 5] = [
     ("full blend", Preset::Full, Rule::Blend),
     ("full two-level", Preset::Full, Rule::TwoLevel),
 ];
-/// Values of a warm run: enough that start-up does not count, few enough that some runs are not
-/// interrupted.
+/// Number of values in a warm run. The number is so large that start-up hardly changes the mean
+/// time, and so small that some runs are not interrupted.
 const VALUES: usize = 20_000;
 const WARM_RUNS: usize = 50;
 const COLD_RUNS: usize = 5;
@@ -34,8 +36,8 @@ const SERIES: usize = 10_000;
 /// Number of values of each series before the timed rounds: enough that every window is full.
 const FILLED: usize = 130;
 const ROUNDS: usize = 4;
-/// Number of values in each of the two runs under callgrind. The difference of the instruction
-/// counts is reported.
+/// Number of values in each of the two runs under callgrind. The reported number is the difference
+/// of the two instruction counts, divided by the difference of these numbers of values.
 const COUNTED: [usize; 2] = [2_000, 12_000];
 
 fn main() {
@@ -84,8 +86,8 @@ fn warm_ns(case: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / VALUES as f64
 }
 
-/// Time for each value if the series are updated one after another, so that the state of the next
-/// series is no longer in the cache.
+/// Time for each value, in nanoseconds, if the series are updated one after another, so that the
+/// state of the next series is no longer in the cache.
 fn cold_ns(case: usize) -> f64 {
     let values = series(FILLED + ROUNDS);
     let mut filled = battery(case);

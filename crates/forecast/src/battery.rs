@@ -34,6 +34,22 @@ pub enum Rule {
 }
 
 /// The error that a forecast is to minimise.
+///
+/// ```
+/// use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let config = BatteryConfig { preset: Preset::Nws, rule: Rule::Flat, levels: Vec::new() };
+/// let mut battery = Battery::new(&config);
+/// for value in [0.0, 0.0, 0.0, 10.0].repeat(10) {
+///     battery.update(value)?;
+/// }
+/// let value_for = |objective| battery.forecast(objective).map(|forecast| forecast.value);
+/// assert_eq!(value_for(Objective::Squared), Some(2.5), "the mean");
+/// assert_eq!(value_for(Objective::Absolute), Some(0.0), "the median");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
     /// Squared error: the forecast aims at the mean.
@@ -43,15 +59,28 @@ pub enum Objective {
 }
 
 /// Methods, rule and interval levels of a battery.
+///
+/// ```
+/// use barograph_forecast::{Battery, BatteryConfig, Preset, Rule};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let config =
+///     BatteryConfig { preset: Preset::Nws, rule: Rule::TwoLevel, ..BatteryConfig::default() };
+/// let mut battery = Battery::new(&config);
+/// battery.update(20.0)?;
+/// assert_eq!(battery.method_forecasts().len(), 18, "the methods of NWS 2.x");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatteryConfig {
     /// The methods of the battery.
     pub preset: Preset,
     /// The rule that combines the methods; [`Preset::Full`] is made for [`Rule::Blend`].
     pub rule: Rule,
-    /// Levels with intervals calibrated individually, in addition to 0.1, 0.5, 0.8, 0.9, 0.95, 0.99
-    /// and 0.999, which always are. A level outside [`LEVEL_RANGE`](crate::LEVEL_RANGE) has no
-    /// interval and is ignored.
+    /// Further levels for which the intervals are calibrated individually. The levels 0.1, 0.5,
+    /// 0.8, 0.9, 0.95, 0.99 and 0.999 are always calibrated individually. A level outside
+    /// [`LEVEL_RANGE`](crate::LEVEL_RANGE) has no interval and is ignored.
     pub levels: Vec<f64>,
 }
 
@@ -72,9 +101,24 @@ impl fmt::Display for Method {
 }
 
 /// A range that holds the next value with a given probability.
+///
+/// ```
+/// use barograph_forecast::{Battery, BatteryConfig, Interval};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let mut battery = Battery::new(&BatteryConfig::default());
+/// for value in [20.1, 20.4, 19.8].repeat(10) {
+///     battery.update(value)?;
+/// }
+/// let interval = battery.interval(Interval::DEFAULT_LEVEL).expect("29 forecasts were scored");
+/// assert_eq!(interval.level, 0.9);
+/// assert!(interval.lower <= interval.upper);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// The share of values that should fall inside, 0 to 1.
+    /// The share of values that should be inside the interval, 0 to 1.
     pub level: f64,
     /// Lower end, in the series' unit.
     pub lower: f64,
@@ -88,15 +132,30 @@ impl Interval {
 }
 
 /// The forecast of the next value of a series.
+///
+/// ```
+/// use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let config = BatteryConfig { preset: Preset::Classic, rule: Rule::Flat, levels: Vec::new() };
+/// let mut battery = Battery::new(&config);
+/// battery.update(1.0)?; // From now on the forecast is 1.
+/// battery.update(3.0)?; // The error of this forecast is 2.
+/// let next = battery.forecast(Objective::Squared).expect("there are values");
+/// assert_eq!((next.value, next.mse, next.mae), (3.0, 4.0, 2.0));
+/// assert_eq!(next.method_label().to_string(), "Last Value");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     /// The forecast, in the series' unit.
     pub value: f64,
-    /// Mean squared error of the forecasts issued so far by this rule (unit²); 0 while none is
-    /// scored.
+    /// Mean squared error of the forecasts issued so far under this objective (unit²); 0 before the
+    /// first forecast is scored.
     pub mse: f64,
-    /// Mean absolute error of the forecasts issued so far by this rule (unit); 0 while none is
-    /// scored.
+    /// Mean absolute error of the forecasts issued so far under this objective (unit); 0 before the
+    /// first forecast is scored.
     pub mae: f64,
     /// As `mse`, but old errors fade (half-life 100 values), so that one outlier is forgotten.
     pub recent_mse: f64,
@@ -104,7 +163,7 @@ pub struct Forecast {
     pub recent_mae: f64,
     /// The method that made the forecast; in a blend, the method with the largest weight.
     pub method: Method,
-    /// Weight of that method in the blend, 0 to 1; `None` if the rule selects one method.
+    /// Weight of `method` in the blend, 0 to 1; `None` if the rule selects one method.
     pub weight: Option<f64>,
     /// Number of values that the battery has learned.
     pub count: u64,
@@ -117,21 +176,23 @@ impl Forecast {
         1 < self.count
     }
 
-    /// Number of scored forecasts, if it is too small for an interval; `None` from
-    /// [`SCORED_MIN_FOR_INTERVAL`](crate::SCORED_MIN_FOR_INTERVAL) on.
+    /// Number of scored forecasts while this number is too small for an interval; `None` if at
+    /// least [`SCORED_MIN_FOR_INTERVAL`](crate::SCORED_MIN_FOR_INTERVAL) forecasts were scored.
     #[must_use]
     pub fn scored_until_interval(&self) -> Option<u64> {
         let scored = self.count.saturating_sub(1);
         (scored < SCORED_MIN_FOR_INTERVAL).then_some(scored)
     }
 
-    /// Returns a text for users: the method, or `blend, mostly Running Mean 71 %`.
+    /// Returns a text for users: the name of the method or, for a blend, a text such as `blend,
+    /// mostly Running Mean 71 %`.
     pub fn method_label(&self) -> impl fmt::Display {
         MethodLabel { method: self.method, weight: self.weight }
     }
 }
 
-/// A method, or a blend and its largest member.
+/// Text for a method or, if `weight` is given, for a blend in which the method has the largest
+/// weight.
 struct MethodLabel {
     method: Method,
     weight: Option<f64>,
@@ -150,6 +211,15 @@ impl fmt::Display for MethodLabel {
 }
 
 /// A value that every battery rejects: NaN, infinite, or beyond [`Battery::VALUE_MAX`].
+///
+/// ```
+/// use barograph_forecast::{Battery, BatteryConfig, InvalidValue};
+///
+/// let mut battery = Battery::new(&BatteryConfig::default());
+/// let error = InvalidValue(f64::INFINITY);
+/// assert_eq!(battery.update(f64::INFINITY), Err(error));
+/// assert_eq!(error.to_string(), "inf is not a finite number");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InvalidValue(pub f64);
 
@@ -194,8 +264,8 @@ impl Battery {
     /// The largest magnitude of a value. The blend adds fourth powers of errors, and up to this
     /// magnitude the sums are finite.
     ///
-    /// Errors below about 1e-77 vanish in that power, and the blend for squared error becomes a
-    /// plain mean. Choose a unit in which the values are not that small.
+    /// Errors below about 1e-77 become 0 in the fourth power, and the blend for squared error
+    /// becomes a plain mean. Choose a unit in which the values are not that small.
     pub const VALUE_MAX: f64 = 1e70;
 
     /// Creates a battery without values.
@@ -244,8 +314,25 @@ impl Battery {
     ///
     /// [`Preset::Full`] with [`Rule::Blend`] learns how regular the times are. A value after a gap,
     /// which is more than 2.5 median periods, has a forecast and intervals of its own
-    /// ([`Self::forecast_at`]). A value with a time that is not finite, or earlier than the last
-    /// time, is never after a gap. All other presets and rules ignore times.
+    /// ([`Self::forecast_at`]). A value does not count as a value after a gap if its time is not
+    /// finite or is earlier than the last time. All other presets and rules ignore times.
+    ///
+    /// ```
+    /// use barograph_forecast::{Battery, BatteryConfig, Objective};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let mut battery = Battery::new(&BatteryConfig::default());
+    /// for n in 0..20_u32 {
+    ///     battery.update_at(f64::from(n % 3), 10.0 * f64::from(n))?; // The last time is 190 s.
+    /// }
+    /// assert!(!battery.is_after_gap(200.0));
+    /// assert!(battery.is_after_gap(230.0));
+    /// let next = battery.forecast_at(Objective::Absolute, 230.0).expect("there are values");
+    /// let interval = battery.interval_at(0.9, 230.0).expect("19 forecasts were scored");
+    /// assert!(interval.lower <= next.value && next.value <= interval.upper);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn update_at(&mut self, value: f64, time_s: f64) -> Result<(), InvalidValue> {
         self.inner.update(Self::check(value)?, Some(time_s));
         Ok(())
@@ -275,19 +362,36 @@ impl Battery {
     /// scored, and for a level outside [`LEVEL_RANGE`](crate::LEVEL_RANGE). Levels that are not
     /// calibrated individually are interpolated. If no value so far was below 0, the lower end is
     /// not below 0 either.
+    ///
+    /// ```
+    /// use barograph_forecast::{Battery, BatteryConfig, SCORED_MIN_FOR_INTERVAL};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let mut battery = Battery::new(&BatteryConfig::default());
+    /// battery.update(20.0)?; // No forecast was issued for the first value.
+    /// for _ in 0..SCORED_MIN_FOR_INTERVAL {
+    ///     assert_eq!(battery.interval(0.9), None);
+    ///     battery.update(20.5)?;
+    /// }
+    /// assert!(battery.interval(0.9).is_some());
+    /// assert_eq!(battery.interval(1.0), None, "the level is out of range");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<Interval> {
         self.inner.interval(level, None)
     }
 
     /// Like [`Self::interval`], for a value at `time_s`. After a gap the interval is not symmetric,
-    /// and usually wider.
+    /// and is usually wider than without a gap.
     #[must_use]
     pub fn interval_at(&self, level: f64, time_s: f64) -> Option<Interval> {
         self.inner.interval(level, Some(time_s))
     }
 
-    /// Whether a value at `time_s` comes after a gap; false unless [`Self::update_at`] gave times.
+    /// Whether a value at `time_s` comes after a gap; always false if [`Self::update_at`] was not
+    /// called.
     #[must_use]
     pub fn is_after_gap(&self, time_s: f64) -> bool {
         self.inner.is_after_gap(time_s)
@@ -297,12 +401,42 @@ impl Battery {
     /// first value.
     ///
     /// With [`Rule::TwoLevel`] and [`Rule::Flat`] the chosen method has weight 1.
+    ///
+    /// ```
+    /// use barograph_forecast::{Battery, BatteryConfig, Objective};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let mut battery = Battery::new(&BatteryConfig::default());
+    /// for value in [20.1, 20.4, 19.8] {
+    ///     battery.update(value)?;
+    /// }
+    /// let weights = battery.weights(Objective::Absolute);
+    /// let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();
+    /// assert_eq!(weights.len(), 16);
+    /// assert!((sum - 1.0).abs() < 1e-9);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn weights(&self, objective: Objective) -> Vec<(Method, f64)> {
         self.inner.weights(objective as usize)
     }
 
     /// Returns every method with its own forecast of the next value; empty before the first value.
+    ///
+    /// ```
+    /// use barograph_forecast::{Battery, BatteryConfig, Method};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let mut battery = Battery::new(&BatteryConfig::default());
+    /// battery.update(20.0)?;
+    /// battery.update(30.0)?;
+    /// let forecasts = battery.method_forecasts();
+    /// assert_eq!(forecasts[0], (Method("Last Value"), 30.0));
+    /// assert_eq!(forecasts[1], (Method("Running Mean"), 25.0));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn method_forecasts(&self) -> Vec<(Method, f64)> {
         self.inner.method_forecasts()

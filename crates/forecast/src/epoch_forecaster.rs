@@ -41,7 +41,7 @@ struct Epoch {
 }
 
 impl EpochForecaster {
-    /// Creates a battery over epochs of `epoch_s` seconds.
+    /// Creates a forecaster for epochs of `epoch_s` seconds.
     ///
     /// # Errors
     /// [`EpochError::Epoch`] unless `epoch_s` is finite and positive.
@@ -57,7 +57,7 @@ impl EpochForecaster {
     ///
     /// # Errors
     /// [`EpochError`] if a battery rejects the value, or if the time is not finite, too large or
-    /// before the last one. The state is then unchanged.
+    /// before the last time. The state is then unchanged.
     pub fn update(&mut self, time_s: f64, value: f64) -> Result<(), EpochError> {
         // Reject a bad value now: the battery sees only the mean, at the end of the epoch.
         let value = Battery::check(value).map_err(EpochError::Value)?;
@@ -114,7 +114,18 @@ impl EpochForecaster {
 /// 2^53: an `f64` represents every epoch number below it.
 const EPOCHS_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// Why a [`EpochForecaster`] rejected its input.
+/// Why an [`EpochForecaster`] rejected its input.
+///
+/// ```
+/// use barograph_forecast::{BatteryConfig, EpochError, EpochForecaster};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let mut forecaster = EpochForecaster::new(&BatteryConfig::default(), 60.0)?;
+/// forecaster.update(100.0, 1.0)?;
+/// assert_eq!(forecaster.update(99.0, 1.0), Err(EpochError::Time(99.0)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EpochError {
     /// The length of an epoch, in seconds, is not finite and positive.

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 
 use super::interval::{FadingMean, laplace};
 
-/// Recent times between values, to detect a gap.
+/// Detects gaps from the recent times between values.
 #[derive(Clone, Debug)]
 pub(crate) struct GapDetector {
     latest_s: Option<f64>,
@@ -50,13 +50,14 @@ impl GapDetector {
 #[derive(Clone, Debug)]
 pub(crate) struct GapCalibration {
     count: u64,
-    /// A slow mean of the series, and the mean distance from it.
+    /// Slow mean of the series; `spread` is the mean distance of the values from this mean.
     mean: FadingMean,
     spread: FadingMean,
     median: f64,
-    /// For each tracked level: the level, its lower end and its upper end.
+    /// For each tracked level: the level, and the lower and the upper end of the interval at this
+    /// level.
     tracks: Box<[(f64, f64, f64)]>,
-    /// Sum of absolute errors of each of [`GapCalibration::candidates`].
+    /// For each of [`GapCalibration::candidates`]: the sum of the absolute errors.
     errors: [f64; 3],
 }
 
@@ -85,8 +86,8 @@ impl GapCalibration {
         self.mean.learn(value);
     }
 
-    /// Learns a value after a gap. `center` is the forecast without regard to the gap, `scale` the
-    /// scale of usual errors.
+    /// Learns a value after a gap. `center` is the forecast that ignores the gap, and `scale` is
+    /// the scale of usual errors.
     pub(crate) fn learn(&mut self, center: f64, scale: f64, floor: f64, value: f64) {
         let candidates = self.candidates(center, scale, floor);
         for (error, candidate) in self.errors.iter_mut().zip(candidates) {
@@ -112,8 +113,8 @@ impl GapCalibration {
         }
     }
 
-    /// Returns the forecast of a value after a gap. It is the one of three candidates with the
-    /// least error after earlier gaps.
+    /// Returns the forecast of a value after a gap. The forecast is the candidate, of three, with
+    /// the least error after earlier gaps.
     pub(crate) fn forecast(&self, center: f64, scale: f64, floor: f64) -> f64 {
         let candidates = self.candidates(center, scale, floor);
         candidates[crate::rules::argmin(&self.errors)]
@@ -137,7 +138,8 @@ impl GapCalibration {
         (end(narrow.1, wide.1), end(narrow.2, wide.2))
     }
 
-    /// The forecast without regard to the gap, the tracked median, and the slow mean of the series.
+    /// The three candidates, in order: the forecast that ignores the gap; the tracked median of
+    /// values after gaps; the slow mean of the series.
     fn candidates(&self, center: f64, scale: f64, floor: f64) -> [f64; 3] {
         [center, (center + self.scale(scale) * self.median).max(floor.min(center)), self.mean.mean]
     }
@@ -153,9 +155,10 @@ impl GapCalibration {
     }
 }
 
-// `docs/spec/full.md`, gaps: chosen on the open traces, complete and with parts removed.
+// `docs/spec/full.md`, gaps. The values were chosen on the open traces, both complete and with
+// parts removed.
 const GAP: f64 = 2.5;
-/// Number of periods in the median. It is odd, so that the median is one of the periods.
+/// Number of periods in the median. The number is odd, so that the median is one of the periods.
 const PERIODS: usize = 31;
 const PERIODS_MIN: usize = 5;
 const SPREAD_GAIN: f64 = 0.02;
@@ -163,5 +166,6 @@ const SPREAD_CAP: f64 = 10.0;
 const SPREAD_CAP_FROM: u64 = 20;
 const START: f64 = 3.5;
 const STEP: f64 = 0.15;
-/// Bound of distances in scales; it keeps products finite.
+/// Maximum distance of an interval's end from the forecast, in scales. This limit keeps products
+/// finite.
 const END_MAX: f64 = 1e6;

@@ -27,11 +27,29 @@ const GRID: [f64; 7] = [0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
 ///
 /// An interval depends only on the forecasts that were issued before it and on their values. A
 /// caller that keeps the values and forecasts of a series can compute each interval again, equal to
-/// the bit, from the calibration before the first of them. So this caller need not store the
-/// intervals.
+/// the bit. The caller starts with a copy of the calibration from before the first value, so the
+/// caller need not store the intervals.
 ///
 /// If the values have times, a calibration also detects gaps, and has forecasts and intervals for
 /// the values after them.
+///
+/// ```
+/// use barograph_forecast::{Battery, BatteryConfig, IntervalCalibration, Objective};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let config = BatteryConfig::default();
+/// let mut battery = Battery::new(&config);
+/// let mut calibration = IntervalCalibration::new(&config.levels);
+/// for n in 0..20_u32 {
+///     let issued = battery.forecast(Objective::Absolute).map(|forecast| forecast.value);
+///     battery.update(f64::from(n % 7))?;
+///     calibration.learn(issued, f64::from(n % 7), None);
+/// }
+/// let center = battery.forecast(Objective::Absolute).expect("there are values").value;
+/// assert_eq!(calibration.interval(center, 0.9, None), battery.interval(0.9));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct IntervalCalibration {
     intervals: IntervalTracker,
@@ -50,8 +68,8 @@ impl IntervalCalibration {
         Self { intervals, value_min: f64::INFINITY, gap_detector: GapDetector::new(), gaps }
     }
 
-    /// Learns a value that the battery accepted. `issued` is the battery's forecast of it under
-    /// absolute error, without regard to gaps; `None` for the first value of the battery.
+    /// Learns a value that the battery accepted. `issued` is the battery's forecast of `value`
+    /// under absolute error, without regard to gaps; `None` for the first value of the battery.
     pub fn learn(&mut self, issued: Option<f64>, value: f64, time_s: Option<f64>) {
         match issued {
             Some(center) if self.is_gap(time_s) => {
@@ -68,8 +86,8 @@ impl IntervalCalibration {
         self.value_min = if value < self.value_min { value } else { self.value_min };
     }
 
-    /// Returns the forecast for `time_s`, given the forecast `issued` without regard to gaps. They
-    /// differ only after a gap.
+    /// Returns the forecast for `time_s`, given the forecast `issued` without regard to gaps. The
+    /// two forecasts differ only after a gap.
     #[must_use]
     pub fn forecast(&self, issued: f64, time_s: Option<f64>) -> f64 {
         if self.is_gap(time_s) {
@@ -80,8 +98,8 @@ impl IntervalCalibration {
     }
 
     /// Returns the interval at `level` for `time_s`, around the forecast `center` without regard to
-    /// gaps. It equals that of [`Battery::interval_at`](crate::Battery::interval_at) after the same
-    /// values.
+    /// gaps. The result equals the result of [`Battery::interval_at`](crate::Battery::interval_at)
+    /// after the same values.
     #[must_use]
     pub fn interval(&self, center: f64, level: f64, time_s: Option<f64>) -> Option<Interval> {
         let usual = self.intervals.around(center, level)?;
@@ -100,7 +118,8 @@ impl IntervalCalibration {
         SCORED_MIN_FOR_INTERVAL <= self.intervals.slow_mean.count && self.gap_detector.is_gap(finite(time_s))
     }
 
-    /// Lower bound of forecasts: 0 while no value was below 0 (most quantities cannot be), else −∞.
+    /// Lower bound of forecasts: 0 while no value was below 0 (most quantities are never negative),
+    /// else −∞.
     pub(crate) fn floor(&self) -> f64 {
         if 0.0 <= self.value_min { 0.0 } else { f64::NEG_INFINITY }
     }
@@ -110,7 +129,6 @@ impl IntervalCalibration {
         if lower < floor { floor.min(center) } else { lower }
     }
 
-    /// Heap memory in bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.intervals.heap_bytes() + self.gaps.heap_bytes()
     }
@@ -119,10 +137,10 @@ impl IntervalCalibration {
 /// Half-widths of symmetric intervals: quantile tracking on normalised errors.
 ///
 /// The half-width at a level is `q s`. The scale `s` is the geometric mean of a quick and a slow
-/// average of absolute errors, so it follows level shifts within some values. The factor `q` of
-/// each level moves after each value, so that the share of misses becomes 1 − level for any
-/// distribution of errors (the online gradient step on the pinball loss, Gibbs & Candès 2021; here
-/// multiplicative).
+/// average of absolute errors, so the scale follows a change in the size of errors within a few
+/// values. The factor `q` of each level changes after each value, so that the share of misses
+/// becomes 1 − level for any distribution of errors (the online gradient step on the pinball loss,
+/// Gibbs & Candès 2021; here multiplicative).
 #[derive(Clone, Debug)]
 struct IntervalTracker {
     fast_mean: FadingMean,
@@ -137,14 +155,15 @@ struct IntervalTracker {
 struct LevelTrack {
     level: f64,
     factor: f64,
-    /// Multipliers of the factor after a miss and after a hit.
+    /// Multiplier of the factor after a miss; `on_hit` is the multiplier after a hit.
     on_miss: f64,
     on_hit: f64,
-    /// Number of consecutive misses so far. `usual_misses`: the longest run of misses that is not
-    /// unusual.
+    /// Number of consecutive misses so far. `usual_misses` is the number of misses in the longest
+    /// run that is not unusual.
     misses: u32,
     usual_misses: u32,
-    /// A factor below this has shrunk on a plateau, so a long run of misses raises it faster.
+    /// If the factor is below this bound, a plateau has made it small, and a long run of misses
+    /// raises the factor faster.
     collapsed: f64,
 }
 
@@ -197,7 +216,6 @@ impl IntervalTracker {
         Some(Interval { level, lower: center - half, upper: center + half })
     }
 
-    /// Heap memory in bytes.
     fn heap_bytes(&self) -> usize {
         size_of_val(&*self.tracks)
     }
@@ -206,10 +224,11 @@ impl IntervalTracker {
         sqrt(self.fast_mean.mean * self.slow_mean.mean)
     }
 
-    /// The factor at a level: that of its own track, or a linear interpolation between tracks over
-    /// −ln(miss rate), because the quantiles of an exponential tail are linear in this variable.
+    /// The factor at a level. The result is the factor of the level's own track, or a linear
+    /// interpolation between two tracks over −ln(miss rate), because the quantiles of an
+    /// exponential tail are linear in this variable.
     fn factor(&self, level: f64) -> f64 {
-        // The interval of a higher level must contain that of a lower level.
+        // The interval of a higher level must contain the interval of a lower level.
         let factor_at = |i: usize| self.tracks[..=i].iter().fold(0.0, |most: f64, t| most.max(t.factor));
         let above = self.tracks.partition_point(|track| track.level < level).min(self.tracks.len() - 1);
         let wide = (laplace(self.tracks[above].level), factor_at(above));
@@ -250,12 +269,12 @@ impl LevelTrack {
     }
 }
 
-/// Width of the interval at `level` divided by that at 90 %, if errors have a Laplace distribution.
+/// Width of the interval at `level`, divided by the width of the interval at 90 %, if errors have a
+/// Laplace distribution.
 pub(crate) fn laplace(level: f64) -> f64 {
     log(1.0 - level) / log(1.0 - 0.9)
 }
 
-/// The time, if it is finite.
 fn finite(time_s: Option<f64>) -> Option<f64> {
     time_s.filter(|time_s| time_s.is_finite())
 }
@@ -279,29 +298,31 @@ impl FadingMean {
     }
 }
 
-// `docs/spec/full.md`, intervals: half-lives of 10 and 300 values; an error counts at most 10
-// scales once 20 are known; a step of 0.1.
+// `docs/spec/full.md`, intervals: half-lives of 10 and 300 values; an error counts as at most 10
+// means once 20 errors are known; a step of 0.1.
 const FAST_GAIN: f64 = 0.067;
 const SLOW_GAIN: f64 = 0.0023;
 const CAP: f64 = 10.0;
 const CAP_FROM: u64 = 20;
 const STEP: f64 = 0.1;
 const FACTOR_START: f64 = 2.0;
-/// A half-life of 14 000 values: a day and a half at a period of 10 s.
+/// Gain of the very slow average. Its half-life is 14 000 values: a day and a half at a period of
+/// 10 s.
 const PLATEAU_GAIN: f64 = 0.000_05;
-/// The cap of an error is ten times a size, which is at least this share of the very slow average.
-/// So after a plateau, an error counts in full up to the size that errors had before the plateau.
+/// Share of the very slow average that limits the cap of an error from below: the cap is ten times
+/// the average that the error updates, or ten times this share if the share is larger. So after a
+/// plateau, an error counts in full up to the size that errors had before the plateau.
 const MEMORY_SHARE: f64 = 0.1;
 /// Lower bound of the factor. On a plateau every value is a hit, so the factor shrinks; from this
-/// bound it can grow back within about ten values.
+/// bound, the factor can grow back within about ten values.
 const FACTOR_MIN: f64 = 0.1;
 /// Upper bound of the factor, a million scales; it keeps products finite.
 const FACTOR_MAX: f64 = 1e6;
-/// When a plateau ends, misses follow each other. A run of misses is unusual if its probability by
-/// chance is at most one in a thousand. While the factor is also below `PLATEAU_FACTOR` times the
-/// [`laplace`] width of its level, each further miss of the run is applied several times: as often
-/// as the run has misses, but at most nine times. On series without plateaus the factor does not
-/// get that small.
+/// Largest probability at which a run of misses counts as unusual: one in a thousand, for a run by
+/// chance. Unusual runs occur when a plateau ends. In an unusual run, while the factor is below
+/// `PLATEAU_FACTOR` times the [`laplace`] width of its level, each miss is applied several times:
+/// as many times as the run has misses so far, but at most nine times. On series without plateaus
+/// the factor does not get that small.
 const RUN_PROBABILITY_MAX: f64 = 1e-3;
 const PLATEAU_FACTOR: f64 = 1.5;
 const MISS_REPEATS_MAX: u32 = 9;

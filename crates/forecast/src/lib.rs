@@ -25,10 +25,10 @@
 //! ```
 //!
 //! The crate measures, stores and draws nothing: it has no networking, clock, thread or I/O, and
-//! the caller passes values in. It forecasts one step ahead, the next value or the mean of an epoch
-//! ([`EpochForecaster`]), and does not model the time of day. It is `no_std` with `alloc`. All
-//! transcendental functions come from `libm` on every target, so a forecast is equal to the bit on
-//! a server, in a browser and in Python.
+//! the caller passes values in. The crate forecasts one step ahead, the next value or the mean of
+//! an epoch ([`EpochForecaster`]), and does not model the time of day. The crate is `no_std` with
+//! `alloc`. All transcendental functions come from `libm` on every target, so a forecast has the
+//! same bits on a server, in a browser and in Python.
 #![no_std]
 #![forbid(unsafe_code)]
 

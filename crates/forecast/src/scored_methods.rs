@@ -9,7 +9,8 @@ use crate::method_sets::MethodSet;
 use crate::rules::{CombinationRule, CombinedForecast};
 use crate::{Forecast, Interval, Method};
 
-/// What a battery needs from its method set and rule, independent of their types.
+/// Interface between a battery and its method set and rule, independent of the types of the set and
+/// the rule.
 pub(crate) trait DynBattery: fmt::Debug + Send + Sync {
     fn update(&mut self, value: f64, time_s: Option<f64>);
     fn forecast(&self, objective: usize, time_s: Option<f64>) -> Option<Forecast>;
@@ -27,7 +28,8 @@ pub(crate) struct ScoredMethods<B, R, const M: usize> {
     methods: B,
     rule: R,
     count: u64,
-    issued: [CombinedForecast; 2],
+    /// The rule's forecasts of the next value, if that value does not come after a gap.
+    ungapped: [CombinedForecast; 2],
     scores: [ForecastScore; 2],
     calibration: IntervalCalibration,
     /// Whether the times of values are used.
@@ -40,7 +42,7 @@ impl<B: MethodSet<M>, R: CombinationRule<M>, const M: usize> ScoredMethods<B, R,
             methods: B::new(),
             rule,
             count: 0,
-            issued: [CombinedForecast::default(); 2],
+            ungapped: [CombinedForecast::default(); 2],
             scores: [ForecastScore::default(); 2],
             calibration: IntervalCalibration::new(levels),
             is_timed,
@@ -48,16 +50,16 @@ impl<B: MethodSet<M>, R: CombinationRule<M>, const M: usize> ScoredMethods<B, R,
     }
 
     /// The forecast under `objective` for a value at `time_s`.
-    fn issued(&self, objective: usize, time_s: Option<f64>) -> f64 {
-        let usual = self.issued[ABSOLUTE].value;
+    fn issued_at(&self, objective: usize, time_s: Option<f64>) -> f64 {
+        let usual = self.ungapped[ABSOLUTE].value;
         let median = self.calibration.forecast(usual, time_s);
         match objective {
             ABSOLUTE => median,
-            _ if median == usual => self.issued[objective].value,
+            _ if median == usual => self.ungapped[objective].value,
             // After a gap, the forecast of the mean is changed by the same amount as the forecast
             // of the median.
             _ => {
-                let mean = self.issued[objective].value;
+                let mean = self.ungapped[objective].value;
                 (mean + (median - usual)).max(self.calibration.floor().min(mean))
             }
         }
@@ -71,38 +73,39 @@ where
 {
     fn update(&mut self, value: f64, time_s: Option<f64>) {
         let time_s = time_s.filter(|_| self.is_timed);
-        // First the issued forecasts are scored, then the methods, then all learn the value.
+        // Keep this order: score the issued forecasts, update the calibration, score the methods,
+        // then update the methods.
         if self.count != 0 {
             for objective in [0, ABSOLUTE] {
-                let issued = self.issued(objective, time_s);
+                let issued = self.issued_at(objective, time_s);
                 self.scores[objective].learn(issued - value);
             }
         }
-        self.calibration.learn((self.count != 0).then_some(self.issued[ABSOLUTE].value), value, time_s);
+        self.calibration.learn((self.count != 0).then_some(self.ungapped[ABSOLUTE].value), value, time_s);
         self.rule.observe(self.count, self.methods.predictions(), value);
         self.methods.learn(value);
         self.count += 1;
-        self.issued = self.rule.combine(self.methods.predictions());
+        self.ungapped = self.rule.combine(self.methods.predictions());
     }
 
     fn forecast(&self, objective: usize, time_s: Option<f64>) -> Option<Forecast> {
         let time_s = time_s.filter(|_| self.is_timed);
-        let (issued, score) = (self.issued[objective], &self.scores[objective]);
+        let (ungapped, score) = (self.ungapped[objective], &self.scores[objective]);
         (self.count != 0).then(|| Forecast {
-            value: self.issued(objective, time_s),
+            value: self.issued_at(objective, time_s),
             mse: score.mean(score.squared),
             mae: score.mean(score.absolute),
             recent_mse: score.recent_squared,
             recent_mae: score.recent_absolute,
-            method: B::METHODS[issued.method % M],
-            weight: issued.weight,
+            method: B::METHODS[ungapped.method % M],
+            weight: ungapped.weight,
             count: self.count,
         })
     }
 
     fn interval(&self, level: f64, time_s: Option<f64>) -> Option<Interval> {
         let time_s = time_s.filter(|_| self.is_timed);
-        self.calibration.interval(self.issued[ABSOLUTE].value, level, time_s)
+        self.calibration.interval(self.ungapped[ABSOLUTE].value, level, time_s)
     }
 
     fn is_after_gap(&self, time_s: f64) -> bool {
@@ -131,7 +134,7 @@ where
     }
 }
 
-/// Index of the forecast for absolute error; the one for squared error has index 0.
+/// Index of the forecast for absolute error; the forecast for squared error has index 0.
 const ABSOLUTE: usize = 1;
 
 /// Errors of the forecasts that one rule issued.
@@ -155,13 +158,13 @@ impl ForecastScore {
         self.recent_absolute += gain * (absolute - self.recent_absolute);
     }
 
-    /// The mean of a sum of errors; 0 before the first error.
+    /// Divides a sum of errors by the number of errors; returns 0 before the first error.
     fn mean(&self, sum: f64) -> f64 {
         sum / self.count.max(1) as f64
     }
 }
 
-/// 1 − 2^(−1/100), a half-life of 100 values: long enough for a stable average. After one outlier
-/// of a thousand times the usual error, the mean squared error needs some thousand values to
-/// decrease to twice its usual size.
+/// Gain of the recent errors: 1 − 2^(−1/100), a half-life of 100 values. This half-life is long
+/// enough for a stable average. After one outlier of a thousand times the usual error, the mean
+/// squared error needs some thousand values to decrease to twice its usual size.
 const RECENT_GAIN: f64 = 0.006_907_504_562_964_2;

@@ -8,6 +8,17 @@ use core::fmt;
 ///
 /// `source` is the host that measured; `target` is what it measured. For a quantity of the host
 /// itself (`cpu_available`, `memory_free`) both are the host's own name.
+///
+/// ```
+/// use barograph_forecast::{Name, Quantity, SeriesId};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let (source, target) = (Name::new("lab.example.org")?, Name::new("host:443")?);
+/// let series = SeriesId { source, target, quantity: Quantity::RTT };
+/// assert_eq!(series.to_string(), "rtt lab.example.org → host:443");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesId {
     /// The host that measured.
@@ -28,8 +39,19 @@ impl fmt::Display for SeriesId {
 /// The name of a source or target, 1 to 255 bytes. It has no white space, no control characters,
 /// and no format characters that are invisible or change the direction of text.
 ///
-/// The bound keeps keys, labels and log lines small, whatever a peer sends. 255 bytes is the
-/// longest host name (RFC 1035 §2.3.4), and enough for the URLs that people probe.
+/// The limit of 255 bytes keeps keys, labels and log lines small, whatever a peer sends. 255 bytes
+/// is the length of the longest host name (RFC 1035 §2.3.4), and is enough for the URLs that people
+/// probe.
+///
+/// ```
+/// use barograph_forecast::{Name, NameError};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// assert_eq!(Name::new("[::1]:80")?.as_str(), "[::1]:80");
+/// assert_eq!(Name::new("two words"), Err(NameError::Character { character: ' ' }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(String);
 
@@ -37,7 +59,7 @@ impl Name {
     /// The longest name accepted, in bytes.
     pub const BYTES_MAX: usize = 255;
 
-    /// Creates a name, if `text` is a valid one.
+    /// Creates a name, if `text` is a valid name.
     ///
     /// # Errors
     /// [`NameError`] when the text is empty, too long, or has a character that is not allowed.
@@ -54,11 +76,21 @@ impl Name {
         }
     }
 
-    /// Checks that most displays show each character of the name: otherwise it would look like
-    /// another name.
+    /// Checks that most displays show each character of the name. A name with a hidden character
+    /// would look like a different name.
     ///
-    /// This is stricter than [`Name::new`], which also reads names that earlier versions stored. It
-    /// is for new names.
+    /// This is stricter than [`Name::new`], which also reads names that earlier versions stored.
+    /// Use this check for new names.
+    ///
+    /// ```
+    /// use barograph_forecast::Name;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// assert!(Name::new("host:80")?.check_visible().is_ok());
+    /// assert!(Name::new("ho\u{fe0f}st:80")?.check_visible().is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`NameError::Character`] with the first character that is not shown.
@@ -101,7 +133,18 @@ fn is_invisible(c: char) -> bool {
 }
 
 /// What is measured, as a lower-case identifier. The constants are Barograph's own quantities; an
-/// application may record others.
+/// application may record other quantities.
+///
+/// ```
+/// use barograph_forecast::Quantity;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// assert_eq!(Quantity::GOODPUT.unit(), "bit/s");
+/// assert_eq!(Quantity::new("query_time")?.unit(), "", "the unit is unknown");
+/// assert!(Quantity::new("Query-Time").is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Quantity(Cow<'static, str>);
 
@@ -139,7 +182,8 @@ impl Quantity {
     /// The longest quantity accepted, in bytes: quantities are column names and metric labels.
     pub const BYTES_MAX: usize = 64;
 
-    /// Creates a quantity, if `text` is a valid one: `[a-z][a-z0-9_]*`, at most 64 bytes.
+    /// Creates a quantity, if `text` is a valid name of a quantity: `[a-z][a-z0-9_]*`, at most 64
+    /// bytes.
     ///
     /// # Errors
     /// [`NameError`] when the text is empty, too long, or has a character that is not allowed.
@@ -188,6 +232,22 @@ impl fmt::Display for Quantity {
 
 /// The outcome of one experiment: a value, or a failure with its reason. A failure is never a
 /// number.
+///
+/// ```
+/// use barograph_forecast::{Battery, BatteryConfig, Failure, Objective, Outcome};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let failed = Outcome::Failed { failure: Failure::TimedOut, after_s: 5.0 };
+/// let mut battery = Battery::new(&BatteryConfig::default());
+/// for outcome in [Outcome::Value(0.020), failed, Outcome::Value(0.021)] {
+///     if let Outcome::Value(rtt_s) = outcome {
+///         battery.update(rtt_s)?;
+///     }
+/// }
+/// assert_eq!(battery.forecast(Objective::Squared).map(|forecast| forecast.count), Some(2));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
     /// A finite value in the quantity's unit.
@@ -209,7 +269,8 @@ pub enum Failure {
     /// The name of the target could not be resolved.
     Unresolved,
     /// The target, or a firewall in front of the target, refused a connection that the experiment
-    /// needs. `connect` does not fail with this: it records the time of the refusal as its value.
+    /// needs. `connect` does not fail with this: `connect` records the time until the refusal as
+    /// its value.
     Refused,
     /// No route to the target, or no host with the target's address responds on its local network.
     Unreachable,
@@ -241,7 +302,8 @@ impl Failure {
         Self::Local,
     ];
 
-    /// The failure as a lower-case word, as stored and shown.
+    /// The failure as a lower-case word, as stored and shown. `InvalidResponse` is "garbage" and
+    /// `TlsFailed` is "untrusted": earlier versions stored these words.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -258,6 +320,13 @@ impl Failure {
     }
 
     /// The failure that [`Failure::as_str`] names, or `None`.
+    ///
+    /// ```
+    /// use barograph_forecast::Failure;
+    ///
+    /// assert_eq!(Failure::from_word("timed_out"), Some(Failure::TimedOut));
+    /// assert_eq!(Failure::from_word("late"), None);
+    /// ```
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|failure| failure.as_str() == word)

@@ -35,8 +35,8 @@ proptest! {
             let mut battery = Battery::new(&config);
             let mut sums = [(0.0, 0.0); 2];
             for (seen, value) in values.iter().enumerate() {
-                for (loss, sum) in [Objective::Squared, Objective::Absolute].into_iter().zip(&mut sums) {
-                    let Some(forecast) = battery.forecast(loss) else {
+                for (objective, sum) in [Objective::Squared, Objective::Absolute].into_iter().zip(&mut sums) {
+                    let Some(forecast) = battery.forecast(objective) else {
                         prop_assert_eq!(seen, 0);
                         continue;
                     };
@@ -48,7 +48,7 @@ proptest! {
                     prop_assert!(forecast.recent_mse.is_finite() && forecast.recent_mae.is_finite());
                     let error = forecast.value - value;
                     *sum = (sum.0 + error * error, sum.1 + error.abs());
-                    let weights = battery.weights(loss);
+                    let weights = battery.weights(objective);
                     let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();
                     prop_assert!((sum - 1.0).abs() < 1e-9, "{config:?} {weights:?}");
                     prop_assert!(weights.iter().all(|(_, weight)| 0.0 <= *weight));
@@ -76,8 +76,8 @@ proptest! {
                 with.update(*value).expect("within range");
                 without.update(*value).expect("within range");
             }
-            for loss in [Objective::Squared, Objective::Absolute] {
-                prop_assert_eq!(with.forecast(loss), without.forecast(loss));
+            for objective in [Objective::Squared, Objective::Absolute] {
+                prop_assert_eq!(with.forecast(objective), without.forecast(objective));
             }
             prop_assert_eq!(with.interval(0.95), without.interval(0.95));
         }
@@ -89,14 +89,14 @@ proptest! {
         for config in configs() {
             let mut battery = Battery::new(&config);
             (0..length).for_each(|_| battery.update(value).expect("within range"));
-            for loss in [Objective::Squared, Objective::Absolute] {
-                let forecast = battery.forecast(loss).expect("values were seen");
+            for objective in [Objective::Squared, Objective::Absolute] {
+                let forecast = battery.forecast(objective).expect("values were seen");
                 prop_assert!((forecast.value - value).abs() <= 1e-9 * value.abs(), "{config:?} {forecast:?}");
             }
         }
     }
 
-    /// Higher levels give wider intervals, tracked or interpolated.
+    /// The interval of a higher level is at least as wide, for tracked and for interpolated levels.
     #[test]
     fn intervals_nest(values in values()) {
         let mut battery = Battery::new(&BatteryConfig::default());
@@ -158,15 +158,15 @@ fn a_blend_is_said_to_be_one_with_its_largest_member() {
         for _ in 0..50 {
             battery.update(20.0 + noise()).expect("finite");
         }
-        for loss in [Objective::Squared, Objective::Absolute] {
-            let forecast = battery.forecast(loss).expect("values were seen");
+        for objective in [Objective::Squared, Objective::Absolute] {
+            let forecast = battery.forecast(objective).expect("values were seen");
             let text = forecast.method_label().to_string();
             if config.rule != Rule::Blend {
                 assert_eq!((text.as_str(), forecast.weight), (forecast.method.0, None));
                 continue;
             }
             let weight = forecast.weight.expect("a blend has weights");
-            let weights = battery.weights(loss);
+            let weights = battery.weights(objective);
             let largest = weights.iter().map(|(_, weight)| *weight).fold(0.0, f64::max);
             assert!((weight - largest).abs() < 1e-9 && weights.contains(&(forecast.method, largest)));
             let share = if weight < 0.5 { "led by" } else { "mostly" };
@@ -181,8 +181,8 @@ fn a_blend_is_said_to_be_one_with_its_largest_member() {
 fn the_first_ten_forecasts_are_no_worse_than_the_last_value() {
     let (mut sum, mut count) = (0.0, 0.0);
     for seed in 0..200u64 {
-        // Noise around a level with no, some and more autocorrelation, and a random walk in which
-        // each step partly reverses the step before it.
+        // Four kinds of series: noise around a level with an autocorrelation of 0, 0.5 and 0.8, and
+        // a random walk in which each step partly reverses the step before.
         for (memory, persistence) in [(0.0, 0.0), (0.5, 0.0), (0.8, 0.0), (1.0, -0.3)] {
             let mut noise = noise_of(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let mut battery = Battery::new(&BatteryConfig::default());
@@ -213,9 +213,9 @@ fn one_outlier_is_forgotten_by_forecasts_and_recent_errors() {
         for i in 0..3000 {
             battery.update(if i == 1000 { 20.0 * size } else { 20.0 + noise() }).expect("finite");
         }
-        for loss in [Objective::Squared, Objective::Absolute] {
-            let forecast = battery.forecast(loss).expect("values were seen");
-            assert!((forecast.value - 20.0).abs() < near, "after ×{size}: {loss:?} {forecast:?}");
+        for objective in [Objective::Squared, Objective::Absolute] {
+            let forecast = battery.forecast(objective).expect("values were seen");
+            assert!((forecast.value - 20.0).abs() < near, "after ×{size}: {objective:?} {forecast:?}");
         }
         let forecast = battery.forecast(Objective::Absolute).expect("values were seen");
         assert!(forecast.recent_mae < 0.1 * forecast.mae, "after ×{size}: {forecast:?}");
@@ -264,8 +264,8 @@ fn plateaus_end_without_harm() {
                     inside.push(interval.lower <= value && value <= interval.upper);
                 }
                 battery.update(value).expect("finite");
-                for loss in [Objective::Squared, Objective::Absolute] {
-                    let forecast = battery.forecast(loss).expect("values were seen");
+                for objective in [Objective::Squared, Objective::Absolute] {
+                    let forecast = battery.forecast(objective).expect("values were seen");
                     assert!((forecast.value - 20.0).abs() < 2.0, "{length} {config:?} at {i}: {forecast:?}");
                 }
             }
@@ -275,8 +275,8 @@ fn plateaus_end_without_harm() {
     }
 }
 
-/// A level that changes slowly, measured for 30 s of every 5 min, so that it has changed after each
-/// gap.
+/// The level changes slowly, and is measured for 30 s of every 5 min. So the level has changed
+/// after each gap.
 #[test]
 fn after_gaps_intervals_cover_what_they_say_and_forecasts_stay_good() {
     let mut battery = Battery::new(&BatteryConfig::default());
@@ -352,7 +352,7 @@ fn extreme_values_after_gaps_stay_finite() {
     }
 }
 
-/// The series is 0 for long, then has one larger value, then 0 again, as some loss rates do.
+/// The series is 0 for a long time, then has one larger value, then 0 again, as some loss rates do.
 #[test]
 fn rare_jumps_off_a_long_plateau_stay_finite() {
     let mut battery = Battery::new(&BatteryConfig::default());
@@ -386,7 +386,7 @@ fn levels_that_are_not_tracked_cover_what_they_say() {
     let mut noise = noise();
     let mut inside = levels.map(|_| Vec::new());
     for i in 0..10_000 {
-        // The sum of three is close to the normal distribution.
+        // The sum of three uniform numbers is close to a normal distribution.
         let value = noise() + noise() + noise();
         for (level, inside) in levels.iter().zip(&mut inside) {
             if let Some(interval) = battery.interval(*level)
@@ -437,7 +437,7 @@ fn forecasts_are_equal_to_the_bit() {
         for value in &values {
             battery.update(*value).expect("finite");
             let forecasts = [Objective::Squared, Objective::Absolute]
-                .map(|loss| battery.forecast(loss).expect("seen").value);
+                .map(|objective| battery.forecast(objective).expect("seen").value);
             let upper = battery.interval(0.9).map_or(0.0, |interval| interval.upper);
             for byte in forecasts.into_iter().chain([upper]).flat_map(f64::to_le_bytes) {
                 digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -454,7 +454,7 @@ fn share(inside: &[bool]) -> f64 {
     inside.iter().filter(|inside| **inside).count() as f64 / inside.len() as f64
 }
 
-/// Uniform noise in ±1 from a fixed generator (Knuth's MMIX).
+/// Uniform noise between −1 and 1 from a fixed generator (Knuth's MMIX).
 fn noise() -> impl FnMut() -> f64 {
     noise_of(7)
 }

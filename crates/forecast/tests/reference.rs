@@ -21,8 +21,8 @@ fn every_step_agrees_with_the_model() {
         let mut rows = 0;
         for (row, value) in expected.lines().skip(1).zip(&series[1..]) {
             let columns: Vec<&str> = row.split(',').collect();
-            for (loss, at) in [(Objective::Squared, 3), (Objective::Absolute, 6)] {
-                let forecast = battery.forecast(loss).expect("values were seen");
+            for (objective, at) in [(Objective::Squared, 3), (Objective::Absolute, 6)] {
+                let forecast = battery.forecast(objective).expect("values were seen");
                 let error = if at == 3 { forecast.mse } else { forecast.mae };
                 for (ours, theirs) in [(forecast.value, columns[at]), (error, columns[at + 1])] {
                     let theirs = number(theirs);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::caller_group::limit_address;
 use crate::token_bucket::{Rate, TokenBucket};
 
-/// The accounts of all addresses, and that of the server. Each holds an eighth of an hour's amount.
+/// The account of each address, and the account of the server. A full account holds an eighth of an
+/// hour's amount.
 #[derive(Debug)]
 pub struct Accounts {
     each: TokenBucket,
@@ -17,15 +18,17 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Creates full accounts: `total` is the rate of the server, `each` that of an address.
+    /// Creates full accounts: `total` is the rate of the server, and `each` is the rate of one
+    /// address.
     #[must_use]
     pub fn new(total: Rate, each: Rate) -> Self {
         let [total, each] = [total, each].map(|rate| TokenBucket::new(rate, BURST_TIME));
         Self { each, total, peers: HashMap::new() }
     }
 
-    /// Takes `amount` from the account of `ip` and from that of the server, or from neither;
-    /// returns whether the amount was taken. `now` is a monotonic time since any fixed moment.
+    /// Takes `amount` from both the account of `ip` and the account of the server, or from neither
+    /// account. Returns whether `amount` was taken. `now` is a monotonic time since any fixed
+    /// moment.
     #[must_use]
     pub fn pay(&mut self, ip: IpAddr, amount: u64, now: Duration) -> bool {
         if !self.has_room_for(ip) {
@@ -37,14 +40,16 @@ impl Accounts {
         true
     }
 
-    /// Whether the accounts of `ip` and of the server hold `amount`. Unlike [`pay`](Self::pay), it
-    /// removes no full accounts, so a new address has no room if the table is full.
+    /// Whether the accounts of `ip` and of the server hold `amount`. Unlike [`pay`](Self::pay),
+    /// this function does not remove refilled accounts, so it returns false for a new address while
+    /// the table has its largest number of accounts.
     #[must_use]
     pub fn could_pay(&self, ip: IpAddr, amount: u64, now: Duration) -> bool {
         self.after(ip, amount, now).is_some()
     }
 
-    /// The account of `ip` and that of the server after the payment; `None` = they cannot pay.
+    /// Returns the account of `ip` and the account of the server after the payment; `None` if one
+    /// of the two accounts cannot pay.
     fn after(&self, ip: IpAddr, amount: u64, now: Duration) -> Option<(TokenBucket, TokenBucket)> {
         let mut own = self.peers.get(&limit_address(ip)).copied().unwrap_or(self.each);
         let mut total = self.total;
@@ -62,16 +67,17 @@ impl Accounts {
         self.total.take(amount, now).is_ok()
     }
 
-    /// Takes `amount` from the account of `ip` for work that was already done. The account may go
-    /// below zero; it then pays nothing until it has refilled. The account of the server is
-    /// unchanged, because this is not traffic.
+    /// Takes `amount` from the account of `ip` for work that was already done. The account of `ip`
+    /// may go below zero; then [`pay`](Self::pay) takes nothing from it until it has refilled. The
+    /// account of the server is unchanged, because work is not traffic.
     pub fn charge(&mut self, ip: IpAddr, amount: u64, now: Duration) {
-        // A charged caller has called [`Self::pay`] before, so this adds an account only if that
-        // one was removed since.
+        // A charged caller has called [`Self::pay`] before, so this line adds an account only if
+        // the caller's account was removed since.
         self.peers.entry(limit_address(ip)).or_insert(self.each).charge(amount, now);
     }
 
-    /// Like [`charge`](Self::charge), but also from the account of the server.
+    /// Takes `amount` from the account of `ip`, like [`charge`](Self::charge), and also from the
+    /// account of the server.
     pub fn charge_both(&mut self, ip: IpAddr, amount: u64, now: Duration) {
         self.charge(ip, amount, now);
         self.total.charge(amount, now);
@@ -84,13 +90,13 @@ impl Accounts {
     }
 }
 
-/// A full account holds an eighth of an hour's amount. By default a page may transfer 1 GiB in an
-/// hour, so its account holds 128 MiB. That is enough for one transfer of each size in each
-/// direction.
+/// Time in which an empty account fills: an eighth of an hour, so a full account holds an eighth of
+/// an hour's amount. By default a page may transfer 1 GiB in an hour, so its account holds 128 MiB.
+/// This amount is enough for one transfer of each size in each direction.
 const BURST_TIME: Duration = Duration::from_secs(450);
-/// Most accounts that are kept, half a megabyte. A caller with more addresses than this either
-/// empties the server's account first, or spends little from each address. Then new addresses wait
-/// until an account that paid 1 KiB is full again and is removed.
+/// Largest number of accounts that are kept; together they take half a megabyte. A caller with more
+/// addresses than this either empties the server's account first, or spends little from each
+/// address. Then new addresses wait until an account that paid 1 KiB is full again and is removed.
 const ADDRESSES_MAX: usize = 8192;
 
 #[cfg(test)]
@@ -134,7 +140,7 @@ mod tests {
         let mut accounts = Accounts::new(total, each);
         let peer = |i: u32| IpAddr::from(std::net::Ipv4Addr::from_bits(i));
         let mut served = 0;
-        // A caller that takes all that the accounts allow, for one day.
+        // Simulates a caller that takes, for one day, all that the accounts allow.
         for second in 0..86_400 {
             if accounts.pay(peer(1), 1, at(second)) {
                 accounts.charge_both(peer(1), 9, at(second));
@@ -180,8 +186,8 @@ mod tests {
     }
 
     proptest! {
-        /// In any window, neither one address nor all of them together get more than burst and
-        /// rate.
+        /// In any time window, one address gets at most the burst plus the rate of one address. All
+        /// addresses together get at most the burst plus the rate of the server.
         #[test]
         fn never_more_than_burst_and_rate(
             rate in 1_u64..1 << 40,

@@ -5,18 +5,20 @@
 //! holders of the token). All others are *anonymous*; together they get half of all connections. A
 //! quarter is kept for anonymous callers: authenticated callers never get it.
 //!
-//! If there is no room, a connection without a request in progress is shed: among the connections
-//! of the network that has most of these, the one that was silent longest. If all connections have
-//! requests in progress, one of these is shed, but only if its network has at least two more
-//! connections than the network of the new one.
+//! If there is no room, a connection without a request in progress is shed. It belongs to the
+//! network with the largest number of such connections, and was silent for the longest time among
+//! them. If all connections have requests in progress, one connection is shed, but only if the
+//! network of that connection has at least two connections more than the network of the new
+//! connection.
 //!
-//! Connections from this host may use all room that others do not use. If they are more than an
-//! eighth of all, the idle ones among them are shed first.
+//! Connections from this host may use all room that others do not use. If connections from this
+//! host are more than an eighth of all, the idle connections from this host are shed first.
 //!
 //! Live streams and sessions of pages are admitted in the same way, as *session slots*. Every slot
 //! can be shed, so anonymous callers may have all of them until authenticated callers come. For a
-//! caller of the same class, a slot is shed only of a network with at least two more than the
-//! caller's. Otherwise callers that reconnect would displace each other without end.
+//! new caller of the same class, a slot is shed only if the slot's network has at least two slots
+//! more than the network of the new caller. Otherwise callers that reconnect would displace each
+//! other without end.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -46,7 +48,8 @@ pub enum AdmissionKind {
 /// Why there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmissionError {
-    /// The address already has as many as one address may have ([`ADDRESS_DIVISOR`]).
+    /// The address already has the largest number of connections or slots that one address may have
+    /// ([`ADDRESS_DIVISOR`]).
     Share,
     /// No connection or slot is free for callers of this class, and none may be shed.
     All,
@@ -60,8 +63,8 @@ struct Connection {
     /// The caller's address for limits; `None` = this host.
     address: Option<IpAddr>,
     /// Whether the address was authenticated when the connection was accepted. A slot of an
-    /// anonymous caller does not become an authenticated one when its address is authenticated
-    /// later: anonymous callers may have more slots than authenticated callers.
+    /// anonymous caller does not become a slot of an authenticated caller when the address is
+    /// authenticated later: anonymous callers may have more slots than authenticated callers.
     was_authenticated: bool,
     /// Number of requests in progress.
     requests: usize,
@@ -73,7 +76,7 @@ struct Connection {
 /// An admitted connection, and the connection that the caller must close to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// Number of the admitted connection.
+    /// Identifier of the admitted connection.
     pub id: ConnectionId,
     /// Identifier of the connection to close; `None` if there was room.
     pub shed: Option<ConnectionId>,
@@ -82,8 +85,8 @@ pub struct Admitted {
 }
 
 impl Admission {
-    /// Creates room for `max` connections. One address gets at most a quarter, and an eighth is
-    /// reserved for connections from this host.
+    /// Creates room for `max` connections. One address gets at most a quarter of `max`, and an
+    /// eighth of `max` is reserved for connections from this host.
     pub fn new(max: usize, kind: AdmissionKind) -> Self {
         Self { max, kind, next: 0, open: BTreeMap::new() }
     }
@@ -134,17 +137,18 @@ impl Admission {
         }
     }
 
-    /// Records that the system accepted a part of a response, so the caller is reading it.
+    /// Records that the system accepted a part of a response, which shows that the caller reads the
+    /// response.
     pub fn progressed(&mut self, id: ConnectionId, now: Duration) {
         if let Some(connection) = self.open.get_mut(&id) {
             connection.silent_since = now;
         }
     }
 
-    /// Whether an address may become authenticated. If its connections and those of the
-    /// authenticated callers together exceed the room for authenticated callers, it stays
-    /// anonymous. So an address that connects first and is authorised later gets no more
-    /// connections than one that is authorised at once.
+    /// Whether an address may become authenticated. The address stays anonymous if its connections
+    /// and the connections of authenticated callers together exceed the room for authenticated
+    /// callers. So an address gets no more connections if it connects first and is authorised later
+    /// than if it is authorised at once.
     pub fn may_be_authenticated(
         &self,
         ip: IpAddr,
@@ -175,7 +179,7 @@ impl Admission {
         Some(shed)
     }
 
-    /// Most connections that may be open.
+    /// Largest number of connections that may be open.
     pub fn max(&self) -> usize {
         self.max
     }
@@ -190,7 +194,6 @@ impl Admission {
         self.open.values().filter(|connection| connection.address.is_some() && predicate(connection)).count()
     }
 
-    /// Whether a connection is an authenticated caller's.
     fn is_authenticated(
         &self,
         connection: &Connection,
@@ -261,7 +264,8 @@ impl Admission {
             anonymous < self.anonymous_max()
         };
         if remote < self.remote_max() && has_room {
-            // If this host has more than its eighth, one of its idle connections is shed.
+            // If this host has more than an eighth of all connections, one idle connection of this
+            // host is shed.
             match is_full.then(|| self.shed_local()) {
                 None => return Ok(None),
                 Some(Some(shed)) => return Ok(Some(shed)),
@@ -270,9 +274,10 @@ impl Admission {
         }
         // While anonymous callers have less than a quarter, a new anonymous caller displaces an
         // authenticated caller; otherwise it displaces a different anonymous caller. A new
-        // authenticated caller displaces a different authenticated caller if these have all their
-        // room. Otherwise it displaces an anonymous caller while anonymous callers have more than a
-        // quarter, and first an authenticated caller when they have not.
+        // authenticated caller displaces a different authenticated caller if authenticated callers
+        // use all their room. Otherwise the choice depends on the anonymous callers. If they have
+        // more than a quarter, an anonymous caller is displaced first; if not, an authenticated
+        // caller is displaced first.
         let shed = |may_be_at_work: bool| {
             let larger = of_network + 2;
             let crowd = if may_be_at_work || self.kind == AdmissionKind::SessionSlots { larger } else { 1 };
@@ -290,8 +295,8 @@ impl Admission {
         shed(false).or_else(|| shed(true)).map(Some).ok_or(AdmissionError::All)
     }
 
-    /// Selects the idle connection of this host that was silent longest, if this host has more than
-    /// its share.
+    /// Selects the idle connection of this host that was silent longest, if this host has more
+    /// connections than its share.
     fn shed_local(&self) -> Option<ConnectionId> {
         let here = || self.open.iter().filter(|(_, connection)| connection.address.is_none());
         // A slot is never idle, so no slot of this host is shed.
@@ -308,8 +313,8 @@ impl Admission {
         self.select_from_crowd(crowd, false, is_candidate)
     }
 
-    /// Like [`Self::shed`], but if `may_be_at_work`, connections with a request in progress can be
-    /// selected too.
+    /// Selects like [`Self::shed`]. If `may_be_at_work` is true, connections with a request in
+    /// progress can be selected too.
     fn select_from_crowd(
         &self,
         crowd: usize,
@@ -335,19 +340,21 @@ impl Admission {
     }
 }
 
-/// One address gets a quarter of all connections.
+/// Divisor of the number of all connections: one address gets at most a quarter.
 pub const ADDRESS_DIVISOR: usize = 4;
-/// An eighth is kept for this host.
+/// Divisor of the number of all connections: an eighth is reserved for this host.
 pub const LOCAL_DIVISOR: usize = 8;
-/// Anonymous callers get half of all connections.
+/// Divisor of the number of all connections: anonymous callers get at most half.
 pub const ANONYMOUS_DIVISOR: usize = 2;
-/// A quarter is reserved for anonymous callers: as much as one authenticated address may have.
+/// Divisor of the number of all connections: a quarter is reserved for anonymous callers, the same
+/// number that one authenticated address may have.
 const ANONYMOUS_RESERVE_DIVISOR: usize = 4;
-/// Time for the first head of an anonymous caller: a head is one packet, and a lost packet is sent
-/// again within some seconds, also after a TLS handshake.
+/// Longest time until the first head of an anonymous caller arrives. A head is one packet, and a
+/// lost packet is sent again within some seconds. The time also covers a TLS handshake before the
+/// head.
 pub const HEAD_OF_ANONYMOUS: Duration = Duration::from_secs(8);
-/// Time for the first head of an authenticated caller, which does not open connections without a
-/// request, but may have a slow network.
+/// Longest time until the first head of an authenticated caller arrives. An authenticated caller
+/// may have a slow network, and does not open connections without a request.
 pub const HEAD_OF_AUTHENTICATED: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
@@ -415,8 +422,7 @@ mod tests {
         let lone = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
         let mut crowd: Vec<ConnectionId> =
             (0..7).map(|i| admission.accept(ip(2, i), false, at(1)).unwrap().id).collect();
-        // The first of these connections has a request in progress, and on the second a request has
-        // just ended.
+        // Connection 1 has a request in progress. A request on connection 2 has just ended.
         admission.request_began(crowd[0]);
         admission.request_began(crowd[1]);
         admission.request_ended(crowd[1], at(2));
@@ -508,7 +514,8 @@ mod tests {
     }
 
     /// A few addresses hold many long requests. A different caller of the same class is admitted
-    /// and displaces one of these connections, and the addresses cannot displace it again.
+    /// and displaces one of their connections. After that, these addresses cannot displace the
+    /// connection of the new caller.
     #[test]
     fn a_crowd_at_work_does_not_shut_its_own_class_out() {
         for is_authenticated in [false, true] {
@@ -715,7 +722,7 @@ mod tests {
     }
 
     /// A thousand idle connections a second from 41 addresses: an honest anonymous caller and a
-    /// member are always admitted, and not shed before their request.
+    /// member are always admitted, and neither connection is shed before its request.
     #[test]
     fn honest_callers_get_in_during_a_flood() {
         let mut admission = Tested::new(256, AdmissionKind::Connections);

@@ -1,5 +1,5 @@
-//! Addresses that a token or a signature authorised lately. Pure; times are those since any fixed
-//! moment.
+//! Addresses that a token or a signature authorised lately. Pure: the caller passes the times,
+//! which all count from one fixed moment.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ struct Authentication {
 pub enum CredentialOwner {
     /// The station's own token, or a probe token that was issued for it.
     Operator,
-    /// A station of the mesh.
+    /// The token or signature belongs to this station of the mesh.
     Station(Name),
 }
 
@@ -53,9 +53,9 @@ impl AuthenticatedAddresses {
         own.is_recent(now).then_some(&own.by)
     }
 
-    /// Records that a request of this address was authorised. If the station that authenticates it
-    /// has its whole share, its own oldest address is removed, so one station displaces few
-    /// addresses of other stations.
+    /// Records that a request of this address was authorised. If the authenticating station already
+    /// has all addresses of its share, the oldest address of that station is removed. So one
+    /// station displaces few addresses of other stations.
     pub fn insert(&mut self, address: IpAddr, by: CredentialOwner, now: Duration) {
         let (key, address) = (limit_address(address), address.to_canonical());
         if let Some(authentications) = self.authentications.get_mut(&key)
@@ -95,17 +95,18 @@ impl AuthenticatedAddresses {
         self.authentications.entry(key).or_default().push(Authentication { address, at: now, by });
     }
 
-    /// Removes the addresses that a withdrawn station authenticated. The next request of another
-    /// station at the same address authenticates it again.
+    /// Removes the addresses that a withdrawn station authenticated. The next request of a
+    /// different station at the same address authenticates that address again.
     pub fn forget(&mut self, station: &Name) {
         for address in self.of_stations.get(station).cloned().unwrap_or_default() {
             self.remove(address);
         }
     }
 
-    /// If the network `of` has its whole share, removes its limit address with the oldest
-    /// authentication. Otherwise, if the table is full, removes the one with the oldest
-    /// authentication in any network.
+    /// Removes a limit address if there is no room for a further address of the network `of`. If
+    /// `of` has its whole share of the table, removes the address with the oldest authentication in
+    /// `of`. Otherwise, if the table is full, removes the address with the oldest authentication in
+    /// any network.
     fn make_room_for(&mut self, of: IpAddr) {
         let in_network = self.authentications.keys().filter(|key| network(**key) == of).count();
         let has_share = NETWORK_ADDRESSES_MAX <= in_network;
@@ -121,7 +122,6 @@ impl AuthenticatedAddresses {
         }
     }
 
-    /// Removes one address with its authentication.
     fn remove(&mut self, address: IpAddr) {
         let key = limit_address(address);
         let Some(authentications) = self.authentications.get_mut(&key) else { return };
@@ -150,19 +150,19 @@ impl Authentication {
 /// Time for which an address stays authenticated. A member shows its token many times in an hour.
 const AUTHENTICATED_FOR: Duration = Duration::from_hours(1);
 /// Largest number of authenticated limit addresses: about four times the largest number of members
-/// of a station (1000).
+/// that one station can invite (1000).
 const ADDRESSES_MAX: usize = 4096;
-/// Most authenticated limit addresses of one network. A /24 has no more addresses, and a /48 is
-/// assumed to have no more /64 with members. At least sixteen networks are needed to fill the
-/// table.
+/// Largest number of authenticated limit addresses of one network. A /24 has no more addresses. A
+/// /48 is assumed to have members in no more than this number of /64 networks. At least sixteen
+/// networks are needed to fill the table.
 const NETWORK_ADDRESSES_MAX: usize = 256;
-/// Most authentications of one limit address: an IPv6 /64 may have several stations and dashboards.
-/// A host that lost its authentication to others is authenticated again by its next request with a
-/// token.
+/// Largest number of authentications of one limit address: an IPv6 /64 may have several stations
+/// and dashboards. If a new authentication displaced that of a host, the host's next request with a
+/// token authenticates the host again.
 const AUTHENTICATIONS_MAX: usize = 16;
-/// One station gets a quarter of the authentications of a limit address, and as many addresses in
-/// total as a quarter of those of a network. That is enough, because a station has one address at a
-/// time, or a few.
+/// Divisor of two limits: one station gets a quarter of [`AUTHENTICATIONS_MAX`] at each limit
+/// address, and a quarter of [`NETWORK_ADDRESSES_MAX`] in total. That is enough, because a station
+/// has only a few addresses at a time.
 const OWNER_DIVISOR: usize = 4;
 
 #[cfg(test)]

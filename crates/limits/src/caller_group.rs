@@ -16,7 +16,8 @@ pub fn limit_address(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// The network of an address: its /24, or its /48, which is what a site has (RFC 6177).
+/// The network of an address: the /24 of an IPv4 address, or the /48 of an IPv6 address. A site
+/// usually has no more than one /48 (RFC 6177).
 pub fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() >> 8 << 8).into(),

@@ -22,7 +22,7 @@ impl Credential {
     /// All kinds of credentials.
     pub const ALL: [Self; 3] = [Self::Token, Self::Invitation, Self::Signature];
 
-    /// The name in `/metrics` and in the log.
+    /// The name of this kind in `/metrics` and in the log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Token => "token",
@@ -66,12 +66,13 @@ struct NetworkFailures {
     /// Number of failures with decay: the value halves every minute.
     score: f64,
     at: Duration,
-    /// Time of the last log line, and number of failures since then.
+    /// Time of the last log line about this network; `unlogged` is the number of failures since
+    /// then.
     logged: Option<Duration>,
     unlogged: u64,
 }
 
-/// Log lines about all networks in the current minute: start of the minute and number.
+/// Number of log lines about all networks in the current minute, and the start of that minute.
 #[derive(Clone, Copy, Debug, Default)]
 struct LogBudget {
     began: Duration,
@@ -147,17 +148,18 @@ impl LogBudget {
     }
 }
 
-/// Failures without a delay: enough for a person with the tokens of several stations.
+/// Score up to which responses are not delayed. This score permits some errors to a person with the
+/// tokens of several stations.
 pub const FREE_FAILURES: f64 = 8.0;
 /// Half of the first delay; the delay doubles with each further failure. The first delay is 0.1 s,
 /// which a person does not notice after a typing error.
 const DELAY_MIN: Duration = Duration::from_millis(50);
-/// Bound of the exponent, from which on the delay is [`DELAY_MAX`] in any case.
+/// Largest number of doublings of the delay. With this number, the delay is always [`DELAY_MAX`].
 const DOUBLINGS_MAX: f64 = 10.0;
-/// The longest delay: the response still arrives before a client gives up.
+/// The longest delay. Clients wait longer than this for a response.
 pub const DELAY_MAX: Duration = Duration::from_secs(5);
-/// Largest score. Eight minutes after a flood it has halved to below [`FREE_FAILURES`], so the next
-/// failures have no delay.
+/// Largest score. Eight minutes after a flood, the score has decayed below [`FREE_FAILURES`], so
+/// the next failures have no delay.
 const SCORE_MAX: f64 = 1000.0;
 /// Shortest time between two log lines of one network.
 const LOG_EVERY: Duration = Duration::from_mins(1);

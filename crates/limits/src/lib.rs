@@ -8,7 +8,7 @@
 //!   make room.
 //!
 //! Beside them, [`caller_group`] defines which addresses count as one caller, [`authenticated`]
-//! records which of them a token or a signature authorised lately, [`credentials`] delays the
+//! records the addresses that a token or a signature authorised lately, [`credentials`] delays the
 //! responses to wrong tokens, and [`pace`] bounds the time of a transfer.
 //!
 //! ```

@@ -8,10 +8,11 @@ pub fn transfer_time_max(bytes: u64) -> Duration {
     GRACE + Duration::from_millis(bytes / SLOWEST_BYTES_PER_MS)
 }
 
-/// 1 Mbit/s, the slowest rate at which a transfer may complete. A slower transfer gives a page a
-/// forecast of little use, and blocks its slot for others. A caller also pays for this many bytes
-/// for each millisecond in which it holds a slot.
+/// Slowest rate at which a transfer may complete, in bytes per millisecond: 1 Mbit/s. A forecast
+/// from a slower transfer would be of little use to a page, and the transfer would block its slot
+/// for other callers. A caller also pays for this number of bytes for each millisecond in which the
+/// caller uses a slot.
 pub const SLOWEST_BYTES_PER_MS: u64 = 125;
-/// Time until a transfer has started: round trips of a satellite, slow start, and a lost packet or
-/// two.
+/// Time allowed in addition to the time at the slowest rate. It covers round trips over a
+/// satellite, slow start, and one or two lost packets.
 const GRACE: Duration = Duration::from_secs(5);

@@ -1,6 +1,6 @@
 //! A budget that refills with time: a token bucket.
 //!
-//! Its state is one number, the time up to which the grants are paid for: the generic cell rate
+//! Its state is one number, the time at which the bucket is full again: the generic cell rate
 //! algorithm in its virtual-scheduling form (ITU-T I.371, annex A).
 
 use std::time::Duration;
@@ -22,8 +22,8 @@ impl Rate {
         Self::per_hour(amount.saturating_mul(3600))
     }
 
-    /// Time that `amount` takes at this rate, in ns. It is rounded up, so that no more is granted
-    /// than the rate allows.
+    /// Time that `amount` takes at this rate, in ns. The time is rounded up, so that the bucket
+    /// grants no more than the rate allows.
     fn worth_ns(self, amount: u64) -> u64 {
         let ns = (u128::from(amount) * HOUR_NS).div_ceil(self.0.into());
         u64::try_from(ns).unwrap_or(u64::MAX)
@@ -34,15 +34,15 @@ impl Rate {
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
     rate: Rate,
-    /// Time in which the empty bucket fills, in ns.
+    /// Time that an empty bucket needs to fill, in ns.
     burst_ns: u64,
-    /// Time up to which the grants are paid for, in ns since the fixed moment; in the past if the
-    /// bucket is full.
+    /// Time at which the bucket is full again, in ns since the moment from which `now` counts; in
+    /// the past if the bucket is full.
     paid_until_ns: u64,
 }
 
 impl TokenBucket {
-    /// Creates a full bucket, which holds what the rate gives in `burst`.
+    /// Creates a full bucket. Its capacity is the amount that `rate` adds in the time `burst`.
     #[must_use]
     pub fn new(rate: Rate, burst: Duration) -> Self {
         Self { rate, burst_ns: nanoseconds(burst), paid_until_ns: 0 }
@@ -52,7 +52,7 @@ impl TokenBucket {
     /// must not decrease.
     ///
     /// # Errors
-    /// The time until the bucket holds the amount; `Duration::MAX` = it never does.
+    /// The time until the bucket holds `amount`; `Duration::MAX` if `amount` exceeds the capacity.
     pub fn take(&mut self, amount: u64, now: Duration) -> Result<(), Duration> {
         if self.burst_ns < self.rate.worth_ns(amount) {
             return Err(Duration::MAX);
@@ -65,13 +65,14 @@ impl TokenBucket {
         Ok(())
     }
 
-    /// Takes `amount` even if the bucket holds less. The level then is negative, and the refill
-    /// raises it to 0 first.
+    /// Takes `amount` even if the bucket holds less. The content of the bucket is then negative,
+    /// and the refill first raises it to 0.
     pub fn charge(&mut self, amount: u64, now: Duration) {
         self.paid_until_ns = self.after(amount, now);
     }
 
-    /// The time until the bucket holds `amount`; if it never does, the time until it is full.
+    /// The time until the bucket holds `amount`. If `amount` exceeds the capacity, the time until
+    /// the bucket is full.
     #[must_use]
     pub fn wait(&self, amount: u64, now: Duration) -> Duration {
         let worth_ns = self.rate.worth_ns(amount).min(self.burst_ns);
@@ -124,7 +125,7 @@ mod tests {
 
     proptest! {
         /// In any window, the bucket grants at most the burst plus what the rate adds in that time.
-        /// After the wait that `take` returned, it grants the amount.
+        /// After the wait that `take` returned, the bucket grants the amount.
         #[test]
         fn never_more_than_burst_and_rate(
             rate in 1_u64..1 << 40,
@@ -155,8 +156,8 @@ mod tests {
             }
         }
 
-        /// A full bucket grants what it holds. The test above does not show this, because a bucket
-        /// that grants nothing passes the test above.
+        /// A full bucket grants its whole content. The test above does not show this, because a
+        /// bucket that grants nothing passes the test above.
         #[test]
         fn a_full_bucket_gives_what_it_holds(rate in 1_u64..1 << 50, after_s in 0_u64..1 << 30) {
             let mut bucket = TokenBucket::new(Rate::per_hour(rate), Duration::from_secs(450));

@@ -2,9 +2,9 @@
 //!
 //! `cargo bench -p barograph-loss --bench cost` prints the microseconds for each window. Each time
 //! is the least of many runs, because other work on the machine can only make a run longer. The
-//! columns are: counting the admissible words of 17 packets; the same in a binary tree, as Dickens
-//! §3.1.2 counts them; reading the window's line; and classifying it, with all metrics and the
-//! diagnosis of each classifier.
+//! columns are the times for: counting the admissible words of 17 packets; counting these words in
+//! a binary tree (Dickens §3.1.2); reading the window's line; and classifying the window, with all
+//! metrics and the diagnosis of each classifier.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -79,7 +79,7 @@ fn least_us<T>(mut work: impl FnMut() -> T) -> f64 {
     (0..RUNS).map(run).fold(f64::INFINITY, f64::min)
 }
 
-/// A binary tree with the words that were seen as its leaves.
+/// Binary tree of words. Each word of the window is a leaf.
 #[derive(Default)]
 struct Tree {
     /// For each node, the indices of its children for a lost and for a received packet; 0 = no

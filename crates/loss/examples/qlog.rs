@@ -4,13 +4,14 @@
 //! default.
 //!
 //! The file is a qlog of version 0.3 or later (JSON or JSON-SEQ; draft-ietf-quic-qlog-quic-events)
-//! with times that count from a start, and with the events `packet_sent` and `packet_lost`. These
-//! two give the pattern: the packets in the order they were sent, and which were declared lost.
-//! Packets with equal send times give the sender's burst.
+//! with times relative to a start time, and with the events `packet_sent` and `packet_lost`. These
+//! two events give the pattern of losses: the packets in the order they were sent, and the packets
+//! that were declared lost. Packets that were sent at almost the same time form a burst.
 //!
 //! The file has neither the drops of the receiver's kernel nor a one-way delay. The round-trip time
 //! of `metrics_updated` grows with a queue, but also while the receiver's process does not run. So
-//! the example prints it and does not use it as evidence. `docs/other-protocols.md` has results.
+//! the example prints the round-trip time and does not use it as evidence.
+//! `docs/other-protocols.md` has results.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -19,10 +20,10 @@ use std::io::{BufRead, BufReader};
 use barograph_loss::{Classifier, Diagnosis, Evidence, Meter, Signature, Verdict};
 use serde_json::{Deserializer, Value};
 
-/// Packets sent within this time of each other belong to one burst, ms: about the time of a packet
-/// of 1500 bytes at 1 Gbit/s.
+/// Longest time between two consecutive packets of one burst, ms. A packet of 1500 bytes takes
+/// about this time at 1 Gbit/s.
 const BURST_GAP_MS: f64 = 0.01;
-/// Length of windows within the range of the shipped model, in packets.
+/// Default length of a window, in packets. It is within the range of the shipped model.
 const WINDOW: usize = 20_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,13 +47,15 @@ struct Connection {
     /// Number and time (ms) of each packet, in the order they were sent. Senders skip numbers, so a
     /// missing number is not a loss.
     sent: Vec<(u64, f64)>,
-    /// Packets that were declared lost, with the round-trip time above its minimum at that time.
+    /// Packets that were declared lost. The value is the round-trip time minus its minimum, when
+    /// the loss was declared.
     lost: HashMap<u64, f64>,
     round_trip: f64,
     round_trip_min: f64,
 }
 
-/// Reads all connections of a file, by their `group_id`, or by the number of their trace.
+/// Reads all connections of a file. The key of a connection is its `group_id`, or the number of its
+/// trace.
 fn read(file: impl BufRead) -> Result<BTreeMap<String, Connection>, Box<dyn std::error::Error>> {
     let mut connections = BTreeMap::<String, Connection>::new();
     // JSON-SEQ (RFC 7464) begins each record with this character, which JSON does not contain.
@@ -100,7 +103,7 @@ impl Connection {
         }
     }
 
-    /// Diagnoses windows of `packets`; the last window has the remaining packets.
+    /// Diagnoses windows of `packets` packets each. The last window has the remaining packets.
     fn windows(&self, packets: usize) -> Result<Vec<WindowRow>, barograph_loss::SignatureError> {
         let (classifier, mut meter) = (Classifier::shipped(), Meter::new());
         let tell = |sent: &[(u64, f64)]| {
@@ -125,14 +128,13 @@ impl Connection {
     }
 }
 
-/// Number of packets sent at once, as the mean over packets, rounded.
+/// Mean, over all packets, of the length of the packet's burst, rounded to whole packets.
 fn burst(sent: &[(u64, f64)]) -> u32 {
     let bursts = sent.chunk_by(|(_, before), (_, after)| (after - before).abs() <= BURST_GAP_MS);
     let squares: usize = bursts.map(|burst| burst.len().pow(2)).sum();
     (squares as f64 / sent.len().max(1) as f64).round() as u32
 }
 
-/// Output row of a window.
 struct WindowRow {
     packets: u32,
     lost: u32,
@@ -172,7 +174,8 @@ mod tests {
 
     #[test]
     fn what_was_sent_and_lost_is_counted_in_the_order_of_sending() {
-        // 12 packets of application data, sent four at once and then one by one; three were lost.
+        // 12 packets of application data, sent four at once and then one by one. Three of the
+        // packets were lost.
         assert_eq!(told(SMALL, 8), [(8, 2, 4), (4, 1, 1)]);
         let connection = &read(SMALL.as_bytes()).unwrap()["c0ffee"];
         let rise = connection.windows(8).unwrap()[0].round_trip_rise;

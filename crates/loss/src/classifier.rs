@@ -20,9 +20,9 @@ pub(crate) use self::verdict::is_like_an_outage;
 
 /// Names the cause of losses from the best evidence present. A doubtful window is inconclusive.
 ///
-/// The kernel's drop counter comes first, unless all other evidence contradicts it. Otherwise a
-/// model fitted on labelled windows combines marks, delay and pattern. Diagnosing a window
-/// allocates nothing.
+/// The classifier uses the kernel's drop counter first, unless all other evidence contradicts the
+/// counter. Otherwise a model fitted on labelled windows combines marks, delay and pattern.
+/// Diagnosing a window allocates nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classifier {
     pub(crate) pattern: PatternModel,
@@ -38,6 +38,13 @@ impl Classifier {
 
     /// Creates a classifier with a saved model.
     ///
+    /// ```
+    /// use barograph_loss::Classifier;
+    ///
+    /// let model = Classifier::shipped().write();
+    /// assert_eq!(Classifier::read(&model).unwrap(), Classifier::shipped());
+    /// ```
+    ///
     /// # Errors
     /// If the model is truncated, newer than this program, or impossible.
     pub fn read(model: &str) -> Result<Self, ModelError> {
@@ -50,6 +57,18 @@ impl Classifier {
     }
 
     /// Diagnoses a window with the given `metrics`.
+    ///
+    /// ```
+    /// use barograph_loss::{Classifier, Evidence, Meter, Signature, Verdict};
+    ///
+    /// let window = Signature::from_runs(20_000, [3000, 60, 2000, 150]).unwrap();
+    /// let metrics = Meter::new().measure(&window);
+    /// // The kernel counted no drops at the receiving socket.
+    /// let evidence = Evidence { host_drops: Some(0), ..Evidence::default() };
+    /// let diagnosis = Classifier::shipped().diagnose(&window, &metrics, &evidence);
+    /// assert_eq!((diagnosis.verdict, diagnosis.lost_network), (Verdict::Network, 210));
+    /// assert!(diagnosis.evidence_used.host_drops);
+    /// ```
     pub fn diagnose(&self, signature: &Signature, metrics: &Metrics, evidence: &Evidence) -> Diagnosis {
         let (evidence, disbelieved) = evidence.possible(metrics);
         let mut evidence_used = EvidenceUsed { disbelieved, ..EvidenceUsed::default() };
@@ -81,10 +100,28 @@ impl Classifier {
     }
 
     /// Diagnoses a window with evidence for each gap, in the order of [`Signature::loss_runs`];
-    /// missing ones count as [`GapEvidence::default`]. A kind of evidence that no gap has is taken
-    /// from the window.
+    /// gaps without an entry count as [`GapEvidence::default`]. If no gap has a kind of evidence,
+    /// the window's evidence of this kind is used.
     ///
     /// Calls `on_gap` for each gap with its cause and the probability that the host lost it.
+    ///
+    /// ```
+    /// use barograph_loss::{Cause, Classifier, Evidence, GapEvidence, Meter, Signature, Verdict};
+    ///
+    /// let window = Signature::from_runs(20_000, [3000, 60, 2000, 20]).unwrap();
+    /// let metrics = Meter::new().measure(&window);
+    /// // The socket's drop counter increased over the first gap only.
+    /// let gaps =
+    ///     [60, 0].map(|drops| GapEvidence { host_drops: Some(drops), ..GapEvidence::default() });
+    /// let (classifier, evidence) = (Classifier::shipped(), Evidence::default());
+    /// let mut causes = Vec::new();
+    /// let diagnosis =
+    ///     classifier.diagnose_gaps(&window, &metrics, &evidence, gaps.into_iter(), |_, cause, _| {
+    ///         causes.push(cause);
+    ///     });
+    /// assert_eq!(causes, [Cause::Host, Cause::Network]);
+    /// assert_eq!(diagnosis.verdict, Verdict::Hybrid);
+    /// ```
     pub fn diagnose_gaps(
         &self,
         signature: &Signature,
@@ -158,8 +195,8 @@ impl Classifier {
     }
 }
 
-/// Metrics of the longest runs with `lost` losses in total. If the host claims `lost` drops, it
-/// most likely dropped these runs.
+/// Metrics of the longest runs with `lost` losses in total. If the host claims `lost` drops, the
+/// dropped packets are most likely these runs.
 fn longest_runs_metrics(signature: &Signature, metrics: &Metrics, lost: u32) -> Metrics {
     match lost {
         0 => Metrics::default(),
@@ -175,7 +212,7 @@ fn longest_runs_metrics(signature: &Signature, metrics: &Metrics, lost: u32) -> 
     }
 }
 
-/// Whether the window is shorter than a word, or without loss.
+/// Whether the window is shorter than a word, or has no losses.
 fn has_too_little(metrics: &Metrics) -> bool {
     metrics.packets < WORD_MAX || metrics.lost == 0
 }

@@ -6,14 +6,15 @@ use crate::Metrics;
 /// way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
-    /// Packets that the sender sends at once, at least 1.
+    /// Number of packets that the sender sends at once, at least 1.
     pub burst: Option<u32>,
-    /// One-way delay just before the losses above the path's minimum, s, as the mean over the
+    /// One-way delay just before the losses, minus the path's minimum, s. It is the mean over the
     /// losses. A value below 0 counts as 0.
     pub delay_s: Option<f64>,
-    /// Packets that the receiving socket dropped in the window, counted by its kernel.
+    /// Number of packets that the receiving socket dropped in the window, counted by the receiver's
+    /// kernel.
     pub host_drops: Option<u32>,
-    /// Packets that arrived with a congestion mark (CE, RFC 3168) in the window.
+    /// Number of packets that arrived with a congestion mark (CE, RFC 3168) in the window.
     pub marks: Option<u32>,
 }
 
@@ -31,13 +32,13 @@ impl Evidence {
     }
 }
 
-/// Evidence on one gap beside its length.
+/// Evidence on one gap, in addition to the gap's length.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GapEvidence {
-    /// Increase of the socket's drop counter over the gap. With GRO it counts buffers, not packets,
-    /// so only whether it is 0 is used.
+    /// Increase of the socket's drop counter over the gap. With GRO, the counter counts buffers,
+    /// not packets. So the classifier uses only whether the increase is 0.
     pub host_drops: Option<u32>,
-    /// One-way delay of the packet before the gap above the path's minimum, s.
+    /// One-way delay of the packet before the gap, minus the path's minimum, s.
     pub delay_s: Option<f64>,
     /// Whether the packet before or after the gap had a congestion mark.
     pub is_marked: Option<bool>,
@@ -70,7 +71,7 @@ pub enum Verdict {
 /// Known pattern that a window resembles, beside its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LossPattern {
-    /// Outage: a path that carried nothing for a while.
+    /// Outage: the path delivered no packets for a while.
     Outage,
     /// Policer: regular losses without a queue.
     Policer,
@@ -93,7 +94,7 @@ pub struct EvidenceUsed {
     /// drops than lost packets, or more marks than received packets.
     pub disbelieved: bool,
     /// The pattern is outside the range of the model: a loss rate below 0.00008 or above 0.05, or a
-    /// window shorter or longer than those fitted. The accuracy there was not measured.
+    /// window shorter or longer than those fitted. The accuracy outside the range was not measured.
     pub extrapolated: bool,
 }
 
@@ -108,7 +109,8 @@ pub struct Diagnosis {
     pub lost_host: u32,
     /// Number of packets lost by the network.
     pub lost_network: u32,
-    /// Number of packets lost by an unknown cause. The three add up to the losses of the window.
+    /// Number of packets lost for an unknown cause. `lost_host`, `lost_network` and `lost_unknown`
+    /// add up to the losses of the window.
     pub lost_unknown: u32,
     /// Verdict on the whole window.
     pub verdict: Verdict,
@@ -133,5 +135,5 @@ impl Diagnosis {
     }
 }
 
-/// Probability from which on a cause is named (Dickens §2.2).
+/// Smallest probability at which a cause is named (Dickens §2.2).
 pub(crate) const VERDICT_PROBABILITY: f64 = 0.95;

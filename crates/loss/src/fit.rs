@@ -67,7 +67,8 @@ pub enum FitError {
     )]
     TooFew {
         cause: Label,
-        /// Suffix of the message that names the loss rates; empty for all.
+        /// Suffix of the message, with the loss rates of these windows; empty for windows of any
+        /// loss rate.
         at: &'static str,
         found: usize,
         needed: usize,

@@ -1,9 +1,9 @@
 //! Names the cause of packet losses: the receiving host, which did not read packets in time, or the
 //! network.
 //!
-//! The caller passes in which packets of a window were received, and other evidence if there is
-//! any; the crate returns a verdict and probabilities. It reads no socket, clock or kernel counter,
-//! and it does not slow a sender down: that is the caller's decision.
+//! The caller passes the pattern of received and lost packets of a window, and other evidence if
+//! there is any; the crate returns a verdict and probabilities. It reads no socket, clock or kernel
+//! counter, and it does not slow a sender down. The caller decides whether to slow a sender down.
 //!
 //! - A [`Signature`] holds which packets of a window were received and which were lost (Dickens
 //!   §3.1).

@@ -19,9 +19,9 @@ pub struct WindowLine<'a> {
 }
 
 /// Reads one line into `signature`, replaces its contents, and does not allocate. With `window`,
-/// the line has run lengths of a window of that many packets; without `window`, it has one bit for
-/// each packet. Returns `None` for a line that is empty or a comment. A caller that reads a file
-/// removes the byte-order mark at its beginning.
+/// the line has run lengths of a window of that many packets; without `window`, the line has one
+/// bit for each packet. Returns `None` for a line that is empty or a comment. A caller that reads a
+/// file removes the byte-order mark at its beginning.
 ///
 /// ```
 /// use barograph_loss::{Signature, read_line};
@@ -176,8 +176,9 @@ pub(crate) fn whole(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// Converts microseconds to seconds. A negative value is rejected: its writer did not subtract the
-/// path's minimum. In live measurements ([`Evidence::delay_s`]) it counts as 0.
+/// Converts microseconds to seconds. A negative value is rejected, because the program that wrote
+/// it did not subtract the path's minimum. In live measurements ([`Evidence::delay_s`]), a negative
+/// value counts as 0.
 pub(crate) fn delay_s(text: &str) -> Option<f64> {
     let delay_us: f64 = text.parse().ok()?;
     (0.0..=DELAY_US_MAX).contains(&delay_us).then_some(delay_us / 1e6)
@@ -211,7 +212,7 @@ pub(crate) fn excerpt(text: &str) -> String {
     }
 }
 
-/// Maximum number of characters of an excerpt: enough to find it in the line.
+/// Maximum number of characters of an excerpt: enough to find the excerpt in the line.
 const EXCERPT_CHARACTERS: usize = 40;
 /// Largest valid delay, a thousand seconds in µs: longer than the delay of any queue.
 const DELAY_US_MAX: f64 = 1e9;

@@ -16,17 +16,16 @@ pub struct Metrics {
     pub lost: u32,
     /// Number of runs of lost packets.
     pub gaps: u32,
-    /// Admissible words of 17 packets, Na(17); 0 if the window is shorter.
+    /// Number of admissible words of 17 packets, Na(17); 0 if the window is shorter.
     pub na17: u32,
     /// First-order complexity, 0 to 1: log2(Na(17)) / 17 (Dickens eq. 4; the printed text lacks the
-    /// n). For a random string it is 1.
+    /// n). For a random sequence of packets, the complexity is 1.
     pub complexity: f64,
     /// Share of the losses that follow a loss, 0 to 1; 0 without losses (Dickens §3.1.5).
     pub success_proportion: f64,
     /// Mean length of a run of losses, in packets; 0 without runs.
     pub mean_run: f64,
-    /// Mean length weighted by lost packets, Σℓ²/Σℓ: the length of the run that a lost packet is
-    /// in.
+    /// Mean, over all lost packets, of the length of the packet's run: Σℓ²/Σℓ, in packets.
     pub weighted_run: f64,
     /// Length of the longest run of losses, in packets.
     pub longest_run: u32,
@@ -72,6 +71,15 @@ impl Metrics {
 }
 
 /// Computes [`Metrics`], with memory that is reused for each window.
+///
+/// ```
+/// use barograph_loss::{Meter, Signature};
+///
+/// let mut meter = Meter::new();
+/// let metrics = meter.measure(&Signature::from_runs(1000, [500, 100]).unwrap());
+/// assert_eq!((metrics.gaps, metrics.longest_run, metrics.na17), (1, 100, 34));
+/// assert_eq!(metrics.success_proportion, 0.99);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     words: WordCounter,

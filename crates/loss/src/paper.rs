@@ -16,12 +16,20 @@ use crate::{Diagnosis, Metrics, ModelError, Signature, Verdict, WORD_MAX};
 /// of its normal distribution that is farther from the mean than the metric. Both causes are
 /// equally likely a priori, and a verdict needs a probability of 0.95. At loss rates below 0.00008,
 /// and if neither cause explains the metric, both causes stay equally likely. The result is marked
-/// as extrapolated above a loss rate of 0.05, and for windows shorter or longer than all that were
-/// fitted.
+/// as extrapolated above a loss rate of 0.05, and for windows shorter or longer than all fitted
+/// windows.
 ///
-/// A fit is valid for one length of windows. Of the fitted lengths, the nearest on a logarithmic
-/// scale is used. Constants are not interpolated, because interpolated constants do not belong to
-/// any fit.
+/// A fit is valid for one length of windows. The classifier uses the fitted length that is nearest
+/// on a logarithmic scale. Constants are not interpolated, because interpolated constants do not
+/// belong to any fit.
+///
+/// ```
+/// use barograph_loss::{Meter, PaperClassifier, Signature, Verdict};
+///
+/// let window = Signature::from_runs(20_000, [3000, 60, 2000, 150, 5000, 90]).unwrap();
+/// let diagnosis = PaperClassifier::shipped().diagnose(&Meter::new().measure(&window));
+/// assert_eq!((diagnosis.verdict, diagnosis.lost_host), (Verdict::Host, 300));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PaperClassifier {
     runs: u64,
@@ -37,8 +45,8 @@ pub struct PaperModel {
     pub packets: u32,
     /// Number of windows that were fitted.
     pub windows: u64,
-    /// Success proportion at low loss rates; `None` if there were too few windows, then windows at
-    /// these loss rates are inconclusive.
+    /// Success proportion at low loss rates; `None` if there were too few windows. Windows at these
+    /// loss rates are then inconclusive.
     pub low: Option<LowModel>,
     /// Complexity of windows with losses of the host's CPU.
     #[serde(rename = "cpu")]
@@ -72,7 +80,7 @@ pub struct NormalDistribution {
 }
 
 /// Mean complexity as a function of the loss rate p, a exp(b p) + c exp(d p), with the standard
-/// deviation around it (Dickens §3.1.6). For the CPU there is one exponential: c and d are 0.
+/// deviation around the mean (Dickens §3.1.6). For the CPU there is one exponential: c and d are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -91,6 +99,16 @@ pub struct ComplexityCurve {
 impl NormalDistribution {
     /// Probability that a sample is at least as far from the mean as `value`, on either side, 0 to
     /// 1: 1 − P(−z < Z < z) (Dickens §3.3).
+    ///
+    /// ```
+    /// use barograph_loss::PaperClassifier;
+    ///
+    /// let complexity = PaperClassifier::shipped().models()[0].host.at(0.01);
+    /// assert_eq!(complexity.tail_area(complexity.mean), 1.0);
+    /// // About 4.6 % of the samples are farther from the mean than two standard deviations.
+    /// let two_sds = complexity.mean + 2.0 * complexity.sd;
+    /// assert!((complexity.tail_area(two_sds) - 0.0455).abs() < 0.0001);
+    /// ```
     pub fn tail_area(&self, value: f64) -> f64 {
         let z = (value - self.mean).abs() / self.sd;
         libm::erfc(z * std::f64::consts::FRAC_1_SQRT_2)
@@ -103,12 +121,21 @@ impl NormalDistribution {
 
 impl ComplexityCurve {
     /// Distribution of the complexity at a loss rate of 0 to 1.
+    ///
+    /// ```
+    /// use barograph_loss::PaperClassifier;
+    ///
+    /// // The curve of the host has one exponential.
+    /// let curve = PaperClassifier::shipped().models()[0].host;
+    /// assert_eq!((curve.at(0.0).mean, curve.at(0.0).sd), (curve.a, curve.sd));
+    /// ```
     pub fn at(&self, loss_rate: f64) -> NormalDistribution {
         let exponential = |factor: f64, exponent: f64| factor * libm::exp(exponent * loss_rate);
         NormalDistribution { mean: exponential(self.a, self.b) + exponential(self.c, self.d), sd: self.sd }
     }
 
-    /// Each term of the curve is monotone, so the curve is finite between two finite ends.
+    /// Each term of the curve is monotone, so a curve with finite values at both ends is finite
+    /// between these ends.
     pub(crate) fn is_possible(&self) -> bool {
         [self.a, self.b, self.c, self.d].iter().all(|constant| constant.is_finite())
             && self.at(0.0).is_possible()
@@ -124,8 +151,8 @@ impl PaperClassifier {
     /// Creates a classifier with the shipped model, `models/paper.toml`, which was fitted on the
     /// paper's kinds of contention and which `scripts/fit-models` regenerates.
     pub fn shipped() -> Self {
-        // A test ensures that the model is readable, so the default is not used. It would be a
-        // classifier without models, for which every window is inconclusive.
+        // A test ensures that the model is readable, so the default is not used. The default would
+        // be a classifier without models, for which every window is inconclusive.
         Self::read(SHIPPED).unwrap_or_default()
     }
 
@@ -279,20 +306,23 @@ const FORMAT: &str = "barograph-loss-paper";
 
 const SHIPPED: &str = include_str!("../models/paper.toml");
 
-/// Lowest loss rate: "the operating range of the classifier", below which signatures "did not, in
-/// general, contain enough information" (Dickens §2.2, §3.1.5).
+/// Lowest loss rate that the classifier judges: "the operating range of the classifier", below
+/// which signatures "did not, in general, contain enough information" (Dickens §2.2, §3.1.5).
 pub(crate) const LOSS_RATE_MIN: f64 = 0.00008;
 
-/// Below this loss rate, the complexities of both causes overlap (Dickens §3.1.4).
+/// Lowest loss rate at which the complexity is used. Below it, the complexities of both causes
+/// overlap (Dickens §3.1.4).
 pub(crate) const LOSS_RATE_LOW: f64 = 0.0005;
 
 /// Highest loss rate that models are fitted and reported on: "loss rates in the range of 0 to 5%"
 /// (Dickens §3.1.4).
 pub(crate) const LOSS_RATE_MAX: f64 = 0.05;
 
-/// If both tail areas are smaller, neither cause explains the window: it is five standard
-/// deviations from either mean. By a normal distribution, 0.16 of the paper's 160 000 windows would
-/// be so far away (§4.3). So the data do not show which cause has the longer tail there.
+/// Smallest tail area at which a cause explains a window. If both tail areas are smaller, neither
+/// cause explains the window: its metric is about five standard deviations or more from both means.
+/// Under a normal distribution, the expected number of such windows among the paper's 160 000 is
+/// 0.16, less than one window (§4.3). So the data do not show which cause has the longer tail
+/// there.
 const TAIL_MIN: f64 = 1e-6;
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 /// Which packets of a window were received and which were lost, in the order they were sent
-/// (Dickens §3.1). It takes one bit a packet, 2 MiB for the longest window.
+/// (Dickens §3.1). A signature takes one bit for each packet: 2 MiB for the longest window.
 ///
 /// A signature can be cleared and filled again without allocation.
 ///
@@ -16,8 +16,8 @@ use thiserror::Error;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
-    /// One bit a packet, from the least significant bit of the first block; 1 = received. Bits past
-    /// the end are 0.
+    /// One bit for each packet, from the least significant bit of the first block; 1 = received.
+    /// Bits past the end are 0.
     blocks: Vec<u64>,
     packets: u32,
     lost: u32,
@@ -26,9 +26,9 @@ pub struct Signature {
 /// A run of lost packets, with the received packets before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossRun {
-    /// Packets received since the gap before, or since the start of the window.
+    /// Number of packets received since the previous gap, or since the start of the window.
     pub received: u32,
-    /// Packets lost in a row, at least 1.
+    /// Number of packets lost in a row, at least 1.
     pub lost: u32,
 }
 
@@ -63,7 +63,7 @@ impl Signature {
         Self::default()
     }
 
-    /// Reads one character a packet: `1` = received, `0` = lost.
+    /// Reads one character for each packet: `1` = received, `0` = lost.
     ///
     /// # Errors
     /// If there are other characters, or more than [`Signature::PACKETS_MAX`].
@@ -85,7 +85,15 @@ impl Signature {
     }
 
     /// Creates a signature from the sequence numbers that were received, in any order, with or
-    /// without duplicates. The window begins with `first`; numbers outside it are ignored.
+    /// without duplicates. The window begins with `first`; numbers outside the window are ignored.
+    ///
+    /// ```
+    /// use barograph_loss::Signature;
+    ///
+    /// // Packet 9 is missing.
+    /// let signature = Signature::from_received(7, 4, [10, 7, 8]).unwrap();
+    /// assert_eq!(signature, Signature::from_bits("1101").unwrap());
+    /// ```
     ///
     /// # Errors
     /// If the window exceeds [`Signature::PACKETS_MAX`].
@@ -115,10 +123,11 @@ impl Signature {
         (self.packets, self.lost) = (0, 0);
     }
 
-    /// As [`Signature::from_bits`], but replaces the contents of this signature.
+    /// Replaces the contents of this signature with packets that are read as in
+    /// [`Signature::from_bits`].
     ///
     /// # Errors
-    /// As there; the signature is then empty.
+    /// As in [`Signature::from_bits`]. The signature is then empty.
     pub fn fill_bits(&mut self, bits: &str) -> Result<(), SignatureError> {
         self.clear();
         if !bits.bytes().all(|bit| bit & !1 == b'0') {
@@ -133,10 +142,10 @@ impl Signature {
         Ok(())
     }
 
-    /// As [`Signature::from_runs`], but replaces the contents of this signature.
+    /// Replaces the contents of this signature with run lengths, as in [`Signature::from_runs`].
     ///
     /// # Errors
-    /// As there; the signature is then empty.
+    /// As in [`Signature::from_runs`]. The signature is then empty.
     pub fn fill_runs(
         &mut self,
         window: u32,
@@ -148,6 +157,15 @@ impl Signature {
     }
 
     /// Appends `count` received packets.
+    ///
+    /// ```
+    /// use barograph_loss::Signature;
+    ///
+    /// let mut signature = Signature::new();
+    /// signature.push_received(3).unwrap();
+    /// signature.push_lost(1).unwrap();
+    /// assert_eq!(signature, Signature::from_bits("1110").unwrap());
+    /// ```
     ///
     /// # Errors
     /// If the window would exceed [`Signature::PACKETS_MAX`]; nothing is appended then.
@@ -189,6 +207,14 @@ impl Signature {
     }
 
     /// Returns the runs of lost packets, in order.
+    ///
+    /// ```
+    /// use barograph_loss::{LossRun, Signature};
+    ///
+    /// let signature = Signature::from_bits("1101001").unwrap();
+    /// let runs: Vec<_> = signature.loss_runs().collect();
+    /// assert_eq!(runs, [LossRun { received: 2, lost: 1 }, LossRun { received: 1, lost: 2 }]);
+    /// ```
     pub fn loss_runs(&self) -> LossRuns<'_> {
         LossRuns::new(self)
     }
@@ -238,10 +264,11 @@ pub struct LossRuns<'a> {
     packets: u32,
     /// Number of packets up to the end of the current block.
     ahead: u32,
-    /// Positions in the current block at which the fate changes, one bit each; bits already
-    /// returned are cleared.
+    /// Positions in the current block at which received packets change to lost packets, or lost to
+    /// received, one bit each; bits already returned are cleared.
     changes: u64,
-    /// Fate of the last packet of the current block. Before the first packet it is received.
+    /// Fate of the last packet of the current block. At the start of the window, this fate is
+    /// "received".
     last: u64,
     /// End of the last gap that was returned.
     at: u32,
@@ -253,8 +280,8 @@ impl<'a> LossRuns<'a> {
         Self { blocks, packets, ahead: 0, changes: 0, last: 1, at: 0 }
     }
 
-    /// Index of the next packet with a fate different from that of the packet before it, or the end
-    /// of the window.
+    /// Index of the next packet that differs in its fate from the packet before it; the end of the
+    /// window if there is none.
     fn change(&mut self) -> u32 {
         while self.changes == 0 {
             let Some(block) = self.blocks.next() else { return self.packets };

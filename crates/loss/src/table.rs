@@ -6,6 +6,15 @@ use crate::line::{DELAY, PACKETS, cause, delay_s, excerpt, whole};
 use crate::{Evidence, LabelledWindow, LineError, Meter, Signature, read_line};
 
 /// Positions of the columns of a table, by the names in its header.
+///
+/// ```
+/// use barograph_loss::{Label, Meter, TableReader};
+///
+/// let table = TableReader::from_header("# label\tburst\trle").unwrap().unwrap();
+/// let window = table.read("cpu\t16\t3,1,4,3", 20, &mut Meter::new()).unwrap().unwrap();
+/// assert_eq!((window.cause, window.metrics.lost), (Label::Host, 4));
+/// assert_eq!(window.evidence.burst, Some(16));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableReader {
     label: usize,
@@ -46,8 +55,8 @@ impl TableReader {
     /// Reads a row; `None` if the line is empty or a comment.
     ///
     /// Label `net` is [`Label::Network`](crate::Label::Network), `cpu` is
-    /// [`Label::Host`](crate::Label::Host), and `hyb` is [`Label::Both`](crate::Label::Both),
-    /// both. The drop counter is `cpu_fraction` times the number of lost packets.
+    /// [`Label::Host`](crate::Label::Host), and `hyb` is [`Label::Both`](crate::Label::Both). The
+    /// drop counter is `cpu_fraction` times the number of lost packets.
     ///
     /// # Errors
     /// If the row has too few columns, runs that do not fit the window or do not add up to `lost`,
@@ -94,7 +103,8 @@ impl TableReader {
             Some(text) => {
                 let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
                 let share: f64 = share.ok_or_else(|| wrong("cpu_fraction", text, "a share from 0 to 1"))?;
-                // Shares in tables have four decimals, so this is exact for up to 10 000 packets.
+                // Shares in tables have four decimals, so the number of drops is exact for up to 10
+                // 000 lost packets.
                 Some((f64::from(signature.lost()) * share).round() as u32)
             }
             None => None,
@@ -111,13 +121,29 @@ impl TableReader {
 }
 
 /// Length of the windows that a comment `# window N` states.
+///
+/// ```
+/// use barograph_loss::parse_window_comment;
+///
+/// assert_eq!(parse_window_comment("# window 20000"), Some(20_000));
+/// assert_eq!(parse_window_comment("# a different comment"), None);
+/// ```
 pub fn parse_window_comment(line: &str) -> Option<u32> {
     let words = line.trim().strip_prefix('#')?.trim_start();
     let number = words.strip_prefix("window")?;
     number.starts_with([' ', '\t']).then(|| whole(number.trim())).flatten()
 }
 
-/// Reads a labelled line (docs/spec/classify.md §4); `None` if it is empty or a comment.
+/// Reads a labelled line (docs/spec/classify.md §4); `None` if the line is empty or a comment.
+///
+/// ```
+/// use barograph_loss::{Label, Meter, read_labelled};
+///
+/// let line = "4,2,3,1\tcause=cpu\trun=r1";
+/// let window = read_labelled(line, Some(20), &mut Meter::new()).unwrap().unwrap();
+/// assert_eq!((window.cause, window.metrics.lost), (Label::Host, 3));
+/// assert_eq!(window.run, "r1");
+/// ```
 ///
 /// # Errors
 /// As [`read_line`], and if the line has no `cause=`.
@@ -151,7 +177,7 @@ pub enum TableError {
         "column lost is {found:?}, but the run lengths have {runs} lost packets; the row may be truncated"
     )]
     Lost {
-        /// The first characters of what was found.
+        /// First characters of the value in column `lost`.
         found: String,
         runs: u32,
     },
@@ -159,7 +185,7 @@ pub enum TableError {
     #[error("{name} is {found:?}, expected {expected}")]
     Value {
         name: &'static str,
-        /// The first characters of what was found.
+        /// First characters of the invalid value.
         found: String,
         expected: &'static str,
     },

@@ -29,8 +29,8 @@ impl WordCounter {
     }
 
     /// Number of different words of `length` packets at all positions, overlapping (Na, Dickens
-    /// §3.1.1); 0 if the window is shorter than a word. `length` is 1 to [`WORD_MAX`]; other values
-    /// count as the nearest.
+    /// §3.1.1); 0 if the window is shorter than a word. `length` is 1 to [`WORD_MAX`]; a value
+    /// outside this range counts as the nearer end.
     ///
     /// ```
     /// use barograph_loss::{Signature, WordCounter};
@@ -83,13 +83,14 @@ impl WordCounter {
     }
 }
 
-/// Number of sets of 64 words.
+/// Number of 64-bit integers that hold one bit for each word.
 const SETS: usize = 1 << WORD_MAX >> 6;
-/// Number of stretches that are remembered. Random losses of 5 % have about 1700 different ones in
-/// 100 000 packets.
+/// Number of sequences in the cache. With random losses of 5 %, 100 000 packets have about 1700
+/// different sequences.
 const STRETCHES: usize = 4096;
 const HASH_SHIFT: u32 = u32::BITS - STRETCHES.ilog2();
-/// 2^32 divided by the golden ratio, odd (Knuth, The Art of Computer Programming, 6.4).
+/// Multiplier of the hash: the largest prime below 2^32 divided by the golden ratio (Knuth, The Art
+/// of Computer Programming, 6.4).
 const HASH: u32 = 0x9E37_79B1;
 
 #[cfg(test)]

@@ -184,7 +184,7 @@ fn a_claim_of_few_short_runs_is_weighed_against_the_delay_and_marks() {
         assert!(claim(lossy, Some(20e-3), None).evidence_used.disbelieved);
         assert!(claim(lossy, None, Some(0)).evidence_used.host_drops);
         assert!(claim(lossy, None, Some(50)).evidence_used.disbelieved);
-        // Stalls may occur over a queue.
+        // A host may stall while there is a queue.
         let stalled = signature([6000, 90, 3000, 120]);
         assert!(claim(&stalled, Some(20e-3), Some(50)).evidence_used.host_drops);
     }
@@ -260,8 +260,8 @@ fn without_a_count_nothing_is_the_hosts_that_has_no_sign_of_it() {
         let window = Signature::from_runs(packets, runs.iter().copied()).unwrap();
         Classifier::shipped().diagnose(&window, &Meter::new().measure(&window), known)
     };
-    // A run as long as a burst of the sender or shorter is not the host's by the pattern alone. A
-    // run that is one packet longer may be.
+    // For a run that is at most as long as a burst of the sender, the pattern alone does not name
+    // the host. For a run that is one packet longer, the pattern may name the host.
     for (packets, lost, burst) in [(20_000, 16, 16), (20_000, 32, 32), (100_000, 8, 16)] {
         for delay_s in [None, Some(300e-6)] {
             let known = evidence(|e| (e.burst, e.delay_s) = (Some(burst), delay_s));
@@ -312,9 +312,9 @@ fn a_hybrid_window_is_split() {
 
 #[test]
 fn a_window_with_runs_of_all_lengths_is_not_split() {
-    // A queue makes a few runs of two and one of five. A run of six, which RED can cause, is long
-    // enough for a split by its length, but too short for a stall. A run of fifteen counts as a
-    // stall.
+    // A queue makes a few runs of two packets and one run of five packets. A run of six, which RED
+    // can cause, is long enough for a split by its length, but too short for a stall. A run of
+    // fifteen counts as a stall.
     for (longest, verdict) in [(5, Verdict::Network), (6, Verdict::Network), (15, Verdict::Hybrid)] {
         let mut runs = singles(60, 150);
         runs.splice(20..20, [300, 2, 90, 2, 900, longest]);
@@ -348,7 +348,7 @@ fn gaps_are_told_apart_by_their_own_evidence() {
         (shipped.diagnose_gaps(&mixed, &metrics, &Evidence::default(), gaps.iter().copied(), say), heard)
     };
     use Cause::{Host, Network};
-    // With GRO the counter counts buffers: only whether it is 0 is used.
+    // With GRO, the counter counts buffers, so the classifier uses only whether its increase is 0.
     let counted = [5, 0, 0, 1, 0].map(|drops| gap(Some(drops), None, None));
     let (diagnosis, heard) = told(&counted);
     assert_eq!(heard, [Host, Network, Network, Host, Network]);
@@ -410,7 +410,7 @@ fn windows_that_the_model_was_not_fitted_on_are_told() {
     };
     let by_pattern = EvidenceUsed { pattern: true, ..EvidenceUsed::default() };
     let extrapolated = EvidenceUsed { extrapolated: true, ..by_pattern };
-    // The shortest fitted windows are a fifth of 10 000.
+    // The shortest fitted windows have a fifth of 10 000 packets.
     for (packets, expected) in [
         (17, extrapolated),
         (1999, extrapolated),
@@ -444,7 +444,8 @@ fn shares_of_exactly_a_twentieth_decide_as_more_does() {
         let told = diagnose(&signature([1000, host, 1000, network]), &known);
         (told.verdict, told.lost_host, told.lost_network)
     };
-    // 19 of 20 is 0.95, which gives a verdict, although the other share is 5 %.
+    // A share of 19 in 20 losses is 0.95. This gives a verdict, although the other cause has a
+    // share of 5 %.
     assert_eq!(counted(1900, 100), (Verdict::Host, 1900, 100));
     assert_eq!(counted(100, 1900), (Verdict::Network, 100, 1900));
     assert_eq!(counted(1899, 101), (Verdict::Hybrid, 1899, 101));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use barograph_loss::{Classifier, Diagnosis, Evidence, Label, LabelledWindow, LossPattern, Verdict};
 use open::{EvidenceSet, Score, Window, counts, cross_validated, windows};
 
-/// Number of parts of the runs; each model is fitted without one part.
+/// Number of parts into which the runs are divided. Each model is fitted without one part.
 const FOLDS: usize = 8;
 
 #[test]
@@ -31,8 +31,8 @@ fn runs_that_were_left_out_are_judged_as_promised() {
             let one_cause = judged.iter().filter(|(window, _)| window.labelled.cause != Label::Both);
             assert_eq!(one_cause.filter(|(_, diagnosis)| diagnosis.verdict == Verdict::Hybrid).count(), 0);
             if packets == 20_000 {
-                // With a delay, fewer windows of the paper's host kinds are right, because an
-                // outage looks the same: see docs/design/loss.md.
+                // With a delay, fewer windows of the paper's host kinds get the right verdict,
+                // because an outage has the same pattern: see docs/design/loss.md.
                 let floors = if told.delay { [90.0, 97.0, 95.0, 97.0] } else { [97.0, 97.0, 83.0, 92.0] };
                 let found = [papers[0], papers[1], all[0], all[1]];
                 assert!(found.iter().zip(floors).all(|(score, floor)| score.right() >= floor), "{found:?}");
@@ -119,8 +119,8 @@ fn the_kernels_count_is_always_believed_and_false_claims_are_not() {
         println!(
             "{told:?}: false claims believed of all, a half, a tenth, by even and odd runs: {believed:?}"
         );
-        // Some false claims of all losses are still believed: those with one run without a queue,
-        // and those with runs as long as stalls.
+        // Some false claims of all losses are still believed: claims of one run without a queue,
+        // and claims of runs as long as stalls.
         let most = [0.15, 0.15, 0.35];
         let halves = believed.values().flatten().flat_map(|half| half.iter().zip(most));
         assert_eq!(halves.clone().count(), 18);

@@ -54,8 +54,9 @@ fn runs_that_were_held_out_are_told_apart_as_published() {
     }
 }
 
-/// Counts right, wrong and inconclusive windows of the host and of the network. Each is judged by a
-/// model fitted on the other four fifths of the runs; without a model all are inconclusive.
+/// Counts right, wrong and inconclusive windows of the host and of the network. A model that was
+/// fitted on the other four fifths of the runs judges each window. Without a model, all windows are
+/// inconclusive.
 fn held_out(windows: &[LabelledWindow]) -> [[u32; 3]; 2] {
     let folds =
         assign_folds(windows.iter().map(|window| (window.kind.as_str(), window.run.as_str())), 5, |_| ());

@@ -17,7 +17,8 @@ fn windows() -> Vec<Window> {
     windows_in(&folder, &[10_000, 20_000])
 }
 
-/// Windows that count, as in the open signatures: lost by one cause, at a loss rate in the range.
+/// Windows that are scored, as for the open signatures: their losses have one cause, and their loss
+/// rate is in the classifier's range.
 fn scored(windows: &[Window]) -> impl Iterator<Item = &Window> + Clone {
     let has_one_cause = |window: &&Window| window.labelled.cause != Label::Both;
     windows.iter().filter(has_one_cause).filter(|window| window.is_in_range() && !window.is_outage())

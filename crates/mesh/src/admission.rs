@@ -10,15 +10,16 @@ use crate::rng::SeededRng;
 pub struct TestAdmissionConfig {
     /// Limits of time and bytes for tests.
     pub budget: BudgetConfig,
-    /// How long a grant waits for its test to begin, before it lapses.
+    /// Longest time from a grant to the beginning of its test. After this time, the grant lapses.
     pub grant_max: Duration,
-    /// Seed of the tokens; random, so that a token from before a restart is invalid after it.
+    /// Seed of the tokens. It should be random, so that tokens from before a restart are invalid
+    /// after the restart.
     pub seed: u64,
 }
 
 impl Default for TestAdmissionConfig {
-    /// 3 s for a test to begin: enough for a handshake that sends its first packet again after 1 s
-    /// (RFC 6298 §2).
+    /// Returns a configuration in which a test must begin within 3 s: enough for a handshake that
+    /// sends its first packet again after 1 s (RFC 6298 §2).
     fn default() -> Self {
         Self { budget: BudgetConfig::default(), grant_max: Duration::from_secs(3), seed: 0 }
     }
@@ -28,10 +29,10 @@ impl Default for TestAdmissionConfig {
 /// idle. This includes the tests that the host starts and those that peers ask for.
 ///
 /// Whatever a peer does, it can occupy the host for at most [`TestAdmissionConfig::grant_max`]
-/// before a test, and for [`BudgetConfig::test_max`] plus 5 s in one. If a peer does not use its
-/// grant, the time until the grant ends is charged to that peer's share of the budget. So a peer
-/// that asks again and again without testing soon spends its own share, but not that of other
-/// peers.
+/// before a test, and for at most [`BudgetConfig::test_max`] plus 5 s during a test. If a peer does
+/// not use its grant, the time until the grant ends is charged to that peer's share of the budget.
+/// So a peer that asks again and again without testing soon spends its own share, but not the
+/// shares of other peers.
 #[derive(Debug)]
 pub struct TestAdmission {
     budget: Budget,
@@ -58,13 +59,13 @@ pub enum Refusal {
     /// The host takes part in another test.
     #[error("busy with another test; retry in {retry_after:.1?}")]
     Busy {
-        /// Time until that test is over at the latest.
+        /// Longest time until the other test is over.
         retry_after: Duration,
     },
     /// The host's budget, or the part of it that this peer may use, is spent.
     #[error("the budget for tests is spent; retry in {retry_after:.1?}")]
     Spent {
-        /// Time until there is room again.
+        /// Time until the budget has room for the test.
         retry_after: Duration,
     },
     /// The peer is not in a group of the host.
@@ -78,7 +79,7 @@ pub enum TokenError {
     /// The token lapsed, was given back, never existed, or is another peer's.
     #[error("the token {0:016x} is unknown, expired, or of another peer")]
     Unknown(u64),
-    /// The test of this token runs already.
+    /// The test of this token is already running.
     #[error("the token {0:016x} is in use")]
     InUse(u64),
 }
@@ -128,8 +129,9 @@ impl TestAdmission {
         self.grant(now, Role::Target, peer, expected)
     }
 
-    /// Grants or refuses a test from this host to a peer. Call it before asking the peer, so that
-    /// two hosts that ask each other both refuse instead of waiting for each other.
+    /// Grants or refuses a test from this host to a peer. Call this method before the request to
+    /// the peer, so that two hosts that ask each other both refuse instead of waiting for each
+    /// other.
     ///
     /// # Errors
     /// [`Refusal::Busy`] or [`Refusal::Spent`].
@@ -157,7 +159,8 @@ impl TestAdmission {
     /// Ends a test, successful or not, with its cost.
     ///
     /// # Errors
-    /// [`TokenError::Unknown`] if the test was late and was already counted as one of full length.
+    /// [`TokenError::Unknown`] if the test was late and was already counted as a test of full
+    /// length.
     pub fn end(&mut self, now: Duration, token: u64, actual: Cost) -> Result<(), TokenError> {
         let now = self.advance(now);
         self.held(token).ok_or(TokenError::Unknown(token))?;
@@ -165,8 +168,8 @@ impl TestAdmission {
         Ok(())
     }
 
-    /// Returns a grant for a test that does not take place. If this host wanted to start the test,
-    /// the grant costs nothing. Otherwise it costs the time since the grant.
+    /// Gives back the grant of a test that does not take place. If this host wanted to start the
+    /// test, the grant costs nothing. Otherwise, the grant costs the time since it was given.
     pub fn give_back(&mut self, now: Duration, token: u64) {
         let now = self.advance(now);
         if self.held(token).is_some() {
@@ -225,7 +228,8 @@ impl TestAdmission {
         self.held.as_mut().filter(|held| held.token == token)
     }
 
-    /// Lets a grant lapse that waited or ran for too long. Returns the time, which never runs back.
+    /// Ends the current grant if it has waited for its test, or its test has run, for too long.
+    /// Returns the time, which never decreases.
     fn advance(&mut self, now: Duration) -> Duration {
         self.now = self.now.max(now);
         if self.held.as_ref().is_some_and(|held| held.until <= self.now) {
@@ -234,7 +238,8 @@ impl TestAdmission {
         self.now
     }
 
-    /// Ends the current grant without a reported cost: a test counts as one of full length.
+    /// Ends the current grant without a reported cost. If its test has begun, the test counts as a
+    /// test of full length.
     fn lapse(&mut self, now: Duration) {
         match &self.held {
             Some(held) if held.is_running => self.release(now, self.budget.config().test_cap()),
@@ -258,7 +263,8 @@ impl TestAdmission {
     }
 }
 
-/// Time for a test to hand over its result, beyond its length: five round trips of a second.
+/// Time that a test may take beyond its length to transfer its result: five round trips of 1 s
+/// each.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Shortest retry time that a refusal contains, so that peers do not ask too often.

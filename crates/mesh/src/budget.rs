@@ -1,4 +1,4 @@
-//! Hard budget of a host: limits what bulk tests cost it in any hour, in either role.
+//! Hard budget of a host: limits the cost of its bulk tests in any hour, in both roles together.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Cost of a bulk test for a host, in either role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// How long the test runs.
+    /// Duration of the test.
     pub duration: Duration,
     /// Payload that the test transfers (bytes).
     pub bytes: u64,
@@ -36,7 +36,7 @@ pub struct BudgetConfig {
 impl Default for BudgetConfig {
     /// 1 % of time: one full test of 5 s takes the share of 500 s (Gloperf §4: longer tests showed
     /// the same mode). And 1.25 GB an hour: one full test at 1 Gbit/s (625 MB) sent and one
-    /// received. That is at most 0.9 TB a month, below the 1.2 TB at which home plans stop.
+    /// received. This rate gives at most 0.9 TB a month, below the limit of 1.2 TB of home plans.
     fn default() -> Self {
         Self { share: 0.01, bytes_per_hour: 1_250_000_000, test_max: Duration::from_secs(5) }
     }
@@ -45,11 +45,11 @@ impl Default for BudgetConfig {
 impl BudgetConfig {
     /// As in Gloperf §3: 5 s every 5 minutes, "1.6 % on a time-spent-testing basis" of the source.
     ///
-    /// The paper does not count the tests that a host receives. They take as much time as those
-    /// that it sends, so both together take 1/30 of the time. The hard budget is 1.5 times this
-    /// share, 1/20, because peers ask at random times. Without this reserve, a host would refuse
-    /// tests in every hour with more requests than the mean. The paper does not limit bytes; the
-    /// limit here is what 1/20 of the time can carry at 1 Gbit/s.
+    /// The paper does not count the tests that a host receives. Received tests take as much time as
+    /// sent tests, so both together take 1/30 of the time. The hard budget is 1.5 times this share,
+    /// 1/20, because peers ask at random times. Without this reserve, a host would refuse tests in
+    /// every hour with more requests than the mean. The paper does not limit bytes; the limit here
+    /// is what 1/20 of the time can carry at 1 Gbit/s.
     pub fn paper() -> Self {
         Self { share: 1.0 / 20.0, bytes_per_hour: 22_500_000_000, test_max: Duration::from_secs(5) }
     }
@@ -57,7 +57,7 @@ impl BudgetConfig {
     /// Checks that each value is in its valid range.
     ///
     /// # Errors
-    /// [`BudgetError`] names the value that is not.
+    /// [`BudgetError`] names the invalid value.
     pub fn check(&self) -> Result<(), BudgetError> {
         if !(0.0 < self.share && self.share <= 1.0) {
             return Err(BudgetError::Share(self.share));
@@ -72,16 +72,16 @@ impl BudgetConfig {
         Ok(())
     }
 
-    /// The most that may be spent in any hour.
+    /// Largest cost of all tests in any hour.
     pub fn per_hour(&self) -> Cost {
         // A cast of NaN gives 0, and the product is at most an hour.
         let nanoseconds = (self.share.clamp(0.0, 1.0) * HOUR.as_nanos() as f64) as u64;
         Cost { duration: Duration::from_nanos(nanoseconds), bytes: self.bytes_per_hour }
     }
 
-    /// The most that one test may cost. The station that runs the test must stop it there. Its
-    /// bytes are half of the hourly budget, so that one test can be sent and one received in each
-    /// hour.
+    /// Largest cost of one test. The station that runs the test must stop it at this cost. The
+    /// limit of bytes is half of the hourly budget, so that one test can be sent and one received
+    /// in each hour.
     pub fn test_cap(&self) -> Cost {
         Cost { duration: self.test_max, bytes: self.bytes_per_hour / 2 }
     }
@@ -114,14 +114,15 @@ pub enum BudgetError {
 /// Budget of one host: a log of the tests of the last hour.
 ///
 /// **Promise.** The tests that run in any hour, counted whole, cost at most
-/// [`BudgetConfig::per_hour`] plus what the last of them took above its expected cost. That excess
+/// [`BudgetConfig::per_hour`] plus the excess of the last test over its expected cost. That excess
 /// is less than one test, in time and in bytes, if no test passes [`BudgetConfig::test_cap`].
 ///
 /// The tests that the host starts get at most three quarters of the budget, plus less than one
-/// test; so do the tests that it is asked for. The tests that one peer asks for get at most an
-/// eighth of the budget, plus less than one test. With fewer than four peers, each gets an equal
-/// share of half the budget instead of an eighth. Tests that cost nothing are limited by number, in
-/// the same parts: 720 an hour in each role, 90 for one peer that asks.
+/// test. The same limit applies to the tests that peers ask for. The tests that one peer asks for
+/// get at most an eighth of the budget, plus less than one test. With fewer than four peers, each
+/// gets an equal share of half the budget instead of an eighth. Tests that cost nothing are limited
+/// by their number, with the same shares: 720 tests an hour in each role, and 90 tests an hour for
+/// one peer that asks.
 #[derive(Debug)]
 pub struct Budget {
     config: BudgetConfig,
@@ -135,11 +136,12 @@ pub struct Budget {
     reservations: u64,
 }
 
-/// Permission for one test, to be returned with [`Budget::settle`] or [`Budget::cancel`].
+/// Permission for one test. The caller ends the permission with [`Budget::settle`] or
+/// [`Budget::cancel`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reservation(u64);
 
-/// What bulk tests cost in the last hour.
+/// Cost of bulk tests in the last hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetUsage {
     /// Cost of tests that the host started.
@@ -159,7 +161,7 @@ pub struct PastTest {
     pub role: Role,
     /// Host at the other end.
     pub peer: Box<str>,
-    /// What the test cost this host.
+    /// Cost of the test for this host.
     pub cost: Cost,
 }
 
@@ -199,11 +201,11 @@ impl Budget {
 
     /// Reserves a test with this expected cost, starting now. Costs above the cap count as the cap.
     ///
-    /// A time before one already seen counts as the latest seen.
+    /// If `now` is before the latest time passed so far, the latest time is used.
     ///
     /// # Errors
-    /// How long to wait until the test may fit: until the running test can be over, or until enough
-    /// of the log is an hour old.
+    /// The time to wait until the test may fit into the budget: until the running test can be over,
+    /// or until enough of the log is an hour old.
     pub fn reserve(
         &mut self,
         now: Duration,
@@ -227,7 +229,7 @@ impl Budget {
 
     /// Records that the test is over, with its cost. A reservation that was already returned
     /// changes nothing.
-    // By value, so that a reservation cannot be settled twice.
+    // The reservation is passed by value, so that it cannot be settled twice.
     pub fn settle(&mut self, now: Duration, reservation: Reservation, actual: Cost) {
         let end = self.advance(now);
         if let Some(open) = self.open.take_if(|open| open.id == reservation.0) {
@@ -284,8 +286,8 @@ impl Budget {
         self.log.make_contiguous().sort_by_key(|entry| entry.end);
     }
 
-    /// Advances the clock to `now`, unless that is earlier, and removes entries that are an hour
-    /// old. Returns the time of the clock.
+    /// Advances the clock to `now`, unless `now` is earlier than the clock, and removes entries
+    /// that are an hour old. Returns the time of the clock.
     fn advance(&mut self, now: Duration) -> Duration {
         self.now = self.now.max(now.saturating_add(HOUR));
         while self.log.front().is_some_and(|entry| entry.end.saturating_add(HOUR) <= self.now) {
@@ -294,8 +296,8 @@ impl Budget {
         self.now
     }
 
-    /// Returns how long to wait until a test fits into the budget. Old entries leave the log from
-    /// its front.
+    /// Returns how long to wait until a test fits into the budget. The wait ends when enough of the
+    /// oldest entries of the log are an hour old.
     fn wait(&self, now: Duration, role: Role, peer: &str, expected: Cost) -> Duration {
         let per_hour = self.config.per_hour();
         let role_most = per_hour.saturating_less(per_hour.of(ROLE_RESERVE_DIVISOR));
@@ -343,7 +345,7 @@ impl Cost {
         }
     }
 
-    /// Limits duration and bytes to those of `cap`.
+    /// Limits duration and bytes to the duration and bytes of `cap`.
     pub(crate) fn at_most(self, cap: Self) -> Self {
         Self { duration: self.duration.min(cap.duration), bytes: self.bytes.min(cap.bytes) }
     }
@@ -375,9 +377,9 @@ impl Cost {
 /// (Gloperf §4).
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-/// One role may use all but one quarter of the budget, which is reserved for the other role. The
-/// intended mean is a half. But peers ask at random times, so a limit of one half would often be
-/// reached while the whole budget is not spent.
+/// Divisor of the part of the budget that is reserved for the other role: one role may use at most
+/// three quarters of the budget. The intended mean is a half. But peers ask at random times, so a
+/// limit of one half would often be reached while the whole budget is not spent.
 const ROLE_RESERVE_DIVISOR: u32 = 4;
 
 /// Number of equal shares of the half for tests that peers ask for, so that one peer alone cannot
@@ -385,10 +387,10 @@ const ROLE_RESERVE_DIVISOR: u32 = 4;
 /// stays unused.
 const PEER_SHARE_DIVISOR: usize = 4;
 
-/// Tests an hour in each role, one every 5 s. The limit bounds the log if tests cost nothing,
-/// because they fail at once or are cancelled. Each role has its own count. One peer that asks gets
-/// the same share of this count as of the budget. Otherwise a peer that asks and cancels at once
-/// could keep this host from testing for an hour.
+/// Maximum number of tests an hour in each role: one test every 5 s. The limit bounds the log if
+/// tests cost nothing, because they fail at once or are cancelled. Each role has its own count. One
+/// peer that asks gets the same share of this count as of the budget. Otherwise a peer that asks
+/// and cancels at once could keep this host from testing for an hour.
 const TESTS_PER_HOUR_MAX: usize = 720;
 
 #[cfg(test)]

@@ -20,10 +20,11 @@ pub struct HostCandidate {
 pub struct RankedHost {
     /// Name of the host.
     pub host: Arc<str>,
-    /// Forecast time of the transfer (s). The interval follows from those of the candidate's rate
-    /// and round-trip time.
+    /// Forecast time of the transfer (s). The interval follows from the intervals of the
+    /// candidate's rate and round-trip time.
     pub time_s: PathEstimate,
-    /// Whether this host is too close to call with the first one; true for the first itself.
+    /// Whether the times of this host and of the first host are too close to rank these two hosts;
+    /// true for the first host.
     pub is_close: bool,
 }
 
@@ -71,8 +72,8 @@ impl HostCandidate {
     }
 }
 
-/// Bytes that TCP sends in its first round trip (RFC 6928 §2: ten segments). The time of a response
-/// up to this size is that of its round trips.
+/// Bytes that TCP sends in its first round trip (RFC 6928 §2: ten segments). A response up to this
+/// size takes only the time of its round trips.
 pub const INITIAL_WINDOW_BYTES: u64 = 14_600;
 
 /// Round trips before the first byte of a response: one for the TCP handshake, and one for the

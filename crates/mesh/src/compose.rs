@@ -24,7 +24,7 @@ pub struct LegForecast {
     pub forecast: PathEstimate,
     /// Newest measurement, in the same unit.
     pub last: f64,
-    /// Number of measurements behind the forecast; for losses, of probes.
+    /// Number of measurements behind the forecast; for losses, the number of probes.
     pub count: u64,
 }
 
@@ -42,14 +42,14 @@ pub struct PairObservation<'a, H> {
 /// The quantity to compose, with the rule for its legs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ComposedQuantity {
-    /// Round-trip times: their sum.
+    /// Round-trip time: the sum of the legs' round-trip times.
     Rtt,
-    /// Rates: about the lowest, as a soft minimum, (Σ rate^−2)^(−1/2). The host where the legs meet
-    /// may have the slowest link, although the path itself need not pass this host. With a soft
-    /// minimum, the other legs still show which candidate is better.
+    /// Rate: near the lowest rate of the legs, as a soft minimum, (Σ rate^−2)^(−1/2). The host
+    /// where the legs meet may have the slowest link, although the path itself need not pass this
+    /// host. With a soft minimum, the other legs still show which candidate is better.
     Goodput,
-    /// Loss: 1 − Π (1 − share), so that −ln (1 − share) adds. The interval is that of the next
-    /// probe of [`LOSS_DATAGRAMS`](Self::LOSS_DATAGRAMS).
+    /// Loss: 1 − Π (1 − share) over the legs, so the values −ln (1 − share) of the legs are added.
+    /// The interval holds the loss of the next probe of [`LOSS_DATAGRAMS`](Self::LOSS_DATAGRAMS).
     Loss,
 }
 
@@ -59,22 +59,22 @@ pub enum ComposedQuantity {
 ///
 /// Round-trip times and losses learn only from paths of three legs or more, which lead across
 /// sites. Within a site, a route by way of the representative crosses the representative's access
-/// link twice. Its sum is about twice the direct round-trip time, and gives no information about
-/// paths across sites.
+/// link twice. The sum of such a route is about twice the direct round-trip time. It gives no
+/// information about paths across sites.
 ///
-/// A composed value leaves much out: a representative may be slower than the host that it stands
-/// for, and the path between two hosts need not pass it, so a sum may be too long. The effect of
-/// both is a factor that is similar for many pairs. The mean of their logarithms corrects an
-/// estimate, and their scatter widens its interval. Both are learned from the newest measurement of
-/// each pair, so the scatter includes the noise of that measurement. One host that lies must not
-/// spoil the estimates of others: all hosts have equal weight, and errors far from the others are
-/// left out.
+/// A composed value has two errors. A representative may be slower than the host that it
+/// represents. And the path between two hosts need not pass the representative, so a sum may be too
+/// long. Both errors are factors that are similar for many pairs. The mean of the logarithms of
+/// these factors corrects an estimate. The scatter of the logarithms widens the interval of the
+/// estimate. Mean and scatter are learned from the newest measurement of each pair, so the scatter
+/// includes the noise of that measurement. One host that lies must not spoil the estimates of
+/// others: all hosts have equal weight, and errors far from the others are left out.
 ///
 /// Losses have no logarithm, because most are 0. Where the measured pairs lose less than their
 /// composed values, −ln (1 − share) is corrected by the ratio of the sums. Where they lose more,
-/// the difference is added. The scatter is relative to the estimate, or to the mean of all
-/// estimates where that is larger. The scatter is learned from forecasts of the mean loss, after
-/// subtraction of the variance that the small number of datagrams explains.
+/// the difference is added. The scatter is relative to the estimate. If the mean of all estimates
+/// is larger, the scatter is relative to this mean. The scatter is learned from forecasts of the
+/// mean loss, after subtraction of the variance that the small number of datagrams explains.
 ///
 /// Each further representative can slow a rate. So paths of up to two legs and longer paths have
 /// separate means. Each mean is shifted towards the mean of all pairs, and more so if it is learned
@@ -82,10 +82,10 @@ pub enum ComposedQuantity {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompositionModel {
     quantity: ComposedQuantity,
-    /// Mean of ln (measured / composed): for paths of up to two legs, and for longer ones.
+    /// Mean of ln (measured / composed): for paths of up to two legs, and for paths of more legs.
     shift: [f64; 2],
     /// Variance of ln (measured / composed), after subtraction of the variance that the errors of
-    /// the legs explain. For losses it is relative.
+    /// the legs explain. For losses, the variance is relative.
     variance: f64,
     /// For losses: `added` is added to −ln (1 − share); `least` is the smallest −ln (1 − share)
     /// that the scatter is relative to.
@@ -129,7 +129,7 @@ impl CompositionModel {
     ///
     /// Ignores invalid pairs, round-trip times and losses of fewer than three legs, and errors so
     /// far from the others that they are not believed. If fewer than [`PAIRS_MIN`](Self::PAIRS_MIN)
-    /// pairs remain, or nearly half of the weight is that of one host, the result is
+    /// pairs remain, or if one host has nearly half of the weight, the result is
     /// [`prior`](Self::prior). All hosts have equal weight, whatever the number of their pairs.
     pub fn fit<'a, H: Ord + Copy>(
         quantity: ComposedQuantity,
@@ -168,7 +168,7 @@ impl CompositionModel {
         let squares: f64 =
             errors().map(|((of, error, _), weight)| weight * (error - shift[*of]).powi(2)).sum();
         let scatter = squares / weights * n / (n - 1.0);
-        // The median, because a host can report legs that are as uncertain as it likes.
+        // Use the median, because a host can report legs with any uncertainty.
         let (variances, of_them): (Vec<f64>, Vec<f64>) =
             errors().map(|((.., variance), weight)| (*variance, weight)).unzip();
         let explained = robust::median(&variances, &of_them);
@@ -196,8 +196,8 @@ impl CompositionModel {
         }
     }
 
-    /// Fewest pairs that a scatter is learned from. With fewer, the interval of Student's t is
-    /// wider than the guess.
+    /// Smallest number of pairs from which a scatter is learned. With fewer pairs, the interval of
+    /// Student's t is wider than the guess.
     pub const PAIRS_MIN: usize = 5;
 
     /// Number of pairs that the model was learned from.
@@ -205,7 +205,7 @@ impl CompositionModel {
         self.pairs
     }
 
-    /// Estimate for a path of these legs; `None` if there are no legs or one of them is invalid.
+    /// Estimate for a path of these legs; `None` if there are no legs or a leg is invalid.
     pub fn estimate(&self, legs: &[LegForecast]) -> Option<PathEstimate> {
         if self.quantity == ComposedQuantity::Loss {
             return loss::estimate(self, legs);
@@ -219,8 +219,8 @@ impl CompositionModel {
 }
 
 impl ComposedQuantity {
-    /// Datagrams of a loss probe, as a station sends them to each peer in turn. A share of so few
-    /// has steps of a tenth.
+    /// Number of datagrams of a loss probe that a station sends to a peer. The lost share of so few
+    /// datagrams has steps of a tenth.
     pub const LOSS_DATAGRAMS: u32 = 10;
 
     /// Whether a forecast of this quantity is valid: a loss is from 0 to 1, other quantities are
@@ -283,7 +283,8 @@ fn student_95(degrees: f64) -> f64 {
         + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * degrees * degrees)
 }
 
-/// The 95 % quantile of the normal distribution: 90 % lie within this many deviations of the mean.
+/// The 95 % quantile of the normal distribution: 90 % of the values lie within this number of
+/// standard deviations from the mean.
 const NORMAL_95: f64 = 1.644_853_626_951_472_7;
 
 /// Number of legs of the route host – representative – representative – host. A path with fewer
@@ -293,11 +294,12 @@ const LEGS_ACROSS: usize = 3;
 /// Exponent of the soft minimum. With a larger exponent, the result is nearer to the lowest rate.
 const SHARPNESS: f64 = 2.0;
 
-/// The mean of all pairs has the weight of this many pairs of a class. It is the fewest pairs that
-/// a scatter is learned from.
+/// Weight of the mean of all pairs in the mean of a class, as a number of pairs of that class. The
+/// value is the smallest number of pairs from which a scatter is learned.
 const POOLED: f64 = CompositionModel::PAIRS_MIN as f64;
 
-/// Standard deviation of the logarithm without pairs to learn from: a factor of two either way.
+/// Standard deviation of the logarithm if there are no pairs to learn from. One standard deviation
+/// is a factor of two.
 const PRIOR_DEVIATION: f64 = core::f64::consts::LN_2;
 
 #[cfg(test)]

@@ -31,8 +31,8 @@ impl Member<'_> {
 /// 'path' of end-to-end measurements").
 ///
 /// The route is direct if the two hosts share a group. Otherwise it goes by way of the
-/// representatives of their sites; of several, the first by name. `None` if one of the two is not a
-/// member, or a site has no representative.
+/// representatives of their sites; if a site has several representatives, the route passes the
+/// first by name. `None` if one of the two is not a member, or a site has no representative.
 pub fn route<'a>(members: &[Member<'a>], from: &str, to: &str) -> Option<Vec<&'a str>> {
     let find = |host: &str| members.iter().find(|member| member.host == host);
     let (from, to) = (find(from)?, find(to)?);
@@ -61,9 +61,9 @@ pub struct SiteProposal {
     /// The largest round-trip time between two of the hosts (s); `None` for a single host.
     pub within_s: Option<f64>,
     /// The nearest other host, and the mean round-trip time from the site's hosts to it (s); `None`
-    /// if there is none.
+    /// if there is no other host with a known round-trip time.
     pub next: Option<(usize, f64)>,
-    /// Pairs of the hosts without a known round-trip time.
+    /// Pairs of hosts of the site for which no round-trip time is known.
     pub unknown: Vec<(usize, usize)>,
 }
 
@@ -106,7 +106,7 @@ impl SiteProposal {
 
 /// Proposes sites by forecast round-trip times. `rtt_s(a, b)` is the time between the hosts at
 /// these positions (s), in one direction or both. Only the first [`SITES_HOSTS_MAX`] hosts count;
-/// the work grows with their cube.
+/// the computing time grows with the cube of their number.
 ///
 /// Clusters are joined by the mean round-trip time between them, the nearest first (UPGMA; Sokal
 /// and Michener, 1958). In the resulting tree, a cluster is a candidate if it was joined within 3
@@ -118,9 +118,9 @@ pub fn propose_sites(hosts: usize, rtt_s: impl Fn(usize, usize) -> Option<f64>) 
     propose(hosts, rtt_s, |_| false)
 }
 
-/// As [`propose_sites`], but keeps hosts together that are a site already (`is_site`), until they
-/// are clearly not a site: an existing site may be wider by the factor [`SLACK`], and the next host
-/// may be nearer by this factor.
+/// Proposes sites as [`propose_sites`] does, but keeps the hosts of an existing site (`is_site`)
+/// together until they are clearly not a site: an existing site may be wider by the factor
+/// [`SLACK`], and the next host may be nearer by this factor.
 pub(crate) fn propose(
     hosts: usize,
     rtt_s: impl Fn(usize, usize) -> Option<f64>,
@@ -178,7 +178,8 @@ impl Distances {
         if n == 0.0 { f64::INFINITY } else { sum / n }
     }
 
-    /// Joins the nearest clusters until no time between two is known: one tree, or several.
+    /// Joins the nearest clusters until no time between two clusters is known. The result is one
+    /// tree or several trees.
     fn tree(&self) -> Vec<Cluster> {
         let alone = |host| Cluster { height: 0.0, hosts: vec![host], parts: Vec::new() };
         let mut clusters: Vec<Cluster> = (0..self.hosts).map(alone).collect();
@@ -261,12 +262,12 @@ pub const GLOBAL: &str = "global";
 /// Site of hosts for which no site is configured.
 pub const UNSET: &str = "default";
 
-/// How much farther the next host must be than the hosts of the site are from each other. Noise and
-/// cabling change distances by a factor of about two.
+/// Smallest ratio between the distance of the next host and the distance of the hosts of the site
+/// from each other. Noise and cabling change distances by a factor of about two.
 pub(crate) const GAP: f64 = 3.0;
 
-/// Shorter round-trip times are within one LAN, whatever their ratio: the delays of schedulers
-/// alone are as long.
+/// Shortest distance between hosts, s. Shorter round-trip times are within one LAN and count as
+/// this distance, because the delays of schedulers alone are as long.
 pub(crate) const FLOOR_S: f64 = 2e-4;
 
 /// Factor by which an existing site may exceed these bounds. The forecasts of one path change by

@@ -24,27 +24,29 @@ pub use turn::{PlannedTest, TestKind, TurnCounts};
 /// [`Planner::record_test`], [`Planner::record_failure`], [`Planner::record_refusal`] or
 /// [`Planner::postpone`], and call it again.
 ///
-/// **Promise** of [`SelectionPolicy::Gain`], with P peers: of any 4 P turns with a test, each pair
-/// that does not refuse has at least one; a new peer has one of 2 P. The proof:
+/// **Promise** of [`SelectionPolicy::Gain`], with P peers: in any 4 P turns with a test, each pair
+/// that does not refuse is tested at least once. A new peer is tested at least once in its first 2
+/// P turns. The proof:
 ///
 /// 1. A pair that was not tested in 2 P turns is overdue. Only new pairs, and pairs that have
 ///    waited longer, are tested before it, so at most P − 1 overdue pairs.
 /// 2. New and overdue pairs alternate while there are both, so these P pairs take at most 2 P
 ///    turns.
-/// 3. New pairs go in the order in which they came, and before those that are not overdue.
+/// 3. New pairs are tested in the order in which they joined, and before pairs that are not
+///    overdue.
 ///
 /// A turn takes at most [`PlanConfig::turn_max`] if the host is in one group, and otherwise
-/// [`PlanConfig::turn_max_in`]. [`SelectionPolicy::Paper`] promises each pair one of any 2 P − 1
-/// turns.
+/// [`PlanConfig::turn_max_in`]. With [`SelectionPolicy::Paper`], each pair is tested at least once
+/// in any 2 P − 1 turns.
 ///
 /// The promise counts turns of peers that do not refuse. Peers are out of budget only for a short
 /// time if each host is asked for no more tests than it asks for itself. That is so in one group,
 /// or if hosts in several groups call [`Planner::set_groups`]. If others ask for more than their
 /// plan allows, peers stay out of budget longer, and pairs wait longer.
 ///
-/// A pair that refuses is asked again after a back-off that doubles and is jittered. It keeps its
-/// age, so it goes first afterwards. The work of a turn is linear in P: with 10 000 peers well
-/// below a millisecond every five minutes.
+/// A pair that refuses is asked again after a back-off that doubles and is jittered. The pair keeps
+/// its age, so it is tested first after the back-off. The computing time of a turn is linear in P.
+/// With 10 000 peers, it is well below a millisecond every five minutes.
 #[derive(Debug)]
 pub struct Planner {
     config: PlanConfig,
@@ -56,10 +58,10 @@ pub struct Planner {
     groups: u32,
     /// The latest time passed to [`Planner::next`].
     now: Duration,
-    /// For [`SelectionPolicy::Paper`]: the peers that are not yet tested in this cycle. The last in
-    /// the list is tested next.
+    /// For [`SelectionPolicy::Paper`]: the peers that are not yet tested in this cycle. The last
+    /// peer in the list is tested next.
     list: Vec<Arc<str>>,
-    /// Turns with a test so far. Ages of pairs are counted in these.
+    /// Number of turns with a test so far. The age of a pair is counted in such turns.
     turn: u64,
     was_new: bool,
     next_at: Duration,
@@ -71,7 +73,7 @@ pub struct Planner {
 }
 
 /// Budget that is available for the next test, or negative if the last tests cost more than was
-/// available; at most the cost of one full test either way.
+/// available; the amount is at most the cost of one full test, positive or negative.
 #[derive(Debug)]
 struct TestCredit {
     at: Duration,
@@ -106,7 +108,7 @@ impl Planner {
         })
     }
 
-    /// Sets the number of groups that its peers are in: 1 at first; 0 counts as 1.
+    /// Sets the number of groups of this host's peers. The number is 1 at first, and 0 counts as 1.
     ///
     /// The members of each group ask this host for tests. The hosts of a site ask its
     /// representative for tests as often as they ask each other, and the other representatives ask
@@ -125,7 +127,8 @@ impl Planner {
         let now = self.now;
         self.departed.retain(|_, (at, _)| now.saturating_sub(*at) < DEPARTED_FOR);
         let mut kept = BTreeMap::new();
-        // Each station has its own order of new peers; otherwise all would test the same one first.
+        // Each station has its own order of new peers; otherwise all stations would test the same
+        // peer first.
         let seed = hash_rank(self.config.seed, &self.host);
         for peer in peers.into_iter().filter(|peer| *peer != &*self.host) {
             let (name, pair) = self
@@ -159,13 +162,13 @@ impl Planner {
         }
     }
 
-    /// When to call [`Planner::next`] again.
+    /// Time at which to call [`Planner::next`] again.
     pub fn next_at(&self) -> Duration {
         self.next_at
     }
 
-    /// Makes the next turn earlier: at `at`, or later when the budget covers the tests so far. A
-    /// mesh of new pairs uses it, so that each pair need not wait for an interval. With
+    /// Makes the next turn earlier: at `at`, or later when the budget covers the tests so far. Call
+    /// this method in a mesh of new pairs, so that each pair need not wait for an interval. With
     /// [`SelectionPolicy::Paper`] the budget is not checked.
     pub fn advance_next_turn(&mut self, at: Duration) {
         let paid = self.credit.at.saturating_add(self.time_until_paid());
@@ -177,7 +180,7 @@ impl Planner {
         self.turn_counts
     }
 
-    /// The longest that a pair waits for its next test while no peer refuses, with the current
+    /// Longest time that a pair waits for its next test while no peer refuses, with the current
     /// groups of this host. The time follows from the promise of [`Planner`] and the forecast of
     /// the costliest pair (a full test at the cap, if there is no forecast).
     pub fn revisit_bound(&self) -> Duration {
@@ -224,8 +227,8 @@ impl Planner {
     }
 
     /// Records a test that failed, and its cost. Ends the turn. The pair backs off as after a
-    /// refusal. From its second failure on, [`SelectionPolicy::Gain`] ranks it below all other
-    /// pairs, by age alone, until it is overdue or a test succeeds.
+    /// refusal. From its second failure on, [`SelectionPolicy::Gain`] ranks the pair below all
+    /// other pairs, by age alone, until the pair is overdue or a test succeeds.
     pub fn record_failure(&mut self, now: Duration, peer: &str, cost: Cost) {
         self.back_off(now, peer, Duration::ZERO);
         if let Some(pair) = self.pairs.get_mut(peer) {
@@ -235,7 +238,7 @@ impl Planner {
     }
 
     /// Records that the peer refused or did not answer. The turn continues at once with another
-    /// peer; it is skipped when four have refused.
+    /// peer; the turn is skipped when four peers have refused.
     ///
     /// A `retry_after` above a quarter of an hour counts as a quarter of an hour, so a peer cannot
     /// avoid tests for ever.
@@ -244,7 +247,8 @@ impl Planner {
         self.refusals += 1;
         self.back_off(now, peer, retry_after);
         if let Some(index) = self.list.iter().rposition(|listed| **listed == *peer) {
-            // Ask this peer last in this cycle, unless it has refused too often.
+            // Move this peer to the end of the current cycle, unless the peer has refused too
+            // often.
             let listed = self.list.remove(index);
             if self.pairs.get(&listed).is_some_and(|pair| pair.refusals < ASKED_MAX) {
                 self.list.insert(0, listed);
@@ -319,9 +323,9 @@ impl Planner {
         self.list.iter().rev().find(is_open).cloned()
     }
 
-    /// The earliest time at which a peer may be asked again, if that is within half an interval of
-    /// the start of this turn. Only [`SelectionPolicy::Paper`] needs it: the last peer of its list
-    /// may refuse because it is in a test for some seconds.
+    /// The earliest time at which a peer may be asked again, if this time is within half an
+    /// interval of the start of this turn. Only [`SelectionPolicy::Paper`] needs this time: the
+    /// last peer of its list may refuse because it is in a test for some seconds.
     fn soon(&self, now: Duration) -> Option<Duration> {
         let backs = self.list.iter().filter_map(|peer| Some(self.pairs.get(peer)?.not_before));
         let at = backs.min().filter(|_| self.config.policy == SelectionPolicy::Paper)?;
@@ -381,20 +385,22 @@ impl Planner {
     }
 }
 
-/// Jitter of intervals between turns, as a share either way. If two stations have turns at the same
-/// time once, their next turns are at different times.
+/// Largest jitter of an interval between turns, as a share that is added or subtracted. Two
+/// stations that have one turn at the same time have their next turns at different times.
 const JITTER: f64 = 0.1;
 
-/// One test in twenty is an audit: a full test although it could stop early. Where an early stop
-/// costs a tenth of a full test, audits increase the mean cost of tests by half.
+/// Share of tests that are audits: one test in twenty is a full test although it could stop early.
+/// If a test that stops early costs a tenth of a full test, audits increase the mean cost of tests
+/// by half.
 const AUDITS: f64 = 0.05;
 
-/// A pair is overdue, and tested first, when it was not tested for this many turns per peer. Below
-/// 2, overdue pairs would take almost all turns. A larger number makes the bound of the revisit
-/// time longer.
+/// Number of turns for each peer after which a pair without a test is overdue. Overdue pairs are
+/// tested first. Below 2, overdue pairs would take almost all turns. A larger number makes the
+/// bound of the revisit time longer.
 const OVERDUE_CYCLES: u64 = 2;
 
-/// A peer that was away for longer loses its history. A day is the longest cycle of path forecasts.
+/// Longest absence after which a peer keeps its history: a day, the longest cycle of path
+/// forecasts.
 const DEPARTED_FOR: Duration = Duration::from_secs(86_400);
 
 /// Maximum number of departed peers that are remembered: enough for a large group that loses
@@ -402,7 +408,8 @@ const DEPARTED_FOR: Duration = Duration::from_secs(86_400);
 /// forgotten.
 const DEPARTED_MAX: usize = 10_000;
 
-/// Peers asked in one turn. If one in three refuses, all four do so in about one turn of a hundred.
+/// Maximum number of peers that are asked in one turn. If one peer in three refuses, all four peers
+/// refuse in about one turn of a hundred.
 const ASKED_MAX: u32 = 4;
 
 /// Shortest back-off after a refusal: about the time for which a full test occupies a peer.

@@ -6,12 +6,13 @@ use crate::budget::{BudgetError, Cost, HOUR};
 use crate::plan::{PlanConfig, SelectionPolicy};
 
 /// Number of hosts and of their sites. The hosts of a site test each other. With more than one
-/// site, one host of each represents it, and these hosts also test each other (the group `global`).
+/// site, one host of each site represents the site. The representatives also test each other (the
+/// group `global`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeshSize {
-    /// All hosts, 2 to 1 000 000.
+    /// Number of all hosts, 2 to 1 000 000.
     pub hosts: u32,
-    /// Sites, from 1 to the number of hosts. Hosts are spread over them evenly.
+    /// Number of sites, from 1 to the number of hosts. The hosts are spread evenly over the sites.
     pub sites: u32,
 }
 
@@ -23,8 +24,8 @@ pub enum PredictionError {
     Hosts(u32),
     #[error("{hosts} hosts cannot have {sites} sites; use at least 1 site and at most 1 for each host")]
     Sites { hosts: u32, sites: u32 },
-    /// The paper's plan would exceed the budget. Its turns do not wait for the budget, so they must
-    /// fit into half of it.
+    /// The paper's plan would exceed the budget. The turns of this plan do not wait for the budget,
+    /// so their tests must fit into half of the budget.
     #[error(
         "the paper's plan needs {asked:?} and {asked_bytes} bytes an hour for the tests that a host starts, but half of the budget is \
          {half:?} and {half_bytes} bytes; use longer turns or a larger budget"
@@ -55,11 +56,12 @@ pub enum TurnLimit {
 /// Prediction for a mesh in which all hosts are up and never refuse a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanPrediction {
-    /// Peers of a host that does not represent its site.
+    /// Number of peers of a host that does not represent its site.
     pub peers: u32,
-    /// Peers of a representative: those of its site and the other representatives; 0 with one site.
+    /// Number of peers of a representative: the other hosts of its site and the other
+    /// representatives; 0 with one site.
     pub representative_peers: u32,
-    /// Mean time from one turn of a host to its next.
+    /// Mean time from one turn of a host to its next turn.
     pub turn: Duration,
     /// What determines the length of a turn.
     pub limit: TurnLimit,
@@ -67,42 +69,43 @@ pub struct PlanPrediction {
     pub revisit: Duration,
     /// Mean time between two tests of a pair, for pairs that a representative tests.
     pub representative_revisit: Duration,
-    /// The longest that any pair of the mesh waits, while no host refuses.
+    /// Longest time that any pair of the mesh waits for its test, while no host refuses.
     pub bound: Duration,
     /// Prediction for a representative; `None` with one site.
     pub representative: Option<RepresentativePrediction>,
     /// Cost of the tests that a host starts in an hour. The tests that peers ask this host for cost
     /// the same amount.
     pub started: Cost,
-    /// Tests that a host starts in an hour.
+    /// Number of tests that a host starts in an hour.
     pub tests_per_hour: f64,
     /// Share of time that a host spends in tests that it starts. The tests that other hosts start
     /// with this host take the same share.
     pub share_started: f64,
-    /// Ordered pairs that are tested in the whole mesh.
+    /// Number of ordered pairs that are tested in the whole mesh.
     pub pairs: u64,
 }
 
 /// Prediction for a host that represents its site.
 ///
-/// The hosts of its site and the other representatives ask it for tests. It reserves budget for
-/// both, see [`Planner::set_groups`](crate::Planner::set_groups).
+/// The hosts of the site and the other representatives ask the representative for tests. The
+/// representative reserves budget for both. See
+/// [`Planner::set_groups`](crate::Planner::set_groups).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RepresentativePrediction {
-    /// Mean time from one of its turns to the next.
+    /// Mean time from one turn of the representative to its next turn.
     pub turn: Duration,
-    /// The longest that a pair waits for its test by this host, while no host refuses.
+    /// Longest time that a pair waits for its test by the representative, while no host refuses.
     pub bound: Duration,
-    /// Cost of the tests that it starts in an hour.
+    /// Cost of the tests that the representative starts in an hour.
     pub started: Cost,
-    /// Tests that it starts in an hour.
+    /// Number of tests that the representative starts in an hour.
     pub tests_per_hour: f64,
-    /// Share of time that it spends in tests that it starts.
+    /// Share of time that the representative spends in tests that it starts.
     pub share_started: f64,
 }
 
 impl MeshSize {
-    /// Hosts at the largest site.
+    /// Number of hosts at the largest site.
     pub fn hosts_at_site(&self) -> u32 {
         self.hosts.div_ceil(self.sites.max(1))
     }
@@ -126,7 +129,7 @@ impl MeshSize {
     }
 }
 
-/// Predicts a plan in which each test costs this much.
+/// Predicts turns, revisits and costs of a plan in which each test costs `each`.
 ///
 /// A turn of [`SelectionPolicy::Paper`] is either a bandwidth or a latency test, as in the paper,
 /// so each pair takes two turns (Gloperf §3: ten hosts at n = 5 "could see a 90-minute revisit
@@ -257,7 +260,8 @@ mod tests {
         assert_eq!((full.turn.as_secs(), one.turn.as_secs()), (1428, 2857));
         assert_eq!(full.representative_revisit, one.turn * 21);
         assert!(one.bound == full.bound && full.turn * 4 * 19 < one.bound);
-        // If the budget does not limit turns, those of a representative are as long as any host's.
+        // If the budget does not limit turns, the turns of a representative are as long as the
+        // turns of other hosts.
         let settled = of(60, 3, &PlanConfig::default(), 0.5, 6_250_000);
         assert_eq!(settled.representative.unwrap().turn, settled.turn);
         assert_eq!(of(60, 1, &PlanConfig::default(), 5.0, 0).representative, None);

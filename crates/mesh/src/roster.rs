@@ -1,9 +1,9 @@
 //! Membership of peers: reduces directory events of several groups to joined, lost and returned.
 //!
-//! A directory may stutter: it repeats an event, is empty for a moment after a restart, or reports
-//! one of two groups later than the other. The changes do not: a host is lost once, when it has
-//! left every group, and returns once. Times are those of any one monotonic clock. If that clock
-//! runs backwards or stands still, a host is only lost later.
+//! A directory may repeat an event, be empty for a moment after a restart, or report one of two
+//! groups later than the other. The changes of the roster do not repeat: a host is lost once, when
+//! it has left every group, and returns once. Times are those of any one monotonic clock. If that
+//! clock runs backwards or stands still, a host is only lost later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,8 +34,8 @@ pub struct Roster<D> {
     /// Groups with a complete snapshot, and the time until which hosts that it omits may be
     /// missing.
     deadlines: BTreeMap<Name, Duration>,
-    /// Number of losses so far. The number of each loss gives the order, so that the host that was
-    /// lost first is forgotten first.
+    /// Number of times so far that any host was lost. A host that is lost stores the number of that
+    /// time, so that the host that was lost first is forgotten first.
     losses: u64,
     refused: u64,
 }
@@ -45,7 +45,7 @@ struct Host<D> {
     /// The description reported last.
     description: D,
     memberships: BTreeMap<Name, Membership>,
-    /// `None` if the host is up; otherwise the number of its loss.
+    /// `None` if the host is up. Otherwise the value of `losses` when the host was lost.
     lost: Option<u64>,
 }
 
@@ -120,8 +120,8 @@ impl<D: PartialEq> Roster<D> {
 
     /// `host` is in `group` with this `description`.
     ///
-    /// `None` if nothing changed, or there is no room because all other hosts are up; the latter is
-    /// counted in [`refused`](Self::refused).
+    /// `None` if nothing changed, or if there is no room because all other hosts are up. Hosts
+    /// without room are counted in [`refused`](Self::refused).
     pub fn up(&mut self, group: &Name, host: &Name, description: D) -> Option<MembershipChange> {
         if let Some(known) = self.hosts.get_mut(host) {
             known.memberships.insert(group.clone(), Membership::Current);
@@ -141,7 +141,7 @@ impl<D: PartialEq> Roster<D> {
         Some(MembershipChange::Joined(host.clone()))
     }
 
-    /// `host` has left `group`. It is lost if that was its last group.
+    /// `host` has left `group`. The host is lost if `group` was its last group.
     pub fn down(&mut self, group: &Name, host: &Name) -> Option<MembershipChange> {
         let known = self.hosts.get_mut(host)?;
         known.memberships.remove(group)?;
@@ -149,8 +149,8 @@ impl<D: PartialEq> Roster<D> {
     }
 
     /// The watch of `group` reports that `host` was removed from the mesh. The host is forgotten,
-    /// unless the current watch of another group still has it; that watch will report the removal,
-    /// too.
+    /// unless the current watch of another group still has the host. The watch of that group will
+    /// report the removal, too.
     pub fn removed(&mut self, group: &Name, host: &Name) -> Option<MembershipChange> {
         let known = self.hosts.get_mut(host)?;
         known.memberships.retain(|other, membership| other != group && *membership == Membership::Current);
@@ -255,7 +255,7 @@ pub enum NotAPeer {
     /// The station has this station's own name.
     #[error("it has this station's own name")]
     Itself,
-    /// The station shares no group with this one.
+    /// The station shares no group with this station.
     #[error("it is in none of this station's groups")]
     NoGroup,
     /// The two versions are not compatible.
@@ -283,7 +283,7 @@ pub struct StationIdentity<'a> {
 /// version.
 ///
 /// # Errors
-/// [`NotAPeer`] gives the reason why it is not.
+/// [`NotAPeer`] gives the reason why `other` is not a peer.
 pub fn check_peer(own: StationIdentity<'_>, other: StationIdentity<'_>) -> Result<(), NotAPeer> {
     if own.host == other.host {
         return Err(NotAPeer::Itself);
@@ -362,8 +362,8 @@ mod tests {
         // The host was lost before, so no watch reports it as up.
         assert_eq!(roster.down(&site, &b), Some(MembershipChange::Lost(b.clone())));
         assert_eq!(roster.removed(&lab, &b), Some(MembershipChange::Removed(b.clone())));
-        // The watch of `site` begins again and has not yet reported the host, so it does not
-        // prevent the removal.
+        // The watch of `site` begins again and has not yet reported the host, so this watch does
+        // not prevent the removal.
         roster.remember(&b, &[site.clone(), lab.clone()], 3);
         roster.begin(&site);
         assert_eq!(roster.removed(&lab, &b), Some(MembershipChange::Removed(b)));
@@ -477,7 +477,7 @@ mod tests {
         Removed(u8, u8),
         Synced(u8),
         Interrupted(u8),
-        /// Seconds that the clock advances; 0 if it is frozen.
+        /// Number of seconds that the clock advances; 0 if the clock stands still.
         Tick(u64),
     }
 

@@ -1,5 +1,5 @@
-//! Sites of a mesh by its forecasts: their names and representatives, and the decision of a station
-//! to join one.
+//! Sites of a mesh, found from its forecasts: their names and representatives, and the decision of
+//! a station to join one.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ pub struct SiteReport {
     pub represents: bool,
 }
 
-/// Round-trip time between two hosts, or why it is unknown.
+/// Round-trip time between two hosts, or the reason why this time is unknown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RttState {
     /// Forecast of the round-trip time (s).
@@ -58,15 +58,15 @@ pub struct Site {
     pub representative: Option<usize>,
     /// The largest round-trip time between two hosts of the site (s), with its interval.
     pub within_s: Option<PathEstimate>,
-    /// Mean round-trip time to [`SiteProposal::next`] (s). The ends of its interval are the means
+    /// Mean round-trip time to [`SiteProposal::next`] (s). The ends of the interval are the means
     /// of the ends of the hosts' intervals.
     pub next_s: Option<PathEstimate>,
-    /// Other hosts that are near by the lower ends of their intervals. They may belong to this
-    /// site, or be so near that this group of hosts is not a site.
+    /// Other hosts that are near if the lower ends of their intervals are true. They may belong to
+    /// this site, or be so near that this group of hosts is not a site.
     pub close: Vec<usize>,
 }
 
-/// Position of a station in the mesh: its site, and whether it represents it.
+/// Position of a station in the mesh: its site, and whether the station represents this site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SitePosition {
     /// Name of the site.
@@ -81,18 +81,20 @@ pub struct SitePosition {
 /// names and representatives on every station. Hosts that already form a site stay one until they
 /// are clearly not one.
 ///
-/// A site has the name that most of its hosts report already (of several, the first by name),
-/// otherwise the name of its first host. If two sites want one name, the site with more such hosts
-/// has it. No site is called [`UNSET`].
+/// A site has the name that most of its hosts report already (if several names are equally
+/// frequent, the first in alphabetical order). If no such name is free, the site has the name of
+/// its first host. If two sites want one name, the site with more hosts that report the name gets
+/// it. No site is called [`UNSET`].
 ///
 /// The representative is one of the hosts that already represent the site, or, if there is none,
-/// any host of the site. It is the first of them by name with a median round-trip time to the
-/// others of at most twice the least, so forecasts that fluctuate change nothing.
+/// any host of the site. Of these hosts, the representative is the first by name with a median
+/// round-trip time to the others of at most twice the smallest median. So forecasts that fluctuate
+/// change nothing.
 ///
-/// Unknown round-trip times give no representative: none if a pair of the site was tried in vain
-/// ([`RttState::Failed`]), and no new one while a pair is [`RttState::Unmeasured`]. Pairs that this
-/// station cannot see ([`RttState::NotVisible`]) do not count. Otherwise no member could join a
-/// site by itself.
+/// Unknown round-trip times can prevent a representative. A site has none if a pair of the site was
+/// tried in vain ([`RttState::Failed`]), and no new representative while a pair is
+/// [`RttState::Unmeasured`]. Pairs that this station cannot see ([`RttState::NotVisible`]) do not
+/// count. Otherwise no member could join a site by itself.
 pub fn sites_of<R: Into<RttState>>(hosts: &[SiteReport], rtt: impl Fn(usize, usize) -> R) -> Vec<Site> {
     let hosts = &hosts[..hosts.len().min(SITES_HOSTS_MAX)];
     let pair = |a, b| -> RttState { rtt(a, b).into() };
@@ -113,10 +115,10 @@ pub fn sites_of<R: Into<RttState>>(hosts: &[SiteReport], rtt: impl Fn(usize, usi
 /// Position of host `own` (an index in `hosts`) in these sites; `None` if nothing requires a
 /// change.
 ///
-/// A host that joins a site represents it until all of the site has had time to join; only then is
-/// one of them chosen. A host leaves `global` only while another represents the site. The result is
-/// also `None` for a host that has no site and is near no other host, and while too few round-trip
-/// times are known to propose a representative.
+/// A host that joins a site represents it until all hosts of the site have had time to join. Then
+/// one of these hosts is chosen. A host leaves `global` only while another host represents the
+/// site. The result is also `None` for a host that has no site and is near no other host, and while
+/// too few round-trip times are known to propose a representative.
 #[must_use]
 pub fn position(own: usize, hosts: &[SiteReport], sites: &[Site]) -> Option<SitePosition> {
     let site = sites.iter().find(|site| site.proposal.hosts.contains(&own))?;
@@ -136,8 +138,9 @@ pub fn position(own: usize, hosts: &[SiteReport], sites: &[Site]) -> Option<Site
     Some(SitePosition { site: site.name.clone(), represents })
 }
 
-/// Returns the [`position`] that host `own` changes to without an operator. It moves to another
-/// site only if it is clear which hosts belong to that site, and that `own` belongs to no other.
+/// Returns the [`position`] that host `own` changes to without an operator. Two things must be
+/// clear before host `own` moves to another site: which hosts belong to that site, and that `own`
+/// belongs to no other site.
 #[must_use]
 pub fn certain_position(own: usize, hosts: &[SiteReport], sites: &[Site]) -> Option<SitePosition> {
     let position = position(own, hosts, sites)?;
@@ -163,7 +166,8 @@ impl<T: Clone + PartialEq> Debounce<T> {
         Self { hold, asked: None }
     }
 
-    /// Records which change is requested at `now`, if any. When the change is due, returns it once.
+    /// Records which change is requested at `now`, if any. When the change is due, returns the
+    /// change once.
     pub fn observe(&mut self, asked: Option<T>, now: Duration) -> Option<T> {
         let since = match (&self.asked, &asked) {
             (Some((known, since)), Some(asked)) if known == asked => *since,

@@ -20,9 +20,10 @@ pub enum Discipline {
 /// packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RedParameters {
-    /// Mean queue length in packets below which RED drops none (min_th), above 0.
+    /// Mean queue length in packets below which RED drops no packet (min_th), above 0.
     pub min_packets: f64,
-    /// Mean queue length in packets from which RED drops all (max_th), above `min_packets`.
+    /// Mean queue length in packets from which RED drops every packet (max_th), above
+    /// `min_packets`.
     pub max_packets: f64,
     /// Drop probability as the mean approaches `max_packets` (max_p), above 0, at most 1.
     pub max_probability: f64,
@@ -30,8 +31,8 @@ pub struct RedParameters {
     pub weight: f64,
 }
 
-/// Parameters of controlled delay (RFC 8289). CoDel drops packets that waited too long, when they
-/// would leave.
+/// Parameters of controlled delay (RFC 8289). CoDel drops a packet that waited too long, at the
+/// time at which the packet would leave the queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CodelParameters {
     /// Acceptable wait in the queue, above 0.
@@ -77,8 +78,8 @@ pub(crate) struct Red {
     packet_ns: u64,
     mean: f64,
     idle_since_ns: Option<u64>,
-    /// Packets since the last drop while the mean was between the thresholds; −1 if it was below
-    /// them.
+    /// Number of packets since the last drop, while the mean was between the thresholds; −1 if the
+    /// mean was below `min_packets`.
     count: i64,
 }
 
@@ -130,15 +131,15 @@ impl Red {
 pub(crate) struct Codel {
     target_ns: u64,
     interval_ns: u64,
-    /// Time at which the wait will have exceeded the target for an interval; `None` while it is
-    /// acceptable.
+    /// Time at which the wait has been above the target for one `interval_ns`, if the wait stays
+    /// above the target; `None` while the wait is acceptable.
     first_above_ns: Option<u64>,
     drop_next_ns: u64,
     count: u32,
     last_count: u32,
     is_dropping: bool,
-    /// Whether the previous call dropped a packet to enter the dropping state, so that this packet
-    /// leaves.
+    /// Whether the previous call dropped a packet and entered the dropping state. The next packet
+    /// then leaves.
     has_entered: bool,
 }
 
@@ -157,9 +158,9 @@ impl Codel {
         }
     }
 
-    /// Whether CoDel drops the packet at the head of the queue. It has waited for `wait_ns`, and
-    /// `behind_bytes` of other packets wait behind it. After a drop, the caller calls this for the
-    /// next packet.
+    /// Whether CoDel drops the packet at the head of the queue. This packet has waited for
+    /// `wait_ns`, and `behind_bytes` of other packets wait behind this packet. After a drop, the
+    /// caller calls `drops` for the next packet.
     pub(crate) fn drops(&mut self, now_ns: u64, wait_ns: u64, behind_bytes: usize) -> bool {
         let is_late = self.is_late(now_ns, wait_ns, behind_bytes);
         if self.has_entered {
@@ -194,7 +195,8 @@ impl Codel {
         (self.first_above_ns, self.is_dropping, self.has_entered) = (None, false, false);
     }
 
-    /// `dodequeue`: whether the wait has exceeded the target for an interval.
+    /// Whether the wait has been above the target for at least one `interval_ns` (`dodequeue` in
+    /// RFC 8289 §5).
     fn is_late(&mut self, now_ns: u64, wait_ns: u64, behind_bytes: usize) -> bool {
         if wait_ns < self.target_ns || behind_bytes <= MAX_PACKET_BYTES {
             self.first_above_ns = None;
@@ -211,10 +213,12 @@ impl Codel {
     }
 }
 
-/// Maximum of the two times of CoDel, the same as for the delays of a link (`spec.rs`).
+/// Maximum value of each of the two times of CoDel, the same as for the delays of a link
+/// (`spec.rs`).
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The MTU of Ethernet: one packet in the queue is enough to keep the wire busy.
+/// Number of waiting bytes up to which CoDel drops nothing: the MTU of Ethernet. One packet in the
+/// queue is enough to keep the wire busy.
 const MAX_PACKET_BYTES: usize = 1500;
 
 #[cfg(test)]
@@ -242,8 +246,8 @@ mod tests {
         let ms = 1_000_000;
         // One packet leaves in each millisecond, after a wait of 20 ms.
         let drops: Vec<u64> = (0..600).filter(|at| codel.drops(at * ms, 20 * ms, 20_000)).collect();
-        // The first drop comes an interval after the wait exceeds the target, the others 100/√1,
-        // 100/√2, 100/√3 ms … later (§5.3, §5.5).
+        // The first drop comes one interval after the wait exceeds the target. The times from each
+        // drop to the next are 100/√1, 100/√2, 100/√3 … ms (§5.3, §5.5).
         assert_eq!(drops, [100, 200, 271, 329, 379, 424, 464, 502, 538, 571]);
         assert!(!codel.drops(600 * ms, 4 * ms, 20_000), "the wait is fine again");
         assert!(!codel.drops(700 * ms, 20 * ms, 1500), "and one packet behind is no queue");

@@ -12,7 +12,7 @@ use nix::libc;
 ///
 /// [`FailingDisk::fail`] stops it like a power failure: data not yet written to the device are
 /// lost. Until [`FailingDisk::restore`], every write, sync and read of a file fails with EIO.
-/// Synced data are there afterwards. The write cache of a drive is not emulated: a sync that
+/// Synced data are available afterwards. The write cache of a drive is not emulated: a sync that
 /// reached the device counts as durable.
 #[derive(Debug)]
 pub struct FailingDisk {
@@ -100,8 +100,10 @@ fn shut_down(directory: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// `EXT4_GOING_FLAGS_NOLOGFLUSH`: the journal, too, keeps only what was committed to it.
+/// `EXT4_GOING_FLAGS_NOLOGFLUSH`: the journal also keeps only the data that were committed to the
+/// journal.
 const WITHOUT_FLUSHING_THE_LOG: u32 = 2;
 
-/// Room for ten thousand records, their journal, and the files of a NATS server.
+/// Size of the disk in bytes: enough for ten thousand records, their journal, and the files of a
+/// NATS server.
 const BYTES: u64 = 64 << 20;

@@ -3,8 +3,9 @@
 //! Kernels often lack `netem`. This crate joins two network namespaces, the hosts, with an emulated
 //! link. The link is one of three kinds: a relay in user space, which passes each packet through a
 //! seeded [`Model`] of delay, rate, queue, loss and reordering, optionally behind a [`QueueChain`]
-//! of queues with their own disciplines; a plain `veth` pair, with a `tbf` if only a rate is needed
-//! that is too high for the relay; or a [`Switch`] of the kernel.
+//! of queues with their own disciplines; a plain `veth` pair for rates that are too high for the
+//! relay, without delay or loss, and with a `tbf` if the rate is limited; or a [`Switch`] of the
+//! kernel.
 //!
 //! Three types matter:
 //!

@@ -14,14 +14,15 @@ pub struct LinkSimulation<'a> {
     scenario: Cow<'a, Scenario>,
     links: Vec<LinkState>,
     paths: Vec<DirectionState>,
-    /// Median of the Pareto law, by which its draws are divided; 1 for the other laws.
+    /// Median of the Pareto law. The draws from this law are divided by the median. 1 for the other
+    /// laws.
     median: f64,
 }
 
 /// One attempt to simulate.
 #[derive(Debug, Clone, Copy)]
 pub struct SimulatedAttempt {
-    /// Number of the path: twice the link, plus 1 for the way back.
+    /// Number of the path: twice the number of the link, plus 1 for the direction back.
     pub path: usize,
     /// Number of the reduction to which the attempt belongs.
     pub reduction: usize,
@@ -59,7 +60,7 @@ struct DirectionState {
     factor: f64,
     /// Times at which the cancelled copies still in flight will end.
     in_flight: Vec<f64>,
-    /// Weight of the cancelled copies, and the time at which it was computed.
+    /// Weight of the cancelled copies, and the time at which this weight was computed.
     fading: (f64, f64),
 }
 
@@ -70,7 +71,7 @@ impl<'a> LinkSimulation<'a> {
         Self::of(Cow::Borrowed(scenario), links)
     }
 
-    /// As [`new`](Self::new), but owns the scenario.
+    /// Creates links as [`new`](Self::new) does, but owns the scenario.
     #[must_use]
     pub fn owned(scenario: Scenario, links: usize) -> LinkSimulation<'static> {
         LinkSimulation::of(Cow::Owned(scenario), links)
@@ -124,7 +125,8 @@ impl<'a> LinkSimulation<'a> {
         sizes[((u * sizes.len() as f64) as usize).min(sizes.len() - 1)]
     }
 
-    /// Simulates an attempt that is not cancelled. Times must not decrease on a link.
+    /// Simulates an attempt that is not cancelled. From one call to the next, the start times
+    /// (`at`) on a link must not decrease.
     pub fn respond(&mut self, attempt: &SimulatedAttempt) -> SimulatedResponse {
         let congested = self.is_congested(attempt.path / 2, attempt.at);
         let mut rng = self.rng_for(ATTEMPTS, attempt.reduction, attempt.path, attempt.number);
@@ -144,7 +146,7 @@ impl<'a> LinkSimulation<'a> {
         for stall in scenario.stalls() {
             takes_s += stall_total_s(stall, attempt.bytes, &mut rng);
         }
-        // The result is NaN for infinity times zero, from factors that no real network has.
+        // An infinite factor times zero gives NaN. No real network has such factors.
         let takes_s = if takes_s.is_nan() { FOREVER_S } else { takes_s.clamp(LEAST_S, FOREVER_S) };
         self.with_loss_and_reset(attempt, SimulatedResponse { takes_s, broken: false, congested })
     }
@@ -171,8 +173,8 @@ impl<'a> LinkSimulation<'a> {
 
     /// Records that an attempt from `began` to `ends` was cancelled, so its copy is still in
     /// flight. Do not call this for an attempt that breaks. With
-    /// [`crate::scenario::Congestion::load_fade_s`], the weight of the copy decays from its
-    /// beginning.
+    /// [`crate::scenario::Congestion::load_fade_s`], the weight of the copy decays from the time
+    /// `began`.
     pub fn cancelled(&mut self, path: usize, began: f64, ends: f64) {
         let Some(congestion) = &self.scenario.congestion else { return };
         if congestion.load_feedback == 0.0 {
@@ -196,7 +198,7 @@ impl<'a> LinkSimulation<'a> {
             return 1.0 + congestion.load_feedback * path.weight(attempt.at, fade);
         }
         path.in_flight.retain(|ends| attempt.at < *ends);
-        // A path with this factor has collapsed already, and the limit keeps the numbers finite.
+        // A path with this factor is already unusable. The limit keeps the numbers finite.
         (1.0 + congestion.load_feedback).powi(path.in_flight.len().min(1000) as i32).min(1e9)
     }
 
@@ -255,12 +257,12 @@ impl<'a> LinkSimulation<'a> {
 }
 
 impl LinkState {
-    /// Whether the link is in the bad state at `at`.
     fn is_bad(&mut self, at: f64, congestion: &Congestion) -> bool {
         let cycle = congestion.good_s + congestion.bad_s;
         if CYCLES_MAX * cycle < at - self.changes.last().copied().unwrap_or(0.0) {
-            // After such a long gap the state is independent of the earlier one, so draw it from
-            // the long-run shares. The time left in a state is memoryless.
+            // After such a long gap, the state is independent of the earlier state. So draw the
+            // state from the long-run shares. The remaining time in a state does not depend on the
+            // time already spent in this state.
             let is_bad = self.sojourns.bernoulli(congestion.bad_s / cycle);
             self.changes = if is_bad { vec![at] } else { vec![at, at] };
         }
@@ -298,14 +300,13 @@ fn log_uniform(min: f64, max: f64, u: f64) -> f64 {
     min * (max / min).powf(u)
 }
 
-/// Total duration of the stalls of an attempt.
 fn stall_total_s(stall: &Stall, bytes: u64, rng: &mut SeededRng) -> f64 {
     let (u, duration) = (rng.uniform(), stall_duration_s(stall.duration_s, rng.uniform()));
     let Some(per_bytes) = stall.per_bytes else {
         return if u < stall.probability { duration } else { 0.0 };
     };
     // The gaps between stalls of a Poisson process are exponential. `length` is the size of the
-    // message in mean gaps.
+    // message as a multiple of the mean gap.
     let length = stall.probability * bytes as f64 / per_bytes as f64;
     let (mut at, mut total) = (-(1.0 - u).ln(), 0.0);
     let mut next = duration;
@@ -333,11 +334,11 @@ fn stall_duration_s(duration: StallDuration, u: f64) -> f64 {
 /// is skipped.
 const CYCLES_MAX: f64 = 10_000.0;
 
-/// Maximum number of stored changes of a link, for overlapping attempts; above the changes within
-/// [`CYCLES_MAX`] cycles.
+/// Maximum number of stored changes of a link. The changes are stored for attempts that overlap.
+/// The limit is above the number of changes within [`CYCLES_MAX`] cycles.
 const CHANGES_MAX: usize = 1 << 16;
 
-/// Maximum number of stalls in an attempt. More would make no difference to the caller.
+/// Maximum number of stalls in an attempt. More stalls would make no difference to the caller.
 const STALLS_MAX: usize = 10_000;
 
 /// Maximum time in seconds from an unbounded power law: 150 years, so that sums stay finite.
@@ -346,7 +347,7 @@ const FOREVER_S: f64 = 5e9;
 /// Minimum time of an attempt in seconds, because the product of many factors may be zero.
 const LEAST_S: f64 = 1e-9;
 
-/// Message size of the paper: 16 k integers.
+/// Message size of the paper, in bytes: 16 384 integers of 4 bytes.
 const REFERENCE_BYTES: f64 = 65_536.0;
 
 /// Identifiers of random streams, one for each purpose, so that draws for one purpose do not change

@@ -1,4 +1,5 @@
-//! Pure model of one direction of a link: when a packet comes out, or why it does not.
+//! Pure model of one direction of a link: computes when a packet comes out, or why the packet is
+//! lost.
 
 use crate::{Error, Jitter, LinkSpec, PacketLoss, rng::SeededRng, spec::MAX_DELAY};
 use std::time::Duration;
@@ -28,7 +29,8 @@ pub struct Model {
     /// Remainder of the division into whole nanoseconds, so that a long train of packets keeps the
     /// exact rate.
     remainder: u64,
-    /// Latest delivery in order, in nanoseconds; later packets do not come out before it.
+    /// Latest delivery time of a packet that kept its order, in nanoseconds. Later packets do not
+    /// come out before this time.
     last_out_ns: u64,
     packets: u64,
     in_bad_state: bool,
@@ -89,7 +91,7 @@ impl Model {
         PacketFate::Delivered { at: Duration::from_nanos(out_ns) }
     }
 
-    /// Bytes that wait for the wire at `now`, including the rest of the packet on it.
+    /// Bytes that wait for the wire at `now`, including the unsent part of the packet on the wire.
     pub fn backlog_bytes(&self, now: Duration) -> u64 {
         let Some(rate) = self.spec.rate_bps else { return 0 };
         let waiting_ns = u128::from(self.wire_free_ns.saturating_sub(nanos(now)));
@@ -104,7 +106,8 @@ impl Model {
         }
     }
 
-    /// Puts the packet on the wire after the others; returns when its last bit is sent.
+    /// Puts the packet on the wire after all earlier packets. Returns the time at which the last
+    /// bit of the packet is sent.
     fn serialise(&mut self, now_ns: u64, bytes: usize) -> u64 {
         let Some(rate) = self.spec.rate_bps else { return now_ns };
         if now_ns >= self.wire_free_ns {

@@ -1,5 +1,5 @@
-//! Named network namespaces. Dropping one removes it; the next process removes those of a killed
-//! process.
+//! Named network namespaces. Dropping a namespace removes it. The next process that creates
+//! namespaces removes the namespaces of killed processes.
 
 use crate::Error;
 use nix::{
@@ -30,14 +30,14 @@ impl Namespace {
             return Err(Error::NotPermitted { action: "make network namespaces".into() });
         }
         remove_leftovers();
-        // Increment before creating: so every namespace of this process id with a number that is
-        // not used yet is a leftover.
+        // Increment the number before the namespaces are created. Then every namespace that has
+        // this process id and a number that is not used yet is a leftover.
         let number = NEXT_NUMBER.fetch_add(1, Ordering::SeqCst);
         let add = |side: &str| Self::add(format!("{PREFIX}{}-{number}{side}", process::id()));
         Ok([add("a")?, add("b")?])
     }
 
-    /// Creates a third namespace of the pair, for a switch between the two.
+    /// Creates a further namespace for a switch between the two namespaces of the pair.
     pub(crate) fn sibling(&self) -> Result<Self, Error> {
         Self::add(format!("{}c", self.name.trim_end_matches(SIDES)))
     }
@@ -51,12 +51,12 @@ impl Namespace {
         &self.name
     }
 
-    /// Runs `work` on a new thread inside the namespace; a panic in it continues in the caller.
+    /// Runs `work` on a new thread inside the namespace; a panic in `work` continues in the caller.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let path = Path::new(NAMESPACES).join(&self.name);
         let enter = || -> Result<(), Error> {
             let file = File::open(&path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
-            // Only this thread enters the namespace, and it ends with the work.
+            // Only this thread enters the namespace, and the thread ends with the work.
             setns(file, CloneFlags::CLONE_NEWNET).map_err(|e| Error::io(format!("enter {}", self.name), e))
         };
         let inside = || enter().map(|()| work());
@@ -120,8 +120,9 @@ fn remove(name: &str) {
     let _ = locked(|| ip(&["netns", "del", name], ""));
 }
 
-/// Removes leftover namespaces of this crate. Either their process is gone, or an earlier process
-/// had our process id and left numbers that we have not used yet. Processes are identified by their
+/// Removes leftover namespaces of this crate. A namespace is a leftover if its process has ended. A
+/// namespace is also a leftover if its name has the id of this process and a number that this
+/// process has not used yet: an earlier process had the same id. Processes are identified by their
 /// ids, so programs that share `/run/netns` must also share the process table.
 fn remove_leftovers() {
     for entry in fs::read_dir(NAMESPACES).into_iter().flatten().flatten() {
@@ -148,7 +149,8 @@ fn is_alive(pid: u32) -> bool {
 }
 
 /// Prevents processes and threads from creating or removing namespaces at the same time: the first
-/// `ip netns add` after boot remounts the folder, and a second one fails at that moment.
+/// `ip netns add` after boot remounts the folder, and a different `ip netns add` fails at that
+/// moment.
 fn locked<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let lock = File::create(LOCK).map_err(|e| Error::io(format!("open {LOCK}"), e))?;
     // The wait is bounded, because each holder of the lock runs one command with a time limit.

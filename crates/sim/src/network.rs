@@ -27,8 +27,8 @@ pub const B_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a link is described once a run, and never kept in numbers")]
 pub enum Link {
-    /// A relay in user space, with all features of [`LinkSpec`]. It carries about 200 Mbit/s of
-    /// full packets in a release build, half of that in a debug build.
+    /// A relay in user space, with all features of [`LinkSpec`]. The relay carries about 200 Mbit/s
+    /// of full packets in a release build, half of that in a debug build.
     Relay {
         /// Direction from A to B.
         forward: LinkSpec,
@@ -57,22 +57,23 @@ pub struct Switch {
     /// Maximum number of packets waiting at the bottleneck.
     pub queue_packets: u32,
     /// Probability from 0 to 1 that a packet to B is lost, independent of the others. The kernel
-    /// draws it.
+    /// draws the losses.
     pub loss: f64,
 }
 
 /// Options of the relay.
 #[derive(Debug, Clone)]
 pub struct RelayOptions {
-    /// Maximum delay of a departure behind its scheduled time; a packet later than this counts as
-    /// late. If more than 1 % of the packets are late, the run is void. Default 1 ms: a fifth of
+    /// Maximum delay of a departure after its scheduled time. A packet with a longer delay counts
+    /// as late. If more than 1 % of the packets are late, the run is void. Default 1 ms: a fifth of
     /// the shortest path that the experiments emulate.
     pub late: Duration,
     /// Time before a departure at which the relay stops sleeping and spins. Default zero; 50 µs
     /// gives a precision of some microseconds and uses up to a whole core.
     pub spin: Duration,
     /// Whether the relay requests real-time scheduling (`SCHED_FIFO`), so that the measured
-    /// programs cannot starve it. Default true; without the permission the relay runs without it.
+    /// programs cannot starve it. Default true; without the permission, the relay runs without
+    /// real-time scheduling.
     pub realtime: bool,
     /// Queues in series that packets from A to B pass before the link. Default none.
     pub queues: Vec<Hop>,
@@ -80,8 +81,8 @@ pub struct RelayOptions {
     pub queues_seed: u64,
 }
 
-/// Two hosts joined by a link. Dropping it, also in a panic, removes both and kills all processes
-/// in them.
+/// Two hosts joined by a link. Dropping the network, also in a panic, removes both hosts and kills
+/// all processes in the hosts.
 #[derive(Debug)]
 pub struct Network {
     // This field is first, so it is dropped first: the devices close before their namespaces are
@@ -110,13 +111,13 @@ pub struct Host {
 
 impl Link {
     /// A relay with the same parameters in both directions and the default options. The seed of the
-    /// way back is derived from the seed of the way there, so that the two directions are
-    /// independent.
+    /// direction from B to A is derived from the seed of the direction from A to B, so that the two
+    /// directions are independent.
     pub fn symmetric(spec: LinkSpec) -> Self {
         Self::symmetric_with(spec, RelayOptions::default())
     }
 
-    /// As [`symmetric`](Self::symmetric), with other options.
+    /// A relay as in [`symmetric`](Self::symmetric), but with these options.
     pub fn symmetric_with(spec: LinkSpec, options: RelayOptions) -> Self {
         let back = LinkSpec { seed: spec.seed ^ BACK_SEED, ..spec.clone() };
         Self::Relay { forward: spec, back, options }
@@ -136,8 +137,8 @@ impl Default for RelayOptions {
 }
 
 impl Network {
-    /// Creates both hosts and the link; packets flow when it returns. It also removes the leftovers
-    /// of killed processes.
+    /// Creates both hosts and the link; packets flow when this function returns. The function also
+    /// removes the leftovers of killed processes.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] without root (see [`network_or_skip!`](crate::network_or_skip)),
@@ -205,8 +206,8 @@ impl Network {
     }
 }
 
-/// Sums the drops of all queues, except those of `htb`, which repeat its children's
-/// (`tc -s qdisc`).
+/// Sums the drops of all queues except `htb` (`tc -s qdisc`). The drops of `htb` repeat the drops
+/// of the queues below it.
 fn queue_drops(text: &str) -> u64 {
     let mut is_leaf = false;
     let mut drops = 0;
@@ -289,15 +290,15 @@ impl Host {
 
     /// Packets that the device dropped before the relay could read them.
     fn device_drops(&self) -> u64 {
-        // Read the file of this thread: that of the process is outside the namespace.
+        // Read the file of this thread, because the file of the process is outside the namespace.
         let read = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
         self.run(read).map_or(0, |table| send_drops(&table, DEVICE))
     }
 }
 
 impl SwitchPort {
-    /// Opens or closes the port for packets to B; initially it is open. The change is complete when
-    /// this returns, after some milliseconds.
+    /// Opens or closes the port for packets to B; initially it is open. The function returns after
+    /// some milliseconds, when the change is complete.
     ///
     /// # Errors
     /// [`Error::Command`] if the port is already in that state, or the network is gone.
@@ -347,8 +348,8 @@ impl Switch {
         }
     }
 
-    /// Lines for `tc`: one class for the bottleneck, and one from which no packet leaves. A
-    /// classifier, a program of classic BPF, selects the packets for the second class.
+    /// Lines for `tc`: a class for the bottleneck, and a class from which no packet leaves. A
+    /// program of classic BPF selects the packets for the class from which no packet leaves.
     fn bottleneck(&self) -> String {
         let Self { queue_packets, loss, .. } = self;
         let rate = self.rate_bps.unwrap_or(UNLIMITED_BPS);
@@ -404,5 +405,5 @@ const MTU: u32 = 1500;
 /// Queue of the device in packets, so long that only the model limits queueing.
 const DEVICE_QUEUE: u32 = 10_000;
 
-/// Any constant is suitable: it only derives a second seed from the first.
+/// Constant that derives the seed of the direction from B to A. Any value is suitable.
 const BACK_SEED: u64 = 0x6261_636b_6261_636b;

@@ -12,8 +12,8 @@ use std::{collections::VecDeque, time::Duration};
 pub struct Hop {
     /// Rate in bit/s at which packets leave, counted in bytes of the IP packet.
     pub rate_bps: u64,
-    /// Maximum number of waiting packets, without the one that is leaving. Packets above it are
-    /// dropped, whatever the discipline is.
+    /// Maximum number of waiting packets, without the one that is leaving. Packets above this
+    /// number are dropped, whatever the discipline is.
     pub queue_packets: usize,
     /// Rule that drops packets before the queue is full.
     pub discipline: Discipline,
@@ -108,7 +108,6 @@ impl Hop {
     }
 }
 
-/// State of one hop.
 #[derive(Debug, Clone)]
 struct HopState<T> {
     hop: Hop,
@@ -203,13 +202,13 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Packet size with which RED computes its idle time; the paper leaves it to the implementer.
+/// Packet size in bytes with which RED computes its idle time. The paper does not specify the size.
 const TYPICAL_BYTES: usize = 1000;
 
 /// Range of the rate of a hop in bit/s, the same as for a link (`spec.rs`).
 const RATES_BPS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000_000;
 
-/// Maximum queue length in packets; with packets of 1000 bytes, a gigabyte.
+/// Maximum queue length in packets. With packets of 1000 bytes, such a queue has a gigabyte.
 const QUEUE_PACKETS_MAX: usize = 1_000_000;
 
 /// First random stream of the hops; the model of a link uses smaller numbers.

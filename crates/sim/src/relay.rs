@@ -40,8 +40,8 @@ impl Relay {
                 // Ignore errors: the receiver waits for this value, unless the start of the whole
                 // relay has failed.
                 let _ = id_sender.send(gettid().as_raw());
-                // Without this, the kernel may round each wake-up by 50 µs. If it refuses, the
-                // lateness shows the effect.
+                // Without this, the kernel may round each wake-up by 50 µs. If the kernel refuses,
+                // the lateness shows the effect.
                 let _ = prctl::set_timerslack(1);
                 RelayLoop::new(tuns, models, queues, stats, spin).run(&stopped);
             }

@@ -5,9 +5,9 @@ use std::{fmt, time::Duration};
 /// Statistics of a relay since it started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RelayReport {
-    /// Packets from A to B.
+    /// Counts of the packets from A to B.
     pub forward: DirectionCounts,
-    /// Packets from B to A.
+    /// Counts of the packets from B to A.
     pub back: DirectionCounts,
     /// Time for which the relay has run.
     pub wall: Duration,
@@ -16,8 +16,8 @@ pub struct RelayReport {
     /// Largest share of a core that the relay used within a quarter of a second.
     pub cpu_peak: f64,
     /// Mean time for which the relay's thread waited for a core at each wake-up; `None` if the
-    /// kernel does not report it. Packets that arrived during such a wait were read later by that
-    /// time.
+    /// kernel does not report it. Packets that arrived during such a wait were read only after the
+    /// wait.
     pub mean_wait: Option<Duration>,
     /// Bound above which a departure counts as late.
     pub late_bound: Duration,
@@ -51,13 +51,14 @@ pub struct DirectionCounts {
     /// Multicast packets, which do not enter the model (hosts send them to discover neighbours and
     /// routers).
     pub ignored: u64,
-    /// Failed reads of the device; the relay ends after one.
+    /// Number of failed reads of the device; the relay ends after one failed read.
     pub read_errors: u64,
-    /// Failed writes to the device; the packet is lost.
+    /// Number of failed writes to the device; each failed write loses a packet.
     pub write_errors: u64,
 }
 
-/// Reason why a run is void: the emulator, not the emulated link, was the bottleneck, or it failed.
+/// Reason why a run is void: the emulator, not the emulated link, was the bottleneck, or the
+/// emulator failed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum InvalidRun {
     /// The relay ended before the network was dropped.
@@ -96,7 +97,7 @@ impl RelayReport {
         self.cpu.as_secs_f64() / self.wall.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// Reason why the run must not be used; `None` if it is valid.
+    /// Reason why the run must not be used; `None` if the run is valid.
     pub fn invalid_reason(&self) -> Option<InvalidRun> {
         let vanished = self.device_drops + self.forward.vanished() + self.back.vanished();
         let departed = self.forward.forwarded + self.back.forwarded;

@@ -31,7 +31,8 @@ impl SeededRng {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns true with probability `p`. It always makes one draw, so that streams stay aligned.
+    /// Returns true with probability `p`. The function always makes one draw, so that streams stay
+    /// aligned.
     pub fn bernoulli(&mut self, p: f64) -> bool {
         self.uniform() < p
     }
@@ -47,8 +48,8 @@ impl SeededRng {
         -mean * (1.0 - self.uniform()).ln()
     }
 
-    /// Returns a number with the standard normal distribution (Box and Muller, 1958). It always
-    /// makes two draws.
+    /// Returns a number with the standard normal distribution (Box and Muller, 1958). The function
+    /// always makes two draws.
     pub fn normal(&mut self) -> f64 {
         // 1 − u lies in (0, 1], so the logarithm is finite.
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();

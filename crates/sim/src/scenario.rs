@@ -205,19 +205,21 @@ pub struct Reset {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Congestion {
-    /// Mean time in the good state, exponential; links start in it. Infinite by default.
+    /// Mean time in the good state, exponentially distributed. Links start in the good state.
+    /// Infinite by default.
     pub good_s: f64,
-    /// Mean time in the bad state, exponential.
+    /// Mean time in the bad state, exponentially distributed.
     pub bad_s: f64,
     /// Factor of the response time in the bad state.
     pub factor: f64,
-    /// Each cancelled copy still in flight multiplies the response time by 1 + this.
+    /// Load of a cancelled copy: each cancelled copy still in flight multiplies the response time
+    /// by 1 + `load_feedback`.
     pub load_feedback: f64,
-    /// If given, the weight of a cancelled copy decays exponentially from its beginning with this
-    /// time constant, whether the copy is in flight or not. The response time is then multiplied by
-    /// 1 + `load_feedback` × the sum of the weights.
+    /// If given, the weight of a cancelled copy decays exponentially from the start of its attempt
+    /// with this time constant, whether the copy is in flight or not. The response time is then
+    /// multiplied by 1 + `load_feedback` × the sum of the weights.
     pub load_fade_s: Option<f64>,
-    /// Whether load counts only in the bad state.
+    /// Whether cancelled copies increase the response time only in the bad state.
     pub load_when_bad: bool,
 }
 
@@ -228,7 +230,7 @@ pub struct Congestion {
 pub struct Regime {
     /// Interval between changes in seconds.
     pub every_s: f64,
-    /// Range of the factor. It applies to the link's initial base, until the next change.
+    /// Range of the factor. Each factor applies to the link's initial base until the next change.
     pub factor: FloatRange,
 }
 
@@ -244,18 +246,19 @@ impl Default for Regime {
     }
 }
 
-/// Factor of the base of some links during some reductions.
+/// Change of the base of some links, by a factor, during a range of reductions.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BaseShift {
     /// First reduction with the factor, from 0.
     pub from: usize,
-    /// First reduction without it again; none by default.
+    /// First later reduction without the factor. By default, the factor applies to all later
+    /// reductions.
     #[serde(default = "never")]
     pub until: usize,
     /// Factor of the base.
     pub factor: f64,
-    /// Whether the factor applies only to every other link.
+    /// Whether the factor applies only to links with an even number.
     #[serde(default)]
     pub every_other_link: bool,
 }

@@ -5,8 +5,8 @@ use std::io::Write;
 #[cfg(target_os = "linux")]
 use crate::{Error, Link, Network};
 
-/// Evaluates to the network for a test. If the process may not create one, prints `SKIPPED: …` and
-/// returns from the test.
+/// Evaluates to the network for a test. If the process may not create a network, prints `SKIPPED:
+/// …` and returns from the test.
 ///
 /// ```
 /// # use barograph_sim::{Link, LinkSpec, network_or_skip};
@@ -50,7 +50,8 @@ pub fn report_skipped(reason: &str) {
     let _ = std::io::stderr().write_all(format!("SKIPPED: {reason}\n").as_bytes());
 }
 
-/// As [`report_skipped`], if a program that `scripts/install-test-needs` installs is missing.
+/// Reports a skipped test as [`report_skipped`] does, if a program that
+/// `scripts/install-test-needs` installs is missing.
 ///
 /// # Panics
 /// If the environment has [`MUST_RUN`]: then the program should have been installed.

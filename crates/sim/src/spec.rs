@@ -48,8 +48,8 @@ pub enum Jitter {
         /// moderate.
         shape: f64,
     },
-    /// Times added to [`LinkSpec::delay`]: the nth packet gets the nth of them, and after the last
-    /// the first again.
+    /// Times added to [`LinkSpec::delay`]. The nth packet gets the nth time. After the last time,
+    /// the times repeat from the first.
     Replay(Vec<Duration>),
 }
 
@@ -64,9 +64,9 @@ pub enum PacketLoss {
     /// Bursts from a two-state Markov chain (Gilbert 1960, Elliott 1963). The chain makes a step
     /// for each packet before it draws the packet's loss, and starts in the good state.
     Bursts {
-        /// Probability of a step from the good state to the bad one.
+        /// Probability of a step from the good state to the bad state.
         enter: f64,
-        /// Probability of a step from the bad state to the good one.
+        /// Probability of a step from the bad state to the good state.
         leave: f64,
         /// Loss probability in the good state (1 − k).
         good_loss: f64,
@@ -75,7 +75,7 @@ pub enum PacketLoss {
     },
 }
 
-/// Reordering: a randomly chosen packet is delayed, and packets behind it overtake it.
+/// Reordering: a randomly chosen packet is delayed, and later packets overtake the delayed packet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reorder {
     /// Probability that a packet is delayed, 0..=1.
@@ -93,8 +93,8 @@ pub enum Queue {
     Unlimited,
     /// Limit in whole bytes, at least 1.
     Bytes(u64),
-    /// Limit in bandwidth–delay products: rate × 2 × delay, as on a path with the same delay back.
-    /// At least one packet of 1500 bytes.
+    /// Limit in bandwidth–delay products: rate × 2 × delay. On a path with the same delay in both
+    /// directions, 2 × delay is the round-trip time. At least one packet of 1500 bytes.
     Bdp(f64),
 }
 
@@ -157,7 +157,7 @@ impl PacketLoss {
         match *self {
             Self::None => 0.0,
             Self::Independent(p) => p,
-            // A chain that never enters the bad state stays in the good one.
+            // A chain that never enters the bad state stays in the good state.
             Self::Bursts { enter: 0.0, good_loss, .. } => good_loss,
             Self::Bursts { enter, leave, good_loss, bad_loss } => {
                 let bad_share = enter / (enter + leave);
@@ -219,7 +219,7 @@ fn bad(field: &'static str, value: String, expected: &'static str) -> Error {
     Error::BadSpec { field, value, expected }
 }
 
-/// Maximum delay of a packet: longer than any path, short enough that a run ends.
+/// Maximum delay of a packet: longer than the delay of any path, and short enough that a run ends.
 pub(crate) const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// Range of a rate in bit/s. At the minimum rate, a 1500-byte packet takes 12 s; the maximum is
@@ -230,8 +230,8 @@ const RATE_MAX_BPS: f64 = 1e12;
 /// Maximum limit of a queue in bytes: far above the size of any buffer, and far below an overflow.
 const QUEUE_MAX_BYTES: f64 = 1e12;
 
-/// Minimum limit of a queue in bandwidth–delay products, in bytes: a full-size packet. A smaller
-/// queue would drop every full-size packet on a busy link.
+/// Minimum limit, in bytes, of a queue that is given in bandwidth–delay products: one full-size
+/// packet. A smaller queue would drop every full-size packet on a busy link.
 const ONE_PACKET_BYTES: u64 = 1500;
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 //!
 //! [`path`] creates the two ends of a path: a [`Connector`] and an [`Acceptor`]. Their streams
 //! implement tokio's `AsyncRead` and `AsyncWrite`. The bytes that a client writes up to a flush are
-//! one *attempt*. For each attempt, a closure, the law, returns a [`AttemptFate`]: when the attempt
-//! arrives as a whole, and what happens to the answer. All waits use tokio's timers, so a runtime
-//! with paused time simulates hours in milliseconds. These timers have a resolution of 1 ms: to
-//! simulate delays of microseconds, multiply all times by 1000. A delay that the clock cannot
-//! represent never ends.
+//! one *attempt*. For each attempt, a closure, the law, returns an [`AttemptFate`]: when the
+//! attempt arrives as a whole, and what happens to the answer. All waits use tokio's timers, so a
+//! runtime with paused time simulates hours in milliseconds. These timers have a resolution of 1
+//! ms: to simulate delays of microseconds, multiply all times by 1000. A delay that the clock
+//! cannot represent never ends.
 //!
 //! The law receives the number of cancelled copies in flight, so it can simulate their load.
 
@@ -31,7 +31,7 @@ use crate::sync::lock;
 pub struct AttemptInfo {
     /// Bytes that the client sent, including framing.
     pub bytes: usize,
-    /// Time of sending, from the creation of the path.
+    /// Time from the creation of the path to the sending of the attempt.
     pub started: Duration,
     /// Number of the connection, from 0.
     pub connection: u64,
@@ -89,8 +89,8 @@ pub struct PathConfig {
     /// Number of exchanges at the start of each connection that are handshakes: they take no time,
     /// and the law is not called. Their time belongs to the set-up.
     pub handshake_exchanges: u32,
-    /// Whether data in flight still arrive after the client has closed, as with TCP once they have
-    /// left the host.
+    /// Whether data in flight still arrive after the client has closed, as TCP delivers data that
+    /// have already left the host.
     pub delivers_late: bool,
 }
 

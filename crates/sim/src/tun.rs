@@ -7,8 +7,8 @@ use std::{
     os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
 };
 
-/// Creates the TUN device `name` and returns its file: one read or write is one IP packet, and
-/// neither blocks. Closing the file removes the device.
+/// Creates the TUN device `name` and returns its file: each read or write transfers one IP packet
+/// and does not block. Closing the file removes the device.
 pub(crate) fn open(name: &str) -> Result<File, Error> {
     let file = OpenOptions::new()
         .read(true)

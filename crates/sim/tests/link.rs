@@ -190,7 +190,7 @@ fn receive_all(network: &Network, b: &UdpSocket, sent: u64, received: &mut u64, 
     }
 }
 
-/// For each of `count` numbered datagrams, whether it arrives at host B.
+/// Sends `count` numbered datagrams and returns, for each datagram, whether it arrived at host B.
 fn arrivals(network: &Network, count: u32) -> Vec<bool> {
     let (a, b) = udp_pair(network);
     let (mut arrived, mut received) = (vec![false; count as usize], 0);
@@ -368,13 +368,13 @@ fn nothing_is_left_behind() {
     let network = network_or_skip!(Link::symmetric(delayed(MS)));
     let names = [network.a.name().to_owned(), network.b.name().to_owned()];
     assert!(names.iter().all(|name| namespaces().contains(name)));
-    // A program that runs until it is killed, and keeps the namespace alive.
+    // Start a program that runs until it is killed, and that keeps the namespace alive.
     let mut stays = network.b.command("cat").stdin(Stdio::piped()).spawn().unwrap();
     drop(network);
     assert!(!names.iter().any(|name| namespaces().contains(name)), "{}", namespaces());
     assert!(!stays.wait().unwrap().success(), "killed, while its input was still open");
 
-    // The same must hold after a panic in a test.
+    // The namespaces must also be removed after a panic in a test.
     let panicked = thread::spawn(|| {
         let network = Network::new(Link::symmetric(delayed(MS))).unwrap();
         let name = network.a.name().to_owned();

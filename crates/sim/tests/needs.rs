@@ -1,5 +1,6 @@
 //! `scripts/install-test-needs` and `scripts/test-web`: if a program is present but insufficient,
-//! they install it or report that they skip. Stub scripts replace the programs that they start.
+//! they install it or report that they skip. Stub scripts replace the programs that these two
+//! scripts start.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used)]
@@ -39,8 +40,8 @@ fn run(script: &str, programs: &[(&str, &str)], must_run: bool) -> Output {
     }
     fs::create_dir_all(folder.path().join("target/debug")).unwrap();
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    // Start it through a shell: a file that was just written may be busy if another test has forked
-    // meanwhile.
+    // Start the copy through a shell, because a file that was just written may be busy if a
+    // different test has forked meanwhile.
     let mut run = Command::new("sh");
     run.arg(copies.join(script))
         .env("PATH", path)

@@ -12,7 +12,8 @@ use std::{
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Silence after which no further packet arrives: far longer than the delays here.
+/// Time to wait for a further packet. If no packet arrives in this time, none will arrive, because
+/// the delays in these tests are far shorter.
 const SILENCE: Duration = Duration::from_millis(300);
 
 fn pair(network: &Network) -> (UdpSocket, UdpSocket) {

@@ -21,7 +21,7 @@ use self::series_check::SeriesCheck;
 /// One measurement, as it was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Seconds on the series' own clock; without times, the number of values before it.
+    /// Seconds on the series' own clock; without times, the number of values before this one.
     pub time_s: f64,
     /// The value: finite, and of a magnitude that a battery accepts.
     pub value: f64,
@@ -48,7 +48,7 @@ pub enum Format {
 ///
 /// A CSV header may name more columns than `time_s` and `value`, in any order. A line without a
 /// value, but with text in the column or key `error`, is a failure and is skipped. Lines of
-/// different quantities, sources or targets are not one series: an error, unless
+/// different quantities, sources or targets are not one series. Such lines are an error, unless
 /// [`of_quantity`](Self::of_quantity) selects one quantity.
 ///
 /// ```
@@ -90,15 +90,15 @@ impl<R: BufRead> SeriesReader<R> {
         }
     }
 
-    /// Reads only the lines of this quantity, and lines that name none; `None` = the only quantity
-    /// of the file.
+    /// Reads only the lines of this quantity, and lines without a quantity; `None` = the only
+    /// quantity of the file.
     #[must_use]
     pub fn of_quantity(mut self, wanted: Option<&str>) -> Self {
         self.series = SeriesCheck::of_quantity(wanted);
         self
     }
 
-    /// The quantity, if the lines read so far name one.
+    /// The quantity, if the lines read so far name a quantity.
     pub fn quantity(&self) -> Option<&str> {
         self.series.quantity()
     }
@@ -113,7 +113,7 @@ impl<R: BufRead> SeriesReader<R> {
         &self.detail
     }
 
-    /// The next measurement, or `None` at the end of a series that had at least one.
+    /// The next measurement, or `None` at the end of a series that had at least one measurement.
     fn sample(&mut self) -> Result<Option<Sample>, InputError> {
         while self.read_line()? {
             let line = self.number;
@@ -175,7 +175,7 @@ impl<R: BufRead> SeriesReader<R> {
         }
     }
 
-    /// Checks a measurement against those before it.
+    /// Checks a measurement against the earlier measurements.
     fn accept(&mut self, time_s: Option<f64>, value: f64) -> Result<Sample, InputError> {
         let line = self.number;
         // The count is far below 2⁵³, where `f64` begins to lose whole numbers.
@@ -265,7 +265,7 @@ pub enum InputError {
         /// The beginning of the line, and what is wrong with it.
         found: String,
     },
-    /// NaN or infinity, or a number too large for a double.
+    /// A number is NaN, infinite, or too large for a double.
     #[error("line {line}: {field} is {found}, expected a finite number")]
     NotFinite {
         /// Number of the line, from 1.
@@ -300,7 +300,7 @@ pub enum InputError {
         /// Number of the line, from 1.
         line: u64,
     },
-    /// Measurements of more than one quantity.
+    /// The lines have measurements of more than one quantity.
     #[error("the series contains {before:?} and {quantity:?}; select one with --quantity")]
     MixedQuantities {
         /// The quantity of the lines read so far.
@@ -308,7 +308,7 @@ pub enum InputError {
         /// The different quantity, found in the line at which reading stopped.
         quantity: String,
     },
-    /// Measurements of more than one source or target.
+    /// The lines have measurements of more than one source or target.
     #[error("the series contains values of two {end}s, {before} and {next}; keep the lines of one {end}")]
     MixedEndpoints {
         /// What differs: `source` or `target`.
@@ -318,7 +318,7 @@ pub enum InputError {
         /// The beginning of the next name, quoted.
         next: String,
     },
-    /// No measurement of the wanted quantity.
+    /// No line has a measurement of the wanted quantity.
     #[error("the series has no value of {quantity:?}; check --quantity")]
     NoSuchQuantity { quantity: String },
     #[error("no values; expected lines with time_s,value, with a JSON object, or with a number")]
@@ -402,7 +402,6 @@ fn is_failure(text: &str) -> bool {
     serde_json::from_str::<FailureLine>(text).is_ok_and(|line| line.value.is_none() && !line.error.is_empty())
 }
 
-/// A JSON line that reports a failure.
 #[derive(Deserialize)]
 struct FailureLine {
     error: String,
@@ -453,14 +452,14 @@ fn is_timed(text: &str) -> Option<bool> {
     serde_json::from_str::<JsonTime>(&json).ok().map(|keys| keys.time_s.is_some())
 }
 
-/// Numbers that common writers produce and JSON does not have.
+/// Words for numbers that JSON does not allow, but that common programs write into JSON.
 const WORDS: [&str; 2] = ["NaN", "Infinity"];
 
 /// The error of a JSON line that has NaN, infinity or a number beyond the range of a double; `None`
-/// if the fault is another one.
+/// if the line has a different fault.
 ///
-/// JSON has no such numbers, but common writers (Python's `json` is one) produce them, and they
-/// must be treated as in the other formats.
+/// JSON has no such numbers, but common writers (Python's `json` is one) produce them, and such
+/// numbers must be treated as in the other formats.
 fn not_finite(text: &str, error: &serde_json::Error, line: u64) -> Option<InputError> {
     let at = text.get(error.column().saturating_sub(2)..).unwrap_or("");
     let word = WORDS.into_iter().find(|word| {

@@ -29,12 +29,12 @@ impl Default for PlotData {
     }
 }
 
-/// The texts of a drawing, the level of its interval, and whether its times are seconds.
+/// The texts of a drawing, the level of the forecast's interval, and whether the times are seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct PlotLabels<'a> {
     /// The name of the series.
     pub title: &'a str,
-    /// The unit of its values, or empty.
+    /// The unit of the values, or empty.
     pub unit: &'a str,
     /// Level of the interval, 0 to 1.
     pub level: f64,
@@ -62,8 +62,9 @@ impl PlotData {
         }
     }
 
-    /// Merges neighbouring columns to make room. Columns on both sides of a pause are merged only
-    /// if the other merges do not make enough room, because such a column would hide the pause.
+    /// Merges neighbouring columns to make room. Two columns with a pause between them are merged
+    /// only if the other merges do not make enough room, because the merged column would hide the
+    /// pause.
     fn halve(&mut self) {
         let pause_s = self.pause_s();
         let merge = |limit_s: f64| {
@@ -215,7 +216,8 @@ impl PlotData {
             let outline: Vec<(f64, f64)> = upper.chain(lower.collect::<Vec<_>>().into_iter().rev()).collect();
             chart.draw_series([Polygon::new(outline, BAND.mix(0.3))]).map_err(failed)?;
 
-            // A column of one point is a point; a wider one is a stroke between its extremes.
+            // Draw a column with one point as a point, and a column with several points as a line
+            // from its minimum to its maximum.
             let stroke = |column: &PlotColumn, span: ValueRange| {
                 [end(column.first_s, span.low), end(column.last_s, span.high)]
             };
@@ -234,7 +236,7 @@ impl PlotData {
     }
 }
 
-/// Draws the title and the legend, above the chart so that they cover none of it.
+/// Draws the title and the legend, above the chart, so that the chart is not covered.
 fn heading(
     head: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
     labels: &PlotLabels<'_>,
@@ -290,7 +292,6 @@ struct IssuedRange {
     interval: Option<ValueRange>,
 }
 
-/// Minimum and maximum of some numbers.
 #[derive(Clone, Copy, Debug)]
 struct ValueRange {
     low: f64,
@@ -348,15 +349,16 @@ const LABEL_CHARACTERS: usize = 50;
 /// Width and height of a drawing, in pixels.
 const SIZE: (u32, u32) = (1200, 560);
 
-/// Maximum number of columns: one for each pixel of the width. When it is reached, merging removes
-/// at least a quarter of them.
+/// Maximum number of columns: one for each pixel of the width. When this number is reached, merging
+/// removes at least a quarter of the columns.
 const COLUMNS_MAX: usize = 1200;
 
-/// Up to this number of columns, single points can be told apart and are drawn as dots.
+/// Maximum number of columns with which single points can be distinguished, so that points are
+/// drawn as dots.
 const DOTS_MAX: usize = 150;
 
-/// Blue and orange of Okabe and Ito (2008), which people of all kinds of colour vision can tell
-/// apart.
+/// Blue and orange of Okabe and Ito (2008), which people with any kind of colour vision can
+/// distinguish.
 pub(crate) const MEASURED: RGBColor = RGBColor(0, 90, 150);
 pub(crate) const FORECAST: RGBColor = RGBColor(213, 94, 0);
 const BAND: RGBColor = RGBColor(230, 159, 0);

@@ -1,4 +1,5 @@
-//! Computes what a longer period or a shorter test costs in forecast error, and saves in bytes.
+//! Computes how much a longer period or a shorter test increases the forecast error, and how many
+//! bytes this change saves.
 //!
 //! The computation is that of Lee, Stepanek, Wolski, Kesselman and Foster, "A Network Performance
 //! Tool for Grid Environments" (SC '99, "Gloperf"), §4: a series is subsampled to longer periods,

@@ -52,7 +52,7 @@ pub fn format_share(share: f64) -> String {
     }
 }
 
-/// Formats a remaining or elapsed time with its two largest units, to the second.
+/// Formats a remaining or elapsed time with its two largest units, rounded to whole seconds.
 #[must_use]
 pub fn format_duration(seconds: f64) -> String {
     let whole = seconds.round();
@@ -89,7 +89,7 @@ pub fn format_elapsed(seconds: f64) -> String {
     }
 }
 
-/// Formats how long ago or ahead something is, with about two digits.
+/// Formats the time since an event, or until an event, with about two digits.
 #[must_use]
 pub fn format_age(seconds: f64) -> String {
     match seconds {
@@ -99,7 +99,7 @@ pub fn format_age(seconds: f64) -> String {
     }
 }
 
-/// Formats a period in seconds, minutes or hours, as it suits.
+/// Formats a period in seconds, minutes or hours, depending on its length.
 #[must_use]
 pub fn format_period(seconds: f64) -> String {
     let (unit_s, unit) = match seconds {
@@ -239,14 +239,14 @@ pub(crate) fn positive(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| number.is_finite() && 0.0 < *number)
 }
 
-/// Rates that are accepted, in bit/s. At a lower rate, a packet of 1000 bytes takes longer than a
-/// second; no network has a higher rate.
+/// Range of accepted rates, in bit/s. At a lower rate, a packet of 1000 bytes takes longer than one
+/// second. No network has a higher rate.
 const RATES_BIT_S: std::ops::RangeInclusive<f64> = 8e3..=1e13;
 
-/// Shortest length of time: no network test is shorter.
+/// Minimum accepted length of time, in seconds. No network test is shorter.
 const SECONDS_MIN: f64 = 0.001;
 
-/// Longest length of time: no series is longer than a hundred years.
+/// Maximum accepted length of time, in seconds: a hundred years. No series is longer.
 const SECONDS_MAX: f64 = 100.0 * 365.25 * 86_400.0;
 
 #[cfg(test)]

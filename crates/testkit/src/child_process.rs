@@ -27,14 +27,14 @@ impl ChildProcess {
         (program, line)
     }
 
-    /// The next line of standard output, empty at its end.
+    /// The next line of standard output; empty after the last line.
     pub fn read_line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
         line
     }
 
-    /// The rest of standard output; `None` if it is not a pipe, or was taken.
+    /// The rest of standard output; `None` if standard output is not a pipe, or was taken before.
     pub fn take_stdout(&mut self) -> Option<BufReader<ChildStdout>> {
         self.stdout.take()
     }
@@ -61,14 +61,14 @@ impl ChildProcess {
         let _ = self.child.wait();
     }
 
-    /// Waits until the process ends. Returns its exit code and the rest of standard error, if that
-    /// is a pipe.
+    /// Waits until the process ends. Returns its exit code and the rest of standard error, if
+    /// standard error is a pipe.
     pub fn wait(&mut self) -> (Option<i32>, String) {
         let status = wait_for(|| self.child.try_wait().unwrap().ok_or("the program is still running"));
         (status.code(), self.stderr())
     }
 
-    /// The rest of standard error; empty if it is not a pipe.
+    /// The rest of standard error; empty if standard error is not a pipe.
     pub fn stderr(&mut self) -> String {
         let mut text = String::new();
         self.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut text).unwrap());

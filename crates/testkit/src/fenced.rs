@@ -1,5 +1,5 @@
-/// Returns the lines of all fenced blocks of a Markdown text with the mark `mark`, such as `sh`, at
-/// the fence.
+/// Returns the lines of those fenced blocks of a Markdown text that have `mark`, such as `sh`,
+/// after the opening fence.
 #[must_use]
 pub fn fenced(text: &str, mark: &str) -> String {
     let (mut is_open, mut is_marked) = (false, false);

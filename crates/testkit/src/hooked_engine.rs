@@ -37,32 +37,33 @@ pub enum EngineCall<'a> {
     NextSeq,
 }
 
-/// How a test handles the calls of a [`HookedEngine`] engine.
+/// How a test handles the calls of a [`HookedEngine`].
 #[async_trait::async_trait]
 pub trait EngineHooks: Send + Sync + 'static {
     /// Returns the engine that carries out the call.
     ///
     /// # Errors
-    /// The error that the call returns. If the call returns a stream, the error is its only item.
+    /// Returns the error with which the call fails. If the call returns a stream, this error is the
+    /// only item of the stream.
     fn route(&self, call: EngineCall<'_>) -> Result<Arc<dyn Engine>, EngineError>;
 
-    /// Replaces [`Engine::register`]; by default it calls the routed engine.
+    /// Replaces [`Engine::register`]; the default calls the routed engine.
     async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, EngineError> {
         self.route(EngineCall::Register(entry))?.register(entry, ttl).await
     }
 
-    /// Replaces [`Engine::watch`]; by default it calls the routed engine.
+    /// Replaces [`Engine::watch`]; the default calls the routed engine.
     fn watch(&self, group: &Group) -> BoxStream<Event> {
         self.route(EngineCall::Watch).map_or_else(refused, |engine| engine.watch(group))
     }
 
-    /// Replaces [`Engine::append`]; by default it calls the routed engine.
+    /// Replaces [`Engine::append`]; the default calls the routed engine.
     async fn append(&self, batch: &[Record]) -> Result<(), EngineError> {
         self.route(EngineCall::Append(batch))?.append(batch).await
     }
 
-    /// A fixed result of [`EngineCall::Watermark`] or [`EngineCall::NextSeq`]; `None` = that of the
-    /// engine.
+    /// A fixed result of [`EngineCall::Watermark`] or [`EngineCall::NextSeq`]; `None` = the result
+    /// of the routed engine.
     fn fixed_number(&self, _call: EngineCall<'_>) -> Option<u64> {
         None
     }
@@ -72,7 +73,7 @@ pub trait EngineHooks: Send + Sync + 'static {
         true
     }
 
-    /// Replaces [`Engine::read_only`]; by default the directory takes writes.
+    /// Replaces [`Engine::read_only`]; by default the directory accepts writes.
     fn read_only(&self) -> Option<ReadOnly> {
         None
     }
@@ -83,7 +84,7 @@ pub trait EngineHooks: Send + Sync + 'static {
 pub struct HookedEngine<H>(pub Arc<H>);
 
 impl<H> HookedEngine<H> {
-    /// An engine with these hooks.
+    /// Creates an engine with these hooks.
     pub fn new(hooks: H) -> Arc<Self> {
         Arc::new(Self(Arc::new(hooks)))
     }

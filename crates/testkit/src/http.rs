@@ -60,10 +60,10 @@ pub fn send(
     raw(address, format!("{head}\r\n{body}").as_bytes())
 }
 
-/// Sends these bytes and reads the response to its end; it must be text.
+/// Sends these bytes and reads the response to its end; the response must be text.
 pub fn raw(address: SocketAddr, bytes: &[u8]) -> HttpResponse {
     let mut stream = connect(address);
-    // The station may respond and close before it has read everything.
+    // The station may respond and close the connection before it has read all bytes.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);

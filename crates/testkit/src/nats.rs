@@ -17,7 +17,7 @@ pub struct NatsServer {
 }
 
 /// The path of the program: from `NATS_SERVER`, in `PATH`, or where `scripts/install-test-needs`
-/// installs it. `None` = it is missing, which is printed.
+/// installs it. `None` = the program is missing; a message reports this.
 pub fn binary() -> Option<PathBuf> {
     let named = std::env::var_os("NATS_SERVER").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -53,7 +53,8 @@ impl NatsServer {
     }
 
     /// Starts a server that stores on a small disk of its own, `jetstream` below `directory`.
-    /// `None` = the program is missing, or the user may not mount; both are printed.
+    /// `None` = the program is missing, or the user may not mount; in both cases a message is
+    /// printed.
     pub fn on_small_disk(directory: &Path, listen: &str) -> Option<Self> {
         let binary = binary()?;
         let store = directory.join("jetstream");
@@ -110,7 +111,7 @@ impl NatsServer {
         self.url.split("://").nth(1).unwrap()
     }
 
-    /// Makes the server read this configuration instead.
+    /// Makes the running server replace its configuration by this configuration.
     pub fn reload(&self, configuration: &str) {
         let ports = self.configuration.path();
         let text = format!("{configuration}\nports_file_dir: {ports:?}\n");
@@ -140,7 +141,7 @@ impl NatsServer {
             .expect("it ran before")
     }
 
-    /// Ends the server as a crash does.
+    /// Kills the server with `SIGKILL`, like a crash.
     pub fn kill(mut self) {
         self.program.kill();
     }

@@ -27,7 +27,7 @@ pub fn record(origin: &str, target: &str, seq: u64) -> Record {
     }
 }
 
-/// The entry of a station that offers nothing, in the group `local`.
+/// The entry of a station without capabilities, in the group `local`.
 pub fn entry(host: &str) -> Entry {
     Entry {
         host: name(host),

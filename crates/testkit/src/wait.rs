@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use barograph_engine::BoxStream;
 use futures_util::StreamExt as _;
 
-/// The longest wait of a test: measurements take long to settle on a busy computer.
+/// Time limit of each wait in a test. The limit is long, because measurements settle slowly on a
+/// busy computer.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Time between two checks; it leaves the processor to the program under test.
+/// Time between two checks. During this time the processor is free for the program under test.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits until `is_so` returns true; after [`LIMIT`] it panics with a message that contains `what`.
@@ -16,7 +17,7 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     wait_for(|| if is_so() { Ok(()) } else { Err(what) });
 }
 
-/// Calls `look` until it returns a value; panics with its error after [`LIMIT`].
+/// Calls `look` until it returns a value; panics with the last error of `look` after [`LIMIT`].
 pub fn wait_for<T, E: std::fmt::Display>(mut look: impl FnMut() -> Result<T, E>) -> T {
     let began = Instant::now();
     loop {
@@ -28,7 +29,7 @@ pub fn wait_for<T, E: std::fmt::Display>(mut look: impl FnMut() -> Result<T, E>)
     }
 }
 
-/// Returns the next item of a stream; panics if there is none within [`LIMIT`].
+/// Returns the next item of a stream; panics if no item arrives within [`LIMIT`].
 pub async fn next_item<T>(stream: &mut BoxStream<T>) -> T {
     let item = tokio::time::timeout(LIMIT, stream.next()).await.expect("an item in time");
     item.expect("the stream goes on").expect("an item")

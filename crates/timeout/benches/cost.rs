@@ -1,12 +1,12 @@
 //! Cost of a timeout: per message, per link, and per call of a tower service.
 //!
-//! `cargo bench -p barograph-timeout --features tower --bench cost` prints three tables. Times are
-//! wall-clock times, the least of many short runs, because other work on the machine can only add
-//! to them. They exclude building the series.
+//! `cargo bench -p barograph-timeout --features tower --bench cost` prints three tables. Each time
+//! is the smallest wall-clock time of many short runs, because other work on the machine can only
+//! make a run longer. The times exclude building the series.
 //!
-//! Calls go to a service that does nothing, so the rest is the cost of the layers. One service
-//! responds at once. The other first yields to the runtime, as everything that waits for a peer
-//! does, so each layer registers its timer.
+//! Calls go to a service that does nothing, so the measured time is the cost of the layers. One
+//! service responds at once. The other service first yields to the runtime, as everything that
+//! waits for a peer does, so each layer registers its timer.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -84,7 +84,7 @@ fn one_size(_: Duration) -> u64 {
     1024
 }
 
-/// Returns one of 65 536 sizes. It does not depend on the magnitude of the time.
+/// Returns one of 65 536 sizes. The size does not depend on the magnitude of the time.
 fn many_sizes(took: Duration) -> u64 {
     u64::from(took.subsec_nanos() & 0xFFFF)
 }
@@ -129,7 +129,8 @@ fn clock_ns() -> f64 {
     *costs.select_nth_unstable(HALF).1 as f64
 }
 
-/// Prints the cost of layers on a service that responds at once, and on one that yields first.
+/// Prints the cost of layers on a service that responds at once, and on a service that yields
+/// first.
 fn calls() {
     println!("\n{:<28} {:>8} {:>14}", "per call, one target", "ns", "over tower's");
     rows("at once", &Echo { yields: false });
@@ -180,8 +181,8 @@ async fn call<S: Service<u32>>(service: &mut S, key: u32) -> Result<S::Response,
 }
 
 /// Prints the rate of calls to many targets in turn: by one thread, by two threads that share the
-/// targets, and by two threads that share nothing, which shows how much faster two threads are on
-/// this machine.
+/// targets, and by two threads that share nothing. The last rate shows how much faster two threads
+/// are on this machine.
 fn links() {
     println!("\n{:<28} {:>8} {:>9}", format!("{LINKS} targets"), "M calls/s", "ratio");
     let [one, shared, apart] = [(1, true), (2, true), (2, false)]
@@ -218,7 +219,8 @@ fn round(targets: &Targets<u32>, from: u32, rounds: u32) {
     });
 }
 
-/// A service that is always ready. It responds at the first poll, or at the second if it yields.
+/// A service that is always ready. It responds at the first poll, or at the second poll if the
+/// service yields.
 #[derive(Clone)]
 struct Echo {
     yields: bool,

@@ -1,5 +1,5 @@
-//! An axum service that calls a second service. Its callers get an error early if the other service
-//! stalls, and `/metrics` shows its timeouts.
+//! An axum service that calls a second service. Callers of the first service get an error early if
+//! the second service stalls. `/metrics` of the first service shows the timeouts.
 //!
 //! `cargo run -p barograph-timeout --features tower --example axum_service` starts both services,
 //! calls the front one, and prints the status codes and the metrics.

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p barograph-timeout --features tower --example hyper_client` starts a local server
 //! that stalls now and then, and calls it: first with calls that may be sent again, then with calls
-//! that may not, which fail early.
+//! that may not be sent again. These calls fail early.
 
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU32, Ordering};

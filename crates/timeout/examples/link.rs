@@ -11,7 +11,7 @@ use barograph_timeout::Adaptive;
 use barograph_timeout::link::{Link, LinkConfig, ListenConfig, Listener, Message};
 use tokio::time::sleep;
 
-/// Handles a message in 20 ms, but every tenth in 200 ms.
+/// Handles a message in 20 ms, but every tenth message in 200 ms.
 async fn handle(message: Message) -> Result<(), Infallible> {
     let slow = if message.id.is_multiple_of(10) { 10 } else { 1 };
     sleep(Duration::from_millis(20 * slow)).await;

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p barograph-timeout --example station -- 127.0.0.1:10132` queries the station at
 //! that address (`barograph up`), which has a forecast from the second run on. Without an address,
-//! a substitute of a few lines runs.
+//! the example starts a substitute for a station.
 
 use std::error::Error;
 use std::future::IntoFuture;

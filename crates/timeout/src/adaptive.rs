@@ -24,18 +24,32 @@ pub use host::HostStatistics;
 pub use state::StateError;
 
 /// Configuration of an [`Adaptive`]; the defaults suit most programs.
+///
+/// ```
+/// use barograph_timeout::{
+///     Adaptive, AdaptiveConfig, HostStatistics, MessageAttempts, TimeoutEstimator,
+/// };
+/// use std::time::Duration;
+///
+/// let max_timeout = Duration::from_secs(10);
+/// let config = AdaptiveConfig { max_timeout, ..AdaptiveConfig::default() };
+/// let link = Adaptive::new(&config, &HostStatistics::default());
+/// let only_attempt = MessageAttempts::new(1024, 1).attempt(Duration::ZERO);
+/// assert_eq!(link.timeout(&only_attempt), max_timeout);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConfig {
     /// Retry budget: the largest share of messages that may be sent again because of a timeout, 0
     /// to 1. Until retries have proven to help, at most 0.03 is used. The share grows to this value
-    /// as retries, and the messages after slow ones, show that retries help. With 0, only the
-    /// backstop cuts attempts off. NaN counts as 0.
+    /// as quick retries, and quick messages after a slow message, show that retries help. With 0,
+    /// attempts are cut off only by the backstop, a timeout far beyond all response times. NaN
+    /// counts as 0.
     pub retry_budget: f64,
     /// Timeout before anything was learned.
     pub initial_timeout: Duration,
-    /// Timeout of the last attempt, or of the only one; no timeout is longer. It is at least 1 ms,
-    /// and two hours unless set. Callers that need a result earlier set this limit, or a deadline
-    /// for the whole message.
+    /// Timeout of the last attempt, or of the only attempt; no timeout is longer. It is at least 1
+    /// ms, and two hours unless set. Callers that need a result earlier set this limit, or a
+    /// deadline for the whole message.
     pub max_timeout: Duration,
 }
 
@@ -58,6 +72,24 @@ impl Default for AdaptiveConfig {
 ///
 /// If no timeout gains time, or if the budget is spent, a backstop far beyond all response times
 /// remains.
+///
+/// ```
+/// use barograph_timeout::{
+///     Adaptive, AttemptOutcome, INITIAL_TIMEOUT, MessageAttempts, TimeoutEstimator,
+/// };
+/// use std::time::Duration;
+///
+/// let mut link = Adaptive::default();
+/// let mut message = MessageAttempts::new(1024, 3);
+/// let first = message.attempt(Duration::ZERO);
+/// assert_eq!(link.timeout(&first), INITIAL_TIMEOUT);
+/// link.record(&first, AttemptOutcome::TimedOut(INITIAL_TIMEOUT));
+/// message.advance();
+/// let retry = message.attempt(INITIAL_TIMEOUT);
+/// link.record(&retry, AttemptOutcome::Completed(Duration::from_millis(20)));
+/// let forecast = link.decide(&first).forecast.expect("a response was recorded");
+/// assert!(forecast < Duration::from_millis(30), "{forecast:?}");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     config: AdaptiveConfig,
@@ -67,17 +99,17 @@ pub struct Adaptive {
     optimum: Optimum,
     /// Probability that a retry is quick; see [`TimeoutDecision::retry_success`].
     retry_success: f64,
-    /// Timeouts left in the budget.
+    /// Number of timeouts left in the budget; negative for a debt.
     tokens: f64,
     refill: f64,
-    /// Mean square of the forecasts' errors, each divided by its forecast.
+    /// Mean square of the errors of forecasts, where each error is divided by its forecast.
     error2: f64,
     /// Mean time to set up a connection, s; 0 if it was never measured.
     connect_s: f64,
     /// Temporary increase of the forecast after two slow responses in a row, in octaves.
     lift: f64,
-    /// If the first attempt of the last message was cut off: ratio of its time to its forecast, in
-    /// octaves. It is kept until the retry ends.
+    /// Ratio of the time of the last message's first attempt to the forecast of that time, in
+    /// octaves; `None` if that attempt was not cut off. The ratio is kept until the retry ends.
     cut: Option<f64>,
     /// Ratio of the last response time to its forecast, in octaves, if the response was slow.
     slow: Option<f64>,
@@ -130,6 +162,20 @@ impl Adaptive {
     /// Forecasts with a battery instead of the mean of logarithms. The battery takes about a
     /// microsecond for each response. It suits series in which the last values predict the next
     /// one.
+    ///
+    /// ```
+    /// use barograph_forecast::BatteryConfig;
+    /// use barograph_timeout::{Adaptive, AttemptOutcome, MessageAttempts, TimeoutEstimator};
+    /// use std::time::Duration;
+    ///
+    /// let mut link = Adaptive::default().with_battery(&BatteryConfig::default());
+    /// let attempt = MessageAttempts::new(1024, 3).attempt(Duration::ZERO);
+    /// for _ in 0..20 {
+    ///     link.record(&attempt, AttemptOutcome::Completed(Duration::from_millis(20)));
+    /// }
+    /// let forecast = link.decide(&attempt).forecast.expect("responses were recorded");
+    /// assert!(forecast < Duration::from_millis(30), "{forecast:?}");
+    /// ```
     #[must_use]
     pub fn with_battery(self, config: &barograph_forecast::BatteryConfig) -> Self {
         let mut model = self.model;
@@ -137,8 +183,19 @@ impl Adaptive {
         Self { model, ..self }
     }
 
-    /// Starts from a forecast made elsewhere, such as a station's for this pair, and its error.
-    /// Ignored once this link has responses of its own.
+    /// Starts from a forecast made elsewhere, such as a station's for this pair, and its error. The
+    /// forecast is ignored once this link has responses of its own.
+    ///
+    /// ```
+    /// use barograph_timeout::{Adaptive, MessageAttempts, TimeoutEstimator, TimeoutReason};
+    /// use std::time::Duration;
+    ///
+    /// let mut link = Adaptive::default();
+    /// link.start_from(Duration::from_millis(20), Duration::from_millis(2));
+    /// let decision = link.decide(&MessageAttempts::new(1024, 3).attempt(Duration::ZERO));
+    /// assert_eq!(decision.reason, TimeoutReason::ForecastError);
+    /// assert!(decision.timeout < Duration::from_secs(1), "{decision:?}");
+    /// ```
     pub fn start_from(&mut self, forecast: Duration, error: Duration) {
         if self.model.source == ForecastSource::Responses {
             return;
@@ -152,6 +209,25 @@ impl Adaptive {
 
     /// Saves what was learned, in a small versioned format that [`Adaptive::load`] reads. What the
     /// host has learned is saved by [`HostStatistics::save`].
+    ///
+    /// ```
+    /// use barograph_timeout::{
+    ///     Adaptive, AdaptiveConfig, AttemptOutcome, HostStatistics, MessageAttempts,
+    ///     TimeoutEstimator,
+    /// };
+    /// use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let mut link = Adaptive::default();
+    /// let attempt = MessageAttempts::new(1024, 3).attempt(Duration::ZERO);
+    /// link.record(&attempt, AttemptOutcome::Completed(Duration::from_millis(20)));
+    /// let saved = link.save();
+    /// let (config, host) = (AdaptiveConfig::default(), HostStatistics::default());
+    /// let restored = Adaptive::load(&saved, &config, &host)?;
+    /// assert_eq!(restored.decide(&attempt).forecast, link.decide(&attempt).forecast);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn save(&self) -> Vec<u8> {
         let mut writer = Writer::new(KIND);
@@ -170,7 +246,8 @@ impl Adaptive {
         writer.bytes()
     }
 
-    /// Loads what [`Adaptive::save`] saved. The configuration may differ from the saved link's.
+    /// Loads what [`Adaptive::save`] saved. The configuration may differ from the configuration of
+    /// the saved link.
     ///
     /// # Errors
     /// [`StateError`] if `saved` is not the state of a link. A damaged state that loads still gives
@@ -222,7 +299,7 @@ impl Adaptive {
         let Optimum { first, explore, backstop, .. } = self.optimum;
         if self.tokens < 1.0 {
             // A missing response must be detected even without budget. Each timeout that the budget
-            // did not cover doubles the next one, so that such timeouts soon become rare.
+            // did not cover doubles the next timeout, so that such timeouts soon become rare.
             backstop + (-self.tokens).max(0.0)
         } else if self.tokens < TOKENS_EXPLORE {
             first
@@ -240,8 +317,8 @@ impl Adaptive {
             0 => first,
             1 => one.clamp(first, first + RETRY_STEP_MAX) + slack,
             2 => two.clamp(first, first + 2.0 * RETRY_STEP_MAX) + slack,
-            // The timeouts of later retries are not computed from responses. Each is four times as
-            // long as the timeout before it.
+            // The timeouts of later retries are not computed from responses. Each of these timeouts
+            // is four times as long as the timeout of the attempt before.
             more => two.clamp(first, first + 2.0 * RETRY_STEP_MAX) + slack + 2.0 * f64::from(more - 2),
         }
     }
@@ -476,29 +553,32 @@ fn log2(time: Duration) -> f64 {
 const TINY_S: f64 = 1e-9;
 
 /// Default retry budget: 0.3. Where one attempt in five stalls, each message needs a quarter of a
-/// retry. It applies only where retries are known to help. Finagle and Linkerd allow 0.2 without
-/// that knowledge.
+/// retry. The budget of 0.3 applies only where retries are known to help. Finagle and Linkerd allow
+/// 0.2 without that knowledge.
 ///
-/// This number, those below, and those of `host.rs` and `optimum.rs` were chosen on the scenarios
-/// in `lab/scenarios/settle`. `docs/design/timeout.md` states which of them matter.
+/// This constant, the constants below, and the constants of `host.rs` and `optimum.rs` were chosen
+/// on the scenarios in `lab/scenarios/settle`. `docs/design/timeout.md` states which of these
+/// constants matter.
 const RETRY_BUDGET: f64 = 0.3;
 
-/// Share of messages that may be retried until retries have proven to help: enough to find out.
+/// Share of messages that may be retried until retries have proven to help. It is large enough to
+/// measure whether retries help.
 const UNPROVEN: f64 = 0.03;
 
-/// The budget grows if the share of quick retries is above the first number. It has its full size
-/// if the share is higher by the second number or more.
+/// The budget grows if the share of quick retries is above `PROVEN_FROM`. The budget has its full
+/// size if the share exceeds `PROVEN_FROM` by `PROVEN_OVER` or more.
 const PROVEN_FROM: f64 = 0.5;
 const PROVEN_OVER: f64 = 0.2;
 
-/// Numbers of timeouts in the budget: of a new link, the maximum, and the number from which on the
-/// link may try an unproven timeout.
+/// Numbers of timeouts in the budget: the number for a new link, the maximum, and the smallest
+/// number at which the link may try an unproven timeout.
 const TOKENS_START: f64 = 3.0;
 const TOKENS_MAX: f64 = 10.0;
 const TOKENS_EXPLORE: f64 = 8.0;
 
-/// Largest debt. At this debt, the backstop is 16 times as long: 128 to 1024 times the forecast. If
-/// each response adds [`UNPROVEN`] timeouts to the budget, 133 responses repay this debt.
+/// Largest debt of the budget, as a negative number of timeouts. At this debt, the backstop is 16
+/// times as long: 128 to 1024 times the forecast. If each response adds [`UNPROVEN`] timeouts to
+/// the budget, 133 responses repay this debt.
 const TOKENS_MIN: f64 = -4.0;
 
 /// Timeout of a retry, in octaves: the slack added to it (a tenth of the timeout), and the largest
@@ -507,7 +587,7 @@ const RETRY_SLACK: f64 = 0.15;
 const RETRY_STEP_MAX: f64 = 2.5;
 
 /// A response is slow if it takes 3 times its forecast or more. Slowness has ended if a response
-/// takes less than half the time of the slow response. Both numbers are in octaves.
+/// takes less than half the time of the slow response. Both constants are ratios in octaves.
 const SLOW: f64 = 1.6;
 const SETTLED: f64 = 1.0;
 
@@ -516,7 +596,7 @@ const LIFT_MIN: f64 = 0.5;
 const LIFT_MAX: f64 = 6.0;
 
 /// Allowed lateness of timers, in octaves: a response that is later than its timeout by no more
-/// than this still counts as in time.
+/// than this lateness still counts as in time.
 const CLOCK_SLACK: f64 = 0.01;
 
 /// The counts of the host have half the weight of the link's own counts, and in total at most the
@@ -524,15 +604,16 @@ const CLOCK_SLACK: f64 = 0.01;
 const HOST_WEIGHT: f64 = 0.5;
 const HOST_MAX: f64 = 200.0;
 
-/// Gain with a half-life of 100 responses, which is also the half-life of the recent errors of
+/// Gain of the mean square error. Its half-life is 100 responses, as for the recent errors of
 /// batteries.
 const ERROR_GAIN: f64 = 0.007;
 
 /// Gain of the mean time to connect, which changes slowly and is measured seldom.
 const CONNECT_GAIN: f64 = 0.2;
 
-/// A fit takes as much time as twenty responses. The fit is repeated when the number of responses
-/// has grown by an eighth, and at the latest after this many.
+/// Largest number of responses between two fits. A fit takes as much time as twenty responses. It
+/// is repeated when the number of responses has grown by an eighth, or after this number of
+/// responses.
 const FIT_EVERY: u64 = 32;
 
 /// Largest number of pending observations: the responses between two fits, and as many attempts
@@ -542,7 +623,8 @@ const PENDING: usize = 64;
 /// Upper limit of every measured or loaded time, in seconds: about a century.
 const SECONDS_MAX: f64 = 3e9;
 
-/// Upper limit of a squared relative error: that of an error of a million times the forecast.
+/// Upper limit of a squared relative error: the square for an error of a million times the
+/// forecast.
 const ERROR2_MAX: f64 = 1e12;
 
 /// Largest number of responses saved, and the largest size that a float holds exactly.

@@ -12,7 +12,7 @@ pub struct Attempt {
     pub number: u32,
     /// Maximum number of attempts of the message, at least 1.
     pub max_attempts: u32,
-    /// Time from the start of the message's first attempt to the start of this one.
+    /// Time from the start of the message's first attempt to the start of this attempt.
     pub elapsed: Duration,
 }
 
@@ -26,6 +26,21 @@ impl Attempt {
 
 /// How an attempt ended. Times run from the start of the attempt and exclude the set-up of the
 /// connection.
+///
+/// ```
+/// use barograph_timeout::{Adaptive, AttemptOutcome, MessageAttempts, TimeoutEstimator};
+/// use std::time::Duration;
+///
+/// let mut link = Adaptive::default();
+/// let mut message = MessageAttempts::new(1024, 2);
+/// let first = message.attempt(Duration::ZERO);
+/// link.record(&first, AttemptOutcome::Hedged(Duration::from_millis(50)));
+/// message.advance();
+/// let copy = message.attempt(Duration::from_millis(50));
+/// link.record(&copy, AttemptOutcome::Completed(Duration::from_millis(20)));
+/// link.record(&first, AttemptOutcome::Cancelled(Duration::from_millis(70)));
+/// assert!(link.decide(&first).forecast.is_some(), "one response was recorded");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
     /// The response arrived after this time.
@@ -34,7 +49,7 @@ pub enum AttemptOutcome {
     /// longer (a right-censored observation).
     TimedOut(Duration),
     /// The attempt has reached its timeout, after this time, and continues beside a copy (hedging).
-    /// How it ends is recorded later.
+    /// The end of the attempt is recorded later.
     Hedged(Duration),
     /// The attempt was dropped after this time for a reason other than its timeout: the response to
     /// a different copy arrived first, or the caller cancelled the attempt. The response would have
@@ -45,7 +60,7 @@ pub enum AttemptOutcome {
     Failed(Duration),
 }
 
-/// Numbers the attempts of one message. It reads no clock: times are those of the caller's clock.
+/// Numbers the attempts of one message. It reads no clock: the caller passes all times.
 ///
 /// ```
 /// use barograph_timeout::MessageAttempts;
@@ -75,7 +90,8 @@ impl MessageAttempts {
         Self::begun_at(bytes, max_attempts, Duration::ZERO)
     }
 
-    /// As [`MessageAttempts::new`], with a start time of the caller's monotonic clock.
+    /// Creates the attempts of a message as [`MessageAttempts::new`] does, but with a start time of
+    /// the caller's monotonic clock.
     #[must_use]
     pub fn begun_at(bytes: u64, max_attempts: u32, began: Duration) -> Self {
         Self { bytes, number: 0, max_attempts: max_attempts.max(1), began }
@@ -88,7 +104,7 @@ impl MessageAttempts {
         Attempt { bytes: self.bytes, number: self.number, max_attempts: self.max_attempts, elapsed }
     }
 
-    /// Continues with the next attempt; returns `false` if the last one was made already.
+    /// Continues with the next attempt; returns `false` if the last attempt was already made.
     pub fn advance(&mut self) -> bool {
         let more = self.number + 1 < self.max_attempts;
         self.number += u32::from(more);

@@ -4,9 +4,25 @@ use core::fmt;
 use core::time::Duration;
 
 /// A timeout, the forecast that it is based on, and the reason for it.
+///
+/// ```
+/// use barograph_timeout::{
+///     AttemptOutcome, MessageAttempts, Rfc6298, TimeoutEstimator, TimeoutReason,
+/// };
+/// use std::time::Duration;
+///
+/// let mut timer = Rfc6298::default();
+/// let attempt = MessageAttempts::new(1024, 3).attempt(Duration::ZERO);
+/// timer.record(&attempt, AttemptOutcome::Completed(Duration::from_millis(250)));
+/// let decision = timer.decide(&attempt);
+/// assert_eq!(decision.forecast, Some(Duration::from_millis(250)));
+/// assert_eq!(decision.error, Some(Duration::from_millis(125)));
+/// assert_eq!(decision.timeout, Duration::from_millis(750));
+/// assert_eq!(decision.reason, TimeoutReason::ForecastError);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimeoutDecision {
-    /// How long the attempt may take.
+    /// Longest time that the attempt may take.
     pub timeout: Duration,
     /// The forecast of the response time, if there is one.
     pub forecast: Option<Duration>,
@@ -17,11 +33,11 @@ pub struct TimeoutDecision {
     /// because sizes differ, and multiplies this mean by the current forecast.
     /// [`Rfc6298`](crate::Rfc6298) gives the mean deviation.
     pub error: Option<Duration>,
-    /// Expected share of attempts like this one that reach this timeout, 0 to 1; `None` if the
-    /// estimator cannot estimate it.
+    /// Expected share of similar attempts that reach this timeout, 0 to 1; `None` if the estimator
+    /// cannot estimate it.
     pub timeout_probability: Option<f64>,
     /// Probability that a retry is quick, that is, that its response arrives before the timeout of
-    /// the first attempt, 0 to 1; `None` if the estimator does not learn it.
+    /// the first attempt, 0 to 1; `None` if the estimator does not learn this probability.
     pub retry_success: Option<f64>,
     /// Reason for this timeout.
     pub reason: TimeoutReason,
@@ -44,15 +60,16 @@ pub enum TimeoutReason {
     Initial,
     /// Forecast plus a multiple of its error.
     ForecastError,
-    /// Cutting the attempt off here minimises the expected time to the response.
+    /// This timeout minimises the expected time to the response.
     Optimal,
-    /// No timeout is expected to gain time: a long timeout that only detects a missing response.
+    /// No timeout is expected to gain time, so this long timeout only detects a missing response.
     Backstop,
-    /// The retry budget is spent: as [`TimeoutReason::Backstop`] until responses have refilled it.
+    /// The retry budget is spent. Until responses have refilled the budget, the timeout is at least
+    /// as long as with [`TimeoutReason::Backstop`].
     BudgetSpent,
     /// A retry, which may take longer than the attempt before it.
     Escalated,
-    /// The last attempt runs to the limit, because cutting it off gains nothing.
+    /// The last attempt runs to the limit, because an earlier timeout gains nothing.
     LastAttempt,
     /// The minimum that the caller set.
     Floor,

@@ -12,9 +12,9 @@
 //!   budget.
 //! - [`MessageAttempts`] numbers the attempts of one message.
 //!
-//! The other estimators are for comparison: [`FixedTimeout`]; [`Nws`] and [`NwsEscalating`], those
-//! of Allen, Wolski and Plank, *Adaptive timeout discovery using the Network Weather Service*
-//! (2002); and [`Rfc6298`], the retransmission timer of TCP.
+//! The other estimators are for comparison: [`FixedTimeout`]; [`Nws`] and [`NwsEscalating`], the
+//! estimators of Allen, Wolski and Plank, *Adaptive timeout discovery using the Network Weather
+//! Service* (2002); and [`Rfc6298`], the retransmission timer of TCP.
 //!
 //! The feature `link` adds module `link`: messages over TCP that are cut off, sent again and
 //! handled once. The feature `tower` adds module `tower`: middleware for services.
@@ -68,6 +68,22 @@ use core::time::Duration;
 ///
 /// There is one estimator for each link, that is for each ordered pair of this program and a
 /// target.
+///
+/// ```
+/// use barograph_timeout::{
+///     AttemptOutcome, FixedTimeout, MessageAttempts, Rfc6298, TimeoutEstimator,
+/// };
+/// use std::time::Duration;
+///
+/// let mut estimators: Vec<Box<dyn TimeoutEstimator>> =
+///     vec![Box::new(FixedTimeout(Duration::from_secs(2))), Box::new(Rfc6298::default())];
+/// let attempt = MessageAttempts::new(1024, 3).attempt(Duration::ZERO);
+/// for estimator in &mut estimators {
+///     estimator.record(&attempt, AttemptOutcome::Completed(Duration::from_millis(250)));
+/// }
+/// assert_eq!(estimators[0].timeout(&attempt), Duration::from_secs(2));
+/// assert_eq!(estimators[1].timeout(&attempt), Duration::from_millis(750));
+/// ```
 pub trait TimeoutEstimator {
     /// Returns how long `attempt` may take, the forecast behind it, and the reason.
     fn decide(&self, attempt: &Attempt) -> TimeoutDecision;
@@ -80,8 +96,8 @@ pub trait TimeoutEstimator {
     /// Records how `attempt` ended. Attempts may end in any order, and some may never be recorded.
     fn record(&mut self, attempt: &Attempt, ended: AttemptOutcome);
 
-    /// Records the time to set up a connection. It is not part of the time of any attempt;
-    /// estimators that compute the cost of a retry use it.
+    /// Records the time to set up a connection. This time is not part of the time of any attempt.
+    /// Estimators that compute the cost of a retry use this time.
     fn record_connect(&mut self, _took: Duration) {}
 }
 

@@ -14,7 +14,22 @@ use crate::{
 /// cancelled attempts and the set-up of connections; for an abandoned message, it learns the time
 /// until the message was abandoned. The paper does not state what it recorded. If only the time of
 /// the successful attempt were recorded, a path that became slow would be cut off again and again,
-/// because the battery would never learn it.
+/// because the battery would never learn the longer times.
+///
+/// ```
+/// use barograph_timeout::{AttemptOutcome, MessageAttempts, Nws, TimeoutEstimator, TimeoutReason};
+/// use std::time::Duration;
+///
+/// let mut estimator = Nws::new(2.0).with_floor(Duration::from_millis(500));
+/// let attempt = MessageAttempts::new(1024, 3).attempt(Duration::ZERO);
+/// assert_eq!(estimator.decide(&attempt).reason, TimeoutReason::Initial);
+/// for _ in 0..3 {
+///     estimator.record(&attempt, AttemptOutcome::Completed(Duration::from_millis(250)));
+/// }
+/// let decision = estimator.decide(&attempt);
+/// assert_eq!(decision.timeout, Duration::from_millis(500));
+/// assert_eq!(decision.reason, TimeoutReason::Floor);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Nws {
     battery: Battery,
@@ -32,13 +47,14 @@ impl Nws {
         Self { battery: Battery::new(&config), k: k.max(0.0), start: INITIAL_TIMEOUT, floor: Duration::ZERO }
     }
 
-    /// Sets the timeout until three responses were recorded; [`INITIAL_TIMEOUT`] unless set.
+    /// Sets the timeout that is used until three responses were recorded. The default is
+    /// [`INITIAL_TIMEOUT`].
     #[must_use]
     pub fn with_start(self, start: Duration) -> Self {
         Self { start, ..self }
     }
 
-    /// Sets a minimum, which the paper needed on fast links (§6); none unless set.
+    /// Sets a minimum, which the paper needed on fast links (§6). The default is no minimum.
     #[must_use]
     pub fn with_floor(self, floor: Duration) -> Self {
         Self { floor: floor.min(MAX_TIMEOUT), ..self }
@@ -79,8 +95,22 @@ impl TimeoutEstimator for Nws {
 
 /// [`Nws`] with a longer timeout for each retry, and the [`MAX_TIMEOUT`] for the last attempt.
 ///
-/// On congested paths this achieves about two thirds or more of what [`Adaptive`](crate::Adaptive)
-/// gains over the paper's timeouts (S6 to S8 in `lab/results/reduction.md`).
+/// On congested paths, this estimator saves about two thirds or more of the time that
+/// [`Adaptive`](crate::Adaptive) saves compared with the paper's timeouts (S6 to S8 in
+/// `lab/results/reduction.md`).
+///
+/// ```
+/// use barograph_timeout::{MAX_TIMEOUT, MessageAttempts, Nws, NwsEscalating, TimeoutEstimator};
+/// use std::time::Duration;
+///
+/// let estimator = NwsEscalating(Nws::new(2.0).with_start(Duration::from_secs(1)));
+/// let mut message = MessageAttempts::new(1024, 3);
+/// assert_eq!(estimator.timeout(&message.attempt(Duration::ZERO)), Duration::from_secs(1));
+/// message.advance();
+/// assert_eq!(estimator.timeout(&message.attempt(Duration::ZERO)), Duration::from_secs(4));
+/// message.advance();
+/// assert_eq!(estimator.timeout(&message.attempt(Duration::ZERO)), MAX_TIMEOUT);
+/// ```
 #[derive(Clone, Debug)]
 pub struct NwsEscalating(pub Nws);
 
@@ -110,9 +140,10 @@ pub(crate) fn escalate(first: TimeoutDecision, attempt: &Attempt, limit: Duratio
     }
 }
 
-/// Three responses give two errors; a single error may be 0 by chance.
+/// Number of responses from which on the forecast and its error are used. Three responses give two
+/// errors. A single error may be 0 by chance.
 const WARM: u64 = 3;
 
-/// Factor from each attempt to the next: two retries reach the factor of 16 that a congested path
-/// may need.
+/// Factor by which the timeout grows from each attempt to the next: two retries reach the factor of
+/// 16 that a congested path may need.
 const ESCALATION: u32 = 4;

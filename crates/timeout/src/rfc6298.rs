@@ -8,8 +8,20 @@ use crate::{Attempt, AttemptOutcome, MAX_TIMEOUT, TimeoutDecision, TimeoutEstima
 /// SRTT + 4·RTTVAR, doubled with every timeout until a response arrives (RFC 6298 §2, §5.5).
 ///
 /// RFC 6298 §3 (Karn's algorithm) excludes retransmissions unless the response is known to belong
-/// to one attempt. Here it is known, so every response is a sample. The minimum of 1 s (§2.4)
-/// applies only if set.
+/// to one attempt. Here the attempt of each response is known, so every response is a sample. The
+/// minimum of 1 s (§2.4) applies only if set.
+///
+/// ```
+/// use barograph_timeout::{AttemptOutcome, MessageAttempts, Rfc6298, TimeoutEstimator};
+/// use std::time::Duration;
+///
+/// let mut timer = Rfc6298::default().with_floor(Duration::from_secs(1));
+/// let attempt = MessageAttempts::new(1024, 3).attempt(Duration::ZERO);
+/// timer.record(&attempt, AttemptOutcome::Completed(Duration::from_millis(100)));
+/// assert_eq!(timer.timeout(&attempt), Duration::from_secs(1));
+/// timer.record(&attempt, AttemptOutcome::TimedOut(Duration::from_secs(1)));
+/// assert_eq!(timer.timeout(&attempt), Duration::from_secs(2));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Rfc6298 {
     /// SRTT and RTTVAR in seconds, after the first sample.
@@ -20,7 +32,7 @@ pub struct Rfc6298 {
 }
 
 impl Rfc6298 {
-    /// Sets a minimum, such as the 1 s of RFC 6298 §2.4; none unless set.
+    /// Sets a minimum, such as the 1 s of RFC 6298 §2.4. The default is no minimum.
     #[must_use]
     pub fn with_floor(self, floor: Duration) -> Self {
         Self { floor: floor.min(MAX_TIMEOUT), ..self }
@@ -72,8 +84,8 @@ impl TimeoutEstimator for Rfc6298 {
     }
 }
 
-/// RFC 6298 §2.1 starts at 1 s, and §5.7 at 3 s if the first round trip was lost. The longer value
-/// is used because messages are larger than a SYN.
+/// Initial timeout. RFC 6298 §2.1 starts at 1 s, and §5.7 starts at 3 s if the first round trip was
+/// lost. The longer value is used because messages are larger than a SYN.
 const INITIAL: Duration = Duration::from_secs(3);
 
 /// Largest number of doublings: a factor of 64. RFC 6298 §2.5 permits a maximum of 60 s or more,

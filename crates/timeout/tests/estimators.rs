@@ -40,7 +40,7 @@ fn last(bytes: u64) -> Attempt {
     MessageAttempts::new(bytes, 1).attempt(Duration::ZERO)
 }
 
-/// Uniform numbers from a seed, so that each run of a test has the same.
+/// Uniform numbers from a seed, so that each run of a test has the same numbers.
 fn uniform(seed: u64) -> impl FnMut() -> f64 {
     let mut rng = barograph_sim::SeededRng::new(seed, 0);
     move || rng.uniform()
@@ -164,7 +164,7 @@ fn nothing_known_is_a_generous_start() {
 #[test]
 fn a_light_tail_is_hardly_ever_cut() {
     // A retry gains time only where the hazard rate falls. Here the hazard rate rises, so every
-    // timeout is a false one.
+    // timeout is a false timeout.
     let (mut link, mut uniform) = (Adaptive::default(), uniform(1));
     let cut: u32 = (0..5000).map(|_| send(&mut link, 1, &[lognormal(0.12, &mut uniform), 1.0])).sum();
     assert!(cut <= 5, "{cut} of 5000");
@@ -241,8 +241,9 @@ fn sizes_are_learned() {
 
 #[test]
 fn sizes_that_come_in_phases_are_kept_apart() {
-    // 20 ms and 100 MB/s. After the first messages of a size, its forecast stays within a factor of
-    // three, for each order of the sizes, even while only the other size is sent.
+    // The path has a latency of 20 ms and a rate of 100 MB/s. After the first messages of a size,
+    // its forecast stays within a factor of three, for each order of the sizes, even while only the
+    // other size is sent.
     let time = |bytes: u64| 0.02 + bytes as f64 / 1e8;
     for phases in [[1_000, 10_000_000], [10_000_000, 1_000], [0, 65_536], [65_536, 64]] {
         let (mut link, mut uniform) = (Adaptive::default(), uniform(9));
@@ -378,7 +379,7 @@ fn a_forecast_from_elsewhere_starts_a_link() {
     let mut unsure = Adaptive::default();
     unsure.start_from(S(0.2), S(5.0));
     assert!(decision.timeout < unsure.timeout(&first(1000)));
-    // Now its own responses decide.
+    // Now the link's own responses determine the timeout.
     for _ in 0..20 {
         send(&mut link, 1000, &[1.0, 1.0]);
     }
@@ -534,7 +535,7 @@ proptest! {
     ) {
         let mut link = Adaptive::new(&AdaptiveConfig { retry_budget: budget, ..AdaptiveConfig::default() }, &HostStatistics::default());
         let cut: u32 = times.windows(2).map(|pair| send(&mut link, 1, pair).min(1)).sum();
-        // Three timeouts at the start, and four that may be owed.
+        // The budget has three timeouts at the start, and its debt is at most four timeouts.
         let most = 7.0 + budget * times.len() as f64;
         prop_assert!(f64::from(cut) <= most, "{cut} of {} with a budget of {budget}", times.len());
     }

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 
-/// Every wait here is much shorter; a longer one is a failure.
+/// Every wait here is much shorter; a longer wait is a failure.
 const LONG: Duration = Duration::from_secs(60);
 const CANCELS: u32 = 3000;
 const MUTE_MESSAGES: u64 = 100;
@@ -70,7 +70,8 @@ async fn nothing_is_left_of_sends_that_were_given_up() {
     let mut link = Link::tcp(target, LinkConfig::default(), FixedTimeout(LONG));
     let (mut kept, mut given_up) = (Vec::new(), 0);
     while given_up < CANCELS {
-        // Short messages are written at once; long ones are also cancelled while they are written.
+        // Short messages are written at once; long messages are also cancelled while they are
+        // written.
         let message = vec![0; [10, 10_000, 1_000_000][luck.next_u32() as usize % 3]];
         match polled(link.send(&message), luck.next_u32() % 12).await {
             None => given_up += 1,

@@ -30,7 +30,7 @@ fn the_examples_of_the_specification() {
     assert_eq!(acknowledgement.encode()[..], bytes("c2 03 00 00 00 00 00 00 00 00 00 00 00 00 00 09"));
 }
 
-/// Each frame differs from a valid one in the part that its error names.
+/// Each frame differs from a valid frame in the part that its error names.
 #[test]
 fn what_is_not_defined_is_refused() {
     fn changed<const N: usize>(mut frame: [u8; N], at: usize, to: u8) -> [u8; N] {
@@ -64,7 +64,7 @@ fn senders_differ() {
     assert_eq!(seen.len(), 1000);
 }
 
-/// The corpus has inputs that a fuzzer found, and one of each frame.
+/// The corpus has inputs that a fuzzer found, and one example of each frame.
 #[test]
 fn the_kept_corpus_holds() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/link");

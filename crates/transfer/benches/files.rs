@@ -18,7 +18,7 @@ use barograph_transfer::testkit::files::{
 };
 
 const MIB: usize = 1 << 20;
-/// Bytes between syncs, as in a session.
+/// Number of bytes that are written between two syncs, the same as in a session.
 const SYNC_BYTES: usize = 256 * MIB;
 
 fn main() {
@@ -141,7 +141,7 @@ fn read(path: &Path, bytes: usize) {
     }
 }
 
-/// Writes 10^4 files of 4 KiB; only the first six batches are synced.
+/// Writes 10^4 files of 4 KiB each. Only the first six batches of files are synced.
 fn many<'a>(root: &Path, packet: impl Fn(usize, usize) -> &'a [u8]) {
     let from = root.join("many");
     fs::create_dir(&from).unwrap();

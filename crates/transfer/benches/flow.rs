@@ -1,4 +1,4 @@
-//! Goodput of a flow, compared with that of its datagrams alone.
+//! Goodput of a flow, compared with the goodput of the same datagrams without the protocol.
 //!
 //! `cargo bench -p barograph-transfer --features io,testkit --bench flow [-- ROUNDS [MIB]]` moves
 //! memory to memory over loopback in datagrams of 1472 bytes. For sealed and for clear datagrams it
@@ -6,8 +6,8 @@
 //! same round:
 //!
 //! - *raw*: one thread seals trains with ring and sends them, another receives and opens them,
-//!   without protocol and copies. A counter in shared memory keeps the sender from getting ahead by
-//!   more than the socket's buffer holds, so that nothing is lost.
+//!   without protocol and copies. A counter in shared memory stops the sender before the socket's
+//!   buffer is full, so that no datagram is lost.
 //! - The flow with some controllers. It reads and writes memory in its loops, or (*threads*) in
 //!   threads beside them, as with files. It moves 256 KiB repeatedly, as iperf3 does, or (*64 MiB*)
 //!   more than caches hold.
@@ -88,7 +88,7 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Bytes of the object in a datagram.
+/// Number of bytes of the object in each datagram.
 fn payload(suite: Suite) -> usize {
     DATAGRAM - wire::HEADER_BYTES - wire::DATA_HEAD_BYTES - Sealer::new(suite, &SECRETS[0]).seal_bytes()
 }
@@ -105,7 +105,7 @@ fn sockets() -> [Socket; 2] {
 fn raw(suite: Suite, bytes: u64) -> f64 {
     let [mut here, mut there] = sockets();
     let packets = bytes / payload(suite) as u64;
-    // The kernel counts about twice the bytes of a datagram.
+    // The kernel charges about twice a datagram's length to the socket's buffer.
     let window = there.capabilities().receive_buffer_bytes as u64 / 4 / DATAGRAM as u64;
     let read = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&read);

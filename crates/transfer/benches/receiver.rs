@@ -6,10 +6,10 @@
 //!
 //! - Columns: handling a packet; the same with encoded feedback; the same with decoding; datagrams
 //!   and bytes of feedback for 100 packets (sealed, without IP and UDP).
-//! - Rows: in order; losses at random or in bursts, which are sent again a round trip later;
-//!   neighbours swapped.
+//! - Rows: in order; losses at random or in bursts, where lost packets are sent again a round trip
+//!   later; neighbours swapped.
 //!
-//! A round trip is 2 ms, and 3 million packets a second come.
+//! A round trip is 2 ms, and 3 million packets arrive each second.
 
 #![allow(clippy::unwrap_used)]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -23,7 +23,7 @@ use rangemap::RangeSet;
 
 const PACKETS: u64 = 300_000;
 const PAYLOAD: u64 = 1428;
-/// Packets in a round trip.
+/// Number of packets that arrive in a round trip.
 const FLIGHT: u64 = 6_000;
 const RUNS: usize = 30;
 
@@ -106,8 +106,8 @@ fn datagram(arrival: &Arrival) -> Vec<u8> {
     datagram
 }
 
-/// The packets of an object that arrive. Lost ones are sent again a flight later; each 1000th
-/// packet has a note.
+/// The packets of an object that arrive. Lost packets are sent again a round trip later. Every
+/// 1000th packet has a note.
 fn arrivals(is_lost: impl Fn(u64, u64) -> bool, are_swapped: bool) -> Vec<Arrival> {
     let mut arrivals = Vec::new();
     let (mut state, mut fresh, mut again) = (7_u64, 0, std::collections::VecDeque::new());

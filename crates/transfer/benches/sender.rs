@@ -63,12 +63,12 @@ fn main() {
     }
 }
 
-/// Nanoseconds a packet, over half a million packets.
+/// Returns the mean time for a packet in nanoseconds, measured over half a million packets.
 fn steady(under_way: u64, report: u64, lost_every: u64) -> f64 {
     let config = SenderConfig { payload_bytes: PAYLOAD, overhead_bytes: 72, seed: 1, classify_losses: true };
     let mut sender = Sender::new(config, 1 << 61, &RangeSet::new(), Box::new(Free)).unwrap();
     // (number, time, lost) in the order sent. A sender skips some numbers, so reports are built
-    // from what was sent.
+    // from the numbers in this list.
     let mut sent: Vec<(u64, u32, bool)> = Vec::new();
     let mut now = Duration::from_millis(1);
     let (mut next, mut floor, mut reports) = (0usize, 0u64, 0u64);
@@ -114,7 +114,7 @@ fn steady(under_way: u64, report: u64, lost_every: u64) -> f64 {
     spent.as_nanos() as f64 / packets as f64
 }
 
-/// The report of a receiver that got the first `upto` of these packets.
+/// The report of a receiver after the first `upto` packets of `sent`.
 fn draw(sent: &[(u64, u32, bool)], floor: u64, upto: usize, now: Duration) -> Feedback {
     let from = sent.partition_point(|(number, ..)| *number < floor);
     let mut feedback = Feedback { start: floor, ..Feedback::default() };
@@ -142,7 +142,8 @@ fn draw(sent: &[(u64, u32, bool)], floor: u64, upto: usize, now: Duration) -> Fe
     feedback
 }
 
-/// Microseconds to judge a window once, if `packets` packets are lost in every `every` packets.
+/// Returns the time to judge a window once, in microseconds. Of every `every` packets, `packets`
+/// packets are lost.
 fn look(every: u64, packets: u32) -> f64 {
     let mut attributor = LossAttributor::default();
     let mut attributed = Vec::new();

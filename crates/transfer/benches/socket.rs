@@ -2,10 +2,11 @@
 //!
 //! `cargo bench -p barograph-transfer --features io,testkit --bench socket`
 //!
-//! One thread sends datagrams of 1472 bytes as fast as it can, another receives them, for a second
-//! and a half each: one by one and in trains, clear and sealed. The benchmark prints what arrived,
-//! and the share of the sent datagrams that the receiver's socket dropped. Loopback never splits a
-//! train, so these are the limits of system calls, copies and seals, not of a network card.
+//! One thread sends datagrams of 1472 bytes as fast as it can, and a different thread receives
+//! them. Each row takes 1.5 seconds: datagrams one by one or in trains, clear or sealed. The
+//! benchmark prints what arrived, and the share of the sent datagrams that the receiver's socket
+//! dropped. Loopback never splits a train, so these are the limits of system calls, copies and
+//! seals, not of a network card.
 
 #![allow(clippy::unwrap_used)]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -21,10 +22,11 @@ use barograph_transfer::testkit::wire::{Header, PacketKind};
 
 /// UDP payload of an Ethernet packet.
 const SEGMENT: usize = 1472;
-/// Datagrams in a train: as many as fit into the largest IP packet.
+/// Number of datagrams in a train: as many as fit into the largest IP packet.
 const TRAIN: usize = 44;
 const TIME: Duration = Duration::from_millis(1500);
-/// Rounds are interleaved, so that other work on the machine affects all rows.
+/// Number of rounds. Each round measures every row once, so that other work on the machine affects
+/// all rows.
 const ROUNDS: usize = 3;
 
 fn main() {

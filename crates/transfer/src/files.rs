@@ -1,10 +1,11 @@
 //! Files as one object, and the object as files again (feature `files`, Unix).
 //!
 //! - A [`Manifest`] lists what is sent: files, directories, links. The *object* is the bytes of all
-//!   files, end to end; packets carry offsets in it. Small files share packets, and holes of sparse
-//!   files are not part of it.
-//! - A [`Source`] walks paths into a manifest and reads ranges of the object. It detects files that
-//!   change, and can [keep](Source::use_hash_cache) hashes for the next run.
+//!   files, one file after the other; each packet has an offset in the object. Small files share
+//!   packets, and holes of sparse files are not part of the object.
+//! - A [`Source`] creates the manifest of all files below some paths, and reads ranges of the
+//!   object. It detects files that change, and can [keep](Source::use_hash_cache) hashes for the
+//!   next run.
 //! - A [`Destination`] writes ranges of the object below one directory, and nowhere else. Files get
 //!   their names when all files are complete, verified and durable.
 //! - [`ExistingFiles`] is for files that exist already under their names. It compares their hashes

@@ -8,11 +8,11 @@
 //! ```
 //!
 //! - `socket` sends and receives trains of datagrams as fast as the system can, with what the
-//!   kernel reports of each.
+//!   kernel reports about each train.
 //! - `seal` seals and opens datagrams.
 //! - `flow` transfers one object: the loops around the two halves of the protocol.
-//! - `control` is the control connection, on which both ends agree; [`identity`] is how each
-//!   authenticates the other.
+//! - `control` is the control connection, on which both ends agree; [`identity`] is how each end
+//!   authenticates the other end.
 //! - `session` is a transfer of files from end to end: [`send`] and [`ReceiveServer`].
 
 #[allow(missing_docs, reason = "only `testkit` shows it")]

@@ -1,27 +1,28 @@
 //! Moves files between two hosts over UDP, and reports why packets were lost (FOBS, Dickens §2).
 //!
 //! The receiver reports which packets came and what is known of each gap. The sender classifies the
-//! losses: those of the receiving host limit the rate to what the host can read, and those of the
+//! losses. Losses by the receiving host limit the rate to what this host can read. Losses by the
 //! network are congestion. Both ends agree over TLS. Data is sealed and verified, and an
 //! interrupted transfer resumes.
 //!
 //! ```no_run
-//! # #[cfg(feature = "io")]
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::atomic::AtomicBool;
 //!
-//! use barograph_transfer::io::{SendConfig, ReceiverEndpoint, send};
+//! # #[cfg(feature = "io")]
+//! use barograph_transfer::io::{ReceiverEndpoint, SendConfig, send};
 //!
-//! // The receiver address, as `barograph recv` prints it.
-//! let address = std::env::args().nth(1).ok_or("a receiver address is missing")?.parse()?;
-//! let config = SendConfig::new(vec!["data".into()], ReceiverEndpoint::Address(address));
-//! let summary = send(config, &AtomicBool::new(false), &mut |_| {})?;
-//! println!("{} bytes in {:?}", summary.bytes, summary.lasted);
-//! println!("losses: {:?}", summary.progress.stats);
-//! # Ok(())
-//! # }
 //! # #[cfg(not(feature = "io"))]
 //! # fn main() {}
+//! # #[cfg(feature = "io")]
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // The receiver address, as `barograph recv` prints it.
+//!     let address = std::env::args().nth(1).ok_or("a receiver address is missing")?.parse()?;
+//!     let config = SendConfig::new(vec!["data".into()], ReceiverEndpoint::Address(address));
+//!     let summary = send(config, &AtomicBool::new(false), &mut |_| {})?;
+//!     println!("{} bytes in {:?}", summary.bytes, summary.lasted);
+//!     println!("losses: {:?}", summary.progress.stats);
+//!     Ok(())
+//! }
 //! ```
 //!
 //! # The three types that matter

@@ -3,8 +3,8 @@
 //! Callers pass in events and the time, and poll for packets, feedback and deadlines.
 //!
 //! - A [`Sender`] decides which range of the object the next packet carries, and when it is sent.
-//! - A [`Receiver`] decides which part of a packet is new, and what to report: which packets came,
-//!   and what is known of each gap.
+//! - A [`Receiver`] decides which part of a packet is new, and what to report: which packets
+//!   arrived, and what is known about each gap.
 //! - A [`Controller`] sets the rate. A [`LossAttributor`] classifies losses, so that only network
 //!   losses reach the controller.
 //! - [`wire`] encodes and decodes datagrams (`docs/spec/transfer.md`).

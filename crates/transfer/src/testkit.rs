@@ -2,8 +2,8 @@
 //!
 //! - The protocol: [`Sender`], [`Receiver`], [`wire`], and [`controller`] with the parts of
 //!   controllers.
-//! - [`pair`] runs both halves over a link in virtual time; [`Cubic`] is a TCP-like flow beside
-//!   them.
+//! - [`pair`] runs both halves over a link in virtual time; [`Cubic`] is a TCP-like flow that
+//!   competes with them.
 //! - [`fuzz`] has the functions that fuzzers call.
 //! - With the features `files` and `io`: files, sockets, seals, flows and the control connection.
 

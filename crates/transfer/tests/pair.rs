@@ -1,5 +1,5 @@
-//! Both halves of the protocol over a seeded link: every object arrives whole, whatever the link
-//! does.
+//! Both halves of the protocol over a seeded link. Every object must arrive completely, for any
+//! behaviour of the link.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -68,7 +68,7 @@ struct Case {
     seed: u64,
 }
 
-/// Our receiver, or the simple one of the tests.
+/// The crate's receiver, or the simple receiver of the tests.
 fn receiving_end(is_counter: bool, object_bytes: u64) -> Box<dyn ReceivingEnd> {
     if is_counter {
         return Box::new(Counter::new(object_bytes, rangemap::RangeSet::new()));
@@ -94,7 +94,7 @@ fn cases() -> impl Strategy<Value = Case> {
             (twice, classify_losses, has_drops, is_counter),
             seed,
         )| {
-            // No case takes a million packets or a week.
+            // Limit the sizes, so that no case needs a million packets or a week of virtual time.
             let payload = u64::from(payload_bytes.max(1));
             let object_bytes = object_bytes.min(payload * if payload < 1000 { 3000 } else { 10_000 });
             let window = if object_bytes > 50 * payload { window.max(30_000) } else { window };
@@ -157,7 +157,7 @@ proptest! {
         let handed: u64 = told.losses.iter().map(|loss| u64::from(loss.packets)).sum();
         prop_assert_eq!(handed, stats.lost_network + stats.lost_unknown);
         let full = payload + u64::from(OVERHEAD);
-        // Probes are sent in addition.
+        // Probes are sent in addition to these packets.
         let bound = case.window.max(full).saturating_add(full.saturating_mul(stats.probe_packets));
         prop_assert!(told.in_flight_max <= bound, "{} under way", told.in_flight_max);
     }
@@ -190,7 +190,7 @@ fn a_clean_path_is_used_at_the_rate_and_nothing_is_sent_twice() {
     assert!((done - expected).abs() < 0.01, "{done} s of {expected}");
     let told = told.lock().unwrap();
     // Two packets in each round trip carry fewer bytes, because they carry notes.
-    assert!((10_000..10_010).contains(&told.acked_packets) && told.settled == told.acked_packets);
+    assert!((10_000..10_010).contains(&told.acked_packets) && told.accounted == told.acked_packets);
     let mut rates = told.rates.clone();
     rates.sort_by(f64::total_cmp);
     let median = rates[rates.len() / 2];
@@ -215,7 +215,7 @@ fn lost_packets_are_found_soon_and_each_is_told_once() {
     assert!((70..150).contains(&stats.lost_packets), "{stats:?}");
     assert_eq!((stats.spurious_packets, stats.lost_network), (0, stats.lost_packets));
     let told = told.lock().unwrap();
-    assert_eq!(told.settled, stats.sent_packets);
+    assert_eq!(told.accounted, stats.sent_packets);
     // Losses are counted by index, so skipped numbers leave no holes in the count.
     assert!(told.losses.iter().all(|loss| loss.at < stats.sent_packets));
 }
@@ -248,12 +248,12 @@ fn what_the_host_dropped_is_no_loss_to_the_controller() {
         assert!(stats.lost_packets > 1000, "{stats:?}");
         assert_eq!(told.host_lost, stats.lost_host);
         let share = stats.lost_host as f64 / stats.lost_packets as f64;
-        // Without a drop counter a part of the losses may stay unknown and count as network losses:
-        // at first there are too few packets for a pattern.
+        // Without a drop counter, the cause of some losses may stay unknown. These count as network
+        // losses. The reason is that at first there are too few packets for a pattern.
         assert!(share >= if has_count { 1.0 } else { 0.7 }, "{share} with a count: {has_count}, {stats:?}");
         let handed: u64 = told.losses.iter().map(|loss| u64::from(loss.packets)).sum();
         assert_eq!(handed + told.host_lost, stats.lost_packets);
-        assert_eq!(told.settled, stats.sent_packets - told.host_lost);
+        assert_eq!(told.accounted, stats.sent_packets - told.host_lost);
     }
 }
 
@@ -299,7 +299,7 @@ fn many_flows_share_a_link() {
         let flow = flow(config(seed), 500_000, fixed(1.5e6), receiving_end(false, 500_000));
         pair.add(barograph_transfer::testkit::pair::FlowConfig { start: MS * 50 * seed as u32, ..flow });
     }
-    // Each flow counts its own numbers, so `Line::is_repeated` is not checked here.
+    // Each flow has its own packet numbers, so `Line::is_repeated` is not checked here.
     assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), RunEnd::Done);
     assert!(pair.flights().iter().all(|flight| flight.done.is_some() && flight.violation.is_none()));
 }
@@ -311,7 +311,7 @@ fn many_flows_share_a_queue_that_drops_early() {
     let queue = barograph_sim::QueueChain::new(&[hop], 3).unwrap();
     let mut pair = Pair::new(Shared { queue, back: 20 * MS });
     for seed in 0..4 {
-        // Twice what the queue carries, so it must drop.
+        // Together the flows send twice the rate of the queue, so the queue must drop packets.
         pair.add(flow(config(seed), 2_000_000, fixed(3e6), receiving_end(false, 2_000_000)));
     }
     assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), RunEnd::Done);
@@ -336,8 +336,8 @@ fn both_causes_at_once_are_told_apart_by_the_count() {
     assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), RunEnd::Done);
     let (flight, told) = (&pair.flights()[0], told.lock().unwrap());
     let stats = flight.flow.sender.stats();
-    // A packet that the network lost beside a run of host losses counts as a host loss, and vice
-    // versa.
+    // A packet that the network lost beside a run of host losses counts as a host loss, and a host
+    // loss beside a network loss may count as a network loss.
     let host = stats.lost_host as f64 / f64::from(flight.drops);
     assert!((0.98..1.02).contains(&host), "{host} of what the host dropped, {stats:?}");
     let network = stats.lost_network as f64 / (stats.lost_packets - stats.lost_host) as f64;
@@ -350,7 +350,7 @@ fn both_causes_at_once_are_told_apart_by_the_count() {
 
 #[test]
 fn lost_reports_make_no_losses() {
-    // About ten datagrams a report, of which one in ten is lost.
+    // A report has about ten datagrams. One datagram in ten is lost.
     let object_bytes = 40_000_000;
     let receiver = ReceiverConfig { feedback_bytes_max: 200 };
     let mut pair = Pair::new(Line::new(lossy(0.02), lossy(0.1)));
@@ -364,7 +364,7 @@ fn lost_reports_make_no_losses() {
 #[test]
 fn an_object_arrives_although_only_the_first_datagram_of_a_report_does() {
     // The return path holds one datagram, and the object is sent before the first report arrives.
-    // This once took an hour.
+    // Because of a defect, such a transfer once took an hour.
     let there =
         LinkSpec { loss: PacketLoss::Independent(0.200_928_939_346_178_34), seed: 0, ..LinkSpec::default() };
     let reorder = Some(Reorder { probability: 0.086_643_808_631_011_52, hold: MS });

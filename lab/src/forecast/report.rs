@@ -13,21 +13,21 @@ pub(crate) fn markdown(traces: &[Trace]) -> String {
          means are geometric. Under 1 is better than the last value.\n",
         traces.len()
     );
-    for (loss, title) in
+    for (objective, title) in
         [(Objective::Squared, "Mean squared error"), (Objective::Absolute, "Mean absolute error")]
     {
-        text += &format!("\n## {title}\n\n{}", rules(traces, loss));
+        text += &format!("\n## {title}\n\n{}", rules(traces, objective));
     }
     text += &format!("\n## Intervals at {:.0} % of `full`, `blend`\n\n{}", LEVEL * 100.0, intervals(traces));
     text += &format!("\n## The start, and values after gaps, of `full`, `blend`\n\n{}", gaps(traces));
     text += &format!("\n## Methods with a daily and a weekly cycle\n\n{}", cycles(traces));
-    for (loss, title) in
+    for (objective, title) in
         [(Objective::Squared, "mean squared error"), (Objective::Absolute, "mean absolute error")]
     {
         for (battery, (preset, _)) in BATTERIES.iter().enumerate() {
             // The first battery of each preset stands for all in the tables of single methods.
             if BATTERIES.iter().position(|(other, _)| other == preset) == Some(battery) {
-                let (name, methods) = (preset_name(*preset), methods(traces, battery, loss));
+                let (name, methods) = (preset_name(*preset), methods(traces, battery, objective));
                 text += &format!("\n## Single methods of `{name}`, {title}\n\n{methods}");
             }
         }
@@ -70,27 +70,27 @@ fn cycles(traces: &[Trace]) -> String {
     if table.is_empty() { "No trace is a week long.\n".to_owned() } else { table.to_string() }
 }
 
-fn rules(traces: &[Trace], loss: Objective) -> Table {
+fn rules(traces: &[Trace], objective: Objective) -> Table {
     let batteries = traces[0].scores.iter().map(|score| format!("{} {}", score.preset, score.rule));
     let mut table = Table::new(["trace", "values"]).and(batteries).and([
         "best of nws in hindsight",
         "full blend ÷ best",
         "which",
     ]);
-    let blend = |trace: &Trace| trace.blend().errors.of(loss);
+    let blend = |trace: &Trace| trace.blend().errors.of(objective);
     for trace in traces {
-        let (which, best) = trace.best_of_nws(loss);
+        let (which, best) = trace.best_of_nws(objective);
         let mut row = cells![trace.name, trace.count];
-        row.extend(trace.scores.iter().map(|score| ratio(score.errors.of(loss))));
+        row.extend(trace.scores.iter().map(|score| ratio(score.errors.of(objective))));
         row.extend(cells![ratio(best), ratio(blend(trace) / best), which]);
         table.push(row);
     }
     let mut row = cells![bold("geometric mean"), ""];
     row.extend(
-        (0..BATTERIES.len()).map(|battery| mean(traces, |trace| trace.scores[battery].errors.of(loss))),
+        (0..BATTERIES.len()).map(|battery| mean(traces, |trace| trace.scores[battery].errors.of(objective))),
     );
-    row.push(mean(traces, |trace| trace.best_of_nws(loss).1));
-    row.push(mean(traces, |trace| blend(trace) / trace.best_of_nws(loss).1));
+    row.push(mean(traces, |trace| trace.best_of_nws(objective).1));
+    row.push(mean(traces, |trace| blend(trace) / trace.best_of_nws(objective).1));
     table.push(row);
     table
 }
@@ -117,8 +117,8 @@ fn intervals(traces: &[Trace]) -> String {
 }
 
 /// Error of each method of a preset on each trace; the best on average comes first.
-fn methods(traces: &[Trace], battery: usize, loss: Objective) -> Table {
-    let error = |trace: &Trace, method: usize| trace.scores[battery].methods[method].errors.of(loss);
+fn methods(traces: &[Trace], battery: usize, objective: Objective) -> Table {
+    let error = |trace: &Trace, method: usize| trace.scores[battery].methods[method].errors.of(objective);
     let methods = &traces[0].scores[battery].methods;
     let mut rows: Vec<(f64, usize)> = (0..methods.len())
         .map(|method| (geometric_mean(traces.iter().map(|trace| error(trace, method))), method))

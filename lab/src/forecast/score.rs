@@ -36,8 +36,8 @@ pub(crate) struct Errors {
 }
 
 impl Errors {
-    pub(crate) fn of(self, loss: Objective) -> f64 {
-        match loss {
+    pub(crate) fn of(self, objective: Objective) -> f64 {
+        match objective {
             Objective::Squared => self.mse,
             Objective::Absolute => self.mae,
         }
@@ -228,12 +228,12 @@ pub(crate) struct CycleScore {
 }
 
 /// Scores the cyclic methods on a trace; `None` if it is shorter than a week.
-pub(crate) fn score_cycle(samples: &[Sample], loss: Objective) -> Option<CycleScore> {
+pub(crate) fn score_cycle(samples: &[Sample], objective: Objective) -> Option<CycleScore> {
     let (first, last) = (samples.first()?, samples.last()?);
     if last.time_s - first.time_s < WEEK_S {
         return None;
     }
-    let cost = |error: f64| if loss == Objective::Squared { error * error } else { error.abs() };
+    let cost = |error: f64| if objective == Objective::Squared { error * error } else { error.abs() };
     let mut battery = Battery::new(&BatteryConfig::default());
     let cycles = || [Cycle::new(DAY_S, DAY_SLOTS), Cycle::new(WEEK_S, WEEK_SLOTS)];
     let (mut levels, mut residuals) = (cycles(), cycles());
@@ -243,7 +243,7 @@ pub(crate) fn score_cycle(samples: &[Sample], loss: Objective) -> Option<CycleSc
     let mut last_value = 0.0;
     let mut before = first.value;
     for (step, Sample { time_s, value }) in samples.iter().enumerate() {
-        if let Some(forecast) = battery.forecast(loss) {
+        if let Some(forecast) = battery.forecast(objective) {
             let full = forecast.value;
             let [day, week] = levels.each_ref().map(|cycle| level + cycle.deviation(*time_s));
             let [by_day, by_week] = residuals.each_ref().map(|cycle| full + cycle.deviation(*time_s));

@@ -18,8 +18,9 @@ _Number = SupportsFloat | SupportsIndex
 class Forecaster:
     """A battery of forecasters over one series, and the rule that chooses among them.
 
-    Without a rule each preset has its own: blend for full, two-level for nws, flat for classic. The intervals
-    of `levels` (0.01 to 0.999) are calibrated each on its own, beside the usual ones.
+    Without a rule each preset has its own: blend for full, two-level for nws, flat for classic (the command
+    line has two-level for classic). The intervals of `levels` (0.01 to 0.999) are calibrated each on its own,
+    beside the usual ones.
     """
 
     def __new__(cls, preset: _Preset = "full", rule: _Rule | None = None, levels: Sequence[float] = ()) -> Self: ...
@@ -43,10 +44,13 @@ class Forecaster:
         """Learns a series, and gives for each value the forecast issued before it was seen (NaN for none)."""
 
     def forecast(self, loss: _Loss = "squared", at: float | None = None) -> Forecast | None:
-        """The forecast of the next value, or of one at the time `at` (s); None before the first."""
+        """The forecast of the next value, or of one at the time `at` (s); None before the first.
+
+        It is the mean, or with `loss="absolute"` the median.
+        """
 
     def interval(self, level: float = 0.9, at: float | None = None) -> Interval | None:
-        """What the next value should fall into with probability `level` (0.01 to 0.999).
+        """The range around the median that holds the next value with probability `level` (0.01 to 0.999).
 
         None until ten forecasts were scored.
         """

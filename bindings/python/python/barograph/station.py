@@ -35,8 +35,8 @@ def start_from_station(
 ) -> bool:
     """Starts `link` from the station's forecast of `quantity` from `source` to `target`, if it has one.
 
-    Returns False if the station has none, or does not know its error yet. The forecast is
-    ignored if `link` has responses of its own. `wait` bounds each wait for the station, in seconds.
+    The link gets the mean forecast and its root mean squared error. Returns False if the station has none, or
+    does not know its error yet. The forecast is ignored if `link` has responses of its own. `wait` bounds each wait for the station, in seconds.
     """
     query = urllib.parse.urlencode({"source": source, "target": target, "quantity": quantity})
     try:

@@ -62,8 +62,8 @@ impl BlockingClient {
         self.block_on(async { Ok(self.client.send(request, until.into()).await?.status) })
     }
 
-    /// Reads a response in lines of at most `bytes_max` bytes, and calls `take` for each, until
-    /// `take` returns false. It is an error if no bytes arrive for `silence`.
+    /// Reads a response in lines of at most `bytes_max` bytes, and calls `take` for each line,
+    /// until `take` returns false. The call fails if no bytes arrive for the time `silence`.
     ///
     /// # Errors
     /// [`ClientError`], also if the head has not arrived by `until`.

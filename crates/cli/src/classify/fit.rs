@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// Use only windows of these lengths, in packets; several with commas.
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = window())]
     lengths: Vec<u32>,
-    /// Use only windows of these kinds; several with commas. `paper` stands for the kinds that the
+    /// Use only windows of these kinds, separated by commas. `paper` stands for the kinds that the
     /// paper's models were fitted on: random, poisson, onoff, tcp, gen and quota.
     #[arg(long, value_name = "K", value_delimiter = ',')]
     kinds: Vec<String>,
@@ -72,8 +72,8 @@ pub(super) fn fit(args: &Args) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Keeps the windows of the chosen kinds and lengths. It is an error if no window has a chosen kind
-/// or length, because a mistyped name would otherwise give a different model.
+/// Keeps the windows of the chosen kinds and lengths. Returns an error for a chosen kind or length
+/// that no window has. Without this error, a mistyped name would give a different model.
 fn choose(windows: &mut Vec<LabelledWindow>, args: &Args) -> Result<(), Problem> {
     let lengths: BTreeSet<u32> = windows.iter().map(|window| window.metrics.packets).collect();
     if let Some(none) = args.lengths.iter().find(|length| !lengths.contains(length)) {

@@ -19,8 +19,8 @@ pub(super) struct ReadWindows {
 }
 
 impl ReadWindows {
-    /// Records a file; returns whether it is new, so was not read before under this or a different
-    /// name.
+    /// Records a file. Returns whether the file is new: it was not read before, neither under this
+    /// name nor under a different name.
     fn is_new(&mut self, path: &Path) -> bool {
         // A pipe delivers each window once. A path that does not resolve fails when it is opened.
         let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
@@ -98,7 +98,7 @@ pub(super) fn read(
             }
         }
         if read.run.is_empty() {
-            // A window without a run is a run of its own.
+            // A window without a run counts as a separate run.
             read.run = format!("{name}:{number}");
         }
         windows.push(read);

@@ -109,8 +109,8 @@ fn evidence(diagnosis: &Diagnosis) -> impl Iterator<Item = &'static str> {
     .filter_map(|(is_so, name)| is_so.then_some(name))
 }
 
-/// The probabilities of CPU and network, in billionths that add up to 1. The larger is rounded
-/// down: rounding then never raises a probability to 0.95 or more, and 1 is printed only for
+/// The probabilities of CPU and network, in billionths that add up to 1. The larger probability is
+/// rounded down. So rounding never raises a probability to 0.95 or more, and 1 is printed only for
 /// exactly 1.
 fn printed(p_cpu: f64) -> (f64, f64) {
     let is_cpu = 0.5 <= p_cpu;

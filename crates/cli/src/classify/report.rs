@@ -76,7 +76,8 @@ pub(super) fn validate(method: Method, windows: &[LabelledWindow]) -> Result<Str
     Ok(text)
 }
 
-/// Evidence that a classifier receives; each variant includes those before it.
+/// Evidence that a classifier receives. Each variant includes the evidence of all variants before
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum EvidenceLevel {
     Pattern,
@@ -100,7 +101,7 @@ impl EvidenceLevel {
     }
 
     /// Whether this evidence can change a verdict: the method uses this kind of evidence, and at
-    /// least one window has it.
+    /// least one window has this kind of evidence.
     fn is_used(self, method: Method, windows: &[LabelledWindow]) -> bool {
         let has = |has: fn(&Evidence) -> bool| {
             method == Method::Default && windows.iter().any(|window| has(&window.evidence))

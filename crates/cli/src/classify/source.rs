@@ -51,8 +51,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Waits for the first byte, which shows whether the source is gzipped (RFC 1952 §2.3.1): no
-    /// text begins with it.
+    /// Waits for the first byte of the source. The source is gzipped if this byte is [`GZIP`] (RFC
+    /// 1952 §2.3.1), because no text begins with [`GZIP`].
     pub(super) fn new(source: Source) -> Result<Self, Problem> {
         let Source { name, mut input, .. } = source;
         let first = loop {
@@ -113,6 +113,6 @@ fn unread(name: &str, error: &io::Error) -> Problem {
 const BYTE_ORDER_MARK: char = '\u{feff}';
 /// First byte of a gzip file (RFC 1952 §2.3.1).
 const GZIP: u8 = 0x1f;
-/// Maximum bytes of a line. The largest window, 2^24 packets, takes 2^25 bytes as the run lengths
-/// `1,1,1,…`. Twice that size leaves room for spaces and evidence.
+/// Maximum number of bytes in a line. The largest window, 2^24 packets, takes 2^25 bytes as the run
+/// lengths `1,1,1,…`. Twice that size leaves room for spaces and evidence.
 const LINE_BYTES_MAX: u64 = 1 << 26;

@@ -9,8 +9,8 @@ use barograph_study::compare::{
 use barograph_study::units::format_significant;
 use serde::Serialize;
 
-/// Names of the series, the quantity and the methods, and the unit, which are printed with the
-/// numbers.
+/// Texts that are printed with the numbers: the unit, and the names of the series, the quantity and
+/// the methods.
 pub(super) struct Labels<'a> {
     pub(super) a: &'a str,
     pub(super) b: &'a str,

@@ -13,9 +13,9 @@ use barograph_study::input::Sample;
 
 /// The forecasts of one value, made before the value was read.
 pub(super) struct Issued {
-    /// Forecast with the least squared error.
+    /// Forecast that minimises the squared error.
     pub(super) mean: Forecast,
-    /// Forecast with the least absolute error.
+    /// Forecast that minimises the absolute error.
     pub(super) median: Forecast,
     /// Interval around the median forecast.
     pub(super) interval: Option<Interval>,
@@ -40,16 +40,18 @@ pub(super) fn header(out: &mut impl Write, interval: bool) -> io::Result<()> {
     out.write_all(if interval { b",lower,upper\n" } else { b"\n" })
 }
 
-/// One step: a value, and its forecasts from the values before.
+/// One step: a value, and the forecasts of this value from the values before.
 #[derive(Serialize)]
 pub(super) struct Row {
     index: u64,
     time_s: f64,
     value: f64,
     mse_forecast: f64,
+    /// Mean squared error of the mean forecasts in the rows before this one; 0 in the first row.
     mse_error: f64,
     mse_method: &'static str,
     mae_forecast: f64,
+    /// Mean absolute error of the median forecasts in the rows before this one; 0 in the first row.
     mae_error: f64,
     mae_method: &'static str,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -118,7 +120,7 @@ impl Row {
 /// Forecast of the next value, with its errors and interval.
 #[derive(Serialize)]
 pub(super) struct Answer<'a> {
-    /// Number of values seen.
+    /// Number of values read.
     count: u64,
     /// Time of the last value.
     time_s: f64,
@@ -140,7 +142,7 @@ pub(super) struct Answer<'a> {
     counted: bool,
 }
 
-/// A forecast; its errors are absent until a forecast was scored.
+/// A forecast. The errors are absent until the first forecast was scored.
 #[derive(Serialize)]
 struct Next {
     value: f64,
@@ -174,11 +176,12 @@ impl From<Forecast> for Next {
     }
 }
 
-/// Forecast of the mean of the next `seconds`; absent until one such period is over.
+/// Forecast of the mean of the next `seconds`; the forecasts are absent until the first period of
+/// this length has ended.
 #[derive(Serialize)]
 struct Period {
     seconds: f64,
-    /// Number of periods seen.
+    /// Number of periods that have ended.
     count: u64,
     mean: Option<Next>,
     median: Option<Next>,
@@ -212,9 +215,9 @@ struct Weight {
     weight: f64,
 }
 
-fn weights(battery: &Battery, loss: Objective) -> Vec<Weight> {
+fn weights(battery: &Battery, objective: Objective) -> Vec<Weight> {
     let weight = |(method, weight): (Method, f64)| Weight { method: method.0, weight };
-    battery.weights(loss).into_iter().map(weight).collect()
+    battery.weights(objective).into_iter().map(weight).collect()
 }
 
 impl<'a> Answer<'a> {

@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args, station: &str) -> Result<ExitCode, Failure> {
     let token = args.token.clone().or_else(|| token_of(state.as_deref()?));
     let client = Client::of(&url(station), token, ca.clone())?;
     let body = NewBulkTest { to: args.target.clone(), seconds: args.stream.seconds };
-    // The sentence of a refusal includes when to try again.
+    // The message of a refusal contains the time after which the user may try again.
     let answer = client.post("/v1/tests", &body)?;
     let test: BulkTest = answer.read();
     let shown = if args.json { print_line(answer) } else { print_line(line(&test)) };

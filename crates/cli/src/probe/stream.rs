@@ -83,12 +83,12 @@ fn line(streamed: &StreamResult) -> String {
 
 #[derive(Serialize)]
 struct StreamedJson<'a> {
-    /// Time of the end (seconds since 1970).
+    /// Time at which the test ended (seconds since 1970).
     time_s: f64,
     quantity: &'static str,
     target: &'a str,
-    /// Rate after start-up, or its estimate if the test stopped early. If start-up did not end, the
-    /// rate of the whole test.
+    /// Rate after start-up, or its estimate if the test stopped early. If start-up did not end,
+    /// `value` is the rate of the whole test.
     value: f64,
     unit: &'static str,
     ended: &'static str,
@@ -146,10 +146,10 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Goodput from source to target, as the acknowledged transfer measures it.
+/// Quantity that the test measures: goodput from source to target, from the acknowledged bytes.
 const QUANTITY: &str = "goodput";
 
-/// Default length of a full test between stations (s).
+/// Default duration of a full test between stations, in seconds.
 const SECONDS: f64 = 5.0;
 
 #[cfg(test)]

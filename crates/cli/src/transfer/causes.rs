@@ -3,7 +3,7 @@
 use barograph_study::units::format_share;
 use barograph_transfer::{SendLimit, SenderStats};
 
-/// Shares of all packets sent.
+/// Lost packets by cause, as shares of all packets sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Losses {
     /// Lost by the receiving host.
@@ -84,7 +84,8 @@ impl Bottleneck {
     }
 }
 
-/// Measurements of one second, which determine its limit.
+/// Measurements of one second of a transfer. These measurements determine what limited the transfer
+/// in that second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LimitSample {
     /// Losses as shares of the packets sent.
@@ -98,14 +99,14 @@ pub(crate) struct LimitSample {
     pub(crate) reader_busy: f64,
     /// Share of the time in which the sender's thread waited for the reading thread.
     pub(crate) reader_wait: f64,
-    /// Bytes sent, as a share of those that the controller allowed.
+    /// Bytes sent, as a share of the bytes that the controller allowed.
     pub(crate) rate_use: f64,
     /// Whether the controller keeps a fixed rate.
     pub(crate) is_fixed_rate: bool,
 }
 
 impl LimitSample {
-    /// The first limit that applies; the most certain ones are checked first.
+    /// The first limit that applies; the most certain limits are checked first.
     pub(crate) fn limit(&self) -> Bottleneck {
         let Losses { host, network, .. } = self.losses;
         match () {
@@ -152,16 +153,19 @@ pub(crate) fn line(limit: Bottleneck, losses: Losses, are_classified: bool) -> S
 /// losses occur on any system now and then.
 const HOST_MIN: f64 = 0.000_5;
 
-/// Smallest share of the allowed rate that a sender must use for the rate to count as its limit. It
-/// is low, because controllers vary their own rate by a quarter, and by half at the start.
+/// Smallest share of the allowed rate that a sender must use for the rate to count as its limit.
+/// This share is low, because controllers vary their own rate by a quarter, and by half at the
+/// start.
 const RATE_USE_MIN: f64 = 0.5;
 
-/// Share of the time from which a thread counts as busy: if it computes or waits for a processor
-/// for this share, it cannot work faster. In the rest of the time it waits for other threads.
+/// Smallest share of the time, spent on computing or waiting for a processor, at which a thread
+/// counts as busy. Such a thread cannot work faster: in the rest of the time it waits for other
+/// threads.
 const BUSY_FULL: f64 = 0.9;
 
-/// Smallest share of the time that the sender must wait for the reading thread for the wait to
-/// count. A smaller share costs almost nothing, and occurs even if the thread reads in time.
+/// Smallest share of the time, spent by the sender's thread waiting for the reading thread, at
+/// which a busy reading thread counts as the limit. A smaller share costs almost nothing, and
+/// occurs even if the thread reads in time.
 const READER_WAIT_MIN: f64 = 0.05;
 
 #[cfg(test)]

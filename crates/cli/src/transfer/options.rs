@@ -9,7 +9,7 @@ use barograph_transfer::io::identity::{Fingerprint, Identity, Trust};
 
 use super::show::TransferOutput;
 
-/// Port of `barograph send HOST` without a port: one above a station's.
+/// Default port of `barograph send HOST`: the default port of a station plus one.
 pub(crate) const PORT: u16 = 10_133;
 
 /// Identity of this end, and the authorities that it trusts.
@@ -25,8 +25,8 @@ pub(crate) struct IdentityArgs {
 }
 
 impl IdentityArgs {
-    /// This end's certificate, if `--identity` was given; if its file is created, `made` is called
-    /// with a message for the user.
+    /// Identity of this end, if `--identity` was given. If the file does not exist, the function
+    /// creates the file and calls `made` with a message for the user.
     pub(crate) fn identity(&self, made: impl FnOnce(String)) -> Result<Option<Identity>, String> {
         let Some(path) = &self.identity else { return Ok(None) };
         let is_new = !path.exists();
@@ -37,8 +37,9 @@ impl IdentityArgs {
         Ok(Some(identity))
     }
 
-    /// Certificates to trust besides that of a receiver address; `pins` are the fingerprints that
-    /// other options gave. An error if both authorities and `pins` are given.
+    /// Certificates to trust besides the certificate of a receiver address; `pins` are the
+    /// fingerprints that other options gave. Returns an error if both authorities and `pins` are
+    /// given.
     pub(crate) fn trust(&self, pins: &[Fingerprint]) -> Result<Option<Trust>, String> {
         match (&self.authorities, pins) {
             (Some(path), []) => Ok(Some(Trust::Authorities(read(path)?))),
@@ -61,8 +62,8 @@ pub(crate) fn parse_fingerprint(text: &str) -> Result<Fingerprint, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
-/// Stops cleanly at the first signal, at once at the second. A hangup is ignored: transfers
-/// continue without a terminal.
+/// Stops the transfers cleanly at the first signal, and ends the process at the next signal. A
+/// hangup is ignored: transfers continue without a terminal.
 pub(crate) fn stop_on_signal(output: &Arc<TransferOutput>) -> std::io::Result<Arc<AtomicBool>> {
     let signals = signals::listen()?;
     let (stop, output) = (Arc::new(AtomicBool::new(false)), Arc::clone(output));

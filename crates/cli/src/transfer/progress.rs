@@ -22,14 +22,15 @@ pub(crate) struct TransferProgress {
     pub(crate) bytes: u64,
     /// Bytes that the receiver had at the start.
     pub(crate) initial_held_bytes: u64,
-    /// Whether data was sent, perhaps to another receiver.
+    /// Whether the transfer of data has begun, to this receiver or, before a failover, to another
+    /// one.
     has_begun: bool,
     /// Counts of the latest event.
     pub(crate) seen: FlowProgress,
     rates: Rates,
     /// Time and counts when the limit was last determined.
     limit_since: Option<(f64, FlowProgress)>,
-    /// Number of seconds for which each limit held.
+    /// Number of seconds in which each limit applied.
     limits: BTreeMap<Bottleneck, u64>,
     limit: Option<Bottleneck>,
     role: TransferRole,
@@ -119,7 +120,8 @@ impl TransferProgress {
         *self.limits.entry(limit).or_default() += 1;
     }
 
-    /// The limit that applied in the largest number of seconds, and the share of those seconds.
+    /// The limit that applied in the largest number of seconds, and this number as a share of all
+    /// seconds.
     pub(crate) fn main_limit(&self) -> Option<(Bottleneck, f64)> {
         let all: u64 = self.limits.values().sum();
         let (limit, held) = self.limits.iter().max_by_key(|(_, held)| **held)?;
@@ -146,7 +148,8 @@ impl TransferProgress {
         self.role.classify_losses
     }
 
-    /// Bytes that the receiver has: at least those of the start.
+    /// Number of bytes that the receiver has; at least the number that the receiver had at the
+    /// start.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.seen.held_bytes.max(self.initial_held_bytes).min(self.bytes)
     }
@@ -179,7 +182,7 @@ impl TransferProgress {
     /// The first line, with a bar if there is room for one.
     fn head(&self, width: usize) -> Vec<String> {
         let text = self.amount();
-        // Room for the brackets and a space.
+        // Subtract three columns for the brackets and a space.
         let room = width.saturating_sub(text.chars().count() + 3);
         if room < BAR_MIN {
             return wrapped(&text, width);
@@ -196,7 +199,7 @@ impl TransferProgress {
         vec![format!("[{bar}] {text}")]
     }
 
-    /// `42 %, 1.23 of 2.90 GB, 934 Mbit/s`.
+    /// Text such as `42 %, 1.23 of 2.90 GB, 934 Mbit/s`.
     fn amount(&self) -> String {
         let (there, all) = (format_bytes(self.held_bytes()), format_bytes(self.bytes));
         let both = match (there.rsplit_once(' '), all.rsplit_once(' ')) {
@@ -209,7 +212,8 @@ impl TransferProgress {
         format!("{percent:.0} %, {both}, {rate}")
     }
 
-    /// `1 min 52 s (1 min 40 s – 2 min 10 s)`, or an ellipsis while there is no forecast.
+    /// Text such as `1 min 52 s (1 min 40 s – 2 min 10 s)`, or an ellipsis while there is no
+    /// forecast.
     fn left_text(&self) -> String {
         match self.left() {
             None => "…".into(),
@@ -238,7 +242,8 @@ pub(crate) fn unmapped(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// A time with its interval; the ends are left out if they print as the same time.
+/// A time with its interval; the ends of the interval are left out if both are printed with the
+/// same digits as the time.
 fn time_text(left: RemainingTime) -> String {
     let middle = format_duration(left.s);
     let Some((lower_s, upper_s)) = left.interval_s else { return format!("{middle} (calibrating)") };

@@ -20,7 +20,7 @@ pub(crate) struct Rates {
 struct RateScale {
     battery: Battery,
     values: u64,
-    /// The largest absolute error of its forecasts (bytes a second).
+    /// The largest absolute error of the battery's forecasts (bytes a second).
     error_max: f64,
     /// First rate of a pair that is not complete.
     pending: Option<f64>,
@@ -29,9 +29,9 @@ struct RateScale {
 /// A remaining time, and the interval in which at least nine of ten such times should lie.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RemainingTime {
-    /// Seconds by the median forecast of the rate.
+    /// Remaining time in seconds, by the median forecast of the rate.
     pub(crate) s: f64,
-    /// Earlier and later end of the interval (s). The later one is infinite if the rate may fall to
+    /// Earlier and later end of the interval (s). The later end is infinite if the rate may fall to
     /// zero. `None` until an interval is calibrated.
     pub(crate) interval_s: Option<(f64, f64)>,
 }
@@ -109,13 +109,14 @@ impl RateScale {
         Self { battery: Battery::new(&config), values: 0, error_max: 0.0, pending: None }
     }
 
-    /// Adds a rate. Every second call returns the mean of the last two rates: one rate for the span
-    /// of twice the length.
+    /// Adds a rate. Each call that completes a pair of rates returns their mean, which is one rate
+    /// over twice the length.
     fn learn(&mut self, value: f64) -> Option<f64> {
         if let Some(forecast) = self.battery.forecast(Objective::Absolute) {
             self.error_max = self.error_max.max((value - forecast.value).abs());
         }
-        // Always accepted: a finite number of bytes in at least a second is in a battery's range.
+        // The battery always accepts this value, because a finite number of bytes in a second or
+        // more is in the battery's range.
         self.battery.update(value).ok()?;
         self.values += 1;
         match self.pending.take() {
@@ -141,11 +142,12 @@ impl RateScale {
     }
 }
 
-/// Shortest length over which a rate is measured (s): as often as a person reads the display, and
-/// many round trips of any path.
+/// Shortest time over which a rate is measured, in seconds. A person reads the display about this
+/// often, and the time is as long as many round trips of any path.
 const TICK_S: f64 = 1.0;
 
-/// Number of lengths, up to 2^12 s, over an hour; even longer means would forecast no better.
+/// Number of lengths. The longest length is 2^12 s, more than an hour; means over longer times
+/// would not forecast better.
 const SCALES: usize = 13;
 
 /// Minimum number of rates for a forecast. The interval of a forecast needs ten errors.
@@ -157,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// The state after one value a second.
+    /// State of [`Rates`] after a transfer that ran at each of these rates for one second.
     fn after(rates_bytes_s: impl IntoIterator<Item = f64>) -> Rates {
         let (mut rates, mut bytes) = (Rates::default(), 0.0);
         rates.update(0.0, 0);

@@ -16,11 +16,11 @@ use super::{failure, json, summary};
 use crate::client::printable;
 use crate::exit::{eprint_line, print_line};
 
-/// Shows transfers, one or several at the same time. Each is identified by its number.
+/// Shows transfers, one or several at the same time. Each transfer is identified by its number.
 pub(crate) struct TransferOutput {
     mode: OutputMode,
     role: TransferRole,
-    /// Whether output names the transfer: there may be more than one.
+    /// Whether output names the transfer, because there may be more than one transfer.
     is_numbered: bool,
     began: Instant,
     transfers: Mutex<BTreeMap<u64, Transfer>>,
@@ -34,7 +34,7 @@ enum OutputMode {
     Terminal(MultiProgress),
     /// A line now and then on standard error.
     Log,
-    /// Errors on standard error only.
+    /// Only errors, on standard error.
     Quiet,
 }
 
@@ -55,7 +55,6 @@ impl TransferOutput {
         Self { mode, role, is_numbered, began: Instant::now(), transfers: Mutex::default() }
     }
 
-    /// Shows an event of a transfer.
     pub(crate) fn event(&self, number: u64, event: &TransferEvent) {
         let mut transfers = self.lock();
         let transfer = transfers.entry(number).or_insert_with(|| Transfer {
@@ -258,11 +257,13 @@ fn width() -> usize {
     }
 }
 
-/// Number of columns, minus one, that is used if the terminal does not report its width.
+/// Width that is used if the terminal does not report its width: 80 columns minus one.
 const WIDTH: usize = 79;
-/// Interval of JSON progress: as often as rates are measured.
+/// Minimum time between two JSON progress events. This time is slightly below one second, the
+/// shortest time over which a rate is measured.
 const JSON_EVERY: Duration = Duration::from_millis(950);
-/// Interval of log lines. It is longer, because people read a log after the transfer.
+/// Minimum time between two log lines. This time is longer than [`JSON_EVERY`], because people read
+/// a log after the transfer.
 const LOG_EVERY: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -101,7 +101,8 @@ pub(crate) fn fitted(lines: &[String], width: usize) -> Vec<String> {
 /// Width of the column of names.
 const NAMES: usize = 15;
 
-/// Shortest overhead that is shown (s): time to connect, agree and verify.
+/// Shortest overhead that is shown, in seconds. The overhead is the time to connect, to exchange
+/// the list of files and to verify the files.
 const BESIDE_S_MIN: f64 = 1.0;
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ fn bad_input_in_a_file_is_one_sentence_and_exit_2() {
     let cases: &[(&[u8], &str)] = &[
         (b"time_s,value\n0,1\n1;2\n", "line 3: expected two numbers time_s,value, found \"1;2\""),
         (b"0,1\n1,2,3\n", "line 2: expected two numbers time_s,value"),
-        (b"host,value\n0,1\n", "line 1: expected two numbers time_s,value or a JSON object"),
+        (b"host,value\n0,1\n", "line 1: expected two numbers time_s,value, or a JSON object"),
         (b"", "no values"),
         (b"time_s,value\n", "no values"),
         (b"# nothing\n", "no values"),

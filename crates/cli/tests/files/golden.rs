@@ -53,9 +53,9 @@ fn compare_all(rule: &str, suffix: &str, ties_max: usize) {
 /// Compares the rows of one trace; returns the number of rows, and of methods that differ by a tie.
 ///
 /// Our method may differ from the golden file's only where errors are equal to within rounding, so
-/// that a selector that may decide could select either method. From that row on, the golden file's
-/// mean error may differ by the cost of its different forecasts. In every row, our method must be
-/// one that a selector could select.
+/// that a selector that may decide could select either method. From that row on, the mean error in
+/// the golden file may differ from ours by the cost of the forecasts that differ. In every row, our
+/// method must be one that a selector could select.
 fn compare(trace: &Path, rule: &str, golden: &str) -> (usize, usize) {
     let output = Command::new(env!("CARGO_BIN_EXE_barograph"))
         .args(["forecast", "--preset", "nws", "--select", rule, "--steps"])
@@ -124,8 +124,8 @@ struct Selector {
     loss: usize,
     /// Number of latest forecasts that count; 0 = all.
     span: usize,
-    /// The methods that the selector may select for the next value: those with the least cost, to
-    /// within rounding.
+    /// The methods that the selector may select for the next value: the methods with the least
+    /// cost, to within rounding.
     names: Vec<usize>,
     /// For each objective, the minimum and the maximum cost so far of the methods that the selector
     /// may have selected.
@@ -180,8 +180,8 @@ impl Bank {
         self.battery.update(value).unwrap();
     }
 
-    /// The methods that may forecast the next value for this objective: those of all selectors,
-    /// except a selector that certainly cost more than a different selector.
+    /// The methods that may forecast the next value for this objective: the methods of all
+    /// selectors except those selectors that certainly have a higher cost than another selector.
     fn admissible(&self, loss: usize) -> BTreeSet<usize> {
         let bound = self.selectors.iter().map(|selector| selector.cost[loss].1).fold(f64::INFINITY, f64::min);
         let in_force =
@@ -191,7 +191,8 @@ impl Bank {
 }
 
 impl Selector {
-    /// Names the methods that cost least over the span, to within the rounding of the sums.
+    /// Sets `names` to the methods with the least cost over the span, to within the rounding of the
+    /// sums.
     fn look_back(&mut self, sums: &[Vec<f64>]) {
         let scored = sums.len() - 1;
         // A span does not include the first forecast of the series, unless this is the only
@@ -208,7 +209,7 @@ impl Selector {
     }
 }
 
-/// Cost of a forecast with this `error`: its square, or its size.
+/// Cost of a forecast with this `error`: its square, or its absolute value.
 fn cost(loss: usize, error: f64) -> f64 {
     if loss == 0 { error * error } else { error.abs() }
 }
@@ -234,8 +235,9 @@ fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// The golden files print nine significant digits.
+/// Relative tolerance of comparisons: the golden files have nine significant digits.
 const TOLERANCE: f64 = 1e-8;
 
-/// Sums of some thousand doubles agree to about this much, relative to the sum.
+/// Relative difference up to which two sums count as equal: about the rounding error of a sum of
+/// some thousand doubles.
 const ROUNDING: f64 = 1e-12;

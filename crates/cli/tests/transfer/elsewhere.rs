@@ -3,13 +3,13 @@
 use crate::{barograph, receive_here, send, tree};
 use std::fs;
 
-/// Size of the object: it takes eight seconds to send at [`RATE`], which is lower than the rate of
-/// any disk.
+/// Size of the object, in bytes. Sending the object at [`RATE`] takes eight seconds. [`RATE`] is
+/// lower than the rate of any disk.
 const BYTES: usize = 24_000_000;
 const RATE: &str = "24M";
-/// Bytes that the first receiver has when it is killed. At least half of them must be durable. The
-/// other half is sent in two seconds: one because the receiver makes data durable once a second,
-/// and one more for a busy machine.
+/// Number of bytes that the first receiver has when it is killed. At least half of them must be
+/// durable. The other half is sent in two seconds: one because the receiver makes data durable once
+/// a second, and one more for a busy machine.
 const KILLED_BYTES: u64 = 12_000_000;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Transfers between two hosts (network namespaces); an ordinary user runs both ends. Skipped with
-//! a message without root, which only creating the hosts needs.
+//! Transfers between two hosts (network namespaces); an ordinary user runs both ends. Without root,
+//! the tests are skipped with a message. Only the creation of the hosts needs root.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -12,7 +12,7 @@ use barograph_sim::{Link, LinkSpec, Network, network_or_skip};
 
 use crate::{Running, of, tree};
 
-/// An ordinary user that every system has.
+/// User ID of the user without privileges.
 const USER: u32 = 65_534;
 
 /// Copies the program into a directory where an ordinary user can run it, and gives the entries of

@@ -11,9 +11,9 @@ use barograph_transfer::io::identity::Identity;
 
 use crate::{Running, barograph, hosts, tree};
 
-/// Size of the object in a trial.
+/// Size of the object in a trial, in bytes.
 const BYTES: usize = 6_000_000;
-/// The object takes two seconds at this rate.
+/// Sending rate, in bit/s. At this rate, sending the object takes two seconds.
 const RATE: &str = "24M";
 
 /// Counts of one trial.
@@ -104,8 +104,8 @@ fn trials(seeds: std::ops::Range<u64>, directory: &Path, ends: &Ends<'_>) {
     assert!(mean <= WINDOW_BYTES, "more than the last unsynced window on average");
 }
 
-/// Maximum mean number of bytes that a kill may cost: those of one second, because a receiver makes
-/// data durable at least once a second.
+/// Maximum mean number of bytes that a kill may cost: the bytes of one second, because a receiver
+/// makes data durable at least once a second.
 const WINDOW_BYTES: u64 = 3_000_000;
 
 /// Files with the identities of the receiver and of the sender. Because both identities are
@@ -162,7 +162,8 @@ fn a_transfer_between_two_hosts_resumes_after_either_end_is_killed() {
     between_hosts(&network, 100..104);
 }
 
-/// `cargo test -p barograph --test transfer -- --ignored --nocapture hundred`: some six minutes.
+/// Run this test with `cargo test -p barograph --test transfer -- --ignored --nocapture hundred`.
+/// The test takes about six minutes.
 #[test]
 #[ignore = "six minutes: what it shows, four trials show in `make test`"]
 fn a_hundred_trials_on_two_hosts() {

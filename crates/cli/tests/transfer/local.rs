@@ -102,7 +102,7 @@ fn mistakes_are_one_sentence_and_an_exit_code() {
         (vec!["send", file, &line, "--controller", "cubic"], 2, "highspeed"),
         (vec!["send", file, &line, "--controller", "fixed"], 2, "--rate"),
         (vec!["send", file, &line, "--rate", "10MB/s"], 2, "multiply bytes by 8"),
-        (vec!["send", "/nowhere", &line], 1, "\"/nowhere\" cannot be found"),
+        (vec!["send", "/nowhere", &line], 1, "\"/nowhere\" cannot be read: No such file"),
         (vec!["send", file, &stranger], 1, "use the one it shows now"),
         (vec!["send", file, &gone], 1, "is `barograph recv` running there"),
     ] {

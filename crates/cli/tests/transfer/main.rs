@@ -82,7 +82,7 @@ impl Running {
     }
 }
 
-/// A receiver, and its first receiver address.
+/// Starts a receiver; returns the receiver and the first receiver address that it prints.
 fn receive(command: &mut Command, directory: &Path, options: &[&str]) -> (Running, String) {
     let mut recv = Running::start(command.arg("recv").arg(directory).args(options));
     let line = recv.until("listening")["lines"][0].as_str().unwrap().to_owned();

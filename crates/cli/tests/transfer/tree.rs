@@ -15,8 +15,8 @@ pub(crate) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A directory with all kinds of entries: large and small files, an empty one, one with holes, odd
-/// names, a program, a link.
+/// A directory with all kinds of entries: large and small files, an empty file, a file with holes,
+/// a file with an unusual name, a program and a link.
 pub(crate) fn mixed(at: &Path, seed: u64, large_bytes: usize) {
     fs::create_dir_all(at.join("deep/er")).unwrap();
     fs::create_dir(at.join("hollow")).unwrap();
@@ -34,7 +34,8 @@ pub(crate) fn mixed(at: &Path, seed: u64, large_bytes: usize) {
     symlink("large", at.join("link")).unwrap();
 }
 
-/// Mode, modification time, and content or target.
+/// Properties of an entry: mode, modification time, and the content of a file or the target of a
+/// link.
 type Node = (u32, (i64, i64), Vec<u8>);
 
 /// All entries below a directory.

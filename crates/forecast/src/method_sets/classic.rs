@@ -14,7 +14,8 @@ pub(crate) const CLASSIC: usize = 8;
 
 /// Gain of the smoother, which NWS 1.x names after Van Jacobson.
 const GAIN: [f64; 1] = [0.05];
-/// Both adaptive windows start at 25 and move by 1 between 5 and 50.
+/// Initial length of both adaptive windows, in values. The length changes in steps of 1, and stays
+/// between 5 and 50.
 const START: usize = 25;
 const BOUNDS: Bounds = Bounds { min: 5, max: 50, step: 1 };
 

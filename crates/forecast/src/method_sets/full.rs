@@ -16,7 +16,8 @@ use crate::rules::{ErrorRing, WINDOW_LENGTHS};
 /// Number of methods of this set.
 pub(crate) const FULL: usize = 16;
 
-/// Gains of the smoothers: the first three are methods, the last is a feature of the regressions.
+/// Gains of the smoothers. The first three smoothers are methods; the last smoother is a feature of
+/// the regressions.
 const GAINS: [f64; 4] = [0.05, 0.20, 0.50, 0.02];
 
 /// Sixteen methods, of which eight are methods of NWS.
@@ -32,7 +33,8 @@ pub(crate) struct Full {
     window51: SortedWindow<51>,
     extremes: RollingRange<101>,
     scale: StepScale,
-    /// Unit of the regressions' current features: the step scale when they were computed.
+    /// Unit of the regressions' current features: the step scale at the time when these features
+    /// were computed.
     unit: f64,
     autoregression: TwoFeatureRegression,
     differences: LeastMeanSquares,
@@ -122,7 +124,7 @@ impl MethodSet<FULL> for Full {
 }
 
 impl Full {
-    /// Updates the methods that predict steps with the last step, in units of the scale.
+    /// Updates the methods that predict steps. `step` is the last step, in units of the scale.
     fn learn_step(&mut self, step: f64) {
         self.autoregression.learn(step);
         self.differences.learn(step);

@@ -1,4 +1,5 @@
-//! The methods of each preset, their order, and what they share.
+//! The methods of each preset, the order of the methods, and the trait that the sets of methods
+//! share.
 
 mod classic;
 mod full;
@@ -18,14 +19,14 @@ pub(crate) trait MethodSet<const M: usize> {
     /// Names of the methods. If methods tie, the first one wins.
     const METHODS: [Method; M];
 
-    /// Windows of the two-level rule's selectors, in values, from [`crate::rules::WINDOW_LENGTHS`];
-    /// 0 = all values.
+    /// Lengths of the windows of the two-level rule's selectors, in values; 0 = all values. Each
+    /// length is in [`crate::rules::WINDOW_LENGTHS`].
     const WINDOWS: &'static [usize];
 
     /// Type that stores or recomputes the past errors that the two-level rule needs.
     type History: ErrorHistory<M>;
 
-    /// Creates the methods without values; its predictions are not valid before the first value.
+    /// Creates the methods without values. The predictions are not valid before the first value.
     fn new() -> Self;
 
     /// Each method's prediction of the next value; valid after the first value.

@@ -110,17 +110,18 @@ pub(super) fn thirty_percent(len: usize) -> usize {
     len * 3 / 10
 }
 
-/// Methods 1–10 keep one number of state each; the other 8 need windows.
+/// Number of methods that need no window: methods 1–10 keep one number of state each. The other 8
+/// methods need windows.
 const RECURSIVE: usize = 10;
-/// Length of the ring of the windowed methods' errors: the longest lag.
+/// Number of values for which the ring stores the windowed methods' errors: the longest lag.
 const RING: usize = LONG_WINDOWS[LONG_WINDOWS.len() - 1];
 
 /// Past errors; only those of the windowed methods are stored.
 ///
-/// The ten recursive methods are cheaper to run again. For each lag, a copy of these methods
-/// processes each value that many values later. The copy does the same operations in the same
-/// order, so its errors are equal to the bit. With this design the state of a series is at most 15
-/// KB.
+/// The ten recursive methods are cheaper to run again. There is one copy of these methods for each
+/// lag. The copy for a lag of `n` processes each value `n` values after its arrival. The copy does
+/// the same operations in the same order, so its errors are equal to the bit. With this design the
+/// state of a series is at most 15 KB.
 #[derive(Clone, Debug)]
 pub(crate) struct NwsErrorHistory {
     values: [f64; 128],

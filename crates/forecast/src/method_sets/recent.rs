@@ -18,14 +18,14 @@ impl<const N: usize> RecentValues<N> {
         self.count += 1;
     }
 
-    /// The value `back` positions before the newest (0 = the newest), `back` < `N`; 0 if there is
-    /// none.
+    /// The value `back` positions before the newest value; `back` = 0 is the newest value, and
+    /// `back` < `N`. Returns 0 if there is no such value.
     pub(crate) fn ago(&self, back: usize) -> f64 {
         self.values[(self.count as usize).wrapping_sub(1 + back) & (N - 1)]
     }
 
-    /// The mean of the newest `length` values, or of all if there are fewer; 0 while empty. The sum
-    /// starts with the oldest.
+    /// The mean of the newest `length` values, or the mean of all values if there are fewer.
+    /// Returns 0 before the first value. The sum starts with the oldest value.
     pub(crate) fn mean_of_last(&self, length: usize) -> f64 {
         let length = length.min(self.count.min(N as u64) as usize);
         if length == 0 {

@@ -3,12 +3,13 @@
 //! For each value, the error of the window is compared with the errors of the windows one step
 //! shorter and one step longer. The method continues with the window of the least error; on a tie,
 //! the window does not change. NWS 2.x `median.c` intends this, but compares with windows of fixed
-//! size. This module implements the intent, as in the adaptive window of the 1998 article.
+//! size. This module implements the intent, as in the adaptive window of Wolski's article of 1998
+//! (docs/references.md).
 
 use super::window::AgedSortedWindow;
 use crate::method_sets::RecentValues;
 
-/// Limits and step of an adapting window, in values.
+/// Minimum, maximum and step of the length of an adapting window, in values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) min: usize,
@@ -19,8 +20,8 @@ pub(crate) struct Bounds {
 impl Bounds {
     /// Returns the window with the least error on a value, among `window` and the windows one step
     /// shorter and longer. `error` is the error of `window`, and `error_of` returns the error of
-    /// any window. Returns `window` while fewer values are stored (`held`) than the longer window
-    /// needs.
+    /// any window. `held` is the number of stored values. If the longer window needs more values,
+    /// the function returns `window`.
     fn best(self, window: usize, held: usize, error: f64, error_of: impl Fn(usize) -> f64) -> usize {
         let held = held.min(self.max);
         if held < (window + self.step).min(self.max) {

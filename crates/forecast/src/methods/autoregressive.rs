@@ -26,11 +26,13 @@ impl StepScale {
     }
 }
 
-// `docs/spec/full.md`, scale: a mean of the first 20, then gain 0.03 with a cap of 5 scales.
+// `docs/spec/full.md`, scale: the mean of the first 20 differences, then gain 0.03 with a cap of 5
+// scales.
 const SCALE_BURN_IN: u64 = 20;
 const SCALE_GAIN: f64 = 0.03;
 const SCALE_CAP: f64 = 5.0;
-/// On a plateau the scale fades towards 0; dividing by a smaller scale could overflow.
+/// Smallest scale that is used as a divisor. On a plateau the scale fades towards 0, and division
+/// by a smaller scale could overflow.
 const SCALE_MIN: f64 = 1e-300;
 
 /// Recursive least squares with two features (Haykin, Adaptive Filter Theory §10.3), in units of
@@ -45,7 +47,8 @@ pub(crate) struct TwoFeatureRegression {
 }
 
 impl TwoFeatureRegression {
-    /// `robust`: large errors get Huber's weight, and features have tighter bounds.
+    /// Creates a regression. If `robust` is true, large errors get Huber's weight, and features
+    /// have tighter bounds.
     pub(crate) fn new(robust: bool) -> Self {
         Self { weights: [0.0; 2], inverse: [PRIOR, 0.0, PRIOR], features: [0.0; 2], robust }
     }
@@ -57,7 +60,8 @@ impl TwoFeatureRegression {
         self.weights[0] * self.features[0] + self.weights[1] * self.features[1]
     }
 
-    /// Learns the target, in units of the step scale, that followed the features set last.
+    /// Learns `target`, the true result for the features that were set last, in units of the step
+    /// scale.
     pub(crate) fn learn(&mut self, target: f64) {
         let target = target.clamp(-STEP_MAX, STEP_MAX);
         let [x, y] = self.features;
@@ -81,6 +85,7 @@ const PRIOR: f64 = 100.0;
 const TRACE_MAX: f64 = 10.0 * 2.0 * PRIOR;
 const HUBER: f64 = 3.0;
 const FEATURE_MAX: f64 = 20.0;
-/// Bound of a step, in scales. A larger step is a jump off a plateau, which the regression cannot
-/// use; without the bound, its square would make the regression infinite.
+/// Maximum size of a step, in scales. A larger step occurs only at the end of a plateau, and the
+/// regression cannot use such a step. Without this bound, the square of the step would make the
+/// regression infinite.
 const STEP_MAX: f64 = 1e3;

@@ -3,7 +3,8 @@
 use super::autoregressive::{StepScale, TwoFeatureRegression};
 use super::lms::LeastMeanSquares;
 
-/// A robust two-feature regression; its last 32 residuals predict the next one.
+/// A robust two-feature regression; the last 32 residuals of the regression predict the next
+/// residual.
 #[derive(Clone, Debug)]
 pub(crate) struct ResidualFilter {
     base: TwoFeatureRegression,
@@ -11,7 +12,7 @@ pub(crate) struct ResidualFilter {
     scale: StepScale,
     /// Unit of the filter's current features.
     unit: f64,
-    /// Prediction of the regression alone, and its last residual.
+    /// Prediction of the regression alone; `residual` is the last value minus this prediction.
     prediction: f64,
     residual: f64,
 }
@@ -37,8 +38,8 @@ impl ResidualFilter {
         self.scale.learn(self.residual);
     }
 
-    /// Updates both parts with the last value; `step` is the difference from the value before it,
-    /// in units of the step scale.
+    /// Updates the regression and the filter after a new value. `step` is the new value minus the
+    /// value before, in units of the step scale.
     pub(crate) fn learn(&mut self, step: f64) {
         self.base.learn(step);
         self.filter.learn(self.residual / self.unit);

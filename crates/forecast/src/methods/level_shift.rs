@@ -54,7 +54,7 @@ impl LevelShiftMean {
     }
 }
 
-/// Remembers the levels that a series returns to, and forecasts the nearest of them.
+/// Remembers the levels that a series returns to, and forecasts the nearest of these levels.
 #[derive(Clone, Debug)]
 pub(crate) struct PlateauMemory {
     centers: [f64; SLOTS],

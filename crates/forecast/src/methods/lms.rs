@@ -7,7 +7,7 @@
 #[derive(Clone, Debug)]
 pub(crate) struct LeastMeanSquares {
     weights: [f64; LAGS],
-    /// The last 32 inputs, stored twice, so that any 32 in a row are one slice.
+    /// The last 32 inputs, stored twice, so that the last 32 inputs are always one slice.
     inputs: [f64; 2 * LAGS],
     next: usize,
     features: [f64; LAGS],
@@ -33,7 +33,7 @@ impl LeastMeanSquares {
         }
     }
 
-    /// Learns the target, in scales, that followed the features set last.
+    /// Learns `target`, the true result for the features that were set last, in scales.
     pub(crate) fn learn(&mut self, target: f64) {
         let error = (target - self.product()).clamp(-ERROR_MAX, ERROR_MAX);
         let rate = self.step * error / (1.0 + self.energy);

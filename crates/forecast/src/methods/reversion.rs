@@ -1,11 +1,11 @@
 //! Mean reversion: how far a series moves back towards a median in the next step, learned for each
-//! size of the distance to it.
+//! class of distance to the median.
 
 /// Learns the mean next step for each cell of (distance to a short median, distance to a long
 /// median); a regressogram (Tukey 1961) with fading memory.
 #[derive(Clone, Debug)]
 pub(crate) struct StepTable {
-    /// For each cell: the sum of steps and the count, both fading.
+    /// For each cell: the sum of the steps and the number of steps, both with fading weights.
     cells: [[f64; 2]; SIDE * SIDE],
     cell: usize,
 }
@@ -15,7 +15,7 @@ const SIDE: usize = 7;
 const TABLE_EDGES: [f64; SIDE - 1] = [-3.0, -1.2, -0.4, 0.4, 1.2, 3.0];
 const TABLE_FADE: f64 = 0.998;
 const TABLE_STEP_MAX: f64 = 10.0;
-/// Weight of the prior, in observations of "no step".
+/// Weight of the prior: the number of assumed observations of a step of 0.
 const TABLE_PRIOR: f64 = 3.0;
 
 impl StepTable {
@@ -23,14 +23,15 @@ impl StepTable {
         Self { cells: [[0.0; 2]; SIDE * SIDE], cell: 0 }
     }
 
-    /// The expected step, in scales, given both distances in scales.
+    /// Returns the expected step. `short` and `long` are the distances to the two medians. The step
+    /// and the distances are in scales.
     pub(crate) fn predict(&mut self, short: f64, long: f64) -> f64 {
         self.cell = count_edges_below(&TABLE_EDGES, short) * SIDE + count_edges_below(&TABLE_EDGES, long);
         let [sum, count] = self.cells[self.cell];
         sum / (count + TABLE_PRIOR)
     }
 
-    /// Learns the step, in scales, that followed the distances given last.
+    /// Learns `step`, in scales: the step that followed the distances of the last prediction.
     pub(crate) fn learn(&mut self, step: f64) {
         let [sum, count] = &mut self.cells[self.cell];
         *sum = TABLE_FADE * *sum + step.clamp(-TABLE_STEP_MAX, TABLE_STEP_MAX);
@@ -63,7 +64,7 @@ impl ThresholdReversion {
     }
 
     /// The share of `distance` that the next step is expected to revert. `distance` is from the
-    /// value to the median, in scales.
+    /// value to the median, in units of the step scale.
     pub(crate) fn predict(&mut self, distance: f64) -> f64 {
         self.cell = count_edges_below(&CLASS_EDGES, distance.abs());
         self.distance = distance.clamp(-DISTANCE_MAX, DISTANCE_MAX);
@@ -71,7 +72,7 @@ impl ThresholdReversion {
         (product / (energy + 1.0)).clamp(-SHARE_MAX, SHARE_MAX)
     }
 
-    /// Learns the step, in scales, that followed the distance given last.
+    /// Learns `step`, in scales: the step that followed the distance of the last prediction.
     pub(crate) fn learn(&mut self, step: f64) {
         let step = step.clamp(-REVERSION_STEP_MAX, REVERSION_STEP_MAX);
         let [product, energy] = &mut self.cells[self.cell];

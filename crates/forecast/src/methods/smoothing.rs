@@ -1,4 +1,4 @@
-//! Means that need no window: of all values, and exponentially fading.
+//! Means that need no window: the mean of all values, and means with exponentially fading weights.
 
 /// Mean of all values (NWS 2.x `run_mean.c`; Wolski 1998 §3.1).
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,8 +17,8 @@ impl RunningMean {
     }
 }
 
-/// `N` exponential smoothers: `s += g (v − s)`, started at the first value (NWS 2.x `exp_smooth.c`,
-/// without its defect of starting at 0).
+/// `N` exponential smoothers: `s += g (v − s)`, started at the first value. NWS 2.x has the same
+/// smoothers in `exp_smooth.c`, but starts them at 0, which is a defect.
 ///
 /// They are stored side by side so that the compiler vectorises their update.
 #[derive(Clone, Copy, Debug)]

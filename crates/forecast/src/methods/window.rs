@@ -34,7 +34,8 @@ impl<const N: usize> SortedWindow<N> {
         }
     }
 
-    /// The median; for an even count, the mean of the two middle values. 0 while empty.
+    /// The median; for an even number of values, the mean of the two middle values. Returns 0 if
+    /// the window is empty.
     pub(crate) fn median(&self) -> f64 {
         let sorted = self.as_slice();
         let middle = sorted.len() / 2;
@@ -45,11 +46,12 @@ impl<const N: usize> SortedWindow<N> {
         }
     }
 
-    /// The mean without `trim` values at each end. 0 while empty.
+    /// The mean without the `trim` lowest and the `trim` highest values. Returns 0 if no value
+    /// remains.
     ///
     /// The sum starts with the least value. If methods have equal errors except for rounding, the
-    /// rounding of the sum decides which is selected. So the order of summation is part of the
-    /// definition.
+    /// rounding of the sum decides which method is selected. So the order of summation is part of
+    /// the definition.
     pub(crate) fn trimmed_mean(&self, trim: usize) -> f64 {
         let kept = &self.as_slice()[trim..self.len.max(2 * trim) - trim];
         if kept.is_empty() { 0.0 } else { kept.iter().sum::<f64>() / kept.len() as f64 }
@@ -84,11 +86,11 @@ fn shift_between<T: Copy>(values: &mut [T], from: usize, to: usize) {
     }
 }
 
-/// Number of values of an [`AgedSortedWindow`] window.
+/// Maximum number of values in an [`AgedSortedWindow`].
 pub(crate) const AGED_LEN: usize = 51;
 /// Number of words of eight ages each.
 const WORDS: usize = AGED_LEN.div_ceil(8);
-/// Age of an empty slot; no window is that long.
+/// Age of an empty slot. This age is greater than the length of any window.
 const NO_AGE: u8 = 127;
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -128,12 +130,13 @@ impl AgedSortedWindow {
         &self.sorted
     }
 
-    /// The median of the most recent `length` values, from 1 to the number of values held.
+    /// The median of the most recent `length` values. `length` is limited to the range from 1 to
+    /// the number of stored values.
     pub(crate) fn median_of_last(&self, length: usize) -> f64 {
         let length = length.clamp(1, self.sorted.len.max(1));
         let bound = ONES * length as u64;
-        // Number of young values before the middle one, or before the lower of two middle ones, in
-        // ascending order.
+        // A value is young if its age is below `length`. `left` is the number of young values below
+        // the middle value, or below the lower of the two middle values.
         let mut left = (length as u64 - 1) / 2;
         for word in 0..WORDS {
             let young = self.ages_below(word, bound);
@@ -147,7 +150,7 @@ impl AgedSortedWindow {
                 if length % 2 == 1 {
                     return first;
                 }
-                // Two shifts each, because a single shift by 64 overflows.
+                // Use two shifts in each direction, because a single shift by 64 bits overflows.
                 let rest = young >> (at * 8) >> 8 << 8 << (at * 8);
                 return 0.5 * (first + self.next_below(word, rest, bound));
             }
@@ -164,8 +167,8 @@ impl AgedSortedWindow {
         self.sorted.values[(word * 8 + young.trailing_zeros() as usize / 8).min(AGED_LEN - 1)]
     }
 
-    /// A 1 in every byte of a word with an age below the window's length; `bound` has that length
-    /// in every byte.
+    /// Returns a word with a 1 in each byte with an age below the window's length, and a 0 in each
+    /// other byte. `bound` contains the window's length in every byte.
     fn ages_below(&self, word: usize, bound: u64) -> u64 {
         !((self.word(word) | HIGH) - bound) >> 7 & ONES
     }
@@ -201,8 +204,8 @@ impl<const N: usize> RollingRange<N> {
         Self { low: f64::INFINITY, high: f64::NEG_INFINITY, floor: 0.0 }
     }
 
-    /// Adds `value`, which `recent` contains already. Scans the window again only after its minimum
-    /// or maximum has left.
+    /// Adds `value`, which `recent` contains already. Scans the window again only if the value that
+    /// leaves the window was the minimum or the maximum.
     pub(crate) fn push(&mut self, value: f64, recent: &RecentValues<128>) {
         if value < 0.0 {
             self.floor = f64::NEG_INFINITY;

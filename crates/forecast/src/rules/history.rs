@@ -4,18 +4,18 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// The four longest windows, in values, over which the selectors of NWS 2.x compare methods
-/// (`forc.c`: 1, 5, 10, 20, 30, 50, 100). The sum up to the start of such a window is computed by
-/// adding the errors once more, that many values later.
+/// (`forc.c`: 1, 5, 10, 20, 30, 50, 100). For a window of `n` values, the sum up to the start of
+/// the window is computed by adding each error a second time, `n` values later.
 pub(crate) const LONG_WINDOWS: [usize; 4] = [20, 30, 50, 100];
 
 /// Stores or recomputes the errors of the last values, up to the longest lag.
 pub(crate) trait ErrorHistory<const M: usize> {
     fn new() -> Self;
 
-    /// Records value `number` and the errors on it; on value 0 they have no meaning.
+    /// Records value `number` and the errors of the methods on this value. The errors on value 0
+    /// have no meaning.
     fn record(&mut self, number: u64, value: f64, errors: &[f64; M]);
 
-    /// Heap memory in bytes.
     fn heap_bytes(&self) -> usize;
 
     /// Returns the errors on value `number`. For each lag, the caller must pass the numbers 2, 3,

@@ -12,13 +12,13 @@ pub(crate) use selection::{Flat, TwoLevel, WINDOW_LENGTHS};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CombinedForecast {
     pub(crate) value: f64,
-    /// The chosen method, or the one with the largest weight.
+    /// Index of the chosen method, or of the method with the largest weight.
     pub(crate) method: usize,
     /// The method's weight, 0 to 1; `None` if the rule has no weights.
     pub(crate) weight: Option<f64>,
 }
 
-/// A rule over `M` methods.
+/// A rule that combines the predictions of `M` methods.
 ///
 /// For each value the caller calls `observe` with the predictions made before the value was known
 /// (for the first value they have no meaning), then `combine` with the predictions of the next
@@ -26,20 +26,21 @@ pub(crate) struct CombinedForecast {
 pub(crate) trait CombinationRule<const M: usize> {
     fn new() -> Self;
 
-    /// Scores `predictions` on `value`, the `number`th of the series from 0.
+    /// Scores `predictions` on `value`. `number` is the index of `value` in the series, from 0.
     fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64);
 
     /// The forecasts for squared and for absolute error.
     fn combine(&mut self, predictions: &[f64; M]) -> [CombinedForecast; 2];
 
-    /// Heap memory in bytes.
     fn heap_bytes(&self) -> usize;
 
-    /// Every method's weight under squared (0) or absolute (1) error in the last choice.
+    /// Returns every method's weight in the last forecast. `objective` is 0 for squared error and 1
+    /// for absolute error.
     fn weights(&self, objective: usize) -> [f64; M];
 }
 
-/// Index of the least score, the first one of equal scores. NaN is never the least.
+/// Returns the index of the least score; of equal scores, the first index. NaN is never the least
+/// score.
 pub(crate) fn argmin<const M: usize>(scores: &[f64; M]) -> usize {
     // Two lanes, so that one instruction makes two comparisons. Then find the first score that
     // equals the minimum.
@@ -53,7 +54,7 @@ pub(crate) fn argmin<const M: usize>(scores: &[f64; M]) -> usize {
     scores.iter().position(|score| *score <= low).unwrap_or(0)
 }
 
-/// Index of the greatest weight, the first one of equal weights.
+/// Returns the index of the greatest weight; of equal weights, the first index.
 pub(crate) fn argmax<const M: usize>(weights: &[f64; M]) -> usize {
     let mut high = f64::NEG_INFINITY;
     for weight in weights {

@@ -8,8 +8,8 @@ use core::marker::PhantomData;
 /// Sums of squared and of absolute errors for each of `N` forecasters, added in their order of
 /// arrival.
 ///
-/// The two are stored side by side, so that one instruction works on both and no comparison is
-/// across its lanes.
+/// The two sums of a forecaster are stored side by side, so that one instruction works on both
+/// sums. A squared sum is never compared with an absolute sum.
 #[derive(Clone, Copy, Debug)]
 struct ErrorSums<const N: usize>([[f64; 2]; N]);
 
@@ -22,10 +22,11 @@ impl<const N: usize> ErrorSums<N> {
         }
     }
 
-    /// Indices of the least error since `past`, by squared and by absolute error; the first one of
-    /// equal errors.
+    /// Returns the index of the forecaster with the least squared error since `past`, and the index
+    /// of the forecaster with the least absolute error. On a tie, the lower index is returned.
     ///
-    /// All forecasters are scored equally often, so the least sum belongs to the least mean.
+    /// All forecasters are scored equally often, so the forecaster with the least sum also has the
+    /// least mean.
     fn least_since(&self, past: &Self) -> [u8; 2] {
         const { assert!(N.is_multiple_of(UNROLLED) && N <= 256) }
         let mut least = ArgMin { sums: [f64::INFINITY; 2], indices: [0.0; 2] };
@@ -44,18 +45,19 @@ impl<const N: usize> ErrorSums<N> {
     }
 }
 
-/// Steps of two make the search a third faster than steps of one; longer steps do not help.
+/// Number of forecasters in one iteration of the search. Two make the search a third faster than
+/// one; more than two do not help.
 const UNROLLED: usize = 2;
 
-/// The least sums so far, and their indices.
+/// The least squared sum and the least absolute sum so far, with the indices of their forecasters.
 struct ArgMin {
     sums: [f64; 2],
     indices: [f64; 2],
 }
 
 impl ArgMin {
-    /// Compares the least sums so far with `sums`, which have index `index`. Branch-free: the
-    /// winner is unpredictable.
+    /// Keeps the smaller of the least sums so far and `sums`, the sums of forecaster `index`. The
+    /// code is branch-free, because the result of a comparison is unpredictable.
     #[inline(always)]
     fn update(&mut self, index: f64, sums: [f64; 2]) {
         for (objective, sum) in sums.into_iter().enumerate() {
@@ -74,7 +76,7 @@ fn low_bits(index: f64) -> u8 {
     (index + 4_503_599_627_370_496.0).to_bits() as u8
 }
 
-/// Selectors: the method that each of them picks, and the errors of its picks so far.
+/// Selectors: the method that each selector picks, and the errors of the selector's picks so far.
 #[derive(Clone, Debug)]
 struct Selectors<const S: usize> {
     picks: [u8; S],
@@ -86,12 +88,13 @@ impl<const S: usize> Selectors<S> {
         Self { picks: [0; S], costs: ErrorSums::ZERO }
     }
 
-    /// Adds the errors of the methods picked last.
+    /// Adds, for each selector, the error of the method that the selector picked last.
     fn score<const M: usize>(&mut self, errors: &[f64; M]) {
         self.costs.add(&self.picks.map(|pick| errors[usize::from(pick) % M]));
     }
 
-    /// The picks of the selectors with the least error, by squared and by absolute error.
+    /// Returns the pick of the selector with the least squared error, and the pick of the selector
+    /// with the least absolute error.
     fn chosen(&self) -> [u8; 2] {
         self.costs.least().map(|selector| self.picks[usize::from(selector) % S])
     }
@@ -136,15 +139,16 @@ impl<const M: usize> CombinationRule<M> for Flat<M> {
     }
 }
 
-/// Number of selectors: two objectives for each window. Windows are all values, [`SHORT_WINDOWS`]
-/// and [`LONG_WINDOWS`].
+/// Number of selectors: two for each window, one for each objective. The windows are the window of
+/// all values, [`SHORT_WINDOWS`] and [`LONG_WINDOWS`].
 const SELECTORS: usize = 2 * WINDOWS;
 const WINDOWS: usize = 1 + SHORT_WINDOWS.len() + LONG_WINDOWS.len();
-/// Windows, in values, for which the sums at their start are kept. The errors of these windows need
-/// not be added a second time. But each value of the longest window needs 16 bytes for each method.
+/// Lengths of the short windows, in values. The sums at the start of these windows are stored. The
+/// errors of these windows need not be added a second time. But each value of the longest window
+/// needs 16 bytes for each method.
 const SHORT_WINDOWS: [usize; 3] = [1, 5, 10];
 const SHORT_WINDOW_MAX: usize = SHORT_WINDOWS[SHORT_WINDOWS.len() - 1];
-/// The windows of NWS 2.x, in values; 0 is the whole series.
+/// Lengths of the windows of NWS 2.x, in values; 0 is the whole series.
 pub(crate) const WINDOW_LENGTHS: [usize; WINDOWS] = [
     0,
     SHORT_WINDOWS[0],
@@ -161,10 +165,10 @@ pub(crate) const WINDOW_LENGTHS: [usize; WINDOWS] = [
 #[derive(Clone, Debug)]
 pub(crate) struct TwoLevel<B: MethodSet<M>, const M: usize> {
     total: ErrorSums<M>,
-    /// `total` as it was after each of the last values.
+    /// For each of the last [`SHORT_WINDOW_MAX`] values of the series: `total` after that value.
     recent: [ErrorSums<M>; SHORT_WINDOW_MAX],
-    /// `total` as it was one lag ago. With each new value, the errors of the value one lag ago are
-    /// added.
+    /// For each window of [`LONG_WINDOWS`]: `total` at the start of the window. With each new
+    /// value, the errors on the value that leaves the window are added.
     lagged: [ErrorSums<M>; LONG_WINDOWS.len()],
     history: B::History,
     /// Selectors. For window `w`, index `w` selects by squared error, and index `WINDOWS + w` by
@@ -180,8 +184,8 @@ impl<B: MethodSet<M>, const M: usize> TwoLevel<B, M> {
         [picks[window], picks[WINDOWS + window]] = total.least_since(past);
     }
 
-    /// The windows of one kind that the method set uses: index in [`WINDOW_LENGTHS`], index in
-    /// `kind`, and length.
+    /// The windows in `kind` that the method set uses. Each item contains the index in
+    /// [`WINDOW_LENGTHS`], the index in `kind`, and the length in values.
     fn windows(first: usize, kind: &'static [usize]) -> impl Iterator<Item = (usize, usize, u64)> {
         let all = kind.iter().enumerate().map(move |(i, back)| (first + i, i, *back as u64));
         all.filter(|(_, _, back)| B::WINDOWS.contains(&(*back as usize)))
@@ -227,7 +231,8 @@ impl<B: MethodSet<M>, const M: usize> CombinationRule<M> for TwoLevel<B, M> {
             Self::set_picks(picks, window, &self.total, &self.lagged[lag]);
         }
         if number == 1 {
-            // A window needs two scored values; until then the whole series decides.
+            // From here on, every window excludes the errors of the first scored value, except the
+            // window of all values.
             self.recent.fill(self.total);
             self.lagged.fill(self.total);
         }
@@ -249,7 +254,7 @@ impl<B: MethodSet<M>, const M: usize> CombinationRule<M> for TwoLevel<B, M> {
     }
 }
 
-/// Index of the sums after value `number`.
+/// Index in `recent` of the sums after value `number`.
 fn recent_index(number: u64) -> usize {
     (number % SHORT_WINDOW_MAX as u64) as usize
 }

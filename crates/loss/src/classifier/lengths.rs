@@ -1,5 +1,5 @@
-//! Lengths of the runs of losses of a window, in fixed memory: where they divide into short and
-//! long runs, and which are the longest.
+//! Lengths of the runs of losses of a window, in fixed memory. Separates short runs from long runs,
+//! and selects the longest runs.
 
 use crate::LossRun;
 use crate::metrics::RunSums;
@@ -36,8 +36,8 @@ impl RunHistogram {
         lengths
     }
 
-    /// Returns the largest ratio between neighbouring lengths, and the length of the shortest run
-    /// above it; `None` if all runs are of one class.
+    /// Returns the largest ratio between the lengths of two neighbouring classes, and the shortest
+    /// length of the upper class; `None` if all runs are of one class.
     pub(crate) fn widest_break(&self) -> Option<(f64, u32)> {
         let mut present = self.classes.iter().filter(|class| class.lost > 0);
         let mut below = present.next()?;
@@ -71,8 +71,8 @@ impl RunHistogram {
     }
 }
 
-/// Selector of the longest runs: all longer than `above`, and enough runs of `from` to `above`
-/// packets to have `missing` losses.
+/// Selector of the longest runs. It selects all runs longer than `above`, and as many runs of
+/// `from` to `above` packets as are needed for `missing` losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LongestRuns {
     above: u32,
@@ -124,7 +124,8 @@ pub(crate) fn split_sums(gaps: impl Iterator<Item = LossRun>, from: u32) -> [Run
     sums
 }
 
-/// Class by the leading bit and the [`FINE_BITS`] after it.
+/// Class of a run length: the position of the leading bit, and the [`FINE_BITS`] bits after the
+/// leading bit.
 fn class_of(length: u32) -> usize {
     let octave = length.max(1).ilog2();
     let fine = (u64::from(length) << FINE_BITS >> octave) as usize & ((1 << FINE_BITS) - 1);

@@ -4,8 +4,8 @@ use super::pattern::KnownEvidence;
 use crate::{Evidence, GapEvidence, LossRun};
 
 /// One-way delay from which a queue counts as present before the losses, s. In the open signatures
-/// it is at most 83 µs for losses of the host over an idle path, and at least 268 µs for losses of
-/// a queue.
+/// this delay is at most 83 µs for losses of the host over an idle path, and at least 268 µs for
+/// losses of a queue.
 pub(crate) const QUEUE_DELAY_S: f64 = 150e-6;
 
 /// Group of a gap, by its own evidence.
@@ -15,9 +15,9 @@ pub(crate) enum GapGroup {
     Host,
     /// The socket's counter did not increase over the gap.
     Network,
-    /// The delay or marks show a full queue, or one that is nearly full.
+    /// The delay or the marks show that a queue was full or nearly full.
     Delayed,
-    /// None of these applies.
+    /// The evidence on the gap assigns it to no other group.
     Rest,
 }
 
@@ -62,8 +62,8 @@ impl GapGrouping {
         group != GapGroup::Delayed || self.has_delays || self.has_marks
     }
 
-    /// Evidence on a group as a whole. If no gap has a delay, that of the window is used; likewise
-    /// for marks.
+    /// Evidence on a group as a whole. If no gap has a delay, the delay of the window is used. If
+    /// it is not known of any gap whether it had marks, the marks of the window are used.
     pub(crate) fn known(&self, group: GapGroup, delay: MeanDelay, window: &Evidence) -> KnownEvidence {
         let mut known = KnownEvidence::of(window);
         if self.has_marks {
@@ -87,7 +87,7 @@ pub(crate) struct MeanDelay {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CombinedEvidence {
     delay: MeanDelay,
-    /// Losses in gaps with marks, and in gaps without.
+    /// Number of losses in gaps with marks, and number of losses in gaps without marks.
     marked: u32,
     unmarked: u32,
 }
@@ -102,8 +102,9 @@ impl CombinedEvidence {
         }
     }
 
-    /// Returns the combined evidence. If no gap has a delay, that of the window is used; likewise
-    /// for marks. The gaps count as marked if most of their losses are in marked gaps.
+    /// Returns the combined evidence. If no gap has a delay, the delay of the window is used. If it
+    /// is not known of any gap whether it had marks, the marks of the window are used. The gaps
+    /// count as marked if most of their losses are in marked gaps.
     pub(crate) fn known(&self, window: KnownEvidence) -> KnownEvidence {
         KnownEvidence {
             burst: window.burst,

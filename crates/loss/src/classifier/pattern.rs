@@ -10,7 +10,7 @@ use crate::paper::{LOSS_RATE_MAX, LOSS_RATE_MIN, loss_rate};
 use crate::{Metrics, ModelError, Signature, WORD_MAX};
 
 /// Features of the model, by their names in its file. Lengths, spacings and counts are natural
-/// logarithms, the delay (µs) is a decimal one.
+/// logarithms; the delay (µs) is a decimal logarithm.
 pub(crate) const FEATURES: [&str; 13] = [
     "weighted_burst",
     "mean_burst",
@@ -31,29 +31,32 @@ pub(crate) const FEATURES: [&str; 13] = [
 /// delay.
 const ALWAYS: usize = 10;
 
-/// Added to a delay before its logarithm is taken: noise of clocks and interrupts, µs.
+/// Constant that is added to a delay before its logarithm is taken, µs. It is the noise of clocks
+/// and interrupts.
 const DELAY_FLOOR_US: f64 = 5.0;
 
-/// Largest weight, far above that of any sensible model: with 1000, one feature alone gives a
-/// factor of e^1000.
+/// Largest weight that a model file may contain. It is far above the weights of any sensible model:
+/// a weight of 1000 gives one feature alone a factor of e^1000.
 const WEIGHT_MAX: f64 = 1e3;
 
-/// Evidence on a window, or a part of it, beside its pattern.
+/// Evidence on a window or on a part of a window, in addition to the pattern of losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct KnownEvidence {
     /// Number of packets that the sender sends at once.
     pub(crate) burst: Option<u32>,
-    /// One-way delay before the losses above the minimum, s.
+    /// One-way delay before the losses, minus the path's minimum, s.
     pub(crate) delay_s: Option<f64>,
     /// Whether the network marked packets as congested.
     pub(crate) is_marked: bool,
 }
 
-/// Model of the probability that the host lost the packets. For each combination of known evidence
-/// it is a logistic model with three causes: the host, a full queue, and a network without a queue.
+/// Model of the probability that the host lost the packets. For each combination of known evidence,
+/// the model is a logistic model with three causes: the host, a full queue, and a network without a
+/// queue.
 ///
-/// The two network causes have different patterns. A queue delays packets before it drops some, and
-/// it drops several close to each other. A faulty link, a policer or a filter does neither.
+/// The two network causes have different patterns. A queue delays packets before it drops packets,
+/// and it drops several packets close to each other. A faulty link, a policer or a filter does not
+/// delay packets, and its drops are not close to each other.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PatternModel {
     /// Range of the lengths of the windows that the model was fitted on, in packets.
@@ -79,7 +82,8 @@ pub(crate) struct LogOdds {
     pub(crate) link: f64,
 }
 
-/// Weight of one feature in the log-odds. Values outside the fitted range count as its nearer end.
+/// Weight of one feature in the log-odds. A value outside the fitted range counts as the nearer end
+/// of the range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FeatureWeight {
@@ -98,8 +102,8 @@ pub(crate) struct CauseModel {
 }
 
 impl KnownEvidence {
-    /// All combinations in the order of [`KnownEvidence::index`]: name in the file, burst known,
-    /// delay known.
+    /// All combinations in the order of [`KnownEvidence::index`]. Each entry has the name in the
+    /// file, whether the burst is known, and whether the delay is known.
     pub(crate) const COMBINATIONS: [(&str, bool, bool); 4] = [
         ("pattern", false, false),
         ("pattern_and_burst", true, false),
@@ -122,11 +126,12 @@ pub(crate) fn is_known(feature: usize, burst: bool, delay: bool) -> bool {
     }
 }
 
-/// [`FEATURES`] of a window with losses; 0 for those not known.
+/// Values of [`FEATURES`] for a window with losses; 0 for features that are not known.
 pub(crate) fn features(metrics: &Metrics, known: KnownEvidence) -> [f64; FEATURES.len()] {
     let single = f64::from(metrics.packets.saturating_sub(metrics.lost));
     let spacing = if metrics.gaps > 1 { metrics.mean_spacing } else { single };
-    // With fewer than two spacings the variation is not known; random losses have 1.
+    // With fewer than two spacings, the variation is not known. Use 1, the variation of random
+    // losses.
     let variation = if metrics.gaps > 2 { metrics.spacing_variation } else { 1.0 };
     let longest = f64::from(metrics.longest_run.max(1));
     // Only runs longer than a burst are measured in bursts, because the burst adds no information
@@ -211,7 +216,7 @@ impl CauseModel {
     fn p_host(&self, features: &[f64], is_marked: bool) -> f64 {
         let LogOdds { mut queue, mut link } = self.base;
         for (term, feature) in self.terms.iter().zip(features) {
-            // Not `clamp`, so that NaN becomes the lower end.
+            // `clamp` would keep NaN. With `max` and `min`, NaN becomes the lower end.
             let feature = feature.max(term.low).min(term.high);
             queue += term.queue * feature;
             link += term.link * feature;
@@ -227,7 +232,7 @@ impl CauseModel {
 /// Log-odds that congestion marks add to a queue, ln(460/18). A mark shows that there was a queue
 /// in the window (RFC 3168 §5). Among the windows of 20 000 packets of the open signatures, there
 /// was a queue in 18 of the 460 windows with losses of the host only, and in all windows with
-/// losses of a queue. Delays show these queues, because no window has marks.
+/// losses of a queue. These queues were detected by their delays, because no window has marks.
 const MARKED: f64 = 3.241;
 
 /// Limit of the probability for the host in a window with marks. A router marks a packet that it

@@ -7,16 +7,17 @@ use crate::evidence::VERDICT_PROBABILITY;
 use crate::paper::{LOSS_RATE_MIN, loss_rate};
 use crate::{Cause, Classifier, Diagnosis, EvidenceUsed, LossPattern, LossRun, Metrics, Verdict};
 
-/// Smallest share of the losses of each cause in a hybrid window.
+/// Smallest share that each of the two causes must have of the losses of a hybrid window.
 const SHARE_MIN: f64 = 0.05;
 
-/// Smallest probability of the cause of each part of a window for a split. In a window with one
-/// cause, the longest runs may resemble the other cause, so the probability must be high.
+/// Smallest probability that each part of a window must have for its cause, so that the window is
+/// split into two parts. In a window with one cause, the longest runs may resemble the other cause,
+/// so the probability must be high.
 const SPLIT_PROBABILITY: f64 = 0.99;
 
 /// Smallest ratio between the lengths of long and short runs for a split. In windows of a queue,
-/// neighbouring lengths differ by up to 2.5 times. In one hybrid window in twenty, the lengths of
-/// the host's runs and of the network's runs differ by less than 3.6 times.
+/// neighbouring lengths differ by a factor of up to 2.5. In 5 % of the hybrid windows, the lengths
+/// of the host's runs and of the network's runs differ by a factor below 3.6.
 const SPLIT_RATIO: f64 = 3.0;
 
 /// Smallest probability for the host of a claimed part, if the other evidence on the window names
@@ -28,37 +29,41 @@ const PART_MIN: f64 = 0.5;
 /// then undecided.
 const UNDECIDED_MAX: f64 = 0.5;
 
-/// One-way delay before the losses from which a queue counts as their cause, however long the runs,
-/// s. In the open signatures this delay is at most 3.7 ms for losses of the host (at loss rates up
-/// to 0.05). It is 4 ms or more in two of five windows with losses of a queue.
+/// Smallest one-way delay just before the losses (s) at which the pattern alone cannot name the
+/// host, whatever the length of the runs, because there was a queue. In the open signatures this
+/// delay is at most 3.7 ms for losses of the host (at loss rates up to 0.05). The delay is 4 ms or
+/// more in two of five windows with losses of a queue.
 const CLEAR_DELAY_S: f64 = 4e-3;
 
-/// Length from which runs resemble a stall, in packets as the mean over losses. It is at least 17
-/// in true claims with five runs or more, and at most 11 in losses of queues, except for incast.
-/// The long runs of a hybrid window must also reach this length, because a queue makes a few short
-/// runs beside its single drops.
+/// Length from which runs resemble a stall, in packets. It is compared with the mean, over all lost
+/// packets, of the length of the packet's run. This mean is at least 17 in true claims of drops by
+/// the host with five runs or more, and at most 11 in losses of queues, except for incast. The long
+/// runs of a hybrid window must also reach this length, because a queue makes a few short runs
+/// beside its single drops.
 const STALL_BURST: f64 = 14.0;
 
-/// A claim of runs longer than [`STALL_BURST`] is believed if the pattern gives the host at least
-/// this probability. For true claims in the open signatures it is at least 0.013, with a model that
-/// was not fitted on their run. For half of the false claims of incast it is less than 0.013.
+/// Smallest probability for the host by the pattern at which a claim of runs longer than
+/// [`STALL_BURST`] is believed. For true claims in the open signatures, the probability is at least
+/// 0.013, with a model that was not fitted on the run of the claim. For half of the false claims of
+/// incast, the probability is less than 0.013.
 const STALL_MIN: f64 = 0.002;
 
-/// Runs of losses resemble an outage if they are longer than this many packets and longer than this
-/// many bursts.
+/// Limits on the length of a run of losses, in packets and in bursts. A run that exceeds both
+/// limits resembles an outage.
 ///
-/// The shortest outage of the open signatures lost 256 packets, 3 ms at their rate. Twenty bursts
-/// alone would be 20 packets for a sender that sends singly, and a quarter of the host's windows of
-/// 20 000 packets have a longer run. With both limits, 4 % of these windows have such a run, and 8
-/// % of the windows of 100 000 packets.
+/// The shortest outage of the open signatures lost 256 packets, 3 ms at their rate. A limit in
+/// bursts alone is too low for a sender that sends one packet at a time: twenty bursts are then 20
+/// packets, and a quarter of the windows of 20 000 packets with losses of the host have a longer
+/// run. With both limits, 4 % of these windows have such a run, and 8 % of the windows of 100 000
+/// packets.
 const OUTAGE_RUN: u32 = 250;
 const OUTAGE_BURSTS: u32 = 20;
 
-/// Assumed burst of a sender that does not report it.
+/// Assumed burst, in packets, of a sender that does not report its burst.
 const BURST_PRESUMED: u32 = 16;
 
-/// In an outage, at least this share of the losses is in such runs. Other packets of the window may
-/// be lost, too.
+/// Smallest share of the losses of an outage that are in runs longer than both limits. Other
+/// packets of the window may be lost, too.
 const OUTAGE_SHARE: f64 = 0.95;
 
 /// Pattern of a policer: the smallest number of runs, the smallest share of runs of one packet, and
@@ -67,7 +72,7 @@ const POLICER_GAPS: u32 = 16;
 const POLICER_ISOLATED: f64 = 0.9;
 const POLICER_VARIATION: f64 = 0.5;
 
-/// Probabilities that the host lost the long runs of a window, and the short ones.
+/// Probabilities that the host lost the long runs of a window, and that it lost the short runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SplitProbabilities {
     /// Shortest length of a long run; 0 if all runs are judged together.
@@ -101,7 +106,7 @@ impl Classifier {
         let pattern = known_pattern(gaps(), metrics, known);
         // A stall and an outage have the same pattern, and both may begin while there is a queue.
         // If the delay is not known, this check would make a twentieth of the host's windows
-        // inconclusive, so it is left out.
+        // inconclusive, so the check is left out.
         let is_outage = pattern == Some(LossPattern::Outage) && known.delay_s.is_some();
         if is_outage || metrics.lost == metrics.packets {
             return SplitProbabilities::alike(0.5, pattern);
@@ -131,14 +136,15 @@ impl Classifier {
     /// Whether the host may have dropped the packets that it claims, given all other evidence on
     /// these packets and on their window.
     ///
-    /// - A claim of some of the losses, if the other evidence names the network: only if the host
-    ///   more likely lost the claimed runs, judged alone.
-    /// - A claim of all losses in one run without a queue: always, because the pattern of one run
-    ///   has too little information. This includes a single packet, which a host of the open
-    ///   signatures lost.
-    /// - A claim of all losses in runs as long as stalls: unless the pattern clearly contradicts
-    ///   it. Delay and marks are not used, because a host may stall while there is a queue.
-    /// - Otherwise: unless the evidence names the network.
+    /// - The host claims some of the losses, and the other evidence names the network: true only if
+    ///   the host more likely lost the claimed runs, judged alone.
+    /// - The host claims all losses, they are one run, and there is no queue: true, because the
+    ///   pattern of one run has too little information. The run may be a single packet: a host of
+    ///   the open signatures lost a single packet.
+    /// - The host claims all losses, and the runs are as long as stalls: true unless the pattern
+    ///   clearly contradicts the claim. Delay and marks are not used, because a host may stall
+    ///   while there is a queue.
+    /// - In all other cases: true unless the evidence names the network.
     pub(crate) fn is_claim_plausible(
         &self,
         claimed: (&Metrics, KnownEvidence),
@@ -223,7 +229,7 @@ pub(crate) fn known_pattern(
     }
 }
 
-/// Whether these losses resemble those of a path that carried nothing for a while.
+/// Whether these losses resemble an outage, in which the path delivers no packets for a while.
 pub(crate) fn is_like_an_outage(
     gaps: impl Iterator<Item = LossRun>,
     metrics: &Metrics,
@@ -239,9 +245,10 @@ pub(crate) fn is_like_an_outage(
 
 /// Whether the pattern alone can name the host, without its drop counter.
 ///
-/// It cannot in three cases. First, no run is longer than the sender's burst, and a queue is not
-/// excluded: any full buffer may drop one burst. Second, the delay is [`CLEAR_DELAY_S`] or more.
-/// Third, the delay is not known, and the loss rate is below [`LOSS_RATE_MIN`].
+/// The pattern cannot name the host in three cases. First, no run is longer than the sender's
+/// burst, and a queue is not excluded: any full buffer may drop one burst. Second, the delay is
+/// [`CLEAR_DELAY_S`] or more. Third, the delay is not known, and the loss rate is below
+/// [`LOSS_RATE_MIN`].
 fn may_name_host(metrics: &Metrics, known: KnownEvidence) -> bool {
     let may_be_full = known.delay_s.is_none() || known.has_queue();
     let is_burst = may_be_full && known.burst.is_some_and(|burst| metrics.longest_run <= burst);
@@ -250,7 +257,7 @@ fn may_name_host(metrics: &Metrics, known: KnownEvidence) -> bool {
     !(is_burst || is_delayed || is_rare)
 }
 
-/// Cause of losses that the host lost with this probability.
+/// Cause of losses, by the probability that the host caused them.
 pub(crate) fn cause(p_host: f64) -> Cause {
     match p_host {
         VERDICT_PROBABILITY.. => Cause::Host,

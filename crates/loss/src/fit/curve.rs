@@ -6,21 +6,22 @@ use nalgebra::{DMatrix, DVector, Dyn};
 
 use crate::paper::ComplexityCurve;
 
-/// Fits a exp(b x), with the standard deviation of y around it.
+/// Fits a exp(b x). The result includes the standard deviation of y around the curve.
 pub(super) fn fit_exponential(points: &[(f64, f64)]) -> Result<ComplexityCurve, &'static str> {
     let (a, b) = log_line(points);
     fit_from(points, [DVector::from_vec(vec![a, b])])
 }
 
-/// Fits a exp(b x) + c exp(d x), with the standard deviation of y around it. The first term
-/// describes high x. The second term decreases to almost 0 within the range of the points. If the
-/// points do not determine the second term, the result has the first term only.
+/// Fits a exp(b x) + c exp(d x). The result includes the standard deviation of y around the curve.
+/// The first term describes high x. The second term decreases to almost 0 within the range of the
+/// points. If the points do not determine the second term, the result has the first term only.
 pub(super) fn fit_exponentials(points: &[(f64, f64)]) -> Result<ComplexityCurve, &'static str> {
     let mut points = points.to_vec();
     points.sort_by(|one, other| one.0.total_cmp(&other.0));
     let (a, b) = log_line(&points[points.len() / 2..]);
-    // Initial values for the decay of the second term: after 1, 2, 3 and 6 twelfths of the points.
-    // The second term is fitted to the residuals of the first term (curve stripping).
+    // Initial values for the decay of the second term: it decreases by the factor e at the point
+    // after 1, 2, 3 or 6 twelfths of the points. The second term is fitted to the residuals of the
+    // first term (curve stripping).
     let starts = [1, 2, 3, 6].map(|part| {
         let d = -1.0 / points[points.len() * part / 12].0.max(f64::MIN_POSITIVE);
         let (mut product, mut squares) = (0.0, 0.0);
@@ -123,8 +124,8 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Exponentials<'_> {
 
 const NOT_FINITE: &str = "the fit met numbers that are not finite";
 
-/// Relative tolerance. Constants are kept to six digits, so a thousandth of the last digit does not
-/// matter.
+/// Relative tolerance of the fit. Constants are stored with six digits, so an error of a thousandth
+/// of the last digit does not matter.
 const TOLERANCE: f64 = 1e-9;
 
 #[cfg(test)]
@@ -149,8 +150,8 @@ mod tests {
     fn curves_are_found_again() {
         let close =
             |one: f64, other: f64| assert!((one - other).abs() <= 1e-3 * other.abs(), "{one} for {other}");
-        // Constants like those of real losses at 10 000 to 100 000 packets; one curve falls, and
-        // one has its bend at low loss rates.
+        // Constants similar to the constants of real losses in windows of 10 000 to 100 000
+        // packets. One curve decreases, and one curve bends at low loss rates.
         for (a, b, c, d) in [
             (0.469, 5.48, -0.262, -304.0),
             (0.603, 1.59, -0.557, -461.0),

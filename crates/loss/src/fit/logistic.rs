@@ -12,7 +12,7 @@ pub(super) enum Class {
     Link,
 }
 
-/// One training example; the weights of all add up to 1.
+/// One training example. The weights of all examples add up to 1.
 #[derive(Clone, Debug)]
 pub(super) struct Example {
     pub(super) features: [f64; FEATURES.len()],
@@ -20,7 +20,8 @@ pub(super) struct Example {
     pub(super) weight: f64,
 }
 
-/// Ridge penalty on the standardised weights, chosen by the log-loss of runs that were left out.
+/// Ridge penalty on the standardised weights, chosen by the log-loss of runs that were left out of
+/// the fit.
 const RIDGE: f64 = 1.3e-4;
 
 /// Maximum number of steps; Newton's method needs about ten.
@@ -29,7 +30,8 @@ const STEPS_MAX: usize = 60;
 /// Smallest improvement of the mean log-loss that changes a reported probability.
 const IMPROVEMENT_MIN: f64 = 1e-10;
 
-/// Number of weights: a constant and the features, each for a queue and for a link.
+/// Number of weights: for a queue and for a link, one weight for the constant and one for each
+/// feature.
 const SIZE: usize = 2 * (FEATURES.len() + 1);
 
 type Vector = SVector<f64, SIZE>;
@@ -43,7 +45,8 @@ pub(super) fn fit_odds(examples: &[Example], burst: bool, delay: bool) -> CauseM
     let mut objective = cost(examples, &standardised, &weights);
     for _ in 0..STEPS_MAX {
         let Some(step) = newton_step(examples, &standardised, &weights) else { break };
-        // Halve the step until it helps: far from the optimum, Newton's method steps too far.
+        // Halve the step until it reduces the cost: far from the optimum, the steps of Newton's
+        // method are too long.
         let next = (0..30).find_map(|halvings| {
             let part = 0.5f64.powi(halvings);
             let moved = weights - step * part;
@@ -60,13 +63,13 @@ pub(super) fn fit_odds(examples: &[Example], burst: bool, delay: bool) -> CauseM
     unscaled(&weights, &scales)
 }
 
-/// Distribution of a feature over the examples; zeros if it does not vary or is not known.
+/// Distribution of a feature over the examples; zeros if the feature does not vary or is not known.
 #[derive(Clone, Copy, Default)]
 struct Scale {
     low: f64,
     high: f64,
     mean: f64,
-    /// 1 / standard deviation; 0 = not used.
+    /// 1 divided by the standard deviation; 0 = the feature is not used.
     factor: f64,
 }
 
@@ -142,7 +145,8 @@ fn cost(examples: &[Example], standardised: &[[f64; SIZE / 2]], weights: &Vector
     losses.sum::<f64>() + RIDGE / 3.0 * ridge
 }
 
-/// Inverse Hessian times gradient. With the ridge it exists, unless an example is not finite.
+/// Inverse Hessian times gradient. Because of the ridge penalty, the inverse exists unless an
+/// example is not finite.
 fn newton_step(examples: &[Example], standardised: &[[f64; SIZE / 2]], weights: &Vector) -> Option<Vector> {
     let mut gradient = Vector::zeros();
     let mut hessian = Matrix::zeros();

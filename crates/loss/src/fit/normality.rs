@@ -7,7 +7,7 @@
 pub struct ShapiroWilk {
     /// Statistic W, 0 to 1; 1 = exactly normal.
     pub w: f64,
-    /// Probability that W of a normal sample is at most this, 0 to 1; accurate below 0.1 (Royston
+    /// Probability that W of a normal sample is at most `w`, 0 to 1; accurate below 0.1 (Royston
     /// 1995).
     pub p: f64,
 }
@@ -86,7 +86,7 @@ fn significance(w: f64, count: usize) -> f64 {
     normal_below(-(score - mean) / sd)
 }
 
-/// Value of a polynomial at `x`. The first coefficient is that of the highest power.
+/// Value of a polynomial at `x`. The first coefficient belongs to the highest power.
 fn polynomial(factors: &[f64], x: f64) -> f64 {
     factors.iter().fold(0.0, |sum, factor| sum * x + factor)
 }
@@ -97,7 +97,8 @@ fn normal_below(z: f64) -> f64 {
 }
 
 /// Quantile of the standard normal distribution for a probability of 0.0001 to 0.5. Newton's steps
-/// from 0 descend to it one by one, because the distribution function is convex there.
+/// from 0 decrease monotonically to the quantile, because the distribution function is convex
+/// there.
 fn quantile(probability: f64) -> f64 {
     let mut z = 0.0;
     for _ in 0..50 {
@@ -120,8 +121,8 @@ mod tests {
     fn statistics_are_those_of_the_published_algorithm() {
         let roots: Vec<f64> = (0..200).map(|index| f64::from(index * 7919 % 200).sqrt()).collect();
         let squares: Vec<f64> = (0..30).map(|index| f64::from(index * index)).collect();
-        // The first is the example of Shapiro and Wilk 1965 (weights of eleven men). W and p are
-        // those of scipy 1.17, which translates AS R94.
+        // The first sample is the example of Shapiro and Wilk 1965 (weights of eleven men). The
+        // expected W and p were computed with scipy 1.17, which translates AS R94.
         for (values, w, p) in [
             (
                 &[148., 154., 158., 160., 161., 162., 166., 170., 182., 195., 236.][..],

@@ -13,15 +13,25 @@ use crate::{Label, Metrics, PaperClassifier, PaperModel};
 /// Fits the paper's models, one for each length of windows. Lengths with too few windows or without
 /// a curve are left out.
 ///
-/// Windows of both causes, and those with a loss rate outside 0.00008 to 0.05, are ignored. A model
-/// needs 10 windows of each cause at a loss rate of 0.0005 or above. Below that rate, a model uses
-/// success proportions if each cause has a window there and one cause has 3 or more; a cause with
-/// fewer windows gets the standard deviation of the other cause.
+/// Windows with both causes, and windows with a loss rate outside 0.00008 to 0.05, are ignored. A
+/// model needs 10 windows of each cause at a loss rate of 0.0005 or above. Below that rate, a model
+/// uses success proportions if each cause has a window there and one cause has 3 or more; a cause
+/// with fewer windows gets the standard deviation of the other cause.
 ///
 /// The order of the windows does not matter.
 ///
+/// ```
+/// use barograph_loss::{Meter, fit_paper, read_labelled};
+///
+/// // One window of 20 000 packets is too few for a model.
+/// let mut meter = Meter::new();
+/// let window = read_labelled("3000,60\tcause=cpu", Some(20_000), &mut meter).unwrap();
+/// let error = fit_paper(window.as_slice()).unwrap_err();
+/// assert!(error.to_string().starts_with("windows of 20000 packets: too few windows"));
+/// ```
+///
 /// # Errors
-/// If no length is left: the reason for each.
+/// If no length has a model. The error has the reason for each length.
 pub fn fit_paper(windows: &[LabelledWindow]) -> Result<PaperFit, FitError> {
     let mut lengths: BTreeMap<u32, Vec<&LabelledWindow>> = BTreeMap::new();
     for window in in_order(windows) {
@@ -153,7 +163,7 @@ pub(super) fn mean_and_sd(values: impl Iterator<Item = f64> + Clone) -> Option<N
     (count >= 2.0).then(|| NormalDistribution { mean, sd: (squares / (count - 1.0)).sqrt() })
 }
 
-/// Metrics of the windows of one cause at low loss rates, or at higher ones.
+/// Metrics of the windows of one cause at low loss rates, or at higher loss rates.
 pub(super) fn metrics_of<'a>(
     windows: &'a [&'a LabelledWindow],
     cause: Label,
@@ -170,28 +180,29 @@ pub(super) fn is_outlier(curve: &ComplexityCurve, (rate, complexity): (f64, f64)
     (complexity - curve.at(rate).mean).abs() > OUTLIER_SDS * curve.sd
 }
 
-/// Kinds of contention that the paper fitted its models on, generated (§3.1.4) or observed (§7.1):
-/// random losses, streams, bursts and TCP; the process generator and a share of the CPU. The
-/// shipped model of [`PaperClassifier`] is fitted on these kinds.
+/// Kinds of contention that the paper fitted its models on, generated (§3.1.4) or observed (§7.1).
+/// Kinds of the network: random losses, streams, bursts and TCP. Kinds of the host: the process
+/// generator and a share of the CPU. The shipped model of [`PaperClassifier`] is fitted on these
+/// kinds.
 pub const PAPER_KINDS: [&str; 6] = ["random", "poisson", "onoff", "tcp", "gen", "quota"];
 
-/// Fewest windows from which a curve is fitted: four constants, and a standard deviation with an
-/// error of at most a third.
+/// Smallest number of windows from which a curve is fitted. A curve has four constants, and the
+/// error of its standard deviation must be at most a third.
 const CURVE_WINDOWS_MIN: usize = 10;
 
 /// [`LOSS_RATE_LOW`] to [`LOSS_RATE_MAX`], for messages.
 const CURVE_RATES: &str = " at loss rates of 0.0005 to 0.05";
 
-/// Fewest values for a standard deviation, as in the test of Shapiro and Wilk; two could be equal
-/// by chance.
+/// Smallest number of values for a standard deviation, as in the test of Shapiro and Wilk. Two
+/// values could be equal by chance.
 const SPREAD_WINDOWS_MIN: usize = 3;
 
 /// Largest distance from the curve, in standard deviations. In a normal distribution, one value in
 /// 370 is farther away.
 const OUTLIER_SDS: f64 = 3.0;
 
-/// Smallest standard deviation, that of rounding to one word: log2(35/34)/17 = 0.0025 for the 34
-/// words of a window with one burst, divided by √12.
+/// Smallest standard deviation of a curve. It is the standard deviation of rounding to one word:
+/// log2(35/34)/17 = 0.0025 for the 34 words of a window with one burst, divided by √12.
 const SD_MIN: f64 = 0.0007;
 
 #[cfg(test)]
@@ -232,8 +243,8 @@ mod tests {
         all.push(window(Label::Host, 5001, 0.9, 0.5));
         all.push(window(Label::Host, 1000, f64::NAN, 0.5));
         assert_eq!(fit_paper(&all).unwrap().classifier, fitted);
-        // An outlier does not change the curve or its standard deviation, but it is counted as a
-        // window.
+        // An outlier does not change the curve or its standard deviation, but the outlier is
+        // counted as a window.
         all.push(window(Label::Host, 1000, 0.9, 0.5));
         let with_outlier = fit_paper(&all).unwrap().classifier;
         assert_eq!(
@@ -274,7 +285,8 @@ mod tests {
             window.metrics.packets = packets;
             window
         };
-        // Too few windows in the range of loss rates, and numbers without a curve.
+        // Add two lengths without a model: one with too few windows in the range of loss rates, and
+        // one with complexities that no curve fits.
         all.extend(
             windows(20)
                 .into_iter()

@@ -9,16 +9,37 @@ use crate::classifier::is_like_an_outage;
 use crate::classifier::pattern::{CauseModel, KnownEvidence, PatternModel, WindowRange, features};
 use crate::{Classifier, Label, LossRun, Metrics, Signature, WORD_MAX};
 
-/// Fewest windows of a cause. A smaller number would come from one or two runs, which do not
-/// represent other runs.
+/// Smallest number of windows of each cause for a fit. Fewer windows would come from one or two
+/// runs, which do not represent other runs.
 const WINDOWS_MIN: usize = 20;
 
-/// Parts that windows are divided into, so that the model also learns shorter windows.
+/// Numbers of parts into which each window is divided, so that the model is also fitted on shorter
+/// windows.
 const PART_COUNTS: [u32; 3] = [1, 2, 5];
 
 /// Fits the default classifier's model on windows of one cause. It ignores windows of both causes,
-/// and outages, which look like losses of the host. If too few windows have a burst or a delay, the
-/// features that need it get no weight. The order of the windows does not matter.
+/// and outages, which have the same pattern as losses of the host. If too few windows have a burst
+/// or a delay, the features that need it get no weight. The order of the windows does not matter.
+///
+/// ```
+/// use barograph_loss::{Evidence, Meter, Signature, Verdict, fit, read_labelled};
+///
+/// let mut meter = Meter::new();
+/// let mut windows = Vec::new();
+/// for run in 1..=20 {
+///     // The host loses long runs, the network single packets.
+///     let host = format!("3000,{},4000,{}\tcause=cpu\trun=h{run}", 40 + run, 60 + run);
+///     let network = format!("{},1,700,1,900,1\tcause=network\trun=n{run}", 500 * run);
+///     for line in [host, network] {
+///         windows.extend(read_labelled(&line, Some(20_000), &mut meter).unwrap());
+///     }
+/// }
+/// let classifier = fit(&windows).unwrap();
+/// let window = Signature::from_runs(20_000, [3000, 50, 4000, 70]).unwrap();
+/// let metrics = meter.measure(&window);
+/// let diagnosis = classifier.diagnose(&window, &metrics, &Evidence::default());
+/// assert_eq!(diagnosis.verdict, Verdict::Host);
+/// ```
 ///
 /// # Errors
 /// [`FitError::TooFew`] if one of the causes has too few windows.
@@ -30,8 +51,8 @@ pub fn fit(windows: &[LabelledWindow]) -> Result<Classifier, FitError> {
         odds[index] = match examples(&pieces, burst, delay) {
             Ok(examples) => fit_odds(&examples, burst, delay),
             Err(error) if index == 0 => return Err(error),
-            // If too few windows have a delay, use the model without it. Otherwise use the model
-            // without burst and delay.
+            // If too few windows have a delay, use the model without the delay. If too few windows
+            // have a burst, use the model without burst and delay.
             Err(_) if delay => odds[index - 2],
             Err(_) => odds[0],
         };
@@ -70,8 +91,8 @@ fn pieces(window: &LabelledWindow) -> Vec<WindowPart<'_>> {
         .collect()
 }
 
-/// Metrics of the part of a window with `length` packets that begins at `from`. `None` if it would
-/// cut a run of losses, which would be learned as a shorter run.
+/// Metrics of the part of a window with `length` packets that begins at `from`. `None` if this part
+/// would cut a run of losses, because the model would then be fitted on a run that is too short.
 fn of_part(signature: &Signature, from: u32, length: u32) -> Option<Metrics> {
     let (to, mut at, mut received_from) = (from + length, 0, from);
     let mut is_cut = false;
@@ -91,9 +112,9 @@ fn of_part(signature: &Signature, from: u32, length: u32) -> Option<Metrics> {
     (!is_cut).then_some(metrics)
 }
 
-/// Examples from all windows with the required evidence. Each cause has half the total weight. A
-/// run has the root of the number of its windows as weight, because they are similar, but not
-/// equal.
+/// Examples from all windows with the required evidence. Each cause has half the total weight. The
+/// weight of a run is the square root of the number of its windows, because windows of one run are
+/// similar, but not equal.
 fn examples(pieces: &[WindowPart<'_>], burst: bool, delay: bool) -> Result<Vec<Example>, FitError> {
     let known = |piece: &WindowPart<'_>| {
         let all = KnownEvidence::of(&piece.window.evidence);

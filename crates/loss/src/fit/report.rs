@@ -31,8 +31,8 @@ pub struct CurveReport {
     /// Share of the windows within 1, 2 and 3 standard deviations of the curve; for a normal
     /// distribution 0.683, 0.954 and 0.997. NaN without windows.
     pub within: [f64; 3],
-    /// Bins of the loss rate, in steps of 1, 2, 5 from 0.0005 to 0.05; the paper does not state its
-    /// own.
+    /// Bins of the loss rate, in steps of 1, 2, 5 from 0.0005 to 0.05; the paper does not state
+    /// which bins it used.
     pub bins: Vec<BinReport>,
 }
 
@@ -69,8 +69,21 @@ pub struct LowReport {
 }
 
 impl FitReport {
-    /// Returns a report for each model of a classifier. Windows of other lengths, of both causes,
-    /// or with a loss rate outside 0.00008 to 0.05 are ignored.
+    /// Returns a report for each model of a classifier. Windows of other lengths, windows with both
+    /// causes, and windows with a loss rate outside 0.00008 to 0.05 are ignored.
+    ///
+    /// ```
+    /// use barograph_loss::{FitReport, Meter, PaperClassifier, read_labelled};
+    ///
+    /// let mut meter = Meter::new();
+    /// let line = "3000,60,2000,40\tcause=cpu";
+    /// let window = read_labelled(line, Some(10_000), &mut meter).unwrap();
+    /// let reports = FitReport::of(&PaperClassifier::shipped(), window.as_slice());
+    /// let (packets, host) = (reports[0].packets, &reports[0].host);
+    /// assert_eq!((packets, host.windows), (10_000, 1));
+    /// // The complexity of the window is within one standard deviation of the curve.
+    /// assert_eq!(host.within, [1.0, 1.0, 1.0]);
+    /// ```
     pub fn of(classifier: &PaperClassifier, windows: &[LabelledWindow]) -> Vec<Self> {
         let report = |model: &PaperModel| {
             let is_of =
@@ -91,8 +104,8 @@ impl FitReport {
 }
 
 impl CurveReport {
-    /// Returns the number of bins that could be tested, and of those that do not reject a normal
-    /// distribution (p at least 0.05).
+    /// Returns two numbers: the bins that could be tested, and the tested bins that do not reject a
+    /// normal distribution (p at least 0.05).
     pub fn normal_bins(&self) -> (usize, usize) {
         let tested = || self.bins.iter().filter_map(|bin| bin.normality);
         (tested().count(), tested().filter(|test| test.p >= REJECTED_BELOW).count())

@@ -15,7 +15,7 @@ pub(crate) struct RunSums {
     /// Number of runs of one packet.
     single: u32,
     squares: u64,
-    /// Packets received between gaps.
+    /// Number of packets received between gaps.
     spacing: u64,
     spacing_squares: u64,
     /// One bit for each length of a run of losses, from 1.
@@ -86,7 +86,7 @@ impl RunSums {
 /// Sums over the complete runs, and the current run.
 #[derive(Default)]
 struct RunScanner {
-    /// Current run: 1 = lost, 0 = received, and its length.
+    /// Kind of the current run (1 = lost, 0 = received), and the length of that run so far.
     is_lost: u64,
     length: u64,
     gaps: u64,

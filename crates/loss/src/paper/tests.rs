@@ -73,7 +73,7 @@ fn loss_rates_decide_what_is_looked_at() {
         |lost, complexity, success| classifier().diagnose(&window(lost, complexity, success)).verdict;
     // Loss rates 0.00007 and 0.00008.
     assert_eq!((verdict(7, 0.3, 0.9), verdict(8, 0.3, 0.9)), (Verdict::Inconclusive, Verdict::Host));
-    // 0.00049 uses the success proportion, 0.0005 the complexity.
+    // At a loss rate of 0.00049, the success proportion is used; at 0.0005, the complexity is used.
     assert_eq!((verdict(49, 0.3, 0.1), verdict(50, 0.3, 0.1)), (Verdict::Network, Verdict::Host));
     assert_eq!((verdict(49, 0.6, 0.9), verdict(50, 0.6, 0.9)), (Verdict::Host, Verdict::Network));
     // Loss rates of 0.05 and above.
@@ -85,8 +85,8 @@ fn loss_rates_decide_what_is_looked_at() {
 
 #[test]
 fn what_neither_cause_explains_is_inconclusive() {
-    // 0.45 is three standard deviations from both; 0.9 is six from the network and twelve from the
-    // CPU.
+    // The complexity 0.45 is three standard deviations from both means. The complexity 0.9 is six
+    // standard deviations from the mean of the network and twelve from the mean of the CPU.
     for complexity in [0.45, 0.9, 1.0, 0.0, f64::NAN] {
         let diagnosis = classifier().diagnose(&window(1000, complexity, 0.5));
         assert_eq!((diagnosis.verdict, diagnosis.lost_unknown), (Verdict::Inconclusive, 1000));

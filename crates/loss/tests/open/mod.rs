@@ -69,7 +69,7 @@ impl Window {
     }
 }
 
-/// Returns all windows. If the signatures are not there, prints that and returns `None`.
+/// Returns all windows. If the signatures are missing, prints a message and returns `None`.
 pub(crate) fn windows() -> Option<Vec<Window>> {
     let folder = folder();
     if !folder.is_dir() {

@@ -79,7 +79,8 @@ fn what_the_host_did_not_start_costs_nothing() {
     let grant = admission.start(seconds(0), "b", small()).unwrap();
     admission.give_back(seconds(2), grant.token);
     assert_eq!(admission.spent(seconds(3)), BudgetUsage::default());
-    // A second return of a token has no effect, and the return of an unknown token has none either.
+    // Giving back a token for the second time has no effect. Giving back an unknown token has no
+    // effect either.
     admission.give_back(seconds(3), grant.token);
     admission.give_back(seconds(3), 0);
 }

@@ -125,7 +125,7 @@ struct Attempt {
     peer: u8,
     expected: Cost,
     actual: Cost,
-    /// How far the clock moves during the test; it may stand still or jump.
+    /// Time by which the clock advances during the test. The clock may stand still or jump.
     runs_s: u64,
 }
 

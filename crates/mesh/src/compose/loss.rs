@@ -1,4 +1,5 @@
-//! Composition of losses: −ln (1 − share) adds, as survivals of independent losses multiply.
+//! Composition of losses: the values −ln (1 − share) of the legs are added, because probabilities
+//! of arrival multiply if losses are independent.
 //!
 //! Most losses are 0, so the logarithms of other compositions cannot be used. The correction is
 //! learned from sums. The share that the next probe loses has a beta-binomial distribution. Its
@@ -21,7 +22,7 @@ pub(super) fn forecast(mean: f64, interval: Option<(f64, f64)>, count: u64) -> P
     }
 }
 
-/// Losses of [`CompositionModel::fit`], from paths across sites.
+/// Implements [`CompositionModel::fit`] for losses. The observations are of paths between sites.
 pub(super) fn fit<'a, H: Ord + Copy>(
     observations: impl Iterator<Item = PairObservation<'a, H>>,
 ) -> Option<CompositionModel> {
@@ -159,12 +160,12 @@ fn share(depth: f64) -> f64 {
     1.0 - (-depth).exp()
 }
 
-/// Largest share used. A path with a higher loss is useless, and at a share of 1 the logarithm
-/// would be infinite.
+/// Largest share of lost datagrams that is used. A path with a higher loss is useless, and at a
+/// share of 1 the logarithm would be infinite.
 const SHARE_MAX: f64 = 0.999;
 
-/// Added to both sums of the ratio: the share of one lost datagram in one probe. So the ratio stays
-/// near 1 if there are no losses, or only a few by chance.
+/// Value that is added to both sums of the ratio: the share of one lost datagram in one probe. With
+/// this value, the ratio stays near 1 if there are no losses, or only a few by chance.
 const ONE_LOST: f64 = 1.0 / ComposedQuantity::LOSS_DATAGRAMS as f64;
 
 /// Number of probes that influence a forecast: the longest window of the battery

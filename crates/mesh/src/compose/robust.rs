@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{ComposedQuantity, CompositionModel, NORMAL_95, PRIOR_DEVIATION};
 
-/// Which pairs count, and their weights.
+/// Weights of measured pairs, and the number of believed pairs.
 pub(super) struct RobustWeights {
     /// Weight of each pair, about 1 in the mean; 0 if the pair is not believed.
     weights: Vec<f64>,
@@ -19,8 +19,8 @@ impl RobustWeights {
     ///
     /// `None` if fewer than [`CompositionModel::PAIRS_MIN`] are believed, or if the pairs of one
     /// host would have nearly half of the weight, so that this host could determine the result
-    /// alone. If one host could do that within a class, the range of this class is computed from
-    /// the errors of all pairs.
+    /// alone. If one host could determine the result within a class, the range of this class is
+    /// computed from the errors of all pairs.
     pub(super) fn of<H: Ord + Copy>(
         ends: &[[H; 2]],
         errors: &[(usize, f64)],
@@ -93,7 +93,7 @@ fn range(errors: &[f64], weights: &[f64], least: f64, skew: f64) -> RangeInclusi
 }
 
 /// Errors up to this limit are always believed. The limit is the half-width of the guess without
-/// pairs; it decreases with the square root of the number of pairs.
+/// pairs; the limit decreases with the square root of the number of pairs.
 fn prior_width(count: usize) -> f64 {
     let share = CompositionModel::PAIRS_MIN as f64 / count.max(CompositionModel::PAIRS_MIN) as f64;
     share.sqrt() * NORMAL_95 * PRIOR_DEVIATION
@@ -117,14 +117,15 @@ pub(super) fn median(values: &[f64], weights: &[f64]) -> f64 {
 const HOSTS_MIN: f64 = 1.0 / 0.45;
 
 /// Largest believed distance from the median, in standard deviations. In a normal distribution, one
-/// value in two million is farther away; in a skewed distribution, more are. With four deviations,
-/// the intervals of rates would cover less than 85 %
+/// value in two million is farther away; in a skewed distribution, more values are farther away.
+/// With four deviations, the intervals of rates would cover less than 85 %
 /// (`composed_estimates_cover_as_they_say_and_find_the_best`). With more than five, a host that
 /// lies could make the intervals wider.
 const DEVIATIONS: f64 = 5.0;
 
-/// Largest length of one tail of the errors of rates, relative to both tails together. A host that
-/// is slower than its representative is slower by a little; one that is faster is faster by a lot.
+/// Largest length of one tail of the errors of rates, relative to both tails together. Hosts that
+/// are slower than their representative are slightly slower. Hosts that are faster may be many
+/// times as fast.
 const SKEW: f64 = 2.0;
 
 /// Standard deviation of a normal distribution divided by its median distance from the centre: 1 /

@@ -51,7 +51,8 @@ fn a_lossless_path_may_still_lose_and_the_less_was_seen_the_more() {
     let composed = |probes| model.estimate(&[lossy(0.0, probes); 3]).unwrap();
     assert_eq!([1, 2, 5, 30].map(upper), [0.2, 0.1, 0.1, 0.0]);
     assert_eq!([1, 2, 5, 30].map(|probes| composed(probes).upper), [0.5, 0.3, 0.2, 0.0]);
-    // The forecast is still a loss of 0. If the forecaster's own interval is wider, it is used.
+    // The forecast is still a loss of 0. If the forecaster's own interval is wider, that interval
+    // is used.
     assert_eq!((composed(1).value, composed(1).lower, lossy(0.0, 1).forecast.value), (0.0, 0.0, 0.0));
     let bursts = LegForecast::from_loss(0.1, Some((0.0, 0.9)), 0.0, 1000).unwrap();
     assert_eq!(bursts.forecast.upper, 0.9);
@@ -161,7 +162,7 @@ struct Host {
 
 const SITES: usize = 6;
 const HOSTS: usize = 5;
-/// One in this many pairs across sites is tested on demand and used to fit the model.
+/// Number n. One in n pairs across sites is tested on demand and used to fit the model.
 const TAUGHT: usize = 10;
 /// A step through the pairs across sites that selects all hosts about equally often.
 const EVENLY: usize = 11;
@@ -213,7 +214,7 @@ impl Sites {
         }
     }
 
-    /// Share that this number of probes loses.
+    /// Share of datagrams that are lost in a number of `probes`, at a loss probability of `share`.
     fn lost(&mut self, share: f64, probes: u32) -> f64 {
         let sent = probes * ComposedQuantity::LOSS_DATAGRAMS;
         let lost = (0..sent).filter(|_| self.rng.uniform() < share).count();
@@ -221,7 +222,7 @@ impl Sites {
     }
 
     /// Path after some measurements: a forecast near the mean, the interval of the next
-    /// measurement, and the newest one.
+    /// measurement, and the newest measurement.
     fn path(&mut self, truth: f64, what: ComposedQuantity) -> LegForecast {
         match what {
             ComposedQuantity::Rtt | ComposedQuantity::Goodput => {
@@ -235,7 +236,7 @@ impl Sites {
         }
     }
 
-    /// Legs by way of the representatives: the first host of each site.
+    /// Legs by way of the representatives. The representative of a site is its first host.
     fn legs(&mut self, from: usize, to: usize, what: ComposedQuantity) -> Vec<LegForecast> {
         let representative = |host: usize| host / HOSTS * HOSTS;
         let stops = if from / HOSTS == to / HOSTS {
@@ -298,8 +299,8 @@ struct Score {
     bias: f64,
     estimated: f64,
     true_sum: f64,
-    /// Number of sources for which the best host is better than the second by 2 % or more. `alike`:
-    /// number of the other sources, which are not scored.
+    /// Number of sources for which the best host is better than the second-best host by 2 % or
+    /// more. `alike`: number of the other sources, which are not scored.
     choices: usize,
     alike: usize,
     best: usize,
@@ -320,7 +321,7 @@ fn score(seeds: std::ops::Range<u64>, what: ComposedQuantity) -> Score {
     for seed in seeds {
         let mut sites = Sites::new(seed);
         let model = model(what, &sites.taught(what, TAUGHT));
-        // Exclude every tenth pair, because the model was fitted on it.
+        // Exclude every tenth pair, because the model was fitted on these pairs.
         let unseen = sites.pairs(false).into_iter().enumerate().filter(|(i, _)| i % TAUGHT != 0);
         for (_, (a, b)) in unseen {
             let legs = sites.legs(a, b, what);
@@ -365,7 +366,8 @@ fn score(seeds: std::ops::Range<u64>, what: ComposedQuantity) -> Score {
     score
 }
 
-/// Intervals of losses may be wider by a quarter than if the truth were known.
+/// Upper limit of the mean width of the composed loss intervals, relative to intervals that are
+/// computed from the true losses.
 const WIDER_MAX: f64 = 1.25;
 
 // The constants were chosen on seeds below 100.

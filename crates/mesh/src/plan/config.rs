@@ -47,14 +47,14 @@ impl PlanConfig {
         self.budget.check()
     }
 
-    /// The longest time from the start of one turn to the next, if each test costs this much. This
-    /// holds for a host in one group.
+    /// The longest time from the start of one turn to the start of the next turn, if each test
+    /// costs `each`. This holds for a host in one group.
     pub fn turn_max(&self, each: Cost) -> Duration {
         self.turn_max_in(each, 1)
     }
 
-    /// As [`turn_max`](Self::turn_max), for a host with peers in this number of groups (see
-    /// [`Planner::set_groups`](super::Planner::set_groups)).
+    /// The longest time of [`turn_max`](Self::turn_max), for a host with peers in a number of
+    /// `groups` (see [`Planner::set_groups`](super::Planner::set_groups)).
     pub fn turn_max_in(&self, each: Cost, groups: u32) -> Duration {
         let jittered = self.every.mul_f64(1.0 + JITTER);
         match self.policy {
@@ -92,13 +92,14 @@ pub enum SelectionPolicy {
     /// A random order of all peers; at its end, the directory is read again (Gloperf §3).
     Paper,
     /// The pair that is expected to reduce forecast errors most if it is tested, with a minimum for
-    /// each pair. See [`Planner`](super::Planner), and docs/spec/plan.md for how it is learned.
+    /// each pair. See [`Planner`](super::Planner), and docs/spec/plan.md, which describes how this
+    /// reduction is learned.
     Gain,
 }
 
 impl SelectionPolicy {
-    /// Number of consecutive turns in which each peer has at least one turn while no peer refuses.
-    /// [`Planner`](super::Planner) promises it.
+    /// Number of consecutive turns in which each peer is selected at least once, if no peer
+    /// refuses. [`Planner`](super::Planner) guarantees this.
     pub(crate) fn turns_max(self, peers: u32) -> u32 {
         match self {
             Self::Paper => peers.saturating_mul(2).saturating_sub(1),
@@ -121,11 +122,12 @@ const EVERY_MAX: Duration = Duration::from_secs(86_400);
 /// Seconds in a year: longer than any plan.
 const YEAR_S: f64 = 365.0 * 86_400.0;
 
-/// Share of half the budget that a station uses for tests that it starts. Peers ask this station
-/// for as many tests, at random times. If the station used the whole half, many peers would ask
-/// while the budget is spent.
+/// Share of half the budget. A station uses this share for tests that it starts. Peers ask this
+/// station for the same number of tests, at random times. If the station used the whole half, many
+/// peers would ask while the budget is spent.
 const USED: f64 = 0.7;
 
-/// Number of turns for each peer in the bound of the revisit time. Within half of them a pair
-/// becomes overdue; within the other half all overdue pairs are tested, alternating with new pairs.
+/// Number of turns for each peer in the bound of the revisit time. Within half of these turns, a
+/// pair becomes overdue. Within the other half, all overdue pairs are tested, alternating with new
+/// pairs.
 const BOUND_CYCLES: u32 = 4;

@@ -2,29 +2,30 @@
 //! it is not tested.
 //!
 //! The aim is the least mean error over all pairs and all time. If the error e of pair i grows by
-//! gᵢ with each turn that it is left out, the mean error over a wait of T turns is e(0) + gᵢ T / 2.
-//! At one test a turn, the mean over all pairs is least where gᵢ T² is equal for all (Lagrange). So
-//! the next pair is the one with the largest √gᵢ × age. An error that does not grow, the noise
-//! around a known level, does not count, however large: no test reduces it.
+//! gᵢ with each turn in which the pair is not tested, the mean error over a wait of T turns is e(0)
+//! plus gᵢ T / 2. At one test a turn, the mean over all pairs is least where gᵢ T² is equal for all
+//! (Lagrange). So the next pair is the one with the largest √gᵢ × age. An error that does not grow
+//! does not count, however large it is. Such an error is noise around a known mean, and no test
+//! reduces this noise.
 //!
 //! Each test shows gᵢ by comparing two forecasts with the new value: the one before the last test,
-//! and the one after it. The difference of their errors is the gain of the last test. It is the
-//! error that the turns before the last test had added. These differences are few and vary much. So
-//! gᵢ is shifted towards an expected value: the pair's own error times the share of the error that
-//! a test gains in the mean of all pairs (docs/spec/plan.md §3).
+//! and the one after it. The difference of their errors is the gain of the last test. This gain is
+//! the error that the turns before the last test had added. These differences are few and vary
+//! much. So gᵢ is shifted towards an expected value: the pair's own error times the share of the
+//! error that a test gains in the mean of all pairs (docs/spec/plan.md §3).
 
 /// Results of the tests of one pair; the weight of older tests decreases.
 #[derive(Debug, Default)]
 pub(super) struct PairGains {
     tests: u64,
-    /// Mean of the measured rates (bit/s). Errors are shares of it. Shares of the current forecast
-    /// would be largest where that forecast is low by chance.
+    /// Mean of the measured rates (bit/s). Errors are shares of this mean. As shares of the current
+    /// forecast, errors would be largest if the forecast is low by chance.
     level: f64,
     /// Turn of the last test that gave a rate.
     last: Option<u64>,
-    /// Turns between that test and the one before it.
+    /// Number of turns between the last test that gave a rate and the previous such test.
     gap: Option<u64>,
-    /// The forecast before that test.
+    /// Forecast before the last test that gave a rate.
     before: Option<f64>,
     /// Number of tests with a forecast, and the sum of their errors, each 1 at most.
     forecasts: f64,
@@ -35,8 +36,8 @@ pub(super) struct PairGains {
 }
 
 impl PairGains {
-    /// Learns from a test in this turn, with the forecast before it and its rate. Ignores rates
-    /// that are not finite, or below 0.
+    /// Learns from a test in `turn` that measured `rate`; `forecast` is the forecast before the
+    /// test. Ignores rates that are not finite, or below 0.
     pub(super) fn learn(&mut self, turn: u64, forecast: Option<f64>, rate: f64) {
         let is_rate = |rate: &f64| rate.is_finite() && 0.0 <= *rate;
         if !is_rate(&rate) {
@@ -110,7 +111,7 @@ impl GainPrior {
     }
 }
 
-/// The mean rate of a pair is over about the last hundred tests.
+/// The mean rate of a pair is computed from about the last hundred tests.
 const LEVEL_TESTS: u64 = 100;
 
 /// Factor by which the weight of earlier tests shrinks at each new test: all tests together count
@@ -118,8 +119,8 @@ const LEVEL_TESTS: u64 = 100;
 const KEPT: f64 = 0.95;
 
 /// The estimate from all pairs counts as this many tests of one pair. On the second halves of the
-/// traces of `lab plan`, the errors with 8, 16 and 32 differed by less than 1 %, and 16 was never
-/// worse than the list of the paper's plan.
+/// traces of `lab plan`, the errors with values of 8, 16 and 32 tests differed by less than 1 %.
+/// With 16 tests, the error was never larger than with the paper's plan.
 const PRIOR_TESTS: f64 = 16.0;
 
 /// Smallest allowed gain of a pair, as a share of its expected gain, because measured gains below 0

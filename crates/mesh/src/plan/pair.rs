@@ -17,18 +17,18 @@ pub struct PairForecast {
 
 #[derive(Debug)]
 pub(super) struct Pair {
-    /// Turn in which the peer came.
+    /// Turn in which the peer joined the plan.
     pub(super) joined: u64,
     /// Order among pairs that are otherwise equal.
     pub(super) rank: u64,
     pub(super) last: Option<u64>,
     pub(super) forecast: Option<PairForecast>,
     pub(super) gains: PairGains,
-    /// Failed tests since one succeeded.
+    /// Number of failed tests since the last successful test.
     pub(super) failures: u32,
     pub(super) is_audit: bool,
     pub(super) not_before: Duration,
-    /// Refusals and failures since a test succeeded.
+    /// Number of refusals and failures since the last successful test.
     pub(super) refusals: u32,
 }
 
@@ -51,14 +51,14 @@ impl Pair {
         if self.forecast.is_some() && !self.is_audit { TestKind::Settled } else { TestKind::Full }
     }
 
-    /// How much the pair needs its next turn; `age` is at least 1. A pair that failed twice comes
-    /// after all others, by age alone, because a dead peer also has a bad forecast and its tests
-    /// cost most.
+    /// How much the pair needs its next turn; `age` is at least 1. Pairs that failed twice come
+    /// after all others and are ordered by age alone. Otherwise a dead peer would get many tests:
+    /// its forecast is bad, too, and its tests cost most.
     pub(super) fn need(&self, prior: &GainPrior, age: u64) -> f64 {
         if 1 < self.failures { -1.0 / age as f64 } else { prior.sqrt_gain(&self.gains) * age as f64 }
     }
 
-    /// Expected cost of a test: the cap, where there is no forecast.
+    /// Expected cost of a test: the cap, if there is no forecast.
     pub(super) fn expected(&self, kind: TestKind, cap: Cost) -> Cost {
         let Some(forecast) = self.forecast else { return cap };
         let duration = match kind {

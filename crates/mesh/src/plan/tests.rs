@@ -87,7 +87,7 @@ fn full_tests_are_paced_by_time_and_by_bytes() {
         let mean = (starts[19] - starts[2]).as_secs_f64() / 17.0;
         assert!((mean - expected_s as f64).abs() < 0.02 * expected_s as f64, "{mean} s, {bytes} bytes");
     }
-    // The paper has no budget to wait for.
+    // The paper's plan has no budget, so its turns do not wait for a budget.
     let mut planner = planner(PlanConfig::paper(), &names(3));
     let cost = Cost { duration: seconds(5), bytes: 625_000_000 };
     let starts: Vec<_> = (0..20).map(|_| turn(&mut planner, Some(cost)).0).collect();
@@ -273,7 +273,7 @@ proptest! {
         let policy = if is_paper { SelectionPolicy::Paper } else { SelectionPolicy::Gain };
         let mut planner = planner(PlanConfig { seed, policy, ..PlanConfig::default() }, &names(errors.len()));
         let mut known = errors.len();
-        // Step in which each peer last had a turn or came.
+        // Step in which each peer was last tested, or in which the peer joined.
         let mut last: BTreeMap<String, usize> = names(known).into_iter().map(|name| (name, 0)).collect();
         let mut cycle_of_peers = known;
         for step in 1..=500_usize {

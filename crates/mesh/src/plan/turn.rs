@@ -29,12 +29,13 @@ pub struct PlannedTest {
 /// Counts of a station's turns, by their results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TurnCounts {
-    /// Turns with a test, successful or not.
+    /// Number of turns with a test, successful or not.
     pub tests: u64,
-    /// Turns without a test, because every peer asked refused.
+    /// Number of turns without a test, because all peers that were asked refused.
     pub skipped: u64,
-    /// Peers that refused, over all turns.
+    /// Number of refusals by peers, over all turns.
     pub refusals: u64,
-    /// Turns that were postponed for this host's own token or budget.
+    /// Number of turns that were postponed, because this host was in another test or its budget was
+    /// spent.
     pub deferrals: u64,
 }

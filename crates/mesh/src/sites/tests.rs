@@ -6,7 +6,7 @@ fn reports(hosts: &[&str]) -> Vec<SiteReport> {
     hosts.iter().map(report).collect()
 }
 
-/// A forecast with an interval of 10 % either way.
+/// A forecast with an interval of ± 10 %.
 fn about(value: f64) -> PathEstimate {
     PathEstimate { value, lower: 0.9 * value, upper: 1.1 * value }
 }
@@ -25,7 +25,8 @@ fn a_site_is_called_what_most_of_it_say_else_as_its_first_host() {
     let mut hosts = reports(&["a1", "a2", "a3", "b1", "b2"]);
     let rtt = line(&[0.0, 0.1, 0.2, 20.0, 20.1]);
     assert_eq!(called(&sites_of(&hosts, &rtt)), [("a1", vec![0, 1, 2]), ("b1", vec![3, 4])]);
-    // Two sites want the name `north`. The site with more hosts that report it gets the name.
+    // Two sites want the name `north`. The name goes to the site in which more hosts report the
+    // name.
     for (host, site) in [(1, "north"), (2, "north"), (0, "a1"), (3, "north")] {
         hosts[host].site = Some(site.into());
     }
@@ -104,7 +105,7 @@ fn a_newcomer_that_not_all_measure_yet_does_not_unseat_a_representative() {
         hosts[host].site = Some("a".into());
         hosts[host].represents = host == 0;
     }
-    // b does not represent the site, so it shares no group with c.
+    // Host b does not represent the site, so b shares no group with c.
     let rtt = |state: RttState| {
         move |a: usize, b: usize| if a.min(b) == 1 { state } else { RttState::Known(about(1e-4)) }
     };
@@ -136,7 +137,7 @@ struct Mesh {
     places: Vec<f64>,
     is_up: Vec<bool>,
     debounces: Vec<Debounce>,
-    /// Noise of the forecasts of each host, as a share, either way.
+    /// Largest noise of the forecasts of each host, as a share that is added or subtracted.
     noise: f64,
     now: Duration,
     changes: usize,
@@ -223,7 +224,7 @@ fn stations_settle_by_themselves_and_then_stay() {
             "seed {seed}"
         );
         // When the representative leaves, another host represents the site. When the first
-        // representative returns, one of the two stops representing the site.
+        // representative returns, one of the two representatives stops representing the site.
         mesh.is_up[0] = false;
         mesh.pass(60);
         assert_eq!(mesh.shown()[1..], ["h00*", "h00", "h03*", "h03", "-*"], "seed {seed}");
@@ -241,7 +242,8 @@ fn stations_settle_by_themselves_and_then_stay() {
 
 #[test]
 fn a_site_too_close_to_call_moves_no_host() {
-    // Two hosts at 1.6 ms, and a third `times` as far from them: too wide for one site of all.
+    // Two hosts 1.6 ms apart, and a third host `times` as far away from them. The three hosts are
+    // too far apart for one site.
     let at = |times: f64| vec![0.0, 1.5, 0.65 + 1.6 * times];
     let mut mesh = Mesh { noise: 0.0, ..Mesh::new(&at(2.9), 1) };
     let pass = |mesh: &mut Mesh, times: f64| {

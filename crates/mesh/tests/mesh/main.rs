@@ -43,7 +43,8 @@ fn all_pairs_of_a_group_of_20_are_visited_as_promised() {
     let report = mesh.report();
     println!("20 stations, 48 h: {report:?}, bound {:?}", mesh.bound());
     assert!(report.gap_max <= mesh.bound(), "{report:?}, bound {:?}", mesh.bound());
-    // 19 peers at one turn in five minutes; with equal errors the mean would be 95 minutes.
+    // Each host has 19 peers and one turn in five minutes. With equal errors, the mean time between
+    // two tests of a pair would be 95 minutes.
     assert!(report.gap_mean < 1.15 * 5700.0, "{report:?}");
 }
 
@@ -160,8 +161,8 @@ fn one_that_asks_endlessly_takes_its_part_and_no_more() {
     let report = mesh.report();
     println!("20 stations, one greedy, 12 h: {report:?}");
     let full = Cost { duration: Duration::from_secs(5), bytes: 0 };
-    // In each hour, one peer may take an eighth of 36 s and less than one full test more. The limit
-    // has one hour more than the 12 simulated hours.
+    // In each hour, the tests of one peer may take an eighth of 36 s, plus less than one full test.
+    // The limit has one hour more than the 12 simulated hours.
     let most = (full.duration.as_secs_f64() * 0.9 + 5.0) * 13.0;
     assert!(mesh.taken_by_greedy().as_secs_f64() <= most, "{:?}", mesh.taken_by_greedy());
     assert!(report.skipped_share <= 0.1, "{report:?}");

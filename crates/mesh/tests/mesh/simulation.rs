@@ -18,7 +18,7 @@ pub(crate) struct Faults {
     pub(crate) message: f64,
     /// Probability that a test fails.
     pub(crate) test: f64,
-    /// Probability that the target never learns that a test is over.
+    /// Probability that the message about the end of a test never reaches the target.
     pub(crate) result: f64,
 }
 
@@ -36,7 +36,8 @@ pub(crate) struct Mesh {
     now: Duration,
     /// Length of a test that stops early.
     pub(crate) settles_in: Duration,
-    /// A station without a plan that asks one peer again as soon as it may.
+    /// Index of a station without a plan. This station asks one peer again and again, as soon as it
+    /// may.
     pub(crate) greedy: Option<usize>,
     taken: BTreeMap<usize, Duration>,
 }
@@ -84,7 +85,7 @@ const DELAY: Duration = Duration::from_millis(25);
 /// Longest wait for a response.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 const GOODPUT_BIT_S: f64 = 1e8;
-/// How long a level lasts (s), for pairs with a level that moves.
+/// Time between two changes of a pair's mean rate (s), for the pairs with a mean rate that changes.
 const MOVES_S: u64 = 3 * 3600;
 
 impl Mesh {
@@ -161,8 +162,9 @@ impl Mesh {
         PairForecast { goodput_bit_s, settles_in: self.settles_in }
     }
 
-    /// Rate that a test finds (bit/s). For every fourth pair the level moves by half up or down
-    /// every three hours. The others have noise of 2 to 40 %, different between pairs.
+    /// Rate that a test measures (bit/s). For every fourth pair, the rate alternates every three
+    /// hours between 50 % above and 50 % below the mean. The other pairs have noise of 2 to 40 %,
+    /// different for each pair.
     fn rate(&mut self, from: usize, to: usize) -> f64 {
         let kind = from * 31 + to * 17;
         let noise = 2.0 * self.uniform() - 1.0;

@@ -31,7 +31,7 @@ struct Flags {
     /// Probability that a packet is held back by 10 ms
     #[arg(long)]
     reorder: Option<f64>,
-    /// Queue in bandwidth-delay products
+    /// Limit of the queue in bandwidth-delay products
     #[arg(long, requires = "rate")]
     queue_bdp: Option<f64>,
     /// Spin for this many µs before each departure
@@ -40,10 +40,10 @@ struct Flags {
     /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Use a veth pair with only the rate
+    /// Use a veth pair, which emulates only the rate
     #[arg(long, conflicts_with_all = ["delay", "jitter", "replay", "loss", "reorder", "queue_bdp"])]
     veth: bool,
-    /// Shell command for host B; host A's command starts when it listens on TCP
+    /// Shell command for host B; host A's command starts when a program in host B listens on TCP
     #[arg(long)]
     peer: Option<String>,
     /// Command for host A

@@ -302,7 +302,7 @@ fn what_is_lost_or_reset_breaks_and_the_rest_keeps_its_weather() {
         }
     }
     assert!((700..=900).contains(&lost), "{lost}: a tenth, less those that are reset before");
-    // Half of the responses arrive before the reset, but none of the lost ones.
+    // Half of the responses arrive before the reset. A lost response never arrives.
     assert!((1000..=1200).contains(&cut), "{cut}");
 }
 

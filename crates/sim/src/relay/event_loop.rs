@@ -98,8 +98,8 @@ impl RelayLoop {
         }
     }
 
-    /// Reads up to a batch of packets and passes them to the queues or the model. Breaks if the
-    /// device is gone, because it would stay readable and fail forever.
+    /// Reads up to a batch of packets and passes them to the queues or the model. Ends the loop if
+    /// the device is gone, because such a device stays readable and every read fails.
     fn read_packets(&mut self, direction: usize, stats: &mut RelayStats) -> ControlFlow<()> {
         let mut buffer = [0; BUFFER_BYTES];
         for _ in 0..BATCH {
@@ -144,7 +144,6 @@ impl RelayLoop {
         }
     }
 
-    /// Writes all packets that are due.
     fn write_due(&mut self, stats: &mut RelayStats) {
         while let Some((at, bytes)) = self.queues.pop(self.epoch.elapsed()) {
             self.enqueue(0, at, bytes, &mut stats.counts[0]);
@@ -220,7 +219,7 @@ const BATCH: usize = 32;
 /// Size of the largest IP packet at the device's MTU, rounded up.
 const BUFFER_BYTES: usize = 2048;
 
-/// Memory for packets in flight: a second at 500 Mbit/s.
+/// Maximum memory for packets in flight, in bytes: the packets of one second at 500 Mbit/s.
 const IN_FLIGHT_LIMIT_BYTES: usize = 64_000_000;
 
 #[cfg(test)]

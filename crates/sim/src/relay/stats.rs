@@ -43,7 +43,8 @@ impl RelayStats {
         self.lateness[step.min(LATE_STEPS - 1)] += 1;
     }
 
-    /// Records the thread's CPU time so far, and at the end of a window its share of a core.
+    /// Records the thread's CPU time so far. At the end of a window, also records the thread's
+    /// share of a core.
     pub(super) fn note_cpu(&mut self, cpu: Duration) {
         self.cpu = cpu;
         let (began, cpu_then) = self.window;
@@ -87,8 +88,8 @@ impl RelayStats {
     }
 }
 
-/// Window for CPU use: longer than the slow start of one flow, short enough to detect a busy
-/// second.
+/// Length of the window in which CPU use is measured: longer than the slow start of one flow, and
+/// short enough to detect a busy second.
 const CPU_WINDOW: Duration = Duration::from_millis(250);
 
 /// Resolution and range of the recorded lateness: 10 µs up to 10 ms, ten times the default bound.

@@ -76,6 +76,6 @@ impl<'de> Visitor<'de> for BaseVisitor {
     }
 }
 
-/// All keys; the value of the last is a table.
+/// All keys of the forms. The value of the last key is a table.
 const KEYS: &[&str] = &["min", "max", "median", "sigma", "uniform"];
 const UNIFORM: usize = 4;

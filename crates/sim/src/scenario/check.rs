@@ -5,7 +5,8 @@ use std::path::Path;
 use super::{Congestion, FloatRange, LinkBase, LinkLaw, ResponseTimeLaw, Scenario, Stall, StallDuration};
 
 impl Scenario {
-    /// Checks every field. If the scenario has a trace, `read` returns its numbers, given its path.
+    /// Checks every field. If the scenario has a trace, `read` gets the path of the trace and
+    /// returns the numbers of the trace.
     ///
     /// # Errors
     /// A sentence with the key and its valid range, or the error of `read`.
@@ -108,7 +109,8 @@ impl LinkLaw {
 
 impl Congestion {
     fn check(&self) -> Result<(), String> {
-        // Each state change is computed one after the other, so shorter states would take too long.
+        // The state changes are computed one after the other. With shorter states, the computation
+        // would take too long.
         within("congestion.good_s", self.good_s, 1e-3, f64::INFINITY)?;
         within("congestion.bad_s", self.bad_s, 1e-3, 1e12)?;
         within("congestion.factor", self.factor, 1e-6, 1e6)?;

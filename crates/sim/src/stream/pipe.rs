@@ -30,7 +30,8 @@ struct State {
 }
 
 impl Pipe {
-    /// Sends `bytes` to arrive at `at`, or with the previous piece if that arrives later.
+    /// Sends `bytes` to arrive at `at`, or together with the previous piece if the previous piece
+    /// arrives after `at`.
     pub(super) fn push(&self, bytes: Vec<u8>, at: Instant) {
         let mut state = self.state();
         let at = state.last.map_or(at, |last| last.max(at));

@@ -16,9 +16,9 @@ use crate::units::format_significant;
 /// Two series, compared as JavaNws §4 and §5 compare Java with C.
 #[derive(Clone, Debug)]
 pub struct SeriesComparison {
-    /// The first series; in the paper, the one measured by C.
+    /// The first series; in the paper, the series measured by C.
     pub a: ComparedSeries,
-    /// The second series; in the paper, the one measured by Java.
+    /// The second series; in the paper, the series measured by Java.
     pub b: ComparedSeries,
     /// Whether larger or smaller values are better.
     pub better: Preference,
@@ -39,13 +39,13 @@ pub struct SeriesComparison {
 /// One of the two series, with the results that depend on this series alone.
 #[derive(Clone, Debug)]
 pub struct ComparedSeries {
-    /// Its values, with their times.
+    /// The values of the series, with their times.
     pub series: TimedSeries,
     /// Mean and variance of all values.
     pub moments: Moments,
     /// The median of all values, in their unit.
     pub median: f64,
-    /// Measured − forecast, of every value but the first.
+    /// Measured value minus forecast, for every value except the first.
     pub errors: Vec<f64>,
     /// The errors in bins that both series share.
     pub histogram: Histogram,
@@ -72,7 +72,7 @@ pub struct Outlier {
     pub cause: OutlierCause,
 }
 
-/// The cause of an outlier, as far as the kernel's counters show it.
+/// The cause of an outlier, as far as the kernel's counters show the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutlierCause {
@@ -84,7 +84,8 @@ pub enum OutlierCause {
 }
 
 impl SeriesComparison {
-    /// Compares two series; `config` is that of the battery for their forecast errors.
+    /// Compares two series; `config` is the configuration of the battery that computes the forecast
+    /// errors.
     ///
     /// # Errors
     /// [`InvalidValue`] for a value that no battery accepts.
@@ -139,8 +140,8 @@ impl SeriesComparison {
     }
 }
 
-/// Longest time between the two values of a pair, in median periods. In a longer time the network
-/// may change.
+/// Maximum time between the two values of a pair, as a multiple of the median period. In a longer
+/// time, the network may change.
 const PERIODS_MAX: f64 = 3.0;
 
 impl ComparedSeries {

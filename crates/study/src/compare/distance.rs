@@ -1,7 +1,7 @@
 //! How far two samples are apart: the statistic of Kolmogorov and Smirnov.
 
 /// The largest distance between the cumulative distribution functions of two samples, 0 to 1;
-/// `None` if one is empty.
+/// `None` if a sample is empty.
 ///
 /// D = sup |F(x) − G(x)| (Smirnov 1939), exact: both functions are evaluated at every distinct
 /// value, and equal values of both samples are one step.
@@ -27,9 +27,9 @@ pub fn kolmogorov_smirnov(a: &[f64], b: &[f64]) -> Option<f64> {
 /// The distance that two samples of these sizes from one distribution exceed with probability 5 %;
 /// `None` if a size is 0.
 ///
-/// It follows from the limiting distribution, √(−ln(α/2)/2) · √((n + m)/(n·m)) (Smirnov 1948), and
-/// holds for independent values. The errors of a series are hardly independent, so the value is for
-/// information only.
+/// The distance follows from the limiting distribution, √(−ln(α/2)/2) · √((n + m)/(n·m)) (Smirnov
+/// 1948), and holds for independent values. The errors of a series are hardly independent, so the
+/// value is for information only.
 #[must_use]
 pub fn critical_value(n: usize, m: usize) -> Option<f64> {
     let (n, m) = (n as f64, m as f64);
@@ -57,7 +57,8 @@ mod tests {
     fn by_hand() {
         let distance = |a: &[f64], b: &[f64]| kolmogorov_smirnov(a, b).unwrap();
         assert_eq!(distance(&[1.0, 2.0], &[3.0, 4.0]), 1.0);
-        // After 1, F is 1/2 and G is 0; after 2, they are 1/2 and 1/3; after 3, 1 and 2/3.
+        // After 1, F is 1/2 and G is 0. After 2, F is 1/2 and G is 1/3. After 3, F is 1 and G is
+        // 2/3.
         assert_eq!(distance(&[1.0, 3.0], &[2.0, 3.0, 4.0]), 0.5);
         assert_eq!(distance(&[0.0, 0.0, 1.0], &[0.0, 1.0, 1.0]), 1.0 / 3.0, "ties are one step");
         assert_eq!(distance(&[-0.0], &[0.0]), 0.0);
@@ -72,7 +73,7 @@ mod tests {
     }
 
     fn sample() -> impl Strategy<Value = Vec<f64>> {
-        // The values have few distinct numbers, so that equal values are common.
+        // The samples have few distinct values, so that equal values are common.
         prop::collection::vec((-20..20i32).prop_map(f64::from), 1..40)
     }
 

@@ -3,9 +3,10 @@
 use barograph_forecast::{Battery, BatteryConfig, InvalidValue, Objective};
 use serde::Serialize;
 
-/// Returns measured − forecast for every value but the first, which has no forecast.
+/// Returns the measured value minus its forecast, for every value except the first, which has no
+/// forecast.
 ///
-/// Each forecast is the one with the least absolute error, made before its value was read.
+/// Each forecast is the forecast for the least absolute error, made before the value was read.
 ///
 /// # Errors
 /// [`InvalidValue`] for a value that no battery accepts.
@@ -31,7 +32,7 @@ pub fn forecast_errors(
 pub struct Histogram {
     /// The width of a bin, in the unit of the values.
     pub width: f64,
-    /// Number of errors in each bin; an error on the lower edge of a bin belongs to it.
+    /// Number of errors in each bin; an error on the lower edge of a bin belongs to this bin.
     pub counts: Vec<u64>,
     /// Number of errors below the first bin.
     pub below: u64,

@@ -20,10 +20,11 @@ pub struct Pairing {
 impl Pairing {
     /// Pairs two series of times, in seconds; times must not decrease.
     ///
-    /// "Two values taken nearest in time form a pair" (JavaNws §4.2): first the two nearest of all,
-    /// then the two nearest of the rest, each value once. No value lies between the two values of a
-    /// pair. So pairs follow each other in time, and one missing value does not shift all later
-    /// pairs. If two distances are equal, the earlier pair is formed first. Takes O(n log n).
+    /// "Two values taken nearest in time form a pair" (JavaNws §4.2): the two values that are
+    /// nearest in time form the first pair. The two nearest of the remaining values form the next
+    /// pair, and so on. No value lies between the two values of a pair. So pairs follow each other
+    /// in time, and one missing value does not shift all later pairs. If two distances are equal,
+    /// the earlier pair is formed first. Takes O(n log n).
     #[must_use]
     pub fn of(a_s: &[f64], b_s: &[f64]) -> Self {
         let order = merged(a_s, b_s);

@@ -14,7 +14,7 @@ use crate::units::axis_number;
 pub struct FigureRow<'a> {
     /// Title above the left half, or above the whole row.
     pub title_a: String,
-    /// Title above the right half, if there is one.
+    /// Title above the right half, if the row has two halves.
     pub title_b: String,
     /// The kind of chart to draw.
     pub panel: Panel,
@@ -29,7 +29,8 @@ pub struct FigureRow<'a> {
 pub enum Panel {
     /// The values over time: the first series left, the second right (JavaNws, figures 4 to 6).
     Series,
-    /// The histograms of the forecast errors, likewise (figures 7 and 8).
+    /// The histograms of the forecast errors: the first series left, the second right (figures 7
+    /// and 8).
     Histograms,
     /// The distribution functions of the forecast errors, in one chart (figure 9).
     Distributions,
@@ -160,8 +161,8 @@ impl FigureRow<'_> {
         chart.draw_series(bars).map_err(failed).map(drop)
     }
 
-    /// Draws the distributions without the outermost hundredth at each end, which would compress
-    /// the rest to a vertical line.
+    /// Draws the distributions without the smallest hundredth and the largest hundredth of the
+    /// errors. These errors would compress the rest to a vertical line.
     fn distributions(&self, area: &Area<'_>) -> Result<(), String> {
         let sides = [(&self.study.a, MEASURED, 3), (&self.study.b, FORECAST, 1)];
         let sorted = sides.map(|(side, ..)| {
@@ -248,7 +249,8 @@ impl ErrorAxis {
     }
 }
 
-/// The power of ten in which a number of this size has few digits, and the unit with that power.
+/// The power of ten by which a number of this size is divided so that it has few digits, and the
+/// unit of the divided number.
 fn prefixed(unit: &str, size: f64) -> (i32, String) {
     let steps: &[(i32, &str)] = match unit {
         "s" => &[(0, "s"), (-3, "ms"), (-6, "µs"), (-9, "ns")],

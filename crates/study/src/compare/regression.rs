@@ -52,7 +52,7 @@ pub fn outlier_from(median: f64) -> Option<f64> {
     (0.0 < median).then_some(OUTLIER_FACTOR * median)
 }
 
-/// An outlier is this many times the median: two orders of magnitude.
+/// Multiple of the median from which a value is an outlier: two orders of magnitude.
 pub const OUTLIER_FACTOR: f64 = 100.0;
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::input::{Format, InputError, MeasurementDetail, Sample, SeriesReader};
 /// A series that was read from a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TimedSeries {
-    /// The quantity, if the lines name one.
+    /// The quantity, if the lines name a quantity.
     pub quantity: Option<String>,
     /// Values with their times in seconds, which do not decrease.
     pub samples: Vec<Sample>,
@@ -39,11 +39,12 @@ impl TimedSeries {
         Self::read_quantity(input, None)
     }
 
-    /// Reads the rows of one quantity, if rows name several, as in the whole CSV of a page. Rows
-    /// that name no quantity belong to it. `None` = the only quantity of the file.
+    /// Reads the rows of one quantity. The rows of a file may name several quantities, as in the
+    /// whole CSV of a page. Rows that name no quantity are also read. `None` = the only quantity of
+    /// the file.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and if no row is of the wanted quantity.
+    /// The errors of [`read`](Self::read), and an error if no row is of the wanted quantity.
     pub fn read_quantity(input: impl BufRead, wanted: Option<&str>) -> Result<Self, SeriesError> {
         let mut reader = SeriesReader::new(input).of_quantity(wanted);
         let mut series = Self::default();

@@ -7,9 +7,9 @@ use super::unquoted;
 
 /// The details of a measurement, if its line has them.
 ///
-/// On a CSV line they are the columns of these names; a header is needed. On a JSON line they are
-/// the keys of these names, also in an object under `tcp_info`, `info` or `detail`, as stations
-/// record them.
+/// On a CSV line, the details are in the columns with these names; a header is needed. On a JSON
+/// line, the details are in the keys with these names, also in an object under `tcp_info`, `info`
+/// or `detail`, as stations record them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MeasurementDetail {
     /// The host that measured (`source`).
@@ -49,12 +49,10 @@ fn seconds(text: &str) -> Option<f64> {
     text.parse().ok().filter(|seconds: &f64| seconds.is_finite())
 }
 
-/// The text, if it is not empty.
 fn named(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The text, if it is a valid quantity.
 fn identifier(text: &str) -> Option<String> {
     Quantity::new(text).ok().map(|quantity| quantity.as_str().to_owned())
 }
@@ -79,8 +77,8 @@ impl Columns {
         (names.len() <= COLUMNS_MAX).then_some(Self { names, time, value })
     }
 
-    /// Time, value, and whether the line reports a failure; `None` if its number of fields is not
-    /// that of the header.
+    /// Time, value, and whether the line reports a failure; `None` if the line and the header have
+    /// different numbers of fields.
     pub(super) fn fields<'a>(&self, text: &'a str) -> Option<(&'a str, &'a str, bool)> {
         let fields: Vec<&str> = text.split(',').map(unquoted).collect();
         let failed = self.at("error").is_some_and(|at| fields.get(at).is_some_and(|why| !why.is_empty()));
@@ -128,8 +126,8 @@ const RETRANS: [&str; 2] = ["retrans", "total_retrans"];
 /// other programs, of stations and of pages.
 const PLACES: [&str; 6] = ["", "/tcp_info", "/info", "/detail", "/detail/tcp_info", "/detail/tcp"];
 
-/// Maximum number of columns of a header. No record has as many, and the limit bounds the cost of a
-/// header.
+/// Maximum number of columns of a header. No record has this many columns. The limit bounds the
+/// cost of a header.
 const COLUMNS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -145,6 +143,8 @@ mod tests {
             ("transfer", Some(false)),
             ("rtt_forecast_s", None),
             ("goodput_bytes", None),
+            // A column `loss` stands beside the value of a test. So its name selects no value, and
+            // a comparison of losses needs `--better`.
             ("loss", None),
         ] {
             assert_eq!(smaller_is_better(name), expected, "{name}");

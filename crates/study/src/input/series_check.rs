@@ -22,10 +22,11 @@ impl SeriesCheck {
         self.quantity.as_deref()
     }
 
-    /// Whether a line is of this series; false if it is of another quantity than the wanted one.
+    /// Whether a line is of this series; false if the line is of a quantity other than the wanted
+    /// quantity.
     ///
     /// # Errors
-    /// The line is of another series than the lines before it.
+    /// If the line is of a different series than the lines before it.
     pub(super) fn accepts(&mut self, detail: &MeasurementDetail) -> Result<bool, InputError> {
         let MeasurementDetail { quantity, source, target, .. } = detail;
         if quantity.as_ref().zip(self.wanted.as_ref()).is_some_and(|(quantity, wanted)| quantity != wanted) {

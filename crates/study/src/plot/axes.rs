@@ -8,7 +8,7 @@ use crate::units::axis_number;
 /// The axis of values. Values that are too large or too small for the drawing library are scaled.
 /// The range is wider than rounding errors, as the drawing library requires.
 pub(super) struct ValueAxis {
-    /// Values are divided by ten to this power.
+    /// Exponent of the power of ten by which values are divided.
     exponent: i32,
     pub(super) low: f64,
     pub(super) high: f64,
@@ -31,7 +31,8 @@ impl ValueAxis {
         (value_axis, logarithmic)
     }
 
-    /// The position of a value on the axis; a value outside is drawn at the end of the axis.
+    /// The position of a value on the axis; a value outside the range of the axis gets the position
+    /// of the nearer end.
     pub(super) fn at(&self, value: f64) -> f64 {
         (value / 10f64.powi(self.exponent)).clamp(self.low, self.high)
     }
@@ -106,11 +107,11 @@ pub(crate) fn tick_label(number: f64, range: &Range<f64>) -> String {
 /// dozen steps, far less than one step.
 const ROUNDING: f64 = 1e-9;
 
-/// Values that span more than this factor are drawn on a logarithmic scale. On a linear one, all
-/// but the outliers would be a flat line.
+/// Ratio of the greatest to the least value above which the scale is logarithmic. On a linear
+/// scale, all values except the outliers would be a flat line.
 pub(super) const LOGARITHMIC_FROM: f64 = 100.0;
 
-/// Largest ratio of the ends of a logarithmic scale; smaller values do not matter.
+/// Maximum ratio of the two ends of a logarithmic scale. Values below the lower end do not matter.
 const LOGARITHMIC_TO: f64 = 1e12;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub struct Grid {
     pub base_s: f64,
     /// A value or a blank for each period, from the first value to the last.
     pub slots: Vec<Option<f64>>,
-    /// Number of values left out because their period had one already.
+    /// Number of values left out because their period already had a value.
     pub duplicates: usize,
 }
 
@@ -21,8 +21,8 @@ impl Grid {
     /// that a real period of 300.4 s instead of 300 s causes no blanks and no duplicates.
     ///
     /// # Errors
-    /// [`GridError`] when there are fewer than two values, one is negative, or there is no sensible
-    /// period.
+    /// [`GridError`] if there are fewer than two values, if a value is negative, or if there is no
+    /// sensible period.
     pub fn of(samples: &[Sample], base_s: Option<f64>) -> Result<Self, GridError> {
         if let Some(Sample { time_s, value }) = samples.iter().find(|sample| sample.value < 0.0) {
             return Err(GridError::Negative { time_s: *time_s, value: *value });
@@ -138,9 +138,9 @@ pub enum GridError {
     },
 }
 
-/// Share of a value's distance from its slot by which the grid moves. A scheduler's jitter shifts
-/// single values. An eighth, as in RFC 6298 §2.3, averages over about eight values, and still
-/// follows a drift without delay.
+/// Share of the distance between a value and its slot by which the grid moves after the value. A
+/// scheduler's jitter shifts single values. An eighth, as in RFC 6298 §2.3, averages over about
+/// eight values, and still follows a drift without delay.
 const DRIFT_GAIN: f64 = 0.125;
 
 /// Maximum number of slots of a grid: one value a second for about four months. In a longer time, a

@@ -13,8 +13,8 @@ use crate::units::{axis_number, format_period};
 /// Draws a panel for each series, and one for the test lengths if there are several.
 ///
 /// # Errors
-/// A message of the drawing library, or that the mean of a series is 0, so that errors cannot be
-/// drawn in % of it.
+/// A message of the drawing library, or an error if the mean of a series is 0: errors cannot be
+/// drawn in % of 0.
 pub fn svg(study: &TradeoffScores) -> Result<String, String> {
     if let Some(measured) = study.series.iter().find(|measured| measured.grid.mean() <= 0.0) {
         return Err(format!(

@@ -40,14 +40,15 @@ impl Predictor {
     ///
     /// A forecast is for the next slot of the subsample. The forecast is discarded if that slot is
     /// blank, so that every error belongs to a single period. All predictors are scored on the same
-    /// values: those that directly follow a slot with a value. The battery is scored on what it
-    /// optimises: its median forecast by absolute error, its mean forecast by squared error.
+    /// values: the values that directly follow a slot with a value. The battery is scored on what
+    /// it optimises: its median forecast by absolute error, its mean forecast by squared error.
     #[must_use]
     pub fn errors(self, grid: &Grid, every: usize, offset: usize, seed: u64) -> Option<OffsetErrors> {
         self.errors_within(grid, grid.range(), every, offset, seed)
     }
 
-    /// As [`errors`](Self::errors), with the known range of the grid's values.
+    /// Returns the same as [`errors`](Self::errors), for a caller that already has the range of the
+    /// grid's values.
     pub(super) fn errors_within(
         self,
         grid: &Grid,
@@ -109,8 +110,8 @@ impl PredictorState {
         }
     }
 
-    /// The forecasts for the slot with index `index`: the one for least absolute error, and the one
-    /// for least squared error.
+    /// The forecasts for the slot with index `index`: the forecast for the least absolute error,
+    /// and the forecast for the least squared error.
     fn forecast(&self, index: usize) -> Option<(f64, f64)> {
         match self {
             Self::Mean { mean, .. } => mean.map(|mean| (mean, mean)),

@@ -24,8 +24,8 @@ pub struct ReadOptions<'a> {
 
 /// Reads the series of a file onto grids, in ascending order of their test lengths.
 ///
-/// The test length is the one that the user gives, else that of a line (`test_s`), else that in the
-/// file's name.
+/// The test length is the length that the user gives, else the length on a line (`test_s`), else
+/// the length in the file's name.
 ///
 /// # Errors
 /// [`ReadError`] with a sentence about what is wrong with the file.
@@ -64,8 +64,8 @@ pub fn read(input: impl BufRead, options: &ReadOptions<'_>) -> Result<Vec<Measur
     all.into_iter().map(measured).collect()
 }
 
-/// The factor from values to bit/s: by the unit, else 1 for goodput, which is always in bit/s;
-/// `None` if the values are not rates.
+/// The factor that converts values to bit/s. The unit determines the factor. Without a unit, the
+/// factor for goodput is 1. `None` if the values are not rates.
 fn bit_per_s(unit: &str, quantity: Option<&str>) -> Option<f64> {
     match (unit, quantity) {
         ("bit/s", _) | ("", Some("goodput" | "goodput_down")) => Some(1.0),

@@ -10,7 +10,7 @@ use super::predictor::{OffsetErrors, Predictor};
 /// One series, measured with tests of one length.
 #[derive(Clone, Debug)]
 pub struct MeasuredSeries {
-    /// Name of the file that it comes from.
+    /// Name of the file from which the series was read.
     pub name: String,
     /// Length of each test, in seconds; `None` = not known.
     pub length_s: Option<f64>,
@@ -21,7 +21,7 @@ pub struct MeasuredSeries {
 }
 
 impl MeasuredSeries {
-    /// What testing costs at a period, in bytes an hour: mean goodput × length of a test × tests an
+    /// Cost of the tests at a period, in bytes an hour: mean goodput × length of a test × tests an
     /// hour. `None` if length or unit is not known.
     #[must_use]
     pub fn bytes_per_hour(&self, period_s: f64) -> Option<f64> {
@@ -45,7 +45,7 @@ pub struct ScoreRow {
     pub offsets: Vec<OffsetErrors>,
 }
 
-/// How a number varies over the offsets.
+/// Mean, standard deviation and maximum of a number over the offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OffsetStatistics {
     /// The arithmetic mean, in which every offset counts alike.
@@ -144,7 +144,7 @@ impl TradeoffScores {
         Self { series, rows }
     }
 
-    /// How often [`of`](Self::of) calls `on_progress`.
+    /// Number of times that [`of`](Self::of) calls `on_progress`.
     #[must_use]
     pub fn progress_steps(series: &[MeasuredSeries], periods_s: &[f64]) -> usize {
         let periods = series.iter().map(|measured| multiples(&measured.grid, periods_s).len());

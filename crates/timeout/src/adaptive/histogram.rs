@@ -5,7 +5,8 @@
 pub(super) const BINS: usize = 96;
 
 /// Index of the bin that starts at a ratio of 1. The bins reach from a quarter of the forecast to
-/// 1024 times the forecast; the first and the last bin also hold everything beyond.
+/// 1024 times the forecast; the first bin also counts all lower ratios, and the last bin all higher
+/// ratios.
 pub(super) const ONE: usize = 16;
 
 pub(super) const PER_OCTAVE: f64 = 8.0;
@@ -15,9 +16,10 @@ pub(super) const STEP: f64 = 1.090_507_732_665_257_7;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BinCounts {
-    /// Attempts with a response in this bin.
+    /// Weighted number of attempts with a response, for each bin.
     pub(super) answered: [f32; BINS],
-    /// Attempts that were cut off or dropped in this bin; their response would have arrived later.
+    /// Weighted number of attempts that were cut off or dropped, for each bin. Their responses
+    /// would have arrived later.
     pub(super) censored: [f32; BINS],
 }
 
@@ -25,7 +27,8 @@ pub(super) struct BinCounts {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Histogram {
     counts: BinCounts,
-    /// Weight of a new observation. It grows, so that the older counts need not shrink one by one.
+    /// Weight of a new observation. The weight grows with each response, so that the older counts
+    /// need not be reduced one by one.
     weight: f32,
 }
 
@@ -81,12 +84,12 @@ pub(super) fn octaves(bin: usize) -> f64 {
     (bin as f64 - ONE as f64) / PER_OCTAVE
 }
 
-/// Growth of the weight with each response. A response has half its weight after 350 more: slow
-/// responses are rare, and their share changes slowly.
+/// Growth of the weight with each response. A response has half its weight after 350 further
+/// responses. Slow responses are rare, and their share changes slowly.
 const FADE: f32 = 1.002;
 
-/// Largest weight before all counts are divided by it. It is far below the range in which an `f32`
-/// cannot represent one more observation.
+/// Largest weight of a new observation before all counts are divided by the weight. It is far below
+/// the range in which an `f32` cannot represent one more observation.
 const WEIGHT_MAX: f32 = 1e6;
 
 /// Distribution assumed before there are responses: 97 % lognormal with a deviation of 0.3 around

@@ -11,8 +11,21 @@ use super::state::{Reader, StateError, Writer};
 /// What the links of one host have learned together: the distribution of response times around
 /// their forecasts, and whether retries help. A clone is another handle to the same state.
 ///
-/// A link uses it after retries, after slow messages, and once in up to 32 other messages, by
-/// atomic operations. No link ever waits.
+/// A link uses this state after retries, after slow messages, and once in up to 32 other messages,
+/// by atomic operations. No link ever waits.
+///
+/// ```
+/// use barograph_timeout::{Adaptive, AdaptiveConfig, HostStatistics};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+///
+/// let (config, host) = (AdaptiveConfig::default(), HostStatistics::default());
+/// let _to_one_target = Adaptive::new(&config, &host);
+/// let _to_another_target = Adaptive::new(&config, &host);
+/// let saved = host.save();
+/// assert_eq!(HostStatistics::load(&saved)?.save(), saved);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct HostStatistics(Arc<Pool>);
 
@@ -50,8 +63,8 @@ impl HostStatistics {
     }
 
     /// Counts one piece of evidence on retries. `helped` states whether an attempt was quick. With
-    /// `retried`, this attempt was a retry. Otherwise it belonged to the message after a slow
-    /// message, so the evidence did not need a retry.
+    /// `retried`, this attempt was a retry. Otherwise, this attempt belonged to the message after a
+    /// slow message. Such evidence needs no retry.
     pub(super) fn record_retry_evidence(&self, helped: bool, retried: bool) {
         let cells = if retried { &self.0.retried } else { &self.0.passive };
         change(&cells[usize::from(!helped)], |count| count + 1.0);
@@ -67,7 +80,8 @@ impl HostStatistics {
         BinCounts { answered: all(&self.0.answered), censored: all(&self.0.censored) }
     }
 
-    /// Halves old counts. If two links do so at once, the counts fade twice, which is harmless.
+    /// Halves old counts. If two links halve the counts at once, the counts fade twice, which is
+    /// harmless.
     pub(super) fn fade(&self, counts_total: f64) {
         if COUNTS_MAX < counts_total {
             halve(&self.0.answered);
@@ -94,7 +108,7 @@ pub(super) struct RetryEvidence {
 impl RetryEvidence {
     /// Estimated share of retries that are quick, from 0 to 1: the mean of a beta distribution that
     /// starts uniform (Laplace's rule of succession). Messages after a slow message have half the
-    /// weight of a retry, and all of them together have at most the weight of four retries.
+    /// weight of a retry, and all such messages together have at most the weight of four retries.
     pub(super) fn quick(&self) -> f64 {
         let (quick, slow) = self.passive;
         let weight =
@@ -136,16 +150,17 @@ fn halve(cells: &[AtomicU32]) {
     cells.iter().for_each(|cell| change(cell, |count| 0.5 * count));
 }
 
-/// Number of observations of all links after which the counts are halved. With a few links, counts
-/// fade about as fast as those of a single link.
+/// Number of observations of all links after which the counts are halved. If the host has a few
+/// links, these counts fade about as fast as the counts in the histogram of one link.
 const COUNTS_MAX: f64 = 2000.0;
 
 /// Number of retries and other messages counted as evidence, after which these counts are halved.
 /// Whether retries help on a path changes within days, not within minutes.
 const EVIDENCE_MAX: f64 = 400.0;
 
-/// The message after a slow one comes later than a retry would. So such a message has half the
-/// weight of a retry, and all such messages together have at most the weight of four retries.
+/// Weight of a message after a slow message, relative to a retry, and the largest weight of all
+/// such messages, in retries. The weights are small, because such a message comes later than a
+/// retry would.
 const PASSIVE_WEIGHT: f64 = 0.5;
 const PASSIVE_MAX: f64 = 4.0;
 

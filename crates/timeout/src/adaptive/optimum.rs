@@ -2,7 +2,7 @@
 
 use super::histogram::{BINS, BinCounts, ONE, STEP, octaves};
 
-/// The best timeouts, each as log2 of its ratio to the forecast.
+/// The best timeouts, each as log2 of the ratio of the timeout to the forecast.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Optimum {
     /// Timeout of a first attempt, within the proven budget.
@@ -24,7 +24,7 @@ pub(super) struct Optimum {
 /// Properties of the retries of a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retries {
-    /// Time to connect again ÷ forecast.
+    /// Time to connect again, divided by the forecast.
     pub(super) connect: f64,
     /// Probability that the time of a retry is independent of the attempt before it. Otherwise the
     /// retry is affected by the same slowness and takes as long as the attempt before it would have
@@ -32,13 +32,13 @@ pub(super) struct Retries {
     pub(super) help: f64,
     /// Largest share of attempts that may be cut off.
     pub(super) exceed_max: f64,
-    /// Largest share for [`Optimum::explore`].
+    /// Largest share of attempts that [`Optimum::explore`] may cut off.
     pub(super) explore_max: f64,
 }
 
 impl Optimum {
-    /// Timeouts before there are responses. The first is eight times the forecast, which was made
-    /// elsewhere.
+    /// Timeouts before there are responses. The timeout of a first attempt is eight times a
+    /// forecast that was made elsewhere.
     pub(super) const START: Self = Self {
         first: 3.0,
         explore: 3.0,
@@ -90,11 +90,11 @@ impl Optimum {
 /// start of each bin.
 struct Curve {
     edge: [f64; BINS + 1],
-    /// S: share of attempts that take longer.
+    /// S: share of attempts that take longer than the time at the start of the bin.
     survival: [f64; BINS + 1],
-    /// ∫ S dt: mean time of attempts that are cut off at this edge.
+    /// ∫ S dt: mean time of attempts that are cut off at the start of the bin.
     area: [f64; BINS + 1],
-    /// ∫ 2 t S dt: mean square of the time of attempts that are cut off at this edge.
+    /// ∫ 2 t S dt: mean square of the time of attempts that are cut off at the start of the bin.
     area2: [f64; BINS + 1],
     /// Backstop, in octaves above the forecast.
     backstop: f64,
@@ -105,7 +105,7 @@ type Moments = (f64, f64);
 
 impl Curve {
     /// Estimator of Kaplan and Meier (1958) from answered and censored counts. Attempts censored
-    /// within a bin count as at risk for half of it.
+    /// within a bin count as at risk for half of this bin.
     fn of([answered, censored]: &[[f64; BINS]; 2]) -> Self {
         let mut curve = Self {
             edge: [FIRST_EDGE; BINS + 1],
@@ -132,7 +132,8 @@ impl Curve {
                 rare = Some(bin + 1);
             }
         }
-        // The backstop is twice the time that one attempt in a thousand exceeds, within limits.
+        // The backstop is twice the time that one attempt in a thousand exceeds, but between
+        // `BACKSTOP_MIN` and `BACKSTOP_MAX`.
         let rare = rare.map_or(BACKSTOP_MAX, |bin| octaves(bin) + 1.0);
         curve.backstop = rare.clamp(BACKSTOP_MIN, BACKSTOP_MAX);
         curve
@@ -187,10 +188,10 @@ impl Curve {
         scores
     }
 
-    /// Returns the bin with the least cost, if it cuts off at most `exceed_max` and costs less than
-    /// no timeout. Costs are averaged with those of the neighbours, which count half each: the
-    /// exact minimum is uncertain, and a timeout that is too short costs much more than one that is
-    /// too long.
+    /// Returns the bin with the least cost, if a timeout at this bin cuts off at most the share
+    /// `exceed_max` and costs less than no timeout. The cost of a bin is averaged with the costs of
+    /// its neighbours, which have half the weight: the exact minimum is uncertain, and a timeout
+    /// that is too short costs much more than one that is too long.
     fn least(&self, scores: &[f64; BINS], exceed_max: f64, tail: f64) -> Option<usize> {
         let (mean, mean2) = self.whole();
         let mut least = (mean + tail * mean2, None);
@@ -212,8 +213,9 @@ impl Curve {
         least.1
     }
 
-    /// Timeouts of two retries after a timeout at the start of `bin`. They depend on the retries
-    /// before: after a slow retry, it is more likely that the slowness lasts.
+    /// Timeouts of two retries after a timeout at the start of `bin`. Each timeout takes the
+    /// earlier attempts of the message into account: after a slow retry, it is more likely that the
+    /// slowness lasts.
     fn ladder(&self, bin: usize, retries: &Retries, tail: f64) -> [f64; 2] {
         let fresh = self.renewed(bin, retries.connect);
         let (mut from, mut help) = (bin, retries.help);
@@ -249,9 +251,9 @@ impl Curve {
     }
 }
 
-/// Moments of an attempt that has the moments `before` up to its timeout, reaches the timeout with
-/// probability `exceed`, after the time `spent`, which includes the new connection, and then needs
-/// a further time with the moments `after`.
+/// Moments of an attempt. Up to its timeout, the attempt has the moments `before`. It reaches the
+/// timeout with probability `exceed`. It has then taken the time `spent`, which includes the new
+/// connection, and needs a further time with the moments `after`.
 fn cut(before: Moments, exceed: f64, spent: f64, retries: &Retries, after: Moments) -> Moments {
     let mean = before.0 + exceed * (retries.connect + after.0);
     let mean2 = before.1 + exceed * (spent * spent + 2.0 * spent * after.0 + after.1);
@@ -262,7 +264,8 @@ fn mix(share: f64, a: Moments, b: Moments) -> Moments {
     (share * a.0 + (1.0 - share) * b.0, share * a.1 + (1.0 - share) * b.1)
 }
 
-/// Sum of the weighted counts of a link, of its host (which include the link's) and of the prior.
+/// Sum of the weighted counts of a link, of its host (which include the counts of the link) and of
+/// the prior.
 pub(super) fn weighed(
     own: (f64, &BinCounts),
     host: &BinCounts,
@@ -285,7 +288,7 @@ const FIRST_EDGE: f64 = 0.25;
 /// A share or a count that is practically 0.
 const NEGLIGIBLE: f64 = 1e-9;
 
-/// Share of attempts that count as lost: one in a thousand.
+/// Share of attempts for which the response counts as missing: one in a thousand.
 const RARE: f64 = 1e-3;
 
 /// Range of the backstop in octaves: 8 to 64 times the forecast.
@@ -295,15 +298,15 @@ const BACKSTOP_MAX: f64 = 6.0;
 /// Largest share that a timeout may cut off.
 const CUTS_MOST: f64 = 0.6;
 
-/// The prior has the weight of four responses.
+/// Weight of the prior, in responses.
 const PRIOR_WEIGHT: f64 = 4.0;
 
-/// The square of the time counts if the probability that a retry helps is above the first number.
-/// It has full weight if the probability is higher by the second number or more.
+/// The square of the time counts if the probability that a retry helps is above `SURE_FROM`. The
+/// square has full weight if the probability exceeds `SURE_FROM` by `SURE_OVER` or more.
 const SURE_FROM: f64 = 0.75;
 const SURE_OVER: f64 = 0.15;
 
-/// Weight of the square of a time relative to the time, both in units of the forecast. It is small
+/// Weight w of t² in t + w·t², the cost of a response time t in units of the forecast. It is small
 /// for the timeout of the first attempt, and 1 for the timeouts of retries.
 const TAIL_FIRST: f64 = 0.3;
 const TAIL_RETRY: f64 = 1.0;

@@ -6,11 +6,11 @@ use barograph_forecast::{Battery, Objective};
 /// Latency and cost per byte: log2 x = level + log2(latency + `per_byte` · bytes), with x in
 /// seconds.
 ///
-/// For messages of one size this is an exponentially weighted mean of log2 x. For several sizes it
-/// is an extended Kalman filter (Kalman 1960) with two states: log2 of the latency and log2 of the
-/// cost per byte. The derivative of log2 x by a state is that state's share of the time, between 0
-/// and 1, so the filter is stable everywhere. Both states drift together, as they do when a path or
-/// a host is slow.
+/// For messages of one size, the model is an exponentially weighted mean of log2 x. For several
+/// sizes, the model is an extended Kalman filter (Kalman 1960) with two states: log2 of the latency
+/// and log2 of the cost per byte. The derivative of log2 x by a state is that state's share of the
+/// time, between 0 and 1, so the filter is stable everywhere. Both states drift together, as they
+/// do when a path or a host is slow.
 #[derive(Clone, Debug)]
 pub(super) struct ResponseTimeModel {
     /// Common part of both states, log2.
@@ -22,9 +22,10 @@ pub(super) struct ResponseTimeModel {
     /// Cache for the last size, because most links have messages of one size: the size, log2 of the
     /// sum of its latency and its cost, and the share of the cost in this sum.
     usual: (u64, f64, f64),
-    /// Covariance of the states, in units of the variance of a response: latency, both, cost.
+    /// Covariance of the states, in units of the variance of a response: variance of the latency,
+    /// covariance of both states, variance of the cost.
     covariance: [f64; 3],
-    /// Sign of the last surprise if it was clipped; 0 if not.
+    /// Sign of the last surprise if it was clipped; 0 if it was not clipped.
     surprised: i8,
     /// Source of the level.
     pub(super) source: ForecastSource,
@@ -32,7 +33,8 @@ pub(super) struct ResponseTimeModel {
     battery: Option<Box<Battery>>,
 }
 
-/// Source of a level: none yet, a forecast made elsewhere, or responses.
+/// Source of the `level` of a response-time model: none yet, a forecast made elsewhere, or
+/// responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ForecastSource {
     None,
@@ -60,7 +62,7 @@ impl ResponseTimeModel {
     pub(super) fn save(&self) -> [f64; 6] {
         let [latency, cost] = self.parts;
         let [a, b, c] = self.covariance;
-        // If there is a battery, only its forecast is saved, not its state.
+        // If there is a battery, only the forecast of the battery is saved, not its state.
         [self.base(), latency, cost, a, b, c]
     }
 
@@ -159,7 +161,7 @@ impl ResponseTimeModel {
         let both = ((1.0 - share) * gain_latency + share * gain_cost) * surprise;
         self.level += both;
         let split = [gain_latency * surprise - both, gain_cost * surprise - both];
-        // Messages of one size move the level only.
+        // Messages of one size change only the level.
         if SPLIT_LEAST < split[0].abs().max(split[1].abs()) {
             for (part, split) in self.parts.iter_mut().zip(split) {
                 *part = (*part + split).clamp(-PART_MAX, PART_MAX);
@@ -202,9 +204,10 @@ impl ResponseTimeModel {
     }
 }
 
-/// Clipping: one response moves the level as if it were at most one octave off, or more if the
-/// forecast is uncertain (a robust filter clips its innovations, Huber 1964). A single stall is
-/// little evidence about other messages.
+/// Limit of a surprise, in octaves. One response moves the level as if the response differed from
+/// the forecast by at most one octave. The limit is larger if the forecast is uncertain (a robust
+/// filter clips its innovations, Huber 1964). A single stall is little evidence about other
+/// messages.
 const SURPRISE_MAX: f64 = 1.0;
 
 /// Variance of a surprise below which a forecast counts as certain, in units of the variance of a
@@ -227,7 +230,8 @@ const LEVEL_VARIANCE: f64 = 0.5;
 const REFERENCE_OCTAVES: f64 = 16.0;
 const SPLIT_VARIANCE: f64 = 9.0;
 
-/// The ratio of latency and cost is a property of the path and hardly drifts.
+/// Variance by which the ratio of latency and cost drifts from response to response. The ratio is a
+/// property of the path and hardly drifts.
 const SPLIT_DRIFT: f64 = 1e-4;
 
 /// Smallest change of the parts that matters, in octaves.
@@ -237,5 +241,6 @@ const SPLIT_LEAST: f64 = 1e-4;
 /// grow for ever.
 const VARIANCE_MAX: f64 = 2.0 * SPLIT_VARIANCE;
 
-/// Limit of each part, in octaves from the level. No real latency or cost per byte comes near it.
+/// Limit of each part, in octaves from the level. No real latency or cost per byte comes near this
+/// limit.
 pub(super) const PART_MAX: f64 = 64.0;

@@ -4,6 +4,14 @@ use alloc::vec::Vec;
 use core::fmt;
 
 /// Reason why a saved state was not loaded.
+///
+/// ```
+/// use barograph_timeout::{Adaptive, AdaptiveConfig, HostStatistics, StateError};
+///
+/// let (config, host) = (AdaptiveConfig::default(), HostStatistics::default());
+/// let error = Adaptive::load(b"no state", &config, &host).expect_err("it is not a saved state");
+/// assert_eq!(error, StateError::Unknown);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StateError {
@@ -66,7 +74,7 @@ impl Writer {
     }
 }
 
-/// Reads numbers and rejects those out of range.
+/// Reads numbers, and rejects numbers that are out of range.
 pub(super) struct Reader<'a> {
     saved: &'a [u8],
     at: usize,
@@ -114,6 +122,6 @@ impl<'a> Reader<'a> {
 const MAGIC: [u8; 2] = *b"BT";
 const VERSION: u8 = 1;
 
-/// Maximum valid count. Old observations fade, so the counts of a link sum to about 500, and those
-/// of a host to about 2000. A count above this limit means that the state is damaged.
+/// Maximum valid count. Old observations fade, so the counts of a link sum to about 500, and the
+/// counts of a host sum to about 2000. A count above this limit means that the state is damaged.
 const COUNT_MAX: f32 = 1e7;

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use crate::{Attempt, AttemptOutcome, TimeoutEstimator};
 
-/// A running attempt and its estimator. If it is dropped before [`AttemptGuard::end`] was called,
-/// it records [`AttemptOutcome::Cancelled`].
+/// A running attempt and its estimator. If the guard is dropped before [`AttemptGuard::end`] was
+/// called, the guard records [`AttemptOutcome::Cancelled`].
 pub(super) struct AttemptGuard<'a, E: TimeoutEstimator> {
     estimator: &'a mut E,
     attempt: Attempt,

@@ -16,9 +16,9 @@ impl Backoff {
         Self { min, max, state: seed }
     }
 
-    /// Wait after `failures` failures in a row, at least 1: a random half to whole of `min ·
-    /// 2^(failures − 1)`, at most `max` and two hours. The jitter separates links that failed
-    /// together.
+    /// Wait after `failures` failures in a row, at least 1: a random time between half of `min ·
+    /// 2^(failures − 1)` and all of it, at most `max` and two hours. The jitter separates links
+    /// that failed together.
     pub(super) fn wait(&mut self, failures: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
         let whole = self.min.saturating_mul(doubled).min(self.max).min(crate::MAX_TIMEOUT);

@@ -95,6 +95,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
     }
 }
 
-/// Messages up to this length are copied behind their header, so that both leave in one segment.
-/// For longer messages the copy would cost more than a segment.
+/// Length, in bytes, up to which a message is copied behind its header, so that header and message
+/// are sent in one segment. For longer messages the copy would cost more than a segment.
 const JOINED_BYTES_MAX: usize = 16 * 1024;

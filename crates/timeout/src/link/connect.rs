@@ -11,7 +11,18 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, ToSocketAddrs, lookup_host};
 
-/// Makes connections to one target. A closure that returns a future of a stream implements it, too.
+/// Makes connections to one target. A closure that returns a future of a stream implements this
+/// trait, too.
+///
+/// ```
+/// use barograph_timeout::Adaptive;
+/// use barograph_timeout::link::{Link, LinkConfig};
+/// use tokio::net::TcpStream;
+///
+/// let connect = || TcpStream::connect("127.0.0.1:7000");
+/// let link = Link::new(connect, LinkConfig::default(), Adaptive::default());
+/// assert!(!link.is_connected(), "it connects with the first message");
+/// ```
 pub trait Connect: Send + Sync {
     /// Stream of a connection: ordered bytes in both directions.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send;
@@ -34,7 +45,47 @@ where
     }
 }
 
-/// Accepts connections. A closure that returns a future of a stream implements it, too.
+/// Accepts connections. A closure that returns a future of a stream implements this trait, too.
+///
+/// ```
+/// use barograph_timeout::link::{ListenConfig, Listener};
+/// # use barograph_timeout::Adaptive;
+/// # use barograph_timeout::link::{Link, LinkConfig, Message};
+/// # use std::io;
+/// # use std::sync::Arc;
+/// # use tokio::sync::{Mutex, mpsc};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (hand_over, streams) = mpsc::channel::<tokio::io::DuplexStream>(1);
+/// # let streams = Arc::new(Mutex::new(streams));
+/// # let connect = move || {
+/// #     let hand_over = hand_over.clone();
+/// #     async move {
+/// #         let (ours, theirs) = tokio::io::duplex(4096);
+/// #         hand_over.send(theirs).await.map_err(io::Error::other)?;
+/// #         Ok::<_, io::Error>(ours)
+/// #     }
+/// # };
+/// # let mut link = Link::new(connect, LinkConfig::default(), Adaptive::default());
+///
+/// // `streams` is a channel of streams in memory.
+/// let accept = move || {
+///     let streams = streams.clone();
+///     async move {
+///         let stream = streams.lock().await.recv().await;
+///         stream.ok_or_else(|| io::Error::other("the channel is closed"))
+///     }
+/// };
+/// let listener = Listener::new(accept, ListenConfig::default());
+/// # let handler = |_: Message| async { Ok::<_, std::convert::Infallible>(()) };
+/// # tokio::select! {
+/// #     () = listener.serve(handler, std::future::pending()) => {}
+/// #     receipt = link.send(b"hello") => assert_eq!(receipt?.attempts, 1),
+/// # }
+/// assert_eq!(listener.counters().connections, 1);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Accept: Send + Sync {
     /// Stream of a connection: ordered bytes in both directions.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
@@ -62,6 +113,14 @@ where
 /// All addresses of the host are tried one after another. The next connection first tries the
 /// address that was successful, or, if connecting was abandoned, the address after the abandoned
 /// one.
+///
+/// ```
+/// use barograph_timeout::Adaptive;
+/// use barograph_timeout::link::{Link, LinkConfig, Tcp};
+///
+/// let link = Link::new(Tcp::new("[::1]:7000"), LinkConfig::default(), Adaptive::default());
+/// assert!(!link.is_connected(), "it connects with the first message");
+/// ```
 #[derive(Debug)]
 pub struct Tcp {
     target: String,

@@ -6,6 +6,19 @@ use std::time::Duration;
 use super::wire::{VERSION, WireError};
 
 /// Reason why a message was not sent, or may not have been handled.
+///
+/// ```
+/// use barograph_timeout::Adaptive;
+/// use barograph_timeout::link::{Link, LinkConfig, SendError};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+///
+/// let config = LinkConfig { message_bytes_max: 4, ..LinkConfig::default() };
+/// let mut link = Link::tcp("receiver.example.org:7000", config, Adaptive::default());
+/// let error = link.send(b"hello").await.expect_err("it is too long");
+/// assert!(matches!(error, SendError::TooLarge { bytes: 5, max: 4 }));
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages state what happened")]
@@ -18,7 +31,7 @@ pub enum SendError {
     TooLarge {
         /// Length of the message, in bytes.
         bytes: usize,
-        /// Length that is allowed, in bytes.
+        /// Largest length that is allowed, in bytes.
         max: u32,
     },
     /// The peer has a different version of the protocol. The message was not sent.
@@ -32,16 +45,17 @@ pub enum SendError {
     /// handled after a later message was handled.
     #[error("no acknowledgement in {attempts} attempts ({timeouts} timed out); last error: {last}")]
     Unacknowledged {
-        /// Attempts made; 0 if no connection was ever set up.
+        /// Number of attempts made; 0 if no connection was ever set up.
         attempts: u32,
-        /// Attempts that timed out.
+        /// Number of attempts that timed out.
         timeouts: u32,
         /// Error of the last attempt or set-up.
         #[source]
         last: AttemptError,
     },
-    /// The receiver has handled a later message of this sender, so it will not handle this one: the
-    /// sender's identity is used twice, or the identifiers of its messages began too low.
+    /// The receiver has handled a later message of this sender, so it will not handle this message.
+    /// Either two links use the same sender identity, or the first identifier of this link was too
+    /// low.
     #[error(
         "message {id} was not handled: the receiver has handled a later one of this sender; use a new sender \
          identity, or a higher first_id"
@@ -87,6 +101,14 @@ pub enum AttemptError {
 
 impl AttemptError {
     /// Whether the peer broke the protocol. Otherwise the network broke a connection.
+    ///
+    /// ```
+    /// use barograph_timeout::link::AttemptError;
+    /// use std::time::Duration;
+    ///
+    /// assert!(AttemptError::UnexpectedData.is_protocol());
+    /// assert!(!AttemptError::TimedOut(Duration::from_secs(1)).is_protocol());
+    /// ```
     #[must_use]
     pub fn is_protocol(&self) -> bool {
         matches!(self, Self::WrongMessage { .. } | Self::UnexpectedData | Self::Wire(_))

@@ -40,9 +40,10 @@ pub struct ListenConfig {
     pub hello_max: Duration,
     /// Longest silence of a connection between messages.
     pub idle_max: Duration,
-    /// Longest silence of a connection within a message. It also applies between messages after the
-    /// sender has sent hello on a newer connection. If it exceeds `idle_max`, `idle_max` applies.
-    /// It limits how long a sender that disappeared occupies memory.
+    /// Longest silence of a connection within a message. The limit also applies between messages
+    /// after the sender has sent hello on a newer connection. If `stall_max` is greater than
+    /// `idle_max`, `idle_max` applies instead. The limit bounds how long a sender that disappeared
+    /// occupies memory.
     pub stall_max: Duration,
     /// Longest time that a shut-down waits for running handlers.
     pub grace: Duration,
@@ -55,7 +56,7 @@ impl Default for ListenConfig {
             message_bytes_max: 64 * 1024 * 1024,
             // Memory for four of the longest messages, or for 256 kB on each connection.
             buffered_bytes_max: 4 * (64 * 1024 * 1024 + HEADER_BYTES),
-            // About 200 bytes each: 13 MB in total.
+            // Each sender takes about 200 bytes, so all senders take 13 MB.
             senders_max: 65_536,
             // A hello fits into one segment: TCP has time to resend it three times (RFC 6298: after
             // 1, 2 and 4 s).
@@ -85,23 +86,24 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListenCounters {
-    /// Accepted connections, including those declined afterwards.
+    /// Number of accepted connections, including connections that were declined afterwards.
     pub connections: u64,
-    /// Connections declined because there was no room for them or for their messages.
+    /// Number of connections declined because there was no room for them or for their messages.
     pub declined: u64,
-    /// Connections without a valid hello of this version in time.
+    /// Number of connections on which no valid hello of this version arrived in time.
     pub handshake_failures: u64,
-    /// Messages that the handler accepted.
+    /// Number of messages that the handler accepted.
     pub handled: u64,
-    /// Messages that the handler rejected, or on which it panicked.
+    /// Number of messages that the handler rejected, or on which the handler panicked.
     pub rejected: u64,
-    /// Copies that were acknowledged and not handled again.
+    /// Number of copies that were acknowledged and not handled again.
     pub duplicates: u64,
-    /// Copies that arrived after a later message of their sender.
+    /// Number of copies that arrived after a later message of their sender.
     pub stale: u64,
-    /// Connections closed because the sender broke the protocol.
+    /// Number of connections closed because the sender broke the protocol.
     pub protocol_errors: u64,
-    /// Errors in accepting connections, for example because there are no free file descriptors.
+    /// Number of errors in accepting connections, for example because there are no free file
+    /// descriptors.
     pub accept_errors: u64,
 }
 
@@ -137,12 +139,12 @@ impl Listener<TcpListener> {
     /// Listens on the first of `addresses` that is available; for port 0 the system chooses a port.
     ///
     /// # Errors
-    /// If none of the addresses exists, is free and may be used.
+    /// If none of the addresses can be used.
     pub async fn bind(addresses: impl ToSocketAddrs, config: ListenConfig) -> io::Result<Self> {
         Ok(Self::new(listen(addresses).await?, config))
     }
 
-    /// The address on which it listens.
+    /// The address on which the listener accepts connections.
     ///
     /// # Errors
     /// If the system cannot report the address.
@@ -175,7 +177,7 @@ impl<A: Accept> Listener<A> {
     /// `handler` is called once for each message: for one message of a sender at a time, in the
     /// order of their identifiers. `Ok` accepts the message, which is then acknowledged. `Err` or a
     /// panic closes the connection without acknowledgement, so that the sender sends the message
-    /// again and it is handled again. While the handler runs, nothing more is read from its
+    /// again and the handler is called again. While the handler runs, nothing more is read from its
     /// connection, so a slow handler slows its senders down.
     ///
     /// Dropping this future drops running handlers, too; their messages count as not handled.

@@ -1,5 +1,5 @@
-//! Messages over TCP. Each attempt is cut off at its timeout, the message is sent again, and it is
-//! handled once.
+//! Messages over TCP. An attempt is cut off at its timeout, and the message is sent again. The
+//! receiver handles the message once.
 //!
 //! This is the messaging of Allen, Wolski and Plank (2002, §3). The receiving application
 //! acknowledges each message. If the acknowledgement does not arrive within the timeout that the
@@ -34,8 +34,8 @@
 //! # }
 //! ```
 //!
-//! The protocol neither authenticates nor encrypts, and a receiver that restarts no longer knows
-//! what it has handled.
+//! The protocol neither authenticates nor encrypts, and a receiver that restarts has no record of
+//! the messages that it has handled.
 
 mod attempt_guard;
 mod backoff;

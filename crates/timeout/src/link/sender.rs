@@ -14,6 +14,16 @@ use super::wire::{AckStatus, Header, SenderId, WireError};
 use crate::{Attempt, AttemptOutcome, MessageAttempts, Rfc6298, TimeoutDecision, TimeoutEstimator};
 
 /// Configuration of a [`Link`].
+///
+/// ```
+/// use barograph_timeout::Adaptive;
+/// use barograph_timeout::link::{Link, LinkConfig, SenderId};
+///
+/// let sender = SenderId(*b"0123456789abcdef");
+/// let config = LinkConfig { sender: Some(sender), first_id: 42, ..LinkConfig::default() };
+/// let link = Link::tcp("receiver.example.org:7000", config, Adaptive::default());
+/// assert_eq!((link.sender(), link.next_id()), (sender, 42));
+/// ```
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
     /// Maximum number of attempts of a message, the first included; 0 counts as 1. The set-up of a
@@ -21,10 +31,10 @@ pub struct LinkConfig {
     pub max_attempts: u32,
     /// Length of the longest message that is sent, in bytes. The receiver has its own limit, too.
     pub message_bytes_max: u32,
-    /// How long a message waits for a receiver to which no connection can be set up, because it is
-    /// not running, refuses, is full or is shutting down. Then the message is given up. This time
-    /// starts again with each attempt. The last set-up may exceed it by up to 3 s, and the first by
-    /// the time of its own timer.
+    /// Longest time that a message waits for a receiver to which no connection can be set up,
+    /// because it is not running, refuses, is full or is shutting down. Then the message is given
+    /// up. This time starts again with each attempt. The last set-up may exceed this time by up to
+    /// 3 s. The first set-up may exceed this time by the time of the set-up timer.
     pub connect_timeout: Duration,
     /// Shortest wait after an attempt or a set-up that failed. There is no wait after an attempt or
     /// a set-up that timed out. Between set-ups the wait is at least 10 ms.
@@ -52,8 +62,8 @@ impl Default for LinkConfig {
             // A receiver that restarts is usually available again within seconds. A receiver that
             // shuts down has ended after its grace period, which is as long as this limit.
             connect_timeout: Duration::from_secs(30),
-            // The first retries are frequent, later ones are rare. With waits of 50, 100, 200 ms
-            // and so on, there are at least nine set-ups in the first 15 s.
+            // The first retries are frequent, and later retries are rare. With waits of 50, 100,
+            // 200 ms and so on, there are at least nine set-ups in the first 15 s.
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(5),
             sender: None,
@@ -76,8 +86,8 @@ pub struct Receipt {
     /// Time from the call of [`Link::send`] to the acknowledgement, including connections and
     /// waits.
     pub took: Duration,
-    /// Response time of the last attempt. For a duplicate, this is the time to its acknowledgement,
-    /// not the time of the copy that was handled.
+    /// Response time of the last attempt. For a duplicate, this is the time to the acknowledgement
+    /// of the duplicate, not the response time of the copy that was handled.
     pub response: Duration,
     /// Whether the receiver had handled an earlier copy and acknowledged this copy as a duplicate.
     pub duplicate: bool,
@@ -87,28 +97,28 @@ pub struct Receipt {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkCounters {
-    /// Messages that were passed to [`Link::send`] and not refused at once.
+    /// Number of messages that were passed to [`Link::send`] and not refused at once.
     pub messages: u64,
-    /// Messages that were acknowledged.
+    /// Number of messages that were acknowledged.
     pub acknowledged: u64,
-    /// Attempts that began. A failed set-up counts only if the peer broke the protocol.
+    /// Number of attempts that began. A failed set-up counts only if the peer broke the protocol.
     pub attempts: u64,
-    /// Attempts other than the first of their message.
+    /// Number of attempts other than the first attempt of a message.
     pub retries: u64,
-    /// Attempts that timed out.
+    /// Number of attempts that timed out.
     pub timeouts: u64,
-    /// Attempts that failed without a timeout.
+    /// Number of attempts that failed without a timeout.
     pub failures: u64,
     /// Number of times that the peer broke the protocol: it sent bytes between messages,
     /// acknowledged a different message, or sent an invalid frame.
     pub protocol_errors: u64,
-    /// Messages that were acknowledged as duplicates: an earlier copy had arrived and was handled,
-    /// so a longer timeout might have avoided the retry. False timeouts cannot be counted, because
-    /// an acknowledgement that arrives after its attempt was cut off is not seen.
+    /// Number of messages that were acknowledged as duplicates: an earlier copy had arrived and was
+    /// handled, so a longer timeout might have avoided the retry. False timeouts cannot be counted,
+    /// because an acknowledgement that arrives after its attempt was cut off is not seen.
     pub duplicates: u64,
-    /// Connections that were set up.
+    /// Number of connections that were set up.
     pub connections: u64,
-    /// Connections that could not be set up: refused, declined, broken or timed out.
+    /// Number of connections that could not be set up: refused, declined, broken or timed out.
     pub unreachable: u64,
 }
 
@@ -117,6 +127,19 @@ pub struct LinkCounters {
 /// One message is in progress at a time: [`Link::send`] borrows the link until the receiver has
 /// accepted the message, so a slow receiver slows the caller down (back-pressure). The clock is
 /// tokio's, with timers accurate to 1 ms.
+///
+/// ```
+/// use barograph_timeout::link::{Link, LinkConfig};
+/// use barograph_timeout::{Adaptive, INITIAL_TIMEOUT};
+/// use std::time::Duration;
+///
+/// let target = "receiver.example.org:7000";
+/// let mut link = Link::tcp(target, LinkConfig::default(), Adaptive::default());
+/// assert_eq!(link.decide(4096).timeout, INITIAL_TIMEOUT);
+/// link.estimator_mut().start_from(Duration::from_millis(20), Duration::from_millis(2));
+/// assert!(link.decide(4096).timeout < Duration::from_secs(1));
+/// assert!(!link.is_connected(), "it connects with the first message");
+/// ```
 pub struct Link<C: Connect, E: TimeoutEstimator> {
     connector: C,
     config: LinkConfig,
@@ -135,7 +158,7 @@ pub struct Link<C: Connect, E: TimeoutEstimator> {
 }
 
 impl<E: TimeoutEstimator> Link<Tcp, E> {
-    /// Creates a link to `host:port` over TCP. It connects with the first message.
+    /// Creates a link to `host:port` over TCP. The link connects when the first message is sent.
     #[must_use]
     pub fn tcp(target: impl Into<std::string::String>, config: LinkConfig, estimator: E) -> Self {
         Self::new(Tcp::new(target), config, estimator)
@@ -143,7 +166,8 @@ impl<E: TimeoutEstimator> Link<Tcp, E> {
 }
 
 impl<C: Connect, E: TimeoutEstimator> Link<C, E> {
-    /// Creates a link over connections that `connector` makes. It connects with the first message.
+    /// Creates a link over connections that `connector` makes. The link connects when the first
+    /// message is sent.
     #[must_use]
     pub fn new(connector: C, config: LinkConfig, estimator: E) -> Self {
         let sender = config.sender.unwrap_or_else(SenderId::random);
@@ -164,16 +188,30 @@ impl<C: Connect, E: TimeoutEstimator> Link<C, E> {
         }
     }
 
-    /// Sends `message` and waits until the receiver has accepted it. If that takes longer than the
-    /// estimator's timeout, it closes the connection, connects again and sends the message again
-    /// under the same identifier.
+    /// Sends `message` and waits until the receiver has accepted it. If the receiver takes longer
+    /// than the estimator's timeout, the link closes the connection, connects again and sends the
+    /// message again under the same identifier.
     ///
     /// Dropping the future cancels the message and leaves the link usable. The receiver may or may
-    /// not have handled the message; after it has handled a later message, it will not handle this
-    /// one.
+    /// not have handled the message; after the receiver has handled a later message, it will not
+    /// handle this message.
+    ///
+    /// ```no_run
+    /// use barograph_timeout::Adaptive;
+    /// use barograph_timeout::link::{Link, LinkConfig};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let target = "receiver.example.org:7000";
+    /// let mut link = Link::tcp(target, LinkConfig::default(), Adaptive::default());
+    /// let receipt = link.send(b"17 hPa and falling").await?;
+    /// println!("{} attempts, {:?}", receipt.attempts, receipt.took);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`SendError`]. The link stays usable after each of them.
+    /// [`SendError`]. The link stays usable after each error.
     pub async fn send(&mut self, message: &[u8]) -> Result<Receipt, SendError> {
         let began = Instant::now();
         let header = Header { length: self.length_of(message)?, id: self.claim_id()? };
@@ -272,7 +310,8 @@ impl<C: Connect, E: TimeoutEstimator> Link<C, E> {
         }
     }
 
-    /// Claims an identifier before anything is sent, so that no two messages ever have the same.
+    /// Claims an identifier before anything is sent, so that no two messages ever have the same
+    /// identifier.
     fn claim_id(&mut self) -> Result<u64, SendError> {
         let id = self.next_id;
         self.next_id = id.checked_add(1).ok_or(SendError::IdsSpent)?;
@@ -377,7 +416,8 @@ impl<C: Connect, E: TimeoutEstimator> Link<C, E> {
         }
     }
 
-    /// Returns the idle connection if it is still usable, or a new one, set up within `most`.
+    /// Returns the idle connection if it is still usable, or a new connection that was set up
+    /// within the time `most`.
     async fn connection(&mut self, most: Duration) -> Result<ClientConnection<C::Stream>, AttemptError> {
         if let Some(mut idle) = self.idle.take() {
             match idle.quiet().await {
@@ -435,9 +475,9 @@ struct Run<'a> {
     header: Header,
     message: &'a [u8],
     attempts: u32,
-    /// Attempts that timed out.
+    /// Number of attempts that timed out.
     timeouts: u32,
-    /// Attempts that failed without a timeout.
+    /// Number of attempts that failed without a timeout.
     failures: u32,
     numbering: Option<MessageAttempts>,
 }

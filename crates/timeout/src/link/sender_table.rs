@@ -1,4 +1,4 @@
-//! Record of handled messages: one number a sender, for a bounded number of senders.
+//! Record of handled messages: one number for each sender, for a bounded number of senders.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex as Lock};
@@ -8,14 +8,14 @@ use tokio::sync::{Mutex, oneshot};
 use super::wire::SenderId;
 use crate::sync::lock;
 
-/// State of one sender.
 #[derive(Debug, Default)]
 pub(super) struct SenderState {
-    /// Identifier of the last message that was handled, 0 before the first. It is locked while a
-    /// message is handled, so that a copy waits for the outcome of the copy before it.
+    /// Identifier of the last message that was handled, 0 before the first message. The identifier
+    /// is locked while a message is handled, so that a copy waits for the outcome of the previous
+    /// copy.
     pub(super) last: Mutex<u64>,
-    /// Channel to the newest connection of this sender. It is dropped, which notifies that
-    /// connection, when a newer connection sends hello.
+    /// Channel to the newest connection of this sender. When a newer connection sends hello, this
+    /// channel is dropped. This notifies the older connection.
     newest: Lock<Option<oneshot::Sender<()>>>,
 }
 
@@ -38,8 +38,8 @@ impl SenderState {
 }
 
 /// Senders and their last identifiers. A sender has one message in progress at a time, so the last
-/// identifier suffices: an equal identifier is that of a duplicate, and a smaller identifier is
-/// that of a message that its sender has abandoned.
+/// identifier suffices: an equal identifier belongs to a duplicate, and a smaller identifier
+/// belongs to a message that its sender has abandoned.
 #[derive(Debug)]
 pub(super) struct SenderTable {
     senders_max: usize,
@@ -60,8 +60,9 @@ impl SenderTable {
     }
 
     /// Returns the state of `sender`, which becomes the most recently used. If there is no room for
-    /// a new sender, the one that has been idle longest is forgotten. A connected sender, which
-    /// holds a handle to its [`SenderState`], is never forgotten; `None` if all are connected.
+    /// a new sender, the sender that has been idle longest is forgotten. A connected sender, which
+    /// holds a handle to its [`SenderState`], is never forgotten; the result is `None` if all
+    /// senders are connected.
     pub(super) fn of(&self, sender: SenderId) -> Option<Arc<SenderState>> {
         let mut entries = lock(&self.entries);
         entries.tick += 1;

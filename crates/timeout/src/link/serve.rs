@@ -32,7 +32,7 @@ enum Closed {
     Ended,
     /// No valid hello arrived.
     HandshakeFailed,
-    /// No room for the connection or its message.
+    /// There was no room for the connection or its message.
     Full,
     /// The sender broke the protocol.
     Protocol,
@@ -181,8 +181,8 @@ where
     }
 
     /// Handles a message unless it was handled before. A copy waits for the outcome of the copy
-    /// before it, but only while its sender waits. Otherwise a sender with short timeouts would
-    /// fill all connections with copies.
+    /// before it, but only while the sender waits for the response to this copy. Otherwise a sender
+    /// with short timeouts would fill all connections with copies.
     async fn handle_once(&mut self, message: Message, last: &Mutex<u64>) -> Result<AckStatus, Closed> {
         let id = message.id;
         let mut byte = [0];
@@ -216,8 +216,8 @@ where
         }
     }
 
-    /// Writes a frame. The frames of the receiver are short, so a peer that does not accept one in
-    /// time does not read at all.
+    /// Writes a frame. The frames of the receiver are short, so a peer that does not accept a frame
+    /// in time does not read at all.
     async fn write(&mut self, frame: &[u8]) -> io::Result<()> {
         let written = async {
             self.stream.write_all(frame).await?;
@@ -227,8 +227,8 @@ where
     }
 }
 
-/// Whether the sender has sent hello on a newer connection, so that it has abandoned what arrives
-/// on this one.
+/// Whether the sender has sent hello on a newer connection, so that the sender has abandoned the
+/// data that arrives on this connection.
 struct Newer {
     /// This receiver must not be polled again after it has completed.
     overtaken: oneshot::Receiver<()>,

@@ -29,14 +29,21 @@ pub const CHUNK_BYTES: usize = 16 * 1024;
 const MESSAGE_MARK: u8 = 0xC1;
 const ACKNOWLEDGEMENT_MARK: u8 = 0xC2;
 
-/// Identity of a sender: 128 bits drawn once for each link. Message identifiers are counted under
-/// it.
+/// Identity of a sender: 128 bits drawn once for each link. Each identity has its own sequence of
+/// message identifiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SenderId(pub [u8; 16]);
 
 impl SenderId {
     /// Draws a new identity from the system. A forked process or a cloned virtual machine must not
-    /// draw the same, because each would then lose messages as duplicates of the other's.
+    /// draw the same identity. Otherwise, messages of one sender would be dropped as duplicates of
+    /// messages of the other sender.
+    ///
+    /// ```
+    /// use barograph_timeout::link::SenderId;
+    ///
+    /// assert_ne!(SenderId::random(), SenderId::random());
+    /// ```
     #[must_use]
     pub fn random() -> Self {
         Self(drawn().unwrap_or_else(mixed))
@@ -50,8 +57,9 @@ fn drawn() -> Option<[u8; 16]> {
     Some(bytes)
 }
 
-/// Otherwise mixes the randomness that seeds hash maps, which is drawn once a thread, with the
-/// process identifier and the time, which differ between forked processes and cloned machines.
+/// Without `/dev/urandom`, mixes the randomness that seeds hash maps with the process identifier
+/// and the time. The randomness is drawn once for each thread. The process identifier and the time
+/// differ between forked processes and cloned machines.
 #[expect(
     clippy::disallowed_methods,
     reason = "each link draws an identity once; no decision depends on the time"
@@ -63,6 +71,16 @@ fn mixed() -> [u8; 16] {
 }
 
 /// First frame of the sender.
+///
+/// ```
+/// use barograph_timeout::link::SenderId;
+/// use barograph_timeout::link::wire::{Hello, MAGIC};
+///
+/// let hello = Hello { sender: SenderId(*b"0123456789abcdef") };
+/// let frame = hello.encode();
+/// assert!(frame.starts_with(&MAGIC) && frame.ends_with(b"0123456789abcdef"));
+/// assert_eq!(Hello::decode(&frame), Ok(hello));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Identity of the sender on this connection.
@@ -70,6 +88,13 @@ pub struct Hello {
 }
 
 /// The receiver's reply to a [`Hello`].
+///
+/// ```
+/// use barograph_timeout::link::wire::Welcome;
+///
+/// let welcome = Welcome::Ready { message_bytes_max: 1024 };
+/// assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Welcome {
     /// The receiver is ready for messages.
@@ -77,7 +102,7 @@ pub enum Welcome {
         /// Length of the longest message that the receiver accepts, in bytes.
         message_bytes_max: u32,
     },
-    /// The receiver does not support the sender's version; the frame has the receiver's.
+    /// The receiver does not support the sender's version; the frame has the receiver's version.
     OtherVersion,
     /// The receiver has no room for another connection.
     Full,
@@ -86,9 +111,19 @@ pub enum Welcome {
 }
 
 /// Header in front of each message.
+///
+/// ```
+/// use barograph_timeout::link::wire::{Header, WireError};
+///
+/// let header = Header { id: 9, length: 100 };
+/// let frame = header.encode();
+/// assert_eq!(Header::decode(&frame, 100), Ok(header));
+/// assert_eq!(Header::decode(&frame, 99), Err(WireError::TooLong { length: 100, max: 99 }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Identifier of the message: at least 1, and greater than all earlier ones of the same sender.
+    /// Identifier of the message: at least 1, and greater than all earlier identifiers of the same
+    /// sender.
     pub id: u64,
     /// Length of the message that follows, in bytes.
     pub length: u32,
@@ -111,6 +146,13 @@ pub enum AckStatus {
 
 impl AckStatus {
     /// Whether an earlier copy was handled and this copy was not.
+    ///
+    /// ```
+    /// use barograph_timeout::link::wire::AckStatus;
+    ///
+    /// assert!(AckStatus::Waited.is_duplicate());
+    /// assert!(!AckStatus::Stale.is_duplicate());
+    /// ```
     #[must_use]
     pub fn is_duplicate(self) -> bool {
         matches!(self, Self::Duplicate | Self::Waited)
@@ -118,6 +160,13 @@ impl AckStatus {
 }
 
 /// The receiver's reply to a message.
+///
+/// ```
+/// use barograph_timeout::link::wire::{AckStatus, Acknowledgement};
+///
+/// let acknowledgement = Acknowledgement { id: 9, status: AckStatus::Duplicate };
+/// assert_eq!(Acknowledgement::decode(&acknowledgement.encode()), Ok(acknowledgement));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
     /// Identifier of the message.
@@ -148,9 +197,9 @@ pub enum WireError {
     /// A message exceeds the limit. No memory was allocated for it.
     #[error("a message of {length} bytes exceeds the limit of {max}")]
     TooLong {
-        /// Length in its header, in bytes.
+        /// Length in the header of the message, in bytes.
         length: u32,
-        /// Length that is allowed, in bytes.
+        /// Largest length that is allowed, in bytes.
         max: u32,
     },
 }
@@ -166,6 +215,8 @@ impl Hello {
         frame
     }
 
+    /// Reads a hello from its bytes.
+    ///
     /// # Errors
     /// [`WireError`] if the bytes are not a hello of this version.
     pub fn decode(frame: &[u8; HELLO_BYTES]) -> Result<Self, WireError> {
@@ -193,6 +244,8 @@ impl Welcome {
         frame
     }
 
+    /// Reads a welcome from its bytes.
+    ///
     /// # Errors
     /// [`WireError`] if the bytes are not a welcome of this version.
     pub fn decode(frame: &[u8; WELCOME_BYTES]) -> Result<Self, WireError> {
@@ -222,6 +275,8 @@ impl Header {
         frame
     }
 
+    /// Reads a message header from its bytes.
+    ///
     /// # Errors
     /// [`WireError`] if the bytes are not a header, or announce more than `max` bytes.
     pub fn decode(frame: &[u8; HEADER_BYTES], max: u32) -> Result<Self, WireError> {
@@ -253,6 +308,8 @@ impl Acknowledgement {
         frame
     }
 
+    /// Reads an acknowledgement from its bytes.
+    ///
     /// # Errors
     /// [`WireError`] if the bytes are not an acknowledgement.
     pub fn decode(frame: &[u8; ACKNOWLEDGEMENT_BYTES]) -> Result<Self, WireError> {
@@ -273,6 +330,18 @@ impl Acknowledgement {
 
 /// Assembles messages from pieces of any size. Its memory is little more than the bytes that have
 /// arrived, even if a header announces a longer message.
+///
+/// ```
+/// use barograph_timeout::link::wire::{Assembler, Header};
+///
+/// let header = Header { id: 1, length: 5 };
+/// let stream = [&header.encode()[..], &b"hello"[..]].concat();
+/// let (mut first, mut rest) = stream.split_at(10);
+/// let mut assembler = Assembler::new(1024);
+/// assert_eq!(assembler.push(&mut first), Ok(None));
+/// assert!(assembler.is_partial());
+/// assert_eq!(assembler.push(&mut rest), Ok(Some((header, b"hello".to_vec()))));
+/// ```
 #[derive(Debug)]
 pub struct Assembler {
     max: u32,

@@ -5,11 +5,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Limit for the copies of all calls to a set of targets, retries and hedges together.
 ///
 /// Over any sequence of calls, at most `burst + share × calls` copies are sent, plus less than one
-/// for each target, because a target adds its earnings to the budget one whole copy at a time. A
-/// call that finds the budget empty is not cut off: it continues as its last attempt.
+/// copy for each target, because a target adds its earnings to the budget one whole copy at a time.
+/// A call that finds the budget empty is not cut off: it continues as its last attempt.
+///
+/// ```
+/// use barograph_timeout::tower::{RetryBudget, Targets, TargetsConfig};
+///
+/// let budget = RetryBudget { share: 0.1, burst: 5 };
+/// let targets = Targets::<String>::new(TargetsConfig { budget, ..TargetsConfig::default() });
+/// assert_eq!(targets.metrics().budget_left, 5.0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryBudget {
-    /// Copies that each call earns, 0 to 1. Values outside count as the nearer limit, NaN as 0.
+    /// Number of copies that each call earns, 0 to 1. A value outside this range counts as the
+    /// nearer limit, and NaN counts as 0.
     pub share: f64,
     /// Number of copies that may be sent at once. The budget starts with this number, and never has
     /// more.
@@ -17,19 +26,19 @@ pub struct RetryBudget {
 }
 
 impl Default for RetryBudget {
-    /// A fifth of the calls, as the retry budgets of Finagle and Linkerd; and ten at once, for a
-    /// client that starts with slow calls.
+    /// Allows copies of a fifth of the calls, as in the retry budgets of Finagle and Linkerd, and
+    /// ten copies at once, for a client that starts with slow calls.
     fn default() -> Self {
         Self { share: 0.2, burst: 10 }
     }
 }
 
-/// Token bucket: calls add to it and copies take from it. The unit is 1/[`COPY`] of a copy.
+/// Token bucket: calls add tokens, and copies take tokens. The unit is 1/[`COPY`] of a copy.
 #[derive(Debug)]
 pub(super) struct RetryTokens {
     left: AtomicU64,
     most: u64,
-    /// Earnings of one call.
+    /// Number of tokens that one call adds.
     pub(super) per_call: u64,
 }
 
@@ -53,7 +62,7 @@ impl RetryTokens {
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
-    /// Copies that could be sent now.
+    /// Number of copies that could be sent now.
     pub(super) fn left(&self) -> f64 {
         self.left.load(Ordering::Relaxed) as f64 / COPY as f64
     }

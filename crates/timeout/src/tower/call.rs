@@ -137,8 +137,8 @@ where
         Poll::Pending
     }
 
-    /// Records the end of an attempt. Returns the call's result, unless another attempt may bring a
-    /// better one.
+    /// Records the end of an attempt. Returns the call's result, unless another attempt may end
+    /// with a better result.
     fn settle(
         &mut self,
         which: AttemptSlot,
@@ -175,8 +175,8 @@ where
         Poll::Ready(Step::Changed)
     }
 
-    /// Returns the cost of a copy to the budget, if the copy still waits for the service and will
-    /// not be sent.
+    /// Gives the cost of a copy back to the budget, if the copy still waits for the service and
+    /// will not be sent.
     fn refund(&mut self) {
         if let Some(next) = self.next
             && core::mem::take(self.awaiting_service)

@@ -1,5 +1,5 @@
 //! State of a call: which attempts run, since when, and how long they may take. It records the end
-//! of each attempt at the target, also of those that run when the call is dropped.
+//! of each attempt at the target, also of attempts that are running when the call is dropped.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -10,12 +10,11 @@ use super::error::{Elapsed, ElapsedCause};
 use super::target::{Kind, Target};
 use crate::{Attempt, AttemptOutcome, TimeoutDecision};
 
-/// State of a call.
 pub(super) struct CallState {
     target: Arc<Target>,
     bytes: u64,
     max_attempts: u32,
-    /// Attempts that began, at least 1.
+    /// Number of attempts that began, at least 1.
     attempts: u32,
     began: Instant,
     /// Deadline of all attempts, if one is set.
@@ -26,13 +25,12 @@ pub(super) struct CallState {
     copy: Option<Running>,
     /// Decision for the newest attempt.
     decision: TimeoutDecision,
-    /// Timeout that the attempt before the newest exceeded, if it did.
+    /// Timeout of the latest attempt that was overdue; `None` if no attempt was overdue.
     passed: Option<Duration>,
     /// Time at which a call without a response is cut off or copied.
     alarm: Instant,
 }
 
-/// Parameters of a call.
 pub(super) struct CallParams {
     pub(super) bytes: u64,
     pub(super) max_attempts: u32,
@@ -89,12 +87,12 @@ impl CallState {
         self.set_alarm(now, self.decision.timeout);
     }
 
-    /// Makes the newest attempt the last.
+    /// Makes the newest attempt the last attempt of the call.
     pub(super) fn make_last(&mut self) {
         self.max_attempts = self.attempts;
     }
 
-    /// Makes the next attempt the last.
+    /// Makes the next attempt the last attempt of the call.
     pub(super) fn make_next_last(&mut self) {
         self.max_attempts = self.attempts + 1;
     }
@@ -119,20 +117,21 @@ impl CallState {
         })
     }
 
-    /// Cuts off every attempt, because the newest has reached its timeout and is the last.
+    /// Cuts off every attempt, because the newest attempt has reached its timeout and is the last
+    /// attempt.
     pub(super) fn time_out(&mut self, now: Instant) -> Elapsed {
         self.end_all(now, AttemptOutcome::TimedOut);
         Elapsed::new(&self.decision, self.attempts, now - self.began, ElapsedCause::Timeout)
     }
 
-    /// Cuts off every attempt, because the service did not become ready for the next one.
+    /// Cuts off every attempt, because the service did not become ready for the next attempt.
     pub(super) fn give_up_awaiting_service(&mut self, now: Instant) -> Elapsed {
         self.end_all(now, AttemptOutcome::TimedOut);
         Elapsed::new(&self.decision, self.attempts, now - self.began, ElapsedCause::NotReady)
     }
 
-    /// Cuts off the overdue attempt, or lets it run beside a hedge. The copy may wait for the
-    /// service to become ready as long as a last attempt may take.
+    /// Cuts off the overdue attempt, or lets it run beside a hedge. The copy may wait until the
+    /// service is ready, but at most for the time that a last attempt may take.
     pub(super) fn overdue(&mut self, hedge: bool, now: Instant, limit: Duration) {
         self.passed = Some(self.decision.timeout);
         if !hedge {
@@ -143,7 +142,7 @@ impl CallState {
         self.set_alarm(now, limit);
     }
 
-    /// Lets the overdue attempt continue as the last, because no copy may be sent.
+    /// Lets the overdue attempt continue as the last attempt, because no copy may be sent.
     pub(super) fn run_on(&mut self, now: Instant) {
         self.make_last();
         if let Some(running) = &mut self.first {
@@ -160,7 +159,7 @@ impl CallState {
         self.first.is_some() || self.copy.is_some()
     }
 
-    /// Records that an attempt got its response, and drops the other.
+    /// Records that an attempt got its response, and drops the other attempt.
     pub(super) fn answered(&mut self, which: AttemptSlot, now: Instant) {
         let running = match which {
             AttemptSlot::First => self.first,
@@ -168,8 +167,8 @@ impl CallState {
         };
         self.end(which, now, AttemptOutcome::Completed);
         if let (AttemptSlot::First, Some(running), Some(passed)) = (which, running, self.passed) {
-            // An overdue first attempt continues only if a hedge runs beside it. Here its response
-            // arrived before that of the hedge.
+            // An overdue first attempt continues only if a hedge runs beside it. Here the response
+            // of the first attempt arrived before the response of the hedge.
             let observed = running.attempt.number == 0;
             if observed || now - running.since > passed {
                 self.target.count_false(observed);
@@ -216,7 +215,7 @@ impl Drop for CallState {
     }
 }
 
-/// Returns `instant + duration`, or a time that never comes if the clock cannot represent it.
+/// Returns `instant + duration`, or `instant` plus a year if the clock cannot represent the sum.
 fn later(instant: Instant, duration: Duration) -> Instant {
     instant.checked_add(duration).unwrap_or_else(|| instant + NEVER)
 }

@@ -9,7 +9,25 @@ use crate::{TimeoutDecision, TimeoutReason};
 /// Error of a call without a response in time, with the timeout and its reason.
 ///
 /// Calls fail with a boxed error, as tower's own middleware does; [`Elapsed::find`] finds this
-/// error in it.
+/// error in the boxed error.
+///
+/// ```
+/// use barograph_timeout::tower::{AdaptiveTimeoutLayer, Elapsed, ElapsedCause};
+/// use std::time::Duration;
+/// # use std::future::pending;
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), barograph_timeout::tower::BoxError> {
+/// # let silent = service_fn(|_: u32| pending::<Result<u32, std::io::Error>>());
+///
+/// let layer = AdaptiveTimeoutLayer::new(|_: &u32| "target").deadline(Duration::from_secs(2));
+/// let client = layer.layer(silent); // This service never responds.
+/// let error = client.oneshot(7).await.expect_err("no response arrives");
+/// let elapsed = Elapsed::find(&*error).expect("the deadline has passed");
+/// assert_eq!((elapsed.cause, elapsed.attempts), (ElapsedCause::Deadline, 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Elapsed {
@@ -23,7 +41,7 @@ pub struct Elapsed {
     pub attempts: u32,
     /// Time from the start of the first attempt to the end of the call.
     pub elapsed: Duration,
-    /// What ended the call.
+    /// Reason why the call ended.
     pub cause: ElapsedCause,
 }
 
@@ -35,13 +53,14 @@ pub enum ElapsedCause {
     Timeout,
     /// The deadline that the caller set.
     Deadline,
-    /// The service did not become ready for the next attempt within the limit of a last attempt.
+    /// The service did not become ready for the next attempt within the longest time that a last
+    /// attempt may take (`max_timeout`).
     NotReady,
 }
 
 impl Elapsed {
-    /// Finds this error in `error` or in its chain of sources, for clients that wrap it in their
-    /// own.
+    /// Finds this error in `error` or in its chain of sources, for clients that wrap this error in
+    /// their own errors.
     #[must_use]
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         let mut next = Some(error);

@@ -16,6 +16,22 @@ use super::targets::Targets;
 /// `K` identifies a target, `Req` is the request, and `C` decides which results are responses. Name
 /// the request's type in the closure: `|request: &Request<_>| …`. The [module](super) describes the
 /// behaviour.
+///
+/// ```
+/// use barograph_timeout::tower::AdaptiveTimeoutLayer;
+/// use tower::{Layer, ServiceExt, service_fn};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), barograph_timeout::tower::BoxError> {
+///
+/// let layer = AdaptiveTimeoutLayer::new(|_: &u32| "target");
+/// let targets = layer.targets();
+/// let service = service_fn(async |request: u32| Ok::<_, std::io::Error>(request + 1));
+/// let client = layer.layer(service);
+/// assert_eq!(client.oneshot(41).await?, 42);
+/// assert_eq!(targets.metrics().targets[0].counts.answered, 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct AdaptiveTimeoutLayer<K, Req, C = Successes> {
     policy: Policy<K, Req>,
     classify: C,
@@ -33,7 +49,7 @@ pub(super) struct Policy<K, Req> {
     pub(super) targets: Targets<K>,
 }
 
-/// How requests may be sent again, and which ones.
+/// How requests may be sent again, and which requests may be sent again.
 pub(super) struct Resend<Req> {
     pub(super) mode: ResendMode,
     idempotent: Rule<Req, bool>,
@@ -53,8 +69,8 @@ impl<K: Clone + Eq + Hash, Req> AdaptiveTimeoutLayer<K, Req> {
     /// Creates a layer with its own targets. `key` returns the target of a request, such as its
     /// authority, or host and route.
     ///
-    /// The key is computed for each call, so it should be cheap. Parts that a peer can choose
-    /// should be short.
+    /// The key is computed for each call, so it should be cheap. Parts of the key that a peer can
+    /// choose should be short.
     pub fn new<F>(key: F) -> Self
     where
         F: Fn(&Req) -> K + Send + Sync + 'static,
@@ -64,6 +80,17 @@ impl<K: Clone + Eq + Hash, Req> AdaptiveTimeoutLayer<K, Req> {
 
     /// Creates a layer over existing `targets`: to share them with other layers, or to use targets
     /// with settings of the caller.
+    ///
+    /// ```
+    /// use barograph_timeout::tower::{AdaptiveTimeoutLayer, Targets, TargetsConfig};
+    /// use std::time::Duration;
+    ///
+    /// let targets = Targets::new(TargetsConfig { max_targets: 100, ..TargetsConfig::default() });
+    /// let reads = AdaptiveTimeoutLayer::sharing(&targets, |request: &String| request.clone());
+    /// let writes = AdaptiveTimeoutLayer::sharing(&targets, |(to, _): &(String, u32)| to.clone());
+    /// targets.start_from("db".to_string(), Duration::from_millis(20), Duration::from_millis(2));
+    /// assert_eq!((reads.targets().len(), writes.targets().len()), (1, 1));
+    /// ```
     pub fn sharing<F>(targets: &Targets<K>, key: F) -> Self
     where
         F: Fn(&Req) -> K + Send + Sync + 'static,
@@ -76,7 +103,7 @@ impl<K: Clone + Eq + Hash, Req> AdaptiveTimeoutLayer<K, Req> {
 
 impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
     /// Sets the number of bytes that a request transfers in both directions together, as far as
-    /// known beforehand. Unless set, all requests count as equally large.
+    /// known beforehand. If this function is not set, all requests count as equally large.
     #[must_use]
     pub fn bytes(mut self, bytes: impl Fn(&Req) -> u64 + Send + Sync + 'static) -> Self {
         self.policy.bytes = Some(Arc::new(bytes));
@@ -108,6 +135,36 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
     ///
     /// Only `idempotent` requests, which the server may receive twice and at the same time without
     /// harm, are sent again, and only if `copy` returns a copy. Other requests run to the limit.
+    ///
+    /// ```
+    /// use barograph_timeout::tower::AdaptiveTimeoutLayer;
+    /// # use std::sync::Arc;
+    /// # use std::sync::atomic::{AtomicU32, Ordering};
+    /// # use std::time::Duration;
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), barograph_timeout::tower::BoxError> {
+    /// # let calls = Arc::new(AtomicU32::new(0));
+    /// # let slow_at_first = service_fn(move |request: u32| {
+    /// #     let slow = calls.fetch_add(1, Ordering::Relaxed) == 0;
+    /// #     async move {
+    /// #         if slow {
+    /// #             tokio::time::sleep(Duration::from_secs(3600)).await;
+    /// #         }
+    /// #         Ok::<_, std::io::Error>(request)
+    /// #     }
+    /// # });
+    ///
+    /// let layer = AdaptiveTimeoutLayer::new(|_: &u32| "target")
+    ///     .hedge(|_| true, |request| Some(*request));
+    /// let targets = layer.targets();
+    /// // The first call of this service takes an hour, the others take no time.
+    /// let client = layer.layer(slow_at_first);
+    /// assert_eq!(client.oneshot(7).await?, 7);
+    /// assert_eq!(targets.metrics().targets[0].counts.hedges, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn hedge(
         self,
@@ -127,11 +184,29 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
     }
 
     /// Decides which results count as responses, instead of every `Ok` and no `Err`. For example, a
-    /// status 503 may be a failure, and a refusal by the application a response. Results that are
-    /// not responses are passed through, too.
+    /// status 503 may be a failure, and a refusal by the application may be a response. Results
+    /// that are not responses are passed through, too.
     ///
     /// Under [`hedge`](Self::hedge), such a result is not returned while the other copy is still
     /// running.
+    ///
+    /// ```
+    /// use barograph_timeout::tower::AdaptiveTimeoutLayer;
+    /// use std::io;
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), barograph_timeout::tower::BoxError> {
+    ///
+    /// let layer = AdaptiveTimeoutLayer::new(|_: &u32| "target")
+    ///     .answered_if(|result: Result<&u32, &io::Error>| result.is_ok_and(|code| *code != 503));
+    /// let targets = layer.targets();
+    /// # let service = service_fn(async |request: u32| Ok::<_, io::Error>(request));
+    /// let client = layer.layer(service); // The service returns its request.
+    /// assert_eq!(client.oneshot(503).await?, 503, "the result is passed through");
+    /// assert_eq!(targets.metrics().targets[0].counts.failed, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn answered_if<Response, Error, F>(self, answered: F) -> AdaptiveTimeoutLayer<K, Req, AnsweredIf<F>>
     where

@@ -14,9 +14,9 @@ use crate::TimeoutDecision;
 pub struct LayerMetrics<K> {
     /// Each target, in no particular order.
     pub targets: Vec<TargetMetrics<K>>,
-    /// Copies that may be sent now.
+    /// Number of copies that may be sent now.
     pub budget_left: f64,
-    /// Targets that were forgotten for lack of room.
+    /// Number of targets that were forgotten for lack of room.
     pub forgotten: u64,
 }
 
@@ -36,10 +36,11 @@ impl<K> TargetMetrics<K> {
     /// Share of attempts with a false timeout, after which the response would have arrived soon, 0
     /// to 1; `None` before any attempt.
     ///
-    /// With hedging it is observed: the response of the overdue attempt arrived before that of the
-    /// hedge. With retries it is estimated from their response times
-    /// ([`TargetCounters::false_estimated`]). For calls that fail with their first timeout it stays
-    /// 0, because there is no later response that shows whether the timeout was false.
+    /// With hedging, false timeouts are observed: the response of the overdue attempt arrived
+    /// before the response of the hedge. With retries, false timeouts are estimated from the
+    /// response times of the retries ([`TargetCounters::false_estimated`]). For calls that fail
+    /// with their first timeout, the share stays 0, because there is no later response that shows
+    /// whether the timeout was false.
     #[must_use]
     pub fn false_timeout_share(&self) -> Option<f64> {
         let TargetCounters { false_observed, false_estimated, attempts, .. } = self.counts;
@@ -50,6 +51,20 @@ impl<K> TargetMetrics<K> {
 impl<K: Display> LayerMetrics<K> {
     /// Writes the snapshot as OpenMetrics 1.0 text, with the content type
     /// `application/openmetrics-text; version=1.0.0; charset=utf-8`.
+    ///
+    /// ```
+    /// use barograph_timeout::tower::Targets;
+    /// use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// let targets = Targets::default();
+    /// targets.start_from("db", Duration::from_millis(20), Duration::from_millis(2));
+    /// let mut text = String::new();
+    /// targets.metrics().write_openmetrics(&mut text)?;
+    /// assert!(text.contains("barograph_timeout_attempts_total{target=\"db\"} 0\n"));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Errors of `out`; a `String` has none.

@@ -31,11 +31,11 @@
 //!
 //! # What happens to a call that takes longer than its timeout
 //!
-//! - With neither [`retry`] nor [`hedge`], it fails early with [`Elapsed`], as the first of two
-//!   attempts, so that the caller may try again.
+//! - With neither [`retry`] nor [`hedge`], the call fails early with [`Elapsed`], as the first of
+//!   two attempts, so that the caller may try again.
 //! - With [`retry`], a request that may be sent again is cancelled (its future is dropped) and sent
 //!   again; the last attempt runs to the limit. A request that may not be sent again fails with
-//!   [`Elapsed`], as early as with neither.
+//!   [`Elapsed`], as early as without [`retry`] and [`hedge`].
 //! - With [`hedge`], a copy of a request that may be sent again is sent beside it; the first
 //!   response wins, and the other call is dropped. A request that may not be sent again has only
 //!   one attempt, which runs to the limit.
@@ -43,9 +43,9 @@
 //! The limit is [`AdaptiveConfig::max_timeout`](crate::AdaptiveConfig::max_timeout), two hours
 //! unless set. A caller that needs a result sooner sets a [`deadline`]. One [`RetryBudget`] bounds
 //! all copies, retries and hedges together. If the budget is empty, an overdue call is not cut off.
-//! Its attempt continues as the last one. A copy that is never sent, because the service does not
-//! become ready for it, is returned to the budget. Errors of the service are passed through and
-//! never cause a retry (`tower::retry`, outside this layer, does that).
+//! Its attempt continues as the last one. If a copy is never sent, because the service does not
+//! become ready, the cost of the copy is given back to the budget. Errors of the service are passed
+//! through and never cause a retry (`tower::retry`, outside this layer, does that).
 //!
 //! # What is timed
 //!
@@ -56,21 +56,22 @@
 //! connector reports the time of connecting to [`Targets::record_connect`].
 //!
 //! Tokio's timer counts in milliseconds, so a timeout fires up to 1 ms late. No timeout of this
-//! layer is shorter than 2 ms, because most shorter ones would be false.
+//! layer is shorter than 2 ms, because most shorter timeouts would be false.
 //!
 //! Dropping the call drops its attempts. The estimator then learns that the response would have
 //! taken longer, not that the attempt timed out.
 //!
 //! # What calls share
 //!
-//! A call locks its own target twice, while an estimator computes (tens to hundreds of ns). It
-//! takes no other lock besides the runtime's timer, if it waits: the table of targets is read
-//! without a lock. A call to a new target locks the table to write to it.
+//! A call locks its own target twice, while an estimator computes (tens to hundreds of ns). The
+//! call takes no other lock, except that of the runtime's timer if the call waits. The table of
+//! targets is read without a lock. A call to a new target locks the table to write to it.
 //!
-//! Targets share the budget's counter. A target adds to it once for each whole copy that its calls
-//! have earned: every fifth call by default, never without retry and hedge. Clones of a service,
-//! which many stacks make for each request, and calls that may be copied, count references to
-//! shared state. The estimators also share what a [`HostStatistics`](crate::HostStatistics) holds.
+//! Targets share the budget's counter. A target adds to the counter once for each whole copy that
+//! its calls have earned. By default, this happens at every fifth call; without retry and hedge, it
+//! never happens. Clones of a service, which many stacks make for each request, and calls that may
+//! be copied, count references to shared state. The estimators also share what a
+//! [`HostStatistics`](crate::HostStatistics) holds.
 //!
 //! The number of targets is bounded ([`TargetsConfig::max_targets`]). If this number is reached,
 //! the eighth of the targets that were idle longest is forgotten.

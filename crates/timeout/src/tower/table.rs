@@ -1,4 +1,4 @@
-//! Table of targets by key: read without a lock, written under one.
+//! Table of targets by key. It is read without a lock and written under a lock.
 //!
 //! Targets are only added to the [`Buckets`], by setting empty cells. So readers need no lock, and
 //! they do not write to memory that other readers use. When there are too many targets for the
@@ -58,8 +58,8 @@ impl<K: Clone + Eq + Hash> TargetTable<K> {
         }
     }
 
-    /// Returns the target of `key`, or inserts the one that `make` creates. Finding a target takes
-    /// no lock.
+    /// Returns the target of `key`, or inserts the target that `make` creates. Finding a target
+    /// takes no lock.
     pub(super) fn find(&self, key: K, make: impl FnOnce() -> Target) -> Arc<Target> {
         let hash = self.hasher.hash_one(&key);
         if let Ok(target) = self.buckets.load().find(hash, &key) {
@@ -126,8 +126,8 @@ impl<K: Clone + Eq> Buckets<K> {
     }
 
     /// Returns buckets without the eighth of the targets that was idle longest, and the number
-    /// removed. It removes an eighth, not one target. Otherwise each new key would need new
-    /// buckets.
+    /// removed. The function removes an eighth of the targets and not one target, because otherwise
+    /// each new key would need new buckets.
     fn without_idlest(&self) -> (Self, usize) {
         let mut used: Vec<_> = self.entries().map(|entry| (entry.target.used(), entry)).collect();
         used.sort_by_key(|(used, _)| *used);
@@ -135,7 +135,7 @@ impl<K: Clone + Eq> Buckets<K> {
         (Self::of(used.iter().skip(gone).map(|(_, entry)| *entry), self.cells.len()), gone)
     }
 
-    /// Returns the target, or the empty cell where it would be.
+    /// Returns the target, or the empty cell in which the target would be stored.
     fn find(&self, hash: u64, key: &K) -> Result<&Arc<Target>, &Cell<K>> {
         // The number of buckets is a power of two, so the cast drops only bits that the mask would
         // drop.

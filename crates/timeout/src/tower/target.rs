@@ -13,27 +13,29 @@ use core::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TargetCounters {
-    /// Attempts that began: calls, retries and hedges.
+    /// Number of attempts that began: calls, retries and hedges.
     pub attempts: u64,
-    /// Attempts that got their response.
+    /// Number of attempts that got their response.
     pub answered: u64,
-    /// Attempts cut off by their timeout.
+    /// Number of attempts cut off by their timeout.
     pub timed_out: u64,
-    /// Attempts dropped for a different reason: the response to a different copy arrived first, the
-    /// caller dropped the call, or its deadline passed.
+    /// Number of attempts dropped for a different reason: the response to a different copy arrived
+    /// first, the caller dropped the call, or its deadline passed.
     pub superseded: u64,
-    /// Attempts that failed with an error.
+    /// Number of attempts that failed with an error.
     pub failed: u64,
-    /// Copies sent after the attempt before was cut off.
+    /// Number of copies sent after the previous attempt was cut off.
     pub retries: u64,
-    /// Copies sent beside an overdue attempt.
+    /// Number of copies sent while an overdue attempt continues.
     pub hedges: u64,
-    /// Copies that were due but not sent, because the budget was empty.
+    /// Number of copies that were due but not sent, because the budget was empty.
     pub withheld: u64,
-    /// Overdue attempts that got their response before their hedge did: observed false timeouts.
+    /// Number of overdue attempts that got their response before their hedge did: observed false
+    /// timeouts.
     pub false_observed: u64,
-    /// Attempts that were cut off although their response would have arrived soon: estimated false
-    /// timeouts. A timeout counts as false if the retry itself took longer than that timeout.
+    /// Number of attempts that were cut off although their response would have arrived soon:
+    /// estimated false timeouts. A timeout counts as false if the retry itself took longer than
+    /// that timeout.
     pub false_estimated: u64,
 }
 
@@ -115,7 +117,8 @@ impl Target {
         state.estimator.record(attempt, ended);
     }
 
-    /// Counts a copy that may not be sent, and returns the decision for `attempt` as the last.
+    /// Counts a copy that may not be sent, and returns the decision for `attempt` as the last
+    /// attempt.
     pub(super) fn withhold(&self, attempt: &Attempt) -> TimeoutDecision {
         let mut state = lock(&self.0);
         state.counts.withheld += 1;

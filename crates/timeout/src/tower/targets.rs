@@ -19,7 +19,7 @@ use crate::{Adaptive, AdaptiveConfig, HostStatistics, StateError};
 pub struct TargetsConfig {
     /// Configuration of each target's estimator.
     pub estimator: AdaptiveConfig,
-    /// State that the targets share; other links of the same host may be given it, too.
+    /// State that the targets share; other links of the same host may use this state, too.
     pub host: HostStatistics,
     /// Maximum number of targets at a time, at least 1. If there are more, the targets that were
     /// idle longest are forgotten.
@@ -41,8 +41,21 @@ impl Default for TargetsConfig {
 
 /// What was learned about each target. A clone is another handle to the same state.
 ///
-/// Layers that [share](super::AdaptiveTimeoutLayer::sharing) it learn together and share one
-/// budget.
+/// Layers that [share](super::AdaptiveTimeoutLayer::sharing) these targets learn together and share
+/// one budget.
+///
+/// ```
+/// use barograph_timeout::TimeoutReason;
+/// use barograph_timeout::tower::Targets;
+/// use std::time::Duration;
+///
+/// let targets = Targets::default();
+/// targets.start_from("db", Duration::from_millis(20), Duration::from_millis(2));
+/// let metrics = targets.metrics();
+/// assert_eq!((metrics.targets.len(), metrics.targets[0].key), (1, "db"));
+/// assert_eq!(metrics.targets[0].decision.reason, TimeoutReason::ForecastError);
+/// assert_eq!(metrics.targets[0].false_timeout_share(), None, "there was no attempt");
+/// ```
 pub struct Targets<K>(Arc<Inner<K>>);
 
 struct Inner<K> {
@@ -90,8 +103,8 @@ impl<K: Clone + Eq + Hash> Targets<K> {
         }
     }
 
-    /// Records the time to set up a connection to `key`, which is not part of any attempt. Ignored
-    /// for a target that was never called.
+    /// Records the time to set up a connection to `key`, which is not part of any attempt. The time
+    /// is ignored for a target that was never called.
     pub fn record_connect(&self, key: &K, took: Duration) {
         if let Some(target) = self.0.table.peek(key) {
             target.record_connect(took);
@@ -99,7 +112,7 @@ impl<K: Clone + Eq + Hash> Targets<K> {
     }
 
     /// Starts a target from a forecast made elsewhere, such as a station's for this pair, and its
-    /// error. Ignored once the target has responses of its own.
+    /// error. The forecast is ignored once the target has responses of its own.
     pub fn start_from(&self, key: K, forecast: Duration, error: Duration) {
         self.find(key, Instant::now()).start_from(forecast, error);
     }
@@ -113,6 +126,19 @@ impl<K: Clone + Eq + Hash> Targets<K> {
     /// Loads what [`Targets::save_all`] saved, and replaces the state of those targets. Returns the
     /// keys with damaged states; their targets stay as they were. If there are more than
     /// [`TargetsConfig::max_targets`], later targets replace earlier ones.
+    ///
+    /// ```
+    /// use barograph_timeout::StateError;
+    /// use barograph_timeout::tower::Targets;
+    /// use std::time::Duration;
+    ///
+    /// let targets = Targets::default();
+    /// targets.start_from("db", Duration::from_millis(20), Duration::from_millis(2));
+    /// let restored = Targets::default();
+    /// assert!(restored.load_all(targets.save_all()).is_empty());
+    /// assert_eq!(restored.len(), 1);
+    /// assert_eq!(restored.load_all([("db", "damaged")]), [("db", StateError::Unknown)]);
+    /// ```
     #[must_use = "the targets in the result were not loaded"]
     pub fn load_all<B: AsRef<[u8]>>(&self, saved: impl IntoIterator<Item = (K, B)>) -> Vec<(K, StateError)> {
         let mut refused = Vec::new();

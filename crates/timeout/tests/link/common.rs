@@ -143,7 +143,7 @@ pub(crate) fn linked_to_worker(
     (link(connector, timeout, max_attempts), serve_if(listener, work, |_| true))
 }
 
-/// Returns the fates of attempts in order, and repeats the last one.
+/// Returns the fates of attempts in order, and repeats the last fate.
 pub(crate) fn in_turn(fates: &[AttemptFate]) -> impl FnMut(&AttemptInfo) -> AttemptFate + Send + 'static {
     let mut fates = fates.to_vec();
     fates.reverse();

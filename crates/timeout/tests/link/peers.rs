@@ -17,7 +17,7 @@ use crate::common::{MS, SECOND, link};
 
 type Script = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
-/// Connections with `script` at the other end, which is given the number of earlier connections.
+/// Connections with `script` at the other end; `script` receives the number of earlier connections.
 fn scripted(script: impl Fn(usize, DuplexStream) -> Script + Send + Sync) -> impl Connect {
     let connections = AtomicUsize::new(0);
     move || {
@@ -55,8 +55,8 @@ async fn serve_well(mut stream: DuplexStream) -> io::Result<()> {
 
 #[tokio::test(start_paused = true)]
 async fn acknowledges_twice() {
-    // Without a pause, the next send finds the second acknowledgement. With a pause, it counts as
-    // the response to the next message.
+    // Without a pause, the next send finds the second acknowledgement. With a pause, the second
+    // acknowledgement counts as the response to the next message.
     for pause in [Duration::ZERO, 20 * MS] {
         let connector = scripted(move |n, mut stream| {
             Box::pin(async move {

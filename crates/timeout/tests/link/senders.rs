@@ -78,8 +78,8 @@ async fn announces_a_giant_length() {
     assert_eq!(serving.stop().await, []);
 }
 
-/// Five hundred senders announce 64 MiB each, for which there is room once, and send one byte. This
-/// does not reserve memory that other senders need.
+/// Five hundred senders announce 64 MiB each and send one byte. The receiver has room for one
+/// message of 64 MiB. This does not reserve memory that other senders need.
 #[tokio::test(start_paused = true)]
 async fn announce_much_and_send_nothing() {
     let config = ListenConfig { buffered_bytes_max: (64 << 20) + 16, ..ListenConfig::default() };
@@ -198,7 +198,7 @@ async fn drops_the_connection_amid_a_message_and_sends_it_in_pieces() {
 }
 
 /// Two copies of a message arrive on two connections while the handler works on the first. The
-/// handler is called once, and once more if it fails.
+/// handler is called once, and called again if the first call fails.
 #[tokio::test(start_paused = true)]
 async fn sends_a_copy_while_the_first_is_being_handled() {
     for first_fails in [false, true] {
@@ -294,7 +294,7 @@ async fn comes_again_while_an_older_connection_is_read() {
     assert_eq!(status(&mut late).await.unwrap(), (1, AckStatus::Duplicate));
     assert!(is_closed(&mut silent).await);
     assert_eq!(began.elapsed(), 60 * SECOND);
-    // This limit does not apply to the newest connection or to another sender's.
+    // This limit does not apply to the newest connection or to connections of other senders.
     sleep(600 * SECOND).await;
     newest.write_all(&frame(2, b"b")).await.unwrap();
     assert_eq!(status(&mut newest).await.unwrap(), (2, AckStatus::Handled));

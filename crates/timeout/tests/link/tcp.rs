@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::common::{Tape, serve};
 
-/// Every test here is much faster; one that waits longer has failed.
+/// Every test here is much faster; a test that waits longer has failed.
 const LONG: Duration = Duration::from_secs(60);
 
 async fn ten_messages(address: SocketAddr) {
@@ -53,8 +53,8 @@ async fn over_ipv4_and_ipv6() {
 #[tokio::test]
 async fn both_ends_keep_alive_and_do_not_delay() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    // The name may also have an IPv6 address, where nothing listens; without a hosts file it has no
-    // address at all.
+    // The name may also have an IPv6 address, where nothing listens; without a hosts file, the name
+    // has no address at all.
     let mut host = "localhost";
     if tokio::net::lookup_host((host, 0)).await.is_err() {
         barograph_sim::report_skipped("connecting by a name: 'localhost' has no address on this machine");

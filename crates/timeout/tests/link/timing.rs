@@ -102,7 +102,7 @@ async fn a_copy_waits_while_the_first_is_being_handled() {
 }
 
 /// All attempts are over while the first copy is still handled: the next message is handled after
-/// it.
+/// this copy.
 #[tokio::test(start_paused = true)]
 async fn the_next_message_waits_for_one_that_was_given_up() {
     let (mut link, serving) = linked_to_worker(ListenConfig::default(), 10 * SECOND, SECOND, 3);

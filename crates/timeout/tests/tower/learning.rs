@@ -120,7 +120,7 @@ async fn a_function_says_what_an_answer_is() {
     assert_eq!((counts.answered, counts.failed), (2, 1));
 }
 
-/// A client's own error, around the layer's.
+/// Error of a client that wraps the layer's error.
 #[derive(Debug)]
 struct Wrapped(BoxError);
 

@@ -19,8 +19,8 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 /// Usual response time of the server.
 const USUAL: Duration = Duration::from_millis(20);
-/// Longer than any timeout learned from usual responses, and shorter than the limit of a last
-/// attempt.
+/// Response time that is longer than any timeout learned from usual responses, and shorter than the
+/// limit of a last attempt.
 const STUCK: Duration = Duration::from_secs(3600);
 /// Upper limit of any timeout learned from usual responses: 1000 times the usual response time.
 const LEARNED: Duration = Duration::from_secs(20);
@@ -38,7 +38,7 @@ pub(crate) const UNSAFE: Request = Request { to: "a", twice: false };
 /// Response time, and the result.
 type Answer = (Duration, Result<u32, &'static str>);
 
-/// Returns its scripted responses in order, then usual ones.
+/// Returns its scripted responses in order, then usual responses.
 #[derive(Clone, Default)]
 pub(crate) struct Server {
     script: Arc<Mutex<VecDeque<Answer>>>,
@@ -61,7 +61,7 @@ impl Server {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// Calls that were neither completed nor dropped.
+    /// Number of calls that were neither completed nor dropped.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(Ordering::SeqCst)
     }

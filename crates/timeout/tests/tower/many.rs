@@ -1,4 +1,4 @@
-//! Many targets: from several threads, and more than fit.
+//! Many targets: calls from several threads, and more targets than `max_targets`.
 
 use std::time::Duration;
 

@@ -44,8 +44,8 @@ impl TransferId {
 /// Limits and options of a receiver's directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DestinationConfig {
-    /// Maximum number of bytes of data. This limit also applies to the blocks of 4 KiB that the
-    /// data and all names take, rounded up to whole blocks.
+    /// Maximum number of bytes of data. The blocks of 4 KiB that the data and all names take may
+    /// not exceed this limit either, after the limit is rounded up to whole blocks.
     pub bytes_max: u64,
     /// Maximum number of files, directories and links together. Directories that have no entry of
     /// their own but lead to one are counted.
@@ -58,14 +58,15 @@ pub struct DestinationConfig {
     pub links: bool,
     /// Maximum number of files kept open; at least 1.
     pub files_open: usize,
-    /// Whether the directory's path was resolved before: it is absolute and without links, so a
-    /// link found in it now is an error.
+    /// Whether the directory's path was resolved before. A resolved path is absolute and without
+    /// links, so a link that is found in the path now is an error.
     pub forbid_links_in_path: bool,
 }
 
 impl Default for DestinationConfig {
-    /// No limit of bytes, as many entries as a manifest can have, no replacement, no allocation, no
-    /// links, and 128 open files: an eighth of Linux's usual limit for a process.
+    /// Sets no limit of bytes. Accepts as many entries as a manifest can have, and no links.
+    /// Replaces no files, and allocates no space. Keeps at most 128 files open, an eighth of
+    /// Linux's usual limit for a process.
     fn default() -> Self {
         Self {
             bytes_max: u64::MAX,
@@ -82,8 +83,8 @@ impl Default for DestinationConfig {
 /// The receiver's directory as one object.
 ///
 /// Received bytes are written to partial files in one hidden directory that only the user can write
-/// to. Nothing else changes before [`finish`](Self::finish). Each group of a file is hashed when it
-/// is complete, from memory or the page cache.
+/// to. Nothing else changes before [`finish`](Self::finish). Each group of a file is hashed as soon
+/// as the group is complete. Its bytes come from memory or from the page cache.
 ///
 /// If the value is dropped or the process is killed, the transfer resumes from the last
 /// [`sync`](Self::sync) when the destination is opened again.
@@ -96,18 +97,19 @@ pub struct Destination {
     pub(super) manifest: Arc<Manifest>,
     pub(super) config: DestinationConfig,
     pub(super) open: LruCache<usize, File>,
-    /// Entries written since the last sync.
+    /// Entries with files that were written since the last sync.
     dirty: BTreeSet<usize>,
-    /// The file written last, and its range that was written since write-back was last started.
+    /// The file that was written last, and the range of this file that was written after the last
+    /// start of write-back.
     begun: Option<(usize, Range<u64>)>,
-    /// Whether the partial directory may have new names since the last sync.
+    /// Whether files may have been created in the partial directory since the last sync.
     is_named: bool,
     written: RangeSet<u64>,
     /// Ranges of `written` that are not in the journal yet, in order of arrival.
     fresh: Vec<Range<u64>>,
     trees: HashMap<usize, Tree>,
     nodes: Vec<HashNode>,
-    /// Buffer for a group that is read back.
+    /// Buffer for a group that is read from its file to be hashed.
     group: Vec<u8>,
     journal: Journal,
     /// Lock file, locked as long as this value lives; see [`lock`].
@@ -149,7 +151,7 @@ impl Destination {
         }
         match flock(&partial, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Err(FileError::Busy(path)),
-            // A file system without locks must be used by one host only.
+            // Without locks, the user must ensure that only one host uses the file system.
             Err(error) if system::has_no_locks(error) => {}
             other => other.map_err(io("locked"))?,
         }
@@ -190,8 +192,8 @@ impl Destination {
         if destination.renaming.is_none() {
             let begun = destination.check_free().and_then(|()| destination.allocate());
             if let Err(error) = begun {
-                // Nothing was received yet. The first error is reported; if the directory cannot be
-                // removed, the next try resumes in it.
+                // Nothing was received yet. Report the error that stopped the start. Ignore an
+                // error of the removal: the next try resumes in the directory.
                 if is_new {
                     let _ = destination.discard();
                 }
@@ -211,7 +213,7 @@ impl Destination {
     }
 
     /// Writes a range of the object to its files. Bytes that were written before are not written
-    /// again, because their hash may be computed already. Errors: of the system
+    /// again, because the hash of these bytes may be computed already. Errors: of the system
     /// ([`FileError::Full`] may be retried); a range beyond the object.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
         self.check_failed()?;
@@ -240,7 +242,8 @@ impl Destination {
         Ok(())
     }
 
-    /// Removes all received data, unless the files were verified and have begun to get their names.
+    /// Removes all received data. Does nothing if the files were verified and some of them may have
+    /// their names.
     pub fn discard(mut self) -> Result<(), FileError> {
         if self.renaming.is_some() {
             return Ok(());
@@ -257,9 +260,9 @@ impl Destination {
 
     pub(super) fn remove_partial(self) -> Result<(), FileError> {
         let Self { jail, partial, path, name, open, journal, _lock: lock, .. } = self;
-        // Close the files first: NFS keeps an open file under another name after its removal, so
-        // the directory could not be removed. Release the lock last: until then no other host uses
-        // the directory.
+        // Close the files first: NFS keeps a removed file under a different name while the file is
+        // open, so the directory could not be removed. Release the lock after all files are
+        // removed: while this host has the lock, no other host uses the directory.
         drop((open, journal));
         for name in [journal::NEXT_NAME, journal::NAME, LOCK_NAME] {
             match unlinkat(&partial, name, AtFlags::empty()) {
@@ -276,7 +279,7 @@ impl Destination {
         }
     }
 
-    /// The partial file of an entry, created if it does not exist.
+    /// Returns the partial file of an entry. Creates the file if it does not exist.
     pub(super) fn file(&mut self, entry: usize) -> Result<&File, FileError> {
         let Some(found) = self.manifest.entries().get(entry) else {
             return Err(FileError::Incomplete { missing: self.manifest.bytes() });
@@ -291,8 +294,8 @@ impl Destination {
             flags.set(OFlags::CREATE, !is_renaming);
             let (name, mode) = (partial_name(entry), Mode::from_raw_mode(0o600));
             let opened = openat(partial, &name, flags, mode).or_else(|error| match error {
-                // The file has its final permissions already: a session was killed just before it
-                // was renamed.
+                // The file already has its final permissions, because an earlier session was killed
+                // just before it renamed the file.
                 Errno::ACCESS => chmodat(partial, &name, mode, AtFlags::empty())
                     .and_then(|()| openat(partial, &name, flags, mode)),
                 _ => Err(error),
@@ -305,7 +308,7 @@ impl Destination {
                 return Err(FileError::NotOwnDirectory(self.path.join(name)));
             }
             if metadata.len() != *size {
-                // Ranges that are never written stay holes.
+                // Set the final length now: ranges that are never written stay holes.
                 file.set_len(*size)
                     .map_err(|error| FileError::io(jail.shown(&found.path), "resized", error))?;
                 is_new = true;
@@ -321,7 +324,7 @@ impl Destination {
         self.jail.shown(self.manifest.entries().get(entry).map_or(&[][..], |entry| &entry.path))
     }
 
-    /// Bytes of the object that were not written.
+    /// Number of bytes of the object that were not written.
     pub(super) fn missing(&self) -> u64 {
         self.manifest.bytes() - self.written.iter().map(|range| range.end - range.start).sum::<u64>()
     }
@@ -359,9 +362,9 @@ fn is_ours(partial: &OwnedFd) -> Result<bool, Errno> {
 /// Locks a partial directory against other hosts that share the storage; `None` if the file system
 /// has no such locks.
 ///
-/// The lock of the directory itself holds on this host only: an NFS client does not send locks of
-/// directories to the server, but it does send locks of files that are open for writing (flock(2),
-/// NOTES; nfs_flock in Linux).
+/// The lock of the directory itself excludes only processes of this host, because an NFS client
+/// does not send locks of directories to the server. An NFS client does send locks of files that
+/// are open for writing (flock(2), NOTES; nfs_flock in Linux).
 fn lock(partial: &OwnedFd, path: &Path) -> Result<Option<OwnedFd>, FileError> {
     let io = |error: Errno| FileError::io(path.join(LOCK_NAME), "locked", error);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -380,7 +383,7 @@ fn lock(partial: &OwnedFd, path: &Path) -> Result<Option<OwnedFd>, FileError> {
     Ok(Some(file))
 }
 
-/// Name of an empty file beside the partial files.
+/// Name of the lock file, which is empty and in the same directory as the partial files.
 const LOCK_NAME: &str = "lock";
 
 /// Name of an entry's partial file.

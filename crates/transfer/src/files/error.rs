@@ -1,4 +1,4 @@
-//! Errors of files, with messages that name the file.
+//! Errors of operations on files. Each message names the file.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub enum FileError {
     #[error("{path:?} cannot be {what}: {source}")]
     Io {
         path: PathBuf,
-        /// What was tried, as a past participle.
+        /// The operation that was tried, as a past participle such as "opened".
         what: &'static str,
         source: io::Error,
     },
@@ -34,7 +34,7 @@ pub enum FileError {
     /// A path to send is not a file, directory or link.
     #[error("{0:?} is {1}, which cannot be sent")]
     Special(PathBuf, &'static str),
-    /// A path to send has no name of its own.
+    /// A path to send does not end with a name: `/`, for example.
     #[error("{0:?} has no name: send a directory below it")]
     Nameless(PathBuf),
     #[error(transparent)]
@@ -47,7 +47,7 @@ pub enum FileError {
     )]
     Shrank {
         path: PathBuf,
-        /// Length found now, in bytes.
+        /// Present length of the file, in bytes.
         end: u64,
         /// Length when the transfer began, in bytes.
         size: u64,
@@ -98,17 +98,17 @@ pub enum FileError {
     /// The same transfer is running.
     #[error("{0:?} is in use: the same transfer is running")]
     Busy(PathBuf),
-    /// An unfinished transfer with the same identifier has other files.
+    /// The journal of an unfinished transfer with the same identifier is of different files.
     #[error("{0:?} belongs to other files or another version: remove {RESERVED_PREFIX}… to start again")]
     Journal(PathBuf),
     /// Not all of the object was received.
     #[error("{missing} bytes are still missing")]
     Incomplete { missing: u64 },
-    /// A file's hash differs from the sender's. The file is discarded, and received again when the
-    /// transfer is restarted.
+    /// A file's hash differs from the sender's. The file is discarded. It is received again when
+    /// the transfer is restarted.
     #[error("{0:?} differs from what was sent (BLAKE3); start the transfer again: the file is sent again")]
     Digest(PathBuf),
-    /// An earlier sync failed, so nothing more is accepted.
+    /// An earlier sync failed, so the destination accepts no more data.
     #[error(
         "data in {0:?} could not be written to the disk; check the disk and start the transfer again: it resumes"
     )]

@@ -1,4 +1,4 @@
-//! Compares files that exist already under their names with those of a sender.
+//! Compares files that already exist under their final names with the files of a sender.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -90,7 +90,8 @@ fn is_there(jail: &mut Jail, entry: &Entry) -> Result<bool, FileError> {
     })
 }
 
-/// Opens the file of an entry; `None` if the file is missing or may not be read.
+/// Opens the file of an entry. Returns `None` if the file is missing or is a link, or if this
+/// process has no permission to read it.
 fn open(jail: &mut Jail, entry: &Entry) -> Result<Option<File>, FileError> {
     let path = jail.shown(&entry.path);
     let Some((parent, name)) = jail.parent(&entry.path, false)? else { return Ok(None) };
@@ -103,7 +104,7 @@ fn open(jail: &mut Jail, entry: &Entry) -> Result<Option<File>, FileError> {
 }
 
 /// Whether a file has the contents of an entry: the same size, the same BLAKE3 of the data, and
-/// zeros in the holes. `false` also once `stop` is set.
+/// zeros in the holes. Also returns `false` if `stop` is set.
 fn holds(
     file: &File,
     entry: &Entry,
@@ -129,7 +130,7 @@ fn holds(
         }
         end = data.end;
     }
-    // Holes are not read: only the length shows that a file was cut within one.
+    // Holes are not read, so only the length shows whether a file was cut within its last hole.
     let is_same = is_zeros(file, end..*size, buffer, stop)? && file.metadata()?.len() == *size;
     Ok(is_same && hasher.finalize().as_bytes() == digest)
 }
@@ -148,8 +149,9 @@ fn is_zeros(file: &File, range: Range<u64>, buffer: &mut [u8], stop: &AtomicBool
     Ok(true)
 }
 
-/// The first data of a file in a range, up to the next hole. An empty range at the end if there is
-/// no data; the whole range if the file system does not report holes.
+/// Returns the range of the first data of a file in a range, up to the next hole. If there is no
+/// data, returns an empty range at the end. If the file system does not report holes, returns the
+/// whole range.
 fn next_data(file: &File, range: Range<u64>) -> Result<Range<u64>, Errno> {
     let start = match seek(file, SeekFrom::Data(range.start)) {
         Ok(start) => start.clamp(range.start, range.end),
@@ -169,8 +171,8 @@ fn next_data(file: &File, range: Range<u64>) -> Result<Range<u64>, Errno> {
     }
 }
 
-/// Whether `fits` accepts every piece of a range; stops at the first that it refuses. A file that
-/// became shorter does not fit. `false` also once `stop` is set.
+/// Whether `fits` accepts every piece of a range. Stops at the first piece that `fits` refuses.
+/// Also returns `false` if the file became shorter, or if `stop` is set.
 fn read(
     file: &File,
     range: Range<u64>,
@@ -195,6 +197,6 @@ fn read(
     Ok(true)
 }
 
-/// Bytes of a read: few system calls for large files, little memory for a host with several
-/// transfers, and less than a second on the slowest disks.
+/// Size of a read in bytes. Large files need few system calls, several transfers on a host need
+/// little memory, and a read takes less than a second on the slowest disks.
 const BUFFER_BYTES: usize = 1 << 20;

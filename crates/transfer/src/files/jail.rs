@@ -1,4 +1,4 @@
-//! A directory in which all opened paths stay.
+//! Opens paths below a directory, and never outside of it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
@@ -22,8 +22,8 @@ pub(super) struct Jail {
     /// Inode of a directory that no path may enter.
     forbidden_inode: Option<u64>,
     path: PathBuf,
-    /// The directory that was opened last: entries are in order, so the next one is usually in it
-    /// too.
+    /// The directory that was opened last. Entries are in order, so the next entry is usually in
+    /// the same directory.
     last: Option<(Vec<u8>, OwnedFd)>,
 }
 
@@ -41,8 +41,8 @@ impl Jail {
         Ok(Self { root, device: system::device(&stat), forbidden_inode: None, path: path.into(), last: None })
     }
 
-    /// Forbids all paths into this directory, by any name: some file systems treat names as equal
-    /// that differ in case or in invisible characters.
+    /// Forbids all paths into this directory, whatever name a path uses for it: some file systems
+    /// ignore case or invisible characters in names.
     pub(super) fn close(&mut self, directory: &Stat) {
         self.forbidden_inode = Some(system::inode(directory));
     }
@@ -56,8 +56,8 @@ impl Jail {
         self.path.join(shown(path))
     }
 
-    /// The directory that contains `path`, and the last component of `path`; `None` if the
-    /// directory does not exist and `made` is false.
+    /// Returns the directory that contains `path`, and the last component of `path`. If the
+    /// directory does not exist, creates it if `made` is set, and otherwise returns `None`.
     pub(super) fn parent<'a>(
         &mut self,
         path: &'a [u8],
@@ -75,7 +75,8 @@ impl Jail {
         Ok(self.last.as_ref().map(|(_, fd)| (fd.as_fd(), name)))
     }
 
-    /// The directory at `path`, to be synced or changed; `None` if it does not exist.
+    /// Opens the directory at `path`, so that the caller can sync or change it; `None` if the
+    /// directory does not exist.
     pub(super) fn directory(&mut self, path: &[u8]) -> Result<Option<OwnedFd>, FileError> {
         let Some((parent, name)) = self.parent(path, false)? else { return Ok(None) };
         match openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
@@ -103,7 +104,7 @@ impl Jail {
             let opened = openat(below, name, PASSED, Mode::empty());
             let opened = match opened {
                 Err(Errno::NOENT) if made => {
-                    // Request all permissions: the user's umask removes some of them.
+                    // Request all permissions, of which the user's umask removes some.
                     match mkdirat(below, name, Mode::from_raw_mode(0o777)) {
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(error) => return Err(FileError::io(self.shown(path), "created", error)),

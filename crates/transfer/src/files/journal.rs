@@ -15,12 +15,12 @@ use super::{FileError, JournalRecord, JournalState, TransferId, system};
 /// File name of the journal, beside the partial files.
 pub(super) const NAME: &str = "journal";
 
-/// File name of the next version, until it is complete.
+/// File name of a rewritten journal until the rewrite is complete.
 pub(super) const NEXT_NAME: &str = "journal.new";
 
-/// Minimum growth in bytes before the journal is rewritten. A rewrite is due when the journal is
-/// longer than twice its length after the last rewrite plus this. So rewrites are rare and write
-/// few bytes in total.
+/// Minimum growth in bytes before the journal is rewritten. A rewrite is due when the length of the
+/// journal exceeds twice its length after the last rewrite, plus this number. So rewrites are rare
+/// and write few bytes in total.
 const GROWTH_BYTES: u64 = 1 << 20;
 
 /// Maximum number of bytes that are read from a journal. With a million files and 2^17 ranges a
@@ -84,8 +84,8 @@ impl Journal {
         Ok((Self { file, directory, shown, head, last, bytes, bytes_compact }, kept))
     }
 
-    /// Appends `records`, which are on the disk when it returns.
-    /// Errors: of the system. Nothing is recorded then, and the call may be retried.
+    /// Appends `records`, and returns when the records are on the disk. Errors: of the system.
+    /// After an error nothing is recorded, and the call may be retried.
     pub fn append(&mut self, records: &[JournalRecord]) -> Result<(), FileError> {
         let (mut out, mut last) = (vec![], self.last);
         for record in records {
@@ -111,9 +111,8 @@ impl Journal {
         self.bytes
     }
 
-    /// Rewrites the journal with the contents of `kept`, atomically.
-    /// Errors: of the system. The journal is unchanged then, unless only the sync of the directory
-    /// failed.
+    /// Rewrites the journal with the contents of `kept`, atomically. Errors: of the system. After
+    /// an error the journal is unchanged, unless only the sync of the directory failed.
     pub fn replace(&mut self, kept: &JournalState) -> Result<(), FileError> {
         let (file, last, bytes) = begin(&self.directory, &self.shown, &self.head, &kept.records())?;
         (self.file, self.last, self.bytes, self.bytes_compact) = (file, last, bytes, bytes);
@@ -121,7 +120,8 @@ impl Journal {
     }
 }
 
-/// Writes a new journal beside the existing one, and replaces that one by a rename.
+/// Writes a new journal to a separate file, and then renames this file to replace the existing
+/// journal.
 fn begin(
     directory: &OwnedFd,
     shown: &Path,

@@ -10,10 +10,11 @@ use crate::proto::wire::varint;
 /// First bytes of a journal; the last of them is the version.
 const MAGIC: [u8; 4] = *b"BGJ\x01";
 
-/// Bytes of a checksum. A torn record has the right checksum once in 2^64 cases.
+/// Size of a checksum in bytes. A torn record has the right checksum in one of 2^64 cases.
 const CHECK_BYTES: usize = 8;
 
-/// Maximum number of ranges or nodes in a record: 50 KB, so that a torn record costs little.
+/// Maximum number of ranges or nodes in a record. A record then has at most 50 KB, so that little
+/// is lost if a record is torn.
 pub(super) const ITEMS_MAX: usize = 1024;
 
 /// Maximum size of a record's body, in bytes. The longest list is the directories to create: a
@@ -39,7 +40,7 @@ pub struct HashNode {
 pub enum JournalRecord {
     /// Ranges of the object that are durable.
     Held(Vec<Range<u64>>),
-    /// Subtrees; all their bytes were durable before.
+    /// Subtrees with bytes that were all durable before this record.
     Nodes(Vec<HashNode>),
     /// Marks that all files are complete and verified, and that they now get their names. The list
     /// has the entries of directories to create.
@@ -60,18 +61,20 @@ pub struct JournalState {
 pub type Check = [u8; CHECK_BYTES];
 
 impl JournalState {
-    /// First bytes of a journal: magic, transfer, digest of the manifest, check.
+    /// First bytes of a journal: magic bytes, identifier of the transfer, digest of the manifest,
+    /// checksum.
     pub fn head(id: TransferId, manifest: &[u8; 32]) -> Vec<u8> {
         let mut head = [&MAGIC[..], &id.0, manifest].concat();
         head.extend(check(&[0; CHECK_BYTES], &head));
         head
     }
 
-    /// Reads a journal: returns the contents of its whole records, the bytes that they take, and
-    /// the check of the last one. Reading ends at a record that is not whole, because it was never
-    /// reported as durable. `None` if the journal is of another transfer or of other files.
+    /// Reads a journal. Returns the contents of the whole records, the number of bytes that these
+    /// records take, and the checksum of the last whole record. Reading ends at the first record
+    /// that is not whole, because such a record was never reported as durable. `None` if the
+    /// journal is of another transfer or of other files.
     ///
-    /// No range ends beyond `object_bytes`.
+    /// No returned range ends beyond `object_bytes`.
     pub fn read(
         bytes: &[u8],
         id: TransferId,
@@ -93,7 +96,7 @@ impl JournalState {
         Some((kept, bytes.len() - rest.len(), last))
     }
 
-    /// The shortest list of records with the same contents.
+    /// The fewest records that have the contents of this state.
     pub fn records(&self) -> Vec<JournalRecord> {
         let ranges: Vec<Range<u64>> = self.held.iter().cloned().collect();
         let mut records: Vec<JournalRecord> =

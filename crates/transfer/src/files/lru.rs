@@ -16,7 +16,7 @@ impl<K: PartialEq, V> LruCache<K, V> {
         Self { kept: vec![], room: room.max(1) }
     }
 
-    /// The value of `key`, made if it is absent.
+    /// Returns the value of `key`. If the value is absent, `make` creates it.
     pub(super) fn get_or<E>(&mut self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<&mut V, E> {
         match self.kept.iter().rposition(|(of, _)| *of == key) {
             Some(index) if index + 1 < self.kept.len() => {
@@ -26,8 +26,8 @@ impl<K: PartialEq, V> LruCache<K, V> {
             Some(_) => {}
             None => drop(self.put(key, make()?)),
         }
-        // The value of `key` is the last one: it was just added or moved there, or was there
-        // already.
+        // The value of `key` is the last one: the code above added it or moved it to the end, or it
+        // was the last one before.
         let (_, value) = self.kept.last_mut().expect("one is kept");
         Ok(value)
     }
@@ -44,7 +44,7 @@ impl<K: PartialEq, V> LruCache<K, V> {
         self.kept.iter().rev().find(|(of, _)| of == key).map(|(_, value)| value)
     }
 
-    /// Drops the values with keys that `is_kept` refuses.
+    /// Drops each value if `is_kept` returns `false` for its key.
     pub(super) fn retain(&mut self, mut is_kept: impl FnMut(&K) -> bool) {
         self.kept.retain(|(key, _)| is_kept(key));
     }

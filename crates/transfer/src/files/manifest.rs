@@ -19,8 +19,8 @@ use crate::proto::wire::{NUMBER_MAX, WireError};
 /// addition to the path: 150 MiB. For a larger tree, send an archive of it.
 pub(super) const ENTRIES_MAX: usize = 1 << 20;
 
-/// Maximum number of data extents in all sparse files together, 24 bytes each. The holes of a file
-/// that would exceed this are sent as zeros.
+/// Maximum number of data extents in all sparse files together. Each extent takes 24 bytes of
+/// memory. If a file's extents would exceed this number, its holes are sent as zeros.
 pub(super) const EXTENTS_MAX: usize = 1 << 20;
 
 /// Maximum size of an encoded manifest, in bytes: 128 for each of [`ENTRIES_MAX`] entries.
@@ -29,9 +29,9 @@ pub(super) const ENCODED_BYTES_MAX: usize = 1 << 27;
 /// Time of last modification (POSIX.1-2017 §4.16): seconds and nanoseconds after the start of 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modified {
-    /// Seconds, negative before 1970.
+    /// Seconds since the start of 1970, negative for earlier times.
     pub seconds: i64,
-    /// Nanoseconds of that second, below 10^9.
+    /// Nanoseconds after `seconds`, below 10^9.
     pub nanos: u32,
 }
 
@@ -39,10 +39,10 @@ pub struct Modified {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     File {
-        /// Length in bytes, with holes.
+        /// Length of the file in bytes, including its holes.
         size: u64,
-        /// Ranges of data, if the file has holes: ascending, not touching, not empty, within
-        /// `size`.
+        /// Ranges of data, if the file has holes: in ascending order, within `size`, none of them
+        /// empty, and with a hole between any two.
         extents: Option<Vec<Range<u64>>>,
     },
     /// A directory. Directories that only lead to other entries need no entry.
@@ -66,7 +66,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Bytes of the object that belong to this entry.
+    /// Number of bytes of the object that belong to this entry.
     pub fn stored(&self) -> u64 {
         match &self.kind {
             EntryKind::File { size, extents: None } => *size,
@@ -102,7 +102,7 @@ pub enum ManifestError {
     /// Two entries have the same path, or entries are not in order.
     #[error("{0:?} occurs twice, or is out of order: name each path once")]
     Order(PathBuf),
-    /// An entry is below one that is not a directory.
+    /// An entry is below an entry that is not a directory.
     #[error("{0:?} is below something that is not a directory")]
     Below(PathBuf),
     /// A field has an invalid value.
@@ -115,7 +115,7 @@ pub enum ManifestError {
 /// A part of the object within one extent of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Index of the entry that it belongs to.
+    /// Index of the entry that the piece belongs to.
     pub entry: usize,
     /// Range of the piece in the object.
     pub object: Range<u64>,
@@ -123,8 +123,8 @@ pub struct Piece {
     pub at: u64,
 }
 
-/// Entries that are sent. The object is the data of all files, end to end in the order of the
-/// entries, without holes.
+/// Entries that are sent. The object is the data of all files without holes, one file after the
+/// other in the order of the entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     entries: Vec<Entry>,
@@ -143,8 +143,8 @@ impl Manifest {
         Self::ordered(entries)
     }
 
-    /// Creates a manifest of entries in order: component by component, so that the contents of a
-    /// directory follow it.
+    /// Creates a manifest of entries that are in order already. Paths are compared component by
+    /// component, so the contents of a directory follow the directory.
     fn ordered(entries: Vec<Entry>) -> Result<Self, ManifestError> {
         if ENTRIES_MAX < entries.len() {
             return Err(ManifestError::TooMany(entries.len() as u64, "entries", ENTRIES_MAX as u64));
@@ -174,7 +174,7 @@ impl Manifest {
                 });
                 sparse.insert(index, begins.collect());
             }
-            // No overflow: both are below 2^62.
+            // No overflow: both numbers are below 2^62.
             bytes += entry.stored();
             if NUMBER_MAX < bytes {
                 return Err(ManifestError::TooMany(bytes, "bytes", NUMBER_MAX));
@@ -233,7 +233,7 @@ impl Manifest {
 
     /// The first piece of a range that is within the object.
     fn piece(&self, range: Range<u64>) -> Option<Piece> {
-        // If several entries begin at the same offset, all of them except the last are empty.
+        // If several entries begin at the same offset, use the last of them: all others are empty.
         let entry = self.starts.partition_point(|start| *start <= range.start).checked_sub(1)?;
         let of = self.range(entry);
         let within = range.start - of.start;
@@ -289,7 +289,8 @@ fn check_fields(entry: &Entry) -> Result<(), ManifestError> {
     }
 }
 
-/// Compares by component: `a/b` is after `a` and before `a b`, although `/` is above a space.
+/// Compares two paths component by component: `a/b` is after `a` and before `a b`, although the
+/// byte `/` is greater than a space.
 fn by_component(a: &[u8], b: &[u8]) -> Ordering {
     let rank = |byte: &u8| if *byte == b'/' { 0 } else { u16::from(*byte) + 1 };
     a.iter().map(rank).cmp(b.iter().map(rank))

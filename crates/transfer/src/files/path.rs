@@ -1,4 +1,4 @@
-//! Checks of names and paths that are sent.
+//! Checks the names and paths of files that are sent.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -103,7 +103,7 @@ pub fn check_target(path: &[u8], target: &[u8]) -> Result<(), PathError> {
     let above = path.iter().filter(|byte| **byte == b'/').count();
     let (mut ups, mut is_below) = (0, false);
     for name in target.split(|byte| *byte == b'/').enumerate().map(|(index, name)| {
-        // An empty first component is the root.
+        // If the first component is empty, the target is absolute.
         if index == 0 && name.is_empty() { b"/" } else { name }
     }) {
         match name {

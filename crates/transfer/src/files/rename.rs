@@ -17,24 +17,24 @@ use super::system::{self, SYNCED_ALONE_MAX};
 use super::{Destination, Entry, EntryKind, FileError, Modified};
 
 impl Destination {
-    /// Verifies all files by the sender's `digests`, in the order of
-    /// [`Manifest::files`](super::Manifest::files). Then it sets their permissions and times, makes
-    /// them durable, and only then gives them their names. Links come last.
+    /// Verifies all files by the sender's `digests`, which are in the order of
+    /// [`Manifest::files`](super::Manifest::files). Then sets the permissions and times of the
+    /// files, makes the files durable, and only then gives them their names. Links come last.
     ///
-    /// Existing files are replaced only if the configuration allows it, also if they appeared in
-    /// the meantime. Existing directories keep their permissions and times. If the call fails or
-    /// the process is killed, the work continues when the destination is opened again and `finish`
-    /// is called again. Errors: [`FileError::Incomplete`]; [`FileError::Digest`] if a file differs,
-    /// which is then received again; an error of the system.
+    /// Existing files are replaced only if the configuration allows it. This is true also for files
+    /// that appeared during the transfer. Existing directories keep their permissions and times. If
+    /// the call fails or the process is killed, the work continues when the destination is opened
+    /// again and `finish` is called again. Errors: [`FileError::Incomplete`]; [`FileError::Digest`]
+    /// if a file differs (the file is then received again); an error of the system.
     pub fn finish(self, digests: &[[u8; 32]]) -> Result<(), FileError> {
         self.rename_files(digests, &AtomicBool::new(false))?.remove_journal()
     }
 
-    /// Like [`finish`](Self::finish), but the journal records that the transfer is done until it is
-    /// [removed](RenamedFiles::remove_journal). Until then a sender that does not know the result
-    /// can request it again. Errors: those of [`finish`](Self::finish); [`FileError::Stopped`] if
-    /// `stop` is set while files are read to verify them. After the verification `stop` has no
-    /// effect.
+    /// Like [`finish`](Self::finish), but keeps the journal, which records that the transfer is
+    /// done. Until the journal is [removed](RenamedFiles::remove_journal), a sender that did not
+    /// receive the result can connect again to receive it. Errors: those of
+    /// [`finish`](Self::finish); [`FileError::Stopped`] if `stop` is set while files are read to
+    /// verify them. After the verification `stop` has no effect.
     pub fn rename_files(
         mut self,
         digests: &[[u8; 32]],
@@ -57,14 +57,15 @@ impl Destination {
         Ok(RenamedFiles(self))
     }
 
-    /// Indices of entries that exist neither under their own name nor under that of their partial
-    /// file: a file that got its name in an earlier session may have been removed or changed since.
+    /// Indices of entries without a file under the final name and without a partial file: a file
+    /// that got its name in an earlier session may have been removed or changed since.
     pub(super) fn missing_entries(&mut self, made: &[u64]) -> Result<Vec<usize>, FileError> {
         let manifest = Arc::clone(&self.manifest);
         let mut lost = vec![];
         for (index, entry) in manifest.entries().iter().enumerate() {
             if entry.kind == EntryKind::Directory {
-                // A directory of this transfer without access permissions hides its contents.
+                // Give the owner access to a directory of this transfer: otherwise its contents
+                // cannot be found.
                 if made.contains(&(index as u64)) && self.jail.kind(&entry.path)?.is_some() {
                     self.make_directory(entry, true)?;
                 }
@@ -111,7 +112,7 @@ impl Destination {
         }
     }
 
-    /// Does all that can be done before the first file gets its name.
+    /// Prepares all files and directories before the first file gets its name.
     pub(super) fn prepare(&mut self) -> Result<(), FileError> {
         let mut made = vec![];
         let manifest = Arc::clone(&self.manifest);
@@ -180,7 +181,7 @@ impl Destination {
         }
         let is_few = entries.len() <= SYNCED_ALONE_MAX;
         if is_few {
-            // Sync before some directories become unreadable.
+            // Sync the directories now, because their final permissions may make them unreadable.
             for path in changed {
                 self.sync_directory(path)?;
             }
@@ -204,8 +205,8 @@ impl Destination {
             Ok(Some(directory)) => system::sync(directory)
                 .map_err(|error| FileError::io(self.jail.shown(path), "made durable", error)),
             Ok(None) => Ok(()),
-            // An existing directory may be writable but not readable: its file system syncs it in
-            // time.
+            // Ignore an existing directory that is writable but not readable: the file system makes
+            // it durable some time later.
             Err(FileError::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => Ok(()),
             Err(error) => Err(error),
         }
@@ -241,8 +242,8 @@ impl Destination {
         }
     }
 
-    /// Gives an entry its name, if it does not have it yet. `placed` collects the inodes of entries
-    /// that have their names.
+    /// Gives an entry its final name, unless the entry has this name already. `placed` collects the
+    /// inodes of entries that have their names.
     fn rename(&mut self, index: usize, entry: &Entry, placed: &mut HashSet<u64>) -> Result<(), FileError> {
         let path = self.jail.shown(&entry.path);
         let (partial, from) = (self.partial.as_fd(), partial_name(index));
@@ -293,8 +294,8 @@ impl Destination {
 pub struct RenamedFiles(Destination);
 
 impl RenamedFiles {
-    /// Removes the journal, when both ends know that the transfer is done. Errors: of the system;
-    /// the files keep their names.
+    /// Removes the journal. Call this when both ends know that the transfer is done. Errors: of the
+    /// system; the files keep their names.
     pub fn remove_journal(self) -> Result<(), FileError> {
         self.0.remove_partial()
     }
@@ -310,7 +311,7 @@ fn is_same(stat: &Stat, entry: &Entry) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size as u64 == *size && is_then
 }
 
-/// The time of the last read is unknown here, and stays as it is.
+/// Times to set for a file. The time of the last read is left unchanged.
 fn times(modified: Modified) -> Timestamps {
     let last_modification = Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanos.into() };
     Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, last_modification }

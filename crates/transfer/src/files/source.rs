@@ -16,8 +16,8 @@ use super::walk::{FileState, open_unfollowed, walk};
 use super::{Entry, EntryKind, FileError, GROUP_BYTES, Manifest, SkippedPath, Tree, WalkConfig};
 use hash_cache::HashCache;
 
-/// Number of groups kept in memory after they were read: 16 MiB. One read of a group serves all of
-/// its packets.
+/// Number of groups that are kept in memory after they were read, 16 MiB in total. So each group is
+/// read once for all of its packets.
 const BLOCKS_KEPT: usize = 64;
 
 /// Maximum number of files kept open, well below Linux's usual limit of 1024 for a process.
@@ -31,9 +31,10 @@ const TOUCHES_MAX: u8 = 8;
 /// The sender's files as one object.
 ///
 /// Bytes are hashed when they are read for the first time. Whenever a part of a file is read, the
-/// file is compared with its state at the walk: if size, time of modification or inode differ, the
-/// error names the file. If only the time of its status differs, the file's hashes are discarded,
-/// so that [`digest`](Self::digest) is computed from its present contents.
+/// present state of the file is compared with its state at the time of the walk. If size, time of
+/// modification or inode differ, an error with the file's name is returned. If only the time of the
+/// last change of status differs, the file's hashes are discarded, so that [`digest`](Self::digest)
+/// is computed from the present contents.
 #[derive(Debug)]
 pub struct Source {
     manifest: Manifest,
@@ -66,7 +67,7 @@ impl Source {
             by_path.insert(one.entry.path.clone(), SourceFile { path: one.at, state: one.state, touches: 0 });
             entries.push(one.entry);
         }
-        // A path that occurs twice is refused here.
+        // This call refuses a path that occurs twice.
         let manifest = Manifest::new(entries)?;
         let files = manifest.entries().iter().filter_map(|entry| by_path.remove(&entry.path)).collect();
         let source = Self {
@@ -101,7 +102,7 @@ impl Source {
             let of = self.manifest.range(entry);
             let group = (at - of.start) / GROUP_BYTES;
             let whole = self.group(entry, group);
-            // Ends at the end of the group, which may be beyond the extent.
+            // The read ends at the end of the group, which may be beyond the end of the extent.
             let part = at..end.min(whole.end);
             let (into, after) = std::mem::take(&mut rest).split_at_mut((part.end - at) as usize);
             let within = (at - whole.start) as usize;
@@ -125,9 +126,9 @@ impl Source {
     }
 
     /// Reads and hashes the group of a file that contains the byte at `offset`, unless it was
-    /// hashed before; returns the offset of the next group. A caller that has time before it needs
-    /// [`digest`](Self::digest)s calls this, a group at a time.
-    /// Errors: as [`read`](Self::read).
+    /// hashed before; returns the offset of the next group. A caller can use this to hash files
+    /// before it needs [`digest`](Self::digest)s, one group with each call. Errors: as
+    /// [`read`](Self::read).
     pub fn hash_at(&mut self, offset: u64) -> Result<u64, FileError> {
         let Some(piece) = self.manifest.pieces(offset..offset.saturating_add(1)).next() else {
             return Err(FileError::OutOfRange {
@@ -148,8 +149,8 @@ impl Source {
     }
 
     /// BLAKE3 of a file's data without its holes (for a file without holes, what `b3sum` prints); 0
-    /// for an entry that is not a file. Bytes that were not read yet are read now: the receiver had
-    /// them before, and their hashes were not [kept](Self::use_hash_cache). Errors: a file that
+    /// for an entry that is not a file. Bytes without a hash are read now. These are bytes that the
+    /// receiver had before, and that have no [kept](Self::use_hash_cache) hash. Errors: a file that
     /// cannot be read or has changed.
     pub fn digest(&mut self, entry: usize) -> Result<[u8; 32], FileError> {
         if !matches!(self.manifest.entries().get(entry), Some(Entry { kind: EntryKind::File { .. }, .. })) {
@@ -168,7 +169,8 @@ impl Source {
             let tree = self.tree(entry);
             if let Some(root) = tree.root() {
                 self.digests.insert(entry, root);
-                // Keep the tree if hashes are remembered: a rewrite of their journal reads it.
+                // Keep the tree if there is a hash cache: a rewrite of the cache's journal reads
+                // the tree.
                 if self.hash_cache.is_none() {
                     self.trees.remove(&entry);
                 }
@@ -277,7 +279,8 @@ fn state_of(path: &Path, file: &File) -> Result<FileState, FileError> {
     Ok(FileState::of(&fstat(file).map_err(|error| FileError::io(path, "read", error))?))
 }
 
-/// `false` if only the time of the status differs.
+/// Compares two states of a file. Returns `false` if only the time of the last change of status
+/// differs, and an error if anything else differs.
 fn compare(path: &Path, before: FileState, now: FileState) -> Result<bool, FileError> {
     if now.size < before.size {
         return Err(FileError::Shrank { path: path.into(), end: now.size, size: before.size });

@@ -19,19 +19,19 @@ pub(super) const PASSED: OFlags = {
     how.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 };
 
-/// Whether a directory could not be opened because there is a link or something else: `O_NOFOLLOW`
-/// of POSIX.1-2017, and FreeBSD's EMLINK.
+/// Whether a directory could not be opened because there is a link or a file at its path: errors of
+/// `O_NOFOLLOW` by POSIX.1-2017, and EMLINK of FreeBSD.
 pub(super) fn is_no_directory(error: Errno) -> bool {
     matches!(error, Errno::LOOP | Errno::NOTDIR | Errno::MLINK)
 }
 
 /// Whether the error means that a file system has no locks.
 pub(super) fn has_no_locks(error: Errno) -> bool {
-    // The last two are equal on Linux, and differ elsewhere.
+    // NOTSUP and OPNOTSUPP are equal on Linux, and differ on other systems.
     [Errno::NOLCK, Errno::NOSYS, Errno::NOTSUP, Errno::OPNOTSUPP].contains(&error)
 }
 
-/// Makes a file's data durable, and the metadata to find them.
+/// Makes durable a file's data, and the metadata that is needed to read the data.
 pub(super) fn sync_data(file: impl AsFd) -> Result<(), Errno> {
     #[cfg(target_os = "linux")]
     return rustix::fs::fdatasync(file);
@@ -41,8 +41,8 @@ pub(super) fn sync_data(file: impl AsFd) -> Result<(), Errno> {
 
 /// Makes a file or directory durable.
 pub(super) fn sync(file: impl AsFd) -> Result<(), Errno> {
-    // fsync(2) of macOS leaves the data in the disk's cache. Not every file system has the full
-    // sync; any other error of it is returned.
+    // fsync(2) of macOS leaves the data in the disk's cache. Not every file system supports the
+    // full sync. Any other error of the full sync is returned.
     #[cfg(target_vendor = "apple")]
     match rustix::fs::fcntl_fullfsync(&file) {
         Err(Errno::NOTSUP | Errno::INVAL | Errno::NOTTY) => {}
@@ -51,15 +51,15 @@ pub(super) fn sync(file: impl AsFd) -> Result<(), Errno> {
     rustix::fs::fsync(file)
 }
 
-/// Maximum number of files that are synced one by one. More files are synced together with their
-/// whole file system, where the system can do that (syncfs(2) of Linux).
+/// Maximum number of files that are synced one by one. If there are more files, their whole file
+/// system is synced at once, on systems that can do this (syncfs(2) of Linux).
 pub(super) const SYNCED_ALONE_MAX: usize = if cfg!(target_os = "linux") { 32 } else { usize::MAX };
 
 /// Makes a whole file system durable.
 pub(super) fn sync_all(on: impl AsFd) -> Result<(), Errno> {
     #[cfg(target_os = "linux")]
     return rustix::fs::syncfs(on);
-    // Never called here: see `SYNCED_ALONE_MAX`.
+    // Never called on these systems: see `SYNCED_ALONE_MAX`.
     #[cfg(not(target_os = "linux"))]
     {
         let _ = on;
@@ -67,8 +67,8 @@ pub(super) fn sync_all(on: impl AsFd) -> Result<(), Errno> {
     }
 }
 
-/// Makes Linux start to write dirty pages, and drop clean ones (mm/fadvise.c). On other systems
-/// they are written when they are synced.
+/// Makes Linux start to write dirty pages, and drop clean ones (mm/fadvise.c). Does nothing on
+/// other systems: they write a file's pages when the file is synced.
 pub(super) fn begin_writing(file: BorrowedFd<'_>, offset: u64, length: Option<NonZeroU64>) {
     #[cfg(target_os = "linux")]
     let _ = rustix::fs::fadvise(file, offset, length, rustix::fs::Advice::DontNeed);
@@ -76,8 +76,8 @@ pub(super) fn begin_writing(file: BorrowedFd<'_>, offset: u64, length: Option<No
     let _ = (file, offset, length);
 }
 
-/// Advises the system that a file is read from its start to its end: then Linux reads twice as much
-/// ahead (mm/fadvise.c).
+/// Advises the system that a file is read from its start to its end: Linux then doubles its
+/// read-ahead (mm/fadvise.c).
 pub(super) fn read_from_start_to_end(file: impl AsFd) {
     #[cfg(target_os = "linux")]
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Sequential);
@@ -97,8 +97,8 @@ pub(super) fn allocate(file: impl AsFd, offset: u64, length: u64) -> Result<(), 
     }
 }
 
-/// Renames a file to a name that must not exist; `INVAL`, `NOSYS` or `NOTSUP` where one call cannot
-/// do that.
+/// Renames a file to a name that must not exist. Returns `INVAL`, `NOSYS` or `NOTSUP` if the system
+/// or the file system has no such call.
 pub(super) fn rename_unless_there(
     from: (BorrowedFd<'_>, &str),
     to: (BorrowedFd<'_>, &[u8]),
@@ -131,15 +131,16 @@ pub(super) fn let_in(above: BorrowedFd<'_>, name: &[u8], is_own: bool) -> Result
     let mode = fstat(&there)?.st_mode & 0o7777;
     if is_own && mode & 0o700 != 0o700 {
         // Change the mode through the descriptor, so that a link cannot replace the directory
-        // first. Use its path in /proc, because fchmod(2) refuses descriptors opened with O_PATH.
+        // first. Use the descriptor's path in /proc, because fchmod(2) refuses descriptors that
+        // were opened with O_PATH.
         let by_descriptor = format!("/proc/self/fd/{}", there.as_raw_fd());
         chmodat(CWD, by_descriptor, Mode::from_raw_mode(mode | 0o700), AtFlags::empty())?;
     }
     Ok(())
 }
 
-/// Same as on Linux. If a link replaces the directory meanwhile, the link gets the permissions, not
-/// its target.
+/// Does the same as the function for Linux, by name. If a link replaces the directory between the
+/// calls, the link's permissions are changed, not those of its target.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn let_in(above: BorrowedFd<'_>, name: &[u8], is_own: bool) -> Result<(), Errno> {
     let there = statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;

@@ -29,14 +29,15 @@ pub const GROUP_BYTES: u64 = 256 << 10;
 #[derive(Clone, Debug)]
 pub struct Tree {
     groups: u64,
-    /// Subtrees by level and index: groups `index << level` to `(index + 1) << level`.
+    /// Chaining values of subtrees, by (level, index). A subtree has the groups from `index <<
+    /// level` up to, but not including, `(index + 1) << level`.
     nodes: BTreeMap<(u8, u64), ChainingValue>,
 }
 
 impl Tree {
     /// Creates the tree of a file of `bytes`.
     pub fn new(bytes: u64) -> Self {
-        // The empty input is one chunk, too.
+        // An empty file has one chunk, too.
         let groups = bytes.div_ceil(GROUP_BYTES).max(1);
         let mut tree = Self { groups, nodes: BTreeMap::new() };
         if bytes == 0 {
@@ -45,7 +46,8 @@ impl Tree {
         tree
     }
 
-    /// The chaining value of a group of this file; the digest itself if it is the only group.
+    /// Computes the chaining value of a group of this file. If the file has only one group, returns
+    /// the digest.
     pub(super) fn hash_group(&self, group: u64, bytes: &[u8]) -> ChainingValue {
         let mut hasher = Hasher::new();
         if self.groups == 1 {
@@ -54,8 +56,8 @@ impl Tree {
         hasher.set_input_offset(group * GROUP_BYTES).update(bytes).finalize_non_root()
     }
 
-    /// Hashes and adds a group; returns its chaining value.
-    /// Panics: if the group is longer than [`GROUP_BYTES`], or empty in a file that is not.
+    /// Hashes and adds a group; returns its chaining value. Panics: if the group is longer than
+    /// [`GROUP_BYTES`], or if the group is empty but the file is not.
     pub fn insert_bytes(&mut self, group: u64, bytes: &[u8]) -> ChainingValue {
         let value = self.hash_group(group, bytes);
         self.insert(0, group, value);
@@ -72,8 +74,8 @@ impl Tree {
             return true;
         }
         let (mut level, mut index, mut value) = (level, index, value);
-        // The root is not merged like other parents, nor is a subtree that the file has only in
-        // part.
+        // Do not merge the two children of the root here, because the root is computed differently.
+        // Do not merge to a subtree that extends beyond the end of the file either.
         while self.has(level + 1, index / 2) {
             let Some(sibling) = self.nodes.remove(&(level, index ^ 1)) else { break };
             let (left, right) = if index % 2 == 0 { (value, sibling) } else { (sibling, value) };
@@ -131,8 +133,8 @@ impl Tree {
     }
 }
 
-/// Groups of the left subtree: the largest power of two that leaves at least one for the right
-/// subtree (BLAKE3 §2.1). `groups` is at least 2.
+/// Number of groups of the left subtree: the largest power of two that leaves at least one group
+/// for the right subtree (BLAKE3 §2.1). `groups` is at least 2.
 fn left_groups(groups: u64) -> u64 {
     1 << (groups - 1).ilog2()
 }

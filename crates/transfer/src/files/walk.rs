@@ -28,18 +28,18 @@ pub struct WalkConfig {
     pub links: bool,
     /// How devices, FIFOs and sockets are handled.
     pub special: SpecialFilePolicy,
-    /// Whether the paths were resolved before: they are absolute and without links, so a link found
-    /// in one now is an error.
+    /// Whether the paths were resolved before. Resolved paths are absolute and without links, so a
+    /// link that is found in a path now is an error.
     pub forbid_links_in_path: bool,
 }
 
 /// Handling of an entry that is not a file, a directory or a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SpecialFilePolicy {
-    /// It is left out, with a notice.
+    /// The entry is left out, and the caller gets a notice.
     #[default]
     Skip,
-    /// It ends the walk with an error.
+    /// The entry ends the walk with an error.
     Refuse,
 }
 
@@ -72,8 +72,8 @@ pub(super) struct FileState {
     pub(super) inode: u64,
     pub(super) size: u64,
     pub(super) modified: (i64, u64),
-    /// Time of the last change of the status. No program can set it back (POSIX.1-2017 §4.9).
-    /// Renames, links and permissions change it too.
+    /// Time of the last change of the status. No program can set this time back (POSIX.1-2017
+    /// §4.9). New names, links and permissions of the file change this time, too.
     pub(super) changed: (i64, u64),
 }
 
@@ -91,9 +91,10 @@ impl FileState {
 
 /// A path that is still to be visited.
 struct PendingPath {
-    /// Its directory, as a descriptor that no later link can redirect.
+    /// Descriptor of the directory that contains the path. A link that appears later cannot
+    /// redirect the descriptor.
     above: Rc<OwnedFd>,
-    /// Its name in that directory.
+    /// Name of the entry in that directory.
     leaf: PathBuf,
     at: PathBuf,
     path: Vec<u8>,
@@ -112,7 +113,7 @@ impl PendingPath {
 
 /// Finds all entries to send. At the receiver, each of `paths` has the name of its last component.
 ///
-/// The directories above the current path are open (`path::DEPTH_MAX` at most).
+/// During the walk, all directories above the current path are open: at most `path::DEPTH_MAX`.
 pub(super) fn walk(
     paths: &[PathBuf],
     config: WalkConfig,
@@ -202,7 +203,7 @@ pub(super) fn walk(
     Ok((found, notices))
 }
 
-/// Adds the contents of a directory to `open`.
+/// Adds the entries of a directory to `open`, the list of paths to visit.
 fn list(directory: &PendingPath, open: &mut Vec<PendingPath>) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let above = Rc::new(openat(directory.above(), &directory.leaf, flags, Mode::empty())?);
@@ -231,12 +232,12 @@ fn special(kind: FileType) -> &'static str {
     }
 }
 
-/// Ranges of a file's data, if it has holes. A file with more than `most` extents counts as one
+/// Ranges of a file's data, if it has holes. A file with more than `most` extents counts as a file
 /// without holes.
 fn extents_of(one: &PendingPath, stat: &Stat, most: usize) -> Result<Option<Vec<Range<u64>>>, FileError> {
     let size = stat.st_size as u64;
-    // st_blocks counts 512 bytes, whatever the file system's block is (stat(3type)). Most files
-    // return here, unopened.
+    // The unit of st_blocks is 512 bytes for every file system (stat(3type)). A file without holes
+    // need not be opened.
     if size <= (stat.st_blocks as u64).saturating_mul(512) {
         return Ok(None);
     }

@@ -1,5 +1,5 @@
-//! The control connection, over TLS 1.3, on which both ends agree on a transfer: its messages and
-//! their encoding (`docs/spec/transfer.md`, second part).
+//! The control connection over TLS 1.3. On this connection both ends agree on a transfer. The
+//! module has the messages and their encoding (`docs/spec/transfer.md`, second part).
 //!
 //! ```text
 //! sender                              receiver
@@ -59,9 +59,9 @@ pub enum Message {
         id: [u8; 16],
         /// The encoded manifest (see [`Manifest`](crate::files::Manifest)).
         manifest: Vec<u8>,
-        /// Cipher suites that the sender supports, the best first, each once.
+        /// Cipher suites that the sender supports, each once, with the preferred suite first.
         suites: Vec<Suite>,
-        /// Bytes of the largest feedback datagram that the sender reads.
+        /// Maximum size of a feedback datagram that the sender reads, in bytes.
         datagram_bytes_max: u32,
     },
     Accept {
@@ -70,14 +70,15 @@ pub enum Message {
         port: u16,
         /// Cipher suite of the datagrams.
         suite: Suite,
-        /// Bytes of the largest datagram that the receiver reads.
+        /// Maximum size of a datagram that the receiver reads, in bytes.
         datagram_bytes_max: u32,
-        /// Ranges of the object that the receiver has already: ascending, not touching.
+        /// Ranges of the object that the receiver has already, in ascending order. No two of them
+        /// touch.
         held: Vec<Range<u64>>,
     },
-    /// Bytes of the object that are durable at the receiver.
+    /// Reports the number of bytes of the object that are durable at the receiver.
     Durable(u64),
-    /// Keeps the connection alive, every 5 s in both directions.
+    /// Shows that this end is alive. Both ends send it after 5 s without a different message.
     Ping,
     /// BLAKE3 of each file, in the manifest's order.
     Digests(Vec<[u8; 32]>),
@@ -90,7 +91,7 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefuseReason {
-    /// The other end is not the expected one.
+    /// The other end is not trusted: its certificate or its token is wrong or missing.
     NotAllowed,
     /// The other end uses a different version of the protocol, or a different protocol.
     Protocol,
@@ -102,7 +103,7 @@ pub enum RefuseReason {
     Full,
     /// Files changed while they were sent.
     Changed,
-    /// A file differs from what was sent, and is received again next time.
+    /// A received file differs from the sent file. It is received again in the next session.
     Digest,
     /// The limit of transfers is reached, or this transfer is running already.
     Busy,

@@ -1,5 +1,5 @@
-//! Transfers one object: loops that read, seal and send, and the reverse. Files and negotiation are
-//! elsewhere.
+//! Transfers one object. One loop reads, seals and sends bytes; a different loop receives, opens
+//! and writes them. The code for files and for the negotiation is in other modules.
 
 mod busy;
 mod datagram_queue;
@@ -18,19 +18,20 @@ pub use self::receive_flow::ReceiveFlow;
 pub use self::send_flow::SendFlow;
 use crate::proto::{ProtocolViolation, SendLimit, SenderStats};
 
-/// Source of an object's bytes; a thread of its own reads it, ahead of the sender.
+/// Source of an object's bytes. A separate thread reads bytes from the source before the sender
+/// needs them.
 pub trait Origin: Send {
     /// Fills `out` with the bytes of the object from `offset` on.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FlowError>;
 
-    /// Whether a read never waits, as from memory: then the sending thread reads into packets,
-    /// which saves a copy.
+    /// Whether a read never waits, for example because it reads from memory. If so, the sending
+    /// thread reads directly into packets, which saves a copy.
     fn is_immediate(&self) -> bool {
         false
     }
 }
 
-/// Destination of an object's bytes; a thread of its own writes to it.
+/// Destination of an object's bytes. A separate thread writes to the destination.
 pub trait Sink: Send {
     /// Writes bytes at an offset of the object. Ranges arrive in any order, with neighbours joined
     /// to up to 1 MiB.
@@ -38,8 +39,8 @@ pub trait Sink: Send {
     /// Makes what was written durable; called from time to time, and at the end.
     fn sync(&mut self) -> Result<(), FlowError>;
 
-    /// Whether a write never waits, as to memory: then the receiving thread writes from packets,
-    /// which saves a copy.
+    /// Whether a write never waits, for example because it writes to memory. If so, the receiving
+    /// thread writes directly from packets, which saves a copy.
     fn is_immediate(&self) -> bool {
         false
     }
@@ -55,7 +56,7 @@ pub enum FlowError {
     /// The other end breaks the protocol.
     #[error(transparent)]
     Violation(#[from] ProtocolViolation),
-    /// No datagram arrived for this time. The second field is the UDP port.
+    /// No datagram arrived for the time in the first field. The second field is the UDP port.
     #[error("no feedback for {0:?}: check that firewalls let UDP through to port {1}")]
     NoFeedback(Duration, u16),
     #[error(transparent)]
@@ -88,9 +89,9 @@ impl FlowMonitor {
 pub struct FlowProgress {
     /// Counters of a sender; 0 at a receiver.
     pub stats: SenderStats,
-    /// Bytes of the object that the receiver has, with those of earlier sessions.
+    /// Number of bytes of the object that the receiver has, including bytes of earlier sessions.
     pub held_bytes: u64,
-    /// Bytes of the object that are durable, at a receiver.
+    /// At a receiver, the number of bytes of the object that are durable.
     pub durable_bytes: u64,
     /// Bytes a second that the controller allows (headers included).
     pub rate_bytes_s: f64,
@@ -98,21 +99,22 @@ pub struct FlowProgress {
     pub rtt: Option<Duration>,
     /// What limits the sender at present.
     pub limit: Option<SendLimit>,
-    /// Bytes of the object a second that the receiver can read, if its reading limits the rate.
+    /// Rate at which the receiver can read, in bytes of the object a second, if this rate limits
+    /// the sender.
     pub drain_bytes_s: u64,
     /// CPU time of the loop's thread, including the loss classifier.
     pub cpu: Duration,
     /// CPU time of the loss classifier in that thread.
     pub cpu_classifier: Duration,
-    /// Time for which the loop's thread computed or waited for a processor; its CPU time if the
-    /// kernel does not count that.
+    /// Time for which the loop's thread computed or waited for a processor; if the kernel does not
+    /// count the waiting, the CPU time of the thread.
     pub busy_time: Duration,
-    /// The same for the thread that reads and hashes what is sent; 0 if there is none, or if the
-    /// kernel does not count.
+    /// Time for which the thread that reads and hashes the sent bytes computed or waited for a
+    /// processor. 0 if there is no such thread, or if the kernel does not count these times.
     pub busy_reader: Duration,
     /// Time for which the loop waited for the reading thread: it could have sent bytes, but they
     /// were not read yet.
     pub read_wait: Duration,
-    /// Datagrams that did not open, or did not belong to the transfer.
+    /// Number of datagrams that could not be decrypted, or did not belong to the transfer.
     pub refused_datagrams: u64,
 }

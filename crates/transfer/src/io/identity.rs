@@ -30,6 +30,17 @@ pub use trust::Trust;
 pub(super) use trust::{ALPN, Untrusted, client, server};
 
 /// SHA-256 of a certificate (DER), as `openssl x509 -fingerprint -sha256` prints it.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use barograph_transfer::io::identity::Fingerprint;
+///
+/// let fingerprint = Fingerprint::of(b"abc");
+/// assert!(fingerprint.to_string().starts_with("BA:78:16:BF:"));
+/// assert_eq!(fingerprint.to_string().parse::<Fingerprint>()?, fingerprint);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
@@ -52,7 +63,8 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Hexadecimal in either case, with colons between all bytes or without.
+/// Parses hexadecimal digits in upper or lower case, with colons between all bytes or without
+/// colons.
 impl FromStr for Fingerprint {
     type Err = IdentityError;
 
@@ -97,7 +109,7 @@ pub enum IdentityError {
     Authorities(String),
     #[error("{0:?} is not a SHA-256 fingerprint: give 64 hexadecimal digits, with or without colons")]
     Fingerprint(String),
-    /// The other end has another certificate.
+    /// The other end has a certificate that is not trusted.
     #[error("the other end has the certificate {found}, which is not trusted")]
     Untrusted { found: Fingerprint },
     /// Other users may read or write the key file. The field has the file's mode.
@@ -108,9 +120,21 @@ pub enum IdentityError {
 }
 
 /// A certificate chain and its private key.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use barograph_transfer::io::identity::Identity;
+///
+/// let identity = Identity::fresh()?;
+/// assert_eq!(identity.token(), identity.clone().token());
+/// assert_ne!(identity.fingerprint(), Identity::fresh()?.fingerprint());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Identity {
-    /// The end's own certificate first, then those of intermediate authorities.
+    /// Certificates: first the end's own certificate, then the certificates of intermediate
+    /// authorities.
     chain: Vec<CertificateDer<'static>>,
     key: Arc<PrivateKeyDer<'static>>,
 }
@@ -132,8 +156,19 @@ impl Identity {
         Ok(Self { chain: vec![certificate.der().clone()], key: Arc::new(key.into()) })
     }
 
-    /// Reads an identity from PEM: certificates, the end's own first, and a key (PKCS #8, PKCS #1
-    /// or SEC1); `name` is for errors.
+    /// Reads an identity from PEM: certificates, with the end's own certificate first, and a key
+    /// (PKCS #8, PKCS #1 or SEC1). `name` identifies the source of the PEM text in errors.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use barograph_transfer::io::identity::Identity;
+    ///
+    /// let (chain, key) = (std::fs::read("chain.pem")?, std::fs::read("key.pem")?);
+    /// let identity = Identity::from_pem("chain.pem and key.pem", &chain, &key)?;
+    /// println!("{}", identity.fingerprint());
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// A part is missing or wrong.
@@ -153,8 +188,25 @@ impl Identity {
     /// Reads an identity from one file with certificate and key. A file that does not exist is
     /// created, so that the certificate that others pin stays the same from run to run.
     ///
-    /// The file is for its owner alone (mode 0600), and is created atomically. A file of this user
-    /// that others may read or write is refused, as ssh(1) does.
+    /// Only the owner may read or write the file (mode 0600). The file is created atomically. A
+    /// file of this user that others may read or write is refused, as ssh(1) does.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::path::Path;
+    ///
+    /// use barograph_transfer::io::ReceiveConfig;
+    /// use barograph_transfer::io::identity::Identity;
+    ///
+    /// // The receiver address stays the same when the receiver is started again.
+    /// let identity = Identity::kept_in(Path::new("identity.pem"))?;
+    /// let mut config = ReceiveConfig::new("incoming".into());
+    /// config.at = "[::]:4433".parse()?;
+    /// config.token = Some(identity.token());
+    /// config.identity = Some(identity);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The file cannot be read or created, its contents are wrong, or others may read or write it.
@@ -189,10 +241,10 @@ impl Identity {
         Fingerprint::of(self.chain.first().map_or(&[], |certificate| certificate))
     }
 
-    /// A token that only the holder of the key can compute. It stays the same with the key, so a
-    /// receiver that starts again has the same receiver address.
+    /// A token that only the holder of the key can compute. The same key always has the same token,
+    /// so a restarted receiver has the same receiver address.
     pub fn token(&self) -> Token {
-        // A pseudorandom function of the purpose, keyed with the private key (RFC 2104).
+        // The token is an HMAC of its purpose, with the private key as the key (RFC 2104).
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.secret_der());
         let tag = hmac::sign(&key, b"barograph-transfer token");
         Token(tag.as_ref().first_chunk().copied().unwrap_or_default())
@@ -213,10 +265,11 @@ fn make() -> Result<(rcgen::Certificate, rcgen::KeyPair), rcgen::Error> {
     Ok((params.self_signed(&key)?, key))
 }
 
-/// Writes a file beside `path` and links it there, which fails if `path` exists: atomic.
+/// Creates the file at `path` atomically: writes a temporary file in the same directory, and links
+/// it to `path`. The link fails if `path` exists.
 fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    // Unique for this process and this thread.
+    // The name of the temporary file is unique for this process and this thread.
     let thread = std::thread::current().id();
     let beside = path.with_file_name(format!(".{name}.{}.{thread:?}", std::process::id()));
     let written = (|| {

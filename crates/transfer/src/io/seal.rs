@@ -1,8 +1,9 @@
 //! Encryption and authentication of datagrams, called seals (`docs/spec/transfer.md` §2).
 //!
-//! The key depends on the number: packet n of a direction is sealed with key ⌊n / 2^23⌋ (RFC 9001
-//! §6.6: the confidentiality limit of AES-128-GCM for packets of any size). HKDF derives the keys
-//! from the direction's secret, so the ends need not agree on a change of keys.
+//! The key depends on the packet's number: packet n of a direction is sealed with key ⌊n / 2^23⌋.
+//! So a key seals at most 2^23 packets, the confidentiality limit of AES-128-GCM for packets of any
+//! size (RFC 9001 §6.6). HKDF derives the keys from the direction's secret, so the ends need not
+//! agree on a change of keys.
 
 #[cfg(test)]
 mod tests;
@@ -27,13 +28,14 @@ pub enum Suite {
 
 impl Suite {
     /// The fastest suite on this machine: AES-128-GCM if the CPU has instructions for AES and for
-    /// carry-less products, otherwise ChaCha20-Poly1305, which is also safe from timing attacks
-    /// without them (RFC 8439 §1).
+    /// carry-less products, otherwise ChaCha20-Poly1305, which is safe from timing attacks even
+    /// without special instructions (RFC 8439 §1).
     pub fn fastest() -> Self {
         if has_aes() { Self::Aes128Gcm } else { Self::ChaCha20Poly1305 }
     }
 
-    /// The suites that seal, the fastest here first, for an Offer.
+    /// The suites that encrypt datagrams, for an Offer. The suite that is fastest on this machine
+    /// comes first.
     pub fn sealed() -> [Self; 2] {
         match Self::fastest() {
             Self::ChaCha20Poly1305 => [Self::ChaCha20Poly1305, Self::Aes128Gcm],
@@ -41,8 +43,8 @@ impl Suite {
         }
     }
 
-    /// The suite's algorithm, its name for key derivation, and the number of datagrams that may
-    /// fail to open (RFC 9001 §6.6: the integrity limit).
+    /// The suite's algorithm, its name for key derivation, and the maximum number of datagrams that
+    /// may fail to open (the integrity limit of RFC 9001 §6.6).
     fn parts(self) -> Option<(&'static ring::aead::Algorithm, &'static [u8], u64)> {
         match self {
             Self::Clear => None,
@@ -94,13 +96,13 @@ impl Sealer {
         Self { current: keys.as_ref().and_then(|keys| keys.key(0)), keys }
     }
 
-    /// Bytes that a seal adds: 16 or 0.
+    /// Number of bytes that a seal adds to a datagram: 16 or 0.
     pub fn seal_bytes(&self) -> usize {
         if self.keys.is_some() { SEAL_BYTES } else { 0 }
     }
 
-    /// Seals a datagram in place: `datagram` is a header, a body and room for the seal. A number
-    /// must never be used twice.
+    /// Seals a datagram in place: `datagram` is a header, a body and room for the seal. The same
+    /// number must never be used twice.
     ///
     /// Returns `false` if the datagram has no room for header and seal. A datagram that was not
     /// sealed must not be sent.
@@ -127,11 +129,11 @@ impl fmt::Debug for Sealer {
 /// Opens the datagrams that the other end sends.
 pub struct Opener {
     keys: Option<Keys>,
-    /// Epoch of the highest number that opened.
+    /// Epoch of the packet with the highest number that was opened.
     current: u64,
     /// Keys of the epochs before, at and after `current`, at the index of their epoch modulo 3.
     near: [Option<Key>; 3],
-    /// Datagrams that may still fail to open.
+    /// Number of datagrams that may still fail to open before the limit of the suite is reached.
     forgeries_left: u64,
 }
 
@@ -143,13 +145,13 @@ impl Opener {
         Self { keys, current: 0, near, forgeries_left: suite.parts().map_or(0, |(.., limit)| limit) }
     }
 
-    /// Opens a datagram in place; returns its header and body, or `None` if it is not what was
-    /// sealed.
+    /// Opens a datagram in place; returns its header and body, or `None` if the datagram was not
+    /// sealed with this number and the right key.
     ///
-    /// Keys are made, and kept, only for the epoch of the highest number that opened and for its
-    /// two neighbours. So forged numbers in headers cause at most two key derivations for each
-    /// epoch. If no packet of a whole epoch arrives (2^23 consecutive packets), no later packet of
-    /// that sender opens.
+    /// Keys are derived and kept only for the epoch of the highest number that was opened, and for
+    /// the epochs directly before and after it. So forged numbers in headers cause at most two key
+    /// derivations for each epoch. If no packet of a whole epoch arrives (2^23 consecutive
+    /// packets), no later packet of that sender opens.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Option<(Header, &'a mut [u8])> {
         let (header, _) = Header::decode(datagram).ok()?;
         let (head, body) = datagram.split_at_mut_checked(HEADER_BYTES)?;
@@ -194,8 +196,7 @@ struct Keys {
 impl Keys {
     fn new(suite: Suite, secret: &[u8; 32]) -> Option<Self> {
         let (algorithm, name, _) = suite.parts()?;
-        // The secret is as uniform as a key of HMAC can be, so there is nothing to extract (RFC
-        // 5869 §3.3).
+        // The secret is uniformly random, so HKDF's extract step is not needed (RFC 5869 §3.3).
         Some(Self { suite, algorithm, name, secret: Prk::new_less_safe(HKDF_SHA256, secret) })
     }
 
@@ -229,7 +230,8 @@ struct Key {
 }
 
 impl Key {
-    /// The number, padded on the left, XORed with the IV (RFC 8446 §5.3).
+    /// Nonce of a packet: the packet's number, padded on the left with zeros, XOR the IV (RFC 8446
+    /// §5.3).
     fn nonce(&self, number: u64) -> Nonce {
         let mut nonce = self.iv;
         for (byte, number) in nonce.iter_mut().rev().zip(number.to_le_bytes()) {
@@ -243,10 +245,10 @@ fn epoch(number: u64) -> u64 {
     number >> EPOCH_BITS
 }
 
-/// A key seals 2^23 packets (RFC 9001 §6.6; §B.1 allows 2^28 if no packet has more than 2^11
-/// bytes).
+/// Binary logarithm of the number of packets that one key seals: 2^23 packets (RFC 9001 §6.6; §B.1
+/// allows 2^28 if no packet has more than 2^11 bytes).
 const EPOCH_BITS: u32 = 23;
-/// Purpose of the keys; 1 is the protocol's version.
+/// First part of HKDF's `info`: the purpose of the keys, where 1 is the protocol's version.
 const LABEL: &[u8] = b"barograph transfer 1 ";
-/// Bytes of a key of ChaCha20-Poly1305.
+/// Maximum size of a key, in bytes: the size of a key of ChaCha20-Poly1305.
 const KEY_BYTES_MAX: usize = 32;

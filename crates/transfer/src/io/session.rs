@@ -1,7 +1,7 @@
 //! Transfers of files from end to end.
 //!
-//! Each end has one thread that always reads the control connection, and others for the flow and
-//! the files. So neither a slow disk nor a slow peer delays a message.
+//! Each end has one thread that always reads the control connection, and other threads for the flow
+//! and the files. So neither a slow disk nor a slow peer delays a message.
 //!
 //! An interrupted transfer resumes when either end is started again. The sender computes the
 //! transfer's identifier from the files. The receiver stores the partial files by this identifier
@@ -32,6 +32,22 @@ use crate::files::{SkippedPath, WalkConfig};
 use crate::proto::controller;
 
 /// What to send, to which receiver and how.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use barograph_transfer::controller::ControllerKind;
+/// use barograph_transfer::io::{ReceiverEndpoint, SendConfig};
+///
+/// # let address = format!("brg://receiver.example:4433/{}", "A".repeat(64));
+/// // The receiver address, as `barograph recv` prints it.
+/// let receiver = ReceiverEndpoint::Address(address.parse()?);
+/// let mut config = SendConfig::new(vec!["data".into()], receiver);
+/// config.controller = ControllerKind::Tfrc;
+/// config.walk.links = true;
+/// assert!(config.classify_losses);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct SendConfig {
     /// Files and directories to send.
@@ -40,23 +56,24 @@ pub struct SendConfig {
     pub walk: WalkConfig,
     /// Receiver of the transfer.
     pub receiver: ReceiverEndpoint,
-    /// Other receivers with the same directory, on storage that they share with the first. If a
-    /// receiver cannot be reached, dies or is stopped, or if its host loses packets for ten
-    /// seconds, the rest is sent to the next receiver. All are authenticated in the same way, by
-    /// receiver addresses or otherwise.
+    /// Other receivers with the same directory, on storage that they share with the first receiver.
+    /// If a receiver cannot be reached, dies or is stopped, or if its host loses packets for ten
+    /// seconds, the rest is sent to the next receiver. Each receiver is authenticated like the
+    /// first one: by its receiver address, or by a trusted certificate.
     pub fallback_receivers: Vec<ReceiverEndpoint>,
     /// Certificate for receivers that request one.
     pub identity: Option<Identity>,
     /// The congestion controller of the flow.
     pub controller: controller::ControllerKind,
-    /// Rate of [`controller::ControllerKind::Fixed`], and initial rate of the others, in bytes a
-    /// second.
+    /// Rate of [`controller::ControllerKind::Fixed`], and initial rate of the other controllers, in
+    /// bytes a second.
     pub rate_bytes_s: Option<f64>,
     /// Whether losses are classified by cause.
     pub classify_losses: bool,
     /// Whether datagrams are sent without a seal, if the receiver agrees.
     pub allow_unencrypted: bool,
-    /// Maximum size of an IP packet, in bytes; `None` means what the route accepts, up to 9000.
+    /// Maximum size of an IP packet, in bytes; `None` means the maximum size that the route
+    /// accepts, but at most 9000.
     pub mtu: Option<usize>,
     /// Directory in which the sender keeps hashes of an unfinished transfer, so that the next try
     /// need not read those files again.
@@ -67,7 +84,8 @@ pub struct SendConfig {
 }
 
 impl SendConfig {
-    /// Sealed, with the default controller and its rate, losses classified, without symbolic links.
+    /// Seals datagrams, classifies losses, and sends no symbolic links. Uses the default controller
+    /// and its initial rate.
     pub fn new(paths: Vec<PathBuf>, receiver: ReceiverEndpoint) -> Self {
         Self {
             paths,
@@ -87,6 +105,20 @@ impl SendConfig {
 }
 
 /// The receiver of a transfer.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use barograph_transfer::io::ReceiverEndpoint;
+/// use barograph_transfer::io::identity::Trust;
+///
+/// // As `openssl x509 -fingerprint -sha256` prints it, or without colons.
+/// # let fingerprint = "5F".repeat(32);
+/// let trust = Trust::Pinned(vec![fingerprint.parse()?]);
+/// let receiver = ReceiverEndpoint::Trusted { host: "receiver.example".into(), port: 4433, trust };
+/// assert_eq!(receiver.host_and_port(), ("receiver.example", 4433));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub enum ReceiverEndpoint {
     /// The receiver with this receiver address.
@@ -122,7 +154,7 @@ pub enum TransferEvent {
     Connected {
         /// Address of the other end.
         peer: SocketAddr,
-        /// Name and version of its program.
+        /// Name and version of the other end's program.
         software: String,
     },
     /// Both ends agreed; data is sent from now on.
@@ -136,8 +168,9 @@ pub enum TransferEvent {
     },
     /// Progress of the flow, about ten times a second.
     Progress(FlowProgress),
-    /// The rest is sent to a different one of the [receivers](SendConfig::fallback_receivers), over
-    /// a new connection and with new events from the start.
+    /// The rest is sent to a different receiver of [`SendConfig::fallback_receivers`] or to the
+    /// first one again, in a new session: the session has its own connection, and its events begin
+    /// again with [`Connected`](Self::Connected).
     Failover {
         /// Why the session with the previous receiver ended.
         why: SessionError,
@@ -146,15 +179,15 @@ pub enum TransferEvent {
         /// TCP port of the next receiver.
         port: u16,
     },
-    /// All bytes arrived. What the receiver had before is hashed now, digests are compared, and
-    /// files get their names.
+    /// All bytes arrived. Now the sender hashes the bytes that the receiver had before, the
+    /// receiver compares the digests, and the files get their names.
     Verifying,
 }
 
 /// Result of a finished transfer.
 #[derive(Clone, Debug)]
 pub struct TransferSummary {
-    /// Address of the other end; the last one if there were several receivers.
+    /// Address of the other end. If there were several receivers, the address of the last one.
     pub peer: SocketAddr,
     /// Number of files in the transfer.
     pub files: u64,
@@ -165,15 +198,37 @@ pub struct TransferSummary {
     /// Time from the first datagram to the last acknowledgement, without the time between two
     /// receivers.
     pub lasted: Duration,
-    /// Time from the call to its end; at a host, from when the sender was accepted.
+    /// Time that the transfer took. At a sender it is the time of the whole call. At a receiver it
+    /// begins when the sender was accepted.
     pub lasted_all: Duration,
-    /// Last progress of the flow. At a sender it has the losses by cause, of all its receivers
-    /// together.
+    /// Last progress of the flow. At a sender, the counters include the losses by cause, summed
+    /// over all receivers.
     pub progress: FlowProgress,
 }
 
 /// Sends files; returns when the receiver has verified all of them. `on_event` is called from this
 /// thread.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::atomic::AtomicBool;
+///
+/// use barograph_transfer::io::{ReceiverEndpoint, SendConfig, TransferEvent, send};
+///
+/// # let address = String::new();
+/// let receiver = ReceiverEndpoint::Address(address.parse()?);
+/// let config = SendConfig::new(vec!["data".into()], receiver);
+/// // Another thread may set this.
+/// let stop = AtomicBool::new(false);
+/// let summary = send(config, &stop, &mut |event| match event {
+///     TransferEvent::Begun { files, bytes, .. } => println!("{files} files, {bytes} bytes"),
+///     TransferEvent::Progress(progress) => println!("{} bytes arrived", progress.held_bytes),
+///     _ => {}
+/// })?;
+/// println!("{} packets lost by the host", summary.progress.stats.lost_host);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// The reason why the transfer ended early. The receiver keeps what it received, and the same call
@@ -192,24 +247,24 @@ pub fn send(
 /// Name and version, for people at the other end.
 const SOFTWARE: &str = concat!("barograph ", env!("CARGO_PKG_VERSION"));
 
-/// Bytes that every path of QUIC accepts (RFC 9000 §14.1): for feedback, because its path is not
-/// measured.
+/// Maximum size of a feedback datagram, in bytes. Every path of QUIC accepts this size (RFC 9000
+/// §14.1). The size is not larger because the path of feedback is not measured.
 const FEEDBACK_DATAGRAM_BYTES: u32 = 1200;
 
-/// Bytes of the headers of IPv4 or IPv6 and of UDP (RFC 791, RFC 8200, RFC 768).
+/// Number of bytes of the IP header and the UDP header together (RFC 791, RFC 8200, RFC 768).
 fn headers_bytes(peer: SocketAddr) -> u32 {
     if peer.ip().to_canonical().is_ipv4() { 28 } else { 48 }
 }
 
-/// Options of all sockets of a session. The buffer of 8 MiB is enough for 6 ms at 10 Gbit/s, in
-/// which a thread may not be scheduled; systems usually give less.
+/// Options of all sockets of a session. A buffer of 8 MiB is enough for 6 ms at 10 Gbit/s, for
+/// which the reading thread may not be scheduled. Systems usually allow only a smaller buffer.
 const SOCKET: SocketConfig = SocketConfig { buffer_bytes: 8 << 20, trains: true, ecn: true };
 
 fn bind(at: SocketAddr, config: SocketConfig, portable: bool) -> io::Result<Socket> {
     if portable { Socket::bind_portable(at, config) } else { Socket::bind(at, config) }
 }
 
-/// How often progress is reported.
+/// Time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 fn ranges_bytes<'a>(ranges: impl IntoIterator<Item = &'a std::ops::Range<u64>>) -> u64 {

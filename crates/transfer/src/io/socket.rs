@@ -1,8 +1,8 @@
-//! UDP sockets for trains of datagrams, with what the kernel reports of each.
+//! UDP sockets for trains of datagrams, with what the kernel reports about each train.
 //!
 //! On Linux a train is passed to the kernel in one piece and cut there or in the network card
-//! (UDP_SEGMENT), and arrives in one piece (UDP_GRO). With it come the count of datagrams that the
-//! socket dropped, the congestion mark, and the time.
+//! (UDP_SEGMENT), and arrives in one piece (UDP_GRO). With each train the kernel reports the number
+//! of datagrams that the socket dropped so far, the congestion mark, and the arrival time.
 //!
 //! On other systems datagrams are sent and received one by one, with the congestion mark only;
 //! [`SocketCapabilities`] has the details. These calls work on Linux, too
@@ -20,8 +20,8 @@
 //! - `EHOSTUNREACH`, `ENETUNREACH`, `EHOSTDOWN`, `ENETDOWN`, `EPERM`, `EACCES`, `ENOPROTOOPT`,
 //!   `EPROTO`, by the route, a filter, or ICMP for an earlier datagram: it is counted, and the call
 //!   is repeated once. Then the datagram is lost, as on the path.
-//! - `ENOBUFS`, `ENOMEM`, by the queue of the network card: the same. By default, a full queue
-//!   drops datagrams silently as well.
+//! - `ENOBUFS`, `ENOMEM`, by the queue of the network card: these errors are handled like
+//!   `EHOSTUNREACH`. By default, a full queue drops datagrams without an error.
 //! - `EMSGSIZE` of a single datagram, which is longer than the path accepts: it is returned, see
 //!   [`is_too_large`].
 //! - `EIO`, `EINVAL`, `EMSGSIZE`, `EOPNOTSUPP` of a train, on a path without UDP_SEGMENT: its
@@ -53,45 +53,47 @@ pub use outbox::Train;
 /// Options with which a socket is created.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketConfig {
-    /// Bytes of its buffers to request; the system may give fewer.
+    /// Size to request for the send buffer and for the receive buffer, in bytes. The system may
+    /// give less.
     pub buffer_bytes: usize,
-    /// Whether trains may be sent in one call (UDP_SEGMENT), and received in one (UDP_GRO).
+    /// Whether a train may be sent in one call (UDP_SEGMENT) and received in one call (UDP_GRO).
     pub trains: bool,
     /// Whether packets are sent as ECN-capable: ECT(0), RFC 3168 §5.
     pub ecn: bool,
 }
 
-/// What the socket can do on this system.
+/// Capabilities of the socket on this system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketCapabilities {
-    /// Maximum number of datagrams in a train; 1 if they are sent one by one.
+    /// Maximum number of datagrams in a train; 1 if datagrams are sent one by one.
     pub train_max: usize,
     /// Maximum size of a train that is sent in one call, in bytes. [`Socket::send`] cuts longer
     /// trains, so callers need this only to choose lengths.
     pub train_bytes_max: usize,
-    /// Whether trains are received as trains.
+    /// Whether a train is received in one call (UDP_GRO), not as separate datagrams.
     pub receives_trains: bool,
-    /// Whether the kernel counts what the socket drops (SO_RXQ_OVFL).
+    /// Whether the kernel counts the datagrams that the socket drops (SO_RXQ_OVFL).
     pub has_drops: bool,
     /// Whether congestion marks are reported.
     pub has_marks: bool,
     /// Whether the kernel reports when packets arrived.
     pub has_times: bool,
-    /// Real bytes of the receive buffer, as the kernel counts them: on Linux, twice what fits.
+    /// Size of the receive buffer in bytes, as the kernel counts it. On Linux this is twice the
+    /// number of bytes that fit.
     pub receive_buffer_bytes: usize,
 }
 
-/// Counters of temporary errors and of dropped datagrams, which are not returned as errors.
+/// Counters of temporary errors and of dropped datagrams. Calls do not return these errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketCounters {
-    /// Errors that pass, in both directions.
+    /// Number of temporary errors of sending and receiving.
     pub passing: u64,
-    /// The last of them, as the system numbers it ([`io::Error::from_raw_os_error`]).
+    /// Error number of the last temporary error, for [`io::Error::from_raw_os_error`].
     pub last_passing: Option<i32>,
-    /// Datagrams that were dropped because of such an error.
+    /// Number of datagrams that were dropped because of a temporary error.
     pub lost: u64,
-    /// Datagrams or trains that were dropped because they were longer than the inbox, or came
-    /// without the length of their segments.
+    /// Number of datagrams or trains that were dropped because they did not fit the inbox, or
+    /// because the kernel did not report the length of their segments.
     pub cut: u64,
 }
 
@@ -118,8 +120,7 @@ enum SocketBackend {
 
 impl Socket {
     /// Binds a socket; port 0 means any free port. An unspecified IPv6 address accepts IPv4 as
-    /// well.
-    /// Errors: of `socket`, of `bind`, and of the options that are required.
+    /// well. Errors: `socket` or `bind` fails, or a required option cannot be set.
     pub fn bind(at: SocketAddr, config: SocketConfig) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         {
@@ -156,8 +157,8 @@ impl Socket {
         }
     }
 
-    /// Sends to this peer only, and receives only from it.
-    /// Errors: of `connect`, such as a missing route.
+    /// Sends to this peer only, and receives only from it. Errors: `connect` fails, for example
+    /// because no route exists.
     pub fn connect(&mut self, to: SocketAddr) -> io::Result<()> {
         match &self.backend {
             #[cfg(target_os = "linux")]
@@ -192,7 +193,7 @@ impl Socket {
     }
 
     /// Maximum size of a datagram (UDP's payload), in bytes, that the route to the peer accepts, as
-    /// far as the system knows. Errors: `NotConnected` unless it is connected.
+    /// far as the system knows. Errors: `NotConnected` if the socket is not connected.
     pub fn datagram_bytes_max(&self) -> io::Result<usize> {
         let peer = self.peer.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
         match &self.backend {
@@ -202,8 +203,9 @@ impl Socket {
         }
     }
 
-    /// Sends as many trains as there is room for; returns how many. `to` is `None` for a connected
-    /// socket. Trains may have any length: those that are too long for the kernel are cut.
+    /// Sends as many trains as fit the send buffer. Returns the number of trains sent. `to` is
+    /// `None` for a connected socket. Trains may have any length: trains that are too long for the
+    /// kernel are cut.
     ///
     /// If only a part of a train is sent, that train is not counted. If the next call begins with
     /// the same train, the rest of the train is sent. Errors: `WouldBlock` if there is no room for
@@ -227,8 +229,8 @@ impl Socket {
         }
     }
 
-    /// Receives what there is, as much as the inbox holds; returns the number of trains.
-    /// Errors: `WouldBlock` if there is nothing.
+    /// Receives the trains that have arrived, as many as fit the inbox. Returns the number of
+    /// trains. Errors: `WouldBlock` if no train has arrived.
     pub fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         let (inner, counters) = (&self.inner, &mut self.counters);
         match &self.backend {
@@ -246,10 +248,10 @@ impl Socket {
         }
     }
 
-    /// Waits until a datagram can be received, or (if `also_room` is set) sent, or until
-    /// `for_at_most` has passed (resolution: microseconds). The call may return early, and returns
-    /// after a day at the latest. On systems other than Linux, an arrival does not end a wait of
-    /// less than a millisecond.
+    /// Waits until a datagram can be received, or until the time `for_at_most` has passed
+    /// (resolution: microseconds). If `also_room` is set, also returns when a datagram can be sent.
+    /// The call may return early, and returns after a day at the latest. On systems other than
+    /// Linux, an arrival does not end a wait of less than a millisecond.
     pub fn wait(&self, also_room: bool, for_at_most: Duration) -> io::Result<()> {
         let room = if also_room { PollFlags::POLLOUT } else { PollFlags::empty() };
         let mut polled = [PollFd::new(self.inner.as_fd(), PollFlags::POLLIN | room)];
@@ -265,7 +267,8 @@ fn poll(polled: &mut [PollFd<'_>], for_at_most: Duration) -> nix::Result<i32> {
     nix::poll::ppoll(polled, Some(nix::sys::time::TimeSpec::from_duration(for_at_most)), None)
 }
 
-/// macOS has no `ppoll`, and the timeout of `poll` is in milliseconds: a shorter wait is a sleep.
+/// macOS has no `ppoll`, and the timeout of `poll` is in milliseconds: so a wait of less than a
+/// millisecond sleeps instead.
 #[cfg(not(target_os = "linux"))]
 fn poll(polled: &mut [PollFd<'_>], for_at_most: Duration) -> nix::Result<i32> {
     use nix::poll::{PollTimeout, poll};
@@ -277,11 +280,11 @@ fn poll(polled: &mut [PollFd<'_>], for_at_most: Duration) -> nix::Result<i32> {
     Ok(ready)
 }
 
-/// Longest wait, within the range of the kernel's numbers.
+/// Maximum wait in one call: one day, which the timeout of the system call can represent.
 const WAIT_MAX: Duration = Duration::from_secs(86_400);
 
-/// Whether sending failed because the path does not accept datagrams of this length. Shorter ones
-/// pass, of [`Socket::datagram_bytes_max`] at most.
+/// Whether sending failed because the path does not accept datagrams of this length. Shorter
+/// datagrams can be sent, up to [`Socket::datagram_bytes_max`] bytes.
 pub fn is_too_large(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EMSGSIZE as i32)
 }

@@ -35,7 +35,8 @@ use crate::proto::Rtt;
 pub trait Controller: Debug + Send {
     fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>);
 
-    /// The no-feedback timer expired: no feedback came for too long (RFC 5348 §4.4).
+    /// Reports to the controller that the no-feedback timer expired: no feedback came for too long
+    /// (RFC 5348 §4.4).
     fn on_no_feedback(&mut self, now: Duration);
 
     /// Sending rate in bytes a second; infinite if only the window limits.
@@ -46,7 +47,7 @@ pub trait Controller: Debug + Send {
         u64::MAX
     }
 
-    /// Whether the receiver's drain rate limits the sending rate ([`DrainLimiter`]).
+    /// Whether the receiver's drain rate limits the sending rate now ([`DrainLimiter`]).
     fn is_capped(&self) -> bool {
         false
     }
@@ -56,31 +57,33 @@ pub trait Controller: Debug + Send {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FeedbackSample<'a> {
     pub rtt: Rtt,
-    /// Round-trip time that this feedback measured, as in `rtt.latest`; `None` if it measured none.
+    /// Round-trip time that this feedback measured, as in `rtt.latest`; `None` if this feedback
+    /// gave no measurement.
     pub round_trip: Option<Duration>,
-    /// Rounds so far (BBR): a round ends when a packet that was sent after the round began is
-    /// acknowledged.
+    /// Number of rounds of the sender so far (BBR), not of rounds of feedback: a round ends when a
+    /// packet that was sent after the round began is acknowledged.
     pub round: u64,
-    /// Packets that this feedback acknowledged for the first time.
+    /// Number of packets that this feedback acknowledged for the first time.
     pub acked_packets: u64,
     /// Bytes of these packets, headers included.
     pub acked_bytes: u64,
-    /// Packets newly reported as marked with congestion (RFC 3168).
+    /// Number of packets that were newly reported with a congestion mark (RFC 3168).
     pub marked_packets: u64,
     /// Bytes in flight after this feedback.
     pub in_flight_bytes: u64,
     /// Delivery rate sample of the newest acknowledged packet; `None` if there is no valid sample.
     pub delivery: Option<Delivery>,
-    /// Losses with a cause that became known, in the order of their packets; without host losses.
+    /// Runs of lost packets with a newly known cause, in the order of their packets; without host
+    /// losses.
     pub losses: &'a [LossRun],
-    /// Packets settled so far: acknowledged, or lost with a known cause; without host losses. Loss
-    /// intervals are counted in it.
-    pub settled_packets: u64,
-    /// Packets newly classified as host losses. They limit the rate ([`DrainLimiter`]) and are not
-    /// congestion.
+    /// Number of packets accounted for so far: acknowledged, or lost with a known cause; without
+    /// host losses. Loss intervals are differences of this number.
+    pub accounted_packets: u64,
+    /// Number of packets newly classified as host losses. Host losses limit the rate
+    /// ([`DrainLimiter`]) and are not congestion.
     pub host_lost_packets: u64,
-    /// Drain rate (bytes a second, headers included) that the receiver measured while it was the
-    /// limit; 0 if it is not known.
+    /// Drain rate (bytes a second, headers included) that the receiver measured while its host
+    /// limited the transfer; 0 if the rate is not known.
     pub drain_bytes_s: u64,
     /// Bytes of a full packet, headers included.
     pub packet_bytes: u32,
@@ -91,29 +94,30 @@ pub struct FeedbackSample<'a> {
 pub struct Delivery {
     /// Delivery rate in bytes a second, headers included.
     pub bytes_s: f64,
-    /// Bytes delivered in all when the packet was sent. `delivered_bytes` minus this was delivered
-    /// during its flight.
+    /// Total number of bytes delivered when the packet was sent. `delivered_bytes` minus this
+    /// number is what was delivered during the packet's flight.
     pub prior_delivered_bytes: u64,
-    /// Bytes delivered in all so far.
+    /// Total number of bytes delivered so far.
     pub delivered_bytes: u64,
-    /// Bytes in flight when the packet was sent, itself included.
+    /// Bytes in flight when the packet was sent, this packet included.
     pub in_flight_bytes: u64,
-    /// Whether the sender had too little to send, so that the path could deliver more.
+    /// Whether the sender had too little to send. If so, the path can possibly deliver more than
+    /// this rate.
     pub is_app_limited: bool,
 }
 
 /// A run of consecutive lost packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossRun {
-    /// Its first packet, in the count of [`FeedbackSample::settled_packets`].
+    /// Position of the run's first packet, in the count of [`FeedbackSample::accounted_packets`].
     pub at: u64,
     /// Number of packets in the run.
     pub packets: u32,
     /// Bytes of these packets, headers included.
     pub bytes: u64,
-    /// When its first packet was sent.
+    /// Time when the run's first packet was sent.
     pub sent: Duration,
-    /// Bytes in flight when its first packet was sent.
+    /// Bytes in flight when the run's first packet was sent.
     pub in_flight_bytes: u64,
 }
 

@@ -12,26 +12,27 @@ use crate::proto::wire::Evidence;
 
 /// Classifies losses by cause.
 ///
-/// Packets are counted by index: the number of packets sent before. If the receiver has a drop
-/// counter, a loss is classified at once: as a network loss if the counter did not rise over the
-/// gap, and as a host loss if it rose and the receiver's claims are trusted. Other losses wait half
-/// to one round trip, until a pattern is visible, and are judged in the window of the last
-/// [`LossAttributor::WINDOW_PACKETS`] packets. Packets that arrive by then are not reported as
-/// lost.
+/// A packet is identified by its index, which is the number of packets that were sent before it. If
+/// the receiver has a drop counter, a loss is classified at once: it is a network loss if the
+/// counter did not rise over the gap, and a host loss if the counter rose and the receiver's claims
+/// are trusted. Other losses wait for half a round trip to one round trip, until a pattern is
+/// visible. Then they are judged in the window of the last [`LossAttributor::WINDOW_PACKETS`]
+/// packets. Packets that arrive before this judgement are not reported as lost.
 ///
 /// Judging a window takes 4 to 40 µs, depending on the number of runs. A window is judged once a
 /// round trip, or more often if a round trip has more packets than a window, and never without
-/// losses. Nothing is allocated once the window has had its largest number of runs.
+/// losses. After the window has had its largest number of runs, no more memory is allocated.
 #[derive(Clone, Debug)]
 pub struct LossAttributor {
     classifier: Classifier,
     window: Window,
-    /// Whether the receiver's claims are used at once; false after a check that contradicts them.
+    /// Whether the receiver's claims are used without a check. False after a check contradicted the
+    /// claims.
     trusts: bool,
-    /// When the window is judged next, if a loss waits for it.
+    /// Time when the window is judged next; `None` if no loss waits for a judgement.
     due: Option<Duration>,
     judged_at: Option<Duration>,
-    /// Lowest index that waits for a cause.
+    /// Lowest index of a lost packet that waits for a cause.
     waits_from: Option<u64>,
     judgements: u64,
 }
@@ -43,9 +44,9 @@ pub struct UnattributedLoss {
     pub packets: u32,
     /// Bytes of these packets, headers included.
     pub bytes: u64,
-    /// When its first packet was sent.
+    /// Time when the run's first packet was sent.
     pub sent: Duration,
-    /// Bytes in flight when its first packet was sent.
+    /// Bytes in flight when the run's first packet was sent.
     pub in_flight_bytes: u64,
     /// What the receiver reported about the gap.
     pub evidence: Evidence,
@@ -56,7 +57,8 @@ pub struct UnattributedLoss {
 pub struct AttributedLoss {
     pub missing: UnattributedLoss,
     pub cause: Cause,
-    /// These packets were reported as host losses before, by a claim that is no longer believed.
+    /// Whether these packets were reported as host losses before, because of a claim that is no
+    /// longer believed.
     pub is_taken_back: bool,
 }
 
@@ -65,21 +67,21 @@ pub struct AttributedLoss {
 pub struct PathContext {
     pub now: Duration,
     pub rtt: Duration,
-    /// Packets that the sender sends in one burst.
+    /// Number of packets that the sender sends in one burst.
     pub burst: u32,
 }
 
 impl Default for LossAttributor {
     fn default() -> Self {
-        // Parsing the model takes longer than sending a small object.
+        // Parse the model only once, because this takes longer than sending a small object.
         static SHIPPED: OnceLock<Classifier> = OnceLock::new();
         Self::new(SHIPPED.get_or_init(Classifier::shipped).clone())
     }
 }
 
 impl LossAttributor {
-    /// Packets in a window: 20 000, the longest window that the classifier was fitted on and that a
-    /// transfer fills soon (`docs/spec/classify.md`).
+    /// Number of packets in a window: 20 000. The classifier was fitted on windows of this length,
+    /// and a transfer soon fills such a window (`docs/spec/classify.md`).
     pub const WINDOW_PACKETS: u64 = 20_000;
 
     pub fn new(classifier: Classifier) -> Self {
@@ -94,8 +96,8 @@ impl LossAttributor {
         }
     }
 
-    /// Adds a run of packets that was declared lost. All packets before the run must be settled,
-    /// and runs must be added in ascending order.
+    /// Adds a run of packets that was declared lost. All packets before the run must be settled:
+    /// acknowledged or declared lost. Runs must be added in ascending order.
     ///
     /// Causes that are known now are appended to `attributed`.
     pub fn lose(
@@ -126,20 +128,21 @@ impl LossAttributor {
         }
     }
 
-    /// A packet of `bytes` arrived that was declared lost. Returns the cause that was reported for
-    /// it, `None` if none was, and [`Cause::Unknown`] if the packet is no longer in the window.
-    pub fn find(&mut self, index: u64, bytes: u64) -> Option<Cause> {
-        self.window.find(index, bytes)
+    /// Records that a packet of `bytes` arrived after it was declared lost. Returns the cause that
+    /// was reported for the packet, or `None` if no cause was reported. Returns [`Cause::Unknown`]
+    /// if the packet is no longer in the window.
+    pub fn ack_lost(&mut self, index: u64, bytes: u64) -> Option<Cause> {
+        self.window.ack_lost(index, bytes)
     }
 
-    /// Judges the window if it is due. Packets below `decided` arrived or were declared lost.
-    pub fn poll(&mut self, context: PathContext, decided: u64, attributed: &mut Vec<AttributedLoss>) {
+    /// Judges the window if it is due. Packets below `settled` arrived or were declared lost.
+    pub fn poll(&mut self, context: PathContext, settled: u64, attributed: &mut Vec<AttributedLoss>) {
         if self.due.is_some_and(|due| due <= context.now) {
-            self.judge(context, decided, attributed);
+            self.judge(context, settled, attributed);
         }
     }
 
-    /// When [`LossAttributor::poll`] must be called next.
+    /// Time at which [`LossAttributor::poll`] must be called next; `None` if no loss waits.
     pub fn due(&self) -> Option<Duration> {
         self.due
     }
@@ -149,14 +152,14 @@ impl LossAttributor {
         self.judgements
     }
 
-    fn judge(&mut self, context: PathContext, decided: u64, attributed: &mut Vec<AttributedLoss>) {
+    fn judge(&mut self, context: PathContext, settled: u64, attributed: &mut Vec<AttributedLoss>) {
         (self.due, self.judged_at, self.waits_from) = (None, Some(context.now), None);
-        self.window.trim(decided.saturating_sub(Self::WINDOW_PACKETS), attributed);
-        if self.window.is_settled() {
+        self.window.trim(settled.saturating_sub(Self::WINDOW_PACKETS), attributed);
+        if self.window.is_attributed() {
             return;
         }
         self.judgements += 1;
-        if let Some(is_disbelieved) = self.window.judge(&self.classifier, decided, context.burst, attributed)
+        if let Some(is_disbelieved) = self.window.judge(&self.classifier, settled, context.burst, attributed)
         {
             self.trusts = !is_disbelieved;
         }

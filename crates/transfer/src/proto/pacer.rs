@@ -6,19 +6,20 @@ use crate::proto::nanos;
 
 /// Token bucket that releases bytes at a rate, in small bursts.
 ///
-/// A burst may begin when the bucket holds a quantum, 0.125 ms of the rate. It may take all that
-/// the bucket holds, at most two quanta. So a caller that is late by up to a quantum still gets the
-/// full rate, and a longer pause is followed by one burst only.
+/// A burst may begin when the bucket holds a quantum, which is what the rate releases in 0.125 ms.
+/// The burst may take all bytes in the bucket, at most two quanta. So a caller that is up to 0.125
+/// ms late still gets the full rate. After a longer pause there is only one burst.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
-    /// Bytes a second; infinite without pacing.
+    /// Pacing rate in bytes a second; infinite without pacing.
     rate: f64,
     /// Bytes of a full packet.
     packet: f64,
-    /// Bytes that may be sent now. An f64 counts bytes exactly up to 2^53, and each refill rounds
-    /// by a part in 10^16: over a petabyte that is less than a packet.
+    /// Number of bytes that may be sent now; below 0 if too many were sent. An f64 counts bytes
+    /// exactly up to 2^53. Each refill has a rounding error of a part in 10^16, which adds up to
+    /// less than a packet over a petabyte.
     tokens: f64,
-    /// When `tokens` was updated (ns).
+    /// Time (ns) when `tokens` was last updated.
     at_ns: u64,
     /// Whether a burst is in progress.
     is_open: bool,
@@ -51,7 +52,7 @@ impl Pacer {
         self.rate
     }
 
-    /// Whether a full packet may be sent now.
+    /// Whether a full packet may be sent at `now`.
     pub(crate) fn is_ready(&mut self, now: Duration) -> bool {
         if self.rate == f64::INFINITY {
             return true;
@@ -70,7 +71,7 @@ impl Pacer {
         }
     }
 
-    /// When the next burst may begin.
+    /// Time when the next packet may be sent.
     pub(crate) fn next(&self) -> Duration {
         let needed = if self.is_open { self.packet } else { self.quantum() };
         let wait_s = ((needed - self.tokens) / self.rate).max(0.0);
@@ -102,23 +103,23 @@ impl Pacer {
         (self.rate * 2.0 * QUANTUM_S).min(2.0 * SEGMENTS_BYTES).max(2.0 * self.packet)
     }
 
-    /// Bounds the rate that a controller computed: infinite, or at least a packet in
-    /// [`INTERVAL_MAX_S`].
+    /// Raises the rate that a controller computed to at least one packet in [`INTERVAL_MAX_S`].
     fn possible(&self, rate_bytes_s: f64) -> f64 {
         // `f64::max` of a number and NaN is the number.
         rate_bytes_s.max(self.packet / INTERVAL_MAX_S)
     }
 }
 
-/// Duration of a quantum, half of the longest burst. A burst of 0.25 ms is short beside any queue
-/// that is measured in milliseconds.
+/// Duration of a quantum (s), half of the longest burst. A burst of 0.25 ms is much shorter than a
+/// queue of some milliseconds.
 const QUANTUM_S: f64 = 0.125e-3;
 /// Bytes that UDP_SEGMENT accepts in one call. Above 4 Gbit/s a quantum has this size.
 const SEGMENTS_BYTES: f64 = 65_536.0;
 /// Longest time between packets (s), so that a stopped sender notices when the path works again.
-/// RFC 5348 §4.3 allows 64 s (t_mbi), for a protocol that does not end.
+/// RFC 5348 §4.3 allows up to 64 s (t_mbi).
 pub(crate) const INTERVAL_MAX_S: f64 = 4.0;
-/// Tolerance of comparisons of tokens, which are rounded because times are whole nanoseconds.
+/// Tolerance in bytes when tokens are compared. Tokens are rounded because times are whole
+/// nanoseconds.
 const TOLERANCE_BYTES: f64 = 1e-3;
 
 #[cfg(test)]
@@ -127,7 +128,8 @@ mod tests {
 
     use super::*;
 
-    /// Sends for a time, `late` each time. Returns the bytes sent and the largest burst.
+    /// Sends packets for a time. Each call is late by `late`. Returns the bytes sent and the
+    /// largest burst.
     fn sent(pacer: &mut Pacer, packet: u64, for_time: Duration, late: Duration) -> (u64, u64) {
         let (mut now, mut sent, mut burst_max) = (Duration::ZERO, 0, 0);
         while now < for_time {
@@ -154,8 +156,8 @@ mod tests {
             let bound = (0.25e-3 * rate).max(65_536.0).max(2.0 * packet as f64);
             prop_assert!(burst as f64 <= bound + 1.0, "a burst of {burst}");
             let expected = rate * for_time.as_secs_f64();
-            // A late caller may lack a burst at the end; the initial tokens of the bucket come on
-            // top.
+            // A late caller may miss one burst at the end. The initial tokens of the bucket are
+            // sent in addition.
             let is_late = late_us as f64 * 1e-6 * rate > pacer.quantum();
             let least = if is_late { 0.0 } else { expected - pacer.burst() - 2.0 * packet as f64 };
             prop_assert!(sent as f64 <= expected + 2.0 * pacer.burst() && sent as f64 >= least, "{sent} of {expected}");

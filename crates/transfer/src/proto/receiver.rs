@@ -1,5 +1,5 @@
-//! State of a receiver: ranges of the object that it holds, packets that came, and what is known of
-//! the gaps.
+//! State of a receiver: ranges of the object that it holds, packets that arrived, and what is known
+//! about the gaps.
 
 mod delay;
 mod drain;
@@ -25,68 +25,72 @@ use schedule::Schedule;
 /// Configuration of a [`Receiver`].
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverConfig {
-    /// Maximum size of a feedback datagram in bytes, without header and seal. Less than
-    /// [`Feedback::BYTES_MIN`] counts as that.
+    /// Maximum size of a feedback datagram in bytes, without header and seal. A size below
+    /// [`Feedback::BYTES_MIN`] counts as [`Feedback::BYTES_MIN`].
     pub feedback_bytes_max: usize,
 }
 
-/// A data packet that arrived, with what the socket knows of it.
+/// A data packet that arrived, with what the socket reports about it.
 #[derive(Clone, Debug)]
 pub struct Arrival {
     pub number: u64,
-    /// When it was sent, by the sender's clock (µs, wrapping).
+    /// Sending time of the packet, by the sender's clock (µs, wrapping).
     pub sent_us: u32,
-    /// Range of the object that it carries.
+    /// Range of the object that the packet carries.
     pub range: Range<u64>,
     /// The sender's note, if the packet has one.
     pub note: Option<Note>,
-    /// Arrival time since the epoch of all other calls; the kernel's timestamp if there is one. It
-    /// is not later than the next `now`, and not before the previous packet's.
+    /// Arrival time since the epoch that all calls use. This is the kernel's timestamp if there is
+    /// one. The time must not be later than the next `now`, and not earlier than the arrival time
+    /// of the previous packet.
     pub at: Duration,
-    /// Whether it was marked with congestion (RFC 3168); `None` if marks are not visible.
+    /// Whether the packet has a congestion mark (RFC 3168); `None` if marks are not visible.
     pub is_marked: Option<bool>,
     /// The kernel's count of packets that the socket dropped so far (SO_RXQ_OVFL, wrapping); `None`
-    /// if there is none. Linux reports no count while it is 0. If the option is set, pass `Some(0)`
-    /// then; otherwise nothing is known of the first gap.
+    /// if there is none. Linux reports no count while it is 0. If the option is set and Linux
+    /// reports no count, pass `Some(0)`; otherwise nothing is known about the first gap.
     pub drops: Option<u32>,
 }
 
-/// Which part of a packet is new and must be written.
+/// Which bytes of a packet are new and must be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewBytes {
     All,
-    /// Only these ranges of the object; the receiver has the rest.
+    /// Only these ranges of the object; the receiver already has the other bytes of the packet.
     Parts(Vec<Range<u64>>),
-    /// Nothing: the receiver has all of its bytes.
+    /// Nothing: the receiver already has all bytes of the packet.
     Nothing,
 }
 
-/// Why a packet was refused.
+/// Reason why the receiver refused a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Its number came before or is below the floor: a copy or a replay.
+    /// The packet's number was already received or is below the floor, so the packet is a copy or a
+    /// replay.
     #[error("packet {0} is a duplicate")]
     Repeated(u64),
-    /// It carries bytes beyond the end of the object.
+    /// The packet carries bytes beyond the end of the object.
     #[error("the packet has bytes up to {end}, but the object has only {object_bytes}")]
     Beyond {
-        /// Offset of the end of its bytes.
+        /// Offset in the object at which the packet's bytes end.
         end: u64,
         /// Length of the object in bytes.
         object_bytes: u64,
     },
-    /// Its number is further ahead than packets can be in flight, or there are too many gaps.
+    /// The packet's number is further ahead than packets can be in flight, or there are too many
+    /// gaps.
     #[error("packet number {0} is too far above the numbers received so far")]
     TooFar(u64),
-    /// Its bytes touch no range that is held, and there are too many separate ranges.
+    /// The packet's bytes touch no range that the receiver holds, and there are too many separate
+    /// ranges.
     #[error("the object would have more than {0} separate received ranges")]
     Scattered(usize),
 }
 
 /// The receiving half of the protocol, for one object.
 ///
-/// Its memory is bounded: at most 2^16 gaps between packets and 2^17 ranges of the object, 12 MiB
-/// in all.
+/// Its memory is bounded: at most 2^16 gaps between packets and 2^17 ranges of the object, which
+/// take 12 MiB together.
 ///
 /// ```
 /// use std::time::Duration;
@@ -116,7 +120,7 @@ pub struct Receiver {
     object_bytes: u64,
     held: Held,
     numbers: ReceivedNumbers,
-    /// The packet with the highest number.
+    /// Evidence from the packet with the highest number so far.
     highest: Option<GapContext>,
     /// The packet that arrived last.
     newest: Option<Echo>,
@@ -142,13 +146,13 @@ struct GapContext {
 struct FeedbackRound {
     /// First packet number of the next datagram.
     at: u64,
-    /// Number after the highest packet when the round began.
+    /// Highest packet number when the round began, plus one.
     end: u64,
 }
 
 impl Receiver {
-    /// Creates a receiver of an object of `object_bytes`, of which it holds `held` already.
-    /// Errors: the object is too long for offsets ([`TooLong`]).
+    /// Creates a receiver of an object of `object_bytes`, of which the receiver already holds the
+    /// ranges `held`. Errors: the object is too long for offsets ([`TooLong`]).
     pub fn new(config: ReceiverConfig, object_bytes: u64, held: RangeSet<u64>) -> Result<Self, TooLong> {
         TooLong::check(object_bytes)?;
         Ok(Self {
@@ -177,7 +181,7 @@ impl Receiver {
             return Err(Refusal::Beyond { end, object_bytes: self.object_bytes });
         }
         let mut position = match self.numbers.position(number) {
-            // A copy was read, too: it took the receiver's time.
+            // Count copies too, because reading a copy takes time.
             Err(repeated @ Refusal::Repeated(_)) => {
                 self.count(at, bytes, drops);
                 return Err(repeated);
@@ -186,7 +190,8 @@ impl Receiver {
         };
         self.count(at, bytes, drops);
         if let Some(Note { floor, rtt_us }) = note {
-            // This packet is not settled yet, whatever its note claims.
+            // A note cannot raise the floor above the number of its own packet, even if the note
+            // contains a higher floor.
             self.numbers.raise_floor(floor.min(number));
             position = self.numbers.position(number)?;
             if 0 < rtt_us {
@@ -208,8 +213,9 @@ impl Receiver {
         Ok(fresh)
     }
 
-    /// Lowers the limit of feedback datagrams, without header and seal, because the return path
-    /// does not carry longer ones. Less than [`Feedback::BYTES_MIN`] counts as that.
+    /// Lowers the limit of feedback datagrams, without header and seal, because the path to the
+    /// sender does not carry longer datagrams. A limit below [`Feedback::BYTES_MIN`] counts as
+    /// [`Feedback::BYTES_MIN`].
     pub fn limit_feedback(&mut self, bytes_max: usize) {
         self.feedback_bytes_max = self.feedback_bytes_max.min(bytes_max.max(Feedback::BYTES_MIN));
     }
@@ -218,7 +224,7 @@ impl Receiver {
     ///
     /// Each feedback fits a datagram of the configured size. A round reports all packets from the
     /// floor on. If feedback would take more bytes than arrived, the round reports only the first
-    /// of them, but at least one run.
+    /// packets, but at least one run.
     #[must_use]
     pub fn poll_feedback(&mut self, now: Duration) -> Option<Feedback> {
         let (round, bytes_max) = match self.round {
@@ -250,17 +256,18 @@ impl Receiver {
         if self.round.is_some() { Some(Duration::ZERO) } else { self.schedule.due() }
     }
 
-    /// Ranges of the object that are held.
+    /// Ranges of the object that the receiver holds.
     pub fn held(&mut self) -> &RangeSet<u64> {
         self.held.ranges()
     }
 
-    /// Whether all of the object is held.
+    /// Whether the receiver holds all bytes of the object.
     pub fn is_complete(&self) -> bool {
         self.held.is_complete()
     }
 
-    /// Numbers of gaps and of ranges of the object that are kept, each with its maximum.
+    /// The number of gaps that are kept, and the number of ranges of the object that are kept, each
+    /// with its maximum.
     pub(crate) fn kept(&self) -> [(usize, usize); 2] {
         [(self.numbers.gaps(), numbers::GAPS_MAX), (self.held.len(), held::RANGES_MAX)]
     }
@@ -272,7 +279,7 @@ impl Receiver {
         self.drain.on_read(at, bytes, drops);
     }
 
-    /// Records a packet and its bytes, or neither.
+    /// Records the number and the bytes of a packet. In case of an error, records neither.
     fn record(
         &mut self,
         number: u64,
@@ -293,8 +300,8 @@ impl Receiver {
         Ok(fresh)
     }
 
-    /// A feedback from packet number `at` on, of at most `bytes_max` bytes, but with at least one
-    /// run.
+    /// Returns a feedback about the packets from number `at` on. It has at most `bytes_max` bytes,
+    /// but at least one run.
     fn feedback(&self, now: Duration, at: u64, bytes_max: usize) -> Feedback {
         let held_us = now.saturating_sub(self.newest_at).as_micros();
         let held_us = u32::try_from(held_us).unwrap_or(u32::MAX);
@@ -310,7 +317,8 @@ impl Receiver {
     }
 }
 
-/// What is known of the gap between the highest packet before it and the packet that opens it.
+/// Returns the evidence of a gap. `before` is the highest packet before the gap, and `after` is the
+/// packet that opened the gap.
 fn between(before: Option<&GapContext>, after: &GapContext, least_delay: &LeastDelay) -> Evidence {
     let Some(before) = before else { return Evidence::default() };
     Evidence {

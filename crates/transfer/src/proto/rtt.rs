@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Round-trip times of a transfer (RFC 6298 §2; RFC 9002 §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rtt {
-    /// The last round-trip time; `None` before the first. The other fields are presumed until then.
+    /// The last round-trip time; `None` before the first sample. Until then, the other fields have
+    /// assumed values.
     pub latest: Option<Duration>,
     /// Smoothed round-trip time; a new sample has a weight of 1/8.
     pub smoothed: Duration,
@@ -22,26 +23,41 @@ impl Default for Rtt {
 }
 
 impl Rtt {
-    /// Adds a sample: `elapsed` from sending to feedback, during which the peer, by its own claim,
-    /// waited for `held` before it sent the feedback.
+    /// Adds a sample. `elapsed` is the time from sending to feedback. `held` is the part of this
+    /// time that the peer claims to have waited before it sent the feedback.
     ///
     /// `held` is subtracted only if the result is not below the least round-trip time (RFC 9002
     /// §5.3). The least round-trip time is computed from unadjusted samples, so false claims cannot
-    /// lower it. At most a round trip or 5 ms is subtracted, so a peer cannot hide a longer queue.
+    /// lower it. At most a round trip is subtracted, or 5 ms if that is longer. So a peer cannot
+    /// hide a longer queue.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use barograph_transfer::Rtt;
+    ///
+    /// let mut rtt = Rtt::default();
+    /// rtt.add(Duration::from_millis(80), Duration::ZERO);
+    /// // The peer waited for 8 ms before it sent the feedback.
+    /// rtt.add(Duration::from_millis(96), Duration::from_millis(8));
+    /// assert_eq!(rtt.latest, Some(Duration::from_millis(88)));
+    /// assert_eq!(rtt.smoothed, Duration::from_millis(81));
+    /// ```
     pub fn add(&mut self, elapsed: Duration, held: Duration) {
         let Some(_) = self.latest else {
-            // RFC 9002 §5.3: the first sample sets all fields. It is not adjusted: there is no
-            // least one yet to check `held` against.
+            // RFC 9002 §5.3: the first sample sets all fields. This sample is not adjusted, because
+            // `held` cannot be checked against a least round-trip time yet.
             *self = Self { latest: Some(elapsed), smoothed: elapsed, variation: elapsed / 2, min: elapsed };
             return;
         };
         self.min = self.min.min(elapsed);
-        // RFC 9002 §5.3: at most what the peer may wait, and nothing if its claim is impossible.
+        // RFC 9002 §5.3: subtract at most the time that the peer may wait. If the peer's claim is
+        // impossible, subtract nothing.
         let held = if elapsed < held { Duration::ZERO } else { held.min(self.smoothed.max(REPORT_WAIT)) };
         let adjusted = elapsed.checked_sub(held).filter(|adjusted| *adjusted >= self.min).unwrap_or(elapsed);
         self.latest = Some(adjusted);
-        // RFC 9002 §5.3: rttvar = 3/4 rttvar + 1/4 |smoothed − sample|, with the old smoothed one;
-        // smoothed = 7/8 smoothed + 1/8 sample.
+        // RFC 9002 §5.3: rttvar = 3/4 rttvar + 1/4 |smoothed − sample|, with the old value of
+        // smoothed; smoothed = 7/8 smoothed + 1/8 sample.
         self.variation = self.variation * 3 / 4 + self.smoothed.abs_diff(adjusted) / 4;
         self.smoothed = self.smoothed * 7 / 8 + adjusted / 8;
     }
@@ -57,12 +73,12 @@ impl Rtt {
     }
 }
 
-/// Presumed round-trip time before the first sample (RFC 9002 §6.2.2).
+/// Round-trip time that is assumed before the first sample (RFC 9002 §6.2.2).
 const PRESUMED: Duration = Duration::from_millis(333);
 /// Granularity of timers (RFC 9002 §6.1.2).
 pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
-/// `max_ack_delay` of RFC 9002 §6.2.1: feedback comes at least once a round trip, and on a short
-/// path by a timer of milliseconds.
+/// Least value of `max_ack_delay` (RFC 9002 §6.2.1). Feedback comes at least once in a round trip.
+/// On a short path, a timer of some milliseconds triggers the feedback.
 pub(crate) const REPORT_WAIT: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
@@ -78,6 +94,16 @@ mod tests {
         assert_eq!((rtt.smoothed, rtt.variation, rtt.min), (80 * MS, 40 * MS, 80 * MS));
         rtt.add(96 * MS, 8 * MS);
         assert_eq!((rtt.latest, rtt.smoothed, rtt.variation), (Some(88 * MS), 81 * MS, 32 * MS));
+    }
+
+    #[test]
+    fn the_longer_follows_a_rise_at_once_and_a_fall_slowly() {
+        let mut rtt = Rtt::default();
+        rtt.add(20 * MS, Duration::ZERO);
+        rtt.add(60 * MS, Duration::ZERO);
+        assert_eq!((rtt.smoothed, rtt.longer()), (25 * MS, 60 * MS));
+        rtt.add(10 * MS, Duration::ZERO);
+        assert_eq!(rtt.longer(), Duration::from_micros(23_125));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! State of a sender: what is still to be sent, what is in flight, and what became of it.
+//! State of a sender: which bytes are still to be sent, which packets are in flight, and which
+//! packets were acknowledged or lost.
 
 mod causes;
 mod losses;
@@ -41,17 +42,17 @@ pub struct SenderConfig {
     /// Seed of the packet numbers that are skipped. An acknowledgement of a skipped number proves a
     /// false report, so the seed must stay secret.
     pub seed: u64,
-    /// Whether losses are classified; if not, all count as network losses.
+    /// Whether losses are classified by cause. If not, all losses count as network losses.
     pub classify_losses: bool,
 }
 
-/// A packet to send: the caller reads the range, encodes and seals it.
+/// A packet to send: the caller reads the bytes of the range, and encodes and seals the packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     pub number: u64,
     /// Sending time (µs since the epoch, wrapping).
     pub sent_us: u32,
-    /// Range of the object that it carries.
+    /// Range of the object that the packet carries.
     pub range: Range<u64>,
     /// Note to the receiver, if one is due.
     pub note: Option<Note>,
@@ -63,7 +64,7 @@ pub enum ProtocolViolation {
     /// The receiver acknowledged a packet that was not sent.
     #[error("the receiver acknowledged packet {0}, which was not sent: check which program runs there")]
     NeverSent(u64),
-    /// The receiver withdrew an acknowledgement, or its totals fell.
+    /// The receiver withdrew an acknowledgement, or the receiver's totals decreased.
     #[error("the receiver withdrew an acknowledgement: check which program runs there")]
     TakenBack,
 }
@@ -72,15 +73,16 @@ pub enum ProtocolViolation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SendLimit {
-    /// The controller's rate. If that is infinite: how often [`Sender::poll_packet`] is called.
+    /// The controller's rate. If this rate is infinite, the calls of [`Sender::poll_packet`] limit
+    /// the sender.
     Rate,
     /// The drain rate of the receiver's host ([`crate::proto::controller::DrainLimiter`]).
     Drain,
-    /// The congestion window: no more may be in flight.
+    /// The congestion window, which is full.
     Window,
-    /// The memory for packets in flight ([`Sender::PACKETS_MAX`]).
+    /// The memory for sent packets ([`Sender::PACKETS_MAX`]).
     Memory,
-    /// The object: all of it is in flight or acknowledged.
+    /// The object: all its bytes are in flight or acknowledged.
     Object,
 }
 
@@ -88,28 +90,30 @@ pub enum SendLimit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderStats {
     pub sent_packets: u64,
-    /// Bytes of the object sent, including those sent again.
+    /// Bytes of the object that were sent, including bytes that were sent again.
     pub sent_bytes: u64,
     /// Bytes of the object acknowledged, each counted once.
     pub acked_bytes: u64,
-    /// Probe packets, sent because no feedback came.
+    /// Number of probe packets, which are sent if no feedback comes.
     pub probe_packets: u64,
-    /// Packets declared lost; the cause is known about a round trip later.
+    /// Number of packets that were declared lost. The cause of a loss is known about a round trip
+    /// later.
     pub lost_packets: u64,
-    /// Lost packets that were acknowledged later.
+    /// Number of packets that were declared lost and acknowledged later.
     pub spurious_packets: u64,
     /// Packets lost by the receiving host.
     pub lost_host: u64,
     /// Packets lost by the network.
     pub lost_network: u64,
-    /// Packets lost with an unknown cause, which count as network losses.
+    /// Number of packets lost with an unknown cause. The controller treats these losses as network
+    /// losses.
     pub lost_unknown: u64,
 }
 
 /// The sending half of the protocol, for one object.
 ///
-/// Its memory is bounded at any object size: at most [`Sender::PACKETS_MAX`] packets, and some
-/// bytes for each.
+/// Its memory is bounded for any size of the object: it stores at most [`Sender::PACKETS_MAX`]
+/// packets, with about 80 bytes for each packet.
 #[derive(Debug)]
 pub struct Sender {
     object: Object,
@@ -137,12 +141,13 @@ struct PendingAcks {
 }
 
 impl Sender {
-    /// Maximum number of packets that are kept, 80 bytes each: those in flight, and later ones that
-    /// were acknowledged or recently declared lost.
+    /// Maximum number of packets that are kept, with 80 bytes for each packet. Packets in flight
+    /// are kept, and packets after the oldest of these that were acknowledged or recently declared
+    /// lost.
     pub const PACKETS_MAX: usize = PACKETS_MAX;
 
-    /// Creates a sender of an object of `object_bytes`, of which the receiver has `held` already.
-    /// Errors: the object is too long for offsets ([`TooLong`]).
+    /// Creates a sender of an object of `object_bytes`, of which the receiver already has the
+    /// ranges `held`. Errors: the object is too long for offsets ([`TooLong`]).
     pub fn new(
         config: SenderConfig,
         object_bytes: u64,
@@ -169,21 +174,21 @@ impl Sender {
     /// Sets the bytes of the object in a full packet (0 counts as 1), if the path carries shorter
     /// packets than was assumed, or longer ones.
     ///
-    /// Packets in flight stay as they are; lost ranges are cut anew. The controller receives the
-    /// new length with the next feedback.
+    /// Packets in flight do not change. Lost ranges are cut into packets of the new length. The
+    /// controller receives the new length with the next feedback.
     pub fn set_payload_bytes(&mut self, payload_bytes: u32) {
         self.pacing.set_payload(payload_bytes);
     }
 
     /// Bytes of the object in a full packet.
     pub fn payload_bytes(&self) -> u32 {
-        // A payload fits 32 bits.
+        // The cast loses nothing: a payload fits 32 bits.
         self.pacing.payload() as u32
     }
 
-    /// Whether all of the object was acknowledged.
+    /// Whether all bytes of the object were acknowledged.
     pub fn is_done(&self) -> bool {
-        self.object.is_there()
+        self.object.is_complete()
     }
 
     /// Returns the counts since the start.
@@ -213,24 +218,25 @@ impl Sender {
         self.sent_packets.in_flight_bytes()
     }
 
-    /// Time since the last new feedback, from the first packet until all is acknowledged. The
-    /// caller decides when to give up.
+    /// Time since the last new feedback, or since the first packet in flight. 0 before the first
+    /// packet, and after all bytes were acknowledged. The caller decides when to give up.
     pub fn silence(&self, now: Duration) -> Duration {
         if self.is_done() { Duration::ZERO } else { self.timers.silence(now) }
     }
 
-    /// Bytes of the object that the receiver is known to have, including those that it had before.
+    /// Bytes of the object that the receiver is known to have, including the bytes that the
+    /// receiver had before the transfer.
     pub fn held_bytes(&self) -> u64 {
-        self.object.there_bytes()
+        self.object.held_bytes()
     }
 
-    /// Drain rate that the receiver reported (bytes of the object a second); 0 if it was not the
-    /// limit.
+    /// Drain rate that the receiver reported (bytes of the object a second); 0 if the receiver did
+    /// not limit the transfer.
     pub fn drain_bytes_s(&self) -> u64 {
         self.reports.totals().drain_bytes_s
     }
 
-    /// When the classifier judges the window next, if a loss waits for it.
+    /// Time when the classifier judges the window next; `None` if no loss waits for a judgement.
     pub fn classifier_due(&self) -> Option<Duration> {
         self.causes.due()
     }
@@ -240,8 +246,8 @@ impl Sender {
         self.causes.judgements()
     }
 
-    /// Packets and bytes in flight, as counted and as summed over the packets kept; and the number
-    /// of packets kept.
+    /// Returns the packets and bytes in flight twice: from the counters, and as a sum over the kept
+    /// packets. Also returns the number of kept packets.
     pub(crate) fn kept(&self) -> ([(u64, u64); 2], usize) {
         let kept = (self.sent_packets.first()..self.sent_packets.end())
             .filter_map(|index| self.sent_packets.get(index));
@@ -256,7 +262,7 @@ impl Sender {
 
     /// What limits the sender at present.
     pub fn limit(&self) -> SendLimit {
-        if !self.object.has_some() {
+        if !self.object.has_next() {
             SendLimit::Object
         } else if self.sent_packets.is_full() {
             SendLimit::Memory
@@ -274,11 +280,12 @@ impl Sender {
         if self.is_done() {
             return None;
         }
-        if self.timers.takes_probe() {
+        if self.timers.take_probe() {
             return self.probe(now);
         }
-        if !self.object.has_some() || self.sent_packets.is_full() {
-            // Nothing is left to send, or the memory is full: the path is not the limit.
+        if !self.object.has_next() || self.sent_packets.is_full() {
+            // No range waits to be sent, or the memory is full, so the path does not limit the
+            // sender.
             self.hold_back();
             return None;
         }
@@ -304,9 +311,10 @@ impl Sender {
         self.object.unsent(from)
     }
 
-    /// Records that the caller does not have the next range yet: the path is not the limit.
+    /// Records that the caller has not read the next range yet, so the path does not limit the
+    /// sender.
     pub fn hold_back(&mut self) {
-        self.rate_sampler.limit(self.sent_packets.in_flight_bytes());
+        self.rate_sampler.set_app_limited(self.sent_packets.in_flight_bytes());
     }
 
     /// Handles a feedback; `number` is that of its datagram.
@@ -331,24 +339,24 @@ impl Sender {
         // works.
         let is_news = is_newer && (has_acked || self.reports.totals().packets < feedback.totals.packets);
         if is_newer {
-            self.pending.marked_packets += self.reports.count(feedback.totals);
+            self.pending.marked_packets += self.reports.store_totals(feedback.totals);
             self.process_echo(now, feedback)?;
             let covered = self.numbers.index_of(feedback.start)
                 ..self.numbers.index_of(feedback.end().min(self.numbers.end()));
-            self.losses.survey(covered, self.reports.note_number(number), &self.sent_packets);
+            self.losses.cover(covered, self.reports.store_number(number), &self.sent_packets);
         }
         if is_news {
             self.timers.on_feedback(now, has_acked);
         }
         self.detect_losses(now, is_newer);
         self.judge_losses(now);
-        self.losses.end_report();
+        self.losses.end_feedback();
         if !is_news {
             self.forget_settled();
             return Ok(());
         }
-        let (is_round, delivery) = self.rate_sampler.sample(nanos(now), self.rtt.min);
-        self.losses.end_round(now, is_round, &self.rtt);
+        let (has_round_ended, delivery) = self.rate_sampler.sample(nanos(now), self.rtt.min);
+        self.losses.update_rounds(now, has_round_ended, &self.rtt);
         self.forget_settled();
         self.call_controller(now, delivery);
         Ok(())
@@ -365,9 +373,9 @@ impl Sender {
         let sending = if self.timers.is_probe_due() {
             Some(Duration::ZERO)
         } else {
-            (self.object.has_some() && self.has_room()).then(|| self.pacing.next())
+            (self.object.has_next() && self.has_room()).then(|| self.pacing.next())
         };
-        let all = [sending, self.causes.due(), self.loss_at(), self.probe_at(), self.silence_at()];
+        let all = [sending, self.causes.due(), self.loss_at(), self.probe_at(), self.no_feedback_at()];
         all.into_iter().flatten().min()
     }
 
@@ -379,10 +387,11 @@ impl Sender {
             self.detect_losses(now, false);
         }
         self.judge_losses(now);
-        // Packets declared lost by time alone also make room; otherwise a full memory stays full.
+        // Also remove packets that were declared lost only because of time. Otherwise a full memory
+        // would stay full.
         self.forget_settled();
-        if self.silence_at().is_some_and(|at| at <= now) {
-            self.timers.silence_ended(now);
+        if self.no_feedback_at().is_some_and(|at| at <= now) {
+            self.timers.restart_no_feedback(now);
             self.pacing.on_no_feedback(now);
         }
         if self.probe_at().is_some_and(|at| at <= now) {
@@ -390,12 +399,12 @@ impl Sender {
         }
     }
 
-    /// Whether window and memory have room for a full packet.
+    /// Whether the window and the memory have room for a full packet.
     fn has_room(&self) -> bool {
         self.pacing.has_room(self.sent_packets.in_flight_bytes()) && !self.sent_packets.is_full()
     }
 
-    /// When the oldest overtaken packet is declared lost.
+    /// Returns when the oldest overtaken packet is declared lost.
     fn loss_at(&self) -> Option<Duration> {
         self.losses.due(&self.sent_packets, &self.rtt)
     }
@@ -404,15 +413,16 @@ impl Sender {
         self.timers.probe_at(&self.rtt).filter(|_| 0 < self.sent_packets.in_flight_packets())
     }
 
-    /// When the no-feedback timer expires.
-    fn silence_at(&self) -> Option<Duration> {
+    /// Returns when the no-feedback timer expires; `None` if no packets are in flight.
+    fn no_feedback_at(&self) -> Option<Duration> {
         let (packet_bytes, rate) = (self.pacing.full_bytes(), self.pacing.rate_bytes_s());
         (0 < self.sent_packets.in_flight_packets())
-            .then(|| self.timers.silence_at(&self.rtt, packet_bytes, rate))
+            .then(|| self.timers.no_feedback_at(&self.rtt, packet_bytes, rate))
     }
 
-    /// Sends a probe packet, outside pacing and window: bytes that wait to be sent, or else the
-    /// oldest packet in flight (RFC 9002 §6.2.4).
+    /// Sends a probe packet, which pacing and the window do not limit. The probe carries bytes that
+    /// wait to be sent, or if there are none, the bytes of the oldest packet in flight (RFC 9002
+    /// §6.2.4).
     fn probe(&mut self, now: Duration) -> Option<Packet> {
         if self.sent_packets.len() >= PACKETS_MAX {
             self.give_up_oldest(now);
@@ -432,8 +442,9 @@ impl Sender {
                 }
                 let sent = self.sent_packets.get_mut(oldest?)?;
                 let range = sent.range();
-                // If the packet is longer than packets are now, the probe carries a part of it, and
-                // the whole is still sent again if lost.
+                // If the packet is longer than the current packet length, the probe carries only a
+                // part of its bytes. Then all bytes of the packet are sent again if the packet is
+                // lost.
                 sent.is_copied = range.end - range.start <= room;
                 range.start..range.end.min(range.start + room)
             }
@@ -448,14 +459,14 @@ impl Sender {
             return;
         }
         let context = self.context(now);
-        if let Some(missing) = self.losses.give_up_oldest(&mut self.sent_packets, &mut self.object) {
-            self.causes.lose(context, missing);
+        if let Some(loss) = self.losses.give_up_oldest(&mut self.sent_packets, &mut self.object) {
+            self.causes.lose(context, loss);
         }
         self.forget_settled();
     }
 
-    /// Bytes of the object in the next packet. A packet with a note carries fewer, so that all full
-    /// packets have one length (spec §3).
+    /// Maximum number of bytes of the object in the next packet. A packet with a note carries fewer
+    /// bytes, so that all full packets have the same length (spec §3).
     fn room(&self, now: Duration) -> u64 {
         let note_bytes = if self.timers.is_note_due(now, &self.rtt) { NOTE_BYTES as u64 } else { 0 };
         let payload = self.pacing.payload();
@@ -467,7 +478,7 @@ impl Sender {
         let number = self.numbers.take(self.sent_packets.end());
         let mut sent = SentPacket {
             start: range.start,
-            // A payload fits 32 bits.
+            // The cast loses nothing: a payload fits 32 bits.
             len: len as u32,
             state: SentState::InFlight,
             is_copied: false,
@@ -509,7 +520,7 @@ impl Sender {
         for run in &feedback.runs {
             let came_to = at.saturating_add(u64::from(run.received));
             if run.received > 0 {
-                // This also refuses runs with a sum that saturates at the highest number.
+                // This check also refuses runs with a sum that saturates at the highest number.
                 if end <= at || end < came_to {
                     return Err(ProtocolViolation::NeverSent(at.max(end)));
                 }
@@ -539,7 +550,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Acknowledges packets of these indices, except those acknowledged before.
+    /// Acknowledges the packets with these indices that were not acknowledged before.
     fn ack(&mut self, now: Duration, indices: Range<u64>) {
         let now_ns = nanos(now);
         let (mut from, mut range) = (indices.start, 0..0);
@@ -552,8 +563,8 @@ impl Sender {
             self.pending.bytes += bytes;
             self.losses.ack(index);
             if sent.state == SentState::Lost {
-                self.losses.find(index, self.rate_sampler.round());
-                self.causes.find(index, bytes);
+                self.losses.ack_lost(index, self.rate_sampler.round());
+                self.causes.ack_lost(index, bytes);
             } else {
                 self.causes.ack();
             }
@@ -573,14 +584,15 @@ impl Sender {
         if self.numbers.end() <= echo.number || self.numbers.is_skipped(echo.number) {
             return Err(ProtocolViolation::NeverSent(echo.number));
         }
-        // Ignore a packet that is forgotten, and an echoed time that the packet did not have.
+        // Ignore the echo if the packet is forgotten, or if the echoed sending time is not the
+        // packet's.
         let sent = self
             .sent_packets
             .get(self.numbers.index_of(echo.number))
             .filter(|sent| sent.state == SentState::Acked);
         let sent_at = sent.map(|sent| Duration::from_nanos(sent.snapshot.sent_ns));
         if let Some(sent_at) = sent_at.filter(|at| micros(*at) == echo.sent_us)
-            && self.reports.note_echo(echo.number)
+            && self.reports.store_echo(echo.number)
         {
             self.rtt.add(now.saturating_sub(sent_at), Duration::from_micros(echo.held_us.into()));
             self.pending.round_trip = self.rtt.latest;
@@ -592,12 +604,13 @@ impl Sender {
         PathContext { now, rtt: self.rtt.smoothed, burst: self.pacing.burst_packets() }
     }
 
-    /// Declares packets lost. If the report `is_newer` than all others, these include packets that
-    /// enough others overtook.
+    /// Declares packets lost that were overtaken long enough ago. If `is_newer` is true (the
+    /// feedback is newer than all earlier feedback), also declares packets lost that enough other
+    /// packets overtook.
     fn detect_losses(&mut self, now: Duration, is_newer: bool) {
         let context = self.context(now);
         let Self { losses, causes, rtt, sent_packets, object, .. } = self;
-        losses.detect(now, is_newer, rtt, sent_packets, object, |missing| causes.lose(context, missing));
+        losses.detect(now, is_newer, rtt, sent_packets, object, |loss| causes.lose(context, loss));
     }
 
     fn judge_losses(&mut self, now: Duration) {
@@ -611,7 +624,7 @@ impl Sender {
 
     fn call_controller(&mut self, now: Duration, delivery: Option<Delivery>) {
         let full = self.pacing.full_bytes();
-        // The receiver counts bytes of the object; on the wire each packet has more.
+        // The receiver counts bytes of the object, but the controller counts headers too.
         let drain = u128::from(self.drain_bytes_s()) * u128::from(full) / u128::from(self.pacing.payload());
         let pending = std::mem::take(&mut self.pending);
         let (losses, host_lost_packets) = self.causes.pending();
@@ -627,7 +640,7 @@ impl Sender {
             losses,
             host_lost_packets,
             drain_bytes_s: u64::try_from(drain).unwrap_or(u64::MAX),
-            settled_packets: self.causes.settled(),
+            accounted_packets: self.causes.accounted(),
             packet_bytes: u32::try_from(full).unwrap_or(u32::MAX),
         };
         self.pacing.on_feedback(now, &seen);
@@ -635,7 +648,7 @@ impl Sender {
     }
 }
 
-/// Microseconds of a time, wrapping.
+/// Converts a time to microseconds, modulo 2^32.
 fn micros(time: Duration) -> u32 {
     time.as_micros() as u32
 }

@@ -1,8 +1,8 @@
 //! Encoding of datagrams, byte for byte as in `docs/spec/transfer.md`.
 //!
-//! A datagram is a [`Header`] and a body, which is sealed if the transfer is. The body is a
-//! [`DataHead`] and bytes of the object, or a [`Feedback`]. Each value has one encoding; readers
-//! refuse any other.
+//! A datagram is a [`Header`] and a body. The body is sealed if the transfer is encrypted. The body
+//! is a [`DataHead`] and bytes of the object, or a [`Feedback`]. Each value has one encoding;
+//! readers refuse any other.
 //!
 //! ```
 //! use barograph_transfer::testkit::wire::{DataHead, Header, PacketKind};
@@ -34,8 +34,8 @@ pub const VERSION: u8 = 1;
 /// Bytes of a datagram header.
 pub const HEADER_BYTES: usize = 16;
 
-/// Bytes of the seal after a body: the tag of AES-128-GCM or ChaCha20-Poly1305 (RFC 5116 §5.1, RFC
-/// 8439 §2.8).
+/// Length in bytes of the seal, which follows a body. The seal is the tag of AES-128-GCM or
+/// ChaCha20-Poly1305 (RFC 5116 §5.1, RFC 8439 §2.8).
 pub const SEAL_BYTES: usize = 16;
 
 /// Bytes of a data packet's head without a note.
@@ -45,10 +45,11 @@ pub const DATA_HEAD_BYTES: usize = 12;
 pub const NOTE_BYTES: usize = 12;
 
 /// Highest packet number, and highest offset in an object: 2^62 − 1, the maximum of a
-/// variable-length integer (RFC 9000 §16). At a million packets a second it lasts 146 000 years.
+/// variable-length integer (RFC 9000 §16). At a million packets a second, the numbers last for 146
+/// 000 years.
 pub const NUMBER_MAX: u64 = varint::MAX;
 
-/// Why bytes are not a datagram of this protocol.
+/// Reason why some bytes are not a datagram of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
@@ -79,18 +80,19 @@ pub enum WireError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub kind: PacketKind,
-    /// Identifier of the transfer, chosen by its receiver.
+    /// Identifier of the transfer; the receiver chose it.
     pub transfer: u32,
-    /// Counted from 0 in each direction, and never used twice: it is the nonce.
+    /// Number of the datagram. Numbers are counted from 0 in each direction, and a number is never
+    /// used twice, because it is the nonce.
     pub number: u64,
 }
 
-/// What a datagram carries.
+/// Kind of content of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketKind {
     /// Bytes of the object, from the sender.
     Data = 1,
-    /// The receiver's report of packets that came.
+    /// The receiver's report about packets that arrived.
     Feedback = 2,
 }
 
@@ -136,12 +138,12 @@ impl Header {
 
 const HEADER: &str = "the header";
 
-/// Head of a data packet, before its bytes of the object.
+/// Head of a data packet. The packet's bytes of the object follow the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataHead {
-    /// When it was sent (µs of the sender's clock, wrapping).
+    /// Time when the packet was sent (µs of the sender's clock, wrapping).
     pub sent_us: u32,
-    /// Offset of its bytes in the object.
+    /// Offset of the packet's bytes in the object.
     pub offset: u64,
     /// The sender's note; some packets have one, at least one in each round trip.
     pub note: Option<Note>,
@@ -152,35 +154,36 @@ pub struct DataHead {
 pub struct Note {
     /// Packets below this number need no further report.
     pub floor: u64,
-    /// Smoothed round-trip time (µs), which paces the feedback; 0 while it is not known.
+    /// Smoothed round-trip time (µs), from which the receiver computes when feedback is due; 0
+    /// while the time is not known.
     pub rtt_us: u32,
 }
 
-/// Report of the receiver: packets that came, and what is known of the gaps.
+/// Report of the receiver: which packets arrived, and what is known about the gaps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Feedback {
     /// The first packet number that the runs cover.
     pub start: u64,
-    /// Runs from `start` on, each after the one before.
+    /// Runs of packets without a gap between them; the first run begins at `start`.
     pub runs: Vec<AckRange>,
-    /// The packet that came last, for measuring the round-trip time.
+    /// The packet that arrived last; the sender measures the round-trip time with this echo.
     pub echo: Option<Echo>,
     /// Counts since the start of the transfer.
     pub totals: Totals,
 }
 
-/// Packets that came, followed by packets that are missing. Only the first run may have none
-/// received, and only the last none missing.
+/// A run: packets that arrived, followed by packets that are missing. Only the first run may have
+/// no received packets, and only the last run may have no missing packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AckRange {
     pub received: u32,
-    /// Packets that did not come so far.
+    /// Number of packets that have not arrived so far.
     pub missing: u32,
-    /// What is known of the missing packets.
+    /// What the receiver knows about the missing packets.
     pub evidence: Evidence,
 }
 
-/// What a receiver knows of one gap.
+/// What a receiver knows about one gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Whether the kernel's counter of packets dropped by the socket rose over the gap; `None` if
@@ -189,31 +192,31 @@ pub struct Evidence {
     /// Whether the packet before or after the gap was marked with congestion; `None` if marks are
     /// not visible.
     pub is_marked: Option<bool>,
-    /// One-way delay of the packet before the gap, above the path's minimum (µs); `None` if it is
-    /// not known.
+    /// One-way delay of the packet before the gap, above the path's minimum (µs); `None` if the
+    /// delay is not known.
     pub delay_us: Option<u32>,
 }
 
-/// The data packet that came last.
+/// The data packet that arrived last, as the receiver reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
     pub number: u64,
-    /// Sending time in its head (µs, wrapping).
+    /// Sending time in the packet's head (µs, wrapping).
     pub sent_us: u32,
-    /// Time since it came (µs).
+    /// Time since the packet arrived (µs).
     pub held_us: u32,
 }
 
 /// Counts of a receiver since the start of the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Packets read, including duplicates.
+    /// Number of packets that were read, including duplicates.
     pub packets: u64,
     /// Bytes of the object in these packets.
     pub bytes: u64,
-    /// Packets marked with congestion, without duplicates.
+    /// Number of packets with a congestion mark, without duplicates.
     pub marked: u64,
-    /// Drain rate (bytes of the object a second), measured while the receiver was the limit; 0 if
-    /// it is not known.
+    /// Drain rate (bytes of the object a second), measured while the receiver limited the transfer;
+    /// 0 if the rate is not known.
     pub drain_bytes_s: u64,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use libm::{cbrt, pow};
 
 /// One TCP-like flow that sends full packets without end. The caller carries the packets, and
-/// reports what became of each.
+/// reports whether each packet was acknowledged or lost.
 #[derive(Debug)]
 pub struct Cubic {
     window: f64,
@@ -95,7 +95,7 @@ impl Cubic {
         self.recover = self.floor + self.flight.len() as u64 + 1;
     }
 
-    /// Declares all packets in flight lost (RFC 9438 §4.8).
+    /// Handles a timeout: declares all packets in flight lost (RFC 9438 §4.8).
     pub fn time_out(&mut self, now: Duration) {
         self.back_off();
         self.window = 2.0;
@@ -115,7 +115,7 @@ impl Cubic {
             }
             return;
         }
-        // RFC 9438 §4.2 and §4.3.
+        // Computes the growth of the window (RFC 9438 §4.2 and §4.3).
         let (began_s, k) = *self.epoch.get_or_insert_with(|| {
             self.window_reno = self.window;
             (now_s, cbrt((self.window_max - self.window).max(0.0) / C))

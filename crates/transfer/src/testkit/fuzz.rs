@@ -24,14 +24,14 @@ pub fn fuzz_control(data: &[u8]) {
     crate::io::control::fuzz(data);
 }
 
-/// Parses `data` as a receiver address; an accepted one must be written as the same text.
+/// Parses `data` as a receiver address. An accepted address must be written as the same text.
 #[cfg(feature = "io")]
 pub fn fuzz_receiver_address(data: &[u8]) {
     crate::io::identity::fuzz(data);
 }
 
-/// Decodes `data` as a datagram, and as the body of every kind; what is accepted must encode to the
-/// same bytes.
+/// Decodes `data` as a datagram, and as the body of every kind of datagram. Each accepted value
+/// must encode to the same bytes.
 pub fn fuzz_datagram(data: &[u8]) {
     if let Ok((header, body)) = Header::decode(data) {
         assert_eq!([&header.encode()[..], body].concat(), data, "{header:?}");
@@ -63,7 +63,7 @@ fn assert_feedback(body: &[u8]) {
     }
 }
 
-/// Runs a receiver through the steps that `data` encodes; each is a byte and its arguments.
+/// Runs a receiver through the steps that `data` encodes. Each step is a byte and its arguments.
 pub fn fuzz_receiver(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let mut next = || bytes.next();
@@ -90,38 +90,39 @@ pub fn fuzz_receiver(data: &[u8]) {
 /// One step of a test of a receiver.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// The next packet after `skipped` skipped numbers, with the bytes that follow the last ones.
+    /// The next packet after `skipped` skipped numbers, with the bytes that follow the bytes of the
+    /// last packet.
     InOrder {
         skipped: u64,
-        /// Bytes that it carries.
+        /// Number of bytes that the packet carries.
         bytes: u64,
     },
-    /// A packet `back` numbers below the next one: late, or a copy.
+    /// A packet `back` numbers below the next packet. This packet is late, or a copy.
     Late {
         back: u64,
-        /// Offset of its bytes in the object.
+        /// Offset of the packet's bytes in the object.
         offset: u64,
-        /// Bytes that it carries.
+        /// Number of bytes that the packet carries.
         bytes: u64,
     },
-    /// A packet of any number with any bytes.
+    /// A packet with any number and any bytes.
     Anywhere {
         number: u64,
-        /// Offset of its bytes in the object.
+        /// Offset of the packet's bytes in the object.
         offset: u64,
-        /// Bytes that it carries.
+        /// Number of bytes that the packet carries.
         bytes: u64,
     },
-    /// A packet 2^`shift` numbers above the next one.
+    /// A packet 2^`shift` numbers above the next number.
     Jump {
         /// Exponent, at most 32.
         shift: u32,
     },
-    /// The next packet carries a note. Its floor is `floor_back` below the next number, or above it
-    /// if `floor_back` is at least 128.
+    /// The next packet carries a note. The floor in the note is `floor_back` below the next number.
+    /// If `floor_back` is at least 128, the floor is above the next number.
     Note {
         floor_back: u64,
-        /// The round-trip time (µs).
+        /// Round-trip time in the note (µs).
         rtt_us: u32,
     },
     Wait {
@@ -130,11 +131,11 @@ pub enum Step {
     },
     /// The socket drops `count` packets.
     Drop { count: u32 },
-    /// Takes feedback if it is due.
+    /// The receiver sends feedback if feedback is due.
     Report,
 }
 
-/// A receiver, with an independent record of what it was given.
+/// A receiver, with an independent record of the packets that it received.
 #[derive(Debug)]
 pub struct Checked {
     receiver: Receiver,
@@ -144,22 +145,22 @@ pub struct Checked {
     note: Option<Note>,
     /// Offset of the next packet's bytes.
     offset: u64,
-    /// Numbers that came, from the floor on.
+    /// Packet numbers that arrived, from the floor on.
     came: BTreeSet<u64>,
     floor: u64,
     next: u64,
     newest: Option<u64>,
     packets: u64,
-    /// Bytes that came minus bytes that feedback took.
+    /// Bytes that arrived minus bytes of feedback that was sent.
     credit: u64,
-    /// For each byte of the object, whether it is held.
+    /// For each byte of the object, whether the receiver holds this byte.
     held: Vec<bool>,
 }
 
 impl Checked {
     /// Creates the receiver and the independent record. They start with the bytes `held.0..held.1`
-    /// of the object, as far as the object contains these. Errors: the object is too long for a
-    /// receiver.
+    /// of the object, as far as the object contains these bytes. Errors: the object is too long for
+    /// a receiver.
     pub fn new(object_bytes: u64, held: (u64, u64)) -> Result<Self, TooLong> {
         let mut set = RangeSet::new();
         let mut bits = vec![false; object_bytes as usize];
@@ -209,7 +210,7 @@ impl Checked {
         }
     }
 
-    /// Checks that all was reported in the end, and that reports stop.
+    /// Checks that all packets were reported at the end, and that reports stop.
     pub fn finish(&mut self) {
         self.now += Duration::from_secs(2);
         self.report();
@@ -278,7 +279,8 @@ impl Checked {
         }
     }
 
-    /// Checks that fresh parts were not held, and that the rest of the range was.
+    /// Checks that the receiver did not hold the parts that it reports as new, and that it held the
+    /// rest of the range.
     fn write(&mut self, range: &Range<u64>, fresh: NewBytes) {
         let parts = match fresh {
             NewBytes::All => vec![range.clone()],
@@ -296,7 +298,8 @@ impl Checked {
         assert!(range.clone().all(|at| self.held[at as usize]), "{range:?}");
     }
 
-    /// Checks that feedback reports what came: all of it, or as much as its bytes allow.
+    /// Checks that feedback reports the packets that arrived: all of them, or as many as fit its
+    /// bytes.
     fn report(&mut self) {
         let is_due = self.receiver.poll_timeout().is_some_and(|due| due <= self.now);
         let (mut told, mut at, mut datagrams) = (vec![], self.floor, 0);
@@ -337,13 +340,14 @@ impl Checked {
     }
 }
 
-/// Few bytes, so that a round takes several datagrams.
+/// Maximum size of a feedback in bytes. It is small, so that a round takes several datagrams.
 const FEEDBACK_BYTES_MAX: usize = 120;
 
-/// More rounds than a receiver sends after the last packet.
+/// Number of rounds, more than a receiver sends after the last packet.
 const REPORTS_MAX: usize = 20;
 
-/// The same values as in `receiver/numbers.rs`, repeated so that a change of them is noticed.
+/// Limits with the same values as in `receiver/numbers.rs`. They are repeated here, so that this
+/// test detects a change.
 const AHEAD_MAX: u64 = 1 << 30;
 const SPAN_MAX: u64 = 1 << 31;
 

@@ -1,5 +1,5 @@
-//! Both halves of the protocol over a link that the caller provides, in virtual time: for tests and
-//! the lab.
+//! Runs both halves of the protocol over a link that the caller provides, in virtual time. For
+//! tests and the lab.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,18 +10,19 @@ use crate::proto::{Arrival, Packet, ProtocolViolation, Receiver, Sender};
 
 /// Carries packets in both directions, for any number of flows.
 pub trait Link {
-    /// Sends a datagram at `now`, which never decreases. The link pushes an arrival, not before
-    /// `now`, for each time that the datagram arrives. A datagram without an arrival is lost, or
-    /// kept for [`Link::pop`].
+    /// Sends a datagram at `now`, which never decreases. Each time that the datagram arrives, the
+    /// link pushes one arrival, which must not be before `now`. A datagram without an arrival is
+    /// lost, or kept for [`Link::pop`].
     fn carry(&mut self, now: Duration, datagram: EmulatedDatagram, arrivals: &mut Vec<DatagramArrival>);
 
-    /// Time until which this flow's sender must not send; `None` if it may.
+    /// Time until which this flow's sender must not send; `None` if the sender may send now.
     fn held_until(&mut self, now: Duration, flow: usize) -> Option<Duration> {
         let _ = (now, flow);
         None
     }
 
-    /// When the next kept datagram arrives, if none is sent before.
+    /// Time when the next kept datagram arrives, if no datagram is sent before; `None` if no
+    /// datagram is kept.
     fn next_at(&self) -> Option<Duration> {
         None
     }
@@ -33,20 +34,20 @@ pub trait Link {
     }
 }
 
-/// The receiving half of a flow: a [`Receiver`], or one that lies.
+/// The receiving half of a flow: a [`Receiver`], or a receiver that sends false reports.
 pub trait ReceivingEnd {
     fn take(&mut self, arrival: &Arrival);
     /// Returns the next feedback that is due at `now`.
     fn report(&mut self, now: Duration) -> Option<Feedback>;
-    /// When the next feedback is due.
+    /// Time when the next feedback is due, if no packet arrives earlier.
     fn due(&self) -> Option<Duration>;
-    /// Whether all of the object came.
+    /// Whether all bytes of the object arrived.
     fn has_all(&self) -> bool;
 }
 
 impl ReceivingEnd for Receiver {
     fn take(&mut self, arrival: &Arrival) {
-        // A refused packet is dropped.
+        // Ignore the error: a refused packet is dropped.
         let _ = self.handle_data(arrival);
     }
 
@@ -84,9 +85,9 @@ impl<T: ReceivingEnd + ?Sized> ReceivingEnd for Box<T> {
 /// A datagram in flight.
 #[derive(Clone, Debug)]
 pub struct EmulatedDatagram {
-    /// Index of its flow, as [`Pair::add`] returned it.
+    /// Index of the datagram's flow, as [`Pair::add`] returned it.
     pub flow: usize,
-    /// Bytes on the wire.
+    /// Length of the datagram on the wire, in bytes.
     pub bytes: u32,
     pub content: DatagramContent,
 }
@@ -101,14 +102,15 @@ pub enum DatagramContent {
 /// A datagram that arrived.
 #[derive(Clone, Debug)]
 pub struct DatagramArrival {
-    /// When the receiving end reads it.
+    /// Time when the receiving end reads the datagram.
     pub at: Duration,
-    /// Arrival time by the kernel's timestamp; `None` if it is the time of reading.
+    /// Arrival time by the kernel's timestamp; `None` if the datagram is read as soon as it
+    /// arrives.
     pub stamped: Option<Duration>,
     pub datagram: EmulatedDatagram,
-    /// Whether it was marked with congestion; `None` if marks are not visible.
+    /// Whether the datagram has a congestion mark; `None` if marks are not visible.
     pub is_marked: Option<bool>,
-    /// Whether the receiving host drops it; then the drop counter rises.
+    /// Whether the receiving host drops the datagram. If so, the drop counter of the flow rises.
     pub is_dropped: bool,
 }
 
@@ -118,7 +120,7 @@ pub struct FlowConfig<T> {
     pub start: Duration,
     pub sender: Sender,
     pub receiver: T,
-    /// Bytes of a packet in addition to those of the object.
+    /// Bytes of a packet in addition to its bytes of the object.
     pub overhead_bytes: u32,
     /// Whether the receiving host has a counter of dropped packets.
     pub has_drops: bool,
@@ -129,11 +131,11 @@ pub struct FlowConfig<T> {
 pub struct RunningFlow<T> {
     /// Configuration and both ends.
     pub flow: FlowConfig<T>,
-    /// When the sender received the acknowledgement of the last bytes.
+    /// Time when the sender received the acknowledgement of the last bytes; `None` before.
     pub done: Option<Duration>,
-    /// The breach of the protocol that ended it.
+    /// The breach of the protocol that ended the flow, if there was one.
     pub violation: Option<ProtocolViolation>,
-    /// Packets that the receiving host dropped.
+    /// Number of packets that the receiving host dropped.
     pub drops: u32,
     feedbacks: u64,
     wakes: Option<Duration>,
@@ -142,14 +144,14 @@ pub struct RunningFlow<T> {
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// Every flow is done, or broke the protocol.
+    /// Every flow is complete, or has ended because of a breach of the protocol.
     Done,
     Time,
     /// The limit of steps was reached: a flow makes no progress.
     Steps,
 }
 
-/// Flows over one link.
+/// Flows over one link, in virtual time.
 #[derive(Debug)]
 pub struct Pair<L, T> {
     pub link: L,
@@ -172,7 +174,7 @@ impl<L: Link, T: ReceivingEnd> Pair<L, T> {
         }
     }
 
-    /// Adds a flow, which begins at its start time; returns its index.
+    /// Adds a flow, which begins at its start time. Returns the index of the flow.
     pub fn add(&mut self, flow: FlowConfig<T>) -> usize {
         let (index, start) = (self.flights.len(), flow.start.max(self.now));
         let (done, violation) = (None, None);
@@ -252,7 +254,7 @@ impl<L: Link, T: ReceivingEnd> Pair<L, T> {
         self.drive(index);
     }
 
-    /// Sends what may be sent, and sets the timer.
+    /// Sends all packets and feedback that may be sent now, and sets the timer.
     fn drive(&mut self, index: usize) {
         let Self { flights, arrivals, link, now, .. } = self;
         let Some(flight) = flights.get_mut(index) else { return };
@@ -284,10 +286,12 @@ impl<L: Link, T: ReceivingEnd> Pair<L, T> {
             flight.feedbacks += 1;
             link.carry(*now, EmulatedDatagram { flow: index, bytes, content }, arrivals);
         }
-        // The pacing of a held sender does not wake it.
+        // A sender that must not send yet is woken when it may send again, not at the times of its
+        // pacing.
         let own = held.or_else(|| flow.sender.poll_timeout());
         let next = [own, flow.receiver.due()].into_iter().flatten().min();
-        // A timer in the past fires at once. A timer that fires for ever uses up the steps.
+        // A timer in the past fires at once. A timer that always fires again uses all steps, so the
+        // run ends.
         let next = next.map(|at| at.max(*now));
         let rings = next.filter(|at| flight.wakes.is_none_or(|wakes| *at < wakes));
         flight.wakes = rings.or(flight.wakes);
@@ -305,7 +309,8 @@ impl<L: Link, T: ReceivingEnd> Pair<L, T> {
     }
 }
 
-/// Approximate bytes of a feedback on the wire: IP, UDP, header, echo and totals, and each run.
+/// Approximate length of a feedback on the wire, in bytes: IP, UDP, header, echo and totals, and
+/// each run.
 fn feedback_bytes(feedback: &Feedback) -> u32 {
     u32::try_from(feedback.runs.len()).unwrap_or(u32::MAX).saturating_mul(5).saturating_add(100)
 }
@@ -313,7 +318,8 @@ fn feedback_bytes(feedback: &Feedback) -> u32 {
 #[derive(Debug)]
 struct Event {
     at: Duration,
-    /// Order of events at the same time: the first pushed comes first.
+    /// Number of the event. Of two events at the same time, the event that was pushed first comes
+    /// first.
     count: u64,
     kind: EventKind,
 }

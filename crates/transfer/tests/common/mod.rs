@@ -1,5 +1,5 @@
-//! Parts of tests: a link of two models, a receiver that only counts, and a controller that only
-//! sends.
+//! Helpers for tests: a link of two models, a receiver that records packets, and a controller with
+//! a fixed rate.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test uses some of it")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,17 +17,18 @@ use rangemap::RangeSet;
 pub const MS: Duration = Duration::from_millis(1);
 pub const OVERHEAD: u32 = 60;
 
-/// A link with two directions. It may carry a packet twice, and the receiving host may drop it.
+/// A link with two directions. The link may carry a packet twice, and the receiving host may drop a
+/// packet.
 #[derive(Debug)]
 pub struct Line {
     pub there: Model,
     pub back: Model,
     rng: SeededRng,
     pub twice: f64,
-    /// (stall, period): the receiving host drops what arrives in the first `stall` of each
+    /// (stall, period): the receiving host drops packets that arrive in the first `stall` of each
     /// `period`.
     pub stall: Option<(Duration, Duration)>,
-    /// Nothing passes in this time.
+    /// (from, to): the link loses every packet that is sent in this time.
     pub outage: Option<(Duration, Duration)>,
     pub numbers: BTreeSet<u64>,
     pub is_repeated: bool,
@@ -81,7 +82,7 @@ impl Link for Line {
     }
 }
 
-/// A queue that all flows share, with its own discipline, and a return path that only adds delay.
+/// A link with one queue that all flows share. The return path only adds delay.
 #[derive(Debug)]
 pub struct Shared {
     pub queue: barograph_sim::QueueChain<EmulatedDatagram>,
@@ -114,8 +115,8 @@ impl Link for Shared {
     }
 }
 
-/// A receiver that records what came, and reports it a quarter of a round trip after the first
-/// packet.
+/// A receiver that records the packets that arrive. It reports these packets a quarter of a round
+/// trip after the first unreported packet.
 #[derive(Debug)]
 pub struct Counter {
     pub object_bytes: u64,
@@ -131,8 +132,8 @@ pub struct Counter {
     due: Option<Duration>,
     pending: Vec<Feedback>,
     pub runs_max: usize,
-    /// The claim that it makes about every gap: whether the host dropped packets. With `None` it
-    /// reports the true evidence.
+    /// The receiver's claim about every gap: whether the host dropped packets. With `None` the
+    /// receiver reports the true evidence.
     pub claims: Option<bool>,
 }
 
@@ -250,13 +251,13 @@ pub struct Fixed {
     pub told: std::sync::Arc<std::sync::Mutex<Heard>>,
 }
 
-/// The input that a controller got.
+/// The input that a controller received so far.
 #[derive(Clone, Debug, Default)]
 pub struct Heard {
     pub losses: Vec<barograph_transfer::controller::LossRun>,
     pub host_lost: u64,
     pub acked_packets: u64,
-    pub settled: u64,
+    pub accounted: u64,
     pub rates: Vec<f64>,
     pub in_flight_max: u64,
     pub silences: Vec<Duration>,
@@ -266,7 +267,7 @@ pub struct Heard {
 impl Controller for Fixed {
     fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
         let mut told = self.told.lock().unwrap();
-        assert!(told.settled <= seen.settled_packets, "settled packets never fall");
+        assert!(told.accounted <= seen.accounted_packets, "the count never falls");
         assert!(told.rounds <= seen.round);
         for loss in seen.losses {
             let end = told.losses.last().map_or(0, |last| last.at + u64::from(last.packets));
@@ -275,7 +276,7 @@ impl Controller for Fixed {
         told.losses.extend(seen.losses);
         told.host_lost += seen.host_lost_packets;
         told.acked_packets += seen.acked_packets;
-        told.settled = seen.settled_packets;
+        told.accounted = seen.accounted_packets;
         told.rounds = seen.round;
         told.in_flight_max = told.in_flight_max.max(seen.in_flight_bytes);
         told.rates.extend(

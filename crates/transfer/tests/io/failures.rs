@@ -10,7 +10,7 @@ use barograph_transfer::testkit::io::flow::{FlowError, FlowMonitor, Origin, Sink
 
 use super::world::{Checked, Known, World, receive};
 
-/// Fails from the offset `at` on.
+/// A sink or an origin that fails at every byte from offset `at` on.
 struct Failing<T> {
     inner: T,
     at: u64,
@@ -89,7 +89,7 @@ fn an_origin_that_fails_ends_the_flow_with_its_error() {
 fn a_flow_without_feedback_gives_up() {
     let sink = Checked::default();
     let silence_max = Duration::from_millis(300);
-    // No program reads the socket that it sends to.
+    // No program reads the socket to which the flow sends.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = silent.local_addr().unwrap();
     let (outflow, inflow) = World { silence_max, ..World::new(1_000_000, &sink) }.ends(|_| to);
@@ -121,12 +121,12 @@ fn a_flow_ends_soon_after_it_is_stopped() {
     watch.stop.store(true, Ordering::Relaxed);
     assert!(matches!(sending.join().unwrap(), Err(FlowError::Stopped)));
     assert!(matches!(came.join().unwrap(), Err(FlowError::Stopped)));
-    // 100 ms are promised; the rest is for a busy machine.
+    // A flow should end within 100 ms. The limit is longer because the machine may be busy.
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
 
-/// Writes nothing until `bytes` are acknowledged at the sender, which fills most of the receiver's
-/// memory.
+/// A sink that writes nothing until `bytes` are acknowledged at the sender. These bytes fill most
+/// of the receiver's memory.
 struct Stuck {
     inner: Checked,
     until: Arc<FlowMonitor>,
@@ -169,7 +169,8 @@ fn a_sink_that_is_slow_loses_nothing_and_is_read_for_until_memory_is_full() {
     assert!(waited.load(Ordering::Relaxed));
     let got = sink.got.lock().unwrap();
     assert_eq!((got.bytes, got.durable), (bytes, bytes));
-    // Bytes are gathered: in order, there would be a hundred writes of 1 MiB.
+    // Small packets are combined into larger writes. If all bytes arrived in order, there would be
+    // a hundred writes of 1 MiB.
     assert!(got.writes < 5_000, "{} writes", got.writes);
 }
 
@@ -211,8 +212,8 @@ fn feedback_that_the_way_back_does_not_take_is_sent_shorter() {
     let mut sealer = Sealer::new(Suite::fastest(), &super::world::SECRETS[0]);
     let (began, mut number, mut at_last) = (Instant::now(), 0, 0);
     let mut buffer = vec![0; 1 << 16];
-    // Every other number, with a byte each, until feedback arrives again after there are more gaps
-    // than fit into 65,507 bytes.
+    // Send each second packet number, with one byte in each packet. Continue until feedback arrives
+    // again although there are more gaps than fit into 65,507 bytes.
     while at_last < 100 {
         assert!(!came.is_finished() && began.elapsed() < Duration::from_secs(60), "{at_last} after {number}");
         let mut datagram =

@@ -31,7 +31,7 @@ fn what_others_send_is_refused_and_counted() {
     let to = to.unwrap();
     let ours = UdpSocket::bind("127.0.0.1:0").unwrap();
     let foreign = UdpSocket::bind("127.0.0.2:0").unwrap();
-    // All of them wait in the socket before the flow begins.
+    // All these datagrams wait in the socket before the flow begins.
     let whole = forged(&SECRETS[0], TRANSFER, PacketKind::Data, 3);
     foreign.send_to(&whole, to).unwrap();
     let bad = [
@@ -40,7 +40,8 @@ fn what_others_send_is_refused_and_counted() {
         forged(&SECRETS[0], TRANSFER + 1, PacketKind::Data, 2),
         forged(&SECRETS[0], TRANSFER, PacketKind::Feedback, 2),
         forged(&SECRETS[0], TRANSFER, PacketKind::Data, 1 << 40),
-        // A sender with wrong lengths: bytes beyond the object's end, and across it.
+        // A sender with wrong lengths: bytes beyond the object's end, and bytes on both sides of
+        // the object's end.
         forged_at(1 << 40, &SECRETS[0], TRANSFER, PacketKind::Data, 0),
         forged_at(2_000_000 - 499, &SECRETS[0], TRANSFER, PacketKind::Data, 0),
         whole[..40].to_vec(),
@@ -54,13 +55,13 @@ fn what_others_send_is_refused_and_counted() {
     outflow.run(&FlowMonitor::default()).unwrap_or_else(|error| panic!("{error}"));
     came.join().unwrap().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(sink.got.lock().unwrap().bytes, 2_000_000);
-    // An empty datagram may not be reported.
+    // The system possibly does not report an empty datagram.
     let refused = watch.progress.lock().unwrap().refused_datagrams;
     assert!((bad.len() as u64..=bad.len() as u64 + 1).contains(&refused), "{refused} refused");
 }
 
 /// A copy of a packet that seems to come from a port to which nothing can be sent. Only a process
-/// with raw sockets can try this.
+/// that may open raw sockets can send such a copy.
 #[test]
 fn a_packet_from_no_port_turns_nothing() {
     let Ok(raw) = socket2::Socket::new(socket2::Domain::IPV4, 3.into(), Some(socket2::Protocol::UDP)) else {
@@ -90,7 +91,7 @@ fn a_packet_from_no_port_turns_nothing() {
 #[test]
 fn feedback_of_others_is_refused_and_counted() {
     let sink = Checked::default();
-    // The only peer of the connected socket, without the secret.
+    // The socket is connected, so forged datagrams come from its only peer, but without the secret.
     let liar = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (outflow, _inflow) =
         World { silence_max: std::time::Duration::from_millis(300), ..World::new(2_000_000, &sink) }

@@ -17,7 +17,7 @@ use barograph_transfer::testkit::io::flow::{FlowMonitor, FlowProgress};
 use barograph_transfer::testkit::io::seal::Suite;
 use world::{Checked, Harm, Known, Relay, World, receive};
 
-/// Sends an object, and checks that all of it arrived, once, and is durable.
+/// Sends an object, and checks that every byte arrived exactly once and is durable.
 fn arrives(world: World, sink: &Checked, harm: Option<Harm>) -> (SenderStats, [FlowProgress; 2], u64) {
     let (bytes, held) = (world.bytes, world.held.clone());
     let held_bytes: u64 = held.iter().map(|range| range.end - range.start).sum();
@@ -75,7 +75,7 @@ fn an_empty_object_is_there_at_once() {
 fn the_last_bytes_of_the_longest_object_arrive() {
     let sink = Checked::default();
     let bytes = (1 << 62) - 1;
-    // There are holes before the last bytes, too.
+    // The receiver also lacks some ranges before the last bytes.
     let held = [0..bytes - 3_000_000, bytes - 2_000_000..bytes - 1_500_000, bytes - 700..bytes - 1];
     let world = World { held: held.into_iter().collect(), ..World::new(bytes, &sink) };
     arrives(world, &sink, None);
@@ -97,7 +97,8 @@ fn what_is_changed_on_the_way_is_refused_and_counted() {
     let harm = Harm { flipped: 0.02, cut: 0.02, doubled: 0.02, ..Harm::default() };
     let (_, [out, back], harmed) = arrives(World::new(3_000_000, &sink), &sink, Some(harm));
     let refused = out.refused_datagrams + back.refused_datagrams;
-    // Some arrived after the end, and some copies were of changed datagrams.
+    // Not every damaged datagram is refused: some arrived after the end of the flow. Some copies
+    // were copies of changed datagrams.
     assert!(refused > 50 && refused <= harmed, "{refused} of {harmed}");
 }
 

@@ -1,4 +1,4 @@
-//! Two ends of a flow over loopback, and a relay between them.
+//! Two ends of a flow over loopback, and a relay between the two ends.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ pub(crate) fn byte(at: u64) -> u8 {
     (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-/// Reads the test object.
+/// An origin that reads the test object.
 pub(crate) struct Known {
     pub(crate) is_immediate: bool,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Got {
     pub(crate) writes: u64,
 }
 
-/// Checks the bytes that it receives.
+/// A sink that checks the bytes that it receives.
 #[derive(Clone, Default)]
 pub(crate) struct Checked {
     pub(crate) got: Arc<Mutex<Got>>,
@@ -77,7 +77,7 @@ impl Sink for Checked {
     }
 }
 
-/// The parts of a flow, and its options.
+/// The components and the options of a flow.
 pub(crate) struct World {
     pub(crate) suite: Suite,
     pub(crate) address: IpAddr,
@@ -107,7 +107,7 @@ impl World {
     /// is the receiver's address.
     pub(crate) fn ends(self, via: impl FnOnce(SocketAddr) -> SocketAddr) -> (SendFlow, ReceiveFlow) {
         let config = SocketConfig { buffer_bytes: 4 << 20, trains: true, ecn: true };
-        // The tests of the portable sockets include this file.
+        // The crate of tests for the portable sockets also includes this file.
         let bind = match env!("CARGO_CRATE_NAME") {
             "portable" => Socket::bind_portable,
             _ => Socket::bind,
@@ -157,7 +157,7 @@ pub(crate) fn receive(inflow: ReceiveFlow) -> (Came, Arc<FlowMonitor>) {
     (std::thread::spawn(move || inflow.run(&theirs).map(|_| ())), watch)
 }
 
-/// Share of datagrams that a relay damages, by kind of damage.
+/// Share of the datagrams that a relay damages, for each kind of damage.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Harm {
     pub(crate) lost: f64,
@@ -165,7 +165,8 @@ pub(crate) struct Harm {
     pub(crate) doubled: f64,
     pub(crate) flipped: f64,
     pub(crate) cut: f64,
-    /// Maximum size of a datagram, in bytes: longer ones are dropped silently. 0 means no limit.
+    /// Maximum size of a datagram, in bytes: longer datagrams are dropped without an error. 0 means
+    /// no limit.
     pub(crate) longest: usize,
 }
 
@@ -186,7 +187,7 @@ impl Relay {
         Self { address, stop, thread: Some(thread) }
     }
 
-    /// Ends the relay; returns how many datagrams were changed or doubled.
+    /// Stops the relay. Returns the number of datagrams that were changed or doubled.
     pub(crate) fn end(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
@@ -204,7 +205,8 @@ fn relay(socket: &UdpSocket, to: SocketAddr, harm: Harm, seed: u64, stop: &Atomi
     let mut kept: Vec<(usize, Vec<u8>, SocketAddr)> = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let came = socket.recv_from(&mut buffer).ok();
-        // A datagram that was held back is sent after some others, or when no other arrives.
+        // A datagram that was held back is sent after some other datagrams, or when no other
+        // datagram arrives.
         for (left, bytes, to) in &mut kept {
             *left = if came.is_none() { 0 } else { left.saturating_sub(1) };
             if *left == 0 {

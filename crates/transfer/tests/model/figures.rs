@@ -11,7 +11,7 @@ use barograph_sim::{Jitter, Queue};
 use crate::path::Path;
 use crate::run::{Outcome, Run};
 
-/// Seeds on which nothing was chosen.
+/// Seeds that were not used to choose any constant.
 pub(crate) const SEEDS: [u64; 3] = [21, 22, 23];
 
 pub(crate) struct Figure {
@@ -29,7 +29,7 @@ fn at_most(what: String, value: f64, most: f64) -> Figure {
     Figure { what, value, least: 0.0, most }
 }
 
-/// One flow alone, with a queue of one product and random loss.
+/// One flow alone, with random loss and a queue of one bandwidth–delay product.
 pub(crate) fn random_loss(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (mbit, rtt, seconds) in
@@ -51,7 +51,7 @@ pub(crate) fn random_loss(seed: u64) -> Vec<Figure> {
                 0.85,
             ));
             if rtt == 20 && loss == 0.0 {
-                // A queue that comes from this sender's own probe is no reason to yield.
+                // A queue that comes from this sender's own probe must not make the sender yield.
                 let least = (2..=58).map(|half| f64::from(half) / 2.0);
                 let least = least.map(|from| run.share(&path, 0, from, from + 0.5)).fold(1.0, f64::min);
                 figures.push(at_least(
@@ -65,8 +65,8 @@ pub(crate) fn random_loss(seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// One flow alone: the queue that it leaves where there is much room, and its losses where there is
-/// little.
+/// One flow alone. Measures the length of its queue if the buffer is large, and its losses if the
+/// buffer is small.
 pub(crate) fn queues(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (mbit, rtt, seconds) in [(100, 100, 30.0), (100, 20, 30.0), (1000, 1, 9.0)] {
@@ -92,7 +92,7 @@ pub(crate) fn queues(seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// A token bucket without a queue.
+/// One flow on a path with a token bucket instead of a queue.
 pub(crate) fn policer(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for rtt in [20, 100] {
@@ -107,7 +107,8 @@ pub(crate) fn policer(seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// Beside one CUBIC flow: our part of an equal share.
+/// One of our flows beside one CUBIC flow. Measures the goodput of our flow as a share of half of
+/// the link.
 pub(crate) fn beside_cubic(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for rtt in [20, 100] {
@@ -150,7 +151,7 @@ pub(crate) fn among_ours(seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// The rate halves at 15 s and doubles at 30 s.
+/// One flow on a path with a rate that halves at 15 s and doubles at 30 s.
 pub(crate) fn changes(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for rtt in [20, 100] {
@@ -158,8 +159,9 @@ pub(crate) fn changes(seed: u64) -> Vec<Figure> {
         let path = Path { changes, ..Path::new(100, rtt, seed) };
         let run = Run::new(&path).ours(0.0).go(45.0);
         let rtts = |seconds: f64| seconds * 1000.0 / rtt as f64;
-        // The queue from the higher rate counts as drained when the queue stays below a quarter of
-        // the new product for half a second; a probe leaves as much.
+        // The queue from the higher rate counts as drained when the queue is below a quarter of the
+        // new bandwidth–delay product for half a second. A probe also leaves a queue of this
+        // length.
         let limit = path.product_bytes() / 8.0;
         let calm = (0..1400)
             .find(|&at| run.backlog[1500 + at..1550 + at].iter().all(|&bytes| (bytes as f64) < limit));
@@ -186,8 +188,8 @@ pub(crate) fn changes(seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// Conditions that must do no harm: too little to send, an outage, marks, feedback once a round
-/// trip, jitter, bursts.
+/// Conditions that must not reduce the goodput much: too little to send, an outage, marks, feedback
+/// only once in a round trip, jitter, and bursts.
 pub(crate) fn nuisances(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for rtt in [20, 100] {
@@ -228,8 +230,9 @@ pub(crate) fn nuisances(seed: u64) -> Vec<Figure> {
             share,
             0.85,
         ));
-        // Packets keep their order, so a delay that varies by 5 ms lies 15 ms above the least. At a
-        // round trip of 20 ms the controller treats this delay as a queue.
+        // Packets keep their order. So if the delay varies by 5 ms, the delay is usually 15 ms
+        // above the least delay. At a round trip of 20 ms the controller treats this delay as a
+        // queue.
         for (jitter_ms, least) in [(1, 0.85), (5, if rtt == 20 { 0.5 } else { 0.85 })] {
             let jitter = Jitter::Normal { deviation: Duration::from_millis(jitter_ms) };
             let jittery = Path { jitter, loss: 0.01, ..path.clone() };

@@ -1,5 +1,5 @@
-//! A bulk sender and its receiver around a controller: some feedbacks a round trip, each of many
-//! packets.
+//! A bulk sender and its receiver around a controller: there are some feedbacks in each round trip,
+//! and each feedback reports many packets.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use barograph_transfer::testkit::controller::model::Model;
 
 pub(crate) const PACKET: u32 = 1500;
 
-/// Number of packets after a gap from which the gap counts as lost.
+/// Number of packets that must arrive after a gap before the packets of the gap count as lost.
 const REORDER: u64 = 3;
 
 #[derive(Clone, Copy)]
@@ -32,7 +32,7 @@ pub(crate) struct Report {
 
 pub(crate) struct Ours {
     pub(crate) controller: Box<Model>,
-    /// (from, to, rate): between these times there are only `rate` bytes a second to send.
+    /// (from, to, rate): between these times, the sender has only `rate` bytes a second to send.
     pub(crate) limited: Option<(Duration, Duration, f64)>,
     pub(crate) feedbacks_per_rtt: f64,
     pub(crate) burst_packets: u32,
@@ -80,8 +80,8 @@ impl Ours {
         }
     }
 
-    /// Sends what may be sent at `now`. Returns the packets' numbers, and when to call again,
-    /// unless the window is full.
+    /// Sends the packets that may be sent at `now`. Returns the packets' numbers, and when to call
+    /// again, unless the window is full.
     pub(crate) fn poll(&mut self, now: Duration) -> (Vec<u64>, Option<Duration>) {
         let mut numbers = Vec::new();
         if now < self.next_send {
@@ -122,7 +122,8 @@ impl Ours {
         self.arrivals.push_back((at, number, is_marked));
     }
 
-    /// Reports what came by `now`. Returns the bytes that came, and when the receiver reports next.
+    /// Reports the packets that arrived until `now`. Returns the number of bytes that arrived, and
+    /// the time of the next report.
     pub(crate) fn report(&mut self, now: Duration) -> (u64, Duration) {
         let mut packets = Vec::new();
         let mut last = now;
@@ -150,7 +151,8 @@ impl Ours {
             let Some(at) = number.checked_sub(self.floor) else { continue };
             let sent = &mut self.flight[at as usize];
             sent.is_acked = true;
-            // Packets that a silence gave up are not counted in flight any more.
+            // Packets that were declared lost because no feedback came are not counted as in flight
+            // any more.
             if !sent.is_lost {
                 self.in_flight -= u64::from(PACKET);
             }
@@ -190,7 +192,7 @@ impl Ours {
             losses: &losses,
             host_lost_packets: 0,
             drain_bytes_s: 0,
-            settled_packets: self.floor,
+            accounted_packets: self.floor,
             packet_bytes: PACKET,
         };
         self.controller.on_feedback(now, &seen);
@@ -238,8 +240,8 @@ impl Ours {
         losses
     }
 
-    /// Nothing came. The no-feedback timer expires after four round trips, or two packets at the
-    /// rate if that is longer (RFC 5348 §4.3).
+    /// No feedback came. The no-feedback timer expires after four round trips, or two packets at
+    /// the rate if that is longer (RFC 5348 §4.3).
     fn wait(&mut self, now: Duration) {
         let round_trips = self.rtt.map_or(1.0, |rtt| 4.0 * rtt.smoothed.as_secs_f64());
         let packets = 2.0 * f64::from(PACKET) / self.controller.rate_bytes_s();

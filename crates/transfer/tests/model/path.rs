@@ -1,4 +1,4 @@
-//! The bottleneck: an emulated link, with what the emulator lacks added.
+//! The bottleneck: an emulated link, with additional features that the emulator does not have.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ pub(crate) struct Path {
     pub(crate) queue: Queue,
     pub(crate) loss: f64,
     pub(crate) jitter: Jitter,
-    /// Packets are marked if more than this many bytes wait.
+    /// Number of bytes in the queue above which packets are marked.
     pub(crate) mark_above_bytes: Option<u64>,
-    /// Bytes of a token bucket that replaces the queue.
+    /// Size in bytes of a token bucket, which replaces the queue; `None` for a queue.
     pub(crate) policer_bytes: Option<u64>,
     /// (time, rate): from this time on the path has this rate (bit/s).
     pub(crate) changes: Vec<(Duration, u64)>,
-    /// (from, to): nothing passes in this time.
+    /// (from, to): the path loses all packets in this time.
     pub(crate) outage: Option<(Duration, Duration)>,
     pub(crate) seed: u64,
 }

@@ -17,8 +17,9 @@ pub(crate) enum Flow {
     Cubic(Box<Cubic>),
 }
 
-/// Results of a run. `delivered` (bytes), `sent` and `lost` (packets) are by flow and tenth of a
-/// second. `backlog` has the bytes in the queue at each hundredth of a second.
+/// Results of a run. `delivered` (bytes), `sent` and `lost` (packets) are counted for each flow and
+/// each tenth of a second. `backlog` is the number of bytes in the queue at each hundredth of a
+/// second.
 pub(crate) struct Outcome {
     pub(crate) delivered: Vec<Vec<u64>>,
     pub(crate) sent: Vec<Vec<u64>>,
@@ -41,7 +42,7 @@ pub(crate) struct Run {
     flows: Vec<(Duration, Flow)>,
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     order: u64,
-    /// When each flow's `Send` is due.
+    /// Time of the next `Send` event of each flow.
     due: Vec<Option<Duration>>,
     outcome: Outcome,
 }
@@ -77,7 +78,7 @@ impl Run {
         self
     }
 
-    /// Runs for this many seconds.
+    /// Runs all flows for this number of seconds.
     pub(crate) fn go(mut self, seconds: f64) -> Outcome {
         let end = Duration::from_secs_f64(seconds);
         let bins = end.as_nanos().div_ceil(BIN.as_nanos()) as usize + 1;
@@ -189,7 +190,7 @@ impl Outcome {
         sum(&self.lost[flow], from_s, to_s) / sum(&self.sent[flow], from_s, to_s)
     }
 
-    /// Mean bytes in the queue.
+    /// Mean number of bytes in the queue.
     pub(crate) fn queue_bytes(&self, from_s: f64, to_s: f64) -> f64 {
         let part = &self.backlog[(from_s * 100.0) as usize..(to_s * 100.0) as usize];
         part.iter().sum::<u64>() as f64 / part.len() as f64

@@ -1,5 +1,5 @@
-//! The portable sockets: datagrams over the loopback interface, and the tests of flows and sessions
-//! again.
+//! The portable sockets: datagrams over the loopback interface, and the tests of flows and
+//! sessions, repeated with these sockets.
 
 #[path = "../io/main.rs"]
 mod flow;

@@ -18,8 +18,8 @@ fn bound(at: SocketAddr, config: SocketConfig) -> (Socket, SocketAddr) {
     (socket, address)
 }
 
-/// Receives until there are `count` datagrams, or 5 s have passed; returns each with its mark and
-/// its source.
+/// Receives until `count` datagrams have arrived, or 5 s have passed. Returns each datagram with
+/// its congestion mark and its source address.
 fn arrived(socket: &mut Socket, count: usize) -> Vec<(Vec<u8>, Option<bool>, SocketAddr)> {
     let mut inbox = Inbox::new(8);
     let mut all = vec![];
@@ -116,7 +116,7 @@ fn datagrams_are_as_long_as_on_ethernet_and_too_long_ones_are_told() {
         assert!(max == 1200 || max == ethernet, "{max}");
         from.send(&one(&vec![7; max]), None).unwrap();
         assert_eq!(arrived(&mut to, 1)[0].0.len(), max);
-        // Longer than any packet of IP.
+        // A datagram that is longer than any IP packet.
         let error = from.send(&one(&[0; 65_530]), None).unwrap_err();
         assert!(is_too_large(&error), "{error}");
     }

@@ -46,7 +46,7 @@ fn a_digest_that_is_wrong_leaves_nothing_and_can_be_tried_again() {
 fn a_sender_that_reads_too_short_datagrams_is_refused() {
     let into = tempdir().unwrap();
     let served = Served::new(config(into.path()), false);
-    // Header, the longest feedback of one run, seal: 118.
+    // The header, the longest feedback with one run, and the seal have 118 bytes together.
     for (bytes, is_taken) in [(1, false), (117, false), (118, true)] {
         let mut channel = connect(&served);
         let Message::Offer { id, manifest, suites, .. } = offer(manifest(1000)) else { panic!() };
@@ -74,7 +74,8 @@ fn a_sender_that_vanishes_before_done_gets_it_when_it_reconnects() {
         channel.send(&digests).unwrap();
         channel
     };
-    // The sender dies silently once the file exists, whether before or after Done was sent.
+    // The sender stops without a message as soon as the file exists, before or after `Done` was
+    // sent.
     let dying = begin();
     let mut looks = 0..PATIENCE.as_millis();
     while !file.exists() && looks.next().is_some() {
@@ -149,8 +150,8 @@ fn a_sender_that_vanishes_or_falls_silent_is_not_waited_for() {
     drop(gone);
     assert!(matches!(served.ended(), Err(SessionError::ConnectionLost(_))));
 
-    // The sender neither reads nor pings. The host ends the session after about 26 s, and has its
-    // slot free again.
+    // The sender neither reads nor pings. The host ends the session after about 26 s, and then its
+    // session slot is free again.
     let mut silent = connect(&served);
     silent.send(&offer(manifest(6000))).unwrap();
     assert!(matches!(silent.wait(&AtomicBool::new(false)), Ok(Message::Accept { .. })));
@@ -158,11 +159,11 @@ fn a_sender_that_vanishes_or_falls_silent_is_not_waited_for() {
     assert!(matches!(&ended, Err(SessionError::ConnectionLost(ControlError::Timeout { .. }))), "{ended:?}");
 }
 
-/// Size of a sparse file that takes hours to read, as data or as a hole.
+/// Size in bytes of a sparse file. Reading this file takes hours, as data or as a hole.
 const SPARSE_BYTES: u64 = 4 << 40;
 
-/// A receiver that compares the file that it has, which is one hole, with a file of these extents;
-/// and the connection of the sender.
+/// Returns a receiver that compares its file with a file of these extents, and the sender's
+/// connection. The receiver's file is one hole.
 fn comparing(
     extents: Option<Vec<std::ops::Range<u64>>>,
 ) -> (tempfile::TempDir, ManuallyDrop<Served>, Channel) {

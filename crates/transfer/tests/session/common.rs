@@ -21,7 +21,7 @@ use barograph_transfer::testkit::io::control::{Channel, Connector, Message};
 use barograph_transfer::testkit::io::seal::Suite;
 use tempfile::{TempDir, tempdir};
 
-/// Longest wait for anything in these tests.
+/// Maximum time that a test waits for an event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A host in a thread.
@@ -32,7 +32,7 @@ pub(crate) struct Served {
     ends: Receiver<Result<TransferSummary, SessionError>>,
 }
 
-/// Whether the tests of the portable sockets include this file.
+/// Whether this file is compiled for the tests of the portable sockets.
 fn is_portable() -> bool {
     env!("CARGO_CRATE_NAME") == "portable"
 }
@@ -77,12 +77,13 @@ impl Served {
         ReceiverEndpoint::Address(self.host.receiver_address("127.0.0.1"))
     }
 
-    /// How the next transfer ended.
+    /// Waits for the end of the next transfer, and returns its result.
     pub(crate) fn ended(&self) -> Result<TransferSummary, SessionError> {
         self.ends.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// Waits for the host's end, after one transfer (`once`) or after [`Served::stop`].
+    /// Waits until the host ends. The host ends after one transfer (`once`), or after
+    /// [`Served::stop`] is set.
     pub(crate) fn join(mut self) {
         let thread = self.thread.take().unwrap();
         thread.join().unwrap().unwrap();
@@ -93,13 +94,14 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A test that failed has reported the reason.
+            // Ignore the error: if the test failed, it has already reported the reason.
             let _ = thread.join();
         }
     }
 }
 
-/// A file with these bytes, in a directory of its own; and a directory to receive into.
+/// Returns a file with these bytes in its own directory, and a directory into which files are
+/// received.
 pub(crate) fn file_to_send(bytes: &[u8]) -> ([TempDir; 2], PathBuf) {
     let directories = [(); 2].map(|()| tempdir().unwrap());
     let path = directories[0].path().join("file");
@@ -115,7 +117,8 @@ pub(crate) fn sent(config: SendConfig) -> Result<TransferSummary, SessionError> 
     send(config, &AtomicBool::new(false), &mut |_| {})
 }
 
-/// A sender that sends its messages by hand, after Welcome.
+/// Returns the control connection of a sender after `Welcome`. The test itself sends the further
+/// messages.
 pub(crate) fn connect(served: &Served) -> Channel {
     let ReceiverEndpoint::Address(line) = served.to() else { panic!("it has an address") };
     let connector = Connector::to_address(&line, "test");
@@ -136,7 +139,7 @@ pub(crate) fn manifest(bytes: usize) -> Vec<u8> {
     source.manifest().encode()
 }
 
-/// Pseudo-random bytes, the same for each seed.
+/// Pseudo-random bytes; the same seed gives the same bytes.
 pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -148,7 +151,7 @@ pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes.div_ceil(8)).flat_map(|_| next().to_le_bytes()).take(bytes).collect()
 }
 
-/// What must be the same at both ends.
+/// Attributes of a path that must be the same at both ends.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Found {
     kind: char,
@@ -157,8 +160,8 @@ pub(crate) struct Found {
     contents: Vec<u8>,
 }
 
-/// All that is below a directory: kind, permissions, time and contents of each path, without the
-/// times of links.
+/// Returns the kind, permissions, time and contents of each path below a directory. The times of
+/// links are left out.
 pub(crate) fn listing(root: &Path) -> BTreeMap<Vec<u8>, Found> {
     let mut found = BTreeMap::new();
     let mut open = vec![root.to_path_buf()];
@@ -185,7 +188,7 @@ pub(crate) fn listing(root: &Path) -> BTreeMap<Vec<u8>, Found> {
     found
 }
 
-/// Creates a tree with everything that can be sent.
+/// Creates a tree with every kind of file that can be sent.
 pub(crate) fn tree(root: &Path) {
     use std::ffi::OsStr;
     use std::fs::{File, FileTimes, Permissions};

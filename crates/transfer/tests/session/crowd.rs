@@ -1,4 +1,4 @@
-//! Several transfers at once, and many files in one.
+//! Several transfers at the same time, and a transfer with many files.
 
 use std::fs;
 use std::sync::mpsc::channel;

@@ -20,7 +20,8 @@ struct Told {
     whys: Vec<String>,
 }
 
-/// Slow enough for tests that act during the transfer.
+/// Returns the configuration of a sender to both receivers. The rate is slow, so that tests can act
+/// during the transfer.
 fn to_both(path: &std::path::Path, first: ReceiverEndpoint, second: ReceiverEndpoint) -> SendConfig {
     SendConfig {
         controller: ControllerKind::Fixed,
@@ -55,8 +56,8 @@ fn the_rest_goes_to_the_other_when_one_is_stopped() {
     let [0, again] = told.held_bytes[..] else { panic!("{told:?}") };
     assert!(BYTES as u64 / 3 <= again && again < BYTES as u64, "{told:?}");
     assert_eq!((told.whys.len(), is_back), (1, false), "{told:?}");
-    // Both sessions are counted. What the first receiver had is not sent again, but what was in
-    // flight is.
+    // The counts include both sessions. Bytes that the first receiver had are not sent again, but
+    // bytes that were in flight are sent again.
     let stats = last.progress.stats;
     assert_eq!(last.held_bytes, 0, "{last:?}");
     assert!(stats.acked_bytes <= BYTES as u64 && BYTES as u64 <= stats.sent_bytes, "{stats:?}");
@@ -98,8 +99,8 @@ fn what_another_would_refuse_as_well_ends_it() {
     assert_eq!(fs::read(into.path().join("file")).unwrap(), b"old");
 }
 
-/// Simulates a different host, which does not see the lock of the directory, but sees the lock of
-/// the file in it.
+/// Simulates a different host. Such a host does not see the lock of the directory, but sees the
+/// lock of the file in the directory.
 #[test]
 fn the_lock_of_a_file_alone_keeps_others_out() {
     use rustix::fs::{FlockOperation, flock};

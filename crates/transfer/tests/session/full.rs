@@ -17,7 +17,7 @@ fn a_full_disk_is_told_at_both_ends_and_the_transfer_goes_on() {
     if let Some(disk) = std::env::var_os(DISK) {
         return on_a_small_disk(Path::new(&disk));
     }
-    // A file system in a namespace of its own works for ordinary users too.
+    // Mount the file system in a new namespace, because this also works for ordinary users.
     let disk = tempdir().unwrap();
     let script = "mount -t tmpfs -o size=4m none \"$0\" && exec \"$@\"";
     let within = |command: &[&std::ffi::OsStr]| {

@@ -18,20 +18,22 @@ use super::common::*;
 
 const BYTES: usize = 12 << 20;
 
-/// Bytes that the receiver had when a session began, and bytes acknowledged in it.
+/// Bytes that the receiver had when a session began, and bytes that were acknowledged in this
+/// session.
 #[derive(Debug, Default)]
 struct Session {
     held_bytes: u64,
     acked_bytes: u64,
 }
 
-/// Slow enough to be stopped on the way: 0.6 s or more for all.
+/// Returns the configuration of a slow sender, which can be stopped during the transfer. The whole
+/// transfer takes at least 0.6 s.
 fn slowly(path: &Path, to: ReceiverEndpoint) -> SendConfig {
     SendConfig { controller: ControllerKind::Fixed, rate_bytes_s: Some(2e7), ..to_send(path, to) }
 }
 
-/// Sends until the receiver has `enough` bytes, and then sets `stop`; with [`NEVER`], stops the
-/// sender.
+/// Sends until the receiver has `enough` bytes, and then sets `stop`. If `stop` is [`NEVER`], stops
+/// the sender instead.
 fn send_until(
     config: SendConfig,
     enough: u64,
@@ -54,8 +56,8 @@ fn send_until(
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Three amounts of bytes, in order, within the first two fifths, so that enough is left if the
-/// stop comes late.
+/// Returns three numbers of bytes in ascending order. Each is within the first two fifths of the
+/// object, so that enough bytes remain if the stop comes late.
 fn moments(seed: u64) -> Vec<u64> {
     let mut moments: Vec<u64> =
         noise(seed, 3).into_iter().map(|byte| u64::from(byte) * BYTES as u64 / 640).collect();
@@ -82,7 +84,7 @@ fn check(from: &Path, into: &Path, sessions: &[Session], last: &TransferSummary)
 fn a_sender_that_was_stopped_goes_on() {
     for seed in 1..=2 {
         let ([_from, into], path) = file_to_send(&noise(seed, BYTES));
-        // Each session has another receiver address.
+        // Each session has a different receiver address.
         let mut sessions = vec![];
         for enough in moments(seed) {
             let served = Served::new(config(into.path()), false);

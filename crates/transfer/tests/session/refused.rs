@@ -75,7 +75,7 @@ fn a_receiver_of_few_files_reads_no_manifest_of_many() {
         let mut connected = connector.connect(&line.host, line.port, &never).unwrap();
         let told = connected.manifest_bytes_max;
         assert_eq!(told < 17 << 20, is_short, "{told} bytes");
-        // Refused for its length alone.
+        // The host must refuse this offer only because of its length.
         connected.channel.send(&offer(vec![0; 17 << 20])).unwrap();
         let ended = connected.channel.wait(&never);
         assert!(

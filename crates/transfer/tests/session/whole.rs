@@ -1,4 +1,4 @@
-//! Transfers that nothing disturbs.
+//! Transfers without interruptions and errors.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -46,7 +46,8 @@ fn what_is_there_already_is_compared_and_not_sent_again() {
     let summary = again().unwrap();
     assert_eq!((summary.held_bytes, summary.progress.stats.acked_bytes), (summary.bytes, 0));
     assert_eq!(listing(into.path()).len(), listing(from.path()).len(), "and nothing else is left");
-    // A file of the same length; a hole that has data now; a file that is a byte shorter.
+    // A file of the same length; a file that has data where it had a hole before; a file that is a
+    // byte shorter.
     let changed = [("deep/er/large", Some(100)), ("sparse", Some(1 << 20)), ("deep/9", None)];
     for (name, at) in changed {
         let path = into.path().join("tree").join(name);

@@ -1,4 +1,4 @@
-//! Datagrams over the loopback interface, and what the kernel reports of them.
+//! Datagrams over the loopback interface, and what the kernel reports about them.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test reads the clock")]
 
@@ -18,7 +18,7 @@ fn bound(at: SocketAddr, config: SocketConfig) -> (Socket, SocketAddr) {
     (socket, address)
 }
 
-/// A socket that is connected to the second one.
+/// Returns two sockets; the first socket is connected to the second socket.
 fn pair(at: SocketAddr, config: SocketConfig) -> (Socket, Socket) {
     let (to, address) = bound(at, config);
     let (mut from, _) = bound(at, config);
@@ -26,7 +26,7 @@ fn pair(at: SocketAddr, config: SocketConfig) -> (Socket, Socket) {
     (from, to)
 }
 
-/// What was received of one train.
+/// One received train, with what the kernel reported about this train.
 #[derive(Debug)]
 struct Came {
     bytes: Vec<u8>,
@@ -44,7 +44,7 @@ impl From<Received<'_>> for Came {
     }
 }
 
-/// Receives until there are `length` bytes, or 5 s have passed.
+/// Receives until `length` bytes have arrived, or 5 s have passed.
 fn arrived(socket: &mut Socket, length: usize) -> Vec<Came> {
     let mut inbox = Inbox::new(8);
     let mut trains = Vec::new();
@@ -66,7 +66,7 @@ fn datagrams(came: &[Came]) -> Vec<&[u8]> {
     came.iter().flat_map(|train| train.bytes.chunks(train.segment)).collect()
 }
 
-/// Receives what there is at once.
+/// Receives the trains that have already arrived, without waiting.
 fn drained(socket: &mut Socket) -> Vec<Came> {
     let mut all = Vec::new();
     loop {
@@ -107,7 +107,7 @@ fn long_trains_are_cut_for_the_kernel() {
         let sent = bytes(150_000);
         assert_eq!(from.send(&[Train { bytes: &sent, segment: 1000 }], None).unwrap(), 1);
         assert_eq!(datagrams(&arrived(&mut to, sent.len())), sent.chunks(1000).collect::<Vec<_>>());
-        // More than 64 datagrams in a train, as short ones would be.
+        // Trains with more than 64 datagrams, which occur if datagrams are short.
         assert_eq!(from.send(&[Train { bytes: &sent[..20_000], segment: 100 }], None).unwrap(), 1);
         assert_eq!(datagrams(&arrived(&mut to, 20_000)), sent[..20_000].chunks(100).collect::<Vec<_>>());
     }

@@ -1,4 +1,4 @@
-//! What the kernel reports of datagrams: drops, marks, times.
+//! What the kernel reports about datagrams: drops, marks, and times.
 
 use std::os::fd::AsRawFd;
 
@@ -26,8 +26,8 @@ fn drops_are_counted() {
     }
 }
 
-/// A train that the socket drops counts as one; only the numbers of packets show how many there
-/// were.
+/// A train that the socket drops counts as one drop. Only the packet numbers show how many
+/// datagrams were lost.
 #[test]
 fn a_dropped_train_counts_once() {
     let small = SocketConfig { buffer_bytes: 200_000, ..CONFIG };
@@ -82,8 +82,8 @@ fn marks_of_ipv4_are_seen_by_both_families() {
     assert_eq!(arrived(&mut to, 6)[0].is_marked, Some(true));
 }
 
-/// Tests that packets carry ECT(0) in both families and from IPv6 to IPv4, and no mark if ECN is
-/// off.
+/// Tests that packets carry ECT(0) with IPv4, with IPv6, and from IPv6 to IPv4. If ECN is off, they
+/// must carry no mark.
 #[test]
 fn packets_can_be_marked() {
     let v4: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
@@ -123,7 +123,8 @@ fn times_are_of_now() {
         let before = SystemTime::now();
         from.send(&one(b"now"), None).unwrap();
         let came = arrived(&mut to, 3)[0].at.unwrap();
-        // The kernel's clock for timestamps and the clock that is read may differ by a tick.
+        // The kernel's clock for timestamps and the clock that this test reads may differ by a
+        // tick.
         let slack = Duration::from_millis(10);
         assert!(before - slack <= came && came <= SystemTime::now() + slack, "{before:?} {came:?}");
     }

@@ -87,7 +87,7 @@ fn what_nothing_can_be_learned_from_is_named() {
     for (name, input, message) in [
         ("empty", "# label\trle\n", "no windows"),
         ("table", "# label\trle\nnet\t3,1\n", "the length of the windows is unknown"),
-        ("w20_table", "# label\trle\nnet\t3,1\ncpu\t30,1\n", "line 3: runs of 30 packets and more"),
+        ("w20_table", "# label\trle\nnet\t3,1\ncpu\t30,1\n", "line 3: the runs have at least 30 packets"),
         ("unlabelled", "1110\n", "line 1: column or key cause is missing"),
         (
             "cut",
@@ -103,7 +103,7 @@ fn what_nothing_can_be_learned_from_is_named() {
     }
 }
 
-/// The script makes from the open signatures exactly the models that are shipped.
+/// From the open signatures, `scripts/fit-models` makes exactly the models that are shipped.
 #[test]
 fn the_shipped_models_are_made_by_the_script() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -176,7 +176,7 @@ fn kinds_and_lengths_are_chosen_by_name() {
     assert_eq!(text(&with_long.stdout), text(&alone.stdout));
     assert!(
         text(&with_long.stderr)
-            .contains("windows of 20000 packets: too few windows with losses of the host alone at loss rates of 0.0005 to 0.05: 1, and 10"),
+            .contains("windows of 20000 packets: too few windows with losses of the host only at loss rates of 0.0005 to 0.05: 1 of the 10 needed"),
         "{}",
         text(&with_long.stderr)
     );

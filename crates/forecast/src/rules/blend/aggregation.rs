@@ -3,7 +3,7 @@
 
 use libm::{log, sqrt};
 
-/// The gradient of the loss.
+/// The gradient of the error measure that the aggregation minimises.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Gradient {
     /// Gradient of the squared error: the error itself.
@@ -22,7 +22,8 @@ pub(crate) struct BernsteinAggregation<const M: usize> {
     scale: f64,
     combined: f64,
     weights: [f64; M],
-    /// For each method: Σ (regret − η regret²), Σ regret², the largest |regret|.
+    /// For each method, in the order of the three fields: Σ (regret − η regret²); Σ regret²; the
+    /// largest |regret|.
     advantage: [f64; M],
     variance: [f64; M],
     largest: [f64; M],
@@ -83,8 +84,8 @@ impl<const M: usize> BernsteinAggregation<M> {
 
     /// Adds each method's regret, and returns the learning rates.
     ///
-    /// Each step is a loop of its own, so that the compiler vectorises all but the square roots,
-    /// which are calls.
+    /// Each step is a loop of its own, so that the compiler vectorises every loop except the loop
+    /// of the square roots. A square root is a function call.
     fn learn_regrets(&mut self, predictions: &[f64; M], gradient: f64, bound: f64) -> [f64; M] {
         let mut regrets = [0.0; M];
         for i in 0..M {
@@ -137,7 +138,7 @@ fn max_in_lanes<const M: usize>(values: &[f64; M]) -> f64 {
     max_of_numbers(max_of_numbers(lanes[0], lanes[1]), max_of_numbers(lanes[2], lanes[3]))
 }
 
-/// Like `f64::max`, without its handling of NaN, which takes several instructions.
+/// Like `f64::max`, but without the handling of NaN. That handling takes several instructions.
 fn max_of_numbers(a: f64, b: f64) -> f64 {
     if a < b { b } else { a }
 }
@@ -146,13 +147,15 @@ fn min_of_numbers(a: f64, b: f64) -> f64 {
     if b < a { b } else { a }
 }
 
-/// e^x for x ≤ 0, with a relative error below 1e-13; 0 from −700 down. It consists of sums and
-/// products, so the compiler vectorises it and every target gives the same bits.
+/// Returns e^x for x ≤ 0, with a relative error below 1e-13; returns 0 for x ≤ −700. The
+/// computation consists of sums and products. So the compiler vectorises the computation, and every
+/// target gives the same bits.
 fn exp_of_negative(x: f64) -> f64 {
-    // Adding 1.5·2^52 rounds to an integer, and the integer is then in the low bits.
+    // Adding 1.5·2^52 to a number rounds the number to an integer. The low bits of the sum contain
+    // this integer.
     const ROUND: f64 = 6_755_399_441_055_744.0;
     const LOG2_E: f64 = core::f64::consts::LOG2_E;
-    // ln 2 in two parts, the first exact in 32 bits (Cody & Waite 1980).
+    // ln 2 as the sum of two parts. The first part is exact in 32 bits (Cody & Waite 1980).
     const LN2_HIGH: f64 = 0.693_147_180_369_123_8;
     const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
     let bounded = if -700.0 < x { x } else { -700.0 };
@@ -183,9 +186,9 @@ fn exp_of_negative(x: f64) -> f64 {
 // `docs/spec/full.md`, the rule: clipping from value 21 on, in scales that follow with gain 0.01.
 const BURN_IN: u64 = 20;
 const SCALE_GAIN: f64 = 0.01;
-/// The smallest |regret| that a method counts with, as a share of the largest of all methods.
-/// Without it, a method that hardly differed from the blend would have an unbounded learning rate,
-/// and all the weight for good.
+/// The smallest |regret| that is used for a method, as a share of the largest regret of all
+/// methods. Without this bound, a method that hardly differed from the blend would have an
+/// unbounded learning rate, and would keep all the weight.
 const REGRET_SHARE_MIN: f64 = 1e-3;
 
 #[cfg(test)]

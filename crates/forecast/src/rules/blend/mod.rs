@@ -19,11 +19,12 @@ pub(crate) struct Blend<const M: usize> {
     absolute: [BernsteinAggregation<M>; 2],
     fast: PowerWeights<M>,
     slow: PowerWeights<M>,
-    /// Forecasts under absolute error of the four rules: the two rules of `absolute`, then `fast`
-    /// and `slow`. `combiner` has the weights of the four rules.
+    /// Forecasts of the four rules for absolute error: the two rules of `absolute`, then `fast` and
+    /// `slow`. `combiner` has the weights of the four rules.
     rules: [f64; 4],
     combiner: PowerWeights<4>,
-    /// Factor of the first method's weight in forecasts; 1 after the start.
+    /// Factor of the first method's weight in forecasts. The factor is 1 after the first
+    /// [`START_COUNT`] values.
     emphasis: f64,
     starts_at_first: bool,
 }
@@ -101,8 +102,8 @@ impl<const M: usize> CombinationRule<M> for Blend<M> {
 }
 
 impl<const M: usize> Blend<M> {
-    /// Each method's weight within the four rules, weighted by the rules' own weights; the sum is
-    /// not 1.
+    /// Returns, for each method, the sum of its normalised weights in the four rules, each
+    /// multiplied by the weight of the rule. These sums do not add up to 1.
     fn absolute_weights(&self) -> [f64; M] {
         let rules = self.combiner.weights();
         let [plain, clipped] = &self.absolute;
@@ -124,7 +125,8 @@ fn blended<const M: usize>(value: f64, weights: &[f64; M]) -> CombinedForecast {
     CombinedForecast { value, method, weight: Some(weights[method % M] / weights.iter().sum::<f64>()) }
 }
 
-/// `weights` with the first multiplied by `emphasis`; the sum changes.
+/// Returns `weights` with the first weight multiplied by `emphasis`. The sum of the weights
+/// changes.
 fn emphasised<const M: usize>(weights: &[f64; M], emphasis: f64) -> [f64; M] {
     let mut weights = *weights;
     weights[0] *= emphasis;
@@ -139,8 +141,8 @@ fn emphasis(count: u64) -> f64 {
 
 /// Indices of the values in ascending order; equal values keep their order.
 ///
-/// It compares every pair, without branches: that is faster than a sort, because the branches of a
-/// sort are unpredictable here.
+/// The function compares every pair of values, without branches. This is faster than a sort,
+/// because the branches of a sort are unpredictable here.
 fn sorted_by_value<const N: usize>(values: &[f64; N]) -> [u8; N] {
     let mut ranks = [0u64; N];
     for i in 1..N {
@@ -165,7 +167,7 @@ const CLIP: f64 = 10.0;
 /// scales does not change the tails of real series.
 const SQUARED_CLIP: f64 = 50.0;
 // `docs/spec/full.md`, start: weights learned from a few values are mostly chance. Over the first
-// ten values, the last value was better than the blend by an eighth.
+// ten values, the method Last Value was better than the blend by an eighth.
 const START_COUNT: f64 = 16.0;
 const START_EMPHASIS: f64 = 30.0;
 const FAST_FADE: f64 = 0.965_936_328_924_845_5;

@@ -1,7 +1,7 @@
-//! Weights of methods. Each is a high power of the ratio of the least loss of all methods to the
-//! loss of the method.
+//! Weights of methods. Each weight is a high power of the ratio of the least loss of all methods to
+//! the loss of the method.
 
-/// Weights `(least loss / loss)^q` over discounted sums of losses.
+/// Weights `(least sum / sum)^q`, where `sum` is a method's discounted sum of losses.
 #[derive(Clone, Debug)]
 pub(crate) struct PowerWeights<const N: usize> {
     losses: [f64; N],
@@ -34,7 +34,7 @@ impl<const N: usize> PowerWeights<N> {
         }
     }
 
-    /// The weights, of which the largest is 1.
+    /// The weights; the largest weight is 1.
     pub(crate) fn weights(&self) -> &[f64; N] {
         &self.weights
     }

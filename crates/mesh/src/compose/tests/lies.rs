@@ -18,7 +18,7 @@ fn one_host_that_lies_hardly_moves_what_is_estimated_for_others() {
             for lie in LIES {
                 let mut taught = taught.clone();
                 // The liar is at the first site. It also invents tests with all hosts of other
-                // sites, with legs that are as uncertain as it likes.
+                // sites, with legs of any uncertainty.
                 let invented = (HOSTS..SITES * HOSTS).filter(|host| !host.is_multiple_of(HOSTS));
                 for host in invented {
                     let legs = sites.legs(1, host, what);

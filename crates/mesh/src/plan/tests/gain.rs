@@ -25,8 +25,8 @@ fn turns_of(rates: impl Fn(&str, u32) -> f64) -> BTreeMap<String, u32> {
 
 #[test]
 fn a_pair_that_moves_has_more_turns_than_one_of_more_noise() {
-    // Host 0 changes its level by ± 40 % every 50 turns. Host 1 is off by ± 60 % each time, the
-    // others by 4 %.
+    // The mean rate of host 0 changes between − 40 % and + 40 % every 50 turns. The rate of host 1
+    // varies by ± 60 % in each turn, and the rates of the other hosts by ± 4 %.
     let rates = |host: &str, step: u32| {
         let sign = f64::from(crate::rng::hash_rank(1, &step.to_string()) as u32 & 1) * 2.0 - 1.0;
         match host {

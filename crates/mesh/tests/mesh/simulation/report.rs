@@ -61,12 +61,13 @@ impl Mesh {
         self.stations[station].planner.revisit_bound()
     }
 
-    /// The report. Its gaps are those of stations with as many peers as station 1.
+    /// Returns the report. It includes the gaps of the stations with as many peers as station 1.
     pub(crate) fn report(&self) -> Report {
         self.report_like(1)
     }
 
-    /// The report. Its gaps are those of stations with as many peers as station `like`.
+    /// Returns the report. It includes the gaps of the stations with as many peers as station
+    /// `like`.
     pub(crate) fn report_like(&self, like: usize) -> Report {
         let mut report = Report {
             tests: 0.0,

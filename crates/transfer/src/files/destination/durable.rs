@@ -12,8 +12,9 @@ use super::super::journal_state::ITEMS_MAX;
 use super::super::system::{self, SYNCED_ALONE_MAX};
 use super::{Destination, FileError, partial_name};
 
-/// Bytes of a file after which its write-back starts, so that a sync has little to wait for. Large
-/// enough for the queue of any disk, and small beside what is synced at once.
+/// Number of written bytes of a file after which its write-back starts, so that a sync has little
+/// to wait for. The number is large enough for the queue of any disk. It is small compared with the
+/// bytes between two syncs.
 const BEGUN_BYTES: u64 = 16 << 20;
 
 impl Destination {
@@ -31,8 +32,8 @@ impl Destination {
         synced?;
         let mut records: Vec<JournalRecord> =
             self.fresh.chunks(ITEMS_MAX).map(|some| JournalRecord::Held(some.to_vec())).collect();
-        // Append nodes after the ranges, so that a torn journal contains the ranges of each subtree
-        // that it contains.
+        // Append the nodes after the ranges. Then a torn journal contains no node without the
+        // node's ranges.
         records.extend(self.nodes.chunks(ITEMS_MAX).map(|some| JournalRecord::Nodes(some.to_vec())));
         self.journal.append(&records)?;
         self.fresh.clear();
@@ -50,7 +51,7 @@ impl Destination {
             system::sync_all(&self.partial).map_err(io)?;
         } else {
             // Start write-back of all files before the first wait, so that they share a commit of
-            // the file system's journal. Large files were started when they were written.
+            // the file system's journal. Write-back of large files started while they were written.
             for entry in self.dirty.iter().filter(|_| 1 < self.dirty.len()) {
                 let of = self.manifest.range(*entry);
                 if of.end - of.start < BEGUN_BYTES {
@@ -69,7 +70,7 @@ impl Destination {
         Ok(())
     }
 
-    /// Calls `sync` with a file that was written to, whether it is still open or not.
+    /// Calls `sync` with a file that was written. If the file was closed meanwhile, opens it again.
     fn with_dirty(
         &self,
         entry: usize,
@@ -89,7 +90,7 @@ impl Destination {
     }
 
     /// Starts write-back of a large file once enough of it was written. `at` is the range of the
-    /// file that was written just now.
+    /// file that the last write covered.
     pub(super) fn begin_writing(&mut self, entry: usize, at: Range<u64>) -> Result<(), FileError> {
         let (of, begun) = match self.begun.take() {
             Some((of, begun)) if of == entry => (of, begun.start.min(at.start)..begun.end.max(at.end)),

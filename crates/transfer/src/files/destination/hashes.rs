@@ -12,9 +12,9 @@ use super::super::EntryKind;
 use super::{Destination, FileError, GROUP_BYTES, HashNode, JournalState, Tree, partial_name};
 
 impl Destination {
-    /// BLAKE3 of a file's data (see [`Source::digest`](crate::files::Source::digest)) when all of
-    /// it was written. Groups without a kept hash are read.
-    /// Errors: of the system; [`FileError::Incomplete`].
+    /// BLAKE3 of a file's data (see [`Source::digest`](crate::files::Source::digest)), once all
+    /// data of the file were written. Groups without a kept hash are read. Errors: of the system;
+    /// [`FileError::Incomplete`].
     pub fn digest(&mut self, entry: usize) -> Result<[u8; 32], FileError> {
         self.digest_unless(entry, &AtomicBool::new(false))
     }
@@ -43,7 +43,7 @@ impl Destination {
             .ok_or_else(|| FileError::Incomplete { missing: missing() })
     }
 
-    /// Discards a file, in the journal too: it is received again.
+    /// Discards a file's data, also in the journal, so that the file is received again.
     pub(in super::super) fn discard_file(&mut self, entry: usize) -> Result<(), FileError> {
         let of = self.manifest.range(entry);
         if of.start < of.end {
@@ -186,7 +186,7 @@ fn covers(set: &RangeSet<u64>, range: &Range<u64>) -> bool {
     set.get(&range.start).is_some_and(|found| range.end <= found.end)
 }
 
-/// The parts of `range` that are before `of` and after `of`.
+/// The parts of `range` that are outside `of`.
 fn outside(range: &Range<u64>, of: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
     [range.start..range.end.min(of.start), range.start.max(of.end)..range.end]
         .into_iter()

@@ -27,8 +27,8 @@ impl Destination {
     }
 
     /// Refuses two names that differ only in case if the file system ignores case: the second file
-    /// would replace the first. Other names that it treats as equal are found when files get their
-    /// names.
+    /// would replace the first. Other names that the file system treats as equal are detected when
+    /// files get their names.
     fn check_name_collisions(&self) -> Result<(), FileError> {
         if statat(&self.partial, journal::NAME.to_uppercase(), AtFlags::SYMLINK_NOFOLLOW).is_err() {
             return Ok(());
@@ -107,8 +107,8 @@ pub(super) fn check_allowed(manifest: &Manifest, config: &DestinationConfig) -> 
     Ok(())
 }
 
-/// Names that a manifest creates, and blocks that the names and the data take. A directory above an
-/// entry counts, even if the manifest has no entry for the directory.
+/// Number of names that a manifest creates, and number of blocks that the names and the data take.
+/// A directory above an entry counts, even if the manifest has no entry for the directory.
 fn taken(manifest: &Manifest) -> (u64, u64) {
     let entries = manifest.entries();
     let befores = std::iter::once(&b""[..]).chain(entries.iter().map(|entry| &entry.path[..]));
@@ -118,20 +118,21 @@ fn taken(manifest: &Manifest) -> (u64, u64) {
     (names, of_entries + (names - entries.len() as u64))
 }
 
-/// Names that `path` adds to a manifest in which it follows `before`. Entries are in the order of a
-/// tree, so the directories that both share are at the start of both paths.
+/// Number of names that `path` adds to a manifest, if the entry before it has the path `before`.
+/// Entries are in the order of a tree, so the two paths share directories only at their start.
 fn names_added(before: &[u8], path: &[u8]) -> u64 {
     let names = |path| <[u8]>::split(path, |byte| *byte == b'/');
     let shared = names(path).zip(names(before)).take_while(|(name, before)| name == before).count();
     (names(path).count() - shared) as u64
 }
 
-/// Blocks that an entry takes: at least one, for its name.
+/// Number of blocks that an entry takes: at least one, for the entry's name.
 fn blocks(entry: &Entry) -> u64 {
     let of_data = match &entry.kind {
         EntryKind::File { size, extents: None } => size.div_ceil(BLOCK_BYTES),
         EntryKind::File { extents: Some(extents), .. } => {
-            // Extents ascend, so a block that two extents share is counted once.
+            // Extents are in ascending order, so a block that two extents share can be counted
+            // once.
             let mut end = 0;
             let each = extents.iter().map(|data| {
                 let first = (data.start / BLOCK_BYTES).max(end);
@@ -145,8 +146,8 @@ fn blocks(entry: &Entry) -> u64 {
     of_data.max(1)
 }
 
-/// Bytes of a block of common file systems (ext4, XFS, Btrfs, APFS). A directory takes at least one
-/// block, and data take whole blocks.
+/// Size of a block in bytes, as in common file systems (ext4, XFS, Btrfs, APFS). A directory takes
+/// at least one block, and data take whole blocks.
 const BLOCK_BYTES: u64 = 4096;
 
 /// Unit of the limit of blocks, for error messages.

@@ -1,5 +1,6 @@
-//! Encoding of a manifest: one encoding for each manifest, with limits, and work in proportion to
-//! what is read (`docs/spec/transfer.md`).
+//! Encoding of a manifest (`docs/spec/transfer.md`). Each manifest has exactly one valid encoding,
+//! and the size of the encoding is limited. The work of decoding is proportional to the number of
+//! bytes.
 
 use super::super::path::{PATH_BYTES_MAX, shown};
 use super::{
@@ -10,7 +11,7 @@ use crate::proto::wire::{WireError, varint};
 /// First bytes of a manifest; the last of them is the version.
 const MAGIC: [u8; 4] = *b"BGM\x01";
 
-/// Bytes before the first of `entries` entries.
+/// The encoded bytes before the first entry, for a manifest of `entries` entries.
 pub(super) fn head_len(entries: usize) -> usize {
     MAGIC.len() + varint::len(entries as u64)
 }
@@ -24,7 +25,8 @@ const LINK: u8 = 3;
 const HEAD_BYTES_MAX: usize = MAGIC.len() + 8;
 
 /// Maximum size of an entry without its extents, in bytes: kind, path, mode, time and a link's
-/// target. A file has its size and its number of extents instead of a target, which are shorter.
+/// target. Instead of a target, a file has its size and its number of extents, and these are
+/// shorter than the longest target.
 const ENTRY_BYTES_MAX: usize = 1 + 2 * (2 + PATH_BYTES_MAX) + 2 + 8 + 4;
 
 /// Maximum size of an extent, in bytes: the length of the hole before it and its own length, 62
@@ -78,7 +80,7 @@ impl Manifest {
     }
 }
 
-/// Bytes of an encoded entry.
+/// Number of bytes of an encoded entry.
 pub(super) fn entry_len(entry: &Entry) -> usize {
     let text = |bytes: &[u8]| varint::len(bytes.len() as u64) + bytes.len();
     let head = 1 + text(&entry.path) + varint::len(u64::from(entry.mode)) + 8;
@@ -127,8 +129,8 @@ fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
     }
 }
 
-/// Reads an entry. `extents_all` counts the extents of all entries so far; it is checked before
-/// memory for them is taken.
+/// Reads an entry. `extents_all` counts the extents of all entries so far. It is checked before
+/// memory for the extents is allocated.
 fn take_entry(rest: &mut &[u8], extents_all: &mut u64) -> Result<Entry, ManifestError> {
     let (kind, after) = rest.split_first().ok_or(WireError::Truncated("an entry"))?;
     *rest = after;

@@ -168,7 +168,7 @@ fn extents_beyond_the_most_are_refused_before_they_take_memory() {
             let most = EXTENTS_MAX as u64;
             assert_eq!(Manifest::decode(&bytes), Err(ManifestError::TooMany(all as u64, "extents", most)));
         });
-        // The limit of extents needs 16 MiB, at 16 bytes for each extent.
+        // The maximum number of extents needs 16 MiB of memory: 16 bytes for each extent.
         assert!(taken.bytes_max <= 17 << 20, "{extents:?}: {} bytes", taken.bytes_max);
     }
     let mut bytes = b"BGM\x01\x02".to_vec();
@@ -192,8 +192,8 @@ fn is_read_and_found(manifest: &Manifest) {
     assert!(bytes.len() <= 43 * entries + 8, "{} bytes", bytes.len());
     let read = Manifest::decode(&bytes).unwrap();
     assert!(read == *manifest);
-    // One search for each file: if each search read all of the 10^5 entries, the searches would
-    // read 10^10.
+    // Search once for each file. If a search read all of the 10^5 entries, all searches together
+    // would read 10^10 entries.
     for at in 0..entries as u64 {
         assert_eq!(read.pieces(at..at + 1).map(|piece| piece.entry as u64).collect::<Vec<_>>(), [at]);
     }
@@ -249,7 +249,8 @@ fn any_entry() -> impl Strategy<Value = Entry> {
 proptest! {
     #[test]
     fn what_is_written_is_read(entries in prop::collection::vec(any_entry(), 0..12), at in 0u64..1 << 40, more in 0u64..1 << 30) {
-        // Some lists are not a manifest: an entry below a file, or a path twice.
+        // Some lists of entries are not a manifest: for example, an entry is below a file, or two
+        // entries have the same path.
         let Ok(manifest) = Manifest::new(entries) else { return Ok(()) };
         let bytes = manifest.encode();
         prop_assert_eq!(&Manifest::decode(&bytes).unwrap(), &manifest);

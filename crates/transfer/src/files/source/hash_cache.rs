@@ -1,4 +1,4 @@
-//! Hashes of read files that outlive the sender.
+//! Stores hashes of files on disk, so that a restarted sender need not compute them again.
 
 use std::collections::HashSet;
 use std::fs::DirBuilder;
@@ -20,8 +20,8 @@ use super::super::{
 };
 use super::Source;
 
-/// Seconds for which a file counts as fresh after its status changed: it may change again without a
-/// new time, because times on FAT have steps of two seconds, and times on other file systems have
+/// Seconds for which a file counts as fresh after its status changed. A fresh file may change again
+/// without a new time: times on FAT have steps of two seconds, and times on other file systems have
 /// steps of a kernel clock tick. Hashes of a fresh file are not kept (as in git's index).
 const FRESH_S: i64 = 2;
 
@@ -60,24 +60,26 @@ impl HashCache {
 }
 
 impl Drop for HashCache {
-    /// Hashes that cannot be kept are computed again.
+    /// Writes the remaining hashes. An error is ignored: hashes that were not written are computed
+    /// again by the next sender.
     fn drop(&mut self) {
         let _ = self.append();
     }
 }
 
 impl Source {
-    /// Keeps hashes of what is read below `directory`, so that a restarted sender reads for its
-    /// [`digest`](Self::digest)s only what it did not read before. The directory is the sender's
-    /// own, is created if it does not exist, and must not be among what is sent. Hashes that an
-    /// earlier sender kept for `id` are used if every file is still as it was then (device, inode,
-    /// size, times of modification and of status).
+    /// Stores the hashes of all bytes that are read in a journal below `directory`. A restarted
+    /// sender then reads for its [`digest`](Self::digest)s only bytes that were not read before.
+    /// The directory is for this purpose only, is created if it does not exist, and must not be
+    /// among the files that are sent. Hashes that an earlier sender kept for `id` are used if no
+    /// file has changed since then (device, inode, size, times of modification and of status).
     ///
-    /// The hashes of each 256 MiB are made durable, and the rest when this is dropped. If that
-    /// fails, no more hashes are kept, so a restarted sender must read more files again.
-    /// [Remove](Self::forget) them when the transfer is done, or when the receiver reports a wrong
-    /// digest. Errors: of the system; [`FileError::Busy`] if another sender keeps them;
-    /// [`FileError::NotOwnDirectory`]. The source has no kept hashes then.
+    /// Hashes are made durable after each 256 MiB of data, and when the source is dropped. If
+    /// writing them fails, no more hashes are kept, so a restarted sender must read more bytes
+    /// again. [Remove](Self::remove_hash_cache) the hashes when the transfer is done, or when the receiver
+    /// reports a wrong digest. Errors: of the system; [`FileError::Busy`] if a different sender
+    /// uses the hashes; [`FileError::NotOwnDirectory`]. After an error the source uses and keeps no
+    /// hashes.
     pub fn use_hash_cache(&mut self, directory: &Path, id: TransferId) -> Result<(), FileError> {
         self.use_hash_cache_older(directory, id, FRESH_S)
     }
@@ -169,7 +171,8 @@ impl Source {
         Ok(())
     }
 
-    /// Appends new hashes once there are enough, and rewrites the journal when it is long.
+    /// Appends new hashes to the journal when there are enough of them. Rewrites the journal when
+    /// it has grown too long.
     pub(super) fn keep(&mut self) {
         let Some(cache) = self.hash_cache.as_mut().filter(|some| ITEMS_MAX <= some.nodes.len()) else {
             return;
@@ -193,7 +196,8 @@ impl Source {
         }
     }
 
-    /// Digest of what the hashes belong to: the manifest, and the state of each file.
+    /// Digest of the manifest and of the state of each file. Kept hashes are valid only for the
+    /// same digest.
     fn tie(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"barograph sender's hashes 1").update(&self.manifest.digest());

@@ -48,7 +48,8 @@ fn goes_on_in_what_it_allocated(disk: &Path) {
     Destination::open(disk, ID, manifest, early).unwrap().discard().unwrap();
 }
 
-/// Files cannot be renamed to another file system: this is reported before anything is received.
+/// A directory that is on a different file system is refused before anything is received, because
+/// files cannot be renamed into it.
 fn refuses_what_is_mounted_below(disk: &Path) {
     let root = disk.parent().unwrap();
     let name = disk.file_name().unwrap().to_str().unwrap();
@@ -93,7 +94,7 @@ fn on_a_small_disk(disk: &Path) {
     assert!(1 << 18 < at && at < 1 << 20);
     drop(first);
 
-    // The disk is still full, and the synced ranges are held.
+    // The disk is still full, but the destination opens and has all synced ranges.
     let mut second = destination(disk, &manifest).unwrap();
     let held: u64 = second.held().iter().map(|range| range.end - range.start).sum();
     assert_eq!(held, at & !0xFFFF, "all that was synced");

@@ -18,7 +18,8 @@ fn rewrite(path: &Path) {
     file.set_modified(metadata.modified().unwrap()).unwrap();
 }
 
-/// Changes a file's status until its time shows it: the file system's clock has ticks.
+/// Changes a file's status until the time of its status differs. One change may not be enough,
+/// because the file system's clock advances in ticks.
 fn touch(path: &Path) {
     use std::os::unix::fs::MetadataExt;
     let changed = || fs::metadata(path).map(|now| (now.ctime(), now.ctime_nsec())).unwrap();
@@ -46,7 +47,7 @@ fn a_file_rewritten_with_its_size_and_time_is_hashed_anew() {
     let now = *blake3::hash(&fs::read(&path).unwrap()).as_bytes();
     assert_ne!(now, before);
     assert_eq!(source.digest(0).unwrap(), now);
-    // A change of its permissions does not change the digest.
+    // A change of the file's permissions does not change the digest.
     touch(&path);
     let (mut all, mut all_at_once) = (vec![0; BYTES], vec![0; BYTES]);
     all.chunks_mut(999).enumerate().for_each(|(at, out)| source.read(at as u64 * 999, out).unwrap());
@@ -79,7 +80,7 @@ fn hashes_are_kept_for_the_next_sender() {
     assert!(matches!(source(&tree).use_hash_cache(&keeping, ID), Err(FileError::Busy(_))));
     drop(first);
 
-    // Shows which groups are known without reading.
+    // A restarted sender has the hashes of the groups that were read before.
     let entry = 1;
     let digest = *blake3::hash(&fs::read(&path).unwrap()).as_bytes();
     let mut second = remembering();
@@ -91,7 +92,7 @@ fn hashes_are_kept_for_the_next_sender() {
     assert_eq!(read(&third), [true; 6]);
     drop(third);
 
-    // The journal is cut or has a flipped bit: its whole records count.
+    // If the journal is cut or has a flipped bit, the sender uses the records before the damage.
     let journal = keeping.join(ID.directory()).join("journal");
     let whole = fs::read(&journal).unwrap();
     for at in (0..whole.len()).step_by(7) {
@@ -103,7 +104,7 @@ fn hashes_are_kept_for_the_next_sender() {
         fs::write(&journal, &whole).unwrap();
     }
 
-    // Nothing is used for a file that was replaced or rewritten.
+    // No kept hash is used for a file that was replaced or rewritten.
     fs::write(&journal, &whole).unwrap();
     touch(&path);
     rewrite(&path);
@@ -127,7 +128,7 @@ fn of_files_that_have_just_changed_nothing_is_kept() {
         assert!(!source.is_hashed(0, 0));
         source.digest(0).unwrap();
     }
-    // Nothing is kept of a file that changed while it was sent, either.
+    // No hashes are kept of a file that changed while it was sent.
     let mut touched = source(&path);
     touched.use_hash_cache_older(state.path(), ID, -1).unwrap();
     touched.digest(0).unwrap();
@@ -148,7 +149,7 @@ fn what_is_kept_stays_short() {
     let mut source = source(&tree);
     source.use_hash_cache_older(state.path(), ID, -1).unwrap();
     let digests = source.digests().unwrap();
-    // The journal is written during the reading, not only at its end.
+    // The journal is written while the file is read, not only when the source is dropped.
     let journal = state.path().join(ID.directory()).join("journal");
     assert!(4096 * 34 < fs::metadata(&journal).unwrap().len());
     drop(source);

@@ -1,4 +1,4 @@
-//! No path leads out of the directory, and nothing in it is lost.
+//! Tests that no path leads out of the destination, and that no existing file in it is lost.
 
 use std::os::unix::fs::symlink;
 
@@ -158,7 +158,7 @@ fn offered(entries: &[Entry], config: DestinationConfig) -> Result<(), FileError
 #[test]
 fn directories_that_only_lead_to_others_count_as_entries() {
     let directory = |path: &[u8]| Entry { kind: EntryKind::Directory, mode: 0o755, ..file(path, 0) };
-    // a, b and c; d, e and f; g, h and i: nine names.
+    // The entries have nine names: a, b and c; d, e and f; g, h and i.
     let entries = [
         directory(b"a/b"),
         file(b"a/b/c", 0),
@@ -208,7 +208,7 @@ fn a_quota_counts_blocks_and_one_for_each_name() {
         let few = offered(&entries, quota((blocks - 1) * 4096));
         assert!(matches!(few, Err(FileError::Quota { .. })), "{entries:?}: {few:?}");
     }
-    // The limit is rounded up to whole blocks: a file as long as the quota is accepted.
+    // The limit is rounded up to whole blocks, so a file of exactly the maximum length is accepted.
     let exact = DestinationConfig { bytes_max: 5000, ..Default::default() };
     offered(&[file(b"f", 5000)], exact).unwrap();
 }
@@ -243,7 +243,8 @@ fn links_that_came_since_a_path_was_resolved_are_not_followed() {
     assert_eq!(fs::read_dir(top.join("secret")).unwrap().count(), 2, "nothing came");
 }
 
-/// The directory is known by its inode, because a file system may treat other names as equal.
+/// The forbidden directory is recognised by its inode, because a file system may treat different
+/// names as equal.
 #[test]
 fn no_path_leads_into_a_closed_directory() {
     let root = tempfile::tempdir().unwrap();

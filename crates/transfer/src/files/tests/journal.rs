@@ -65,7 +65,7 @@ proptest! {
         records[..whole].iter().for_each(|record| add(&mut expected, record));
         let (kept, length, _) = JournalState::read(&bytes, ID, &DIGEST, OBJECT_BYTES).unwrap();
         prop_assert_eq!((&kept, length), (&expected, ends[whole]));
-        // The rewritten journal has the same contents.
+        // A rewrite of the journal keeps the contents.
         let mut anew = JournalState::head(ID, &DIGEST);
         let mut last = *anew.last_chunk().unwrap();
         for record in kept.records() {
@@ -132,7 +132,7 @@ fn a_hundred_thousand_ranges_are_kept_in_few_bytes() {
     let root = tempdir().unwrap();
     let directory = fs::File::open(root.path()).unwrap();
     let open = || Journal::open(directory.as_fd(), root.path(), ID, &DIGEST, OBJECT_BYTES).unwrap();
-    // Ranges as a lossy path leaves them: every other packet.
+    // Ranges that a lossy path may produce: one packet received, the next packet missing.
     let ranges: Vec<_> = (0..100_000_u64).map(|index| index * 3000..index * 3000 + 1452).collect();
     let (mut journal, _) = open();
     for some in ranges.chunks(10_000) {

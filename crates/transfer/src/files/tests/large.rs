@@ -1,4 +1,4 @@
-//! Write-back of large files starts while they are received.
+//! Tests that write-back of large files starts while they are received.
 
 use tempfile::tempdir;
 

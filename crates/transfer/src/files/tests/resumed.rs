@@ -1,4 +1,4 @@
-//! A killed transfer resumes where it was.
+//! Tests that a killed transfer resumes where it was interrupted.
 
 use std::sync::atomic::AtomicBool;
 
@@ -53,7 +53,7 @@ proptest! {
             }
         }
         drop(destination_one);
-        // Killed at any byte while the journal was written.
+        // The process may be killed at any byte while it writes the journal.
         let head = synced[0].0 as usize;
         let bytes = fs::read(&path).unwrap();
         let torn = head + cut.index(bytes.len() - head + 1);
@@ -83,7 +83,7 @@ fn it_resumes_again_and_again() {
     let path = tree(from.path());
     let mut sessions = 0;
     loop {
-        // Both ends are new in each session.
+        // Each session has a new source and a new destination.
         let mut source = source(&path);
         let mut destination = destination(to.path(), &source.manifest().clone()).unwrap();
         let held: u64 = destination.held().iter().map(|range| range.end - range.start).sum();
@@ -109,7 +109,7 @@ fn hashes_of_durable_groups_are_kept() {
     send(&mut source, &mut first, 1, usize::MAX);
     first.sync().unwrap();
     drop(first);
-    // Durable data is not read again: the damaged file shows that.
+    // Durable data is not read again: the digest is right although the file was damaged.
     let entry = manifest.files().next().unwrap().0;
     fs::write(to.path().join(ID.directory()).join(format!("{entry:08x}")), vec![0; 700_000]).unwrap();
     let digest = destination(to.path(), &manifest).unwrap().digest(entry).unwrap();
@@ -166,7 +166,7 @@ fn names_are_given_to_the_rest_after_a_crash() {
     first.sync().unwrap();
     first.prepare().unwrap();
     drop(first);
-    // Killed when some files had their names.
+    // The session is killed when some files already have their names.
     let partial = to.path().join(ID.directory());
     let (b, _) = manifest.files().find(|(_, entry)| entry.path == b"tree/b").unwrap();
     fs::create_dir(to.path().join("tree")).unwrap();
@@ -216,7 +216,7 @@ fn a_sender_that_missed_done_gets_it_as_long_as_the_files_are_unchanged() {
             Err(FileError::Exists(_)) if what != "nothing" => {}
             other => panic!("{what}: {:?}", other.map(|again| again.missing())),
         }
-        // When all files are removed, all are received again.
+        // If all files were removed, all files are received again.
         fs::remove_dir_all(to.path().join("tree")).unwrap();
         let mut anew = destination(to.path(), &manifest).unwrap();
         assert_eq!(anew.missing(), manifest.bytes(), "{what}");

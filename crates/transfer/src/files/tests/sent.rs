@@ -1,4 +1,4 @@
-//! What is sent arrives, and changes are detected.
+//! Tests that all files that are sent arrive, and that changes during a transfer are detected.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -187,7 +187,8 @@ proptest! {
         tree.nodes().for_each(|(level, index, value)| assert!(again.insert(level, index, *value)));
         let root = Some(*blake3::hash(&file).as_bytes());
         prop_assert_eq!((tree.root(), again.root()), (root, root));
-        // One node for each 1 bit in the number of groups, and one for the end of the file.
+        // The tree keeps one node for each 1 bit in the number of groups, and one node for the last
+        // group.
         prop_assert!(tree.nodes().count() <= 7);
     }
 }

@@ -1,4 +1,5 @@
-//! Crashes at each step, files that other programs change, and permissions that deny access.
+//! Tests of crashes at each step, of files that other programs change, and of permissions that deny
+//! access.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
@@ -21,8 +22,8 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
     *blake3::hash(bytes).as_bytes()
 }
 
-/// Runs the test of this name as an ordinary user if this user is root; `true` for an ordinary
-/// user.
+/// Returns whether this user is an ordinary user. If this user is root, runs the test `name` in a
+/// process of an ordinary user, and returns `false`.
 fn is_ordinary(name: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
         return true;
@@ -97,7 +98,8 @@ fn directories_that_lock_their_owner_out_arrive_and_are_finished_again() {
             first.prepare().unwrap();
             first.rename_all().unwrap();
             drop(first);
-            // Killed at the very end.
+            // The session was killed after all files had their names. The next session completes
+            // the transfer.
             destination(root.path(), &manifest).unwrap().finish(&digests).unwrap();
             assert!(is_clean(&root));
             let path = root.path().join("d");
@@ -220,7 +222,7 @@ fn partial_files_that_are_gone_or_cut_come_anew() {
     let partial = to.path().join(ID.directory());
     fs::remove_file(partial.join("00000001")).unwrap();
     fs::File::options().write(true).open(partial.join("00000002")).unwrap().set_len(5).unwrap();
-    // Open twice, to show that the journal records the loss too.
+    // Open the destination twice, to show that the journal also records the discarded files.
     for _ in 0..2 {
         let second = destination(to.path(), &manifest).unwrap();
         assert!(second.held().iter().eq([&(600_000..900_000)]));
@@ -236,13 +238,13 @@ fn a_directory_of_something_else_is_left_alone() {
     let root = tempdir().unwrap();
     let manifest = Manifest::new(vec![file(b"f", 3, 0o644)]).unwrap();
     let partial = root.path().join(ID.directory());
-    // A user's own directory has this name.
+    // The name of the partial directory belongs to a directory of the user.
     let there = make(&partial, "00000000", 10);
     fs::set_permissions(&partial, fs::Permissions::from_mode(0o700)).unwrap();
     assert!(matches!(destination(root.path(), &manifest), Err(FileError::NotOwnDirectory(_))));
     assert_eq!(fs::read(&there).unwrap().len(), 10);
     fs::remove_file(there).unwrap();
-    // Killed before there was a journal.
+    // The earlier session was killed before its journal was complete.
     fs::write(partial.join("journal.new"), "half").unwrap();
     let mut opened = destination(root.path(), &manifest).unwrap();
     // A FIFO is opened without waiting, and refused.

@@ -18,21 +18,21 @@ use crate::io::seal::Secrets;
 /// Time limits of a control connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// Longest time for TLS, Hello and Welcome, however slowly bytes arrive; and then from Welcome
-    /// until an Offer starts to arrive.
+    /// Longest time for TLS, Hello and Welcome together, however slowly bytes arrive. The same
+    /// limit then applies from Welcome until an Offer starts to arrive.
     pub entry_max: Duration,
     /// Longest time from the first byte of a message to its last, in addition to the time that its
     /// length takes at [`PACE`].
     pub message_max: Duration,
-    /// A Ping is sent after this long without another message.
+    /// Time after which a Ping is sent if no other message was sent.
     pub ping_every: Duration,
-    /// After this long without any bytes, the other end counts as gone.
+    /// Time without any received bytes after which the other end counts as dead.
     pub silence_max: Duration,
 }
 
 impl Default for Times {
     /// Ten seconds for each message allow three retransmissions of TCP (RFC 6298 §2: after 1, 3 and
-    /// 7 s). The longest silence is five ping intervals and one second.
+    /// 7 s). `silence_max` is five ping intervals and one second.
     fn default() -> Self {
         Self {
             entry_max: Duration::from_secs(10),
@@ -47,11 +47,11 @@ impl Default for Times {
 /// 17 minutes.
 const PACE: u32 = 1 << 17;
 
-/// How often a waiting thread checks whether to stop.
+/// Time between two checks of a waiting thread whether to stop.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Longest single wait. It is limited because the sum of a time and a wait must not exceed the
-/// range of the clock.
+/// Longest time for one wait. There is a limit because the sum of a time and a wait must not exceed
+/// the range of the clock.
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
 /// Label of the exporter (RFC 5705 §4: this prefix needs no registration).
@@ -118,7 +118,7 @@ impl Channel {
         self.peer
     }
 
-    /// This end's address, as the route to the peer chose it.
+    /// This end's address. The system chose it by the route to the peer.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
@@ -219,13 +219,13 @@ impl Channel {
         self.times = times;
     }
 
-    /// Shuts the socket down, as when the process dies.
+    /// Shuts the socket down without close_notify, like the system does when a process dies.
     #[cfg(test)]
     pub(super) fn shut_socket(&self) {
         let _ = self.pipe.stream.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Whether part of a message has arrived.
+    /// Whether a part of a message has arrived, but not all of it.
     #[cfg(test)]
     pub(super) fn is_amid(&self) -> bool {
         !self.inbox.is_empty()
@@ -237,7 +237,7 @@ impl Channel {
         self.received.len()
     }
 
-    /// Sends bytes that may not be a message.
+    /// Sends any bytes, even if they are not a message.
     #[cfg(test)]
     pub(super) fn send_raw(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
         self.pipe.put(bytes);
@@ -249,7 +249,7 @@ impl Channel {
         self.pipe.tls.is_handshaking()
     }
 
-    /// Sends the reason why the connection ends here, and ends it: see [`Channel::close`].
+    /// Sends the reason for a refusal, and then ends the connection like [`Channel::close`].
     pub fn refuse(mut self, reason: RefuseReason, text: &str) {
         // If the reason cannot be sent, the other end only detects that the connection ended.
         let _ = self.send(&Message::Refuse { reason, text: text.into() });
@@ -276,8 +276,8 @@ impl Channel {
         let due = self.deadlines().into_iter().flatten().map(|(_, since, limit)| since + limit).min();
         let ping = self.times.ping_every.saturating_sub(now.duration_since(self.last_sent)).max(LOOK_EVERY);
         self.pipe.poll(until.min(due.unwrap_or(until)).min(now + ping))?;
-        // Read before the deadlines are checked: bytes that arrived in time count, even if this is
-        // called late.
+        // Read before the deadlines are checked. Then bytes that arrived in time are accepted, even
+        // if this function is called late.
         self.pull()?;
         self.push()?;
         self.ping()?;
@@ -333,7 +333,8 @@ impl Channel {
             match (&message, self.received.back_mut()) {
                 (Message::Ping, _) => {}
                 (Message::Durable(_), Some(last @ Message::Durable(_))) => *last = message,
-                // The first Refuse has the reason. Others are dropped, so that they fill no memory.
+                // The first Refuse has the reason. Later messages are dropped, so that they take no
+                // memory.
                 (Message::Refuse { .. }, Some(Message::Refuse { .. })) => {}
                 _ => self.received.push_back(message),
             }
@@ -360,7 +361,7 @@ impl Channel {
         if is_due && may { self.send(&Message::Ping) } else { Ok(()) }
     }
 
-    /// All current deadlines: what is awaited, since when, and for how long at most.
+    /// All current time limits: what is awaited, since when, and for how long at most.
     fn deadlines(&self) -> [Option<(&'static str, Instant, Duration)>; 5] {
         let message = self.receiving_since.map(|since| {
             let length = head(&self.inbox, MANIFEST_BYTES_MAX).ok().flatten().map_or(0, |(_, length)| length);
@@ -376,14 +377,16 @@ impl Channel {
         [message, entry, offer, silence, out]
     }
 
-    /// How the connection ended, if it did; an end within a message counts as cut off.
+    /// How the connection ended, if it has ended. A connection that ended within a message counts
+    /// as cut off.
     fn over(&self) -> Option<ConnectionEnd> {
         let is_whole = self.inbox.is_empty();
         self.pipe.over.map(|over| if is_whole { over } else { ConnectionEnd::CutOff })
     }
 }
 
-/// Maps an IPv4 address on a socket of both families back to IPv4 (RFC 4291 §2.5.5.2).
+/// Converts an IPv4-mapped IPv6 address to IPv4 (RFC 4291 §2.5.5.2). Sockets of both families use
+/// such addresses.
 fn canonical(mut address: SocketAddr) -> SocketAddr {
     address.set_ip(address.ip().to_canonical());
     address
@@ -392,5 +395,5 @@ fn canonical(mut address: SocketAddr) -> SocketAddr {
 /// Maximum number of consecutive reads, of 16 KiB each at most.
 const READS_MAX: usize = 64;
 
-/// Time for the other end to read the reason, and to close as well.
+/// Longest time for the other end to read the last bytes, and to close the connection as well.
 const CLOSING_MAX: Duration = Duration::from_secs(1);

@@ -14,10 +14,11 @@ use crate::proto::wire::{WireError, varint};
 /// Version of the control protocol and of everything that is negotiated with it.
 pub const VERSION: u64 = 1;
 
-/// Maximum size of a manifest, in bytes (`docs/spec/transfer.md` §7); a host may allow less.
+/// Maximum size of a manifest, in bytes (`docs/spec/transfer.md` §7); a receiver may set a lower
+/// limit.
 pub const MANIFEST_BYTES_MAX: u64 = 1 << 27;
 
-/// Bytes before a body: its length (4) and its kind (1).
+/// Number of bytes before a body: 4 for the length of the body and 1 for the kind.
 pub(super) const HEAD_BYTES: usize = 5;
 
 /// Maximum size of a program's name and version, in bytes. It limits the memory for a peer that is
@@ -45,14 +46,14 @@ pub enum FrameError {
     Truncated(&'static str),
     #[error("the message has {0} bytes too many")]
     Excess(usize),
-    /// The kind is unknown: it is of a different version or protocol.
+    /// The kind is unknown. The message is probably of a different version or protocol.
     #[error("the message has the unknown kind {0}")]
     Kind(u8),
     #[error(
         "the other end uses version {0} of the control connection, this end {VERSION}: use the same version at both ends"
     )]
     Version(u64),
-    /// A value without a meaning in the protocol.
+    /// A field has a value without a meaning in the protocol.
     #[error("{0} cannot be {1}")]
     Value(&'static str, u64),
     /// Text that is not UTF-8, or contains characters that control a terminal.
@@ -131,9 +132,8 @@ impl Message {
     }
 }
 
-/// Reads the head of a frame: the kind of its body and the length; `None` while there are too few
-/// bytes.
-/// Errors: an unknown kind, or a body that is too long.
+/// Reads the head of a frame: the kind of its body and the length; `None` if there are too few
+/// bytes for a head. Errors: an unknown kind, or a body that is too long.
 pub(super) fn head(
     bytes: &[u8],
     manifest_bytes_max: u64,
@@ -148,7 +148,7 @@ pub(super) fn head(
     Ok(Some((kind, length as usize)))
 }
 
-/// Encodes a message. Texts are cut, and unsafe characters in them replaced, as needed.
+/// Encodes a message. Texts that are too long are cut, and unsafe characters in texts are replaced.
 /// Errors: a manifest, ranges, digests or suites that no reader accepts.
 pub(super) fn encode(message: &Message) -> Result<Vec<u8>, FrameError> {
     check(message)?;
@@ -257,7 +257,8 @@ pub(super) fn decode(kind: MessageKind, mut body: &[u8]) -> Result<Message, Fram
     if body.is_empty() { Ok(message) } else { Err(FrameError::Excess(body.len())) }
 }
 
-/// Decodes `data` as a frame. What is accepted must be encoded to the same bytes.
+/// Decodes `data` as a frame. If the frame is accepted, the encoding of its message must have the
+/// same bytes.
 pub(crate) fn fuzz(data: &[u8]) {
     let Ok(Some((kind, length))) = head(data, MANIFEST_BYTES_MAX) else { return };
     let Some(frame) = data.get(..HEAD_BYTES + length) else { return };

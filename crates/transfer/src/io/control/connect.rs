@@ -49,11 +49,11 @@ impl Connector {
         }
     }
 
-    /// Connects to a name or address (without brackets), and waits for Welcome.
-    /// Errors: no host answers, it is not the expected one, or it refuses; within a minute, or 0.1
-    /// s after `stop` is set.
-    // A try takes up to 40 s: the name (10 s), four addresses (5 s each), TLS and Hello (10 s).
-    // Another try begins only if the ones before ended within 5 s; see `RETRY_MAX`.
+    /// Connects to a name or address (without brackets), and waits for Welcome. Errors: no host
+    /// answers; the host is not the expected receiver; the host refuses the sender. An error is
+    /// returned within a minute, or 0.1 s after `stop` is set.
+    // One try takes up to 40 s: the name (10 s), four addresses (5 s each), TLS and Hello (10 s). A
+    // further try begins only if all earlier tries together took less than 5 s; see `RETRY_MAX`.
     pub fn connect(&self, host: &str, port: u16, stop: &AtomicBool) -> Result<Connected, ControlError> {
         let config = Arc::new(client(&self.trust, self.identity.as_ref())?);
         let name = match &self.trust {
@@ -71,7 +71,7 @@ impl Connector {
                 Ok((software, manifest_bytes_max)) => {
                     return Ok(Connected { channel, software, manifest_bytes_max });
                 }
-                // A host with too many handshakes closes the connection at once.
+                // Retry: a host with too many handshakes closes the connection at once.
                 Err(ControlError::CutOff) if channel.is_handshaking() && Instant::now() < until => {}
                 Err(error) => return Err(error),
             }
@@ -169,9 +169,9 @@ const ADDRESSES_MAX: usize = 4;
 /// s).
 const DIAL_MAX: Duration = Duration::from_secs(5);
 
-/// How long to retry a host that closes the connection before the handshake is complete: a slot for
-/// handshakes is free again after a second.
+/// Longest time for which to retry a host that closes the connection before the handshake is
+/// complete. A slot for handshakes is usually free again after one second.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// Wait before a retry; see [`RETRY_MAX`].
+/// Time to wait before a retry; see [`RETRY_MAX`].
 const RETRY_AFTER: Duration = Duration::from_millis(300);

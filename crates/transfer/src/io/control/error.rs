@@ -33,7 +33,8 @@ pub enum ControlError {
     /// The other end does not use this protocol.
     #[error("the other end does not use the protocol barograph-transfer/1")]
     Alpn,
-    /// The other end is not the expected one.
+    /// A certificate or a key cannot be used, or the other end does not have the expected
+    /// certificate.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error("cannot decode a message of the other end: {0}")]
@@ -48,7 +49,7 @@ pub enum ControlError {
     /// The other end closed the connection in order.
     #[error("the other end closed the connection")]
     Closed,
-    /// The connection ended without TLS's close_notify.
+    /// The connection ended without close_notify of TLS, or within a message.
     #[error("the connection was cut off")]
     CutOff,
     #[error("the other end refused: {text}")]
@@ -59,8 +60,8 @@ pub enum ControlError {
     Random,
 }
 
-/// Names what did not happen within `limit`: `what` was not received, or the other end did not read
-/// what was sent to it ([`SENDING`]).
+/// A time limit was exceeded. Within `limit`, `what` was not received, or the other end did not
+/// read the bytes that were sent (`what` is then [`SENDING`]).
 fn timeout_text(what: &str, limit: &Duration) -> String {
     match what {
         SENDING => format!("the other end did not read for {limit:?}"),

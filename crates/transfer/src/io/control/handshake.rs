@@ -54,8 +54,8 @@ impl HandshakeSlots {
         let of = address_prefix(from);
         let stream = stream.try_clone().ok()?;
         let mut state = self.state();
-        // A handshake that was cut off usually ends at once. If too many have not ended, accept no
-        // new one.
+        // A handshake that was cut off usually ends at once. If too many of them have not ended
+        // yet, accept no new handshake.
         if 2 * HANDSHAKES_MAX <= state.kept {
             return None;
         }
@@ -87,8 +87,8 @@ impl State {
         self.waiting.iter().filter(|one| one.of == of).count()
     }
 
-    /// The oldest handshake of the address with the most slots, if that address has at least
-    /// `least` slots.
+    /// Index of the oldest handshake of the address with the largest number of slots, if that
+    /// address has at least `least` slots.
     fn oldest_of_most(&self, least: usize) -> Option<usize> {
         // If several addresses have the same count, take the oldest handshake: max_by_key returns
         // the last maximum, and the order is reversed.
@@ -96,7 +96,7 @@ impl State {
         counts.max_by_key(|(_, count)| *count).filter(|(_, count)| least <= *count).map(|(index, _)| index)
     }
 
-    /// The oldest handshake, if its grace is over.
+    /// Index of the oldest handshake, if it is at least [`GRACE`] old.
     fn oldest(&self, now: Instant) -> Option<usize> {
         let first = self.waiting.first()?;
         (GRACE <= now.duration_since(first.since)).then_some(0)
@@ -108,7 +108,7 @@ impl State {
     }
 }
 
-/// A slot of a handshake, until this value is dropped.
+/// A slot of one handshake. The slot is free again when this value is dropped.
 #[derive(Debug)]
 pub(super) struct HandshakeSlot {
     slots: Arc<HandshakeSlots>,
@@ -116,7 +116,8 @@ pub(super) struct HandshakeSlot {
 }
 
 impl HandshakeSlot {
-    /// Frees the slot of a sender that was accepted; `false` if its handshake was cut off before.
+    /// Frees the slot of a sender that was accepted. Returns `false` if the sender's handshake was
+    /// cut off before.
     pub(super) fn release(self) -> bool {
         // Remove the handshake under the lock, so that it cannot be cut off after this call
         // returned.
@@ -165,7 +166,7 @@ mod tests {
         // The same address, as IPv4 in IPv6.
         assert!(slots.acquire(&stream, "::ffff:10.0.0.1".parse().unwrap(), now).is_none());
         assert!(slots.acquire(&stream, IpAddr::from([10, 0, 0, 2]), now).is_some());
-        // After a second its oldest handshake is cut off.
+        // After one second, the oldest handshake of address `a` is cut off.
         let later = slots.acquire(&stream, a, now + GRACE).unwrap();
         assert!(slots.acquire(&stream, a, now + GRACE).is_some());
         let stay: Vec<_> = held.into_iter().map(HandshakeSlot::release).collect();
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!(held.len(), HANDSHAKES_MAX);
         assert!(slots.acquire(&stream, IpAddr::from([10, 0, 0, 9]), now).is_some());
         assert!(!held.remove(0).release());
-        // Handshakes that were cut off and do not end are bounded as well.
+        // The number of handshakes that were cut off but have not ended is limited as well.
         let all: Vec<_> =
             (0..200).filter_map(|host| slots.acquire(&stream, IpAddr::from([10, 0, 1, host]), now)).collect();
         assert!(held.len() + all.len() <= 2 * HANDSHAKES_MAX);

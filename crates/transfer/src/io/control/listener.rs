@@ -40,18 +40,18 @@ pub struct AcceptedSender {
     /// Connection to the sender; an Offer comes next.
     pub channel: Channel,
     pub software: String,
-    /// Whether the sender has the token; otherwise it has a trusted certificate.
+    /// Whether the sender sent the token. Otherwise the sender has a trusted certificate.
     pub has_token: bool,
 }
 
-/// Connections that were not accepted so far, by reason.
+/// Numbers of connections that were rejected so far, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RejectedConnections {
-    /// There were too many handshakes.
+    /// Connections that were rejected because there were too many handshakes.
     pub overload: u64,
-    /// No TLS, no Hello, another protocol, or too slow.
+    /// Connections without TLS or Hello, with a different protocol, or too slow.
     pub protocol: u64,
-    /// A wrong token or none, and no trusted certificate.
+    /// Connections of senders with neither the right token nor a trusted certificate.
     pub unauthorised: u64,
 }
 
@@ -132,7 +132,7 @@ impl Listener {
         ReceiverAddress { host: host.into(), port: self.local.port(), fingerprint, token: *token }
     }
 
-    /// Connections that were not accepted so far.
+    /// Numbers of connections that were rejected so far.
     pub fn rejected(&self) -> RejectedConnections {
         RejectedConnections {
             overload: self.context.overload.load(Ordering::Relaxed),
@@ -141,9 +141,9 @@ impl Listener {
         }
     }
 
-    /// Returns the next accepted sender; `None` if there was none within `within`, or within a day.
-    /// Connections are accepted only during this call, so call it repeatedly. Errors: the socket
-    /// fails. No action of a sender causes an error.
+    /// Returns the next accepted sender; `None` if no sender was accepted within `within`, or
+    /// within a day. Connections are accepted only during this call, so call it repeatedly. Errors:
+    /// the socket fails. No action of a sender causes an error.
     pub fn accept(&self, within: Duration) -> Result<Option<AcceptedSender>, ControlError> {
         let until = Instant::now() + within.min(DAY);
         loop {
@@ -201,7 +201,7 @@ impl Listener {
     }
 }
 
-/// Bytes of a thread's stack; a handshake needs a tenth of them.
+/// Size of a thread's stack, in bytes. A handshake needs a tenth of this size.
 const STACK_BYTES: usize = 1 << 19;
 
 impl Drop for Listener {
@@ -215,9 +215,9 @@ impl HandshakeContext {
     fn run_handshake(&self, stream: TcpStream, slot: HandshakeSlot, accepted: &Sender<AcceptedSender>) {
         match self.authenticate(stream, slot) {
             Ok(Some(accepted_sender)) => {
-                // Without a listener, the connection is dropped here.
+                // If the listener was dropped meanwhile, this drops the connection.
                 if accepted.send(accepted_sender).is_ok() {
-                    // An error is ignored: if the pipe is full, the listener wakes up anyway.
+                    // Ignore an error: the pipe is full then, so the listener wakes up anyway.
                     let _ = (&self.wake_pipe).write(&[1]);
                 }
             }
@@ -226,7 +226,8 @@ impl HandshakeContext {
         }
     }
 
-    /// TLS, Hello and Welcome; `None` for a sender with neither token nor trusted certificate.
+    /// Performs the handshake: TLS, Hello and Welcome. Returns `None` if the sender has neither the
+    /// token nor a trusted certificate.
     fn authenticate(
         &self,
         stream: TcpStream,
@@ -250,7 +251,7 @@ impl HandshakeContext {
             Err(error) => return Err(error),
         };
         let has_token = token == Some(self.config.token);
-        // TLS accepts trusted certificates only.
+        // TLS refuses certificates that are not trusted, so a certificate here is a trusted one.
         if !has_token && channel.peer_fingerprint().is_none() {
             self.unauthorised.fetch_add(1, Ordering::Relaxed);
             let until = Instant::now() + WRONG_DELAY;

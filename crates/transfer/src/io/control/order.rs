@@ -1,4 +1,4 @@
-//! Order of messages: which may follow which, and from which end.
+//! Checks the order of messages: which kind may follow in each phase, and from which end.
 
 use super::codec::MessageKind;
 
@@ -27,7 +27,8 @@ pub(super) enum ControlEnd {
 }
 
 impl ControlPhase {
-    /// The phase after a message of `kind` from the end `from`; `None` if it is out of order.
+    /// The phase after a message of `kind` from the end `from`; `None` if the message is out of
+    /// order.
     pub(super) fn after(self, kind: MessageKind, from: ControlEnd) -> Option<Self> {
         use ControlEnd::{Receiver, Sender};
         Some(match (self, kind, from) {
@@ -38,7 +39,8 @@ impl ControlPhase {
             (Self::Transferring, MessageKind::Digests, Sender) => Self::Verifying,
             (Self::Verifying, MessageKind::Done, Receiver) => Self::Ended,
             (Self::Transferring | Self::Verifying, MessageKind::Durable, Receiver) => self,
-            // A Ping may be in flight when the other end sends the last message.
+            // Accept a Ping in every phase from Welcome on, also after the last message: a Ping may
+            // be in flight when the other end sends the last message.
             (_, MessageKind::Ping, _) if Self::Welcomed <= self => self,
             // A sender cannot refuse before it has sent Hello.
             (_, MessageKind::Refuse, Receiver) => Self::Ended,

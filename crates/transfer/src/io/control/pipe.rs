@@ -44,11 +44,12 @@ impl Pipe {
         self.outbox.extend(bytes);
     }
 
-    /// Waits until bytes can be read, or written if some are queued, or until `until`.
+    /// Waits until bytes can be read, until queued bytes can be written, or until `until`.
     pub(super) fn poll(&self, until: Instant) -> Result<(), ControlError> {
         let mut events = PollFlags::POLLIN;
         events.set(PollFlags::POLLOUT, self.has_more());
-        // Round up to milliseconds: with a timeout of 0, the last millisecond would be a busy loop.
+        // Round up to milliseconds: if the time were rounded down to 0, the last millisecond would
+        // be a busy loop.
         let wait = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
         let wait = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
         match poll(&mut [PollFd::new(self.stream.as_fd(), events)], wait) {
@@ -90,8 +91,8 @@ impl Pipe {
         Ok(())
     }
 
-    /// Reads once and appends what TLS decrypts, at most 16 KiB beside what is buffered; returns
-    /// whether there was something to read.
+    /// Reads once, and appends the bytes that TLS decrypts: buffered bytes and at most 16 KiB more.
+    /// Returns whether there was something to read.
     pub(super) fn pull(&mut self, into: &mut Vec<u8>) -> Result<bool, ControlError> {
         if self.over.is_some() {
             return Ok(false);
@@ -142,8 +143,8 @@ impl Pipe {
             if !self.tls.wants_write() && !is_shut {
                 is_shut = self.stream.shutdown(Shutdown::Write).is_ok();
             }
-            // A socket that is closed with unread bytes sends a reset, which would overtake what
-            // was sent (RFC 1122 §4.2.2.13).
+            // Read all bytes first: a socket that is closed with unread bytes sends a reset, and
+            // the other end may then lose the last sent bytes (RFC 1122 §4.2.2.13).
             match (&self.stream).read(&mut sink) {
                 Ok(0) => break,
                 Ok(_) => {}
@@ -158,7 +159,7 @@ impl Pipe {
     }
 }
 
-/// Converts an error of TLS to a clearer one, if there is one.
+/// Converts an error of TLS to a more specific [`ControlError`], if there is one.
 fn judged(error: rustls::Error) -> ControlError {
     use rustls::{AlertDescription as Alert, CertificateError, Error};
     match &error {
@@ -182,7 +183,7 @@ fn judged(error: rustls::Error) -> ControlError {
     }
 }
 
-/// Whether the other end closed the connection, with unread bytes or before.
+/// Whether the error means that the other end closed or reset the connection.
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)

@@ -17,7 +17,7 @@ use crate::io::identity::{Identity, Trust};
 /// A stop flag that is never set.
 static GO: AtomicBool = AtomicBool::new(false);
 
-/// Longest wait for what must happen; the machine may be busy.
+/// Longest wait for an expected event. It is long because the machine may be busy.
 const SOON: Duration = Duration::from_secs(20);
 
 fn config(trust: Option<Trust>) -> ListenerConfig {
@@ -34,7 +34,7 @@ fn listener() -> Listener {
     Listener::bind("127.0.0.1:0".parse().unwrap(), config(None)).unwrap()
 }
 
-/// Connects while the listener accepts, until either has a result.
+/// Connects while the listener accepts, until the connector or the listener has a result.
 fn connect(
     listener: &Listener,
     connector: &Connector,

@@ -12,17 +12,17 @@ pub(super) fn this_thread() -> i32 {
 }
 
 /// Time for which a thread of this process computed, or waited for a processor that others used;
-/// `None` if the kernel does not count.
+/// `None` if the kernel does not count these times.
 ///
-/// CPU time alone does not show that processors are short when more threads than processors share
-/// them.
+/// If there are more runnable threads than processors, the CPU time alone does not show that
+/// threads wait for a processor.
 pub(super) fn busy(thread: i32) -> Option<Duration> {
-    // Linux has no thread 0.
+    // The file does not exist for thread 0, because Linux has no thread 0.
     parse(&fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?)
 }
 
-/// Sum of the nanoseconds on a processor and of waiting for one (Linux,
-/// Documentation/scheduler/sched-stats.rst).
+/// Sum of the first two numbers of the text: the time on a processor and the time of waiting for a
+/// processor, in nanoseconds (Linux, Documentation/scheduler/sched-stats.rst).
 fn parse(text: &str) -> Option<Duration> {
     let mut numbers = text.split_whitespace().map(str::parse::<u64>);
     let (on, waiting) = (numbers.next()?.ok()?, numbers.next()?.ok()?);

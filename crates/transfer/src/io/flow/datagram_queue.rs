@@ -19,7 +19,7 @@ pub(super) struct DatagramQueue {
 struct Waiting {
     bytes: Range<usize>,
     segment: usize,
-    /// Whether its last datagram is shorter.
+    /// Whether the last datagram of the train is shorter, so that no datagram can be added.
     is_closed: bool,
 }
 
@@ -41,8 +41,8 @@ impl DatagramQueue {
         self.trains.last().map_or(0, |train| train.bytes.end)
     }
 
-    /// Space for the next datagram, to be written and then [`DatagramQueue::push`]ed; `None` if
-    /// there is none.
+    /// Space for the next datagram; `None` if there is no space. The caller writes the datagram
+    /// there, and then calls [`DatagramQueue::push`].
     pub(super) fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
         let from = self.len();
         self.bytes.get_mut(from..from.checked_add(bytes)?)
@@ -61,8 +61,8 @@ impl DatagramQueue {
         }
     }
 
-    /// Sends what the socket accepts; returns whether that was all. Errors: of the socket, for the
-    /// first train that is left; [`DatagramQueue::skip`] drops that train.
+    /// Sends as many trains as the socket accepts. Returns whether all trains were sent. Errors: of
+    /// the socket, for the first train that was not sent; [`DatagramQueue::skip`] drops that train.
     pub(super) fn send(&mut self, socket: &mut Socket) -> io::Result<bool> {
         while self.sent < self.trains.len() {
             let mut trains = [Train { bytes: &[], segment: 1 }; TRAINS_MAX];
@@ -83,7 +83,7 @@ impl DatagramQueue {
         Ok(true)
     }
 
-    /// Drops the first train, as if it had been lost.
+    /// Drops the first train. The receiver sees a loss.
     pub(super) fn skip(&mut self) {
         self.sent += 1;
         if self.trains.len() <= self.sent {
@@ -100,7 +100,8 @@ impl DatagramQueue {
 /// Maximum size of a datagram, in bytes: the limit of UDP over IPv6 (RFC 8200 §3 without
 /// jumbograms).
 const DATAGRAM_MAX: usize = 65_527;
-/// Bytes of the outbox: two trains of 64 KiB, and one datagram of any length after them.
+/// Size of the queue's buffer, in bytes: two trains of 64 KiB, and one datagram of any length after
+/// them.
 const BYTES_MAX: usize = 2 * 65_536 + DATAGRAM_MAX;
 /// Maximum number of trains: three of full length, and some for retransmissions of other lengths.
 const TRAINS_MAX: usize = 16;

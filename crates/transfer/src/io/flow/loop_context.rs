@@ -56,7 +56,7 @@ impl<'a> LoopContext<'a> {
         self.monitor.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether progress is due for other threads: ten times a second.
+    /// Whether it is time to publish the progress for other threads, ten times a second.
     pub(super) fn is_show_due(&self, now: Duration) -> bool {
         self.shown + SHOW_EACH <= now
     }
@@ -93,7 +93,7 @@ impl ArrivalClock {
         Self { now, real: SystemTime::now() }
     }
 
-    /// When a packet arrived; now if the kernel does not report it.
+    /// When a packet arrived. If the kernel does not report this time, returns the present time.
     pub(super) fn time(&self, stamp: Option<SystemTime>) -> Duration {
         let ago = stamp.and_then(|stamp| self.real.duration_since(stamp).ok()).unwrap_or_default();
         self.now.saturating_sub(ago.min(AGO_MAX))
@@ -106,13 +106,14 @@ pub(super) fn cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Interval of progress: people see ten updates a second as smooth.
+/// Time between two updates of the progress. Ten updates a second look smooth to people.
 const SHOW_EACH: Duration = Duration::from_millis(100);
 /// Linux lets timers be 50 µs late to save wake-ups (prctl(2), PR_SET_TIMERSLACK). At 10 Gbit/s, 50
 /// µs are as long as a burst, so the slack is 1 µs here.
 #[cfg(target_os = "linux")]
 const SLACK_NS: c_ulong = 1000;
-/// How often a waiting flow checks whether to stop: twice in 100 ms, the documented limit.
+/// Time between two checks of a waiting flow whether to stop. It is half of 100 ms, the documented
+/// limit.
 pub(super) const WAIT_MAX: Duration = Duration::from_millis(50);
 /// Largest age of a packet. A running receiver reads each packet sooner, so a larger age probably
 /// means that the clock was set.

@@ -1,4 +1,4 @@
-//! Reads an origin ahead of the sender.
+//! Reads bytes of an origin before the sender needs them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,13 +14,13 @@ use crate::proto::Sender;
 
 /// The bytes to send next, read into memory before the sender needs them.
 ///
-/// A thread fills blocks with what will be sent next. Blocks that were sent stay until their memory
-/// is needed, because most of what is sent again was sent a moment ago. Other bytes that are sent
-/// again are read before the next new bytes.
+/// A thread fills blocks with the bytes that will be sent next. Blocks that were sent stay until
+/// their memory is needed, because most bytes that are sent again were first sent a moment ago.
+/// Other bytes that are sent again are read before the next new bytes.
 pub(super) enum OriginReader {
-    /// The origin never waits: it is read into packets.
+    /// The origin never waits, so its bytes are read directly into packets.
     Direct(Box<dyn Origin>),
-    /// The origin may wait: a thread reads it.
+    /// The origin may wait, so a separate thread reads its bytes.
     Threaded(ReadBlocks),
 }
 
@@ -38,7 +38,7 @@ impl OriginReader {
         matches!(self, Self::Direct(_))
     }
 
-    /// Requests what `sender` will send next.
+    /// Requests the bytes that `sender` will send next.
     pub(super) fn order(&mut self, sender: &Sender) -> Result<(), FlowError> {
         match self {
             Self::Direct(_) => Ok(()),
@@ -50,8 +50,8 @@ impl OriginReader {
         }
     }
 
-    /// Whether the first `payload` bytes of a range are available. If not, and they were sent
-    /// before, the range is requested as urgent. Bytes from `unsent` on were never sent.
+    /// Whether the first `payload` bytes of a range are available. If they are not available but
+    /// were sent before, the range is requested as urgent. Bytes from `unsent` on were never sent.
     pub(super) fn has(&mut self, range: &Range<u64>, payload: u64, unsent: u64) -> bool {
         match self {
             Self::Direct(_) => true,
@@ -81,13 +81,14 @@ impl OriginReader {
         }
     }
 
-    /// Time for which the thread computed or waited for a processor.
+    /// Time for which the reading thread computed or waited for a processor; 0 if there is no
+    /// reading thread.
     pub(super) fn busy(&self) -> Duration {
         let thread = match self {
             Self::Direct(_) => 0,
             Self::Threaded(blocks) => blocks.shared.thread.load(Ordering::Relaxed),
         };
-        // No thread of a process has the number 0.
+        // `busy` returns `None` for 0, because no thread has the number 0.
         busy(thread).unwrap_or_default()
     }
 
@@ -114,8 +115,8 @@ pub(super) struct ReadBlocks {
     used: usize,
     /// End of the range of never-sent bytes that was requested so far.
     ordered: u64,
-    /// Number of requested blocks of never-sent bytes; and requested ranges that are to be sent
-    /// again.
+    /// `orders`: number of requested blocks of never-sent bytes. `urgent`: requested ranges of
+    /// bytes that are to be sent again.
     orders: usize,
     urgent: VecDeque<Range<u64>>,
     made: usize,
@@ -200,8 +201,8 @@ impl ReadBlocks {
         }
     }
 
-    /// Requests, before all other bytes, those bytes of a range that are to be sent again. Bytes
-    /// that were never sent are requested by `order`.
+    /// Requests the bytes of a range that were sent before, with priority over all other bytes.
+    /// Bytes from `unsent` on were never sent; `order` requests these.
     fn order_now(&mut self, range: &Range<u64>, unsent: u64) {
         let again = range.start..range.end.min(unsent);
         let Some(start) = self.missing(&again) else { return };
@@ -214,7 +215,8 @@ impl ReadBlocks {
         }
     }
 
-    /// Returns a buffer: a new one, or the buffer of the oldest block that was sent.
+    /// Returns a buffer: a new buffer if the limit allows it, otherwise the buffer of the oldest
+    /// block that was sent. Returns `None` if there is no such block.
     fn buffer(&mut self, unsent: u64) -> Option<Vec<u8>> {
         if self.made < BLOCKS {
             self.made += 1;
@@ -276,7 +278,7 @@ impl Drop for ReadBlocks {
 struct Shared {
     orders: Mutex<Orders>,
     more: Condvar,
-    /// Number of that thread, once it has started.
+    /// The kernel's number of the reading thread, once the thread has started.
     thread: AtomicI32,
 }
 
@@ -342,11 +344,11 @@ pub(super) fn thread_panicked() -> FlowError {
     FlowError::ThreadPanicked
 }
 
-/// Bytes of a block. Larger reads of a file are hardly faster, and a block that was just filled is
-/// still in a cache of 1 MiB when it is sealed.
+/// Size of a block, in bytes. Larger reads of a file are hardly faster, and a block that was just
+/// filled is still in a cache of 1 MiB when it is sealed.
 const BLOCK_BYTES: u64 = 256 * 1024;
-/// Number of blocks that are read ahead of the sender, 8 MiB: 8 ms at 1 GB/s, longer than a
-/// solid-state disk takes to answer.
+/// Number of blocks that are read ahead of the sender: 8 MiB in total. At 1 GB/s they last for 8
+/// ms, longer than a read of a solid-state disk takes.
 const AHEAD: usize = 32;
 /// Total number of blocks. Half of them keep bytes that were sent already, for retransmissions.
 const BLOCKS: usize = 2 * AHEAD;

@@ -21,10 +21,10 @@ pub struct ReceiveFlow {
     pub transfer: u32,
     pub receiver: Receiver,
     pub sink: Box<dyn Sink>,
-    /// Source address of datagrams, which the control connection validated (RFC 9000 §8.1). The
-    /// port may be any, and may change.
+    /// Source address of datagrams. The control connection validated this address (RFC 9000 §8.1).
+    /// The datagrams may come from any port, and the port may change.
     pub from: IpAddr,
-    /// The flow ends after this long without a packet.
+    /// Time without a packet after which the flow ends.
     pub silence_max: Duration,
 }
 
@@ -80,11 +80,11 @@ struct ReceiveLoop {
     receiver: Receiver,
     writer: SinkWriter,
     from: IpAddr,
-    /// Destination of feedback: the source of the packet with the highest number, so that a copy
-    /// from another address does not redirect it (RFC 9000 §9.3).
+    /// Destination of feedback: the source of the packet with the highest number. So a copy of an
+    /// earlier packet from a different address does not redirect the feedback (RFC 9000 §9.3).
     peer: Option<SocketAddr>,
     highest: Option<u64>,
-    /// When the last packet of the sender arrived that was not a copy.
+    /// When the last packet of the sender arrived. Copies of earlier packets do not count.
     heard: Duration,
     /// When the last packet arrived, from any source. Arrival times never go back, even if the
     /// clock is set.
@@ -146,7 +146,7 @@ impl ReceiveLoop {
         }
     }
 
-    /// Reads and processes what arrived; returns the number of bytes.
+    /// Reads and processes the datagrams that arrived. Returns the number of bytes that were read.
     fn read(&mut self, context: &LoopContext<'_>, inbox: &mut Inbox) -> Result<usize, FlowError> {
         match self.socket.receive(inbox) {
             // The read returned only unusable datagrams or temporary errors.
@@ -168,7 +168,8 @@ impl ReceiveLoop {
 
     fn take(&mut self, received: Received<'_>, clock: &ArrivalClock) -> Result<(), FlowError> {
         let Received { bytes, segment, from, at, is_marked, drops } = received;
-        // Port 0 is not a port (RFC 768), so no feedback could be sent to it.
+        // Ignore datagrams from port 0 (RFC 768: the sender expects no reply), because no feedback
+        // can be sent to it.
         if from.ip().to_canonical() != self.from || from.port() == 0 {
             self.refused += bytes.len().div_ceil(segment.max(1)) as u64;
             return Ok(());
@@ -187,7 +188,7 @@ impl ReceiveLoop {
             let arrival = Arrival {
                 number: header.number,
                 sent_us: head.sent_us,
-                // No overflow: both are below 2^62.
+                // No overflow: both numbers are below 2^62.
                 range: head.offset..head.offset + bytes.len() as u64,
                 note: head.note,
                 at,
@@ -234,8 +235,8 @@ impl ReceiveLoop {
         }
     }
 
-    /// Sends feedback. If the socket has no space for the datagram, it is dropped, like a datagram
-    /// that the network loses.
+    /// Sends feedback. If the socket has no space, the feedback is dropped, like a datagram that
+    /// the network loses.
     fn answer(&mut self, feedback: &Feedback) -> Result<(), FlowError> {
         let Some(to) = self.peer else { return Ok(()) };
         let number = self.number;
@@ -251,8 +252,8 @@ impl ReceiveLoop {
         match self.socket.send(&[Train { bytes: &self.out, segment: self.out.len() }], Some(to)) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-            // Drop this datagram and make the next ones shorter. A socket that is not connected
-            // does not report the limit of the return path.
+            // Drop this datagram and make the next ones shorter. The limit of the return path is
+            // unknown, because a socket that is not connected does not report it.
             Err(error) if is_too_large(&error) => {
                 let body = self.out.len().saturating_sub(HEADER_BYTES + self.sealer.seal_bytes());
                 self.receiver.limit_feedback(body / 2);
@@ -272,10 +273,10 @@ impl ReceiveLoop {
     }
 }
 
-/// Number of trains in one read, 256 KiB: few enough that the bytes are still in a processor's
-/// cache when they are decrypted and written.
+/// Maximum number of trains in one read: 256 KiB in total. The bytes are then still in a
+/// processor's cache when they are decrypted and written.
 const INBOX_TRAINS: usize = 4;
-/// Number of datagrams in one read, on systems where each train is a single datagram.
+/// Maximum number of datagrams in one read, on systems where each train is a single datagram.
 const INBOX_DATAGRAMS: usize = 16;
 /// Longest wait while the last bytes are written, so that the end of the writes is detected soon.
 const FINISH_WAIT: Duration = Duration::from_millis(5);

@@ -7,22 +7,23 @@ use std::time::Duration;
 /// and if the kernel reports arrival times.
 #[derive(Debug)]
 pub(super) struct ReceiveSleep {
-    /// Bytes of the socket's buffer, as the kernel counts them.
+    /// Size of the socket's buffer in bytes, as the kernel counts them.
     buffer_bytes: usize,
     /// Whether the kernel reports arrival times. Without them, a nap would count as delay.
     has_times: bool,
-    /// Bytes read since the last nap or wait, and the maximum number of bytes of the buffer that
-    /// they can have used.
+    /// `bytes_read`: number of bytes that were read since the last nap or wait. `buffer_used`:
+    /// maximum number of bytes of the buffer that their datagrams can have used.
     bytes_read: usize,
     buffer_used: usize,
-    /// Whether the socket was not read because there was no memory for its packets. Then a long
-    /// wait of the packets does not show that processors are short.
+    /// Whether the socket was not read because there was no memory for its packets. In this case, a
+    /// long wait of the packets does not show that the host has too little processor time.
     is_held: bool,
     /// When packets last waited in the socket for at least [`KEPT`], which shows that the host is
     /// busy with other work.
     busy_since: Option<Duration>,
-    /// Length of naps on a busy host, zero if even the shortest is too long; whether the last call
-    /// returned a nap; and the time of the last call of [`ReceiveSleep::next`].
+    /// `nap`: length of naps on a busy host, zero if even the shortest nap is too long.
+    /// `has_napped`: whether the last call of [`ReceiveSleep::next`] returned a nap.
+    /// `last_decision`: time of that call.
     nap: Duration,
     has_napped: bool,
     last_decision: Duration,
@@ -43,8 +44,8 @@ impl ReceiveSleep {
         }
     }
 
-    /// Records a read of `bytes` at `now`, in datagrams of `segment`, of which the last arrived at
-    /// `at`.
+    /// Records a read of `bytes` bytes at `now`, in datagrams of `segment` bytes. The last datagram
+    /// arrived at `at`.
     pub(super) fn on_read(&mut self, now: Duration, at: Duration, bytes: usize, segment: usize) {
         self.bytes_read += bytes;
         self.buffer_used += bytes.div_ceil(segment.max(1)) * segment.max(PLACE_BYTES);
@@ -53,9 +54,9 @@ impl ReceiveSleep {
         }
     }
 
-    /// Returns how long to sleep when there is nothing more to read, or `None` to wait for the next
-    /// datagram. If `has_room` is false, the receiver has no memory for packets and does not sleep
-    /// here.
+    /// Returns how long to sleep when all datagrams were read. Returns `None` if the receiver
+    /// should wait for the next datagram. If `has_room` is false, the receiver has no memory for
+    /// packets and does not sleep here.
     pub(super) fn next(&mut self, now: Duration, has_room: bool) -> Option<Duration> {
         let (bytes_read, buffer_used) =
             (std::mem::take(&mut self.bytes_read), std::mem::take(&mut self.buffer_used));
@@ -91,15 +92,16 @@ const NAP_BYTES: usize = 65_536;
 /// Length of a nap on a host that is not busy. It delays feedback by at most half of the shortest
 /// feedback interval. It does not change measured delays, because the kernel reports arrival times.
 const NAP: Duration = Duration::from_micros(50);
-/// Minimum buffer for a nap on a fast flow, in bytes. At 100 Gbit/s, 625 KB arrive during [`NAP`],
-/// which the kernel counts twice. The buffer has twice that, because a nap may end late.
+/// Minimum size of the buffer for a nap on a fast flow, in bytes. At 100 Gbit/s, 625 KB arrive
+/// during [`NAP`], and the kernel counts them as 1.25 MB. The minimum is twice this size, because a
+/// nap may end late.
 const NAP_BUFFER_BYTES: usize = 4 * 625_000;
 /// Minimum wait of a packet in the socket that shows a busy host. A packet waits for so long only
-/// if its reader is not scheduled for a few time slices of other processes (Linux: some
-/// milliseconds each), or has used up its CPU quota. On such a host, waking the reader for each
-/// packet costs too much.
+/// if other processes run for a few time slices before its reader (Linux: some milliseconds each),
+/// or if the reader has used up its CPU quota. On such a host, waking the reader for each packet
+/// costs too much.
 const KEPT: Duration = Duration::from_millis(10);
-/// How long a host counts as busy: some periods of a quota (0.1 s).
+/// Time for which a host counts as busy: some periods of a CPU quota, which are 0.1 s each.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 /// Longest nap: a tenth of [`KEPT`]. A nap delays feedback by at most this time, plus the
 /// scheduling delay of the host.
@@ -114,7 +116,7 @@ mod tests {
     use super::*;
 
     const SMALL: usize = 212_992;
-    /// Packets that fit into `SMALL`.
+    /// Number of packets that fit into a buffer of `SMALL` bytes.
     const FIT: usize = SMALL / PLACE_BYTES;
 
     fn ms(ms: u64) -> Duration {
@@ -162,7 +164,8 @@ mod tests {
         sleep.on_read(ms(100), ms(91), 1_000, 1_000);
         assert_eq!(sleep.next(ms(100), true), None, "for less than a few time slices");
         let mut sleep = kept(SMALL);
-        // 1 Gbit/s, and a fifth of it; then suddenly 1.1 Gbit/s in short packets.
+        // The rate is 1 Gbit/s, then a fifth of this rate, and then suddenly 1.1 Gbit/s in short
+        // packets.
         assert_eq!(flow(&mut sleep, 1_433, 12_000, ms(100), ms(150)), (Some(us(200)), 0));
         assert_eq!(flow(&mut sleep, 1_433, 60_000, ms(150), ms(200)), (Some(us(800)), 0));
         let (nap, dropped) = flow(&mut sleep, 548, 4_000, ms(200), ms(250));

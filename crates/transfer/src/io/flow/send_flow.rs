@@ -23,13 +23,13 @@ pub struct SendFlow {
     pub transfer: u32,
     pub sender: Sender,
     pub origin: Box<dyn Origin>,
-    /// The flow ends after this long without feedback.
+    /// Time without feedback after which the flow ends.
     pub silence_max: Duration,
 }
 
 impl SendFlow {
-    /// Sends until all is acknowledged. Returns the origin, from which digests are still needed.
-    /// Errors: the reason why the flow ended early.
+    /// Sends until all bytes are acknowledged. Returns the origin, because the caller still needs
+    /// its digests. Errors: the reason why the flow ended early.
     pub fn run(self, monitor: &FlowMonitor) -> Result<(SenderStats, Box<dyn Origin>), FlowError> {
         let mut context = LoopContext::new(monitor);
         let queue = DatagramQueue::new();
@@ -64,7 +64,8 @@ struct SendLoop {
     sender: Sender,
     reader: OriginReader,
     queue: DatagramQueue,
-    /// A packet that was polled and so must be sent, but its bytes are not available yet.
+    /// A packet that waits because its bytes are not available yet. It was polled from the sender,
+    /// so it must be sent.
     pending: Option<Packet>,
     head: Vec<u8>,
     refused: u64,
@@ -73,10 +74,10 @@ struct SendLoop {
     read_wait: Duration,
 }
 
-/// What keeps a sender from sending.
+/// Reason why a sender cannot send more packets now.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SendBlocked {
-    /// Its rate or window, or it has nothing to send.
+    /// The rate or the window does not allow a packet now, or there is nothing to send.
     RateOrWindow,
     /// There is no room in the socket.
     SocketFull,
@@ -141,8 +142,8 @@ impl SendLoop {
         Ok(())
     }
 
-    /// Calls the sender. If the classifier runs meanwhile, adds the CPU time of the call to
-    /// `cpu_classifier`.
+    /// Calls the sender. If the loss classifier runs during the call, adds the CPU time of the call
+    /// to `cpu_classifier`.
     fn call_sender<T>(&mut self, now: Duration, call: impl FnOnce(&mut Sender) -> T) -> T {
         let runs = self.sender.classifier_runs();
         let before = self.sender.classifier_due().filter(|at| *at <= now).map(|_| cpu());
@@ -164,8 +165,8 @@ impl SendLoop {
                 Ok(true) => return Ok(blocked),
                 Ok(false) => return Ok(SendBlocked::SocketFull),
                 Err(error) if is_too_large(&error) => {
-                    // Read the path's limit again, which the kernel has updated; these packets are
-                    // lost.
+                    // Read the path's limit again, because the kernel has updated it. The packets
+                    // of the first train are lost.
                     let bytes = self.socket.datagram_bytes_max().unwrap_or(DATAGRAM_BYTES_MIN);
                     self.queue.skip();
                     self.shrink(bytes);
@@ -181,7 +182,8 @@ impl SendLoop {
             let packet = match self.pending.take() {
                 Some(packet) => packet,
                 None => {
-                    // An origin that never waits needs no check for each packet.
+                    // If the origin never waits, packets need no check whether their bytes are
+                    // available.
                     if !self.reader.is_direct()
                         && let Some(next) = self.sender.next_range()
                         && !self.is_at_hand(next)
@@ -256,7 +258,7 @@ impl SendLoop {
     }
 
     /// Shortens datagrams if no feedback ever came, or if feedback stopped: the path may drop
-    /// packets of this length silently.
+    /// packets of the present length without a report.
     fn shrink_without_feedback(&mut self, silence: Duration) {
         let patience =
             if self.sender.stats().acked_bytes == 0 { NO_FEEDBACK_FIRST } else { NO_FEEDBACK_LATER };
@@ -265,7 +267,8 @@ impl SendLoop {
         }
     }
 
-    /// Continues with datagrams of `datagram_bytes`, if they are shorter than now.
+    /// Continues with datagrams of `datagram_bytes` bytes, if this is shorter than the present
+    /// length.
     fn shrink(&mut self, datagram_bytes: usize) {
         let beside = HEADER_BYTES + DATA_HEAD_BYTES + self.sealer.seal_bytes();
         let now = self.sender.payload_bytes();
@@ -295,19 +298,21 @@ impl SendLoop {
     }
 }
 
-/// Trains of one read. Feedback arrives in single datagrams, a few in a round trip.
+/// Maximum number of trains in one read. Feedback arrives in single datagrams, a few in each round
+/// trip.
 const INBOX_TRAINS: usize = 16;
-/// Bytes that every path of QUIC accepts (RFC 9000 §14.1), and every path of IPv6, which accepts
-/// packets of 1280 bytes (RFC 8200 §5).
+/// Size of a datagram, in bytes, that every path of QUIC accepts (RFC 9000 §14.1). Every path of
+/// IPv6 accepts it as well, in a packet of at most 1280 bytes (RFC 8200 §5).
 const DATAGRAM_BYTES_MIN: usize = 1200;
-/// Time without any first feedback after which datagrams are shortened: longer than any round trip
-/// on Earth, including by geostationary satellite.
+/// Time after which datagrams are shortened if no feedback has ever come. It is longer than any
+/// round trip on Earth, also by geostationary satellite.
 const NO_FEEDBACK_FIRST: Duration = Duration::from_secs(1);
-/// Time after the last feedback before datagrams are shortened. A changed route or a restored link
-/// takes some seconds; a longer silence may be caused by the length of datagrams.
+/// Time without further feedback after which datagrams are shortened. A change of route or the
+/// repair of a link takes some seconds. If there is no feedback for longer, the length of datagrams
+/// may be the reason.
 const NO_FEEDBACK_LATER: Duration = Duration::from_secs(8);
-/// Minimum wait: a shorter one is skipped, because sleeping and waking take longer.
+/// Minimum time of a wait. A shorter wait is skipped, because to sleep and to wake up takes longer.
 const WAIT_MIN: Duration = Duration::from_micros(5);
 /// Longest wait for a disk. The wait ends at once when bytes were read. Feedback may be processed
-/// late by this time.
+/// later by up to this time.
 const READ_WAIT: Duration = Duration::from_micros(200);

@@ -1,4 +1,4 @@
-//! Writes to a sink, behind the receiver.
+//! Writes received bytes to a sink, in a separate thread if the sink may wait.
 #![expect(clippy::disallowed_methods, reason = "what waits for sockets and disks reads the clock")]
 
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use super::{FlowError, Sink};
 
 /// Received bytes, on their way to the sink.
 pub(super) enum SinkWriter {
-    /// The sink never waits: it is written to from packets.
+    /// The sink never waits, so packets are written to it directly.
     Direct(Direct),
-    /// The sink may wait: a thread writes to it.
+    /// The sink may wait, so a separate thread writes to it.
     Threaded(WriteBlocks),
 }
 
 impl SinkWriter {
-    /// `held_bytes` are durable from earlier sessions.
+    /// Creates a writer to `sink`. `held_bytes` bytes of the object are durable from earlier
+    /// sessions.
     pub(super) fn new(sink: Box<dyn Sink>, held_bytes: u64) -> Result<Self, FlowError> {
         let durable = Arc::new(AtomicU64::new(held_bytes));
         let store = Store { sink, unsynced: 0, since: Instant::now(), durable };
@@ -50,7 +51,8 @@ impl SinkWriter {
         }
     }
 
-    /// Passes gathered bytes to the thread: all of them, or only if they have waited long enough.
+    /// Passes gathered bytes to the thread if they have waited long enough, or in any case if `all`
+    /// is set.
     pub(super) fn flush(&mut self, now: Duration, all: bool) -> Result<(), FlowError> {
         match self {
             Self::Direct(direct) => direct.store.sync_if_due(),
@@ -66,7 +68,8 @@ impl SinkWriter {
         }
     }
 
-    /// Starts to write all that is left and to make it durable; nothing more will come.
+    /// Starts to write all remaining bytes and to make them durable. The caller must not add bytes
+    /// after this call.
     pub(super) fn finish(&mut self) -> Result<(), FlowError> {
         match self {
             Self::Direct(direct) if direct.is_finished => Ok(()),
@@ -78,7 +81,7 @@ impl SinkWriter {
         }
     }
 
-    /// Whether all is written and durable.
+    /// Whether all bytes are written and durable.
     pub(super) fn is_finished(&mut self) -> Result<bool, FlowError> {
         match self {
             Self::Direct(direct) => Ok(direct.is_finished),
@@ -89,7 +92,7 @@ impl SinkWriter {
         }
     }
 
-    /// Bytes of the object that are durable.
+    /// Number of bytes of the object that are durable.
     pub(super) fn durable_bytes(&self) -> u64 {
         match self {
             Self::Direct(direct) => direct.store.durable.load(Ordering::Relaxed),
@@ -129,7 +132,7 @@ pub(super) struct Direct {
     is_finished: bool,
 }
 
-/// A sink, and how much of it is not durable.
+/// A sink, and the number of written bytes that are not durable yet.
 struct Store {
     sink: Box<dyn Sink>,
     unsynced: u64,
@@ -157,16 +160,17 @@ impl Store {
     }
 }
 
-/// Blocks on their way to a thread and back.
+/// Passes full blocks to the thread that writes them, and takes empty blocks back.
 pub(super) struct WriteBlocks {
-    /// `None` after the last block.
+    /// Channel to the writing thread; `None` after the last block.
     give: Option<Give<Block>>,
     back: Receiver<Block>,
     thread: Option<JoinHandle<Result<Box<dyn Sink>, FlowError>>>,
     block: Block,
-    /// Time since which `block` has bytes; `None` until it is known.
+    /// When the first bytes of `block` arrived; `None` until this time is recorded.
     since: Option<Duration>,
-    /// Empty blocks. The one that was emptied last is used first, because it is still in a cache.
+    /// Empty blocks. The block that was emptied last is used first, because its memory is still in
+    /// a cache.
     free: Vec<Block>,
     made: usize,
     durable: Arc<AtomicU64>,
@@ -197,7 +201,8 @@ impl WriteBlocks {
         self.made - self.free.len() < BLOCKS
     }
 
-    /// Takes back written blocks. If the thread ended before the last block, returns its error.
+    /// Takes back written blocks. If the thread ended before the last block, returns the thread's
+    /// error.
     fn collect(&mut self, mut for_at_most: Duration) -> Result<(), FlowError> {
         loop {
             match self.back.recv_timeout(for_at_most) {
@@ -309,18 +314,19 @@ fn drain(mut store: Store, given: &Receiver<Block>, tell: &Give<Block>) -> Resul
     Ok(store.sink)
 }
 
-/// Bytes that a sink gets at once, if they are adjacent.
+/// Maximum number of adjacent bytes that a sink receives in one write.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Minimum number of bytes in a block that ends early, at a multiple of [`BLOCK_BYTES`] in the
-/// object. Without it, small pieces that fill scattered holes would end a block each.
+/// object. Without this minimum, each small piece that fills a hole could end a block.
 const GIVEN_MIN: usize = BLOCK_BYTES / 4;
-/// Maximum number of parts in a block, so that the offsets of tiny parts do not fill memory. A full
-/// block with this number has parts of 128 bytes.
+/// Maximum number of parts in a block, so that the offsets of tiny parts do not fill memory. In a
+/// full block with this number of parts, the mean part has 128 bytes.
 const PARTS_MAX: usize = 8192;
-/// Maximum number of blocks, 64 MiB: as much as may arrive at 10 Gbit/s in 50 ms, while a disk
-/// makes data durable. Memory is taken only when it is needed.
+/// Maximum number of blocks: 64 MiB in total. As many bytes may arrive at 10 Gbit/s in 50 ms, while
+/// a disk makes data durable. Memory is allocated only when it is needed.
 const BLOCKS: usize = 64;
-/// Longest time that bytes of a slow flow wait for others.
+/// Longest time for which received bytes of a slow flow wait for further bytes before they are
+/// written.
 const GATHER_FOR: Duration = Duration::from_millis(100);
 /// Longest wait for a disk after a flow failed.
 const ABANDON_FOR: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The receiver address that a receiver prints.
+//! Parses and prints receiver addresses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,9 +12,21 @@ use super::{Fingerprint, Token};
 /// The receiver address: host and port of a receiver, the fingerprint of its certificate, and a
 /// token.
 ///
-/// `brg://host:port/` and 64 characters of base64url: 32 bytes of fingerprint, 16 of token. Any
-/// program that has the address may send, so the address is a secret. [`Display`](fmt::Display)
-/// shows the token, [`Debug`] does not.
+/// The text is `brg://host:port/` and then 64 characters of base64url, which encode 32 bytes of
+/// fingerprint and 16 bytes of token. Any program that has the address may send, so the address is
+/// a secret. [`Display`](fmt::Display) shows the token, [`Debug`] does not.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use barograph_transfer::io::identity::ReceiverAddress;
+///
+/// let text = format!("brg://receiver.example:4433/{}", "A".repeat(64));
+/// let address: ReceiverAddress = text.parse()?;
+/// assert_eq!((address.host.as_str(), address.port), ("receiver.example", 4433));
+/// assert_eq!(address.to_string(), text);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverAddress {
     /// Name or address, without brackets.
@@ -43,12 +55,12 @@ pub enum ReceiverAddressError {
     CutOff(usize),
     #[error("the receiver address has {0} characters after the last slash instead of {CODE}")]
     TooLong(usize),
-    /// Characters that are not of base64url.
+    /// The part after the last slash has characters that are not in base64url.
     #[error("the receiver address has characters other than A–Z, a–z, 0–9, - and _ after the last slash")]
     Code,
 }
 
-/// Characters of 48 bytes: 4 for each 3 (RFC 4648 §5).
+/// Number of characters that encode 48 bytes: 4 characters for each 3 bytes (RFC 4648 §5).
 const CODE: usize = 64;
 
 impl fmt::Display for ReceiverAddress {
@@ -84,7 +96,7 @@ impl FromStr for ReceiverAddress {
         if host.is_empty() || !host.chars().all(is_host) || (!place.starts_with('[') && host.contains(':')) {
             return Err(ReceiverAddressError::Host);
         }
-        // Digits only: no sign, no leading zeros.
+        // A port has only digits: no sign, and no leading zeros.
         let is_plain = port.bytes().all(|byte| byte.is_ascii_digit()) && !port.starts_with('0');
         let port = port.parse().ok().filter(|_| is_plain).ok_or(ReceiverAddressError::Port)?;
         if !code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
@@ -102,8 +114,8 @@ impl FromStr for ReceiverAddress {
     }
 }
 
-/// Parses `data` as a receiver address. What is accepted must print as the same text, without white
-/// space around it.
+/// Parses `data` as a receiver address. An accepted address must print as the same text, without
+/// white space before and after it.
 pub(crate) fn fuzz(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(line) = text.parse::<ReceiverAddress>() else { return };

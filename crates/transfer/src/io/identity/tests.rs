@@ -19,8 +19,8 @@ fn line(host: &str) -> ReceiverAddress {
 #[test]
 fn a_line_is_written_and_read() {
     let code = "-_v7".repeat(11);
-    // 32 bytes of fb and 16 of ff. The characters at the boundary were computed by hand from fb fb
-    // ff.
+    // The address has 32 bytes of fb and then 16 bytes of ff. The expected characters at the
+    // boundary were computed by hand from fb fb ff.
     let shown = line("host.example").to_string();
     let (place, rest) = shown.rsplit_once('/').unwrap();
     assert_eq!((place, rest.len(), &rest[..4]), ("brg://host.example:4433", 64, "-_v7"));

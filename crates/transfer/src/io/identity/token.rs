@@ -5,6 +5,14 @@ use ring::rand::{SecureRandom, SystemRandom};
 use subtle::ConstantTimeEq;
 
 /// The 128 bits of a receiver address that authorise a sender.
+///
+/// ```
+/// use barograph_transfer::io::identity::Token;
+///
+/// // Logs do not show the bits.
+/// let token = Token::random().unwrap();
+/// assert_eq!(format!("{token:?}"), "Token(…)");
+/// ```
 #[derive(Clone, Copy)]
 pub struct Token(pub [u8; 16]);
 
@@ -18,7 +26,7 @@ impl Token {
     }
 }
 
-/// Compares in a time that does not depend on the bytes.
+/// Compares two tokens in a time that does not depend on their bytes.
 impl PartialEq for Token {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()

@@ -22,11 +22,11 @@ pub(in crate::io) const ALPN: &[u8] = b"barograph-transfer/1";
 /// Which certificates of a peer are accepted.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// A peer with the key of one of these certificates.
+    /// Accepts a peer with the key of one of these certificates.
     Pinned(Vec<Fingerprint>),
-    /// A peer with a certificate of these authorities (PEM). Without any, a sender uses those of
-    /// the system. A receiver must name them, because the system's authorities certify anyone with
-    /// a name.
+    /// Accepts a peer with a certificate of these authorities (PEM). If there are none, a sender
+    /// uses the authorities of the system. A receiver must name its authorities, because the
+    /// system's authorities certify any owner of a domain name.
     Authorities(Vec<u8>),
 }
 
@@ -53,7 +53,7 @@ pub(in crate::io) fn client(
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
-    // Each connection is verified again, and has keys of its own.
+    // Disable resumption: each connection verifies the peer again, and has its own keys.
     config.resumption = Resumption::disabled();
     // Send the server name only if the certificate is checked for it; a receiver has one
     // certificate and needs no name to choose it.
@@ -61,8 +61,8 @@ pub(in crate::io) fn client(
     Ok(config)
 }
 
-/// TLS configuration of the end that listens. `trust` is for clients, which need no certificate if
-/// they have a token.
+/// TLS configuration of the end that listens. `trust` applies to the certificates of clients. A
+/// client with a token needs no certificate.
 pub(in crate::io) fn server(
     identity: &Identity,
     trust: Option<&Trust>,
@@ -133,7 +133,8 @@ impl Pinned {
         Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(found)))))
     }
 
-    /// Verifies that the peer has the key (RFC 8446 §4.4.3): a certificate alone is not a secret.
+    /// Verifies that the peer has the key (RFC 8446 §4.4.3): the certificate is public, so it
+    /// proves nothing without the key.
     fn verify(
         &self,
         message: &[u8],

@@ -1,4 +1,4 @@
-//! Seals open with the right key and header, and with no other.
+//! Tests that a sealed datagram opens with the right key and header only.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn hex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }
 
-/// A data packet of transfer 01020304 with room for its seal.
+/// A data packet of transfer 01020304, with space for the seal.
 fn plain(suite: Suite, number: u64, payload: &[u8]) -> Vec<u8> {
     let mut datagram = Header { kind: PacketKind::Data, transfer: 0x0102_0304, number }.encode().to_vec();
     DataHead { sent_us: 1_000_000, offset: 65_536, note: None }.encode(&mut datagram);
@@ -33,8 +33,8 @@ fn sealed(suite: Suite, number: u64, payload: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// The bytes of the specification, which another implementation found (Python's `hmac` and
-/// `cryptography`).
+/// The bytes are those of the specification. They were computed with a different implementation
+/// (Python's `hmac` and `cryptography`).
 #[test]
 fn packets_are_sealed_as_the_specification_shows() {
     let shown = [
@@ -54,8 +54,8 @@ fn packets_are_sealed_as_the_specification_shows() {
     }
 }
 
-/// Keys and IVs of the specification. The previous test does not prove that its packets were sealed
-/// with these.
+/// Compares keys and IVs with those of the specification. The test of sealed packets does not show
+/// the keys and IVs themselves.
 #[test]
 fn keys_are_as_the_specification_shows() {
     let shown = [
@@ -113,14 +113,14 @@ fn keys_change_with_the_number_and_those_around_it_are_kept() {
     for suite in SUITES {
         let mut opener = Opener::new(suite, &secret());
         let mut opens = |number| opener.open(&mut sealed(suite, number, b"abc")).is_some();
-        // Packets in order, some late packets of the previous epoch, and the first packet of an
-        // epoch before the last packet of the previous epoch.
+        // These packets open: packets in order, some late packets of the previous epoch, and the
+        // first packet of an epoch before a packet of the previous epoch.
         for number in
             [0, EPOCH - 1, EPOCH, EPOCH - 2, 2 * EPOCH - 1, 2 * EPOCH, EPOCH, 3 * EPOCH + 7, 2 * EPOCH]
         {
             assert!(opens(number), "{number}");
         }
-        // Older keys were dropped, and newer keys were not derived yet.
+        // These packets do not open: older keys were dropped, and newer keys were not derived yet.
         for number in [0, EPOCH, 2 * EPOCH - 1, 5 * EPOCH, 1 << 61] {
             assert!(!opens(number), "{number}");
         }
@@ -230,8 +230,8 @@ proptest! {
             prop_assert!(Opener::new(suite, &other).open(&mut whole.clone()).is_none());
             let foreign = SUITES.into_iter().find(|foreign| *foreign != suite).unwrap();
             prop_assert!(Opener::new(foreign, &secret()).open(&mut whole.clone()).is_none());
-            // A sealed packet does not open as a different packet: the number is in the nonce, and
-            // the rest of the header is authenticated.
+            // A sealed packet does not open as a different packet: the nonce depends on the
+            // packet's number, and the rest of the header is authenticated.
             let mut renumbered = whole.clone();
             let header = Header { kind: PacketKind::Feedback, transfer: 0x0102_0304, number };
             renumbered[..HEADER_BYTES].copy_from_slice(&header.encode());

@@ -1,4 +1,4 @@
-//! The control connection while other work runs.
+//! Serves the control connection while work runs in other threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -11,8 +11,8 @@ use crate::io::flow::FlowError;
 
 /// Interval at which to check whether work in a different thread has ended.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Shorter interval at the start and the end of a transfer, because a short transfer consists only
-/// of these.
+/// Shorter interval at the start and the end of a transfer, because a short transfer has only a
+/// start and an end.
 const LOOK_SOON: Duration = Duration::from_millis(1);
 /// Time for which the shorter interval is used: if work takes longer, an interval of 10 ms adds at
 /// most a tenth.
@@ -25,8 +25,8 @@ pub(super) struct PollInterval {
 }
 
 impl PollInterval {
-    /// The next interval, shorter for [`SOON_FOR`] if `is_soon` is set: the end of the work is
-    /// near.
+    /// Returns the next interval. If `is_soon` is set, the end of the work is near, and the
+    /// interval is shorter for the first [`SOON_FOR`].
     pub(super) fn every(&mut self, is_soon: bool) -> Duration {
         if !is_soon {
             self.soon_since = None;
@@ -37,7 +37,7 @@ impl PollInterval {
     }
 }
 
-/// Starts work in a thread of its own.
+/// Starts work in a separate thread.
 pub(super) fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
@@ -50,8 +50,8 @@ pub(super) fn result<T>(work: JoinHandle<Result<T, SessionError>>) -> Result<T, 
     work.join().unwrap_or_else(|_| Err(SessionError::broken()))
 }
 
-/// Waits for work, while pings show the other end that this end is alive. The other end must not
-/// send anything else meanwhile.
+/// Waits for work, while pings show the other end that this end is alive. During this call, the
+/// other end may send only pings.
 ///
 /// The work must end when `is_over` is set, which happens if the connection ends or `stop` is set.
 /// The call waits for the work in any case. If both the work and the connection fail, the error of
@@ -83,8 +83,8 @@ pub(super) fn wait_for_work<T>(
     }
 }
 
-/// Sends a message. If that fails, the other end may have refused meanwhile: then its reason is the
-/// error.
+/// Sends a message. If the message cannot be sent, the other end may have sent a Refuse before.
+/// Then the error is the reason of the Refuse.
 pub(super) fn send_message(channel: &mut Channel, message: &Message) -> Result<(), SessionError> {
     channel.send(message).map_err(|error| match channel.receive(Duration::ZERO) {
         Err(why) => SessionError::connection_lost(why),
@@ -96,7 +96,7 @@ pub(super) fn check_stop(stop: &AtomicBool) -> Result<(), SessionError> {
     if stop.load(Ordering::Relaxed) { Err(FlowError::Stopped.into()) } else { Ok(()) }
 }
 
-/// Name of a message, for people.
+/// Name of a message, for error messages.
 pub(super) fn name(message: &Message) -> &'static str {
     match message {
         Message::Hello { .. } => "Hello",

@@ -11,7 +11,8 @@ use rangemap::RangeSet;
 #[derive(Clone, Debug)]
 pub(super) struct SharedSource {
     source: Arc<Mutex<Option<Source>>>,
-    /// Number of reads of the flow that wait for the files. Other readers let them go first.
+    /// Number of reads of the flow that wait for the files. Other readers wait until this number is
+    /// 0.
     waiting: Arc<AtomicUsize>,
 }
 
@@ -33,12 +34,12 @@ impl SharedSource {
         Ok(act(source.as_mut().ok_or(FlowError::Stopped)?)?)
     }
 
-    /// Returns the files. Later reads end with [`FlowError::Stopped`].
+    /// Takes the files out and returns them. Later reads end with [`FlowError::Stopped`].
     pub(super) fn close(&self) -> Option<Source> {
         self.lock().take()
     }
 
-    /// Whether the flow waits for the files, so that others should wait.
+    /// Whether the flow waits to read the files. If so, other readers should wait.
     pub(super) fn has_waiting_read(&self) -> bool {
         0 < self.waiting.load(Ordering::Relaxed)
     }
@@ -70,7 +71,7 @@ impl ReceivedFiles {
         }
     }
 
-    /// Ranges of the object that are present.
+    /// Ranges of the object that the receiver has.
     pub(super) fn held(&self) -> RangeSet<u64> {
         match self {
             Self::Written(destination) => destination.held().clone(),
@@ -108,7 +109,7 @@ impl SharedDestination {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the files, to this caller only. Later writes end with [`FlowError::Stopped`].
+    /// Takes the files out and returns them. Later writes end with [`FlowError::Stopped`].
     pub(super) fn close(&self) -> Option<ReceivedFiles> {
         self.lock().take()
     }

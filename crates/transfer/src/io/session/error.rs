@@ -1,4 +1,4 @@
-//! Errors that end a transfer early, and what is sent to the other end about them.
+//! Errors that end a transfer early, and the Refuse that is sent to the other end for each of them.
 
 use std::io;
 
@@ -25,14 +25,14 @@ pub enum SessionError {
         "lost the connection to the other end ({0}); received data is kept: start the transfer again to resume"
     )]
     ConnectionLost(ControlError),
-    /// The receiver's host reads less than arrives, and the rest should be sent to a different
-    /// receiver.
+    /// The receiver's host reads fewer packets than arrive, so the rest should be sent to a
+    /// different receiver.
     #[error(
         "the receiver's host was too slow for nine of ten seconds and lost {:.2} % of the packets",
         100.0 * lost
     )]
     ReceiverOverloaded {
-        /// Lost packets as a share of the packets sent, 0 to 1.
+        /// Share of the sent packets that the host lost, 0 to 1.
         lost: f64,
     },
     /// A certificate cannot be used.
@@ -46,7 +46,7 @@ pub enum SessionError {
     /// The limit of simultaneous transfers is reached.
     #[error("{0} transfers are running, which is the limit of this receiver: try again later")]
     TooManyTransfers(usize),
-    /// The system refuses a socket or a thread.
+    /// The system did not provide a socket or a thread.
     #[error("cannot get {what}: {source}")]
     System { what: &'static str, source: io::Error },
 }
@@ -56,12 +56,12 @@ impl SessionError {
         move |source| Self::System { what, source }
     }
 
-    /// A thread panicked, which is a defect.
+    /// Error for a thread that panicked, which is a defect.
     pub(super) fn broken() -> Self {
         Self::System { what: "a thread's result", source: io::Error::other("it panicked") }
     }
 
-    /// An error of a connection that was established before.
+    /// Converts an error of a connection that was established before.
     pub(super) fn connection_lost(error: ControlError) -> Self {
         match Self::from(error) {
             Self::Control(

@@ -57,11 +57,12 @@ pub(super) fn send(
         }
     };
     let forgets = matches!(&ended, Ok(_) | Err(SessionError::Refused { reason: RefuseReason::Digest, .. }));
-    // If they are not forgotten, dropping the source writes the hashes to the disk.
+    // Remove the kept hashes after a success or a wrong digest. In all other cases, dropping the
+    // source writes the hashes to the disk.
     if let Some(mut source) = source
         && forgets
     {
-        // Ignore an error: remaining hashes do no harm: they are used only if the files are
+        // Ignore an error: remaining hashes do no harm, because they are used only if the files are
         // unchanged.
         let _ = source.remove_hash_cache();
     }
@@ -77,7 +78,7 @@ fn wait_unless_stopped(wait: Duration, stop: &AtomicBool) -> bool {
     !stop.load(Ordering::Relaxed)
 }
 
-/// Sums over the sessions with earlier receivers.
+/// Sums of the counters over all sessions before the present session.
 #[derive(Debug, Default)]
 struct EarlierSessions {
     held_bytes: Option<u64>,
@@ -107,7 +108,8 @@ impl EarlierSessions {
             lost_network: own.lost_network + of.lost_network,
             lost_unknown: own.lost_unknown + of.lost_unknown,
         };
-        // Every field is named, so that a new one must be a sum or the last value.
+        // Name every field here. If a field is added to the type, this code does not compile until
+        // it defines the field as a sum or as the last value.
         FlowProgress {
             stats,
             held_bytes: progress.held_bytes,

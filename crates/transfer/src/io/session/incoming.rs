@@ -115,8 +115,8 @@ impl<'a> IncomingSession<'a> {
             let is_over = Arc::clone(&is_over);
             move || Ok(files_here.finish(&digests, &is_over)?)
         })?;
-        // If the connection ended meanwhile, the sender connects again, and the journal records
-        // that the transfer is complete.
+        // If the connection ends meanwhile, the sender can connect again: the journal records that
+        // the transfer is complete.
         let renamed = wait_for_work(channel, finishing, self.stop, &is_over)?;
         if self.send_done(channel)
             && let Some(renamed) = renamed
@@ -130,8 +130,8 @@ impl<'a> IncomingSession<'a> {
         Ok(TransferSummary { peer, files, bytes, held_bytes, lasted, lasted_all, progress })
     }
 
-    /// Sends Done. Returns whether the sender received it: then the sender closes the connection in
-    /// order.
+    /// Sends Done. Returns whether the sender received this message: if so, the sender closes the
+    /// connection in order.
     fn send_done(&self, channel: &mut Channel) -> bool {
         let until = Instant::now() + DONE_WAIT;
         if channel.send(&Message::Done).is_err() {
@@ -209,7 +209,8 @@ impl<'a> IncomingSession<'a> {
         Ok(Agreed { writing, files, bytes, held_bytes, receive_flow })
     }
 
-    /// Binds a socket at the address that the sender reached, so that feedback comes from there.
+    /// Binds a socket to the address that the sender connected to, so that feedback has this source
+    /// address.
     fn socket(&self, local: SocketAddr) -> Result<Socket, SessionError> {
         let mut at = local;
         at.set_ip(local.ip().to_canonical());
@@ -327,14 +328,15 @@ fn open(
     let decoded = || Manifest::decode(manifest).map_err(FileError::from);
     loop {
         match Destination::open(root, id, decoded()?, config) {
-            // The session before this one may be about to end.
+            // Retry: an earlier session of the same transfer may be about to end.
             Err(FileError::Busy(_)) if Instant::now() < until => {
                 if is_over.load(Ordering::Relaxed) {
                     return Err(FileError::Stopped.into());
                 }
                 std::thread::sleep(BUSY_EVERY);
             }
-            // The same files may have been sent before; the sender's digests will show it.
+            // The same files may have been received before. If so, the sender's digests are equal
+            // to those of the existing files.
             Err(error @ FileError::Exists(_)) => {
                 let existing = ExistingFiles::find(root, decoded()?, &config, is_over)?;
                 return existing
@@ -358,25 +360,26 @@ const FILES_OPEN_MAX: usize = 512;
 /// 8200 §4.5 without jumbograms).
 const DATAGRAM_BYTES_MAX: u32 = 65_527;
 
-/// Longest time without data. The control connection detects a dead sender much earlier. This limit
-/// is for a sender that sends pings but no data.
+/// Time without data after which a transfer ends. The control connection detects a dead sender much
+/// earlier. This limit is for a sender that sends pings but no data.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 
-/// How long to wait until the sender ends the connection, which it does at once after Done: three
-/// retransmissions of TCP (RFC 6298 §2).
+/// Longest time to wait until the sender ends the connection. The sender ends it as soon as Done
+/// arrives. The time is enough for three retransmissions of TCP (RFC 6298 §2).
 const DONE_WAIT: Duration = Duration::from_secs(10);
 
 /// Assumed read rate of the slowest disks, in bytes a second. Before a sender sends the digests, it
 /// hashes the bytes that the receiver had before.
 pub(super) const HASHED_BYTES_S: u64 = 10_000_000;
 
-/// How often Durable is sent: as often as data is made durable.
+/// Time between two Durable messages, the same as the time between two syncs of the data.
 const DURABLE_EVERY: Duration = Duration::from_secs(1);
 
-/// How long to wait for another session of the same transfer. The session of a killed sender ends
-/// when the sender's system has closed the connection and the received bytes are durable.
+/// Longest time to wait for the end of an earlier session of the same transfer. The session of a
+/// killed sender ends when the sender's system has closed the connection and the received bytes are
+/// durable.
 const BUSY_FOR: Duration = Duration::from_secs(3);
-/// Time between two tries: too short for people to notice.
+/// Time between two tries to open the destination. People do not notice so short a time.
 const BUSY_EVERY: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ use crate::proto::{Sender, SenderConfig, TooLong};
 pub(super) struct SessionRequest<'a> {
     pub(super) id: [u8; 16],
     pub(super) manifest: &'a [u8],
-    /// Whether another receiver gets the rest if this one's host loses too much.
+    /// Whether the session should end if the receiver's host loses too many packets, so that a
+    /// different receiver gets the rest.
     pub(super) may_leave: bool,
 }
 
@@ -37,10 +38,10 @@ pub(super) struct SessionRequest<'a> {
 pub(super) struct Session {
     pub(super) source: Option<Source>,
     pub(super) progress: FlowProgress,
-    /// Bytes that the receiver had when the sending of data began, and the time for which data was
-    /// sent.
+    /// Number of bytes that the receiver had before this session sent data, and the time for which
+    /// data was sent. `None` if no data was sent.
     pub(super) begun: Option<(u64, Duration)>,
-    /// Durable bytes, as far as the receiver reported them.
+    /// Number of durable bytes that the receiver reported last.
     pub(super) durable_bytes: u64,
     pub(super) ended: Result<TransferSummary, SessionError>,
 }
@@ -120,7 +121,8 @@ struct Outgoing<'a> {
     began: Instant,
     files: u64,
     bytes: u64,
-    /// Bytes that the receiver had when the sending of data began, and the time of that.
+    /// Number of bytes that the receiver had before this session sent data, and the time when the
+    /// sending began.
     begun: Option<(u64, Instant)>,
     durable_bytes: u64,
     overload: Option<OverloadDetector>,
@@ -310,7 +312,8 @@ impl Outgoing<'_> {
                 Ok(None) => {}
                 Err(error) => break Err(SessionError::connection_lost(error)),
             }
-            // If the flow failed, `stop` was set before `flow_over`.
+            // If the flow failed, its thread set `stop` before `flow_over`. So `stop` must be read
+            // after `flow_over`.
             let is_over = flow_over.load(Ordering::Acquire) && !self.monitor.stop.load(Ordering::Relaxed);
             if PROGRESS_EVERY <= shown.elapsed() && !is_verifying {
                 let progress = FlowProgress { durable_bytes: self.durable_bytes, ..self.monitor.progress() };
@@ -362,7 +365,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// Hashes what the receiver had before, while the flow reads the rest.
+/// Hashes the bytes that the receiver had before, while the flow reads the other bytes.
 fn hash(reading: &SharedSource, held: &[Range<u64>], stop: &AtomicBool) -> Result<(), SessionError> {
     for range in held {
         let mut at = range.start;
@@ -390,19 +393,19 @@ fn digests(reading: &SharedSource, stop: &AtomicBool) -> Result<Vec<[u8; 32]>, S
 }
 
 /// Maximum size of an IP packet, in bytes: the largest Ethernet frames in common use. The loopback
-/// interface accepts 64 KiB, but then each loss would cost 64 KiB.
+/// interface accepts packets of 64 KiB, but then 64 KiB would be sent again after each loss.
 const MTU_MAX: usize = 9000;
 
-/// Longest time without feedback, because a disk at the other end may be slow for so long. The
-/// control connection detects a dead receiver much earlier.
+/// Time without feedback after which a session ends. A slow disk at the other end may delay
+/// feedback for up to this time. The control connection detects a dead receiver much earlier.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 
-/// Longest time without any feedback while the control connection works: after that, UDP counts as
-/// blocked. The time is enough for five probes (`docs/spec/transfer.md` §6, 5).
+/// Time without any feedback after which UDP counts as blocked, if the control connection works.
+/// The time is enough for five probes (`docs/spec/transfer.md` §6, 5).
 const UNHEARD_MAX: Duration = Duration::from_secs(15);
 
-/// Longest time for a receiver from Digests to Done: it may read all files with their holes, and
-/// gives all entries their names.
+/// Longest time for a receiver from Digests to Done. In this time the receiver may read all files
+/// with their holes, and it gives all entries their names.
 fn verifying_max(manifest: &Manifest) -> Duration {
     let bytes = manifest.entries().iter().map(|entry| match &entry.kind {
         EntryKind::File { size, .. } => *size,
@@ -412,12 +415,12 @@ fn verifying_max(manifest: &Manifest) -> Duration {
     VERIFYING_MAX + reading + ENTRY_NAMED_MAX * manifest.entries().len() as u32
 }
 
-/// Minimum time for verification: a receiver with a busy disk may send only Ping for so long. A
-/// receiver waits equally long for Digests.
+/// Minimum of the time limit for verification: a receiver with a busy disk may send only pings for
+/// so long. A receiver uses the same minimum when it waits for Digests.
 const VERIFYING_MAX: Duration = Duration::from_secs(600);
 
-/// Longest time to make one entry durable and to give it its name: several commits of a slow disk
-/// or of a distant file server.
+/// Longest time to make one entry durable and to give the entry its name. It is enough for several
+/// commits of a slow disk or of a distant file server.
 const ENTRY_NAMED_MAX: Duration = Duration::from_millis(100);
 
 /// Wait of the hashing thread while the flow needs the files: about the time of one read.
@@ -443,7 +446,7 @@ mod tests {
         };
         assert_eq!(max(5, None, 1), 600);
         assert_eq!(max(10_000_000, None, 100), 600 + 100 + 10);
-        // A receiver that reads holes: 15 TB at 10 MB/s.
+        // The receiver reads a hole of 15 TB at 10 MB/s.
         assert_eq!(max(15_000_000_000_000, Some(vec![]), 1), 600 + 1_500_000);
         let (most, fold) = ((1 << 62) - 1, u64::MAX / HASHED_BYTES_S);
         assert_eq!(max(most, Some(vec![]), 10), 600 + fold + 1, "no overflow");

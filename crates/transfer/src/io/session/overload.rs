@@ -1,5 +1,5 @@
-//! Decides whether to send the rest to a different receiver, because the host of this one loses too
-//! many packets for too long. Pure.
+//! Decides whether to send the rest to a different receiver, because the present receiver's host
+//! loses too many packets for too long. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,8 +26,9 @@ struct Second {
 }
 
 impl OverloadDetector {
-    /// Adds the progress at `now` (since any epoch), with `left_bytes` still to send. If the sender
-    /// should leave the host, returns the share of packets that the host loses.
+    /// Adds the progress at `now`, a time since any fixed moment. `left_bytes` bytes are still to
+    /// be sent. If the sender should leave the host, returns the share of packets that the host
+    /// loses.
     pub(super) fn update(&mut self, now: Duration, progress: &FlowProgress, left_bytes: u64) -> Option<f64> {
         if now.saturating_sub(self.since) < SECOND {
             return None;
@@ -48,29 +49,33 @@ impl OverloadDetector {
         let overloaded = self.seconds.iter().filter(|second| second.is_overloaded).count();
         let came: u64 = self.seconds.iter().map(|second| second.acked_bytes).sum();
         let lost = self.seconds.iter().map(|second| second.lost_share).sum::<f64>() / LASTING as f64;
-        // If the rest needs at most as long as these seconds, a change of receiver saves nothing.
+        // If the rest can be sent in about the time that was judged, a change of receiver saves no
+        // time.
         (LASTING_MIN <= overloaded && came < left_bytes && 0.0 < lost).then_some(lost)
     }
 }
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Number of seconds that are judged together. The load generator of the paper has phases of up to
-/// 7 s and pauses of up to 20 s (Dickens §3.1.4): load that ends before a second receiver could
-/// start is not a reason to leave.
+/// 7 s and pauses of up to 20 s (Dickens §3.1.4): load that ends before a different receiver could
+/// start is not a reason for a change.
 const LASTING: usize = 10;
-/// Minimum number of contended seconds among [`LASTING`]. Not all must be contended, because a
-/// sender varies its rate to find the host's, and may lose nothing in one second.
+/// Minimum number of overloaded seconds among [`LASTING`] seconds. Not all seconds must be
+/// overloaded: a sender varies its rate to find the host's rate, so there may be a second without
+/// losses.
 const LASTING_MIN: usize = 9;
-/// Minimum share of lost packets in a contended second. A receiver that loses one packet in a
-/// hundred reads less than arrives; a receiver that reads fast enough loses one in thousands.
+/// Minimum share of packets that the host loses in an overloaded second, unless the drain rate
+/// limits the sender. A host that loses 1 of 100 packets reads too slowly. A host that reads fast
+/// enough loses 1 of some thousands.
 const LOST_MIN: f64 = 0.01;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Takes one item a second: of 1000 packets, the numbers that the host and the network lost,
-    /// and whether the drain rate is the limit. Returns the second at which the receiver is left.
+    /// Each item is one second with 1000 packets: how many the host lost, how many the network
+    /// lost, and whether the drain rate is the limit. Returns the number of seconds after which the
+    /// sender should leave the receiver.
     fn left_at(seconds: impl Iterator<Item = (u64, u64, bool)>, left_bytes: u64) -> Option<usize> {
         let (mut judge, mut progress) = (OverloadDetector::default(), FlowProgress::default());
         for (number, (host, network, is_drain)) in seconds.enumerate() {

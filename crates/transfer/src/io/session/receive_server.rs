@@ -14,21 +14,31 @@ use crate::io::control::{AcceptedSender, ControlError, Listener, ListenerConfig}
 use crate::io::identity::{Identity, ReceiverAddress, Token, Trust};
 
 /// What a receiver accepts, and from which senders.
+///
+/// ```
+/// use barograph_transfer::io::ReceiveConfig;
+///
+/// let mut config = ReceiveConfig::new("incoming".into());
+/// config.udp_ports = Some(50_000..=50_007);
+/// config.destination.bytes_max = 1 << 40;
+/// config.destination.links = true;
+/// assert_eq!(config.transfers_max, 8);
+/// ```
 #[derive(Debug)]
 pub struct ReceiveConfig {
     /// TCP address to listen at.
     pub at: SocketAddr,
-    /// UDP ports that a firewall lets through, one for each simultaneous transfer; otherwise any
-    /// port.
+    /// UDP ports for transfers, one for each simultaneous transfer: ports that a firewall lets
+    /// through. `None` means any port.
     pub udp_ports: Option<RangeInclusive<u16>>,
     /// Directory that files are received into.
     pub directory: PathBuf,
     /// Limits and options of that directory.
     pub destination: DestinationConfig,
-    /// Certificate of the receiver; otherwise one is created.
+    /// Certificate of the receiver. `None` means that a new certificate is created.
     pub identity: Option<Identity>,
-    /// Token of the receiver address; otherwise it is random. A receiver with the same identity and
-    /// token has the same receiver address.
+    /// Token of the receiver address. `None` means a random token. A receiver with the same
+    /// identity and token has the same receiver address.
     pub token: Option<Token>,
     /// Certificates of senders that need no token.
     pub trust: Option<Trust>,
@@ -62,6 +72,21 @@ impl ReceiveConfig {
 }
 
 /// The receiving end: waits for senders.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::atomic::AtomicBool;
+///
+/// use barograph_transfer::io::{ReceiveConfig, ReceiveServer};
+///
+/// let server = ReceiveServer::bind(ReceiveConfig::new("incoming".into()))?;
+/// println!("{}", server.receiver_address("receiver.example"));
+/// // `run` returns after one successful transfer, or when another thread sets `stop`.
+/// let (once, stop) = (true, AtomicBool::new(false));
+/// server.run(once, &stop, &|number, event| println!("{number}: {event:?}"))?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ReceiveServer {
     listener: Listener,
@@ -72,7 +97,7 @@ pub struct ReceiveServer {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReceiveEvent {
-    /// An event during a transfer; senders have the same events.
+    /// An event during a transfer. The sender's callback gets the same kinds of events.
     Transfer(TransferEvent),
     /// A transfer succeeded, with its result.
     Done(TransferSummary),
@@ -101,14 +126,15 @@ impl ReceiveServer {
                 token,
                 trust: config.trust.clone(),
                 software: SOFTWARE.into(),
-                // A manifest with more entries than are accepted is refused before it is read.
+                // Limit the size, so that a manifest with too many entries is refused before it is
+                // received.
                 manifest_bytes_max: Manifest::encoded_bytes_max(config.destination.entries_max),
             },
         )?;
         Ok(Self { listener, config })
     }
 
-    /// TCP address that it listens at.
+    /// TCP address of the listening socket.
     pub fn local_addr(&self) -> SocketAddr {
         self.listener.local_addr()
     }
@@ -139,7 +165,8 @@ impl ReceiveServer {
             while !stop.load(Ordering::Relaxed) && !is_over.load(Ordering::Relaxed) {
                 let Some(sender) = self.listener.accept(ACCEPT_FOR)? else { continue };
                 if transfers_max <= under_way.load(Ordering::SeqCst) || is_over.load(Ordering::SeqCst) {
-                    // Too many rejections in flight: drop the connection without a reply.
+                    // Send a rejection in a separate thread. If too many rejections are running,
+                    // drop the connection without a reply.
                     if rejecting.load(Ordering::Relaxed) < REJECTING_MAX {
                         rejecting.fetch_add(1, Ordering::Relaxed);
                         let rejecting = &rejecting;

@@ -9,11 +9,11 @@ use crate::io::flow::FlowError;
 /// Receivers that share the storage, in the given order.
 #[derive(Debug)]
 pub(super) struct ReceiverRotation {
-    /// For each receiver, whether its host lost too much.
+    /// For each receiver, whether the receiver's host lost too many packets.
     overloaded: Vec<bool>,
     at: usize,
-    /// Number of consecutive sessions without progress, the time of the first, and whether any of
-    /// them found the files locked.
+    /// `failed_sessions`: number of consecutive sessions without progress. `since`: end of the
+    /// first of these sessions. `is_busy`: whether any of these sessions found the files locked.
     failed_sessions: usize,
     since: Option<Duration>,
     is_busy: bool,
@@ -26,9 +26,10 @@ pub(super) struct ReceiverRotation {
 enum FailoverCause {
     /// The receiver cannot be reached or refuses; a different one may accept.
     Gone,
-    /// An earlier session still has the partial files locked, perhaps because it has not ended yet.
+    /// An earlier session still has a lock on the partial files, perhaps because that session has
+    /// not ended yet.
     Busy,
-    /// The receiver's host lost too much.
+    /// The receiver's host lost too many packets.
     ReceiverOverloaded,
     /// No other receiver would do better.
     Permanent,
@@ -53,7 +54,7 @@ impl FailoverCause {
 }
 
 impl ReceiverRotation {
-    /// Starts with the first of `count` receivers, at least one.
+    /// Starts with the first of `count` receivers. `count` is at least 1.
     pub(super) fn new(count: usize) -> Self {
         let overloaded = vec![false; count.max(1)];
         Self { overloaded, at: 0, failed_sessions: 0, since: None, is_busy: false, durable_bytes: 0 }
@@ -64,8 +65,8 @@ impl ReceiverRotation {
         self.at
     }
 
-    /// Whether the sender may leave this receiver if its host loses too many packets: true if
-    /// another receiver was not yet left for that reason.
+    /// Whether the sender may leave this receiver if its host loses too many packets: true if there
+    /// is a different receiver that was not yet left for this reason.
     pub(super) fn may_leave(&self) -> bool {
         self.overloaded.iter().enumerate().any(|(index, overloaded)| index != self.at && !overloaded)
     }
@@ -94,8 +95,9 @@ impl ReceiverRotation {
         }
         let is_waited_for = now.saturating_sub(since) < BUSY_MAX;
         if cause == FailoverCause::Busy && is_waited_for && self.overloaded.get(self.at) == Some(&false) {
-            // The previous session may still be ending. If all other receivers were left because
-            // their hosts lose packets, wait for its lock at this receiver.
+            // The previous session may not have ended yet. If all other receivers were left because
+            // their hosts lose packets, wait at this receiver until the lock of the previous
+            // session is free.
             if !self.may_leave() {
                 return Some(BUSY_EVERY);
             }
@@ -120,7 +122,8 @@ impl ReceiverRotation {
         self.at = self.next();
     }
 
-    /// The next receiver that was not left; if all were left, the next one.
+    /// Index of the next receiver that was not left. If all receivers were left, the index after
+    /// the present one.
     fn next(&self) -> usize {
         let count = self.overloaded.len();
         let mut others = (1..count).map(|step| (self.at + step) % count);
@@ -165,7 +168,7 @@ mod tests {
         );
         assert_eq!((receivers.at(), receivers.after(NOW, &lost(), 0)), (2, None));
 
-        // Each makes progress before it dies.
+        // Each receiver makes progress before it dies.
         let mut receivers = ReceiverRotation::new(2);
         for durable in 1..10 {
             assert_eq!(receivers.at(), (durable as usize - 1) % 2);
@@ -219,7 +222,7 @@ mod tests {
         assert_eq!(receivers.after(BUSY_MAX, &refused(RefuseReason::Busy), 0), Some(NOW));
         assert_eq!(receivers.at(), 0, "better such a host than none");
 
-        // Two receivers were not left, and both are tried.
+        // Receivers 1 and 2 were not left, and both are tried alternately.
         let mut receivers = ReceiverRotation::new(3);
         assert_eq!(receivers.after(NOW, &overloaded(), 0), Some(NOW));
         for at in [1, 2, 1, 2] {

@@ -1,4 +1,5 @@
-//! Addresses in the form of sockets of both families, and length limits of datagrams.
+//! Converts addresses for sockets of both families, IPv4 and IPv6. Defines length limits of
+//! datagrams.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -19,7 +20,7 @@ pub(super) fn to_family(address: SocketAddr, is_v6: bool) -> SocketAddr {
     }
 }
 
-/// The reverse: a mapped IPv4 address becomes IPv4, so that peers can be compared.
+/// Converts a mapped IPv4 address back to IPv4, so that addresses of peers can be compared.
 pub(super) fn plain(address: SocketAddrV6) -> SocketAddr {
     match address.ip().to_ipv4_mapped() {
         Some(v4) => SocketAddrV4::new(v4, address.port()).into(),
@@ -27,9 +28,10 @@ pub(super) fn plain(address: SocketAddrV6) -> SocketAddr {
     }
 }
 
-/// Bytes of the headers of IPv4 without options (RFC 791 §3.1) and of UDP (RFC 768).
+/// Number of bytes of the IPv4 header without options (RFC 791 §3.1) and the UDP header (RFC 768)
+/// together.
 pub(super) const V4_HEADERS: usize = 20 + 8;
-/// Bytes of the headers of IPv6 (RFC 8200 §3) and of UDP.
+/// Number of bytes of the IPv6 header (RFC 8200 §3) and the UDP header together.
 pub(super) const V6_HEADERS: usize = 40 + 8;
 /// Maximum size of a datagram over IPv4, in bytes: IPv4's total length has 16 bits and includes the
 /// header.

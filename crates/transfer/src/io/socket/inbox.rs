@@ -18,9 +18,9 @@ pub struct Inbox {
 /// A train that was received.
 #[derive(Debug)]
 pub struct Received<'a> {
-    /// Its datagrams, one after the other.
+    /// The train's datagrams, one after the other.
     pub bytes: &'a mut [u8],
-    /// Bytes of each datagram; the last may be shorter. Never 0.
+    /// Length of each datagram in bytes, never 0. The last datagram may be shorter.
     pub segment: usize,
     pub from: SocketAddr,
     /// When the kernel received the datagram, or the last packet of the train. This is wall-clock
@@ -29,9 +29,9 @@ pub struct Received<'a> {
     /// Whether the train was marked with congestion: either all of its datagrams are marked, or
     /// none is.
     pub is_marked: Option<bool>,
-    /// Count of datagrams that the socket dropped before this one was queued, wrapping. `Some(0)`
-    /// if the kernel counts drops but reported none; `None` if the kernel does not count drops. A
-    /// train that was dropped counts once, however many datagrams it had.
+    /// Number of datagrams that the socket dropped before it queued this train. The number wraps
+    /// around. `Some(0)` if the kernel counts drops but reported none; `None` if the kernel does
+    /// not count drops. A train that was dropped counts once, however many datagrams it had.
     pub drops: Option<u32>,
 }
 
@@ -47,12 +47,12 @@ impl Inbox {
         self.slots.iter_mut().take(self.filled).map(Slot::received)
     }
 
-    /// Bytes of a train's buffer. With fewer than IP's largest datagram, joined trains would be cut
-    /// without an error.
+    /// Size of a train's buffer, in bytes. If the buffer were smaller than the largest IP packet,
+    /// joined trains would be cut without an error.
     pub const TRAIN_BYTES: usize = 1 << 16;
 
-    /// Fills slots with calls that each fill one slot, or return `false` if what arrived cannot be
-    /// used.
+    /// Fills the slots by calls of `fill`. Each call fills one slot, or returns `false` if the
+    /// received bytes cannot be used.
     pub(super) fn receive(
         &mut self,
         counters: &mut SocketCounters,
@@ -68,8 +68,8 @@ impl Inbox {
                 Err(Errno::EAGAIN) if self.filled == 0 => return Err(io::ErrorKind::WouldBlock.into()),
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => {}
-                // ICMP caused this error, for a datagram that was sent earlier. Sending the next
-                // datagram of this length returns the error too.
+                // An ICMP message about an earlier sent datagram caused this error. Only count it:
+                // if the next datagram has the same length, the send call returns the error again.
                 Err(error) if passes(error) || error == Errno::EMSGSIZE => counters.passing(error),
                 Err(error) => return Err(error.into()),
             }

@@ -1,4 +1,5 @@
-//! The calls of Linux, through `nix`: trains in both directions, and the count of drops.
+//! System calls of Linux, through `nix`. They send and receive trains, and report the number of
+//! dropped datagrams.
 
 pub(super) mod inbox;
 pub(super) mod options;

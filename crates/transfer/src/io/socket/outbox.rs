@@ -1,4 +1,4 @@
-//! Sending: trains in one piece if the path accepts them, datagrams one by one otherwise.
+//! Sends each train in one piece if the path accepts trains. Otherwise sends datagrams one by one.
 
 #[cfg(test)]
 mod tests;
@@ -9,24 +9,25 @@ use nix::errno::Errno;
 
 use super::{SocketCapabilities, SocketCounters, passes};
 
-/// Datagrams of equal length, of which the last may be shorter.
+/// Datagrams of equal length, except that the last datagram may be shorter.
 #[derive(Clone, Copy, Debug)]
 pub struct Train<'a> {
     /// The datagrams, one after the other.
     pub bytes: &'a [u8],
-    /// Bytes of each datagram; 0 means that there is only one.
+    /// Length of each datagram in bytes; 0 means that the train has only one datagram.
     pub segment: usize,
 }
 
 /// State of sending between calls.
 #[derive(Debug, Default)]
 pub(super) struct TrainSender {
-    /// A train that was sent in part, and how many bytes were.
+    /// A train that was sent in part, and the number of its bytes that were sent.
     begun: Option<(TrainId, usize)>,
 }
 
 impl TrainSender {
-    /// Sends with `call`, which returns how many messages of its batch it sent, at least one.
+    /// Sends trains by calls of `call`. Each call returns how many messages of its batch were sent,
+    /// at least one.
     pub(super) fn send(
         &mut self,
         trains: &[Train<'_>],
@@ -35,11 +36,11 @@ impl TrainSender {
         mut call: impl FnMut(&Batch<'_>) -> nix::Result<usize>,
     ) -> io::Result<usize> {
         let mut cursor = Cursor { train: 0, offset: self.offset_of(trains) };
-        // Whether this call failed before. An error of an earlier datagram is returned once only,
-        // so the first one is retried.
+        // Whether the same call failed before. The kernel returns an error of an earlier datagram
+        // only once, so the call is retried after its first error.
         let mut has_failed = false;
-        // Whether a train was refused, so that its first datagram is sent alone to find the reason:
-        // the path accepts no trains, or no datagrams of this length.
+        // Whether a train was refused. If so, the first datagram of the train is sent alone to find
+        // the reason: the path accepts no trains, or it accepts no datagrams of this length.
         let mut is_alone = false;
         let ended = loop {
             let batch = Batch::of(trains, cursor, *capabilities, is_alone);
@@ -82,7 +83,7 @@ impl TrainSender {
         }
     }
 
-    /// Bytes of the first train that were sent before.
+    /// Number of bytes of the first train that an earlier call sent.
     fn offset_of(&mut self, trains: &[Train<'_>]) -> usize {
         match (self.begun.take(), trains.first()) {
             (Some((id, offset)), Some(train)) if id == TrainId::of(train) => offset,
@@ -91,14 +92,14 @@ impl TrainSender {
     }
 }
 
-/// Whether the kernel refuses to cut a train: no checksum offload (EIO), a card or a tunnel that
-/// cannot (EOPNOTSUPP), or a segment that the path does not accept (EINVAL or EMSGSIZE, depending
-/// on the kernel): `udp_send_skb` of `net/ipv4/udp.c`.
+/// Whether the kernel refuses to cut a train: there is no checksum offload (EIO), a card or a
+/// tunnel cannot cut trains (EOPNOTSUPP), or the path does not accept a segment of this length
+/// (EINVAL or EMSGSIZE, depending on the kernel). Source: `udp_send_skb` of `net/ipv4/udp.c`.
 fn refuses_trains(error: Errno) -> bool {
     matches!(error, Errno::EIO | Errno::EINVAL | Errno::EMSGSIZE | Errno::EOPNOTSUPP)
 }
 
-/// Position of sending: what is before it was sent.
+/// Position in a list of trains. All bytes before the position were sent.
 #[derive(Clone, Copy)]
 struct Cursor {
     train: usize,
@@ -110,7 +111,7 @@ impl Cursor {
         trains.get(self.train).and_then(|train| train.bytes.get(self.offset..))
     }
 
-    /// Advances by `bytes`, and past trains that have no more.
+    /// Advances by `bytes` bytes, and then past each train that was sent completely.
     fn past(mut self, trains: &[Train<'_>], mut bytes: usize) -> Self {
         while let Some(rest) = self.rest(trains) {
             if bytes < rest.len() {
@@ -164,7 +165,8 @@ impl<'a> Batch<'a> {
             };
             let bytes = segment.saturating_mul(datagrams).min(rest.len());
             let cut = if bytes > segment { u16::try_from(segment).ok() } else { None };
-            // A single datagram is not cut, so it may be sent along with trains of longer ones.
+            // The kernel does not cut a single datagram, so it may be in one batch with trains of
+            // longer datagrams.
             let fits = match (batch.segment, cut) {
                 (before, Some(_)) => batch.count == 0 || before == cut,
                 (Some(before), None) => bytes <= usize::from(before),
@@ -195,6 +197,6 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Messages of one call: as many as the datagrams of a train, so that a train sent one by one takes
-/// one call as well.
+/// Maximum number of messages in one call. It is the maximum number of datagrams in a train, so
+/// that one call can send the datagrams of a train one by one.
 pub(super) const MESSAGES: usize = 64;

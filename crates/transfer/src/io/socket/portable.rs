@@ -1,9 +1,9 @@
-//! The calls that are the same on all Unix systems, through quinn-udp: marks in both directions,
-//! and the other abilities that the system has.
+//! System calls that are the same on all Unix systems, through quinn-udp. They send and receive
+//! congestion marks, and use the other abilities that the system has.
 //!
-//! The socket is not connected: BSD's sockets then accept no address with a datagram, and quinn-udp
-//! passes one with each. So datagrams from others than the peer are dropped here, and ICMP errors
-//! are not reported.
+//! The socket is not connected: a connected socket of BSD accepts no address with a datagram, but
+//! quinn-udp passes an address with each datagram. So this code must drop datagrams that do not
+//! come from the peer, and ICMP errors are not reported.
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -39,8 +39,8 @@ impl Portable {
         socket.bind(&at.into())?;
         // This makes the socket non-blocking.
         let state = UdpSocketState::new((&socket).into())?;
-        // quinn-udp 0.6 has too little space for all that Linux reports of a train: with the time,
-        // the mark is cut off.
+        // quinn-udp 0.6 has too little space for all control messages of a train on Linux: if
+        // arrival times are enabled, the mark is cut off.
         #[cfg(target_os = "linux")]
         nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::ReceiveTimestampns, &false)?;
         let capabilities = SocketCapabilities {
@@ -48,7 +48,7 @@ impl Portable {
             train_bytes_max: V4_BYTES_MAX,
             receives_trains: state.gro_segments() > 1,
             has_drops: false,
-            // macOS does not report marks of IPv4 to sockets of both families.
+            // macOS does not report marks of IPv4 packets on sockets of both families.
             has_marks: !at.is_ipv6() || !cfg!(target_vendor = "apple"),
             has_times: false,
             receive_buffer_bytes: socket.recv_buffer_size()?,
@@ -57,9 +57,9 @@ impl Portable {
         Ok((socket, Self { state, is_v6: at.is_ipv6(), ecn }, capabilities))
     }
 
-    /// Maximum size of a datagram that is tried, in bytes. The system is not queried for the path's
-    /// limit. The result is the limit of Ethernet, or, if packets may be fragmented on the way, the
-    /// size that every path accepts.
+    /// Maximum size of a datagram to `peer`, in bytes. The path's limit is unknown here, because
+    /// the system is not queried for it. The result is the limit of Ethernet, or, if packets may be
+    /// fragmented on the way, the size that every path accepts.
     pub(super) fn datagram_bytes_max(&self, peer: SocketAddr) -> usize {
         let is_v4 = peer.ip().to_canonical().is_ipv4();
         // Outside Linux, "don't fragment" applies to the socket's own family only.
@@ -73,7 +73,7 @@ impl Portable {
         }
     }
 
-    /// Sends messages of a batch; returns how many, at least one.
+    /// Sends messages of a batch. Returns the number of messages sent, which is at least one.
     pub(super) fn send(
         &self,
         batch: &Batch<'_>,
@@ -93,14 +93,14 @@ impl Portable {
             match self.state.try_send(socket.into(), &transmit) {
                 Ok(()) => sent += 1,
                 Err(error) if sent == 0 => return Err(errno(&error)),
-                // Return the number sent: the next call will return this error.
+                // Return the number of messages sent. The next call will return this error.
                 Err(_) => break,
             }
         }
         Ok(sent)
     }
 
-    /// Receives one train; `false` if it is not from the peer.
+    /// Receives one train. Returns false if no train arrived, or if the train is not from the peer.
     pub(super) fn fill(
         &self,
         slot: &mut Slot,
@@ -129,8 +129,8 @@ impl Portable {
     }
 }
 
-/// Whether both have the same address and port. The flow and the interface of IPv6 are ignored,
-/// because only one of the two addresses may contain these.
+/// Whether both socket addresses have the same IP address and port. The flow label and the
+/// interface of an IPv6 address are ignored, because one of the two addresses may lack them.
 fn is_alike(one: SocketAddr, other: SocketAddr) -> bool {
     (one.ip().to_canonical(), one.port()) == (other.ip().to_canonical(), other.port())
 }
@@ -140,12 +140,13 @@ fn errno(error: &io::Error) -> Errno {
 }
 
 /// Sets the buffers as large as the system allows. Linux gives less than requested; other systems
-/// refuse too much, and then half of it is tried. If all is refused, the default stays.
+/// refuse a size that is too large, and then half of this size is requested. If every size is
+/// refused, the buffers keep their default size.
 fn ask_for_buffers(socket: &socket2::Socket, bytes: usize) {
     type Ask = fn(&socket2::Socket, usize) -> io::Result<()>;
     let asks: [Ask; 2] = [socket2::Socket::set_recv_buffer_size, socket2::Socket::set_send_buffer_size];
     for ask in asks {
-        // The kernel takes a C int, and Linux doubles it.
+        // The size is a C int, and Linux doubles this number.
         let mut bytes = bytes.min(i32::MAX as usize / 2);
         while BUFFER_BYTES_MIN <= bytes && ask(socket, bytes).is_err() {
             bytes /= 2;
@@ -153,10 +154,10 @@ fn ask_for_buffers(socket: &socket2::Socket, bytes: usize) {
     }
 }
 
-/// Bytes of an Ethernet packet. Most paths accept it; on the others, the flow continues with
-/// shorter ones.
+/// Maximum size of an Ethernet packet, in bytes. Most paths accept packets of this size; on other
+/// paths, the flow continues with shorter packets.
 const ETHERNET_BYTES: usize = 1500;
-/// Bytes that every path of QUIC accepts (RFC 9000 §14.1).
+/// Size of a datagram, in bytes, that every path for QUIC accepts (RFC 9000 §14.1).
 const DATAGRAM_BYTES_SAFE: usize = 1200;
-/// Minimum buffer size that is tried: every system's default is larger.
+/// Smallest buffer size to request, in bytes. The default size of every system is larger.
 const BUFFER_BYTES_MIN: usize = 4096;

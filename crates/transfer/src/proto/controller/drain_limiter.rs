@@ -14,9 +14,9 @@ use floor::{Floor, Period};
 ///
 /// Host losses are not congestion and do not enter the controller's loss history, but packets that
 /// the host cannot read are wasted. After a host loss the rate falls at once to slightly below the
-/// drain rate, and then opens again slowly. If a lower rate only moves less data, the cap goes back
-/// up: a host that does not read at all for a while loses the same share at any rate. In a hybrid
-/// window (Dickens §7.1) network losses reach the controller and the cap applies as well.
+/// drain rate, and then rises again slowly. If a lower rate only reduces goodput, the cap rises
+/// again: a host that does not read at all for a while loses the same share at any rate. In a
+/// hybrid window (Dickens §7.1) network losses reach the controller and the cap applies as well.
 #[derive(Debug)]
 pub struct DrainLimiter {
     inner: Box<dyn Controller>,
@@ -26,8 +26,8 @@ pub struct DrainLimiter {
     no_feedback: NoFeedbackBackoff,
 }
 
-/// Highest delivery rate (bytes a second) of the current tenth of a second and the one before. Over
-/// a shorter time, the rate of a host that pauses would be far too low.
+/// Highest delivery rate (bytes a second) in the current tenth of a second and in the tenth before.
+/// In a shorter time, a host that pauses would show a rate that is far too low.
 #[derive(Debug, Default)]
 struct RecentDelivery {
     since: Duration,
@@ -55,9 +55,9 @@ impl RecentDelivery {
 #[derive(Debug)]
 struct Cap {
     bytes_s: f64,
-    /// When the host last lost packets.
+    /// Time of the last feedback with host losses.
     lost: Duration,
-    /// Time up to which the cap has been opened.
+    /// Time until which the slow rise of the cap has been computed.
     opened: Duration,
     floor: Floor,
     counts: PeriodCounts,
@@ -88,7 +88,7 @@ impl PeriodCounts {
         self.lost_bytes += seen.host_lost_packets as f64 * packet_bytes;
     }
 
-    /// The finished period, or `None` if it is not over.
+    /// Returns the measurements of the period if the period is over, else `None`.
     fn period(&self, round_trip: f64) -> Option<Period> {
         let passed = self.until.saturating_sub(self.since).as_secs_f64();
         let lost_share = self.lost_bytes / (self.acked_bytes + self.lost_bytes).max(1.0);
@@ -155,7 +155,7 @@ impl DrainLimiter {
     fn open(&mut self, now: Duration, round_trip: f64) {
         let Some(cap) = &mut self.cap else { return };
         let turn = round_trip.max(STALL_S);
-        // A longer silence gives no information, so it counts as one turn.
+        // A longer time without feedback gives no information, so it counts as one `turn`.
         let turns = (now.saturating_sub(cap.opened).as_secs_f64() / turn).min(1.0);
         cap.bytes_s *= exp(OPENING * turns);
         cap.opened = now;
@@ -171,8 +171,8 @@ impl Controller for DrainLimiter {
         self.packet_bytes = packet_bytes(seen);
         self.no_feedback.reset();
         self.delivered.update(now, seen);
-        // A controller must not raise a rate that it does not use: while capped, samples count as
-        // limited by the sender.
+        // A controller must not raise a rate that is not used. So samples count as limited by the
+        // sender while the cap limits the rate.
         let (is_capped, rate) = (self.is_capped(), self.rate_bytes_s());
         let limited = |delivery: Delivery| Delivery {
             is_app_limited: delivery.is_app_limited || is_capped,
@@ -196,8 +196,8 @@ impl Controller for DrainLimiter {
     fn rate_bytes_s(&self) -> f64 {
         let inner = self.inner.rate_bytes_s();
         match &self.cap {
-            // The controller halved its rate for the silence. Halve the cap too, so that it does
-            // not hide this.
+            // The controller halved its rate because no feedback came. Halve the cap too, so that
+            // the cap does not hide the lower rate.
             Some(cap) => inner.min(self.no_feedback.apply(cap.bytes_s, self.packet_bytes)),
             None => inner,
         }
@@ -212,26 +212,28 @@ impl Controller for DrainLimiter {
     }
 }
 
-/// Cap after a host loss, as a share of the drain rate. At 1, a queue that has built up would not
-/// drain, and the next packet would be lost again. The missing 2 % cost at most 1 % on average,
-/// while the cap opens again.
+/// Cap after a host loss, as a share of the drain rate. With a share of 1, the full queue would not
+/// drain, and the next packet would be lost again. The 2 % below the drain rate cost at most 1 % on
+/// average, because the cap rises again.
 const BELOW: f64 = 0.98;
 
-/// Share by which the cap rises in one turn: a round trip, or [`STALL_S`] if that is longer. If the
-/// cap exceeds the drain rate by a share e, the host loss is reported after about two turns, in
-/// which 2 e of the rate is wasted. The excess took e / 0.0025 turns to build up, however large the
-/// buffers are. So at most 0.5 % of what is sent is wasted.
+/// Share by which the cap rises in one turn. A turn lasts a round trip, or [`STALL_S`] if a round
+/// trip is shorter. If the cap exceeds the drain rate by a share e, the host loss is reported after
+/// about two turns. The packets wasted in these two turns are a share 2 e of the packets of one
+/// turn. The excess took e / 0.0025 turns to build up, however large the buffers are. So at most
+/// 0.5 % of what is sent is wasted.
 const OPENING: f64 = 0.0025;
 
-/// Minimum length of a turn (s). A receiver that is not scheduled sends no feedback while it waits
-/// for a few time slices of other processes (Linux: at least 2.8 ms each).
+/// Minimum length of a turn (s). While a receiver waits for a few time slices of other processes,
+/// it sends no feedback (Linux: at least 2.8 ms each).
 const STALL_S: f64 = 0.01;
 
-/// The contention counts as over after both this many turns and this many seconds without a host
-/// loss. The cap rises by a factor of 1.9 meanwhile; a compiler or a backup on the host would have
-/// filled any buffer by then.
+/// The host counts as no longer a limit after [`QUIET_TURNS`] turns and [`QUIET_S`] seconds, if
+/// both passed without a host loss. In this time the cap rises by at least a factor of 1.9. A
+/// compiler or a backup on the host would have filled any buffer by then.
 const QUIET_TURNS: f64 = 256.0;
 const QUIET_S: f64 = 10.0;
 
-/// Period of a CPU quota (s; Linux's `cpu.max`), and many time slices of a scheduler.
+/// Period of a CPU quota in seconds (Linux's `cpu.max`). The period is as long as many time slices
+/// of a scheduler.
 const QUOTA_S: f64 = 0.1;

@@ -12,22 +12,23 @@ use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S, ResponseFunction};
 /// Sender of RFC 5348 §4, without the optional parts of §4.5 and §5.5.
 ///
 /// Slow start doubles the rate each round trip. The growth is spread over the round trip, because
-/// feedback comes more often than once in it.
+/// feedback comes several times in a round trip.
 #[derive(Debug)]
 pub struct Equation {
     response: ResponseFunction,
-    /// Bytes that may be sent before the first round-trip time is known.
+    /// Number of bytes that may be sent before the first round-trip time is known.
     start_bytes: u64,
     packet_bytes: f64,
     /// Smoothed round-trip time (s); `None` before the first feedback.
     round_trip_s: Option<f64>,
-    /// Sending rate (bytes a second); `None` while the initial window limits.
+    /// Sending rate (bytes a second); `None` until the first feedback or the first expiry of the
+    /// no-feedback timer; until then only the initial window limits the sender.
     rate: Option<f64>,
     /// Result of the equation (bytes a second); infinite before the first loss.
     equation: f64,
     received: Received,
     history: LossHistory,
-    settled: u64,
+    accounted: u64,
     /// Time when the rate was last set.
     raised: Duration,
 }
@@ -36,9 +37,9 @@ impl Controller for Equation {
     fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         let Some(round_trip) = round_trip_s(seen.rtt) else { return };
         self.packet_bytes = packet_bytes(seen);
-        self.settled = self.settled.max(seen.settled_packets);
+        self.accounted = self.accounted.max(seen.accounted_packets);
         if self.round_trip_s.replace(round_trip).is_none() {
-            // RFC 5348 §4.2: W_init / R.
+            // The initial rate is W_init / R (RFC 5348 §4.2).
             self.rate = Some(self.start_bytes as f64 / round_trip);
             self.raised = now;
         }
@@ -47,7 +48,7 @@ impl Controller for Equation {
         let measured = self.received.measure(now, seen, round_trip, before == 0.0);
         self.take_losses(now, seen, round_trip);
         let rate = self.event_rate();
-        // RFC 5348 §4.3, step 4.
+        // Compute the limit of the rate (RFC 5348 §4.3, step 4).
         let limit = match measured {
             Some(measured) if is_app_limited && before < rate => {
                 self.received.halve();
@@ -67,43 +68,43 @@ impl Controller for Equation {
         self.set_rate(now, rate, limit, round_trip);
     }
 
-    /// RFC 5348 §4.4; a sender of bulk data is never idle.
+    /// Halves the rate or its limit (RFC 5348 §4.4). A sender of bulk data is never idle.
     fn on_no_feedback(&mut self, _: Duration) {
         let received = self.received.greatest();
         match (self.round_trip_s, self.rate) {
             (Some(_), Some(_)) if self.equation.is_finite() => {
-                // The rate was limited either by twice what arrives, or by the equation.
+                // The limit was either twice the receive rate, or the result of the equation.
                 let limit = if 2.0 * received < self.equation { received } else { 0.5 * self.equation };
                 let limit = limit.max(floor_bytes_s(self.packet_bytes));
                 self.received.replace(0.5 * limit);
                 self.rate = Some(self.bounded(self.equation.min(limit)));
             }
-            // Before the first round-trip time, one of 1 s is assumed (RFC 6298 §2.1).
+            // Before the first measurement, a round-trip time of 1 s is assumed (RFC 6298 §2.1).
             (_, rate) => self.rate = Some(self.bounded(0.5 * rate.unwrap_or(self.start_bytes as f64))),
         }
     }
 
     fn rate_bytes_s(&self) -> f64 {
-        // Before the first round-trip time, the window limits.
+        // Without a rate, only the window limits the sender.
         self.rate.unwrap_or(f64::INFINITY)
     }
 
     fn window_bytes(&self) -> u64 {
-        // Once there is a rate, it alone limits.
+        // Once a round-trip time is known, only the rate limits the sender.
         if self.round_trip_s.is_none() { self.start_bytes } else { u64::MAX }
     }
 }
 
 impl Equation {
-    /// `highspeed`: X = s w(p) / R with w of RFC 3649 §5, at most twice what arrives. p comes from
-    /// the last eight loss intervals (RFC 5348 §5). It is the paper's modification of TFRC (Dickens
-    /// §2.1) with the estimator of TFRC.
+    /// `highspeed`: X = s w(p) / R with w of RFC 3649 §5, but at most twice the receive rate. p
+    /// comes from the last eight loss intervals (RFC 5348 §5). This controller is the paper's
+    /// modification of TFRC (Dickens §2.1) with the loss estimator of TFRC.
     pub fn highspeed() -> Self {
         Self::new(ResponseFunction::HighSpeed, START_BYTES)
     }
 
-    /// `tfrc`: RFC 5348 unchanged. It is fair to TCP, and as slow as TCP where round trips are
-    /// long.
+    /// `tfrc`: RFC 5348 unchanged. This controller is fair to TCP, and as slow as TCP on paths with
+    /// long round trips.
     pub fn tfrc() -> Self {
         Self::new(ResponseFunction::Tfrc, TFRC_START_BYTES)
     }
@@ -118,27 +119,27 @@ impl Equation {
             equation: f64::INFINITY,
             received: Received::default(),
             history: LossHistory::default(),
-            settled: 0,
+            accounted: 0,
             raised: Duration::ZERO,
         }
     }
 
     /// Loss events per packet (0 to 1).
     pub(super) fn event_rate(&self) -> f64 {
-        self.history.rate(self.settled)
+        self.history.rate(self.accounted)
     }
 
     fn take_losses(&mut self, now: Duration, seen: &FeedbackSample<'_>, round_trip: f64) {
-        // RFC 5348 §6.3.1: the first interval is the one for which the equation gives the highest
-        // rate received so far, which is half of the highest rate sent. If nothing arrived before
-        // the first loss, half a packet a round trip is assumed.
+        // RFC 5348 §6.3.1: the first interval is the interval for which the equation gives the
+        // highest receive rate so far. This rate is half of the highest sending rate. If nothing
+        // arrived before the first loss, half a packet a round trip is assumed.
         let reached = (self.received.greatest() * round_trip / self.packet_bytes).max(0.5);
         let reached = if reached.is_finite() { reached } else { 0.5 };
         let first_interval = 1.0 / self.response.rate(reached);
         let mut lost = |run| self.history.lost(run, Duration::from_secs_f64(round_trip), first_interval);
         for loss in seen.losses {
-            // The packets of a run were sent one after the other at the current rate, all before
-            // now.
+            // The packets of a run were sent one after the other at the current rate, and all were
+            // sent before `now`.
             let by_rate = self.packet_bytes / self.rate.unwrap_or(f64::INFINITY);
             let by_time = now.saturating_sub(loss.sent).as_secs_f64() / f64::from(loss.packets.max(1));
             let spacing = Duration::try_from_secs_f64(by_rate.min(by_time)).unwrap_or_default();
@@ -146,9 +147,9 @@ impl Equation {
         }
         if 0 < seen.marked_packets {
             // RFC 5348 §5.1, RFC 3168 §6.1.2: a mark counts as a loss at once. Feedback does not
-            // name the marked packet; the newest one was sent a round trip ago.
+            // name the marked packet. The newest acknowledged packet was sent a round trip ago.
             let sent = now.saturating_sub(seen.rtt.latest.unwrap_or(seen.rtt.smoothed));
-            let at = seen.settled_packets.saturating_sub(1);
+            let at = seen.accounted_packets.saturating_sub(1);
             lost(LossSpan { at, packets: 1, sent, spacing: Duration::ZERO });
         }
     }
@@ -172,26 +173,29 @@ impl Equation {
     }
 }
 
-/// RFC 5348 §4.2: W_init = min(4 s, max(2 s, 4380)) bytes, which is 4380 for packets of 1095 to
-/// 2190 bytes.
+/// Initial window in bytes (RFC 5348 §4.2): W_init = min(4 s, max(2 s, 4380)) bytes, which is 4380
+/// for packets of 1095 to 2190 bytes.
 const TFRC_START_BYTES: u64 = 4380;
 
-/// Receive rate (bytes a second): `X_recv_set` of RFC 5348, the highest of the current and the
+/// Receive rate (bytes a second): `X_recv_set` of RFC 5348, the highest rate in the current and the
 /// previous round trip.
 #[derive(Debug, Default)]
 struct Received {
-    /// `None` before the first measurement, which counts as an infinite rate (RFC 5348 §4.2).
+    /// Highest rate in the current round trip. `None` before the first measurement; then the rate
+    /// counts as infinite (RFC 5348 §4.2).
     present: Option<f64>,
     last: Option<f64>,
     /// When the current round trip began.
     since: Duration,
-    /// Start of the current part of a round trip, and bytes acknowledged since; for slow start.
+    /// Start of the current quarter of a round trip, and the bytes acknowledged since this start.
+    /// Only slow start uses these values.
     part: (Duration, u64),
 }
 
 impl Received {
-    /// Receive rate that this feedback shows. In slow start it is also measured over a quarter of a
-    /// round trip: the mean over a whole one is so old that the rate could grow only by half.
+    /// Receive rate that this feedback shows. In slow start the receive rate is also measured over
+    /// a quarter of a round trip. The mean over a whole round trip is so old that the sending rate
+    /// could grow by only half.
     fn measure(
         &mut self,
         now: Duration,
@@ -241,7 +245,7 @@ impl Received {
     }
 }
 
-/// Maximum of two values of which either may be absent.
+/// Maximum of two values, each of which may be absent.
 trait MaxByValue {
     fn max_by_value(self, other: Self) -> Self;
 }

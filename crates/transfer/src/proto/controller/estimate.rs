@@ -1,7 +1,7 @@
 //! Loss rate in packets rather than in loss events.
 
 /// Long-term loss rate: packets lost divided by packets sent, since the start. The paper does not
-/// define its long-term loss rate (Dickens §2.2); this is our reading.
+/// define its long-term loss rate (Dickens §2.2); this definition is our interpretation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cumulative {
     packets: u64,

@@ -6,10 +6,10 @@ use std::time::Duration;
 /// A run of consecutive lost packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossSpan {
-    /// Number of its first packet, in a count without host losses.
+    /// Number of the first packet of the run. Host losses are not counted in these numbers.
     pub at: u64,
     pub packets: u64,
-    /// When its first packet was sent.
+    /// Time when the first packet of the run was sent.
     pub sent: Duration,
     /// Time between the sending of one packet and the next.
     pub spacing: Duration,
@@ -28,7 +28,8 @@ impl LossSpan {
         }
     }
 
-    /// How many of its packets are sent within `time` of the first; at least 1.
+    /// Number of packets of the run that were sent within `time` after the first packet; at least
+    /// 1.
     fn within(self, time: Duration) -> u64 {
         match self.spacing.as_nanos() {
             0 => u64::MAX,
@@ -40,7 +41,7 @@ impl LossSpan {
 /// A loss event: one or more losses within a round trip (RFC 5348 §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossEvent {
-    /// Number of its first lost packet.
+    /// Number of the first lost packet of the event.
     pub at: u64,
     /// When this packet was sent.
     pub sent: Duration,
@@ -57,12 +58,12 @@ impl LossEvents {
         self.newest
     }
 
-    /// Adds a run of losses. Calls `on_event` with each event that its packets belong to, in order,
-    /// and with the number of these packets.
+    /// Adds a run of losses. Calls `on_event` for each event that contains packets of the run, in
+    /// order. The arguments are the event and the number of packets of the run in it.
     ///
-    /// Packets sent before the newest event began belong to that event: their loss became known
-    /// late, and no earlier event is added for them. If a run spans more round trips than a history
-    /// keeps, only its first and its last nine events are reported.
+    /// Packets that were sent before the newest event began belong to the newest event. Their loss
+    /// became known late, and no earlier event is added. If a run spans more round trips than a
+    /// history keeps, only its first and its last nine events are reported.
     pub fn lost(&mut self, run: LossSpan, round_trip: Duration, mut on_event: impl FnMut(LossEvent, u64)) {
         let round_trip = round_trip.max(Duration::from_nanos(1));
         let mut rest = run;
@@ -84,17 +85,17 @@ impl LossEvents {
     }
 }
 
-/// The last eight loss intervals and the open one (RFC 5348 §5.3, §5.4), without the optional
-/// history discounting of §5.5.
+/// The last eight complete loss intervals and the current, incomplete interval (RFC 5348 §5.3,
+/// §5.4), without the optional history discounting of §5.5.
 #[derive(Clone, Debug, Default)]
 pub struct LossHistory {
     events: LossEvents,
-    /// Packets between the starts of consecutive events, newest first.
+    /// Number of packets between the starts of consecutive events, newest interval first.
     intervals: VecDeque<f64>,
 }
 
 impl LossHistory {
-    /// Adds a run of losses; returns whether an event began in it.
+    /// Adds a run of losses. Returns true if a new loss event began in the run.
     ///
     /// `first_interval` (packets) replaces the interval before the first event, which does not show
     /// the loss rate because the sending rate was growing. The caller computes `first_interval`
@@ -116,24 +117,25 @@ impl LossHistory {
         is_new
     }
 
-    /// Loss events per packet (0 to 1) once `settled` packets are settled; 0 before the first
-    /// event.
-    pub fn rate(&self, settled: u64) -> f64 {
+    /// Loss events per packet (0 to 1) once `accounted` packets are acknowledged, or lost with a
+    /// known cause; 0 before the first event.
+    pub fn rate(&self, accounted: u64) -> f64 {
         let Some(newest) = self.events.newest() else { return 0.0 };
-        let open = settled.saturating_sub(newest.at) as f64;
+        let open = accounted.saturating_sub(newest.at) as f64;
         let closed = || self.intervals.iter().copied();
         let weighted = |intervals: &mut dyn Iterator<Item = f64>| -> f64 {
             let each = intervals.zip(WEIGHTS).take(self.intervals.len());
             each.map(|(interval, weight)| weight * interval).sum()
         };
-        // RFC 5348 §5.4: the open interval counts only if it lowers the rate.
+        // RFC 5348 §5.4: the current, incomplete interval counts only if it lowers the rate.
         let with_open = weighted(&mut std::iter::once(open).chain(closed()));
         let mean = with_open.max(weighted(&mut closed()));
         let weights: f64 = WEIGHTS.iter().take(self.intervals.len()).sum();
         (weights / mean).min(1.0)
     }
 
-    /// Packets between the starts of consecutive events, newest first; at most eight.
+    /// Loss intervals: the number of packets between the starts of consecutive events, newest
+    /// interval first. At most eight intervals.
     pub fn intervals(&self) -> impl Iterator<Item = f64> + '_ {
         self.intervals.iter().copied()
     }
@@ -142,7 +144,7 @@ impl LossHistory {
 /// Weights of eight intervals, newest first (RFC 5348 §5.4).
 const WEIGHTS: [f64; INTERVALS] = [1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2];
 
-/// Loss intervals that a history keeps.
+/// Maximum number of loss intervals that a history keeps.
 pub const INTERVALS: usize = 8;
 
 #[cfg(test)]
@@ -151,7 +153,7 @@ mod tests {
 
     const ROUND_TRIP: Duration = Duration::from_millis(100);
 
-    /// Lost packets that were sent one a millisecond.
+    /// A run of lost packets. One packet was sent each millisecond.
     fn run(at: u64, packets: u64) -> LossSpan {
         let spacing = Duration::from_millis(1);
         LossSpan { at, packets, sent: Duration::from_millis(at), spacing }
@@ -161,21 +163,23 @@ mod tests {
     fn a_history_is_as_computed_by_hand() {
         let mut history = LossHistory::default();
         assert_eq!(history.rate(40), 0.0);
-        // Events begin at 50 and at 250; the loss at 120 is within 100 ms of the first.
+        // Events begin at 50 and at 250; the loss at 120 is within 100 ms of the loss at 50, so it
+        // belongs to the first event.
         assert!(history.lost(run(50, 1), ROUND_TRIP, 1000.0));
         assert!(!history.lost(run(120, 1), ROUND_TRIP, 1000.0));
         assert!(history.lost(run(250, 2), ROUND_TRIP, 1000.0));
-        // Intervals are 200 and 1000: (200 + 1000) / 2. The open one of 50 would raise the rate, so
-        // it does not count.
+        // Intervals are 200 and 1000: (200 + 1000) / 2. The current interval of 50 would raise the
+        // rate, so it does not count.
         assert_eq!(history.rate(300), 1.0 / 600.0);
-        // The open interval of 2750 lowers the rate: (2750 + 200) / 2.
+        // The current interval of 2750 lowers the rate: (2750 + 200) / 2.
         assert_eq!(history.rate(3000), 1.0 / 1475.0);
     }
 
     #[test]
     fn eight_intervals_have_the_weights_of_the_rfc() {
         let mut history = LossHistory::default();
-        // Events at 0, then after 10, 20, … 80 packets. The first interval is forgotten.
+        // The first event begins at 0. The following intervals have 10, 20, … 80 packets. The
+        // interval before the first event is forgotten.
         let mut at = 0;
         history.lost(run(at, 1), Duration::from_millis(1), 5.0);
         for interval in (10..=80).step_by(10) {
@@ -191,7 +195,7 @@ mod tests {
         let mut history = LossHistory::default();
         history.lost(run(0, 250), ROUND_TRIP, 1000.0);
         assert_eq!(history.intervals().collect::<Vec<_>>(), [100.0, 100.0, 1000.0]);
-        // Packets sent at once are one event, however many they are.
+        // Lost packets that were sent at the same time are one event, for any number of packets.
         let mut history = LossHistory::default();
         history.lost(LossSpan { spacing: Duration::ZERO, ..run(0, 250) }, ROUND_TRIP, 1000.0);
         assert_eq!(history.intervals().collect::<Vec<_>>(), [1000.0]);
@@ -213,7 +217,7 @@ mod tests {
         history.lost(run(1000, 1), ROUND_TRIP, 1000.0);
         assert!(!history.lost(run(500, 1), ROUND_TRIP, 1000.0));
         assert_eq!(history.intervals().collect::<Vec<_>>(), [1000.0]);
-        // A rate is at most 1, whatever `settled` is.
+        // The rate is at most 1 for every value of `accounted`.
         assert!(history.lost(run(1200, 1), ROUND_TRIP, 1000.0) && history.rate(0) <= 1.0);
     }
 }

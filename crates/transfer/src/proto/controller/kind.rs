@@ -9,16 +9,24 @@ use super::paper::{Mode, Paper};
 use super::{Controller, DrainLimiter, Equation, Fixed, RATE_MAX_BYTES_S, Scalable};
 
 /// Kinds of controllers; the default is [`Model`].
+///
+/// ```
+/// use barograph_transfer::controller::ControllerKind;
+///
+/// assert_eq!("highspeed".parse::<ControllerKind>(), Ok(ControllerKind::HighSpeed));
+/// assert_eq!(ControllerKind::default().name(), "model");
+/// assert!("cubic".parse::<ControllerKind>().is_err());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ControllerKind {
-    /// Models the path's bandwidth and delay ([`Model`]).
+    /// Controller that models the path's bandwidth and delay ([`Model`]).
     #[default]
     Model,
-    /// The paper's controller, window by window ([`Paper`]).
+    /// The paper's controller, which changes the rate after each transmission window ([`Paper`]).
     Paper,
-    /// The paper's controller, by rates ([`Paper`]).
+    /// The paper's controller, which changes the rate at each congestion event ([`Paper`]).
     PaperRate,
-    /// The equation of HighSpeed TCP ([`Equation::highspeed`]).
+    /// A controller with the equation of HighSpeed TCP ([`Equation::highspeed`]).
     HighSpeed,
     /// TFRC, as in RFC 5348 ([`Equation::tfrc`]).
     Tfrc,
@@ -29,7 +37,8 @@ pub enum ControllerKind {
 }
 
 impl ControllerKind {
-    /// The kind that is used if the user chooses none; reasons are in `docs/design/transfer.md`.
+    /// The kind that is used if the user does not choose a controller. `docs/design/transfer.md`
+    /// gives the reasons.
     pub const DEFAULT: Self = Self::Model;
 
     /// All kinds, in the order of the help text.
@@ -49,7 +58,7 @@ impl ControllerKind {
         }
     }
 
-    /// Description of one line for the help text.
+    /// One-line description for the help text.
     pub fn about(self) -> &'static str {
         match self {
             Self::Model => {
@@ -70,8 +79,8 @@ impl ControllerKind {
         }
     }
 
-    /// Creates a controller of this kind. All but the paper's keep to the receiver's drain rate
-    /// ([`DrainLimiter`]).
+    /// Creates a controller of this kind. All controllers except the paper's limit their rate to
+    /// the receiver's drain rate ([`DrainLimiter`]).
     pub fn controller(self, config: ControllerConfig) -> Box<dyn Controller> {
         let inner: Box<dyn Controller> = match self {
             Self::Paper => return Box::new(Paper::new(Mode::Window, config)),
@@ -101,15 +110,16 @@ impl FromStr for ControllerKind {
     }
 }
 
-/// No controller has this name.
+/// Error: no controller has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no controller {0:?}: choose one of {names}", names = ControllerKind::ALL.map(ControllerKind::name).join(", "))]
 pub struct UnknownKind(pub String);
 
-/// Parameters of controllers; each kind uses some of them.
+/// Parameters of controllers; each kind uses only some of these parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ControllerConfig {
-    /// Rate that [`Fixed`] keeps and [`Paper`] starts with (bytes a second, headers included).
+    /// Constant rate of [`Fixed`], and initial rate of [`Paper`] (bytes a second, headers
+    /// included).
     pub rate_bytes_s: f64,
     /// Bytes of a full packet, headers included.
     pub packet_bytes: u32,
@@ -126,8 +136,8 @@ impl ControllerConfig {
 }
 
 impl Default for ControllerConfig {
-    /// 1 Gbit/s, as the links of the paper's hosts (Dickens §4.1.1) and of most hosts today; and
-    /// packets of 1500 bytes, as on Ethernet.
+    /// The rate is 1 Gbit/s, like the links of the paper's hosts (Dickens §4.1.1) and of most hosts
+    /// today. Packets have 1500 bytes, as on Ethernet.
     fn default() -> Self {
         Self { rate_bytes_s: 125e6, packet_bytes: 1500, seed: 0 }
     }

@@ -1,17 +1,18 @@
-//! A model of the path's bandwidth and delay, after BBRv3; losses without congestion do not lower
-//! its rate.
+//! A controller that models the path's bandwidth and delay, based on BBRv3. Losses without
+//! congestion do not lower its rate.
 //!
 //! "BBR §" cites draft-ietf-ccwg-bbr, the working group's copy of 3 August 2026 (4ce5e87).
-//! Differences:
+//! Differences from BBRv3:
 //! - Losses of a round are congestion only if the delay rose, packets were marked, or more than 2 %
 //!   were lost (`round`).
-//! - One feedback covers many packets, so the bytes in flight vary by as much; the window allows
-//!   for it.
+//! - One feedback covers many packets, so the bytes in flight vary by that many packets. The window
+//!   allows for this variation.
 //! - A bandwidth probe ends when it gains less than a sender with half of the link would. Losses do
 //!   not end a probe that gains: while the queues of other flows are full, losses do not prove
-//!   congestion by this sender. A sender yields by what it keeps in a standing queue (`probe`).
-//! - Each time the path is seen empty, draining it is postponed (`path`): bulk data need not pay
-//!   for what is known.
+//!   congestion by this sender. How much bandwidth a sender yields depends on the number of its
+//!   packets in a standing queue (`probe`).
+//! - Each time the path is seen empty, the next drain of the path is postponed (`path`): a drain
+//!   reduces goodput, and the delay of the empty path is already known.
 
 mod aggregation;
 mod bandwidth;
@@ -37,8 +38,8 @@ use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S};
 /// flight.
 ///
 /// Random loss under 2 % does not lower the rate. The model probes for more bandwidth every 1–3 s,
-/// or every 63 round trips if that is shorter. It drains the path for 0.2 s if it has not seen it
-/// empty for 5 s.
+/// or every 63 round trips if that is shorter. If the path was not seen empty for 5 s, the model
+/// drains the path for 0.2 s.
 #[derive(Debug)]
 pub struct Model {
     state: State,
@@ -48,8 +49,8 @@ pub struct Model {
     full_pipe: FullPipe,
     rtt_filter: MinRttFilter,
     aggregation: Aggregation,
-    /// Maximum number of bytes in flight without too many losses in the last probes; infinite
-    /// before the first loss.
+    /// Largest number of bytes in flight at which the last probes did not lose too many packets;
+    /// infinite until too many packets were lost for the first time.
     inflight_hi: f64,
     /// Limit of bytes in flight after congestion since the last probe; infinite without congestion.
     inflight_lo: f64,
@@ -60,8 +61,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Creates a model without measurements. Packets have `packet_bytes`, headers included; `seed`
-    /// spreads the times of bandwidth probes.
+    /// Creates a model without measurements. `packet_bytes` is the size of a packet, headers
+    /// included. `seed` makes the times of bandwidth probes random.
     pub fn new(packet_bytes: u32, seed: u64) -> Self {
         let packet_bytes = f64::from(packet_bytes.max(1));
         let window_bytes = INITIAL_PACKETS * packet_bytes;
@@ -113,8 +114,9 @@ impl Model {
         let floor = self.window_floor();
         let mut most = self.product_bytes(self.state.window_gain());
         if self.state == State::Up {
-            // If other flows keep a queue, sending a quarter more takes a window for the current
-            // round-trip time.
+            // If other flows keep a queue, the current round-trip time is longer than the least
+            // round-trip time. To send a quarter more, the window must then be computed from the
+            // current round-trip time.
             most = most.max(self.state.pacing_gain() * self.bandwidth.in_use() * self.rtt_filter.latest_s);
         }
         let most = (most + self.aggregation.extra_bytes()).max(floor);
@@ -166,8 +168,8 @@ impl Controller for Model {
     }
 
     fn on_no_feedback(&mut self, _now: Duration) {
-        // RFC 5348 §4.4 halves the rate each time. The model stays; the window grows again by what
-        // is acknowledged (BBR §5.6.4.4).
+        // RFC 5348 §4.4 halves the rate each time. The model keeps its measurements. The window
+        // grows again by the number of acknowledged bytes (BBR §5.6.4.4).
         self.no_feedback.on_expiry();
         self.window_bytes = (self.window_bytes / 2.0).max(self.window_floor());
     }
@@ -189,21 +191,22 @@ const INITIAL_PACKETS: f64 = 10.0;
 /// Assumed round-trip time before the first measurement (s; BBR §5.6.2).
 const RTT_UNKNOWN_S: f64 = 0.001;
 
-/// BBR §5.3.1.1: 4 ln 2, the lowest gain that doubles the rate each round.
+/// Pacing gain of Startup (BBR §5.3.1.1): 4 ln 2, the lowest gain that doubles the rate each round.
 const STARTUP_GAIN: f64 = 2.77;
 
-/// BBR §5.6.2: pace 1 % below the bandwidth, so that queues drain.
+/// Factor on the pacing rate (BBR §5.6.2): 1 % below the bandwidth, so that queues drain.
 const PACING_MARGIN: f64 = 0.99;
 
 /// Lowest window in packets (BBR §2.5, MinPipeCwnd).
 const WINDOW_PACKETS_MIN: f64 = 4.0;
 
-/// BBR §2.5, Headroom: 15 % of what fits is left to other flows.
+/// Share of the bytes in flight that is left to other flows: 15 % (BBR §2.5, Headroom).
 const HEADROOM: f64 = 0.15;
 
-/// BBR §2.5, Beta: no response is harsher than that of CUBIC (RFC 9438 §4.6).
+/// Smallest factor of one reduction (BBR §2.5, Beta). No reduction is larger than CUBIC's (RFC 9438
+/// §4.6).
 const BETA: f64 = 0.7;
 
-/// BBR §2.13.2, ProbeRTTCwndGain: half the product in flight leaves the queue empty and the path
-/// half used.
+/// Window gain in ProbeRTT (BBR §2.13.2, ProbeRTTCwndGain). With half of the bandwidth–delay
+/// product in flight, the queue is empty and half of the path is used.
 const PROBE_RTT_WINDOW_GAIN: f64 = 0.5;

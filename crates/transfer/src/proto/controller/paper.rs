@@ -11,20 +11,22 @@ use super::{Controller, ControllerConfig, FeedbackSample, response};
 pub enum Mode {
     /// At the end of each transmission window; all packets of a window are sent at one rate.
     Window,
-    /// At a congestion event; otherwise the rate stays.
+    /// At a congestion event; otherwise the rate does not change.
     Rate,
 }
 
 /// FOBS: the response function of HighSpeed TCP over the long-term loss rate. Losses by the
-/// receiver's CPU count as none (§2.2: "no corrective action is taken"; §4.1.1: the rate "was
-/// updated in a manner consistent with no packet loss").
+/// receiver's CPU do not count as losses (§2.2: "no corrective action is taken"; §4.1.1: the rate
+/// "was updated in a manner consistent with no packet loss").
 ///
 /// The paper leaves these points open:
-/// - Long-term loss rate: packets lost of packets sent, since the start.
-/// - Start: at the configured rate, without slow start; the first losses lower it. The window never
-///   exceeds what this rate sends in a round trip.
+/// - Long-term loss rate: it is the number of packets lost divided by the number of packets sent,
+///   since the start.
+/// - Start: the sender starts at the configured rate, without slow start. The first losses lower
+///   the rate. The window never exceeds what this rate sends in a round trip.
 /// - Rate mode: the rate is the window divided by the current round-trip time.
-/// - Congestion marks: each counts as a lost packet (RFC 3168 §5: the response is that to a drop).
+/// - Congestion marks: each mark counts as a lost packet (RFC 3168 §5 requires the same response as
+///   to a drop).
 /// - Silence: each expiry of the no-feedback timer halves the rate until feedback comes (RFC 5348
 ///   §4.4).
 /// - Lowest rate: one packet a round trip.
@@ -35,13 +37,13 @@ pub struct Paper {
     packet_bytes: f64,
     /// Window in packets; `None` before the first round-trip time.
     window: Option<f64>,
-    /// Rate of the window (bytes a second).
+    /// Sending rate that the window gives (bytes a second).
     rate: f64,
-    /// Number of settled packets at which the window ends.
+    /// The transmission window ends when `accounted` reaches this number of packets.
     end: u64,
     estimate: Cumulative,
-    /// Packets settled so far, including host losses.
-    settled: u64,
+    /// Packets accounted for so far, including host losses.
+    accounted: u64,
     host_lost: u64,
     no_feedback: NoFeedbackBackoff,
 }
@@ -58,18 +60,19 @@ impl Paper {
             rate,
             end: 0,
             estimate: Cumulative::default(),
-            settled: 0,
+            accounted: 0,
             host_lost: 0,
             no_feedback: NoFeedbackBackoff::default(),
         }
     }
 
-    /// Returns the packets newly settled, and how many the network lost or marked.
+    /// Returns the number of packets newly accounted for, and the number of packets that the
+    /// network lost or marked.
     fn count(&mut self, seen: &FeedbackSample<'_>) -> (u64, u64) {
         self.host_lost = self.host_lost.saturating_add(seen.host_lost_packets);
-        let settled = seen.settled_packets.saturating_add(self.host_lost).max(self.settled);
-        let packets = settled - self.settled;
-        self.settled = settled;
+        let accounted = seen.accounted_packets.saturating_add(self.host_lost).max(self.accounted);
+        let packets = accounted - self.accounted;
+        self.accounted = accounted;
         let lost = seen.losses.iter().map(|loss| u64::from(loss.packets));
         (packets, lost.fold(seen.marked_packets, u64::saturating_add))
     }
@@ -77,7 +80,7 @@ impl Paper {
 
 impl Controller for Paper {
     fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
-        // If packets became longer or shorter, the window keeps its bytes.
+        // If the packet size changed, the window keeps its number of bytes.
         let before = std::mem::replace(&mut self.packet_bytes, packet_bytes(seen));
         self.window = self.window.map(|window| (window * before / self.packet_bytes).max(1.0));
         self.no_feedback.reset();
@@ -86,18 +89,18 @@ impl Controller for Paper {
         let Some(round_trip) = round_trip_s(seen.rtt) else { return };
         let ceiling = (self.rate_max * round_trip / self.packet_bytes).max(1.0);
         let before = *self.window.get_or_insert_with(|| {
-            self.end = self.settled.saturating_add(ceiling as u64);
+            self.end = self.accounted.saturating_add(ceiling as u64);
             ceiling
         });
         let is_due = match self.mode {
-            Mode::Window => self.end <= self.settled,
+            Mode::Window => self.end <= self.accounted,
             Mode::Rate => 0 < lost,
         };
         if is_due {
             let window = response::fobs_window(before, self.estimate.rate()).clamp(1.0, ceiling);
             self.window = Some(window);
             self.rate = window * self.packet_bytes / round_trip;
-            self.end = self.settled.saturating_add(window as u64);
+            self.end = self.accounted.saturating_add(window as u64);
         }
     }
 

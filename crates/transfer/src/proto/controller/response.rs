@@ -2,19 +2,19 @@
 
 use libm::{exp, log, pow, sqrt};
 
-/// Equation between the loss event rate and the window in packets: what a TCP-like flow would have
-/// at that rate.
+/// Equation for the window (in packets) that a TCP-like flow would have at a loss event rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFunction {
-    /// HighSpeed TCP (RFC 3649 §5): 0.12 / p^0.835 for large windows, TCP's 1.2 / √p for others.
+    /// HighSpeed TCP (RFC 3649 §5): 0.12 / p^0.835 for large windows, and TCP's 1.2 / √p for small
+    /// windows.
     HighSpeed,
     /// TCP including its timeouts, as in TFRC (RFC 5348 §3.1).
     Tfrc,
 }
 
 impl ResponseFunction {
-    /// Window in packets (more than 0) at a loss event rate (0 to 1 per packet); infinite at 0. It
-    /// never grows with the rate.
+    /// Window in packets (more than 0) at a loss event rate (0 to 1 per packet); infinite at 0. The
+    /// window never grows when the loss event rate grows.
     ///
     /// ```
     /// use barograph_transfer::testkit::controller::ResponseFunction;
@@ -26,21 +26,21 @@ impl ResponseFunction {
         let rate = rate.clamp(0.0, 1.0);
         match self {
             // The curves cross at 37.3 packets, which RFC 3649 §5 rounds to a `Low_Window` of 38.
-            // The larger one has no step there.
+            // The maximum of the two curves has no step at the crossing.
             Self::HighSpeed => highspeed(rate).max(standard(rate)),
             Self::Tfrc => 1.0 / slowness(rate),
         }
     }
 
-    /// Loss event rate (more than 0, at most 1) that a window in packets implies: the inverse of
+    /// Loss event rate (more than 0, at most 1) that belongs to a window in packets. Inverse of
     /// [`ResponseFunction::window`].
     pub fn rate(self, window: f64) -> f64 {
         let window = if window.is_finite() { window.clamp(WINDOW_MIN, WINDOW_MAX) } else { WINDOW_MAX };
         let rate = match self {
             Self::HighSpeed => {
                 let (high, low) = (pow(0.12 / window, 1.0 / 0.835), pow(1.2 / window, 2.0));
-                // Both rates fall with the window, so the larger rate is the inverse of the larger
-                // curve.
+                // On both curves, the rate falls when the window grows. So the larger of the two
+                // rates is the inverse of the maximum of the curves.
                 high.max(low)
             }
             Self::Tfrc => tfrc_rate(window),
@@ -49,9 +49,9 @@ impl ResponseFunction {
     }
 }
 
-/// Next window (packets) of the paper (Dickens §2.1), after one of `window` packets: equation 1 if
-/// `window` was above [`LOW_WINDOW`], else equation 2, which the paper prints without its root
-/// sign. Infinite at a rate of 0.
+/// The paper's next window in packets (Dickens §2.1), after a window of `window` packets. Uses
+/// equation 1 if `window` is above [`LOW_WINDOW`], else equation 2. (The paper prints equation 2
+/// without its root sign.) Infinite at a loss rate of 0.
 pub fn fobs_window(window: f64, rate: f64) -> f64 {
     if LOW_WINDOW < window { highspeed(rate) } else { standard(rate) }
 }
@@ -59,26 +59,28 @@ pub fn fobs_window(window: f64, rate: f64) -> f64 {
 /// Window (packets) up to which HighSpeed TCP responds like TCP (RFC 3649 §5).
 pub const LOW_WINDOW: f64 = 38.0;
 
-/// RFC 3649 §5: 38 packets at 10⁻³, and 83 000 at 10⁻⁷.
+/// Window of HighSpeed TCP (RFC 3649 §5): 38 packets at a loss rate of 10⁻³, and 83 000 packets at
+/// 10⁻⁷.
 fn highspeed(rate: f64) -> f64 {
     0.12 / pow(rate, 0.835)
 }
 
-/// RFC 3649 §5: TCP without its timeouts.
+/// Window of TCP without timeouts (RFC 3649 §5).
 fn standard(rate: f64) -> f64 {
     1.2 / sqrt(rate)
 }
 
-/// RFC 5348 §3.1 as round trips per packet: s / (R X), with b = 1 and t_RTO = 4 R.
+/// Equation of RFC 5348 §3.1, solved for the round trips per packet: s / (R X), with b = 1 and
+/// t_RTO = 4 R.
 fn slowness(rate: f64) -> f64 {
     sqrt(2.0 * rate / 3.0) + 12.0 * sqrt(3.0 * rate / 8.0) * rate * (1.0 + 32.0 * rate * rate)
 }
 
-/// Inverse of TFRC's equation by bisection of the logarithm, more exact than the 5 % that RFC 5348
-/// §6.3.1 requires.
+/// Inverse of TFRC's equation, computed by bisection of the logarithm. The result is more exact
+/// than the 5 % that RFC 5348 §6.3.1 requires.
 fn tfrc_rate(window: f64) -> f64 {
-    // Without its second term the equation has this rate. The second term only makes the window
-    // smaller, by less than a factor e²⁰ in the rate.
+    // This is the rate of the equation without its second term. The second term only makes the
+    // window smaller, and so reduces the rate by less than a factor of e²⁰.
     let top = log((1.5 / (window * window)).min(1.0));
     let (mut from, mut to) = (top - 20.0, top);
     for _ in 0..BISECTIONS {
@@ -88,11 +90,12 @@ fn tfrc_rate(window: f64) -> f64 {
     exp(0.5 * (from + to))
 }
 
-/// Halves a range of 20 until a rate is exact to a part in 10⁹.
+/// Number of bisections. They halve a range of 20 until the rate is exact to a part in 10⁹.
 const BISECTIONS: u32 = 34;
 
-/// Limits of windows that are inverted. Below the first every rate is 1 (RFC 5348's equation gives
-/// 0.0041 packets there); above the second, loss rates are smaller than on any path (TFRC: 10⁻²³).
+/// Lower and upper limit of the windows (packets) that are inverted. Below the lower limit, every
+/// rate is 1 (RFC 5348's equation gives 0.0041 packets at a rate of 1). Above the upper limit, loss
+/// rates are smaller than on any path (TFRC: 10⁻²³).
 const WINDOW_MIN: f64 = 1e-3;
 const WINDOW_MAX: f64 = 1e12;
 
@@ -102,7 +105,7 @@ mod tests {
 
     #[test]
     fn highspeed_has_the_windows_of_rfc_3649() {
-        // Values of RFC 3649 §5, which are rounded.
+        // Rounded values from RFC 3649 §5.
         for (rate, window) in
             [(1e-2, 12.0), (1e-3, 38.0), (1e-4, 263.0), (1e-5, 1795.0), (1e-6, 12_279.0), (1e-7, 83_981.0)]
         {

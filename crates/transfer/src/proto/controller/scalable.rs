@@ -6,8 +6,8 @@ use super::limits::{NoFeedbackBackoff, START_BYTES, packet_bytes, round_trip_s};
 use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S};
 
 /// Scalable TCP (Kelly 2003). Each acknowledged packet adds 0.01 packets to the window; a round
-/// trip with losses or marks takes an eighth of it. So the window settles at 0.08 / p, and recovers
-/// from a loss in the same number of round trips at any size.
+/// trip with losses or marks reduces the window by an eighth. So the window settles at 0.08 / p
+/// packets, and a window of any size recovers from a loss in the same number of round trips.
 #[derive(Debug)]
 pub struct Scalable {
     packet_bytes: f64,
@@ -15,7 +15,8 @@ pub struct Scalable {
     window: Option<f64>,
     round_trip_s: Option<f64>,
     is_start: bool,
-    /// When the window was last reduced. Losses of packets sent before are answered.
+    /// Time when the window was last reduced. Losses of packets that were sent before this time
+    /// reduce the window no further.
     reduced: Option<Duration>,
     no_feedback: NoFeedbackBackoff,
 }
@@ -40,8 +41,8 @@ impl Scalable {
             // RFC 5681 §3.1: slow start doubles the window each round trip.
             return window + acked;
         }
-        // Below 100 packets it grows like TCP, by one a round trip, as in Linux
-        // (net/ipv4/tcp_scalable.c): 0.01 of a few packets is almost nothing.
+        // Below 100 packets the window grows like TCP's, by one packet a round trip, as in Linux
+        // (net/ipv4/tcp_scalable.c). A growth of 0.01 of a few packets would be almost nothing.
         window + acked * (1.0 / window).max(INCREASE)
     }
 
@@ -53,7 +54,7 @@ impl Scalable {
 impl Controller for Scalable {
     fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         self.no_feedback.reset();
-        // If packets became longer or shorter, the window keeps its bytes.
+        // If the packet size changed, the window keeps its number of bytes.
         let before = std::mem::replace(&mut self.packet_bytes, packet_bytes(seen));
         self.window = self.window.map(|window| window * before / self.packet_bytes);
         self.round_trip_s = round_trip_s(seen.rtt).or(self.round_trip_s);
@@ -62,8 +63,8 @@ impl Controller for Scalable {
         if !seen.delivery.is_some_and(|delivery| delivery.is_app_limited) {
             window = self.grown(window, seen.acked_packets as f64);
         }
-        // RFC 3168 §6.1.2: a mark counts as a loss, once a round trip. The marked packet was sent a
-        // round trip ago.
+        // RFC 3168 §6.1.2: a mark counts as a loss, at most once in a round trip. The marked packet
+        // was sent a round trip ago.
         let marked = now.saturating_sub(seen.rtt.latest.unwrap_or(seen.rtt.smoothed));
         let is_lost = seen.losses.iter().any(|loss| !self.is_answered(loss.sent));
         if is_lost || (0 < seen.marked_packets && !self.is_answered(marked)) {
@@ -90,15 +91,16 @@ impl Controller for Scalable {
     }
 }
 
-/// Kelly 2003: growth in packets per acknowledged packet, and share of the window that a loss
-/// takes.
+/// Kelly 2003: growth in packets per acknowledged packet, and the share by which a loss reduces the
+/// window.
 const INCREASE: f64 = 0.01;
 const DECREASE: f64 = 0.125;
 
 /// Lowest window in packets (RFC 9002 §7.2).
 const WINDOW_MIN: f64 = 2.0;
 
-/// Pacing rate, as a factor of the window divided by the round-trip time, so that the window limits
-/// (RFC 9002 §7.7). Slow start needs 2, because each acknowledgement releases two packets.
+/// Factor on the window divided by the round-trip time, which gives the pacing rate. The factor is
+/// above 1, so that the window limits the sender (RFC 9002 §7.7). Slow start needs 2, because each
+/// acknowledgement releases two packets.
 const AHEAD: f64 = 1.25;
 const AHEAD_START: f64 = 2.0;

@@ -10,7 +10,7 @@ use super::paper::Mode;
 use super::*;
 use path::{Host, Losses, Path, RTT_MS, State};
 
-/// Mean window (packets) that a controller holds at this loss once it has settled.
+/// Mean window (packets) of a controller at this loss rate, after the window has settled.
 fn window(controller: &mut dyn Controller, losses: Losses, round_trips: u32) -> f64 {
     let mut state = State::new(Path { losses, host: None });
     state.run(controller, round_trips);
@@ -75,7 +75,7 @@ fn the_paper_begins_at_the_most_and_one_loss_brings_it_down() {
     let now = Duration::from_millis(100);
     paper.on_feedback(
         now,
-        &FeedbackSample { rtt, settled_packets: 100, packet_bytes: 1000, ..FeedbackSample::default() },
+        &FeedbackSample { rtt, accounted_packets: 100, packet_bytes: 1000, ..FeedbackSample::default() },
     );
     assert_eq!(paper.window_bytes(), 1_250_000);
     // Within the window nothing changes. At its end, one loss in 1350 packets gives a window of
@@ -85,18 +85,19 @@ fn the_paper_begins_at_the_most_and_one_loss_brings_it_down() {
         rtt,
         packet_bytes: 1000,
         losses: &[loss],
-        settled_packets: 900,
+        accounted_packets: 900,
         ..FeedbackSample::default()
     };
     paper.on_feedback(now, &seen);
     assert_eq!(paper.window_bytes(), 1_250_000);
-    paper.on_feedback(now, &FeedbackSample { losses: &[], settled_packets: 1350, ..seen });
+    paper.on_feedback(now, &FeedbackSample { losses: &[], accounted_packets: 1350, ..seen });
     assert_eq!((paper.window_bytes() + 50) / 100, 493);
     assert!((paper.rate_bytes_s() - 10.0 * paper.window_bytes() as f64).abs() < 20.0);
-    // Host losses count as sent and not as lost: 1 in 13 500, a window of 337.1.
+    // Host losses count as sent and not as lost: the loss rate is 1 in 13 500, which gives a window
+    // of 337.1 packets.
     paper.on_feedback(
         now,
-        &FeedbackSample { losses: &[], settled_packets: 1400, host_lost_packets: 12_100, ..seen },
+        &FeedbackSample { losses: &[], accounted_packets: 1400, host_lost_packets: 12_100, ..seen },
     );
     assert_eq!((paper.window_bytes() + 500) / 1000, 337);
 }
@@ -114,10 +115,10 @@ fn slow_start_about_doubles_each_round_trip_and_ends_at_what_arrives() {
         println!("{grown:.3}");
         assert!((1.7..=2.001).contains(&grown), "{grown}");
     }
-    // A packet sent now is lost. The first interval is 1 / p(w) at the received window, so the rate
-    // becomes what arrives, half of what is sent.
+    // A packet that is sent now is lost. The first interval is 1 / p(w) for the window that
+    // arrives. So the new rate is the receive rate, which is half of the sending rate.
     let received = state.delivered_bytes_s();
-    let loss = path::loss(state.settled, 1, state.now);
+    let loss = path::loss(state.accounted, 1, state.now);
     state.lose(&mut highspeed, loss);
     let after = highspeed.rate_bytes_s() / received;
     assert!((0.9..1.6).contains(&after), "{after}");
@@ -174,8 +175,8 @@ fn a_bottleneck_with_a_queue_is_filled() {
     }
 }
 
-/// Share of the host's 300 Mbit/s that is used, and share of the packets that is wasted, at an
-/// offered 1 Gbit/s after the first ten seconds.
+/// Returns the used share of the host's 300 Mbit/s, and the wasted share of the packets. The
+/// controller offers 1 Gbit/s. The first ten seconds do not count.
 fn contended(host: Host, losses: Losses, round_trips: u32) -> (f64, f64) {
     let mut drain_limiter = DrainLimiter::new(Box::new(Fixed::new(ControllerConfig {
         rate_bytes_s: 125e6,
@@ -195,8 +196,9 @@ const DRAIN_BYTES_S: f64 = 37.5e6;
 
 #[test]
 fn what_a_contended_host_drains_is_used_and_little_thrown_away() {
-    // Hardly any buffer, the usual socket buffer, and one of many round trips; with and without a
-    // reported drain rate. One case runs for as long as two trials are apart.
+    // The cases are a very small buffer, the usual socket buffer, and a buffer of many round trips,
+    // with and without a reported drain rate. One case runs for as long as the time between two
+    // trials.
     for (buffer_bytes, is_told, round_trips) in [
         (20e3, true, 49_000),
         (20e3, false, 4000),
@@ -214,8 +216,8 @@ fn what_a_contended_host_drains_is_used_and_little_thrown_away() {
 
 #[test]
 fn a_host_that_stalls_is_used_too_and_without_loss_where_its_buffer_holds_what_comes_meanwhile() {
-    // The host reads 1.2 Gbit/s a quarter of the time: 300 Mbit/s on average. At that average,
-    // stalls of 7.5, 30 and 90 ms are 0.3 to 3.4 MB.
+    // The host reads 1.2 Gbit/s a quarter of the time: 300 Mbit/s on average. At this average rate,
+    // 0.3 to 3.4 MB arrive during stalls of 7.5, 30 and 90 ms.
     for (run, period) in [(1, 4), (4, 16), (12, 48)] {
         let of = |buffer_bytes| Host {
             drain_bytes_s: 4.0 * DRAIN_BYTES_S,
@@ -226,8 +228,9 @@ fn a_host_that_stalls_is_used_too_and_without_loss_where_its_buffer_holds_what_c
         let (used, thrown) = contended(of(8e6), Losses::None, 4000);
         println!("{run} of {period}, 8 MB: {used:.4} used, {:.3} % thrown away", 100.0 * thrown);
         assert!(0.95 <= used && thrown <= 0.1, "{run} of {period}: {used} {thrown}");
-        // With the usual buffer, what arrives during a stall is lost, so only a higher rate moves
-        // as much. With stalls of 90 ms, 1 Gbit/s moves at most 0.88.
+        // With the usual buffer, packets that arrive during a stall are lost, so only a higher rate
+        // delivers as much. With stalls of 90 ms, 1 Gbit/s delivers at most 0.88 of the host's
+        // rate.
         let (used, thrown) = contended(of(212_992.0), Losses::None, 4000);
         println!("{run} of {period}, 213 kB: {used:.4} used, {:.3} % thrown away", 100.0 * thrown);
         assert!(0.7 <= used, "{run} of {period}: {used}");
@@ -246,7 +249,7 @@ fn a_host_that_is_free_again_is_used_again() {
     state.run(&mut drain_limiter, 300);
     assert!(drain_limiter.cap_bytes_s().is_some_and(|cap| cap < 1.1 * DRAIN_BYTES_S));
     state.path.host = None;
-    // ln(125 / 37.5) / 0.0025 = 482 turns.
+    // The cap needs ln(125 / 37.5) / 0.0025 = 482 turns to rise to the controller's rate.
     state.run(&mut drain_limiter, 520);
     assert_eq!(drain_limiter.rate_bytes_s(), 125e6);
     state.run(&mut drain_limiter, 600);
@@ -266,8 +269,8 @@ fn in_a_hybrid_window_the_networks_share_enters_and_the_cap_applies() {
     let used = (state.acked - acked) as f64 / 40.0 * path::PACKET_BYTES as f64 / DRAIN_BYTES_S;
     assert!((0.95..1.01).contains(&used), "{used}");
     assert!(((state.host_lost - lost) as f64) < 0.005 * (state.sent - sent) as f64);
-    // At one loss in a thousand the network is the limit: the equation holds, whatever the host
-    // lost before.
+    // At one loss in a thousand the network is the limit: the equation gives the rate, for any host
+    // losses before.
     state.path.losses = Losses::Each(1000);
     state.run(&mut *drain_limiter, 4000);
     let before = state.sent;

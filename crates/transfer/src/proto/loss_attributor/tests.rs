@@ -19,8 +19,8 @@ fn missing(index: u64, packets: u32, evidence: Evidence) -> UnattributedLoss {
 }
 
 /// Declares these runs (index, packets) lost, with one packet sent each microsecond, and calls
-/// `poll` whenever `poll` is due. Returns the lost packets by cause, and the packets with a
-/// withdrawn cause.
+/// `poll` each time it is due. Returns the lost packets by cause, and the packets with a withdrawn
+/// cause.
 fn lose(attributor: &mut LossAttributor, runs: &[(u64, u32)], evidence: Evidence) -> ([u64; 3], u64) {
     let mut attributed = Vec::new();
     let mut late = Duration::ZERO;
@@ -47,12 +47,12 @@ fn lose(attributor: &mut LossAttributor, runs: &[(u64, u32)], evidence: Evidence
     (told, back)
 }
 
-/// Long runs of losses, far apart, as stalls cause them.
+/// Long runs of losses, far apart, like the losses that stalls cause.
 fn stalls() -> Vec<(u64, u32)> {
     (1..12).map(|n| (n * 5000 + n * n * 37 % 1000, 100 + (n * 53 % 90) as u32)).collect()
 }
 
-/// A link that loses one in 200 at random.
+/// A link that loses one packet in 200 at random.
 fn single() -> Vec<(u64, u32)> {
     let mut state = 9u64;
     let draw = |_| {
@@ -102,8 +102,8 @@ fn without_a_count_the_pattern_tells() {
 fn a_claim_against_a_clear_pattern_is_taken_back_and_not_believed_again() {
     let lost_all = lost(&single());
     let (told, back) = lose(&mut LossAttributor::default(), &single(), claim(true));
-    // The receiver's claims are used in the first round trip, and then withdrawn. Losses that wait
-    // are reported once.
+    // The receiver's claims are used in the first round trip, and then withdrawn. Each loss that
+    // waits for a cause is reported once.
     assert_eq!(told.iter().sum::<u64>() - back, lost_all);
     assert_eq!(told[0], back, "all that was the host's was taken back: {told:?}");
     assert!(0 < back && back * 4 < lost_all, "{back} of {lost_all}");
@@ -117,7 +117,7 @@ fn losses_that_arrive_after_all_are_not_reported() {
     attributor.lose(context(MS), missing(200, 1, Evidence::default()), &mut attributed);
     let forgotten = Some(Cause::Unknown);
     assert_eq!(
-        [102, 200, 7, 102].map(|index| attributor.find(index, 1500)),
+        [102, 200, 7, 102].map(|index| attributor.ack_lost(index, 1500)),
         [None, None, forgotten, forgotten]
     );
     attributor.poll(context(40 * MS), 300, &mut attributed);
@@ -126,7 +126,7 @@ fn losses_that_arrive_after_all_are_not_reported() {
         .map(|attributed| (attributed.missing.index, attributed.missing.packets, attributed.missing.bytes))
         .collect();
     assert_eq!(told, [(100, 2, 3000), (103, 2, 3000)]);
-    assert_eq!(attributor.find(101, 1500), Some(Cause::Network));
+    assert_eq!(attributor.ack_lost(101, 1500), Some(Cause::Network));
 }
 
 #[test]

@@ -12,7 +12,8 @@ use crate::proto::wire::Evidence;
 pub(super) struct Window {
     gaps: VecDeque<Gap>,
     start: u64,
-    /// This and the next three fields are buffers of [`Window::judge`], kept to avoid allocation.
+    /// This field and the next three fields are buffers for [`Window::judge`]. They are kept so
+    /// that no memory is allocated for each judgement.
     signature: Signature,
     meter: Meter,
     known: Vec<GapEvidence>,
@@ -25,11 +26,10 @@ pub(super) struct Gap {
     pub(super) told: ReportedCause,
 }
 
-/// The cause that was reported for a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportedCause {
     Nothing,
-    /// The receiving host, by the receiver's claim alone.
+    /// The receiving host; only the receiver's claim supports this cause.
     Claimed,
     Host,
     Network,
@@ -42,8 +42,8 @@ impl Gap {
 }
 
 impl Window {
-    /// Whether no loss waits for a cause or for a check of its claim.
-    pub(super) fn is_settled(&self) -> bool {
+    /// Whether every loss has a cause, and no claim still has to be checked.
+    pub(super) fn is_attributed(&self) -> bool {
         self.gaps.iter().all(|gap| matches!(gap.told, ReportedCause::Host | ReportedCause::Network))
     }
 
@@ -64,8 +64,8 @@ impl Window {
     pub(super) fn trim(&mut self, start: u64, attributed: &mut Vec<AttributedLoss>) {
         self.start = self.start.max(start);
         while let Some(gap) = self.gaps.front().filter(|gap| gap.missing.index < start) {
-            // Begin the window after a run that its start would cut, because the classifier was not
-            // fitted on parts of runs.
+            // If the window's start would cut a run, begin the window after this run, because the
+            // classifier was not fitted on parts of runs.
             self.start = self.start.max(gap.end());
             if gap.told == ReportedCause::Nothing {
                 attributed.push(AttributedLoss {
@@ -78,11 +78,11 @@ impl Window {
         }
     }
 
-    /// A packet arrived after it was declared lost. Returns the cause that was reported for it,
-    /// `None` if none was.
-    pub(super) fn find(&mut self, index: u64, bytes: u64) -> Option<Cause> {
+    /// Records that a packet arrived after it was declared lost. Returns the cause that was
+    /// reported for the packet, or `None` if no cause was reported.
+    pub(super) fn ack_lost(&mut self, index: u64, bytes: u64) -> Option<Cause> {
         let at = self.gaps.partition_point(|gap| gap.end() <= index);
-        // A run that is no longer kept was reported when it left the window.
+        // If the run is no longer kept, its cause was reported when the run left the window.
         let Some(gap) = self.gaps.get_mut(at).filter(|gap| gap.missing.index <= index) else {
             return Some(Cause::Unknown);
         };
@@ -108,17 +108,18 @@ impl Window {
         }
     }
 
-    /// Judges the window, which ends before `decided`, and reports the causes of losses that
-    /// waited. Returns whether the receiver's claims are contradicted, `None` if there are none.
+    /// Judges the window, which ends before `settled`, and reports the causes of losses that
+    /// waited. Returns whether the receiver's claims are contradicted, or `None` if the receiver
+    /// made no claims.
     pub(super) fn judge(
         &mut self,
         classifier: &Classifier,
-        decided: u64,
+        settled: u64,
         burst: u32,
         attributed: &mut Vec<AttributedLoss>,
     ) -> Option<bool> {
         let claims = self.gaps.iter().filter(|gap| gap.missing.evidence.host_drops == Some(true)).count();
-        self.draw(decided);
+        self.draw(settled);
         let metrics = self.meter.measure(&self.signature);
         let window = barograph_loss::Evidence { burst: Some(burst), ..barograph_loss::Evidence::default() };
         self.causes.clear();
@@ -159,7 +160,7 @@ impl Window {
     }
 
     /// Builds the signature of the window, with the evidence of each gap.
-    fn draw(&mut self, decided: u64) {
+    fn draw(&mut self, settled: u64) {
         self.signature.clear();
         self.known.clear();
         let mut at = self.start;
@@ -171,14 +172,14 @@ impl Window {
                 _ => self.known.push(known),
             }
             let came = u32::try_from(gap.missing.index.saturating_sub(at)).unwrap_or(u32::MAX);
-            // A window is far shorter than the longest signature. Only a single run can be longer;
-            // it is left out.
+            // A window is far shorter than the longest signature. Only a single run can be longer
+            // than a signature; such a run is left out.
             let _ = self.signature.push_received(came);
             let _ = self.signature.push_lost(gap.missing.packets);
             at = gap.end();
             last_end = Some(at);
         }
-        let came = u32::try_from(decided.saturating_sub(at)).unwrap_or(u32::MAX);
+        let came = u32::try_from(settled.saturating_sub(at)).unwrap_or(u32::MAX);
         let _ = self.signature.push_received(came);
     }
 }
@@ -191,13 +192,14 @@ fn known(evidence: &Evidence) -> GapEvidence {
     }
 }
 
-/// Merges the evidence of two adjacent runs. The delay is the one before the first.
+/// Merges the evidence of two adjacent runs. The merged delay is the delay before the first run, if
+/// it is known.
 fn join(whole: &mut GapEvidence, part: &GapEvidence) {
     whole.host_drops = whole.host_drops.max(part.host_drops);
     whole.is_marked = whole.is_marked.max(part.is_marked);
     whole.delay_s = whole.delay_s.or(part.delay_s);
 }
 
-/// Shortest window that the classifier was fitted on, a fifth of 10 000 packets. In shorter ones, a
-/// pattern alone does not prove that the host lost the packets.
+/// Number of packets in the shortest window that the classifier was fitted on. In a shorter window,
+/// a pattern alone does not prove that the host lost the packets.
 const PATTERN_PACKETS_MIN: u32 = 2000;

@@ -5,11 +5,11 @@ use std::time::Duration;
 /// Least one-way delay of the last ten seconds.
 ///
 /// A delay here is the arrival time by the receiver's clock minus the sending time by the sender's
-/// clock, modulo 2^32 µs. It has an unknown constant offset, which cancels out in differences, and
-/// an error by clock drift, which the window limits.
+/// clock, modulo 2^32 µs. This delay has an unknown constant offset, which cancels out in
+/// differences. Clock drift adds an error, which the window limits.
 #[derive(Debug, Default)]
 pub(super) struct LeastDelay {
-    /// Ring of the least delays, one for each second of the window.
+    /// Ring buffer of least delays, one for each second of the window.
     parts: [Option<u32>; PARTS],
     /// The part that is filled now, and its end.
     part: usize,
@@ -36,14 +36,14 @@ impl LeastDelay {
         delay_us
     }
 
-    /// How much `delay_us` is above the least delay (µs).
+    /// Returns `delay_us` minus the least delay (µs), at least 0; `None` before the first packet.
     pub(super) fn above(&self, delay_us: u32) -> Option<u32> {
         self.least.map(|least| if is_less(delay_us, least) { 0 } else { delay_us.wrapping_sub(least) })
     }
 
     fn turn(&mut self, at: Duration) {
         let behind = at - self.part_end;
-        // This is also correct at the first packet, when all parts are empty.
+        // This number is also correct at the first packet, when all parts are empty.
         let turns = (behind.as_secs() / PART_S).saturating_add(1);
         for _ in 0..turns.min(PARTS as u64) {
             self.part = (self.part + 1) % PARTS;
@@ -51,31 +51,31 @@ impl LeastDelay {
                 *part = None;
             }
         }
-        // Parts stay on a fixed grid. If each part began at a packet, rare packets would make the
-        // parts, and so the window, longer.
+        // All parts have the same length. If each part began at a packet, the parts and the window
+        // would be longer when packets are rare.
         self.part_end = self.part_end.saturating_add(Duration::from_secs(turns.saturating_mul(PART_S)));
         let less = |a: u32, b: u32| if is_less(b, a) { b } else { a };
         self.least = self.parts.iter().flatten().copied().reduce(less);
     }
 }
 
-/// Microseconds modulo 2^32, which is 71 minutes.
+/// Returns a time in microseconds modulo 2^32, which is 71 minutes.
 fn wrapping_us(at: Duration) -> u32 {
     // The cast drops multiples of 2^32 s, which are multiples of 2^32 µs.
     (at.as_secs() as u32).wrapping_mul(1_000_000).wrapping_add(at.subsec_micros())
 }
 
-/// Whether `a` is before `b` modulo 2^32 (RFC 1982): right for delays that differ by less than 35
-/// minutes.
+/// Whether `a` is less than `b` modulo 2^32 (RFC 1982). The result is correct for delays that
+/// differ by less than 35 minutes.
 fn is_less(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// Number of parts of the window, which covers ten seconds, like BBR's window of the least
-/// round-trip time (draft-cardwell-iccrg-bbr-congestion-control, MinRTTFilterLen): a path shows its
-/// least delay within it. Undisciplined quartz clocks drift apart by 50 ppm, an error of 0.5 ms at
-/// the end of the window. The ten minutes of RFC 6817 would make the error 30 ms, more than the
-/// delay of the queues to detect.
+/// Number of parts of the window. The window covers ten seconds, like BBR's window for the least
+/// round-trip time (draft-cardwell-iccrg-bbr-congestion-control, MinRTTFilterLen): in this time a
+/// path shows its least delay. Clocks without synchronisation drift apart by 50 ppm, which is an
+/// error of 0.5 ms at the end of the window. With the ten minutes of RFC 6817, the error would be
+/// 30 ms, which is more than the delay of a queue.
 const PARTS: usize = 10;
 const PART_S: u64 = 1;
 

@@ -1,12 +1,12 @@
-//! Drain rate: how fast the receiver reads when it is the limit.
+//! Drain rate: how fast the receiver reads when the receiver is the limit.
 
 use std::time::Duration;
 
 /// Measures the rate of reading while the socket overflows.
 ///
-/// A packet is dropped when the socket's buffer is full. It is full again at the next drop, so as
-/// many bytes were read between two drops as were added. These bytes divided by the time are the
-/// drain rate, stalls included.
+/// A packet is dropped when the socket's buffer is full. The buffer is full again at the next drop.
+/// So between two drops, the receiver read as many bytes as arrived in the buffer. These bytes
+/// divided by the time are the drain rate, stalls included.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     last: Option<(u32, Duration)>,
@@ -22,7 +22,8 @@ struct Overflow {
 }
 
 impl Drain {
-    /// A packet with `bytes` was read. It arrived at `at`, when the socket had dropped `drops`.
+    /// Records that a packet with `bytes` was read. The packet arrived at `at`, when the socket had
+    /// dropped `drops` packets.
     #[inline]
     pub(super) fn on_read(&mut self, at: Duration, bytes: u64, drops: Option<u32>) {
         if let Some(overflow) = &mut self.overflow {
@@ -44,7 +45,8 @@ impl Drain {
         self.bytes_s
     }
 
-    /// Packets were dropped between the packets that arrived at `since` and `at`.
+    /// Records that the socket dropped packets between `since` and `at`, the arrival times of two
+    /// packets that were read.
     fn on_drop(&mut self, since: Duration, at: Duration, bytes: u64) {
         if let Some(overflow) = &self.overflow {
             let lasted = at.saturating_sub(overflow.since);
@@ -52,7 +54,8 @@ impl Drain {
                 return;
             }
             if lasted <= OVERFLOW_MAX {
-                // The measurement begins after a packet and ends with one.
+                // The measurement begins after a packet was read and ends with a packet, so the
+                // number of bytes matches the time.
                 let us = u64::try_from(lasted.as_micros()).unwrap_or(u64::MAX);
                 self.bytes_s = (overflow.bytes.saturating_mul(1_000_000) / us).max(1);
                 self.measured = Some(at);
@@ -66,9 +69,10 @@ impl Drain {
     }
 }
 
-/// Age at which a rate is forgotten. A socket that did not overflow for this long is read faster,
-/// or filled more slowly, than before: a new drop does not confirm the old rate. The age is several
-/// times the longest measurement, so that the rate is kept if packets are dropped once a second.
+/// Age at which a rate is forgotten. If a socket did not overflow for this time, the receiver reads
+/// faster or packets arrive more slowly than before. So a new drop does not confirm the old rate.
+/// The age is several times the longest measurement, so that the rate is kept if packets are
+/// dropped once a second.
 const AGE_MAX: Duration = Duration::from_secs(5);
 
 /// Whether a wrapping counter rose from `before` to `after`.
@@ -76,9 +80,9 @@ pub(super) fn rose(before: u32, after: u32) -> bool {
     0 < after.wrapping_sub(before) as i32
 }
 
-/// Minimum duration of a measurement from drop to drop: the period of a CPU quota (Linux's
-/// `cpu.max`), and many time slices of a scheduler. A shorter measurement could consist of one
-/// stall.
+/// Minimum duration of a measurement from drop to drop. It is the period of a CPU quota (Linux's
+/// `cpu.max`), and lasts many time slices of a scheduler. A shorter measurement could consist of
+/// one stall.
 const OVERFLOW_MIN: Duration = Duration::from_millis(100);
 
 /// Longest duration of a measurement. If the time between drops is longer, the receiver does not
@@ -96,8 +100,8 @@ mod tests {
     #[test]
     fn the_rate_is_that_between_drops() {
         let mut drain = Drain::default();
-        // 1000 bytes a millisecond. Every 20 ms the reader stalls for 5 ms, and the counter, which
-        // wraps, has risen after it.
+        // 1000 bytes arrive each millisecond. Every 20 ms the reader stalls for 5 ms. After each
+        // stall the counter, which wraps, has risen.
         let mut drops = u32::MAX - 6;
         for ms in 0..=100 {
             match ms % 20 {

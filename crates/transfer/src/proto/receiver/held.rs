@@ -7,13 +7,13 @@ use rangemap::RangeSet;
 use super::NewBytes;
 use crate::proto::wire::NUMBER_MAX;
 
-/// Ranges of the object that are held. The range that grew last is kept apart, so that a packet
-/// that continues it costs two comparisons.
+/// Ranges of the object that the receiver holds. The range that grew last is stored separately, so
+/// that a packet that continues this range costs only two comparisons.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// All ranges, without what `last` grew by since it was stored.
+    /// All ranges, without the bytes that were added to `last` since `last` was stored here.
     stored: RangeSet<u64>,
-    /// The range that grew last; empty before the first.
+    /// The range that grew last; empty before the first packet.
     last: Range<u64>,
     is_stored: bool,
     /// Start of the next range above `last`.
@@ -23,8 +23,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Creates the set for an object of `object_bytes`, of which `stored` is held. Ranges beyond
-    /// the object are ignored.
+    /// Creates the set for an object of `object_bytes`, of which the receiver already holds the
+    /// ranges `stored`. Ranges beyond the object's end are ignored.
     pub(super) fn new(object_bytes: u64, mut stored: RangeSet<u64>) -> Self {
         if object_bytes < u64::MAX {
             stored.remove(object_bytes..u64::MAX);
@@ -33,8 +33,8 @@ impl Held {
         Self { stored, last: 0..0, is_stored: true, room_end: 0, bytes, object_bytes }
     }
 
-    /// Adds `range`, which is within the object, and returns its new part. Returns `None`, and
-    /// changes nothing, if there would be too many ranges.
+    /// Adds `range`, which is within the object. Returns which of its bytes are new. Returns
+    /// `None`, and changes nothing, if there would be too many ranges.
     #[inline]
     pub(super) fn take(&mut self, range: &Range<u64>) -> Option<NewBytes> {
         if range.start == self.last.end && range.start < range.end && range.end <= self.room_end {
@@ -78,7 +78,7 @@ impl Held {
         self.bytes += parts.iter().map(|part| part.end - part.start).sum::<u64>();
         self.stored.insert(range.clone());
         self.last = self.stored.get(&range.start).unwrap_or(range).clone();
-        // No range is beyond the object, and no object is longer than this.
+        // No range ends beyond the object, and no object is longer than [`NUMBER_MAX`].
         let above = self.last.end..self.last.end.max(NUMBER_MAX).saturating_add(1);
         self.room_end = self.stored.gaps(&above).next().map_or(above.end, |gap| gap.end);
         Some(if is_whole { NewBytes::All } else { NewBytes::Parts(parts) })
@@ -92,7 +92,7 @@ impl Held {
     }
 }
 
-/// Maximum number of ranges, 8 MiB. Each lost packet leaves a hole until it is sent again, so this
-/// is twice the number of gaps. Only a packet that would begin one more range is refused, so that
-/// holes can be filled.
+/// Maximum number of ranges, which take 8 MiB. Each lost packet leaves a hole until its bytes are
+/// sent again, so this maximum is twice the maximum number of gaps. Only a packet that would begin
+/// a new range is refused, so that holes can still be filled.
 pub(super) const RANGES_MAX: usize = 1 << 17;

@@ -1,53 +1,52 @@
-//! Packet numbers that came, stored as the gaps between them.
+//! Packet numbers that arrived, stored as the gaps between them.
 
 use std::collections::BTreeMap;
 
 use super::Refusal;
 use crate::proto::wire::{AckRange, Evidence, NUMBER_MAX};
 
-/// Packet numbers from `floor` to `next`; those in no gap came. `next` is the number after the
-/// highest that came.
+/// State of the packet numbers from `floor` to `next`. Numbers in a gap are missing; all other
+/// numbers arrived. `next` is the highest number that arrived, plus one.
 #[derive(Debug, Default)]
 pub(super) struct ReceivedNumbers {
     pub(super) floor: u64,
     pub(super) next: u64,
-    /// Gaps by their first number. None touches another, and none reaches `next`.
+    /// Gaps by their first number. No gap touches another gap or ends at `next`.
     gaps: BTreeMap<u64, Gap>,
 }
 
-/// Packet numbers that have not arrived yet.
+/// A run of packet numbers that have not arrived yet.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     end: u64,
     evidence: Evidence,
 }
 
-/// Position of a new number among those that came.
+/// Position of a new number among the numbers that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NumberPosition {
-    /// It is the next expected number.
+    /// The number is the next expected number.
     Next,
-    /// It leaves out the numbers before it.
+    /// The number is higher than the next expected number, so it opens a gap.
     Ahead,
-    /// It fills a part of this gap.
+    /// The number is in this gap, and fills a part of the gap.
     Late {
-        /// First number of the gap.
         first: u64,
-        /// Number after the last of the gap.
+        /// Last number of the gap, plus one.
         end: u64,
     },
 }
 
 impl ReceivedNumbers {
-    /// Returns the position of `number`.
-    /// Errors: it came already, is below the floor, or is too far ahead.
+    /// Returns the position of `number`. Errors: the number arrived before, is below the floor, or
+    /// is too far ahead.
     pub(super) fn position(&self, number: u64) -> Result<NumberPosition, Refusal> {
         if NUMBER_MAX < number {
             Err(Refusal::TooFar(number))
         } else if number == self.next {
             Ok(NumberPosition::Next)
         } else if self.next < number {
-            // The highest number that came is `next` − 1; −1 before the first.
+            // The highest number that arrived is `next` − 1, which is −1 before the first packet.
             if AHEAD_MAX <= number - self.next {
                 Err(Refusal::TooFar(number))
             } else {
@@ -66,7 +65,7 @@ impl ReceivedNumbers {
     }
 
     /// Whether there is memory for the gaps that remain after `number` is recorded; `position` is
-    /// its position.
+    /// the position of `number`.
     pub(super) fn has_room(&self, number: u64, position: NumberPosition) -> bool {
         match position {
             NumberPosition::Next => true,
@@ -75,8 +74,8 @@ impl ReceivedNumbers {
         }
     }
 
-    /// Records that `number` came; `position` is its position. If this opens a gap, `evidence` is
-    /// called for the gap.
+    /// Records that `number` arrived; `position` is the position of `number`. If a gap opens,
+    /// `evidence` returns the evidence of the gap.
     pub(super) fn take(
         &mut self,
         number: u64,
@@ -119,8 +118,8 @@ impl ReceivedNumbers {
         self.gaps.len()
     }
 
-    /// Runs from number `at` on, which is the floor or the end of a gap: as many as fit `room`
-    /// bytes, but at least one.
+    /// Returns the runs from number `at` on, as many as fit `room` bytes, but at least one if there
+    /// are any. `at` is the floor or the end of a gap.
     pub(super) fn runs(&self, at: u64, mut room: usize) -> Vec<AckRange> {
         let (mut runs, mut at) = (Vec::new(), at);
         let mut fits = |run: &AckRange, is_first: bool| {
@@ -162,15 +161,16 @@ impl ReceivedNumbers {
     }
 }
 
-/// Maximum number of gaps, 4 MiB. A path of 28 Gbit/s and 100 ms that loses 10 % of its packets at
-/// random has 60 000 gaps in the two and a half round trips until the floor passes a packet.
+/// Maximum number of gaps, which take 4 MiB. A path of 28 Gbit/s and 100 ms that loses 10 % of its
+/// packets at random has 60 000 gaps, because the floor passes a packet only after two and a half
+/// round trips.
 pub(super) const GAPS_MAX: usize = 1 << 16;
 
-/// How far above the highest number a new one may be. After an outage with more packets than this,
-/// no packet can be received any more. At 3 million packets a second the limit allows an outage of
-/// six minutes. A gap of any length takes the same memory.
+/// Maximum distance of a new number from the highest number. If more packets than this are lost in
+/// an outage, no packet can be received any more. At 3 million packets a second the limit allows an
+/// outage of six minutes. A gap of any length takes the same memory.
 pub(super) const AHEAD_MAX: u64 = 1 << 30;
 
-/// Maximum count of numbers from the floor to the highest, so that each count fits 32 bits. If a
-/// sender never raises the floor, the lowest numbers are forgotten.
+/// Maximum distance from the floor to the highest number, so that the length of each run fits 32
+/// bits. If a sender never raises the floor, the lowest numbers are forgotten.
 pub(super) const SPAN_MAX: u64 = 1 << 31;

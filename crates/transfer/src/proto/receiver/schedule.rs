@@ -8,7 +8,7 @@ use crate::proto::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     rtt: Option<Duration>,
-    /// Arrival of the first packet that was not reported yet.
+    /// Arrival time of the first packet that was not reported yet.
     unreported_since: Option<Duration>,
     has_gap: bool,
     is_urgent: bool,
@@ -16,9 +16,9 @@ pub(super) struct Schedule {
     last: Option<Duration>,
     datagrams: u32,
     packets: u64,
-    /// Rounds since the last packet arrived.
+    /// Number of rounds since the last packet arrived.
     repeats: u32,
-    /// Bytes that arrived minus bytes that feedback took.
+    /// Bytes that arrived minus bytes of feedback that was sent.
     pub(super) credit_bytes: u64,
 }
 
@@ -28,7 +28,7 @@ impl Schedule {
         self.rtt = Some(rtt.min(RTT_MAX));
     }
 
-    /// Records a packet to report, which came at `at` and may have opened a gap.
+    /// Records a packet to report. The packet arrived at `at`; `opens_gap` if it opened a gap.
     #[inline]
     pub(super) fn on_packet(&mut self, at: Duration, opens_gap: bool) {
         if self.unreported_since.is_none() {
@@ -39,12 +39,12 @@ impl Schedule {
         self.repeats = 0;
     }
 
-    /// Makes the next round urgent: the object is complete.
+    /// Makes the next round due at once, because the object is complete.
     pub(super) fn on_complete(&mut self) {
         self.is_urgent = true;
     }
 
-    /// When the next round is due if no packet comes before.
+    /// Time when the next round is due, if no packet arrives earlier.
     pub(super) fn due(&self) -> Option<Duration> {
         let rtt = self.rtt.unwrap_or(RTT_UNKNOWN);
         match (self.unreported_since, self.last) {
@@ -72,54 +72,59 @@ impl Schedule {
         (self.last, self.datagrams, self.packets) = (Some(now), 0, 0);
     }
 
-    /// Counts a packet that was read, with `bytes` bytes of the object.
+    /// Adds the bytes of a packet that was read to the credit. `bytes` are its bytes of the object.
     #[inline]
     pub(super) fn earn(&mut self, bytes: u64) {
         self.credit_bytes = self.credit_bytes.saturating_add(bytes).saturating_add(PACKET_BYTES);
     }
 
-    /// Counts a datagram of the round, with `bytes` bytes.
+    /// Counts a datagram of the round, and subtracts its `bytes` from the credit.
     pub(super) fn on_datagram(&mut self, bytes: usize) {
         self.datagrams += 1;
         self.credit_bytes = self.credit_bytes.saturating_sub(bytes as u64);
     }
 }
 
-/// Rounds of feedback in a round trip; RFC 5348 §6.2 requires one. With four, a loss is reported at
-/// most a quarter of a round trip late, and a window that feedback opens grows in four steps.
+/// Number of rounds of feedback in a round trip. RFC 5348 §6.2 requires one round. With four
+/// rounds, a loss is reported at most a quarter of a round trip late, and the window of the sender
+/// grows in four steps.
 const PER_RTT: u32 = 4;
 
-/// The same while a gap was not reported yet.
+/// Number of rounds of feedback in a round trip while a gap was not reported yet.
 const PER_RTT_GAP: u32 = 16;
 
-/// Packets that came for each datagram of feedback: 1.6 %, below the 2 % that feedback may take of
-/// a fast flow.
+/// Number of received packets for each datagram of feedback. So feedback has 1.6 % of the packets,
+/// less than the 2 % that it may have in a fast flow.
 const PACKETS_EACH: u64 = 64;
 
-/// Bytes of a packet in addition to those of the object: header and head. Feedback is counted with
-/// its header, too; seals count on neither side.
+/// Bytes of the header and the head, which a packet has in addition to the bytes of the object.
+/// Feedback is also counted with its header. Seals are not counted, neither of packets nor of
+/// feedback.
 const PACKET_BYTES: u64 = (HEADER_BYTES + DATA_HEAD_BYTES) as u64;
 
-/// Pause after a round, for each of its datagrams, if fewer packets come: a thousand small
-/// datagrams a second are no load for any path or host.
+/// Longest pause after a round, for each of its datagrams, if fewer packets than [`PACKETS_EACH`]
+/// arrive. A thousand small datagrams a second are no load for any path or host.
 const REST_MAX: Duration = Duration::from_millis(1);
 
-/// Minimum pause. The pause is a round trip if that is less than 1 ms, so that each round trip has
-/// a report. Whatever round trip a sender claims, its receiver sends at most ten thousand datagrams
-/// a second more than one for each 64 packets.
+/// Minimum pause after a round, for each of its datagrams. If a round trip is shorter than 1 ms,
+/// the pause is a round trip, so that each round trip has a report. For any round trip that a
+/// sender claims, its receiver sends at most one datagram for each 64 packets, plus ten thousand
+/// datagrams a second.
 const REST_MIN: Duration = Duration::from_micros(100);
 
-/// Assumed round trip before the sender reports its own. A sender that has no round-trip time yet
-/// waits for the first report, so reports are sent every millisecond.
+/// Round-trip time that is assumed before the sender reports one. A sender that has no round-trip
+/// time yet waits for the first report, so reports are sent every millisecond.
 const RTT_UNKNOWN: Duration = Duration::from_millis(1);
 
-/// Longest round trip that is believed; otherwise no report might come for minutes. If the real
-/// round trip is longer, there are more than four reports in it.
+/// Maximum round-trip time. A longer time that a sender claims is replaced by this time, because
+/// otherwise no report might be sent for minutes. If the real round trip is longer, it has more
+/// than four reports.
 const RTT_MAX: Duration = Duration::from_secs(1);
 
-/// Rounds after the last packet: the first after a round trip (at least 1 ms), each other after
-/// twice the time of the one before. If the path loses a tenth of the reports, all six reports of
-/// the last packets are lost once in a million cases. After that the sender must send a probe.
+/// Number of repeated rounds after the round that reports the last packet. The first is sent after
+/// a round trip (at least 1 ms). Each further round waits twice as long as the round before. If the
+/// path loses a tenth of the reports, all six reports of the last packets are lost once in a
+/// million cases. In such a case the sender must send a probe.
 const REPEATS: u32 = 5;
 
 #[cfg(test)]
@@ -131,8 +136,8 @@ mod tests {
         Duration::from_micros(us)
     }
 
-    /// Rounds in one second, with a packet each `packet_us`, so many `datagrams` a round, and a gap
-    /// each `gap_each` packets.
+    /// Number of rounds in one second. A packet arrives each `packet_us`, a round has `datagrams`
+    /// datagrams, and a gap occurs after each `gap_each` packets.
     fn rounds(rtt_us: u64, packet_us: f64, datagrams: u32, gap_each: u64) -> usize {
         let mut schedule = Schedule::default();
         schedule.set_rtt(us(rtt_us));

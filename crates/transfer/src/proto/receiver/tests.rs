@@ -16,8 +16,8 @@ fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// Packet `number` with the bytes that it has if none is lost, sent after `number` ms and 10 ms in
-/// flight.
+/// Packet `number`, with the bytes that this packet has if no packet is lost. It was sent at
+/// `number` ms, and arrived 10 ms later.
 fn packet(number: u64) -> Arrival {
     Arrival {
         number,
@@ -52,13 +52,13 @@ fn gaps_are_told_with_what_is_known_of_them() {
     for number in [2, 3] {
         assert_eq!(receiver.handle_data(&packet(number)), Ok(NewBytes::All));
     }
-    // Packet 4 waits 700 µs in a queue that loses 5 and 6 and marks 7.
+    // Packet 4 waits 700 µs in a queue that drops packets 5 and 6 and marks packet 7.
     let waited = Arrival { at: packet(4).at + us(700), ..packet(4) };
     receiver.handle_data(&waited).unwrap();
     receiver.handle_data(&Arrival { is_marked: Some(true), ..packet(7) }).unwrap();
     // The socket drops packet 8.
     receiver.handle_data(&Arrival { drops: Some(10), ..packet(9) }).unwrap();
-    // Only the delay is known of the gap before 11.
+    // For the gap before packet 11, only the delay is known.
     receiver.handle_data(&Arrival { drops: None, is_marked: None, ..packet(11) }).unwrap();
     let told = feedback(&mut receiver);
     assert_eq!((told.start, counts(&told)), (0, vec![(0, 2), (3, 2), (1, 1), (1, 1), (1, 0)]));
@@ -120,7 +120,8 @@ fn the_floor_forgets() {
     let told = feedback(&mut receiver);
     assert_eq!((told.start, counts(&told)), (5, vec![(0, 2), (1, 1), (2, 0)]));
     assert_eq!(receiver.handle_data(&packet(4)), Err(Refusal::Repeated(4)));
-    // An old note does not lower the floor, and a note does not raise it above its own packet.
+    // An old note does not lower the floor, and a note does not raise the floor above the number of
+    // the packet that carries the note.
     receiver.handle_data(&note(2, 5)).unwrap();
     receiver.handle_data(&note(u64::MAX, 20)).unwrap();
     let told = feedback(&mut receiver);
@@ -154,7 +155,7 @@ fn what_is_there_is_not_written_again() {
 
 #[test]
 fn a_hostile_sender_cannot_make_it_keep_more() {
-    // Every other number, every other byte.
+    // Only each second number arrives, with each second byte.
     let mut receiver = receiver(1 << 40);
     let every_other = |number: u64, step: u64| Arrival {
         range: number * step..number * step + 1,
@@ -169,7 +170,8 @@ fn a_hostile_sender_cannot_make_it_keep_more() {
     assert_eq!(receiver.handle_data(&every_other(next + 1, 1)), Err(Refusal::TooFar(next + 1)));
     assert_eq!(receiver.handle_data(&every_other(next, 1)), Ok(NewBytes::All), "without a gap it is taken");
     assert_eq!(receiver.handle_data(&every_other(next - 2, 1)), Ok(NewBytes::All), "or into one");
-    // A raised floor makes room, in the same packet that would not have had it.
+    // A packet with a note that raises the floor is accepted, although there was no memory for this
+    // packet before.
     let note = Some(Note { floor: next - 10, rtt_us: 0 });
     receiver.handle_data(&Arrival { note, ..every_other(next + 2, 1) }).unwrap();
     for number in next + 3..next + 3 + ranges_max as u64 {
@@ -227,7 +229,7 @@ fn feedback_that_does_not_fit_goes_on_in_the_next() {
         receiver.handle_data(&packet(number * 3)).unwrap();
     }
     let told = feedback_round(&mut receiver);
-    // 4 bytes a run: received, missing, evidence, and a delay of 0.
+    // A run has 4 bytes: received, missing, evidence, and a delay of 0.
     assert_eq!(told.len(), 4);
     assert!(told.windows(2).all(|pair| pair[0].end() == pair[1].start));
     assert_eq!(told.iter().map(|feedback| feedback.runs.len()).sum::<usize>(), 1_000);
@@ -249,7 +251,7 @@ fn no_sender_makes_it_send_many_times_what_came() {
         receiver.handle_data(&empty(number * 2, 0)).unwrap();
         came += 28;
     }
-    // Then one packet a millisecond, for two seconds.
+    // Then one packet arrives each millisecond, for two seconds.
     for ms in 0..2_000 {
         receiver.handle_data(&empty(gaps * 2 + ms, ms * 1_000)).unwrap();
         came += 28;
@@ -259,7 +261,8 @@ fn no_sender_makes_it_send_many_times_what_came() {
             (told, told_bytes) = (told + 1, told_bytes + feedback.bytes() as u64);
         }
     }
-    // At most one datagram with one run for each packet; otherwise no more bytes than came.
+    // At most one datagram with one run for each packet; otherwise feedback has no more bytes than
+    // arrived.
     assert!(told <= 2_001 + came / 1_200, "{told} datagrams for {came} bytes");
     let least = 2_001 * Feedback::BYTES_MIN as u64;
     assert!(told_bytes <= least + came, "{told_bytes} bytes for {came}");
@@ -289,7 +292,7 @@ fn what_drains_is_told() {
         let drops = Some(9 + number as u32 / 50);
         receiver.handle_data(&Arrival { drops, ..packet(number) }).unwrap();
     }
-    // 100 bytes a millisecond.
+    // 100 bytes arrive each millisecond.
     assert_eq!(feedback(&mut receiver).totals.drain_bytes_s, 100_000);
 }
 

@@ -12,19 +12,20 @@ use crate::proto::{AttributedLoss, LossAttributor, PathContext, UnattributedLoss
 pub(super) struct LossAccounting {
     /// `None` if all losses count as network losses.
     attributor: Option<Box<LossAttributor>>,
-    /// Runs of lost packets with a cause that became known just now.
+    /// Runs of lost packets with a newly known cause that is not counted yet.
     attributed: Vec<AttributedLoss>,
     /// Losses not yet reported to the controller, and host losses since its last call.
     losses: Vec<LossRun>,
     host_pending: u64,
-    /// Packets settled so far, without host losses.
-    settled: u64,
+    /// Number of packets accounted for so far: acknowledged, or lost with a known cause; without
+    /// host losses.
+    accounted: u64,
     /// Host losses so far: those that did not arrive later, and all that were reported. It is below
     /// 0 only within `poll`, where a claim may be taken back before it is counted.
     host: i64,
     host_reported: i64,
     /// End of the last reported run of losses, in the count of
-    /// [`FeedbackSample::settled_packets`](crate::proto::controller::FeedbackSample).
+    /// [`FeedbackSample::accounted_packets`](crate::proto::controller::FeedbackSample).
     losses_end: u64,
     pub(super) network: u64,
     pub(super) unknown: u64,
@@ -37,7 +38,7 @@ impl LossAccounting {
             attributed: Vec::new(),
             losses: Vec::new(),
             host_pending: 0,
-            settled: 0,
+            accounted: 0,
             host: 0,
             host_reported: 0,
             losses_end: 0,
@@ -48,7 +49,7 @@ impl LossAccounting {
 
     /// Counts an acknowledged packet that was not declared lost before.
     pub(super) fn ack(&mut self) {
-        self.settled += 1;
+        self.accounted += 1;
     }
 
     pub(super) fn lose(&mut self, context: PathContext, missing: UnattributedLoss) {
@@ -61,27 +62,27 @@ impl LossAccounting {
     }
 
     /// Counts an acknowledged packet of `bytes` that was declared lost before.
-    pub(super) fn find(&mut self, index: u64, bytes: u64) {
+    pub(super) fn ack_lost(&mut self, index: u64, bytes: u64) {
         let cause = match &mut self.attributor {
-            Some(attributor) => attributor.find(index, bytes),
+            Some(attributor) => attributor.ack_lost(index, bytes),
             None => Some(Cause::Network),
         };
         // A network loss was counted already; any other packet is counted now.
         match cause {
             Some(Cause::Network | Cause::Unknown) => {}
             Some(Cause::Host) => {
-                self.settled += 1;
+                self.accounted += 1;
                 self.host = self.host.saturating_sub(1).max(0);
             }
-            None => self.settled += 1,
+            None => self.accounted += 1,
         }
     }
 
-    /// Counts the losses with a cause that is known by now. Packets below `decided` arrived or were
+    /// Counts the losses with a newly known cause. Packets below `settled` were acknowledged or
     /// declared lost.
-    pub(super) fn poll(&mut self, context: PathContext, decided: u64) {
+    pub(super) fn poll(&mut self, context: PathContext, settled: u64) {
         if let Some(attributor) = &mut self.attributor {
-            attributor.poll(context, decided, &mut self.attributed);
+            attributor.poll(context, settled, &mut self.attributed);
         }
         let mut attributed = std::mem::take(&mut self.attributed);
         attributed.sort_unstable_by_key(|attributed| attributed.missing.index);
@@ -106,11 +107,11 @@ impl LossAccounting {
             Cause::Network => self.network += packets,
             Cause::Unknown => self.unknown += packets,
         }
-        self.settled += packets;
-        // The position is the index minus the host losses before it; not before the end of the last
-        // reported run, and not after what is settled.
+        self.accounted += packets;
+        // The position is the index minus the number of host losses before this index. It is not
+        // before the end of the last reported run, and not after the packets accounted for.
         let at = missing.index.saturating_sub(u64::try_from(self.host).unwrap_or(0));
-        let at = at.min(self.settled.saturating_sub(packets)).max(self.losses_end);
+        let at = at.min(self.accounted.saturating_sub(packets)).max(self.losses_end);
         self.losses_end = at + packets;
         self.losses.push(LossRun {
             at,
@@ -121,17 +122,17 @@ impl LossAccounting {
         });
     }
 
-    /// Packets settled so far, without host losses.
-    pub(super) fn settled(&self) -> u64 {
-        self.settled
+    /// Packets accounted for so far, without host losses.
+    pub(super) fn accounted(&self) -> u64 {
+        self.accounted
     }
 
-    /// Host losses reported so far.
+    /// Number of host losses reported so far.
     pub(super) fn host(&self) -> u64 {
         u64::try_from(self.host_reported).unwrap_or(0)
     }
 
-    /// What to report to the controller: losses, and the number of host losses.
+    /// Returns what to report to the controller: the losses, and the number of host losses.
     pub(super) fn pending(&self) -> (&[LossRun], u64) {
         (&self.losses, self.host_pending)
     }

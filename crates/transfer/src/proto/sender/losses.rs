@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::object::Object;
-use super::reorder::ReorderingWindow;
+use super::reorder::ReorderingMargin;
 use super::sent_packets::{PACKETS_MAX, SentPacket, SentPackets, SentState};
 use crate::proto::Rtt;
 use crate::proto::loss_attributor::UnattributedLoss;
@@ -13,25 +13,27 @@ use crate::proto::wire::Evidence;
 /// Detects lost packets by later acknowledgements and by reported gaps.
 #[derive(Debug, Default)]
 pub(super) struct LossDetector {
-    reorder: ReorderingWindow,
-    /// All packets below this index are settled.
+    reorder: ReorderingMargin,
+    /// All packets below this index are settled: acknowledged or declared lost.
     settled: u64,
-    /// Highest acknowledged index plus one: now, and before the report that is being processed.
+    /// Highest acknowledged index plus one: now, and before the datagram of feedback that is being
+    /// processed.
     acked_to: u64,
     acked_to_before: u64,
-    /// The newest datagram of a report, with the earlier datagrams of this report, covered the
-    /// packets below this index.
-    surveyed: u64,
-    /// Whether the newest report, with those that it continues, covers all packets from the first
-    /// unsettled one on.
+    /// The newest datagram of feedback, with the earlier datagrams of its round of feedback,
+    /// covered the packets below this index.
+    covered_to: u64,
+    /// Whether these datagrams cover all packets from the first unsettled one on.
     is_whole: bool,
-    /// Value of `settled` at the end of the last round (or two round trips), and of the one before.
-    /// Lost packets below the second are forgotten; others may still arrive.
+    /// Values of `settled` at the end of the sender's last round (or two round trips), and at the
+    /// end of the round before. Lost packets below the second value are forgotten; later lost
+    /// packets may still arrive.
     round_ends: [u64; 2],
-    rounded: Duration,
+    /// Time when `round_ends` changed last.
+    round_ended: Duration,
     has_lost_in_round: bool,
     pub(super) lost_packets: u64,
-    /// Lost packets that were acknowledged later.
+    /// Number of lost packets that were acknowledged later.
     pub(super) spurious_packets: u64,
 }
 
@@ -45,75 +47,79 @@ impl LossDetector {
     }
 
     /// Records the acknowledgement of a packet that was declared lost.
-    pub(super) fn find(&mut self, index: u64, round: u64) {
+    pub(super) fn ack_lost(&mut self, index: u64, round: u64) {
         self.spurious_packets += 1;
-        // The previous report did not include this packet, so all later packets in that report
-        // overtook it.
+        // The feedback before this one did not acknowledge the packet, so all later packets that
+        // were acknowledged before this feedback overtook the packet.
         self.reorder.grow(self.acked_to_before.saturating_sub(index + 1), round);
     }
 
-    /// Updates the index below which reports show which packets are missing.
+    /// Updates the index below which feedback shows which packets are missing.
     ///
-    /// A report of many gaps takes several datagrams. If one of these is lost, the packets that it
-    /// covered must not count as missing. `covered` are the indices that this datagram covers;
-    /// `is_next` if it follows the newest one before it.
-    pub(super) fn survey(&mut self, covered: Range<u64>, is_next: bool, sent_packets: &SentPackets) {
+    /// A round of feedback with many gaps takes several datagrams. If one of these datagrams is
+    /// lost, the packets that this datagram covered must not count as missing. `covered` are the
+    /// indices that the current datagram covers. `is_next` is true if the current datagram directly
+    /// follows the newest datagram before.
+    pub(super) fn cover(&mut self, covered: Range<u64>, is_next: bool, sent_packets: &SentPackets) {
         let is_first = sent_packets.next_open(self.settled..covered.start).is_none();
-        self.is_whole = is_first || self.is_whole && is_next && covered.start <= self.surveyed;
+        self.is_whole = is_first || self.is_whole && is_next && covered.start <= self.covered_to;
         if self.is_whole {
-            self.surveyed = covered.end;
+            self.covered_to = covered.end;
         }
     }
 
-    pub(super) fn end_report(&mut self) {
+    /// Ends the processing of one datagram of feedback.
+    pub(super) fn end_feedback(&mut self) {
         self.acked_to_before = self.acked_to;
     }
 
-    /// Ends the processing of a report with new information; a round may have ended with it.
-    pub(super) fn end_round(&mut self, now: Duration, is_round: bool, rtt: &Rtt) {
-        if is_round && std::mem::take(&mut self.has_lost_in_round) {
+    /// Updates what is kept for each round of the sender, after feedback with new information.
+    /// `has_round_ended` is true if this feedback ended a round.
+    pub(super) fn update_rounds(&mut self, now: Duration, has_round_ended: bool, rtt: &Rtt) {
+        if has_round_ended && std::mem::take(&mut self.has_lost_in_round) {
             self.reorder.calm_down();
         }
-        // If only the first datagram of each report arrives, rounds do not end; yet the floor must
-        // rise.
-        if is_round || self.rounded + rtt.longer() * 2 <= now {
-            self.rounded = now;
+        // If only the first datagram of each round of feedback arrives, rounds of the sender do not
+        // end. Yet the floor of the notes (spec §6, 1) must rise.
+        if has_round_ended || self.round_ended + rtt.longer() * 2 <= now {
+            self.round_ended = now;
             self.round_ends = [self.settled, self.round_ends[0]];
         }
     }
 
-    /// When the oldest overtaken packet is declared lost.
+    /// Time at which the oldest overtaken packet is declared lost.
     pub(super) fn due(&self, sent_packets: &SentPackets, rtt: &Rtt) -> Option<Duration> {
         self.lost_at(sent_packets.next_open(self.settled..self.acked_to)?, sent_packets, rtt)
     }
 
     fn lost_at(&self, index: u64, sent_packets: &SentPackets, rtt: &Rtt) -> Option<Duration> {
         let sent = Duration::from_nanos(sent_packets.get(index)?.snapshot.sent_ns);
-        // If no report has covered the packet, wait longer: such a report may still be in flight.
-        let factor = if index < self.surveyed { 1 } else { UNCOVERED_FACTOR };
+        // If no feedback has covered the packet, wait longer: such feedback may still be in flight.
+        let factor = if index < self.covered_to { 1 } else { UNCOVERED_FACTOR };
         Some(sent + self.reorder.time(rtt) * factor)
     }
 
-    /// Declares packets lost that were overtaken long enough ago; and, if the newest report
-    /// `is_new`, packets that it covered and that enough others overtook. Calls `lost` with runs of
-    /// them.
+    /// Declares packets lost that were overtaken long enough ago. If `is_newer` is true, the
+    /// feedback is newer than all earlier feedback. Then also declares lost the packets that this
+    /// round of feedback covered and that enough other packets overtook. Calls `lost` with each run
+    /// of these packets.
     pub(super) fn detect(
         &mut self,
         now: Duration,
-        is_new: bool,
+        is_newer: bool,
         rtt: &Rtt,
         sent_packets: &mut SentPackets,
         object: &mut Object,
         mut lost: impl FnMut(UnattributedLoss),
     ) {
-        let covered_to = if is_new && self.is_whole { self.surveyed } else { 0 };
+        let missing_below = if is_newer && self.is_whole { self.covered_to } else { 0 };
         let mut run: Option<UnattributedLoss> = None;
         let mut range = 0..0;
         loop {
             let next = sent_packets.next_open(self.settled..self.acked_to);
             self.settled = next.unwrap_or(self.settled.max(self.acked_to));
             let Some(index) = next else { break };
-            let is_overtaken = index < covered_to && self.reorder.packets() < self.acked_to - index;
+            let is_overtaken = index < missing_below && self.reorder.packets() < self.acked_to - index;
             if !is_overtaken && self.lost_at(index, sent_packets, rtt).is_none_or(|at| now < at) {
                 break;
             }
@@ -132,7 +138,7 @@ impl LossDetector {
                 }
                 _ => {
                     let evidence = sent.evidence.unwrap_or_else(|| evidence_before(index, sent_packets));
-                    run.replace(missing(index, &sent, evidence, sent_packets))
+                    run.replace(unattributed_loss(index, &sent, evidence, sent_packets))
                         .into_iter()
                         .for_each(&mut lost);
                 }
@@ -142,22 +148,22 @@ impl LossDetector {
         run.into_iter().for_each(lost);
     }
 
-    /// Declares the oldest packet lost, to make room for a probe. Its bytes are sent again, unless
-    /// a probe carries them.
+    /// Declares the oldest packet lost, to make room for a probe. The bytes of this packet are sent
+    /// again, unless a probe already carried them.
     pub(super) fn give_up_oldest(
         &mut self,
         sent_packets: &mut SentPackets,
         object: &mut Object,
     ) -> Option<UnattributedLoss> {
         let index = sent_packets.first();
-        let is_under_way = sent_packets.get(index).is_some_and(|sent| sent.state == SentState::InFlight);
-        let lost = is_under_way.then(|| self.lose(index, sent_packets)).flatten();
+        let is_in_flight = sent_packets.get(index).is_some_and(|sent| sent.state == SentState::InFlight);
+        let lost = is_in_flight.then(|| self.lose(index, sent_packets)).flatten();
         self.settled = self.settled.max(index + 1);
         lost.map(|sent| {
             if !sent.is_copied {
                 object.lose(sent.range());
             }
-            missing(index, &sent, sent.evidence.unwrap_or_default(), sent_packets)
+            unattributed_loss(index, &sent, sent.evidence.unwrap_or_default(), sent_packets)
         })
     }
 
@@ -171,12 +177,12 @@ impl LossDetector {
 
     /// Lost packets below this index may be forgotten.
     pub(super) fn forgets_below(&self, sent_packets: &SentPackets) -> u64 {
-        // A lost packet that is kept takes room from packets to send.
+        // Each lost packet that is kept takes memory that new packets need.
         if sent_packets.len() < PACKETS_MAX / 2 { self.round_ends[1] } else { self.settled }
     }
 }
 
-fn missing(
+fn unattributed_loss(
     index: u64,
     sent: &SentPacket,
     evidence: Evidence,
@@ -192,7 +198,7 @@ fn missing(
     }
 }
 
-/// Evidence of the gap that continues at this packet.
+/// Returns the evidence of the gap that contains this packet.
 fn evidence_before(index: u64, sent_packets: &SentPackets) -> Evidence {
     let lost_before = |back: &u64| {
         let sent = index.checked_sub(*back).and_then(|before| sent_packets.get(before));
@@ -202,9 +208,9 @@ fn evidence_before(index: u64, sent_packets: &SentPackets) -> Evidence {
     gap.find_map(|sent| sent.evidence).unwrap_or_default()
 }
 
-/// Factor on the time until a packet is declared lost that no report covered: the receiver has time
-/// to report twice more.
+/// Factor on the time until a packet that no feedback covered is declared lost: the receiver has
+/// time for two more reports.
 const UNCOVERED_FACTOR: u32 = 3;
-/// Maximum number of packets before this one, in the same gap, that are searched for the gap's
-/// evidence. A gap is usually declared lost as a whole.
+/// Maximum number of earlier packets in the same gap that are searched for the gap's evidence. A
+/// gap is usually declared lost as a whole.
 const EVIDENCE_BACK: u64 = 4096;

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 ///
 /// A dishonest receiver may acknowledge packets that it did not get, to make the sender faster. The
 /// skipped numbers are secret, so such a receiver soon acknowledges one of them (Savage et al., TCP
-/// congestion control with a misbehaving receiver, 1999; RFC 9000 §21.4). Skipping one in 2500
-/// costs nothing, and detects such a receiver within a second at 30 Mbit/s.
+/// congestion control with a misbehaving receiver, 1999; RFC 9000 §21.4). Skipping one number in
+/// 2500 costs nothing. At 30 Mbit/s, the sender detects such a receiver within a second.
 #[derive(Clone, Debug)]
 pub(super) struct NumberAllocator {
     next: u64,
@@ -16,14 +16,14 @@ pub(super) struct NumberAllocator {
     state: u64,
     /// Skipped numbers that a receiver may still report on.
     skipped: VecDeque<SkippedNumber>,
-    /// Count of skipped numbers before these.
+    /// Number of skipped numbers that were removed from `skipped`.
     before: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct SkippedNumber {
     number: u64,
-    /// Index of the next packet sent after it.
+    /// Index of the first packet that was sent after this number was skipped.
     index: u64,
 }
 
@@ -34,7 +34,7 @@ impl NumberAllocator {
         numbers
     }
 
-    /// Assigns the number of the next packet, which has this index.
+    /// Assigns and returns the number of the next packet, which has this `index`.
     pub(super) fn take(&mut self, index: u64) -> u64 {
         if self.next == self.next_skipped {
             self.skipped.push_back(SkippedNumber { number: self.next, index });
@@ -55,8 +55,9 @@ impl NumberAllocator {
         SkippedCursor(self.skipped.partition_point(|skipped| skipped.number < number))
     }
 
-    /// Count of packets with a lower number; too low if `number` is below the skipped numbers that
-    /// are kept. Advances `cursor` to the position of `number`.
+    /// Returns the number of packets with a lower number than `number`. The result is too low if
+    /// `number` is below the skipped numbers that are kept. Advances `cursor` to the position of
+    /// `number`.
     pub(super) fn index_from(&self, cursor: &mut SkippedCursor, number: u64) -> u64 {
         while self.skipped.get(cursor.0).is_some_and(|skipped| skipped.number < number) {
             cursor.0 += 1;
@@ -64,28 +65,31 @@ impl NumberAllocator {
         number.saturating_sub(self.before + cursor.0 as u64)
     }
 
-    /// The first skipped number from `cursor` on, if it is below `end`.
+    /// Returns the first skipped number from `cursor` on, if this number is below `end`.
     pub(super) fn skipped_to(&self, cursor: SkippedCursor, end: u64) -> Option<u64> {
         self.skipped.get(cursor.0).map(|skipped| skipped.number).filter(|number| *number < end)
     }
 
-    /// Count of packets with a lower number.
+    /// Returns the number of packets with a lower number than `number`, which is the index of
+    /// packet `number`.
     pub(super) fn index_of(&self, number: u64) -> u64 {
         self.index_from(&mut self.seek(number), number)
     }
 
-    /// Whether `number` was skipped, as far as that is still known.
+    /// Whether `number` was skipped. Skipped numbers that were forgotten count as not skipped.
     pub(super) fn is_skipped(&self, number: u64) -> bool {
         self.skipped_to(self.seek(number), number.saturating_add(1)).is_some()
     }
 
-    /// Number of the packet with this index, which is not below the indices that are kept.
+    /// Returns the number of the packet with this index. The index must not be below the indices
+    /// that are kept.
     pub(super) fn number_of(&self, index: u64) -> u64 {
         let at = self.skipped.partition_point(|skipped| skipped.index <= index);
         index + self.before + at as u64
     }
 
-    /// Forgets skipped numbers below this index; they are not looked up any more.
+    /// Forgets skipped numbers up to the packet with this index. Earlier packets are no longer
+    /// looked up.
     pub(super) fn forget_below(&mut self, index: u64) {
         while self.skipped.front().is_some_and(|skipped| skipped.index <= index) {
             self.skipped.pop_front();
@@ -93,7 +97,7 @@ impl NumberAllocator {
         }
     }
 
-    /// SplitMix64 (Steele, Lea, Flood 2014, §2).
+    /// Returns the next pseudo-random number: SplitMix64 (Steele, Lea, Flood 2014, §2).
     fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.state;
@@ -107,7 +111,7 @@ impl NumberAllocator {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SkippedCursor(usize);
 
-/// Packets between two skipped numbers.
+/// Range of the number of packets between two skipped numbers.
 const SPACING: std::ops::RangeInclusive<u64> = 1000..=4000;
 
 #[cfg(test)]

@@ -6,16 +6,16 @@ use rangemap::RangeSet;
 
 /// State of the object's bytes: acknowledged, lost, or never sent.
 ///
-/// It has as many ranges as the caller's `held` and the packets in flight, because new bytes wait
-/// until lost ones were sent.
+/// The number of ranges is limited by the caller's `held` and the packets in flight, because new
+/// bytes wait until lost bytes were sent again.
 #[derive(Clone, Debug)]
 pub(super) struct Object {
     bytes: u64,
     /// Ranges that the receiver has.
-    there: RangeSet<u64>,
-    /// Ranges to send again, before new ones.
+    held: RangeSet<u64>,
+    /// Lost ranges, which are sent again before new ranges.
     lost: RangeSet<u64>,
-    /// Next range that was never sent, up to what the receiver has.
+    /// Next range that was never sent; it ends where the receiver's next range begins.
     new: Range<u64>,
     /// Bytes that the receiver does not have.
     missing: u64,
@@ -23,31 +23,31 @@ pub(super) struct Object {
 
 impl Object {
     pub(super) fn new(bytes: u64, held: &RangeSet<u64>) -> Self {
-        let mut there = RangeSet::new();
+        let mut held_within = RangeSet::new();
         let mut missing = bytes;
         // Ranges beyond the object's end are ignored.
         for range in
             held.iter().map(|range| range.start..range.end.min(bytes)).filter(|range| !range.is_empty())
         {
             missing -= length(&range);
-            there.insert(range);
+            held_within.insert(range);
         }
-        let mut object = Self { bytes, there, lost: RangeSet::new(), new: 0..0, missing };
+        let mut object = Self { bytes, held: held_within, lost: RangeSet::new(), new: 0..0, missing };
         object.new = object.next_new(0);
         object
     }
 
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.missing == 0
     }
 
-    /// Whether anything waits to be sent.
-    pub(super) fn has_some(&self) -> bool {
+    /// Whether any range waits to be sent.
+    pub(super) fn has_next(&self) -> bool {
         !self.new.is_empty() || !self.lost.is_empty()
     }
 
     /// Bytes that the receiver has.
-    pub(super) fn there_bytes(&self) -> u64 {
+    pub(super) fn held_bytes(&self) -> u64 {
         self.bytes.saturating_sub(self.missing)
     }
 
@@ -61,7 +61,8 @@ impl Object {
         if from < self.new.end { from.max(self.new.start)..self.new.end } else { self.next_new(from) }
     }
 
-    /// Returns the next range to send, of at most `payload` bytes; lost ranges first.
+    /// Removes and returns the next range to send, of at most `payload` bytes. Lost ranges come
+    /// first.
     pub(super) fn take(&mut self, payload: u64) -> Option<Range<u64>> {
         if let Some(range) = self.lost.first() {
             let range = range.start..range.end.min(range.start.saturating_add(payload));
@@ -85,23 +86,24 @@ impl Object {
         if range.is_empty() {
             return 0;
         }
-        let fresh = self.there.gaps(&range).map(|gap| length(&gap)).sum();
+        let fresh = self.held.gaps(&range).map(|gap| length(&gap)).sum();
         if fresh > 0 {
             if !self.lost.is_empty() {
                 self.lost.remove(range.clone());
             }
-            self.there.insert(range);
+            self.held.insert(range);
             self.missing = self.missing.saturating_sub(fresh);
         }
         fresh
     }
 
-    /// Records that this range was lost. What the receiver does not have of it is sent again.
+    /// Records that this range was lost. The bytes of the range that the receiver does not have are
+    /// sent again.
     pub(super) fn lose(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
-        for gap in self.there.gaps(&range) {
+        for gap in self.held.gaps(&range) {
             self.lost.insert(gap);
         }
     }
@@ -110,7 +112,7 @@ impl Object {
         if self.bytes <= from {
             return from..from;
         }
-        self.there.gaps(&(from..self.bytes)).next().unwrap_or(from..from)
+        self.held.gaps(&(from..self.bytes)).next().unwrap_or(from..from)
     }
 }
 
@@ -134,14 +136,14 @@ mod tests {
         assert_eq!(object.take(8), Some(14..22));
         assert_eq!(object.take(8), Some(22..25));
         assert_eq!(object.take(80), Some(30..90));
-        assert_eq!((object.take(8), object.has_some(), object.is_there()), (None, false, false));
+        assert_eq!((object.take(8), object.has_next(), object.is_complete()), (None, false, false));
         assert_eq!(object.ack(10..90), 73);
-        assert!(object.is_there());
+        assert!(object.is_complete());
     }
 
     #[test]
-    fn an_empty_object_is_there() {
+    fn an_empty_object_is_complete() {
         let object = Object::new(0, &RangeSet::new());
-        assert!(object.is_there() && !object.has_some());
+        assert!(object.is_complete() && !object.has_next());
     }
 }

@@ -45,7 +45,8 @@ impl Pacing {
 
     /// Whether the window has room for a full packet.
     pub(super) fn has_room(&self, in_flight_bytes: u64) -> bool {
-        // A window smaller than a packet would stop the transfer.
+        // Allow one packet in flight for any window: a window smaller than a packet would stop the
+        // transfer.
         in_flight_bytes == 0 || in_flight_bytes.saturating_add(self.full_bytes()) <= self.window_bytes
     }
 
@@ -54,7 +55,7 @@ impl Pacing {
         self.pacer.is_ready(now)
     }
 
-    /// When the next burst may begin.
+    /// Time when the next packet may be sent.
     pub(super) fn next(&self) -> Duration {
         self.pacer.next()
     }

@@ -1,4 +1,4 @@
-//! Rounds and delivery rate of the path, measured by packets.
+//! Measures the rounds and the delivery rate of the path from acknowledged packets.
 
 use std::time::Duration;
 
@@ -7,17 +7,19 @@ use crate::proto::controller::Delivery;
 /// Measures the delivery rate (draft-cheng-iccrg-delivery-rate-estimation-02 §3).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DeliveryRateSampler {
-    /// `C.delivered` (bytes), `C.delivered_time`, `C.first_sent_time`.
+    /// These three fields are `C.delivered` (bytes), `C.delivered_time` and `C.first_sent_time` of
+    /// the draft.
     delivered: u64,
     delivered_ns: u64,
     first_sent_ns: u64,
-    /// `C.app_limited`: until this many bytes are delivered, packets are stamped as sent while the
-    /// sender, not the path, limited the rate.
+    /// `C.app_limited` of the draft: until this number of bytes is delivered, new packets count as
+    /// sent while the sender, not the path, limited the rate.
     limited_until: u64,
     round: u64,
-    /// The round ends with a packet that was sent after this many bytes were delivered.
+    /// The round ends when a packet is acknowledged that was sent after this number of bytes was
+    /// delivered.
     round_end: u64,
-    /// Stamp of the newest packet acknowledged since the last sample.
+    /// Snapshot of the newest packet acknowledged since the last sample.
     newest: Option<SendSnapshot>,
 }
 
@@ -29,7 +31,7 @@ pub(super) struct SendSnapshot {
     delivered: u64,
     delivered_ns: u64,
     first_sent_ns: u64,
-    /// Bytes in flight at that time, this packet included.
+    /// Bytes in flight when the packet was sent, this packet included.
     pub(super) in_flight_bytes: u64,
     is_app_limited: bool,
 }
@@ -51,7 +53,7 @@ impl DeliveryRateSampler {
     }
 
     /// Records that there is nothing to send while `in_flight_bytes` are in flight.
-    pub(super) fn limit(&mut self, in_flight_bytes: u64) {
+    pub(super) fn set_app_limited(&mut self, in_flight_bytes: u64) {
         self.limited_until = (self.delivered + in_flight_bytes).max(1);
     }
 
@@ -68,11 +70,12 @@ impl DeliveryRateSampler {
         }
     }
 
-    /// Ends a feedback. Returns whether a round ended with it, and the delivery rate sample.
+    /// Ends the processing of a feedback. Returns whether this feedback ended a round, and the
+    /// delivery rate sample.
     pub(super) fn sample(&mut self, now_ns: u64, rtt_min: Duration) -> (bool, Option<Delivery>) {
         let Some(newest) = self.newest.take() else { return (false, None) };
-        let is_round = self.round_end <= newest.delivered;
-        if is_round {
+        let has_round_ended = self.round_end <= newest.delivered;
+        if has_round_ended {
             self.round += 1;
             self.round_end = self.delivered;
         }
@@ -88,7 +91,7 @@ impl DeliveryRateSampler {
             in_flight_bytes: newest.in_flight_bytes,
             is_app_limited: newest.is_app_limited,
         });
-        (is_round, delivery)
+        (has_round_ended, delivery)
     }
 
     pub(super) fn round(&self) -> u64 {
@@ -126,11 +129,11 @@ mod tests {
     #[test]
     fn what_was_sent_for_want_of_more_says_so() {
         let mut sampler = DeliveryRateSampler::default();
-        sampler.limit(0);
+        sampler.set_app_limited(0);
         let snapshot = sampler.send(0, 0, 1000);
         sampler.ack(20 * MS, &snapshot, 1000);
-        let (is_round, delivery) = sampler.sample(20 * MS, Duration::from_millis(20));
-        assert!(is_round && delivery.unwrap().is_app_limited);
+        let (has_round_ended, delivery) = sampler.sample(20 * MS, Duration::from_millis(20));
+        assert!(has_round_ended && delivery.unwrap().is_app_limited);
         let snapshot = sampler.send(20 * MS, 0, 1000);
         sampler.ack(30 * MS, &snapshot, 1000);
         assert_eq!(

@@ -1,37 +1,39 @@
-//! Reordering margin: when an overtaken packet is declared lost.
+//! Reordering margin, which determines when an overtaken packet is declared lost.
 
 use std::time::Duration;
 
 use crate::proto::Rtt;
 use crate::proto::rtt::GRANULARITY;
 
-/// Reordering margin. It grows when a packet arrives that was declared lost.
+/// Reordering margin in packets and in time. The margin grows when a packet that was declared lost
+/// arrives.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReorderingWindow {
-    /// A packet is lost when one arrived that was sent this many packets later.
+pub(super) struct ReorderingMargin {
+    /// A packet is lost when a packet that was sent this number of packets later has arrived.
     packets: u64,
-    /// A packet is also lost when a later one arrived and this many eighths of a round trip have
-    /// passed since the packet was sent.
+    /// A packet is also lost when a later packet has arrived and this time has passed since the
+    /// packet was sent. The unit is an eighth of the larger of the last and the smoothed round-trip
+    /// time.
     eighths: u32,
-    /// Round in which `eighths` grew last.
+    /// Round of the sender in which `eighths` grew last.
     grown: u64,
     /// Number of rounds with losses since the last arrival of a packet that had been declared lost.
     calm: u32,
 }
 
-impl Default for ReorderingWindow {
+impl Default for ReorderingMargin {
     fn default() -> Self {
         Self { packets: PACKETS, eighths: EIGHTHS, grown: 0, calm: 0 }
     }
 }
 
-impl ReorderingWindow {
-    /// How many packets may overtake a packet.
+impl ReorderingMargin {
+    /// Maximum number of packets that may overtake a packet before it is declared lost.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Time after sending at which an overtaken packet is lost (RFC 9002 §6.1.2).
+    /// Time after sending at which an overtaken packet is declared lost (RFC 9002 §6.1.2).
     pub(super) fn time(&self, rtt: &Rtt) -> Duration {
         (rtt.longer() * self.eighths / 8).max(GRANULARITY)
     }
@@ -42,7 +44,7 @@ impl ReorderingWindow {
         self.calm = 0;
         self.packets = self.packets.max(distance.saturating_add(1));
         // RFC 8985 §6.2 step 4: widen at most once a round, by at most one round trip in total.
-        // Doubling finds the true distance if it is larger than the measured one.
+        // Doubling finds the true distance if this is larger than the measured distance.
         if self.grown < round {
             self.grown = round;
             self.eighths = (self.eighths + 1).min(EIGHTHS_MAX);
@@ -51,8 +53,8 @@ impl ReorderingWindow {
         self.packets = self.packets.min(PACKETS_MAX);
     }
 
-    /// Records a round with losses of which none arrived. After [`CALM_ROUNDS`] of them the margin
-    /// is reset.
+    /// Records a round with losses. After [`CALM_ROUNDS`] such rounds without the arrival of a lost
+    /// packet, the margin is reset.
     pub(super) fn calm_down(&mut self) {
         self.calm += 1;
         if self.calm >= CALM_ROUNDS {
@@ -63,16 +65,17 @@ impl ReorderingWindow {
 
 /// Initial margin in packets (RFC 9002 §6.1.1). On one path, packets of a burst follow each other
 /// in order. If a path spreads bursts over several links, the first late packet widens the margin
-/// to what overtook it.
+/// to the number of packets that overtook it.
 const PACKETS: u64 = 3;
-/// 9/8, RFC 9002 §6.1.2.
+/// Initial margin in time: 9/8 of a round-trip time (RFC 9002 §6.1.2).
 const EIGHTHS: u32 = 9;
-/// RFC 8985 §6.2: at most a round trip more.
+/// Maximum margin in time, in eighths of a round-trip time: at most one round trip in addition (RFC
+/// 8985 §6.2).
 const EIGHTHS_MAX: u32 = 16;
-/// Maximum margin in packets: several bursts. If packets are later than that, the margin in time
-/// decides.
+/// Maximum margin in packets: several bursts. If packets are overtaken by more packets than this,
+/// the margin in time decides.
 const PACKETS_MAX: u64 = 4096;
-/// RFC 8985 §6.2: the margin is kept for 16 recoveries.
+/// Number of rounds with losses after which the margin is reset (RFC 8985 §6.2: 16 recoveries).
 const CALM_ROUNDS: u32 = 16;
 
 #[cfg(test)]
@@ -81,7 +84,7 @@ mod tests {
 
     #[test]
     fn the_margin_grows_to_what_was_seen_is_bounded_and_calms_down() {
-        let mut reorder = ReorderingWindow::default();
+        let mut reorder = ReorderingMargin::default();
         let mut rtt = Rtt::default();
         rtt.add(Duration::from_millis(80), Duration::ZERO);
         assert_eq!((reorder.packets(), reorder.time(&rtt)), (3, Duration::from_millis(90)));

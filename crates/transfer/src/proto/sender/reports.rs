@@ -1,4 +1,4 @@
-//! State of the receiver's reports so far.
+//! State of the receiver's reports so far. A report is one datagram of feedback.
 
 use crate::proto::wire::Totals;
 
@@ -16,30 +16,32 @@ impl Reports {
         self.totals
     }
 
-    /// Whether a report of this number is newer than all before it.
+    /// Whether a report with this number is newer than all earlier reports.
     pub(super) fn is_newer(&self, number: u64) -> bool {
         self.number.is_none_or(|newest| newest < number)
     }
 
-    /// Whether totals of a newer report are below those before.
+    /// Whether any of the totals of a newer report is less than in the report before, which an
+    /// honest receiver never sends.
     pub(super) fn are_less(&self, new: &Totals) -> bool {
         let old = &self.totals;
         new.packets < old.packets || new.bytes < old.bytes || new.marked < old.marked
     }
 
     /// Stores the checked totals of a newer report. Returns how many more packets were marked.
-    pub(super) fn count(&mut self, totals: Totals) -> u64 {
+    pub(super) fn store_totals(&mut self, totals: Totals) -> u64 {
         totals.marked - std::mem::replace(&mut self.totals, totals).marked
     }
 
-    /// Stores the number of a newer report. Returns whether it is the next after the newest one
-    /// before it.
-    pub(super) fn note_number(&mut self, number: u64) -> bool {
+    /// Stores the number of a newer report. Returns whether this number directly follows the number
+    /// of the newest report before.
+    pub(super) fn store_number(&mut self, number: u64) -> bool {
         self.number.replace(number).is_some_and(|before| before.checked_add(1) == Some(number))
     }
 
-    /// Stores the number of an echoed packet. Returns whether the last echo was of another packet.
-    pub(super) fn note_echo(&mut self, packet: u64) -> bool {
+    /// Stores the number of an echoed packet. Returns true if the last echo was for a different
+    /// packet.
+    pub(super) fn store_echo(&mut self, packet: u64) -> bool {
         self.echoed.replace(packet) != Some(packet)
     }
 }

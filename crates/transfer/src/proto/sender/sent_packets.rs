@@ -9,32 +9,32 @@ use super::path::SendSnapshot;
 
 /// State of each packet that a receiver may still report on, by its index.
 ///
-/// At most [`PACKETS_MAX`] packets: 21 MB.
+/// At most [`PACKETS_MAX`] packets are kept, which take 21 MB.
 #[derive(Clone, Debug)]
 pub(super) struct SentPackets {
     /// Packets from index `first` on.
     packets: VecDeque<SentPacket>,
     first: u64,
-    /// One bit for each packet, 1 = not acknowledged: acknowledged packets are skipped 64 at a
-    /// time.
+    /// One bit for each packet. A bit is 1 if the packet is not acknowledged, so in flight or lost.
+    /// A search skips acknowledged packets 64 at a time.
     open: Box<[u64; WORDS]>,
-    /// Bytes of a packet in addition to those of the object.
+    /// Bytes of a packet in addition to its bytes of the object.
     overhead: u64,
     in_flight_bytes: u64,
     in_flight_packets: u64,
 }
 
-/// A packet that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentPacket {
-    /// Start of its range of the object.
+    /// Offset in the object at which the packet's range starts.
     pub(super) start: u64,
     pub(super) len: u32,
     pub(super) state: SentState,
-    /// A probe carries the same bytes, so a loss of this packet needs no resending.
+    /// Whether a probe carries the same bytes. If so, the bytes are not sent again when this packet
+    /// is lost.
     pub(super) is_copied: bool,
     pub(super) snapshot: SendSnapshot,
-    /// Evidence that the receiver reported for a gap that begins here.
+    /// Evidence that the receiver reported for a gap that begins at this packet.
     pub(super) evidence: Option<Evidence>,
 }
 
@@ -95,7 +95,7 @@ impl SentPackets {
         self.in_flight_packets
     }
 
-    /// Adds a packet that is sent now. There is room as long as `len` is below [`PACKETS_MAX`].
+    /// Adds a packet that is sent now. The caller checks that `len` is below [`PACKETS_MAX`].
     pub(super) fn push(&mut self, sent: SentPacket) {
         let index = self.end();
         self.open[word(index)] |= 1 << (index % 64);
@@ -112,8 +112,8 @@ impl SentPackets {
         self.packets.get_mut(usize::try_from(index.checked_sub(self.first)?).ok()?)
     }
 
-    /// Records that a packet was acknowledged or declared lost: it is no longer in flight. Returns
-    /// the packet as it was before.
+    /// Records that a packet was acknowledged or declared lost, so the packet is no longer in
+    /// flight. Returns the previous state of the packet.
     pub(super) fn settle(&mut self, index: u64, state: SentState) -> Option<SentPacket> {
         let sent = self.get_mut(index)?;
         let was = *sent;
@@ -128,7 +128,8 @@ impl SentPackets {
         Some(was)
     }
 
-    /// Index of the first packet in the range that is not acknowledged.
+    /// Returns the index of the first packet in the range that is not acknowledged. Such a packet
+    /// is in flight or declared lost.
     pub(super) fn next_open(&self, range: Range<u64>) -> Option<u64> {
         let (mut at, end) = (range.start.max(self.first), range.end.min(self.end()));
         while at < end {
@@ -142,7 +143,7 @@ impl SentPackets {
         None
     }
 
-    /// Whether no packet in the range was acknowledged, as far as the packets are kept.
+    /// Whether all packets in the range that are kept are not acknowledged.
     pub(super) fn are_open(&self, range: Range<u64>) -> bool {
         let (mut at, end) = (range.start.max(self.first), range.end.min(self.end()));
         while at < end {
@@ -156,7 +157,8 @@ impl SentPackets {
         true
     }
 
-    /// Removes packets from the front: acknowledged ones, and lost ones below `lost_below`.
+    /// Removes the oldest packets as long as they are acknowledged, or lost and below index
+    /// `lost_below`.
     pub(super) fn forget(&mut self, lost_below: u64) {
         while let Some(front) = self.packets.front() {
             match front.state {
@@ -176,11 +178,12 @@ fn word(index: u64) -> usize {
     (index / 64) as usize % WORDS
 }
 
-/// Maximum number of packets that are kept, starting with the first that is not settled: 30 Gbit/s
-/// over 100 ms in packets of 1472 bytes.
+/// Maximum number of packets that are kept, counted from the oldest kept packet. This number is
+/// enough for 30 Gbit/s over 100 ms in packets of 1472 bytes.
 pub(super) const PACKETS_MAX: usize = 1 << 18;
-/// Packets reserved for probes when the memory is full. At most one is sent in 4 s then, so they
-/// last an hour. After that, the oldest packet makes room for each probe.
+/// Number of packets that are reserved for probes when the memory is full. Without feedback, about
+/// one probe is sent every 4 s, so the reserve lasts an hour. After an hour, the oldest packet is
+/// declared lost for each probe.
 pub(super) const PROBES_RESERVED: usize = 1024;
 /// Number of words of `open`. The first packet may be in the middle of a word, so `PACKETS_MAX`
 /// packets can occupy `PACKETS_MAX / 64 + 1` words; twice `PACKETS_MAX / 64` is enough.
@@ -233,7 +236,7 @@ mod tests {
             (sent_packets.first(), sent_packets.next_open(0..100), sent_packets.in_flight_packets()),
             (10, Some(10), 50)
         );
-        // Words are reused, and begin clean.
+        // Words are reused, and all their bits are 0 then.
         for turn in 0..3 * WORDS as u64 {
             for _ in 0..64 {
                 let index = sent_packets.end();

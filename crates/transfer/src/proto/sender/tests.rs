@@ -94,7 +94,7 @@ fn what_was_acknowledged_cannot_be_taken_back() {
     let mut sender = sender(1_000_000, 3);
     send(&mut sender, MS, 100);
     assert_eq!(sender.handle_feedback(10 * MS, 5, &runs(0, &[(0, 1), (9, 5), (5, 0)])), Ok(()));
-    // An older one may come late, with what was known then.
+    // An older feedback may come late, and reports only what was known when it was sent.
     assert_eq!(sender.handle_feedback(11 * MS, 4, &runs(0, &[(0, 3), (1, 0)])), Ok(()));
     let error = sender.handle_feedback(12 * MS, 6, &runs(8, &[(1, 6), (5, 0)]));
     assert_eq!(error, Err(ProtocolViolation::TakenBack));
@@ -119,7 +119,7 @@ fn an_echo_with_times_that_cannot_be_makes_no_round_trip() {
     let mut hear = |now, packet, sent_us, held_us| {
         let echo = Some(Echo { number: packet, sent_us, held_us });
         number += 1;
-        // The first packet did not arrive, so those after it are kept.
+        // The first packet did not arrive, so all later packets are kept.
         let feedback = Feedback { echo, ..runs(0, &[(0, 1), (7, 2)]) };
         assert_eq!(sender.handle_feedback(now, number, &feedback), Ok(()));
         sender.rtt()
@@ -145,10 +145,11 @@ fn packets_are_as_long_as_the_path_takes_from_now_on() {
     let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classify_losses: true };
     let controller = Box::new(Measured(seen.clone(), Arc::default()));
     let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
-    // A window of 10 500 bytes: ten packets of 1050.
+    // A window of 10 500 bytes holds ten packets of 1050 bytes.
     assert_eq!(send(&mut sender, MS, 99).len(), 10);
     assert_eq!(sender.limit(), SendLimit::Window);
-    // The path carries shorter packets: lost ranges are cut anew, and more packets fit the window.
+    // The path carries shorter packets: lost ranges are cut into shorter packets, and more packets
+    // fit the window.
     sender.set_payload_bytes(450);
     assert_eq!(sender.handle_feedback(20 * MS, 1, &runs(0, &[(0, 2), (8, 0)])), Ok(()));
     assert_eq!(seen.load(Ordering::Relaxed), 500);
@@ -174,7 +175,7 @@ fn a_round_trip_is_told_once() {
     let sent_us = send(&mut sender, MS, 99).first().unwrap().sent_us;
     let echo = Some(Echo { number: 0, sent_us, held_us: 0 });
     for (number, came) in (1..).zip([2, 4, 6]) {
-        // Each feedback acknowledges more, and all echo the first packet.
+        // Each feedback acknowledges more packets, and all feedbacks echo the first packet.
         let feedback = Feedback { echo, ..runs(0, &[(came, 0)]) };
         assert_eq!(sender.handle_feedback(20 * MS * came, number, &feedback), Ok(()));
     }
@@ -210,7 +211,7 @@ fn memory_is_bounded_when_nothing_comes() {
     assert_eq!(send(&mut sender, MS, usize::MAX).len(), most);
     let mut probes = 0;
     let (mut steps, mut now) = (0, MS);
-    // Probes for more than an hour, one packet each time.
+    // The sender probes for more than an hour, with one packet each time.
     while let Some(at) = sender.poll_timeout().filter(|_| steps < 10_000) {
         now = now.max(at);
         sender.handle_timeout(now);
@@ -223,7 +224,8 @@ fn memory_is_bounded_when_nothing_comes() {
     assert!(sender.silence(now) >= now - MS);
     let given_up = sender.stats().lost_packets;
     assert_eq!(given_up as usize, probes - PROBES_RESERVED);
-    // When the last packet is acknowledged, all others are lost and make room.
+    // When the last packet is acknowledged, all other packets are declared lost, and memory becomes
+    // free.
     let last = sender.numbers.end() - 1;
     assert_eq!(sender.handle_feedback(now, 1, &runs(last, &[(1, 0)])), Ok(()));
     let at = sender.loss_at().unwrap_or_default();
@@ -257,7 +259,7 @@ fn a_part_of_a_report_that_was_lost_makes_no_losses() {
     send(&mut sender, MS, 300);
     assert_eq!(sender.handle_feedback(20 * MS, 1, &runs(0, &[(50, 1), (9, 0)])), Ok(()));
     assert_eq!(sender.stats().lost_packets, 1);
-    // Number 2, which covered 60 to 199, is lost.
+    // The feedback datagram with number 2, which covered packets 60 to 199, is lost.
     assert_eq!(sender.handle_feedback(21 * MS, 3, &runs(200, &[(50, 1), (49, 0)])), Ok(()));
     assert_eq!(sender.stats().lost_packets, 1);
     assert_eq!(sender.handle_feedback(25 * MS, 4, &runs(50, &[(0, 1), (149, 0)])), Ok(()));
@@ -266,17 +268,35 @@ fn a_part_of_a_report_that_was_lost_makes_no_losses() {
 }
 
 #[test]
+fn a_queue_that_fills_makes_no_losses() {
+    let mut sender = sender(10_000_000, 3);
+    let echo = |packet: &Packet| Some(Echo { number: packet.number, sent_us: packet.sent_us, held_us: 0 });
+    let first = send(&mut sender, MS, 10);
+    let feedback = Feedback { echo: echo(&first[0]), ..runs(0, &[(10, 0)]) };
+    assert_eq!(sender.handle_feedback(21 * MS, 1, &feedback), Ok(()));
+    let second = send(&mut sender, 30 * MS, 10);
+    // The round-trip time rose from 20 ms to 60 ms, and two packets overtook packet 11.
+    let feedback = Feedback { echo: echo(&second[3]), ..runs(0, &[(11, 1), (2, 0)]) };
+    assert_eq!(sender.handle_feedback(90 * MS, 2, &feedback), Ok(()));
+    assert_eq!(sender.stats().lost_packets, 0);
+    assert_eq!(sender.loss_at(), Some(97_500 * MS / 1000), "9/8 of the last round-trip time");
+    sender.handle_timeout(95 * MS);
+    assert_eq!(sender.handle_feedback(96 * MS, 3, &runs(0, &[(20, 0)])), Ok(()));
+    assert_eq!((sender.stats().lost_packets, sender.stats().spurious_packets), (0, 0));
+}
+
+#[test]
 fn the_same_report_again_costs_nothing_and_changes_nothing() {
     let mut sender = sender(100_000_000, 1);
     send(&mut sender, MS, 900);
     let report = runs(0, &[(300, 2), (200, 1), (300, 0)]);
     assert_eq!(sender.handle_feedback(20 * MS, 1, &report), Ok(()));
-    let (stats, settled) = (sender.stats(), sender.news_settled());
+    let (stats, settled) = (sender.stats(), sender.settled_and_kept());
     assert_eq!((stats.acked_bytes, stats.lost_packets), (800_000 - 12, 3), "the first has a note");
     for number in 2..20 {
         assert_eq!(sender.handle_feedback(21 * MS, number, &report), Ok(()));
     }
-    assert_eq!((sender.stats(), sender.news_settled()), (stats, settled));
+    assert_eq!((sender.stats(), sender.settled_and_kept()), (stats, settled));
 }
 
 #[test]
@@ -285,11 +305,11 @@ fn feedback_without_news_is_silence() {
     send(&mut sender, MS, 900);
     let report = runs(0, &[(300, 0)]);
     assert_eq!(sender.handle_feedback(20 * MS, 5, &report), Ok(()));
-    let (timer, probe) = (sender.silence_at(), sender.probe_at());
+    let (timer, probe) = (sender.no_feedback_at(), sender.probe_at());
     // Reports that are repeated, replayed or older.
     for (number, report) in [(6, &report), (5, &report), (2, &report), (1, &runs(0, &[(310, 0)]))] {
         assert_eq!(sender.handle_feedback(500 * MS, number, report), Ok(()));
-        assert_eq!((sender.silence_at(), sender.probe_at()), (timer, probe), "{number}");
+        assert_eq!((sender.no_feedback_at(), sender.probe_at()), (timer, probe), "{number}");
         assert_eq!(sender.silence(520 * MS), 500 * MS);
     }
     assert_eq!(sender.stats().acked_bytes, 310_000 - 12);
@@ -307,7 +327,7 @@ proptest! {
 }
 
 impl Sender {
-    fn news_settled(&self) -> (u64, usize) {
+    fn settled_and_kept(&self) -> (u64, usize) {
         (self.losses.settled(), self.sent_packets.len())
     }
 }

@@ -5,34 +5,35 @@ use std::time::Duration;
 use crate::proto::Rtt;
 use crate::proto::rtt::REPORT_WAIT;
 
-/// When packets were sent and feedback came, and what was done without feedback.
+/// Times when packets were sent and feedback came, and the number of probes since the last
+/// feedback.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
-    /// Start of the probe timer: the last packet, new acknowledgement or probe.
+    /// Start of the probe timer: time of the last sent packet, new acknowledgement or probe.
     probe_timer_start: Duration,
     probes: u32,
     is_probe_due: bool,
-    /// Start of the silence: the last new feedback, or the first packet in flight; `None` before
-    /// the first packet.
+    /// Start of the time without feedback: time of the last new feedback, or of the first packet in
+    /// flight if that is later; `None` before the first packet.
     silent_since: Option<Duration>,
-    /// When the no-feedback timer was set.
+    /// Time when the no-feedback timer was last started.
     no_feedback_set: Duration,
-    /// When the last note was sent.
     note_sent: Option<Duration>,
 }
 
 impl Timers {
-    pub(super) fn sent(&mut self, now: Duration, is_first_under_way: bool) {
+    pub(super) fn sent(&mut self, now: Duration, is_first_in_flight: bool) {
         self.probe_timer_start = now;
-        if is_first_under_way || self.silent_since.is_none() {
+        if is_first_in_flight || self.silent_since.is_none() {
             (self.silent_since, self.no_feedback_set) = (Some(now), now);
         }
     }
 
-    /// Records feedback with new information; `is_new` if it acknowledged packets.
-    pub(super) fn on_feedback(&mut self, now: Duration, is_new: bool) {
+    /// Records feedback with new information; `has_acked` is true if the feedback acknowledged
+    /// packets.
+    pub(super) fn on_feedback(&mut self, now: Duration, has_acked: bool) {
         (self.silent_since, self.no_feedback_set) = (self.silent_since.map(|_| now), now);
-        if is_new {
+        if has_acked {
             (self.probe_timer_start, self.probes, self.is_probe_due) = (now, 0, false);
         }
     }
@@ -45,36 +46,34 @@ impl Timers {
         self.is_probe_due
     }
 
-    pub(super) fn takes_probe(&mut self) -> bool {
+    pub(super) fn take_probe(&mut self) -> bool {
         std::mem::take(&mut self.is_probe_due)
     }
 
-    /// When the next probe packet is due, if packets are in flight (RFC 9002 §6.2.1). The time
-    /// doubles with each probe, up to [`PROBE_MAX`].
+    /// Returns when the next probe packet is due, if packets are in flight (RFC 9002 §6.2.1). The
+    /// wait doubles with each probe, up to [`PROBE_MAX`]. `None` if a probe is already due.
     pub(super) fn probe_at(&self, rtt: &Rtt) -> Option<Duration> {
         let once = rtt.probe_timeout();
         let backed_off = once.saturating_mul(1 << self.probes.min(DOUBLINGS_MAX)).min(PROBE_MAX.max(once));
         (!self.is_probe_due).then(|| self.probe_timer_start + backed_off)
     }
 
-    /// When the no-feedback timer expires (RFC 5348 §4.3): max(4R, 2s/X) after it was set; 2 s
-    /// before the first round-trip time (§4.2).
+    /// Returns when the no-feedback timer expires (RFC 5348 §4.3): max(4R, 2s/X) after the timer
+    /// was started. Before the first round-trip time, 4R is replaced by 2 s (§4.2).
     ///
     /// R is the round-trip time, or the receiver's report timer if that is longer; s is
     /// `packet_bytes`, X is `rate_bytes_s`.
-    pub(super) fn silence_at(&self, rtt: &Rtt, packet_bytes: u64, rate_bytes_s: f64) -> Duration {
+    pub(super) fn no_feedback_at(&self, rtt: &Rtt, packet_bytes: u64, rate_bytes_s: f64) -> Duration {
         let seconds = 2.0 * packet_bytes as f64 / rate_bytes_s;
-        let two_packets = Duration::try_from_secs_f64(seconds).unwrap_or(SILENCE_MAX);
-        let round_trips = rtt.latest.map_or(FIRST_SILENCE, |_| rtt.smoothed.max(REPORT_WAIT) * 4);
-        self.no_feedback_set + round_trips.max(two_packets).min(SILENCE_MAX)
+        let two_packets = Duration::try_from_secs_f64(seconds).unwrap_or(NO_FEEDBACK_MAX);
+        let round_trips = rtt.latest.map_or(NO_FEEDBACK_FIRST, |_| rtt.smoothed.max(REPORT_WAIT) * 4);
+        self.no_feedback_set + round_trips.max(two_packets).min(NO_FEEDBACK_MAX)
     }
 
-    /// Restarts the expired no-feedback timer.
-    pub(super) fn silence_ended(&mut self, now: Duration) {
+    pub(super) fn restart_no_feedback(&mut self, now: Duration) {
         self.no_feedback_set = now;
     }
 
-    /// Makes a probe packet due now.
     pub(super) fn make_probe_due(&mut self, now: Duration) {
         self.is_probe_due = true;
         self.probes = self.probes.saturating_add(1);
@@ -91,12 +90,13 @@ impl Timers {
     }
 }
 
-/// 2^10 times any timeout is above [`PROBE_MAX`].
+/// Maximum number of times that the wait for a probe doubles. 2^10 times any probe timeout is
+/// longer than [`PROBE_MAX`].
 const DOUBLINGS_MAX: u32 = 10;
-/// Longest time between probes. One packet in this time is no load on any path, and soon detects a
-/// path that works again.
+/// Longest time between probes. One packet in 4 s is no load on any path. The sender still soon
+/// detects when the path works again.
 const PROBE_MAX: Duration = Duration::from_secs(4);
-/// No-feedback timer before the first round-trip time (RFC 5348 §4.2).
-const FIRST_SILENCE: Duration = Duration::from_secs(2);
-/// Longest no-feedback timer (RFC 5348 §4.3, t_mbi).
-const SILENCE_MAX: Duration = Duration::from_secs(64);
+/// Duration of the no-feedback timer before the first round-trip time (RFC 5348 §4.2).
+const NO_FEEDBACK_FIRST: Duration = Duration::from_secs(2);
+/// Maximum duration of the no-feedback timer (RFC 5348 §4.3, t_mbi).
+const NO_FEEDBACK_MAX: Duration = Duration::from_secs(64);

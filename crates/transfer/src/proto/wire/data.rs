@@ -3,17 +3,18 @@
 use super::{DATA_HEAD_BYTES, DataHead, NOTE_BYTES, NUMBER_MAX, Note, WireError};
 
 impl DataHead {
-    /// Bytes of the longest head.
+    /// Length of the longest head, in bytes.
     pub const BYTES_MAX: usize = DATA_HEAD_BYTES + NOTE_BYTES;
 
-    /// Bytes of this head when encoded.
+    /// Length of this head when encoded, in bytes.
     pub const fn encoded_len(&self) -> usize {
         DATA_HEAD_BYTES + if self.note.is_some() { NOTE_BYTES } else { 0 }
     }
 
     /// Appends the head; the packet's bytes of the object follow it.
     ///
-    /// Offsets and floors above [`NUMBER_MAX`] must not be sent: they are encoded as that.
+    /// Offsets and floors above [`NUMBER_MAX`] must not be sent. They are encoded as
+    /// [`NUMBER_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>) {
         let flag = if self.note.is_some() { HAS_NOTE } else { 0 };
         out.extend(self.sent_us.to_be_bytes());
@@ -46,7 +47,7 @@ impl DataHead {
             (Some(Note { floor, rtt_us: u32::from_be_bytes(*rtt_us) }), rest)
         };
         let offset = place & NUMBER_MAX;
-        // Both are far below 2^63.
+        // The sum cannot saturate, because the offset and the length are far below 2^63.
         let end = offset.saturating_add(payload.len() as u64);
         if NUMBER_MAX < end {
             return Err(WireError::TooLarge("the end of the packet's bytes", end));
@@ -58,7 +59,7 @@ impl DataHead {
 const HEAD: &str = "the head of the data packet";
 const NOTE: &str = "the note";
 
-/// Highest bit of the offset: a note follows.
+/// Flag in the highest bit of the offset: if set, a note follows.
 const HAS_NOTE: u64 = 1 << 63;
-/// Next bit of the offset: must be 0.
+/// Second highest bit of the offset, which must be 0.
 const RESERVED: u64 = 1 << 62;

@@ -4,15 +4,16 @@ use super::varint::{self, put, take, take_u32};
 use super::{AckRange, Echo, Evidence, Feedback, NUMBER_MAX, Totals, WireError};
 
 impl Feedback {
-    /// Bytes that hold any feedback with one run, without header and seal: flags, start, echo,
-    /// totals and the longest run.
+    /// Number of bytes that is enough for any feedback with one run, without header and seal. It is
+    /// the sum of flags, start, echo, totals and the longest run.
     pub const BYTES_MIN: usize = 1 + 8 + (8 + 4 + 8) + 4 * 8 + AckRange::BYTES_MAX;
 
-    /// Appends as many of the runs as fit `bytes_max` bytes, and returns their number. The rest
-    /// goes into further datagrams, each of which begins where the one before ended. Returns
-    /// `None`, and writes nothing, if not even the part before the runs fits.
+    /// Appends the feedback with as many of the runs as fit `bytes_max` bytes. Returns the number
+    /// of these runs. Further datagrams carry the other runs; each datagram begins where the
+    /// datagram before ended. If the part before the runs does not fit, returns `None` and writes
+    /// nothing.
     ///
-    /// Totals above [`NUMBER_MAX`] are encoded as that.
+    /// Totals above [`NUMBER_MAX`] are encoded as [`NUMBER_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>, bytes_max: usize) -> Option<usize> {
         let mut room = bytes_max.checked_sub(self.head_len())?;
         out.push(if self.echo.is_some() { HAS_ECHO } else { 0 });
@@ -35,7 +36,8 @@ impl Feedback {
         Some(fitted)
     }
 
-    /// The feedback from run `runs` on: the content of the next datagram if this many fitted.
+    /// Returns the feedback without its first `runs` runs. This is the content of the next datagram
+    /// if `runs` runs fitted.
     #[cfg(test)]
     pub(super) fn after(&self, runs: usize) -> Self {
         let (told, rest) = self.runs.split_at(runs.min(self.runs.len()));
@@ -43,7 +45,7 @@ impl Feedback {
         Self { start: self.start.saturating_add(packets), runs: rest.to_vec(), ..*self }
     }
 
-    /// Number after the last packet that the runs cover.
+    /// Number of the last packet that the runs cover, plus one.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.runs.iter().map(AckRange::packets).sum())
     }
@@ -63,7 +65,7 @@ impl Feedback {
             marked: take(&mut rest, "the count of marks")?,
             drain_bytes_s: take(&mut rest, "the drain rate")?,
         };
-        // A run takes at least two bytes, and 20 in memory.
+        // A run takes at least two bytes when encoded, and 20 bytes in memory.
         let (mut runs, mut end) = (Vec::new(), start);
         while !rest.is_empty() {
             let run = AckRange::decode(&mut rest)?;
@@ -71,8 +73,8 @@ impl Feedback {
                 return Err(WireError::EmptyRun(runs.len()));
             }
             end += run.packets();
-            // `end` is the number after the last, so it may be one more. The sum cannot wrap: each
-            // run adds less than 2^33.
+            // `end` is the last number plus one, so `end` may be `NUMBER_MAX` plus one. The sum
+            // cannot wrap, because each run adds less than 2^33.
             if NUMBER_MAX < end.saturating_sub(1) {
                 return Err(WireError::TooLarge("the end of the runs", end));
             }
@@ -86,12 +88,12 @@ impl Feedback {
         Ok(Self { start, runs, echo, totals })
     }
 
-    /// Bytes of the whole feedback when encoded.
+    /// Length of the whole feedback when encoded, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.head_len() + self.runs.iter().map(AckRange::encoded_len).sum::<usize>()
     }
 
-    /// Bytes before the runs when encoded.
+    /// Length of the part before the runs when encoded, in bytes.
     pub(crate) fn head_len(&self) -> usize {
         let echo =
             self.echo.map_or(0, |echo| varint::len(echo.number) + 4 + varint::len(u64::from(echo.held_us)));
@@ -100,15 +102,16 @@ impl Feedback {
 }
 
 impl AckRange {
-    /// Bytes of the longest run: two counts and a delay above 2^30, and the evidence flags.
+    /// Length of the longest encoded run, in bytes: two counts and a delay above 2^30, and the
+    /// evidence flags.
     pub(crate) const BYTES_MAX: usize = 8 + 8 + 1 + 8;
 
-    /// Packets that the run covers.
+    /// Number of packets that the run covers.
     pub fn packets(&self) -> u64 {
         u64::from(self.received) + u64::from(self.missing)
     }
 
-    /// Bytes of the run when encoded.
+    /// Length of the run when encoded, in bytes.
     pub(crate) fn encoded_len(&self) -> usize {
         let counts = varint::len(u64::from(self.received)) + varint::len(u64::from(self.missing));
         let delay = self.evidence.delay_us.map_or(0, |delay_us| varint::len(u64::from(delay_us)));
@@ -162,7 +165,7 @@ impl Totals {
     }
 }
 
-/// Bit 0: whether the value is known; bit 1: the value.
+/// Encodes a value in two bits. Bit 0 is whether the value is known; bit 1 is the value.
 fn bits(known: Option<bool>) -> u8 {
     known.map_or(0, |value| 1 | u8::from(value) << 1)
 }

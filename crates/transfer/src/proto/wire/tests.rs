@@ -70,7 +70,7 @@ fn a_feedback_is_as_the_specification_shows() {
 fn what_does_not_fit_goes_into_the_next() {
     let run = AckRange { received: 10, missing: 1, evidence: Evidence::default() };
     let feedback = Feedback { start: 50, runs: vec![run; 5], ..Feedback::default() };
-    // Six bytes for flags, start and four totals; three bytes a run.
+    // Flags, start and four totals take six bytes; each run takes three bytes.
     let mut bytes = vec![];
     assert_eq!((feedback.encode(&mut bytes, 5), bytes.len()), (None, 0));
     assert_eq!((feedback.encode(&mut bytes, 6 + 8), bytes.len()), (Some(2), 6 + 6));
@@ -188,7 +188,7 @@ proptest! {
     fn feedback_is_read_as_it_was_written(feedback in feedback(), bytes_max in Feedback::BYTES_MIN..400) {
         let bytes = encoded(&feedback);
         prop_assert_eq!(Feedback::decode(&bytes), Ok(feedback.clone()));
-        // Split into pieces, it has the same content.
+        // A feedback that is split into several datagrams has the same content.
         let (mut rest, mut runs, mut at) = (feedback.clone(), vec![], feedback.start);
         while !rest.runs.is_empty() {
             let mut piece = vec![];
@@ -205,7 +205,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_refused_or_read_in_one_way(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), kind in 0_u8..4) {
-        // Mostly of this version; otherwise little would be decoded.
+        // Most of the datagrams have this version; otherwise few would be decoded further.
         if let (Some(first), true) = (bytes.first_mut(), kind != 0) {
             *first = VERSION << 4 | kind;
         }

@@ -5,7 +5,7 @@ use super::WireError;
 /// Highest value: 2^62 − 1.
 pub(crate) const MAX: u64 = (1 << 62) - 1;
 
-/// Bytes of `value` when encoded; a value above [`MAX`] is encoded as that.
+/// Length of `value` when encoded, in bytes. A value above [`MAX`] is encoded as [`MAX`].
 pub(crate) const fn len(value: u64) -> usize {
     match value {
         0..0x40 => 1,
@@ -15,7 +15,7 @@ pub(crate) const fn len(value: u64) -> usize {
     }
 }
 
-/// Appends `value`; a value above [`MAX`] is encoded as that.
+/// Appends `value`. A value above [`MAX`] is encoded as [`MAX`].
 pub(crate) fn put(out: &mut Vec<u8>, value: u64) {
     let value = value.min(MAX);
     // The two highest bits are the logarithm of the length.
@@ -27,7 +27,7 @@ pub(crate) fn put(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// Removes an integer from the front of `bytes`; `what` names it in errors.
+/// Removes an integer from the front of `bytes`; `what` is the name of the integer in errors.
 pub(crate) fn take(bytes: &mut &[u8], what: &'static str) -> Result<u64, WireError> {
     let first = *bytes.first().ok_or(WireError::Truncated(what))?;
     let length = 1 << (first >> 6);
@@ -67,7 +67,8 @@ mod tests {
             assert_eq!((take(&mut rest, "it"), rest), (Ok(value), &[][..]));
             assert_eq!(take(&mut &bytes[..bytes.len() - 1], "it"), Err(WireError::Truncated("it")));
         }
-        // RFC 9000 also decodes this as 37; here each value has one encoding.
+        // In RFC 9000 these bytes are also valid and mean 37. Here each value has only one
+        // encoding.
         assert_eq!(take(&mut &[0x40, 0x25][..], "it"), Err(WireError::NotShortest("it")));
     }
 

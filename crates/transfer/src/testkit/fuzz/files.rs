@@ -1,9 +1,9 @@
-//! Fuzzers of input from a peer and from the disk.
+//! Fuzzers for input from a peer and from the disk.
 
 use crate::files::{JournalState, Manifest, TransferId};
 
-/// Decodes `data` as a manifest; an accepted one must encode to the same bytes, and its pieces must
-/// cover its object.
+/// Decodes `data` as a manifest. An accepted manifest must encode to the same bytes, and its pieces
+/// must cover its object.
 pub fn fuzz_manifest(data: &[u8]) {
     let Ok(manifest) = Manifest::decode(data) else { return };
     assert_eq!(manifest.encode(), data, "one way to write it");
@@ -16,8 +16,8 @@ pub fn fuzz_manifest(data: &[u8]) {
     assert_eq!(end, manifest.bytes());
 }
 
-/// Reads `data` as the records of a journal. Held ranges must lie within the object, and reading
-/// the valid part again must give the same.
+/// Reads `data` as the records of a journal. Held ranges must lie within the object, and the valid
+/// part must give the same result when it is read again.
 pub fn fuzz_journal(data: &[u8]) {
     let (id, digest) = (TransferId([1; 16]), [2; 32]);
     let bytes = [&JournalState::head(id, &digest)[..], data].concat();

@@ -9,9 +9,9 @@ use crate::proto::controller::FeedbackSample;
 use crate::proto::wire::{AckRange, Echo, Evidence, Feedback, Totals};
 use crate::proto::{Controller, SendLimit, Sender, SenderConfig};
 
-/// Runs a sender through the steps that `data` encodes, each a byte and its arguments: time passes,
-/// packets are sent, some arrive, and a receiver reports them. One step in sixteen is a false
-/// report.
+/// Runs a sender through the steps that `data` encodes. Each step is a byte and its arguments. In
+/// these steps time passes, packets are sent, some packets arrive, and a receiver reports them. One
+/// step in sixteen is a false report.
 pub fn fuzz_sender(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let mut next = || bytes.next();
@@ -23,7 +23,7 @@ pub fn fuzz_sender(data: &[u8]) {
         seed: rate.into(),
         classify_losses: rate & 1 == 0,
     };
-    let controller = Checked { rate: f64::from(rate).exp2() - 1.0, settled: 0, losses_end: 0 };
+    let controller = Checked { rate: f64::from(rate).exp2() - 1.0, accounted: 0, losses_end: 0 };
     let Ok(mut sender) = Sender::new(config, object_bytes, &RangeSet::new(), Box::new(controller)) else {
         return;
     };
@@ -75,8 +75,8 @@ pub fn fuzz_sender(data: &[u8]) {
                     }),
                     totals: Totals { packets: u64::from(step), ..far.totals },
                 };
-                // A receiver that breaks the protocol ends the transfer. Here the sender goes on,
-                // which must do no harm.
+                // A receiver that breaks the protocol ends the transfer. Here the sender continues,
+                // and must still keep its invariants.
                 let _ = sender.handle_feedback(now, number, &feedback);
             }
         }
@@ -86,7 +86,7 @@ pub fn fuzz_sender(data: &[u8]) {
     finish(&mut sender, now);
 }
 
-/// Checks what must hold at any time.
+/// Checks the invariants that must always be true.
 fn check(sender: &Sender, object_bytes: u64) {
     let ([counted, summed], kept) = sender.kept();
     assert_eq!(counted, summed);
@@ -102,7 +102,7 @@ fn check(sender: &Sender, object_bytes: u64) {
     assert!(sender.limit() != SendLimit::Memory, "so much does not fit an object of 8 kB");
 }
 
-/// The other end: what was sent, and which of it arrived.
+/// State of the receiving end: which packets were sent, and which of these arrived.
 #[derive(Debug, Default)]
 struct Far {
     sent: BTreeMap<u64, Sent>,
@@ -121,8 +121,8 @@ struct Sent {
 }
 
 impl Far {
-    /// Lets packets arrive that did not so far: skips some, and delivers the following ones in
-    /// order or reversed.
+    /// Delivers packets that have not arrived so far. Skips some packets, and delivers the
+    /// following packets in order or in reverse order.
     fn arrive(&mut self, arg: u8) {
         let (pass, take) = (usize::from(arg >> 5), usize::from(arg & 31));
         let waiting = self.sent.keys().filter(|number| self.floor <= **number && !self.came.contains(number));
@@ -141,7 +141,7 @@ impl Far {
         }
     }
 
-    /// The report of a receiver, in one datagram.
+    /// Returns the report of a receiver, in one datagram.
     fn feedback(&self, held_us: u32) -> Feedback {
         let echo = self.newest.and_then(|number| self.sent.get(&number).map(|sent| (number, sent)));
         let echo = echo.map(|(number, sent)| Echo { number, sent_us: sent.sent_us, held_us });
@@ -149,8 +149,8 @@ impl Far {
         let mut at = self.floor;
         for number in self.came.range(self.floor..) {
             if runs.is_empty() || at < *number {
-                // Missing packets belong to the run before them; the first run may have none
-                // received.
+                // Missing packets belong to the run before them; the first run may have no received
+                // packets.
                 let missing = (number - at) as u32;
                 match runs.last_mut() {
                     Some(run) => (run.missing, run.evidence) = (missing, evidence(at as u8)),
@@ -170,7 +170,8 @@ impl Far {
     }
 }
 
-/// Lets only time pass: timers must be on time and few.
+/// Only time passes, without packets and reports. Timers must be on time, and their number must be
+/// small.
 fn finish(sender: &mut Sender, mut now: Duration) {
     let start = now;
     let mut steps = 0;
@@ -185,7 +186,7 @@ fn finish(sender: &mut Sender, mut now: Duration) {
 fn run(next: &mut impl FnMut() -> Option<u8>) -> AckRange {
     let mut byte = || next().unwrap_or(0);
     let (received, missing, known) = (byte(), byte(), byte());
-    // Mostly small counts, sometimes the maximum.
+    // Returns a count that is usually small and sometimes the maximum.
     let many = |count: u8| if count == u8::MAX { u32::MAX } else { u32::from(count) / 8 };
     AckRange { received: many(received), missing: many(missing), evidence: evidence(known) }
 }
@@ -202,14 +203,14 @@ fn evidence(known: u8) -> Evidence {
 #[derive(Debug)]
 struct Checked {
     rate: f64,
-    settled: u64,
+    accounted: u64,
     losses_end: u64,
 }
 
 impl Controller for Checked {
     fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
-        assert!(self.settled <= seen.settled_packets, "settled packets never fall");
-        self.settled = seen.settled_packets;
+        assert!(self.accounted <= seen.accounted_packets, "the count never falls");
+        self.accounted = seen.accounted_packets;
         for loss in seen.losses {
             assert!(self.losses_end <= loss.at && 0 < loss.packets, "{loss:?} after {}", self.losses_end);
             self.losses_end = loss.at + u64::from(loss.packets);
@@ -229,6 +230,6 @@ impl Controller for Checked {
     }
 }
 
-/// Enough for an object of 8160 bytes in packets of at least one byte, and for an hour of silence
-/// with a packet each four seconds and a timer beside it.
+/// Maximum number of steps. It is enough for an object of 8160 bytes in packets of at least one
+/// byte, and for an hour without feedback with one packet and one timer every four seconds.
 const STEPS_MAX: usize = 20_000;

@@ -7,7 +7,7 @@ use crate::io::control::{Message, RefuseReason};
 use crate::io::seal::Suite;
 use crate::proto::wire::{NUMBER_MAX, varint};
 
-/// Checks that readers accept a message before it is written.
+/// Checks, before a message is written, that its reader will accept it.
 pub(super) fn check(message: &Message) -> Result<(), FrameError> {
     match message {
         Message::Offer { suites, datagram_bytes_max, .. } => {
@@ -41,7 +41,8 @@ fn checked_datagram(bytes: u64) -> Result<u32, FrameError> {
     }
 }
 
-/// Checks that ranges ascend, do not touch, are not empty, and are not too many.
+/// Checks that ranges are in ascending order, do not touch, are not empty, and do not exceed the
+/// maximum number.
 fn checked_range(last: Option<u64>, range: &Range<u64>, place: usize) -> Result<(), FrameError> {
     if RANGES_MAX <= place {
         return Err(FrameError::Value("the index of a range", place as u64));
@@ -59,7 +60,7 @@ pub(super) fn take<const N: usize>(bytes: &mut &[u8], what: &'static str) -> Res
     Ok(*taken)
 }
 
-/// In every version, Hello and Welcome begin with the version.
+/// Reads the version, with which Hello and Welcome begin in every version of the protocol.
 pub(super) fn take_version(bytes: &mut &[u8]) -> Result<(), FrameError> {
     match varint::take(bytes, "the version")? {
         VERSION => Ok(()),

@@ -83,8 +83,8 @@ proptest! {
     fn a_message_that_is_cut_or_goes_on_is_none(message in any_message(), cut in any::<prop::sample::Index>()) {
         let frame = encode(&message).unwrap();
         let (kind, body) = (message.kind(), &frame[HEAD_BYTES..]);
-        // A manifest, a text, digests and ranges extend to the end, so a cut message may decode as
-        // a different message, but not as this one.
+        // A manifest, a text, digests and ranges extend to the end of a message. So the start of a
+        // message may be a valid message, but a different one.
         if !body.is_empty() {
             prop_assert_ne!(decode(kind, &body[..cut.index(body.len())]).ok(), Some(message.clone()));
         }
@@ -201,7 +201,7 @@ fn what_no_reader_takes_is_not_written() {
     assert!(encode(&offer(vec![], 9)).is_err());
     assert!(encode(&offer(vec![Suite::Clear, Suite::Clear], 9)).is_err());
     assert!(encode(&offer(vec![Suite::Clear], 65_536)).is_err());
-    // Texts are cut and made plain.
+    // Texts are cut, and characters that control a terminal are replaced.
     let text = format!("\u{1b}[2J{}ä", "x".repeat(508));
     let frame = encode(&Message::Refuse { reason: RefuseReason::Failed, text }).unwrap();
     let Message::Refuse { text, .. } = read(&frame).unwrap() else { panic!() };

@@ -35,8 +35,8 @@ fn await_protocol_rejections(listener: &Listener, strange: u64) {
     );
 }
 
-/// The bytes that the listener sends to a client, which sends only `bytes`, until the listener
-/// closes.
+/// Sends `bytes` to the listener, and returns all bytes that the listener sends until it closes the
+/// connection.
 fn answer(listener: &Listener, bytes: &[u8]) -> Vec<u8> {
     let at = listener.local_addr();
     while_no_sender_is_accepted(listener, || {
@@ -45,14 +45,14 @@ fn answer(listener: &Listener, bytes: &[u8]) -> Vec<u8> {
         stream.write_all(bytes).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         let mut answer = vec![];
-        // A reset is an end, too.
+        // A reset also ends the connection.
         let _ = stream.read_to_end(&mut answer);
         answer
     })
 }
 
-/// A TLS client that accepts this receiver's certificate, with its configuration changed by
-/// `change`.
+/// A TLS client that accepts this receiver's certificate. `change` changes the client's
+/// configuration.
 fn tls_client(
     listener: &Listener,
     change: impl FnOnce(&mut ClientConfig),
@@ -102,7 +102,7 @@ fn a_man_in_the_middle_has_another_certificate_and_learns_no_token() {
         other => panic!("{other:?}"),
     }
     assert!(guest.is_none());
-    // No Hello arrived, right or wrong.
+    // The connection without a Hello is counted as rejected.
     await_protocol_rejections(&between, 1);
 }
 
@@ -151,8 +151,8 @@ fn strangers_and_scanners_are_turned_away() {
     let listener = listener();
     for (count, bytes) in [
         &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
-        // No bytes; a handshake that is cut off within a record; one that is cut off within the
-        // record's header.
+        // No bytes; a handshake that is cut off within a record; a handshake that is cut off within
+        // the header of a record.
         b"",
         &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 7, 7],
         &[0x16, 3],
@@ -164,11 +164,11 @@ fn strangers_and_scanners_are_turned_away() {
     .enumerate()
     {
         let answer = answer(&listener, bytes);
-        // An alert at most: content type 21 (RFC 8446 §5.1).
+        // The listener sends nothing, or an alert: content type 21 (RFC 8446 §5.1).
         assert!(answer.len() <= 7 && answer.first().is_none_or(|first| *first == 21), "{answer:?}");
         await_protocol_rejections(&listener, count as u64 + 1);
     }
-    // An honest sender is accepted after all of them.
+    // After all these connections, the listener still accepts an honest sender.
     pair_of(&listener);
 }
 
@@ -199,7 +199,7 @@ fn what_is_no_hello_ends_at_once() {
         await_protocol_rejections(&listener, count as u64 + 1);
     }
     assert!(asked.elapsed() < Times::default().entry_max * 4, "none was waited for");
-    // The reply to another version names the version.
+    // The reply to a sender of a different version contains the listener's version.
     let answer = told(&[0, 0, 0, 3, 1, 9, 0, 0]);
     let text = "the other end uses version 9 of the control connection, this end 1: use the same version at both ends";
     assert!(answer.ends_with(text.as_bytes()), "{answer:?}");
@@ -249,8 +249,8 @@ fn a_crowd_that_never_says_hello_does_not_shut_the_honest_out() {
     let threads_before = threads();
     let mut threads_max = 0;
     let (sender, guest) = std::thread::scope(|scope| {
-        // Each of the thousand connections stays open as long as possible; half send nothing, half
-        // the start of a handshake.
+        // Each of the thousand connections stays open as long as possible; one half sends nothing,
+        // and the other half sends the start of a handshake.
         let crowd = scope.spawn(move || {
             let mut streams = vec![];
             for count in 0..1000 {
@@ -274,7 +274,7 @@ fn a_crowd_that_never_says_hello_does_not_shut_the_honest_out() {
     });
     let guest = guest.or_else(|| listener.accept(SOON).unwrap());
     assert!(sender.is_ok() && guest.is_some(), "{sender:?}, {:?}", listener.rejected());
-    // The process has the threads of the handshakes and of other tests.
+    // The process has threads of handshakes and threads of other tests.
     assert!(threads_max < 3 * handshake::HANDSHAKES_MAX, "{threads_max} threads");
 }
 

@@ -30,8 +30,8 @@ fn both_may_say_much_at_once() {
             sender.send(&offer(manifest.clone())).unwrap();
             assert_eq!(sender.wait(&GO).unwrap(), accept);
             sender.send(&digests).unwrap();
-            // No message is requested at this end: queued bytes are still sent, and messages that
-            // arrive are kept.
+            // This end does not call `receive` here. `flush` still sends queued bytes, and keeps
+            // messages that arrive.
             sender.flush(&GO).unwrap();
         });
         assert_eq!(receiver.wait(&GO).unwrap(), offer(manifest.clone()));
@@ -42,7 +42,7 @@ fn both_may_say_much_at_once() {
         receiver.flush(&GO).unwrap();
         assert_eq!(receiver.wait(&GO).unwrap(), digests);
     });
-    // Only the last of the messages that were not requested is kept.
+    // Of consecutive Durable messages that wait to be returned, only the last is kept.
     let (mut last, mut count) = (0, 0);
     while let Some(Message::Durable(bytes)) = sender.receive(Duration::from_millis(200)).unwrap() {
         assert!(last <= bytes);
@@ -71,7 +71,8 @@ fn two_long_messages_that_cross_do_not_wait_for_each_other() {
         channel.flush(&GO).unwrap();
         flushed.fetch_add(1, Ordering::Relaxed);
         let mut came = vec![];
-        // What the other end could not send yet must be read as well.
+        // Continue to read until both ends are flushed: otherwise the other end could not send the
+        // rest of its bytes.
         while flushed.load(Ordering::Relaxed) < 2 {
             came.extend(channel.receive(Duration::from_millis(20)).unwrap());
         }
@@ -145,7 +146,7 @@ fn a_sender_that_sends_byte_by_byte_times_out() {
 fn a_peer_that_does_not_read_times_out() {
     let (mut sender, receiver) = hasty_pair(Times { silence_max: SOON, ..HASTE });
     sender.send(&offer(vec![1; 30 << 20])).unwrap();
-    // The limit for so many bytes is minutes, so the limit of silence ends this test.
+    // The time limit for a message of 30 MiB is some minutes, so `silence_max` ends this test.
     sender.set_times(Times { silence_max: HASTE.silence_max, ..HASTE });
     let error = sender.flush(&GO).unwrap_err();
     assert!(matches!(error, ControlError::Timeout { .. }), "{error}");
@@ -157,7 +158,7 @@ fn a_handshake_has_an_end() {
     let listener = Listener::bind_with("127.0.0.1:0".parse().unwrap(), config(None), HASTE).unwrap();
     let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
     let asked = Instant::now();
-    // A long record, byte by byte, each of them in time.
+    // A long record that arrives byte by byte, so that there is never silence.
     stream.write_all(&[0x16, 3, 1, 0x20, 0]).unwrap();
     while listener.rejected().protocol == 0 {
         assert!(asked.elapsed() < SOON);
@@ -181,7 +182,7 @@ fn a_connection_that_is_cut_is_told_from_one_that_ended() {
     receiver.close();
     closing.join().unwrap();
 
-    // Closed in order for TLS, but within a message.
+    // The connection is closed with close_notify, but within a message.
     let (sender, guest) = pair();
     let (mut sender, mut receiver) = (sender.channel, guest.channel);
     sender.send_raw(&[0, 0, 0, 9, 3, 1]).unwrap();
@@ -223,7 +224,7 @@ fn endless_refusals_fill_no_memory() {
         receiver.flush(&GO).unwrap();
         receiver.close();
     });
-    // No message is requested, but `flush` reads the messages that arrive.
+    // The test does not call `receive`, but `flush` reads the messages that arrive.
     sender.send_raw(&codec::encode(&offer(vec![1; 4 << 20])).unwrap()).unwrap();
     let _ = sender.flush(&GO);
     assert!(sender.kept() <= 1, "{}", sender.kept());

@@ -14,7 +14,7 @@ use super::super::address::plain;
 use super::super::inbox::Slot;
 use super::super::{SocketCapabilities, SocketCounters};
 
-/// Receives one train; `false` if it cannot be used.
+/// Receives one train. Returns `false` if the train cannot be used.
 pub(in super::super) fn fill(
     slot: &mut Slot,
     socket: BorrowedFd<'_>,
@@ -88,9 +88,9 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
 #[repr(align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-/// Four control messages come with a train: a time of 16 bytes, and a count, a segment and a mark
-/// of at most 8, each after a header of 16: 104 bytes. More than twice that has room for other
-/// options.
+/// Size of the space for control messages, in bytes. A train has four: a time of 16 bytes, and a
+/// count, a segment length and a mark of at most 8 bytes each. Each has a header of 16 bytes, so
+/// all take 104 bytes. The rest of the space is for other options.
 const CONTROL_BYTES: usize = 256;
 
 /// The two bits of the mark in IPv4's TOS and IPv6's traffic class, and their value "congestion

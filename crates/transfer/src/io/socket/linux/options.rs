@@ -1,4 +1,4 @@
-//! Options of the socket: required ones and optional ones.
+//! Sets the required and the optional options of the socket.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,16 +11,16 @@ use super::super::address::{V4_BYTES_MAX, V4_HEADERS, V6_HEADERS, train_bytes_ma
 use super::super::{SocketCapabilities, SocketConfig};
 
 /// Maximum number of datagrams into which the kernel cuts one train: UDP_MAX_SEGMENTS of
-/// `linux/udp.h`, which is twice that in newer kernels. At 1,200 bytes, 54 fill the largest packet
-/// of IP.
+/// `linux/udp.h`. Newer kernels allow twice this number. With 1,200 bytes each, 54 datagrams fill
+/// the largest IP packet.
 const TRAIN_MAX: usize = 64;
 
 /// Creates a bound and non-blocking socket.
 pub(in super::super) fn make(at: SocketAddr, config: SocketConfig) -> io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
-    // IPv4's options apply to IPv4-mapped peers of an IPv6 socket; a system without IPv4 refuses
-    // them.
+    // Set the IPv4 options on an IPv6 socket too: they apply to IPv4-mapped peers. A system without
+    // IPv4 refuses these options.
     let v4 = dont_fragment_v4(&socket);
     if at.is_ipv6() {
         socket.set_only_v6(false)?;
@@ -29,8 +29,8 @@ pub(in super::super) fn make(at: SocketAddr, config: SocketConfig) -> io::Result
         v4?;
     }
     if config.ecn {
-        // ECT(0) is 0b10 (RFC 3168 §5). If it cannot be set for IPv4-mapped peers, their datagrams
-        // cannot be marked, which is safe.
+        // ECT(0) is 0b10 (RFC 3168 §5). If ECT(0) cannot be set for IPv4-mapped peers, routers
+        // cannot mark the datagrams to these peers, which is safe.
         let v4 = options::set_ip_tos(&socket, ECT0);
         if at.is_ipv6() {
             options::set_ipv6_tclass(&socket, u32::from(ECT0))?;
@@ -56,7 +56,8 @@ pub(in super::super) fn capabilities(
     let sends_trains = config.trains && setsockopt(socket, sockopt::UdpGsoSegment, &0).is_ok();
     Ok(SocketCapabilities {
         train_max: if sends_trains { TRAIN_MAX } else { 1 },
-        // Before it is connected, its peers may be of either family.
+        // Use the lower limit, of IPv4: before the socket is connected, peers may be of either
+        // family.
         train_bytes_max: V4_BYTES_MAX,
         receives_trains: config.trains && setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok(),
         has_drops: setsockopt(socket, sockopt::RxqOvfl, &1).is_ok(),
@@ -66,7 +67,7 @@ pub(in super::super) fn capabilities(
     })
 }
 
-/// Maximum size of a datagram to a peer, in bytes, by the kernel's cache of path limits.
+/// Maximum size of a datagram to a peer, in bytes, from the kernel's cache of path limits.
 pub(in super::super) fn datagram_bytes_max(socket: &socket2::Socket, peer: SocketAddr) -> io::Result<usize> {
     let (mtu, headers) = match peer.ip().to_canonical() {
         IpAddr::V4(_) => (options::ip_mtu(socket)?, V4_HEADERS),
@@ -75,15 +76,16 @@ pub(in super::super) fn datagram_bytes_max(socket: &socket2::Socket, peer: Socke
     Ok((mtu as usize).saturating_sub(headers).min(train_bytes_max(peer)))
 }
 
-/// Forbids fragments, and packets longer than the kernel knows the path to accept (RFC 8085 §3.2).
+/// Forbids fragments, and packets that are longer than the kernel's limit for the path (RFC 8085
+/// §3.2).
 fn dont_fragment_v4(socket: &socket2::Socket) -> io::Result<()> {
     Ok(options::set_ip_mtu_discover(socket, options::Ipv4PathMtuDiscovery::DO)?)
 }
 
-/// Requests buffers within the system's limit first, and beyond it if the process has the privilege
-/// (CAP_NET_ADMIN).
+/// Requests buffers of `bytes` bytes. The system may limit them. If the process has CAP_NET_ADMIN,
+/// requests buffers beyond the system's limit.
 fn ask_for_buffers(socket: &socket2::Socket, bytes: usize) -> io::Result<()> {
-    // The kernel takes a C int, and doubles it.
+    // The kernel stores twice the requested size in a C int.
     let bytes = bytes.min(i32::MAX as usize / 2);
     socket.set_recv_buffer_size(bytes)?;
     if socket.recv_buffer_size()? < bytes * 2 {

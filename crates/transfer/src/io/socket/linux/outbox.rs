@@ -7,7 +7,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, 
 
 use super::super::outbox::{Batch, MESSAGES};
 
-/// Sends messages of a batch; returns how many, at least one.
+/// Sends messages of a batch. Returns the number of messages that were sent, at least one.
 pub(in super::super) fn send(
     batch: &Batch<'_>,
     socket: BorrowedFd<'_>,
@@ -29,12 +29,13 @@ fn send_connected(batch: &Batch<'_>, socket: RawFd, control: &[ControlMessage<'_
     })
 }
 
-/// Memory for the headers of the messages of `sendmmsg`. They hold pointers, so they cannot go to
-/// another thread with the socket. Each thread that sends has its own, 10 KiB, allocated once.
+/// Memory for the headers of the messages of `sendmmsg`. The headers contain pointers, so they
+/// cannot be moved to a different thread with the socket. Each sending thread has its own headers,
+/// 10 KiB, and allocates them once.
 struct Headers {
-    /// Without control messages: an empty one would be refused.
+    /// Headers without control messages, because the kernel would refuse an empty control message.
     plain: MultiHeaders<()>,
-    /// With the control message that has the length of segments.
+    /// Headers with the control message that contains the length of segments.
     cut: MultiHeaders<()>,
 }
 
@@ -45,5 +46,5 @@ thread_local! {
     });
 }
 
-/// No addresses: each message goes to the connected peer.
+/// Give no addresses, because each message goes to the connected peer.
 const NOWHERE: [Option<()>; MESSAGES] = [None; MESSAGES];

@@ -1,4 +1,4 @@
-//! Sending to a scripted kernel that refuses calls.
+//! Tests sending with a scripted kernel that refuses calls.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ const CAPABILITIES: SocketCapabilities = SocketCapabilities {
 /// Scripted result of one call.
 #[derive(Clone, Copy, Debug)]
 enum Meets {
-    /// Room for this many messages.
+    /// The call accepts this many messages.
     Room(usize),
     Error(Errno),
 }
@@ -118,7 +118,7 @@ fn too_large_datagrams_are_an_error_and_trains_stay() {
     let (sent, capabilities, _) = send(&trains, &mut kernel);
     assert!(super::super::is_too_large(&sent.unwrap_err()));
     assert_eq!(capabilities, CAPABILITIES);
-    // If a valid train precedes the long one, that train is sent.
+    // If a valid train precedes the train that is too long, the valid train is sent.
     let (sent, ..) = send(&[trains[1], trains[0]], &mut kernel);
     assert_eq!(
         (sent.unwrap(), &kernel.datagrams[..]),
@@ -178,8 +178,8 @@ fn meets() -> impl Strategy<Value = Meets> {
 }
 
 proptest! {
-    /// Whatever the kernel accepts at a time, with trains or without: every datagram is sent once,
-    /// in order, unless it is counted as lost.
+    /// Every datagram is sent once and in order, or is counted as lost. This must not depend on how
+    /// much the kernel accepts in one call, or on whether it accepts trains.
     #[test]
     fn nothing_is_lost_or_doubled(
         shapes in prop::collection::vec((0..150_000usize, 500..9000usize), 1..6),

@@ -1,26 +1,26 @@
-//! Decides whether a lower cap costs more goodput than the losses that it avoids.
+//! Decides whether a lower cap reduces goodput by more than the losses that it avoids.
 
 /// Lower limit of the cap.
 ///
 /// If a host always reads slowly, a lower rate means fewer losses, down to none at some rate, which
-/// is the right cap. A host that pauses and then reads fast loses what arrives during the pause and
-/// does not fit its buffer, nearly the same share at any rate. For such a host a lower rate only
-/// moves less data, and each new cap, which is set to the delivered rate, is lower than the
-/// previous one.
+/// is the right cap. A host that pauses and then reads fast loses the packets that arrive during
+/// the pause and do not fit its buffer. It loses nearly the same share of the packets at any rate.
+/// For such a host a lower rate only moves less data, and each new cap, which is set to the
+/// delivered rate, is lower than the previous one.
 ///
 /// Two observations distinguish these hosts: what a higher rate delivered before, and what a much
-/// higher rate delivers in a trial. If clearly more comes through, the higher rate is kept. Then
-/// the floor is lowered step by step to the lowest rate that delivers as much.
+/// higher rate delivers in a trial. If the higher rate delivers clearly more, it is kept. Then the
+/// floor is lowered step by step to the lowest rate that delivers as much.
 #[derive(Debug, Default)]
 pub(super) struct Floor {
     /// Floor in bytes a second; 0 if there is none.
     pub(super) bytes_s: f64,
-    /// The rate that delivered most, as far as is known.
+    /// The rate with the highest goodput so far, and this goodput.
     best: Option<GoodputPoint>,
     trial: Option<RateTrial>,
-    /// Whether the next trial is of a lower rate.
+    /// Whether the next trial tries a lower rate.
     is_down: bool,
-    /// Periods until the next trial may begin.
+    /// Number of periods until the next trial may begin.
     wait: u32,
 }
 
@@ -45,20 +45,21 @@ pub(super) struct Period {
     pub(super) offered: f64,
     /// Acknowledged bytes a second, headers included.
     pub(super) goodput: f64,
-    /// Share that the host lost of the bytes that were acknowledged or lost by the host (0 to 1).
+    /// Host losses as a share of all bytes that were acknowledged or lost by the host (0 to 1).
     pub(super) lost_share: f64,
 }
 
 impl Floor {
-    /// Length of a period (s). It is at least ten periods of a CPU quota, so that one quota period
-    /// more or less changes the result by a tenth only; and at least eight round trips, because the
-    /// first one acknowledges what was sent before.
+    /// Length of a period (s). A period lasts at least ten periods of a CPU quota, so that one
+    /// quota period more or less changes the result by only a tenth. It also lasts at least eight
+    /// round trips, because the first round trip acknowledges packets that were sent before the
+    /// period.
     pub(super) fn period_s(round_trip_s: f64) -> f64 {
         (8.0 * round_trip_s).max(10.0 * super::QUOTA_S)
     }
 
-    /// Ends a period. `most` is the rate without a cap. Returns the new cap if a trial begins or
-    /// has failed.
+    /// Ends a period. `most` is the controller's rate without a cap. Returns the new cap if a trial
+    /// begins or has failed.
     pub(super) fn on_period(&mut self, period: Period, most: f64) -> Option<f64> {
         self.wait = self.wait.saturating_sub(if WASTE < period.lost_share { WASTE_WEIGHT } else { 1 });
         if let Some(trial) = self.trial.take() {
@@ -83,8 +84,8 @@ impl Floor {
         }
         let back = best.offered.min(most);
         if period.goodput < KEPT_MIN * best.goodput && RATE_TOLERANCE * period.offered < back {
-            // The host already limited the best rate, which nevertheless delivered more: try that
-            // rate again.
+            // The best rate delivered more, although the host already lost packets at this rate.
+            // Try the best rate again.
             return Some(self.try_rate(period, back, false));
         }
         let is_down = self.is_down && 0.0 < self.bytes_s;
@@ -108,8 +109,8 @@ impl Floor {
         rate
     }
 
-    /// Updates the best point with this period, and returns it. Goodput at one rate is averaged:
-    /// the highest of many random values would never be reached again.
+    /// Updates the best rate and its goodput with this period, and returns both. The goodput at one
+    /// rate is a mean: later periods would never reach the maximum of many random values.
     fn update_best(&mut self, period: Period) -> GoodputPoint {
         let now = GoodputPoint { offered: period.offered, goodput: period.goodput };
         let best = match self.best {
@@ -129,34 +130,37 @@ impl Floor {
     }
 }
 
-/// Factor of an upward trial. A smaller step may show nothing: what is sent while the host does not
-/// read may only fill a buffer.
+/// Factor on the rate in an upward trial. A smaller factor may show nothing: the additional packets
+/// may only fill a buffer while the host does not read.
 const UP: f64 = 3.0;
 
-/// Factor of a downward trial.
+/// Factor on the rate in a downward trial.
 const DOWN: f64 = 0.8;
 
-/// A higher rate is kept only if goodput grows by this share: more than the tenth that one quota
-/// period adds by chance. If the controller allows only a slightly higher rate, goodput must grow
-/// by half as much as the rate.
+/// A higher rate is kept only if goodput grows by this share, which is more than a tenth: one quota
+/// period can add a tenth by chance. If the controller allows only a slightly higher rate, goodput
+/// must grow by half as much as the rate.
 const GROWTH_MIN: f64 = 0.15;
 const GROWTH_EACH: f64 = 0.5;
 
-/// A lower rate is as good if it keeps this share of the best goodput, for the same reason.
+/// A lower rate counts as equally good if its goodput is at least this share of the best goodput.
+/// One quota period can remove a tenth by chance.
 const KEPT_MIN: f64 = 0.9;
 
 /// Rates within this factor count as equal: a cap can change by this factor within one period.
 const RATE_TOLERANCE: f64 = 1.1;
 
-/// Weight of the newest period in the mean goodput at a rate, which covers about the last four.
+/// Weight of the newest period in the mean goodput at a rate. The mean covers about the last four
+/// periods.
 const NEWEST: f64 = 0.25;
 
-/// Periods between a failed trial and the next. If a host always reads slowly, a trial wastes twice
-/// what the host reads in one period: 0.4 % of what it reads in this many periods.
+/// Number of periods between a failed trial and the next trial. If a host always reads slowly, a
+/// trial wastes twice what the host reads in one period: 0.4 % of what it reads in this many
+/// periods.
 const WAIT: u32 = 480;
 
-/// Number of periods of [`WAIT`] that a period counts for if it wastes more than [`WASTE`] of its
-/// bytes, because then a trial costs little in comparison.
+/// A period that wastes more than a share of [`WASTE`] of its bytes counts as this many periods of
+/// [`WAIT`]. In such a period, a trial costs little in comparison.
 const WASTE_WEIGHT: u32 = 24;
 const WASTE: f64 = 0.02;
 
@@ -174,8 +178,8 @@ mod tests {
         assert_eq!(floor.on_period(period(100.0, 30.0), 1e3), Some(300.0));
         assert_eq!(floor.on_period(period(300.0, 90.0), 1e3), Some(900.0));
         assert_eq!(floor.on_period(period(900.0, 92.0), 1e3), Some(300.0));
-        // 70 % were lost before. So a lower rate is tried soon. It delivers as much; the next lower
-        // one does not.
+        // Before, 70 % of the bytes were lost, so a lower rate is tried soon. The lower rate
+        // delivers as much; the next lower rate does not.
         for _ in 1..WAIT / WASTE_WEIGHT {
             assert_eq!(floor.on_period(period(300.0, 90.0), 1e3), None);
         }
@@ -201,8 +205,8 @@ mod tests {
     #[test]
     fn a_cap_that_sinks_with_what_it_lets_through_goes_back_to_where_more_came() {
         let mut floor = Floor::default();
-        // The host reads seven eighths of the time, and the controller allows 300: a trial from
-        // near that rate shows nothing.
+        // The host reads seven eighths of the time, and the controller allows a rate of 300: a
+        // trial that begins near 300 shows nothing.
         assert_eq!(floor.on_period(period(250.0, 218.0), 300.0), Some(750.0));
         assert_eq!(floor.on_period(period(280.0, 220.0), 300.0), Some(250.0));
         let mut cap = 250.0;

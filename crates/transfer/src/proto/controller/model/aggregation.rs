@@ -1,14 +1,15 @@
-//! Acknowledgement aggregation: how much more is acknowledged at once than the bandwidth explains
-//! (BBR §5.5.9).
+//! Acknowledgement aggregation: the number of bytes that are acknowledged at once in addition to
+//! what the bandwidth explains (BBR §5.5.9).
 
 use super::round::Round;
 
-/// Greatest surplus (bytes) of the last 10 rounds, and of at least a quarter of a second.
+/// Greatest surplus (bytes) in the last 10 rounds, or in the last quarter of a second if that is
+/// longer.
 #[derive(Debug, Default)]
 pub(super) struct Aggregation {
     since_s: f64,
     delivered_bytes: f64,
-    /// Greatest surplus of the current and the previous span of rounds.
+    /// Greatest surplus (bytes) in the current span of rounds, and in the previous span.
     slots: [f64; 2],
     span_ends: u64,
     span_ends_s: f64,
@@ -43,9 +44,10 @@ impl Aggregation {
     }
 }
 
-/// BBR §2.10: ExtraAckedFilterLen is 10 rounds, here two spans of five.
+/// Length of a span in rounds. BBR §2.10: ExtraAckedFilterLen is 10 rounds, which are two spans
+/// here.
 const SPAN_ROUNDS: u64 = 5;
 
-/// Minimum length of a span (s). Ten rounds of a short path end before a receiver with a CPU quota
-/// stalls again (Linux's period of `cpu.max`: 0.1 s).
+/// Minimum length of a span (s). On a short path, ten rounds can end before a receiver with a CPU
+/// quota stalls again (the period of Linux's `cpu.max` is 0.1 s).
 const SPAN_MIN_S: f64 = 0.25;

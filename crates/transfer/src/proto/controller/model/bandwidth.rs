@@ -2,29 +2,29 @@
 
 use crate::proto::controller::Delivery;
 
-/// Greatest delivery rate of this probing cycle and the last (BBR §5.5.3), and the limit that
-/// congestion has set below it since the last probe.
+/// Greatest delivery rate of this probing cycle and of the previous cycle (BBR §5.5.3). Also the
+/// lower limit on the rate that congestion has set since the last probe.
 #[derive(Debug)]
 pub(super) struct Bandwidth {
     slots: [f64; 2],
     lo: f64,
-    /// Samples of packets sent before this many bytes were delivered are ignored: the sender has
-    /// given up the rate at which they were sent.
-    settled_at: u64,
+    /// Samples of packets that were sent before this number of bytes was delivered are ignored. The
+    /// sender has given up the rate at which these packets were sent.
+    given_up_at: u64,
 }
 
 impl Default for Bandwidth {
     fn default() -> Self {
-        Self { slots: [0.0; 2], lo: f64::INFINITY, settled_at: 0 }
+        Self { slots: [0.0; 2], lo: f64::INFINITY, given_up_at: 0 }
     }
 }
 
 impl Bandwidth {
-    /// Adds a sample. If the sender had too little to send, it counts only if it is higher (BBR
-    /// §5.5.5).
+    /// Adds a sample. If the sender had too little to send, the sample counts only if it is not
+    /// below the maximum (BBR §5.5.5).
     pub(super) fn note(&mut self, delivery: &Delivery) {
         let Some(rate) = rate_of(delivery) else { return };
-        if delivery.prior_delivered_bytes < self.settled_at {
+        if delivery.prior_delivered_bytes < self.given_up_at {
             return;
         }
         if rate >= self.max() || !delivery.is_app_limited {
@@ -39,10 +39,10 @@ impl Bandwidth {
         }
     }
 
-    /// Forgets rates above `kept` (bytes a second) for good: packets in flight, sent before
-    /// `delivered` bytes were delivered, do not bring them back.
-    pub(super) fn settle(&mut self, kept: f64, delivered: u64) {
-        self.settled_at = delivered;
+    /// Forgets rates above `kept` (bytes a second) permanently. Packets that were sent before
+    /// `delivered` bytes were delivered do not restore these rates.
+    pub(super) fn give_up_above(&mut self, kept: f64, delivered: u64) {
+        self.given_up_at = delivered;
         self.slots = self.slots.map(|slot| slot.min(kept));
     }
 
@@ -50,13 +50,13 @@ impl Bandwidth {
         self.slots[0].max(self.slots[1])
     }
 
-    /// Bandwidth to send at: the lower of long-term and short-term.
+    /// Bandwidth at which to send: the lower of the long-term and the short-term bandwidth.
     pub(super) fn in_use(&self) -> f64 {
         self.max().min(self.lo)
     }
 
-    /// Lowers the short-term bandwidth after a round of congestion outside probing, which delivered
-    /// `latest` bytes a second (BBR §5.5.10.3).
+    /// Lowers the short-term bandwidth after a round with congestion outside probing (BBR
+    /// §5.5.10.3). `latest` is the delivery rate of this round (bytes a second).
     pub(super) fn lower(&mut self, latest: f64) {
         let before = if self.lo.is_finite() { self.lo } else { self.max() };
         self.lo = latest.max(super::BETA * before);
@@ -79,7 +79,8 @@ pub(super) struct FullPipe {
 }
 
 impl FullPipe {
-    /// Starts a new measurement from `baseline`, in bytes a second.
+    /// Starts a new measurement. The following rounds are compared with `baseline` (bytes a
+    /// second).
     pub(super) fn restart(&mut self, baseline: f64) {
         *self = Self { baseline, was_reached: self.was_reached, ..Self::default() };
     }
@@ -106,11 +107,13 @@ pub(super) fn rate_of(delivery: &Delivery) -> Option<f64> {
     (rate.is_finite() && rate > 0.0).then(|| rate.min(super::RATE_MAX_BYTES_S))
 }
 
-/// BBR §5.3.1.2: a sender that sends a quarter more and gains less is at the bottleneck.
+/// BBR §5.3.1.2: a sender that sends a quarter more and delivers less than a quarter more has
+/// reached the bottleneck's rate.
 const GROWTH: f64 = 1.25;
 
-/// BBR §5.3.1.2: temporary congestion ends within three rounds.
+/// Number of rounds without growth after which the pipe counts as full (BBR §5.3.1.2). Temporary
+/// congestion ends within three rounds.
 const ROUNDS: u32 = 3;
 
-/// A round that loses much and delivers no more counts as two.
+/// A round counts as two rounds if it loses many packets and delivers no more than before.
 const ROUNDS_LOSSY: u32 = 2;

@@ -1,19 +1,21 @@
-//! Delay of the empty path, and how much of a round trip is queue.
+//! Delay of the empty path, and the part of a round-trip time that packets wait in a queue.
 
 use std::time::Duration;
 
-/// Least round-trip time of the last 10 s, and when to measure it again (BBR §5.3.4.3).
+/// Least round-trip time in the last 10 s, and the time when the path must be drained to measure
+/// the least round-trip time again (BBR §5.3.4.3).
 #[derive(Debug, Default)]
 pub(super) struct MinRttFilter {
     min: Option<RttSample>,
-    /// Least round-trip time since the path was last seen empty.
+    /// Least round-trip time since the last drain, and when the path was last seen empty.
     recent: Option<RttSample>,
-    /// Whether the path must be drained, because it was not seen empty for too long.
+    /// Whether the path must be drained, because the path was not seen empty for
+    /// [`PROBE_INTERVAL_S`].
     pub(super) is_stale: bool,
     /// The last round-trip time (s).
     pub(super) latest_s: f64,
-    /// Least round-trip time (s) when the path was last drained: delay that is not this sender's
-    /// queue.
+    /// Least round-trip time (s) when the path was last drained: the part above the path's least
+    /// delay is not this sender's queue.
     drained_s: f64,
 }
 
@@ -31,7 +33,7 @@ impl MinRttFilter {
         let sample = RttSample { rtt_s: latest.as_secs_f64().max(RTT_MIN_S), at_s: now_s };
         self.latest_s = sample.rtt_s;
         self.recent = Some(match self.recent {
-            // Equal to the least: the path was seen empty again.
+            // The sample equals the least round-trip time, so the path was empty again.
             Some(recent) if !self.is_stale && sample.rtt_s <= recent.rtt_s * SAME => {
                 RttSample { rtt_s: recent.rtt_s.min(sample.rtt_s), at_s: now_s }
             }
@@ -49,8 +51,8 @@ impl MinRttFilter {
         self.min.map(|min| min.rtt_s)
     }
 
-    /// The path was drained, with a least round-trip time of `least_s`. The interval to the next
-    /// drain begins now.
+    /// Records that the path was drained, and that the least round-trip time was `least_s` then.
+    /// The interval until the next drain begins now.
     pub(super) fn was_drained(&mut self, now_s: f64, least_s: f64) {
         self.drained_s = least_s;
         if let Some(recent) = &mut self.recent {
@@ -59,7 +61,7 @@ impl MinRttFilter {
         self.is_stale = false;
     }
 
-    /// Whether a round with this least round-trip time (s) had a standing queue.
+    /// Whether a round had a standing queue, if `least_s` was its least round-trip time (s).
     pub(super) fn has_queue(&self, least_s: f64) -> bool {
         self.min_rtt_s().is_some_and(|min| {
             least_s - min.max(self.drained_s) > (min * QUEUE_SHARE).clamp(QUEUE_MIN_S, QUEUE_MAX_S)
@@ -67,25 +69,27 @@ impl MinRttFilter {
     }
 }
 
-/// Longest time without seeing the path empty (BBR §2.13.2, ProbeRTTInterval).
+/// Maximum time in seconds during which the path may never be seen empty; then the path is drained
+/// (BBR §2.13.2, ProbeRTTInterval).
 const PROBE_INTERVAL_S: f64 = 5.0;
 
-/// Window of the least round-trip time (BBR §2.13.1, MinRTTFilterLen).
+/// Time in seconds for which the least round-trip time is kept (BBR §2.13.1, MinRTTFilterLen).
 const FILTER_S: f64 = 10.0;
 
-/// Round-trip times within this factor are equal. 2 % of queue is far below any threshold here, and
-/// above what timestamps and bursts of 64 KB add.
+/// Round-trip times within this factor count as equal. 2 % of a round-trip time is far less than
+/// any queue that is detected here, and more than timestamps and bursts of 64 KB add.
 const SAME: f64 = 1.02;
 
-/// One microsecond: no path is shorter, and it prevents division by zero.
+/// Least round-trip time that is recorded: one microsecond. No path has a shorter one, and a
+/// positive number prevents division by zero.
 const RTT_MIN_S: f64 = 1e-6;
 
-/// Share of the round-trip time from which delay counts as a queue: half of the queue that a
-/// quarter more than the link's rate builds in one round.
+/// Share of the round-trip time above which an additional delay counts as a queue. A sender that
+/// sends a quarter more than the link's rate builds twice this queue in one round.
 const QUEUE_SHARE: f64 = 0.125;
 
-/// Minimum delay that counts as a queue: a shorter one may be a scheduling delay.
+/// Minimum delay in seconds that counts as a queue. A shorter delay may come from scheduling.
 const QUEUE_MIN_S: f64 = 0.000_3;
 
-/// Delay that counts as a standing queue on any path (RFC 8289 §3.2, CoDel's target).
+/// Delay in seconds that counts as a standing queue on any path (RFC 8289 §3.2, CoDel's target).
 const QUEUE_MAX_S: f64 = 0.005;

@@ -1,32 +1,35 @@
-//! Bandwidth probing: when to probe, how far, and what a probe showed (BBR §5.3.3).
+//! Bandwidth probing: when to probe, by how much to raise the rate, and what a probe showed (BBR
+//! §5.3.3).
 
 use super::state::State;
 use super::{BETA, Model, PACING_MARGIN};
 use crate::proto::controller::FeedbackSample;
 
-/// Timer of bandwidth probes, and results of the last one.
+/// Timer of bandwidth probes, and results of the last probes.
 #[derive(Debug)]
 pub(super) struct Probe {
-    /// Pseudo-random number in 0..1, evenly spread: fractional parts of multiples of the golden
-    /// ratio.
+    /// Pseudo-random number from 0 to 1. Successive numbers are evenly spread: they are the
+    /// fractional parts of multiples of the golden ratio.
     phase: f64,
     cycle_began_s: f64,
     wait_s: f64,
     pub(super) rounds: u64,
-    /// Time (s) since which sent packets probe for bandwidth, while their losses had no response
-    /// yet; `None` otherwise.
+    /// Start (s) of the current probe, while the sender has not responded to losses of this probe;
+    /// `None` otherwise.
     sent_since_s: Option<f64>,
-    /// A probe has ended, but not all packets that it sent are settled.
+    /// Whether a probe has ended, but some of its packets are not yet acknowledged or declared
+    /// lost.
     pub(super) is_stopping: bool,
     /// Whether the last probe lost too much; and whether the current probe was stopped before it
     /// lost too much (BBR §5.3.3.6).
     was_too_high: bool,
     was_cut_short: bool,
-    /// Consecutive probes that lost too much and gained nothing.
+    /// Number of consecutive probes that lost too many packets and gained no bandwidth.
     failed_probes: u32,
-    /// Whether the last raise of the rate delivered more.
+    /// Whether the delivery rate grew after the last increase of the sending rate.
     has_gained: bool,
-    /// Estimated share of this sender in a full link, 0 to 1, from the gains of the last probes.
+    /// Estimated share of a full link that this sender uses (0 to 1), computed from the gains of
+    /// the last probes.
     share: f64,
     queue: StandingQueue,
     /// Number of rounds of the current probe, and the delivery rate of its last round (bytes a
@@ -69,7 +72,7 @@ impl Probe {
         }
     }
 
-    /// Factor on the wait until the next probe.
+    /// Factor by which the wait until the next probe is multiplied.
     fn wait_factor(&self) -> f64 {
         f64::from(1 + self.failed_probes.min(FAILED_PROBES_MAX))
     }
@@ -91,7 +94,7 @@ impl Probe {
 }
 
 impl Model {
-    /// Yields bandwidth if a queue has stood for [`STANDING_ROUNDS`] rounds.
+    /// Yields bandwidth if a queue has existed for [`STANDING_ROUNDS`] successive rounds.
     ///
     /// Such a queue does not come from this sender's probe: together the senders send more than the
     /// link delivers. The new bandwidth is the measured delivery rate, lowered so that at most
@@ -99,7 +102,7 @@ impl Model {
     ///
     /// All senders see the same queue, so a sender's share of the queue is its share of the link
     /// (in Copa, NSDI 2018, §2, each sender aims at a number of packets). Large shares shrink,
-    /// small ones do not.
+    /// small shares do not.
     pub(super) fn note_queue(&mut self) {
         let least_s = self.round.least_rtt_s;
         let min_s = self.rtt_filter.min_rtt_s().unwrap_or(0.0);
@@ -116,19 +119,19 @@ impl Model {
             return;
         }
         queue.rounds += 1;
-        // The mean, because the maximum of several rounds exceeds a sender's share, and the sum of
-        // these maxima exceeds the link.
+        // Use the mean: the maximum of several rounds exceeds a sender's share, and the sum of all
+        // senders' maxima exceeds the link's rate.
         queue.got_bytes_s += (got - queue.got_bytes_s) / f64::from(queue.rounds);
         if queue.rounds == STANDING_ROUNDS {
             let queued_bytes = queue.got_bytes_s * (least_s - min_s);
             let kept = (kept_bytes / queued_bytes).clamp(1.0 - YIELD_MAX, 1.0);
-            self.bandwidth.settle(queue.got_bytes_s * kept, self.round.delivered);
+            self.bandwidth.give_up_above(queue.got_bytes_s * kept, self.round.delivered);
             queue.is_answered = true;
         }
     }
 
-    /// Packets that a sender may keep in a standing queue; `min_s` is the round-trip time of the
-    /// empty path.
+    /// Number of packets that a sender may keep in a standing queue; `min_s` is the round-trip time
+    /// of the empty path.
     fn kept_packets(&self, min_s: f64) -> f64 {
         KEPT_PACKETS + KEPT_PACKETS_S * min_s
     }
@@ -136,7 +139,7 @@ impl Model {
     /// Advances the phases of ProbeBW (BBR §5.3.3.9).
     pub(super) fn advance_probe_bw(&mut self, now_s: f64, seen: &FeedbackSample<'_>) {
         if self.probe.is_stopping && self.round.has_ended {
-            // All packets that the probe sent are settled.
+            // All packets of the probe have been acknowledged or declared lost.
             self.probe.is_stopping = false;
             self.probe.sent_since_s = None;
             if self.state.is_probe_bw() && !self.round.was_limited {
@@ -165,14 +168,14 @@ impl Model {
         }
     }
 
-    /// Responds to a probe that lost or marked too much (BBR §5.5.10.2). Returns true if that ended
-    /// the phase Up.
+    /// Responds if too many packets of a probe were lost or marked (BBR §5.5.10.2). Returns true if
+    /// this response ended the phase Up.
     fn answer_probe(&mut self, now_s: f64, seen: &FeedbackSample<'_>) -> bool {
         let Some(since) = self.probe.sent_since_s else { return false };
         let flight = seen.delivery.map_or(0.0, |delivery| delivery.in_flight_bytes as f64);
         let flight_packets = flight / self.packet_bytes;
-        // While a raise still gains, losses may be caused by other flows; marks always count (BBR
-        // §3.7).
+        // While an increase of the rate still gains bandwidth, other flows may cause the losses, so
+        // losses do not count. Marks always count (BBR §3.7).
         let is_gaining = self.state == State::Up && self.probe.has_gained;
         if !(self.round.is_heavy(flight_packets) && !is_gaining
             || self.round.is_heavily_marked(flight_packets))
@@ -182,7 +185,8 @@ impl Model {
         let lost_at = seen.losses.iter().rfind(|loss| loss.sent.as_secs_f64() >= since);
         let in_flight = lost_at.map_or(flight, |loss| loss.in_flight_bytes as f64);
         self.probe.was_too_high = true;
-        // A probe that was cut off before its gain was known decides nothing; the next one does.
+        // A probe that ended before its gain was known does not count as failed. The next probe
+        // decides.
         let is_judged = self.probe.raises > 1;
         self.probe.failed_probes = self.probe.failed_probes.saturating_add(u32::from(is_judged));
         self.probe.has_gained |= !is_judged;
@@ -199,10 +203,11 @@ impl Model {
         false
     }
 
-    /// Advances the phase Up (BBR §5.3.3.7). Unlike in BBR, a probe ends by what it gained: see
-    /// [`SHARE_MAX`].
+    /// Advances the phase Up (BBR §5.3.3.7). Unlike in BBR, the gain of a probe decides when the
+    /// probe ends: see [`SHARE_MAX`].
     fn advance_up(&mut self, now_s: f64, seen: &FeedbackSample<'_>) {
-        // Bytes in flight before this feedback: the window limits these, not what is left.
+        // Bytes in flight before this feedback. The window limits this number, not the number after
+        // the feedback.
         let lost: f64 = seen.losses.iter().map(|loss| loss.bytes as f64).sum();
         let before = seen.in_flight_bytes as f64 + seen.acked_bytes as f64 + lost;
         if self.probe.was_too_high && before >= self.inflight_hi {
@@ -216,13 +221,14 @@ impl Model {
             return;
         }
         if self.round.was_limited {
-            // The rate was raised but not used. Such a probe neither gains nor shows anything, so
-            // end it.
+            // The sender had too little to send and did not use the raised rate. Such a probe shows
+            // nothing, so end the probe.
             self.go_down(now_s);
             return;
         }
         let latest = self.round.bytes_s;
-        // The first round settles packets sent before; the other rounds are compared with it.
+        // In the first round, packets are acknowledged that were sent before the probe. Each later
+        // round is compared with the round before it.
         let is_first = self.probe.raises == 0;
         let before = std::mem::replace(&mut self.probe.baseline, latest);
         let gain = if before > 0.0 { (latest / before).clamp(1.0, UP_GAIN) } else { UP_GAIN };
@@ -271,8 +277,9 @@ impl Model {
         self.state = State::Up;
     }
 
-    /// Whether to probe again (BBR §5.3.3.8): after 1–3 s, or after as many rounds as Reno needs to
-    /// gain a window of this size, at most 63.
+    /// Whether to probe again (BBR §5.3.3.8). A probe is due after 1–3 s, or after the number of
+    /// rounds that Reno needs to gain a window of this size, but at most 63 rounds. After failed
+    /// probes, both limits are multiplied by [`Probe::wait_factor`].
     fn is_time_to_probe(&self, now_s: f64) -> bool {
         let packets = self.product_bytes(1.0).min(self.window_bytes) / self.packet_bytes;
         now_s > self.probe.cycle_began_s + self.probe.wait_s
@@ -280,57 +287,63 @@ impl Model {
     }
 }
 
-/// BBR §5.3.3.8.3 waits 2–3 s, which suits Reno flows. A wait of 1–3 s, a range twice as wide,
-/// keeps the probes of several senders apart. The range was chosen on seeds 1 to 4 of
-/// `tests/model`; 2 to 4 s brought four senders no closer to each other.
+/// Minimum wait between probes, and the range of its random addition (s). BBR §5.3.3.8.3 waits 2–3
+/// s, which suits Reno flows. A wait of 1–3 s has a range twice as wide, so several senders rarely
+/// probe at the same time. The range was chosen on seeds 1 to 4 of `tests/model`. With 2 to 4 s,
+/// the rates of four senders were not closer to each other.
 const WAIT_MIN_S: f64 = 1.0;
 const WAIT_SPREAD_S: f64 = 2.0;
 
-/// BBR §5.3.3.8.3: 62 or 63 rounds; the count begins at 0 or 1.
+/// Maximum number of rounds between probes. BBR §5.3.3.8.3: 62 or 63 rounds, because the count
+/// begins at 0 or 1 at random.
 const RENO_ROUNDS: f64 = 63.0;
 
-/// The golden ratio minus one. Its multiples fill 0..1 evenly (Weyl).
+/// The golden ratio minus one. The fractional parts of its multiples are spread evenly from 0 to 1
+/// (Weyl).
 const GOLDEN_PART: f64 = 0.618_033_988_749_894_9;
 
 /// Pacing gain of the phase Up (BBR §5.6.1).
 pub(super) const UP_GAIN: f64 = 1.25;
 
-/// Rounds after which a queue counts as standing. The queue of a sender's own probe, a quarter or
-/// half of the product, is drained after about four rounds.
+/// Number of successive rounds after which a queue counts as standing. The queue of a sender's own
+/// probe, a quarter or half of the bandwidth–delay product, is drained after about four rounds.
 const STANDING_ROUNDS: u32 = 4;
 
 /// Share of the least round-trip time by which a queue must shrink in a round to count as this
-/// sender's own. If a sender alone on a link sends a tenth less, its queue shrinks by a tenth of
-/// that time in each round; with half of the link, by a twentieth.
+/// sender's own. If a sender uses the whole link and sends a tenth less, its queue shrinks by a
+/// tenth of the least round-trip time in each round. If the sender uses half of the link, the queue
+/// shrinks by a twentieth.
 const DRAINED_SHARE: f64 = 0.08;
 
-/// Packets that a sender may keep in a standing queue: a constant, and more for each second of the
-/// empty path's round trip.
+/// Number of packets that a sender may keep in a standing queue: a constant, plus a number for each
+/// second of the empty path's round-trip time.
 ///
-/// Four senders keep 170 packets in a queue of 20 ms at 100 Mbit/s, which is all that it holds, and
-/// 360 at 100 ms, which is less than half. With a smaller number, one sender beside a CUBIC flow
-/// falls behind it at 20 ms; with a larger one, none of four senders yields there. A longer path
-/// delivers more before all senders have seen the queue and yielded, so each may keep more: 600
-/// packets a second are 7 Mbit/s. The numbers were chosen on seeds 11 to 15 and 41 to 45 of the
-/// lab's paths, at 100 Mbit/s. They are absolute: if every share of a long path is far above them,
-/// all senders yield alike.
+/// At 100 Mbit/s, four senders keep 170 packets in a queue of 20 ms, which fill this queue. In a
+/// queue of 100 ms they keep 360 packets, which fill less than half. With a smaller number, one
+/// sender beside a CUBIC flow gets less than CUBIC at 20 ms. With a larger number, none of four
+/// senders yields at 20 ms. A longer path delivers more before all senders have seen the queue and
+/// yielded, so each sender may keep more packets: 600 packets a second are 7 Mbit/s. The numbers
+/// were chosen on seeds 11 to 15 and 41 to 45 of the lab's paths, at 100 Mbit/s. The numbers do not
+/// depend on the rate of the link. If every sender keeps far more packets than this, all senders
+/// yield by the same share.
 const KEPT_PACKETS: f64 = 30.0;
 const KEPT_PACKETS_S: f64 = 600.0;
 
-/// Largest share that is yielded at once. A measured queue is out of date, so at least two fifths
-/// remain; two probes win the rest back.
+/// Largest share that is yielded at once. A measured queue is out of date, so a sender keeps at
+/// least two fifths of its bandwidth. Two probes regain the rest.
 const YIELD_MAX: f64 = 0.6;
 
 /// A probe ends when the sender's share of the link exceeds this.
 ///
 /// A sender with a share s of a full link that sends a quarter more gets 1.25 ÷ (1 + s ÷ 4) times
-/// as much: 1.11 at a half. So a probe goes on while bandwidth is free or other flows have more,
-/// and ends when this flow has half or all of the link.
+/// as much: 1.11 at a half. So a probe continues while bandwidth is free or other flows have more
+/// than this flow. It ends when this flow has at least half of the link.
 const SHARE_MAX: f64 = 0.5;
 
-/// Three raises by a quarter double the rate. More in one probe would exceed a fair share if other
-/// flows keep a queue.
+/// Maximum number of increases in one probe while a queue exists. Three increases by a quarter
+/// double the rate. More increases would exceed a fair share if other flows keep a queue.
 const RAISES_MAX: u32 = 3;
 
-/// Probes that gained nothing and cost other flows packets become up to three times as rare.
+/// Maximum number of failed probes that lengthen the wait: after two successive probes that lost
+/// too many packets and gained nothing, probes are three times as rare.
 const FAILED_PROBES_MAX: u32 = 2;

@@ -1,16 +1,16 @@
-//! What one round showed, and whether its losses are congestion.
+//! Measurements of one round, and whether the losses of the round are congestion.
 
 use super::bandwidth::rate_of;
 use super::path::MinRttFilter;
 use crate::proto::controller::FeedbackSample;
 
-/// The current round (BBR §5.5.1). It ends when a packet is acknowledged that was sent after it
-/// began.
+/// The current round (BBR §5.5.1). The round ends when a packet that was sent after the round began
+/// is acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) count: u64,
     ends_at_delivered: u64,
-    /// Bytes delivered in all so far.
+    /// Total number of bytes delivered so far.
     pub(super) delivered: u64,
     pub(super) has_ended: bool,
     has_lost: bool,
@@ -19,20 +19,21 @@ pub(super) struct Round {
     pub(super) was_limited: bool,
     pub(super) least_rtt_s: f64,
     most_rtt_s: f64,
-    /// Highest delivery rate (bytes a second), and most bytes delivered during one packet's flight.
+    /// Highest delivery rate (bytes a second), and largest number of bytes delivered during one
+    /// packet's flight.
     pub(super) bytes_s: f64,
     pub(super) flight_bytes: f64,
     loss_share: LossShare,
-    /// Losses of packets sent before this time (s) were answered.
+    /// The sender has responded to losses of packets that were sent before this time (s).
     forgiven_until_s: f64,
 }
 
-/// Packets over which the share of lost ones is computed: those of this round, and of earlier
-/// rounds while there are too few packets.
+/// Counts from which the share of lost packets is computed. They include this round, and earlier
+/// rounds if this round has too few packets.
 #[derive(Debug, Default)]
 struct LossShare {
     rounds: u32,
-    settled: f64,
+    accounted: f64,
     lost: f64,
     runs: f64,
     marked: f64,
@@ -40,14 +41,14 @@ struct LossShare {
 
 impl Round {
     pub(super) fn note(&mut self, seen: &FeedbackSample<'_>) {
-        self.loss_share.settled += seen.acked_packets as f64;
+        self.loss_share.accounted += seen.acked_packets as f64;
         self.loss_share.marked += seen.marked_packets.min(seen.acked_packets) as f64;
         for loss in seen.losses {
             if loss.sent.as_secs_f64() < self.forgiven_until_s {
                 continue;
             }
             self.has_lost = true;
-            self.loss_share.settled += f64::from(loss.packets);
+            self.loss_share.accounted += f64::from(loss.packets);
             self.loss_share.lost += f64::from(loss.packets);
             self.loss_share.runs += 1.0;
         }
@@ -75,11 +76,12 @@ impl Round {
         }
     }
 
-    /// Begins a new round now. It ends when a packet is acknowledged that is sent from now on.
+    /// Begins a new round now. The new round ends when a packet that is sent from now on is
+    /// acknowledged.
     pub(super) fn restart(&mut self) {
         self.loss_share.rounds += 1;
         let loss_share = std::mem::take(&mut self.loss_share);
-        let is_small = loss_share.settled < SHARE_PACKETS && loss_share.rounds < SHARE_ROUNDS;
+        let is_small = loss_share.accounted < SHARE_PACKETS && loss_share.rounds < SHARE_ROUNDS;
         let (count, delivered, forgiven_until_s) = (self.count, self.delivered, self.forgiven_until_s);
         *self = Self { count, delivered, forgiven_until_s, ends_at_delivered: delivered, ..Self::default() };
         if is_small {
@@ -87,13 +89,12 @@ impl Round {
         }
     }
 
-    /// Counts losses of packets sent until now as answered.
+    /// Records that the sender has responded to all losses of packets sent until now.
     pub(super) fn forgive(&mut self, now_s: f64) {
         self.forgiven_until_s = now_s;
         self.forget_loss_share();
     }
 
-    /// Forgets the losses and marks counted so far.
     pub(super) fn forget_loss_share(&mut self) {
         self.loss_share = LossShare::default();
     }
@@ -108,14 +109,14 @@ impl Round {
         rtt_filter.has_queue(self.least_rtt_s)
     }
 
-    /// Whether losses or marks of this round are congestion: packets were marked, a queue stood, or
-    /// too many were lost.
+    /// Whether losses or marks of this round are congestion: packets were marked, or packets were
+    /// lost while a queue existed, or too many packets were lost.
     pub(super) fn is_congested(&self, rtt_filter: &MinRttFilter) -> bool {
         self.has_marked || self.has_lost && (self.has_queue(rtt_filter) || self.is_heavy(0.0))
     }
 
-    /// Whether more than 2 % were lost or marked: of the settled packets, or of `flight_packets` if
-    /// that is more.
+    /// Whether more than 2 % of the packets were lost or marked. The number of packets is that of
+    /// the packets accounted for, or `flight_packets` if that is more.
     pub(super) fn is_heavy(&self, flight_packets: f64) -> bool {
         let allowed = self.allowed(flight_packets);
         // Random losses have a Poisson distribution: two deviations above 2 % are rare at 2 % loss,
@@ -123,29 +124,31 @@ impl Round {
         self.loss_share.lost > allowed + 2.0 * allowed.sqrt() || self.is_heavily_marked(flight_packets)
     }
 
-    /// Like [`Round::is_heavy`], for marks alone, which never come by chance.
+    /// Like [`Round::is_heavy`], but only for marks. Marks never occur by chance.
     pub(super) fn is_heavily_marked(&self, flight_packets: f64) -> bool {
         self.loss_share.marked > self.allowed(flight_packets)
     }
 
     fn allowed(&self, flight_packets: f64) -> f64 {
-        LOSS_SHARE * self.loss_share.settled.max(flight_packets)
+        LOSS_SHARE * self.loss_share.accounted.max(flight_packets)
     }
 
-    /// Whether losses came in more runs than one burst explains (BBR §5.3.1.3).
+    /// Whether the losses form more runs than one burst explains (BBR §5.3.1.3).
     pub(super) fn has_many_runs(&self) -> bool {
         self.loss_share.runs + self.loss_share.marked >= STARTUP_RUNS
     }
 }
 
-/// BBR §2.5, LossThresh: tolerated loss; more is not random.
+/// Share of lost packets that is tolerated (BBR §2.5, LossThresh). A larger share is not random.
 const LOSS_SHARE: f64 = 0.02;
 
-/// Packets that make the share reliable: 2 % of 500 are 10 ± 3, so 1 % and 4 % are rarely confused.
+/// Number of packets from which the share of lost packets is reliable: 2 % of 500 are 10 ± 3, so 1
+/// % and 4 % are rarely confused.
 const SHARE_PACKETS: f64 = 500.0;
 
-/// Losses older than eight rounds do not describe the present.
+/// Maximum number of rounds over which losses are counted. Older losses do not describe the path as
+/// it is now.
 const SHARE_ROUNDS: u32 = 8;
 
-/// Runs of losses that may end Startup (BBR §5.3.1.3, BBRStartupFullLossCnt).
+/// Minimum number of runs of losses that may end Startup (BBR §5.3.1.3, BBRStartupFullLossCnt).
 const STARTUP_RUNS: f64 = 6.0;

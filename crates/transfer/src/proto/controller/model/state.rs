@@ -1,5 +1,5 @@
-//! State machine: Startup, Drain, then the four phases of ProbeBW in turn, interrupted by ProbeRTT
-//! (BBR §5.1).
+//! State machine: Startup, Drain, then the four phases of ProbeBW in a cycle. ProbeRTT interrupts
+//! these states (BBR §5.1).
 
 use super::probe::UP_GAIN;
 use super::{BETA, Model, PACING_MARGIN, STARTUP_GAIN};
@@ -8,31 +8,34 @@ use crate::proto::controller::FeedbackSample;
 /// State of the controller (BBR §5.1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum State {
-    /// Doubles the rate each round until the delivery rate no longer grows (BBR §5.3.1).
+    /// Startup: doubles the rate each round until the delivery rate no longer grows (BBR §5.3.1).
     Startup,
-    /// Drains the queue that Startup left (BBR §5.3.2).
+    /// Drain: drains the queue that Startup left (BBR §5.3.2).
     Drain {
-        /// Round in which it began.
+        /// Round in which the state Drain began.
         since: u64,
     },
-    /// ProbeBW_DOWN: sends slower than the path delivers, until no more is in flight than fits (BBR
-    /// §5.3.3.1).
+    /// ProbeBW_DOWN: sends slower than the path delivers, until the bytes in flight fit the path
+    /// (BBR §5.3.3.1).
     Down,
     /// ProbeBW_CRUISE: sends as fast as the path delivers (BBR §5.3.3.2).
     Cruise,
-    /// ProbeBW_REFILL: the same rate, with all that fits in flight, for one round (BBR §5.3.3.3).
+    /// ProbeBW_REFILL: sends at the same rate for one round, with as many bytes in flight as fit
+    /// the path (BBR §5.3.3.3).
     Refill,
-    /// ProbeBW_UP: sends faster, to find out whether more is delivered (BBR §5.3.3.4).
+    /// ProbeBW_UP: sends a quarter faster, to measure whether the delivery rate grows (BBR
+    /// §5.3.3.4).
     Up,
-    /// Half the product in flight, to see the path empty (BBR §5.3.4).
+    /// ProbeRTT: keeps half of the bandwidth–delay product in flight, so that the queue drains and
+    /// the least round-trip time can be measured (BBR §5.3.4).
     ProbeRtt {
-        /// Time (s) and round since which at most half the product is in flight.
+        /// Time (s) and round since which at most half of the bandwidth–delay product is in flight.
         low: Option<(f64, u64)>,
     },
 }
 
 impl State {
-    /// Factor on the bandwidth (BBR §5.6.1, table).
+    /// Factor on the bandwidth, which gives the pacing rate (BBR §5.6.1, table).
     pub(super) fn pacing_gain(self) -> f64 {
         match self {
             Self::Startup => STARTUP_GAIN,
@@ -43,7 +46,8 @@ impl State {
         }
     }
 
-    /// Factor on the product (BBR §5.6.1, table). `Model::set_window` limits ProbeRTT.
+    /// Factor on the bandwidth–delay product, which gives the window (BBR §5.6.1, table).
+    /// `Model::set_window` limits ProbeRTT.
     pub(super) fn window_gain(self) -> f64 {
         if self == Self::Up { 2.25 } else { 2.0 }
     }
@@ -58,11 +62,11 @@ impl State {
 }
 
 impl Model {
-    /// Updates the model with one feedback, then the state (BBR §5.2.3).
+    /// Updates the model with one feedback, and then updates the state (BBR §5.2.3).
     pub(super) fn advance(&mut self, now_s: f64, seen: &FeedbackSample<'_>) {
         self.probe.rounds += u64::from(self.round.has_ended);
         if self.round.has_ended {
-            // Losses of a probe are answered when it ends.
+            // The sender responds to the losses of a probe when the probe ends.
             let is_settled = !self.state.is_accelerating() && !self.probe.is_stopping;
             if is_settled && self.round.is_congested(&self.rtt_filter) {
                 self.lower_short_term();
@@ -85,11 +89,11 @@ impl Model {
         self.advance_probe_rtt(now_s, seen);
     }
 
-    /// Lowers the short-term limits after a round of congestion outside probing: to what the round
-    /// delivered, by at most 30 % (BBR §5.5.10.3).
+    /// Lowers the short-term limits after a round with congestion outside probing. The new limits
+    /// are what the round delivered, but at least 70 % of the old limits (BBR §5.5.10.3).
     fn lower_short_term(&mut self) {
-        // A round that was paced below the bandwidth on purpose delivers less; the gain is divided
-        // out.
+        // A round that was paced below the bandwidth delivers less, so divide its rate by the
+        // pacing gain.
         self.bandwidth.lower(self.round.bytes_s / (self.state.pacing_gain() * PACING_MARGIN));
         let before = if self.inflight_lo.is_finite() { self.inflight_lo } else { self.window_bytes };
         // The bytes that one feedback covers are in flight in addition to what the path holds.
@@ -103,11 +107,11 @@ impl Model {
     }
 
     /// Ends Startup when the pipe is full (BBR §5.3.1.2 and §5.3.1.3). Losses in the queues of
-    /// other flows do not end it while the rate still grows.
+    /// other flows do not end Startup while the rate still grows.
     fn advance_startup(&mut self) {
         let is_lossy = self.round.is_heavy(0.0) && self.round.has_many_runs();
-        // A sender that the receiver's host limits, and that still loses so much in the network,
-        // has filled the pipe as well.
+        // If the network loses this many packets, the pipe is full, even if the receiver's host
+        // limits the sender.
         if self.round.has_ended && (is_lossy || !self.round.was_limited) {
             self.full_pipe.note_round(self.round.bytes_s, is_lossy);
             if self.full_pipe.was_reached && is_lossy {
@@ -120,7 +124,7 @@ impl Model {
         }
     }
 
-    /// Enters, times and leaves ProbeRTT (BBR §5.3.4.3).
+    /// Enters ProbeRTT, measures its duration, and leaves it (BBR §5.3.4.3).
     fn advance_probe_rtt(&mut self, now_s: f64, seen: &FeedbackSample<'_>) {
         let is_low = seen.in_flight_bytes as f64 <= self.window_bytes;
         match self.state {
@@ -157,8 +161,9 @@ impl Model {
     }
 }
 
-/// BBR §5.3.2: limits Drain, in case the bandwidth was estimated too high.
+/// Maximum number of rounds in Drain, in case the bandwidth estimate is too high (BBR §5.3.2).
 const DRAIN_ROUNDS: u64 = 3;
 
-/// BBR §2.13.2, ProbeRTTDuration (s): flows with round trips of up to 0.2 s drain together.
+/// Minimum duration of ProbeRTT in seconds (BBR §2.13.2, ProbeRTTDuration). Flows with round trips
+/// of up to 0.2 s drain the path at the same time.
 const PROBE_RTT_S: f64 = 0.2;

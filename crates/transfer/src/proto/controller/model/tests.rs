@@ -12,8 +12,8 @@ fn rtt(latest: Duration) -> Rtt {
     Rtt { latest: Some(latest), smoothed: latest, variation: latest / 8, min: latest }
 }
 
-/// Feeds `rounds` rounds of a path that delivers `bytes_s`, four feedbacks in a round trip of 100
-/// ms. Returns the end (ms).
+/// Gives the model the feedback of `rounds` rounds on a path that delivers `bytes_s`. There are
+/// four feedbacks in each round trip of 100 ms. Returns the time of the end (ms).
 fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_app_limited: bool) -> u64 {
     let quarter = (bytes_s * 0.025) as u64;
     for n in 0..4 * rounds {
@@ -33,7 +33,7 @@ fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_app_limit
                 in_flight_bytes: 4 * quarter,
                 is_app_limited,
             }),
-            settled_packets: delivered / u64::from(PACKET),
+            accounted_packets: delivered / u64::from(PACKET),
             packet_bytes: PACKET,
             ..FeedbackSample::default()
         };
@@ -55,7 +55,8 @@ fn it_settles_at_the_bandwidth_delivered() {
     feed(&mut model, 1000, 40, 1e7, false);
     let rate = model.rate_bytes_s();
     assert!((0.85e7..=1.25e7).contains(&rate), "{rate}");
-    // Between a product of 1 MB and twice that, plus what one feedback aggregates.
+    // The window is between one and two bandwidth–delay products of 1 MB, plus the bytes that one
+    // feedback aggregates.
     assert!((1_000_000..=2_600_000).contains(&model.window_bytes()), "{}", model.window_bytes());
 }
 
@@ -78,7 +79,7 @@ fn a_probe_that_is_not_used_ends() {
         raised = if model.rate_bytes_s() > 1.1e7 { raised + 1 } else { 0 };
         longest = longest.max(raised);
     }
-    // As if a receiver's drain rate held the sender back for seconds.
+    // The samples look as if a receiver's drain rate limited the sender for seconds.
     assert!(longest <= 3, "raised for {longest} round trips in turn");
 }
 
@@ -117,7 +118,8 @@ prop_compose! {
     }
 }
 
-/// A time gap (ns), and feedback with arbitrary values or a silence.
+/// A time step (ns), and either feedback with arbitrary values or an expiry of the no-feedback
+/// timer.
 fn any_step() -> impl Strategy<Value = (u64, Option<Hostile>)> {
     let numbers = prop::array::uniform6(prop_oneof![any::<u64>(), 0_u64..1_000_000]);
     let latest = prop::option::of(prop_oneof![any::<u64>(), 0_u64..1_000_000_000]);
@@ -152,7 +154,7 @@ proptest! {
                         in_flight_bytes: numbers[4],
                         delivery: *delivery,
                         losses,
-                        settled_packets: numbers[0],
+                        accounted_packets: numbers[0],
                         packet_bytes,
                         ..FeedbackSample::default()
                     });

@@ -9,7 +9,7 @@ use crate::proto::controller::{Controller, Delivery, FeedbackSample};
 
 const STEP: Duration = Duration::from_millis(1);
 
-/// Packets of one step, and when their feedback reaches the sender.
+/// Packets of one step, and the time when their feedback reaches the sender.
 struct Batch {
     sent: Duration,
     heard: Duration,
@@ -20,7 +20,7 @@ struct Batch {
 /// What the flow achieved in a run.
 #[derive(Debug)]
 pub(super) struct Made {
-    /// Share of the bottleneck's rate that came through.
+    /// Delivered rate as a share of the bottleneck's rate.
     pub(super) used: f64,
     /// Share of the sent packets that were lost.
     pub(super) lost: f64,
@@ -34,7 +34,7 @@ pub(super) fn run(controller: &mut dyn Controller, rate_bit_s: f64, base: Durati
     let queue_max = rate * base.as_secs_f64();
     let (mut now, end) = (Duration::from_secs(1), Duration::from_secs(1 + seconds));
     let half = (now + end) / 2;
-    let (mut queue, mut carry, mut settled, mut in_flight) = (0.0f64, 0.0f64, 0u64, 0u64);
+    let (mut queue, mut carry, mut accounted, mut in_flight) = (0.0f64, 0.0f64, 0u64, 0u64);
     let mut smoothed: Option<Duration> = None;
     let (mut batches, mut recent) = (VecDeque::<Batch>::new(), VecDeque::<(Duration, u64)>::new());
     let (mut sent, mut passed, mut lost) = (0u64, 0u64, 0u64);
@@ -65,8 +65,8 @@ pub(super) fn run(controller: &mut dyn Controller, rate_bit_s: f64, base: Durati
             }
             let acked: u64 = recent.iter().map(|(_, packets)| packets).sum();
             let losses =
-                (0 < batch.lost).then(|| loss(settled + batch.passed, batch.lost as u32, batch.sent));
-            settled += batch.passed + batch.lost;
+                (0 < batch.lost).then(|| loss(accounted + batch.passed, batch.lost as u32, batch.sent));
+            accounted += batch.passed + batch.lost;
             in_flight -= batch.passed + batch.lost;
             let delivery = Delivery {
                 bytes_s: acked as f64 * packet / mean.as_secs_f64(),
@@ -82,7 +82,7 @@ pub(super) fn run(controller: &mut dyn Controller, rate_bit_s: f64, base: Durati
                 acked_bytes: batch.passed * u64::from(PACKET_BYTES),
                 delivery: (0 < batch.passed).then_some(delivery),
                 losses: losses.as_slice(),
-                settled_packets: settled,
+                accounted_packets: accounted,
                 packet_bytes: PACKET_BYTES,
                 ..FeedbackSample::default()
             };

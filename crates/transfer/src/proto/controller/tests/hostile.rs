@@ -1,4 +1,5 @@
-//! Rate and window of every controller stay usable, whatever the feedback says.
+//! Tests that the rate and the window of every controller stay usable, even if the feedback is
+//! arbitrary.
 
 use std::time::Duration;
 
@@ -93,7 +94,7 @@ fn tell(controller: &mut dyn Controller, now: Duration, told: &Told) {
     if told.is_silence {
         return controller.on_no_feedback(now);
     }
-    let [acked_packets, acked_bytes, marked_packets, settled_packets, host_lost_packets, drain_bytes_s] =
+    let [acked_packets, acked_bytes, marked_packets, accounted_packets, host_lost_packets, drain_bytes_s] =
         told.counts;
     let seen = FeedbackSample {
         rtt: told.rtt,
@@ -103,7 +104,7 @@ fn tell(controller: &mut dyn Controller, now: Duration, told: &Told) {
         marked_packets,
         delivery: told.delivery,
         losses: &told.losses,
-        settled_packets,
+        accounted_packets,
         host_lost_packets,
         drain_bytes_s,
         packet_bytes: told.packet_bytes,

@@ -1,5 +1,5 @@
-//! A path of a fixed round trip that loses packets by count or at random, and a host with a limited
-//! drain rate.
+//! A path with a fixed round-trip time, which loses every n-th packet or random packets, and a host
+//! with a limited drain rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::proto::controller::{Controller, Delivery, FeedbackSample, LossRun};
 pub(super) const PACKET_BYTES: u32 = 1472;
 pub(super) const RTT_MS: f64 = 10.0;
 
-/// Four feedbacks a round trip.
+/// Time between two feedbacks: a quarter of a round trip.
 const STEP: Duration = Duration::from_micros(2500);
 const STEPS: usize = 4;
 
-/// Steps in a tenth of a second.
+/// Number of steps in a tenth of a second.
 const TOLD_STEPS: usize = 40;
 
 /// Capacity of the test path (packets a step), so that slow start ends.
@@ -25,7 +25,7 @@ const STEP_PACKETS_MAX: f64 = 25_000.0;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Losses {
     None,
-    /// One packet in this many is lost.
+    /// Every n-th packet is lost; n is this number.
     Each(u64),
     /// Each packet is lost with this chance; the second value is the seed.
     Chance(f64, u64),
@@ -36,9 +36,10 @@ pub(super) struct Host {
     /// Drain rate while the host is scheduled.
     pub(super) drain_bytes_s: f64,
     pub(super) buffer_bytes: f64,
-    /// Whether it reports its drain rate, as the mean of a tenth of a second.
+    /// Whether the host reports its drain rate. The reported rate is the mean of a tenth of a
+    /// second.
     pub(super) is_told: bool,
-    /// (n, m): the host is scheduled in the first n of m steps.
+    /// (n, m): the host runs only in the first n of each m steps.
     pub(super) scheduled: (u32, u32),
 }
 
@@ -62,8 +63,8 @@ pub(super) struct State {
     pub(super) sent: u64,
     pub(super) acked: u64,
     pub(super) host_lost: u64,
-    /// Packets acknowledged, or lost by the network.
-    pub(super) settled: u64,
+    /// Number of packets that were acknowledged, or lost by the network.
+    pub(super) accounted: u64,
     flights: VecDeque<Flight>,
     /// Packets acknowledged in the last steps.
     recent: VecDeque<u64>,
@@ -90,7 +91,7 @@ impl State {
             sent: 0,
             acked: 0,
             host_lost: 0,
-            settled: 0,
+            accounted: 0,
             flights: VecDeque::new(),
             recent: VecDeque::new(),
             carry: 0.0,
@@ -153,7 +154,7 @@ impl State {
         while self.next_loss < end {
             let place = self.next_loss - self.passed;
             let sent = flight.sent + Duration::from_secs_f64(spacing * place as f64);
-            losses.push(loss(self.settled + place, 1, sent));
+            losses.push(loss(self.accounted + place, 1, sent));
             self.next_loss += 1 + self.gap();
         }
         self.passed = end;
@@ -162,7 +163,7 @@ impl State {
         let (acked, host_lost) = self.read(came);
         self.acked += acked;
         self.host_lost += host_lost;
-        self.settled += acked + losses.len() as u64;
+        self.accounted += acked + losses.len() as u64;
         self.recent.push_back(acked);
         if STEPS < self.recent.len() {
             self.recent.pop_front();
@@ -217,13 +218,13 @@ impl State {
         FeedbackSample {
             rtt,
             round_trip: rtt.latest,
-            settled_packets: self.settled,
+            accounted_packets: self.accounted,
             packet_bytes: PACKET_BYTES,
             ..FeedbackSample::default()
         }
     }
 
-    /// Packets that arrive before the next loss.
+    /// Number of packets that arrive before the next loss.
     fn gap(&mut self) -> u64 {
         match self.path.losses {
             Losses::None => u64::MAX / 2,
