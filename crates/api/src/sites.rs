@@ -104,7 +104,7 @@ pub struct NextHost {
     pub upper: f64,
 }
 
-/// A request to take the proposed position.
+/// Request of an operator that this station takes the site and role that the stations propose.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcceptPosition {

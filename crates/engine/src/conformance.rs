@@ -196,8 +196,16 @@ pub async fn a_removed_station_is_reported_until_it_registers_again(fixture: &dy
     for events in [&mut local, &mut late] {
         assert_eq!(next(events).await, Event::Down(north.host.clone()));
     }
+    // It was removed, and registered since: now it is only down.
+    let mut latest = engine.watch(&name("local"));
+    assert_eq!(next(&mut latest).await, Event::Synced);
+    let south = entry("south", &["local"]);
+    let _south = register(&*engine, &south).await;
+    for events in [&mut local, &mut late, &mut latest] {
+        assert_eq!(next(events).await, Event::Up(south.clone()));
+    }
     fixture.remove(&*engine, &north.host).await;
-    for events in [&mut local, &mut late] {
+    for events in [&mut local, &mut late, &mut latest] {
         assert_eq!(next(events).await, Event::Removed(north.host.clone()), "it was down already");
     }
 }

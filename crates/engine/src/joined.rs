@@ -150,8 +150,8 @@ pub struct Joined {
     task: Arc<TaskStatus>,
 }
 
-/// Sets the last error when it is dropped after a panic of the forwarding thread. Otherwise the
-/// statistics would not show that forwarding has ended.
+/// When this guard is dropped after a panic of the forwarding thread, it sets the last error.
+/// Otherwise the statistics would not show that forwarding has ended.
 struct PanicReporter(State, Arc<TaskStatus>);
 
 impl Drop for PanicReporter {

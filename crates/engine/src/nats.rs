@@ -5,6 +5,7 @@
 //! append ─► barograph.m.<origin>.<target>.<quantity>, which servers map to barograph.r.<origin>
 //!           for stations ─► stream BAROGRAPH ─► Archiver ─► its Local
 //! register ─► $KV.barograph_dir.<host>, with a TTL    ─► bucket barograph_dir
+//! remove   ─► $KV.barograph_dir.removed/<host>, then the same over the entry
 //! subscribe, watch, Archiver ─► read both by sequence (direct get), again and again
 //! history, latest, watermark, next_seq ─► barograph.a.<station>.<request> ─► Archiver
 //!                                       ◄─ barograph.b.<station>.<session>.<number>
@@ -14,8 +15,8 @@
 //! replaces messages that the library could not parse.
 //!
 //! This module uses no JetStream consumers. A client that may create a consumer can make the server
-//! deliver any content to any subject, without regard to permissions. So stations never get that
-//! right.
+//! deliver any content to any subject, without regard to permissions. So no station is permitted to
+//! create a consumer.
 
 mod archive_request;
 mod archiver;
@@ -288,7 +289,8 @@ impl Engine for Nats {
         watch::watch(&self.connection, group)
     }
 
-    /// The servers permit this to archives, if they are configured as in `deploy/nats`.
+    /// The servers permit archives to remove a host, if the servers are configured as in
+    /// `deploy/nats`.
     async fn remove(&self, host: &HostId) -> Result<(), EngineError> {
         let (connection, host) = (Arc::clone(&self.connection), host.clone());
         self.connection.run(async move { directory::remove(&connection, &host).await }).await

@@ -351,7 +351,7 @@ pub enum NameError {
     },
     /// The text has a character that is not allowed.
     Character {
-        /// The first such character.
+        /// The first character that a name may not have.
         character: char,
     },
 }

@@ -189,7 +189,8 @@ impl TestAdmission {
         self.budget.spent(now)
     }
 
-    /// Tests that count after a restart; see [`Budget::export`].
+    /// Returns the tests that still count against the budget after a restart; see
+    /// [`Budget::export`].
     pub fn export_tests(&mut self, now: Duration) -> Vec<PastTest> {
         let now = self.advance(now);
         self.budget.export(now)

@@ -33,8 +33,8 @@ pub struct RankedHost {
 /// is not above 0, or limits of an interval in the wrong order.
 ///
 /// The time is bytes / goodput plus two round trips, one to connect and one for the request. A
-/// candidate is too close to call with the first if the forecast of either lies inside the interval
-/// of the other, as on the page of mirrors (docs/guide/mirrors.md).
+/// candidate counts as equal to the first if the forecast of either lies inside the interval of the
+/// other, as on the page of mirrors (docs/guide/mirrors.md).
 ///
 /// A candidate without a rate is left out above [`INITIAL_WINDOW_BYTES`]. Up to that size, if one
 /// candidate has no rate, only round-trip times count, for all candidates.

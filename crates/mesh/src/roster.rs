@@ -569,8 +569,8 @@ mod tests {
             prop_assert_eq!(listed, named);
         }
 
-        /// However many names a directory invents, the roster is bounded, and hosts that are up
-        /// stay.
+        /// The size of the roster is bounded, however many names the directory reports, and hosts
+        /// that are up stay in the roster.
         #[test]
         fn it_is_bounded(events in prop::collection::vec((0..40_u8, any::<bool>()), 0..300)) {
             let site = name("site");

@@ -36,7 +36,8 @@ def start_from_station(
     """Starts `link` from the station's forecast of `quantity` from `source` to `target`, if it has one.
 
     The link gets the mean forecast and its root mean squared error. Returns False if the station has none, or
-    does not know its error yet. The forecast is ignored if `link` has responses of its own. `wait` bounds each wait for the station, in seconds.
+    does not know its error yet. The forecast is ignored if `link` has responses of its own. `wait` bounds each
+    wait for the station, in seconds.
     """
     query = urllib.parse.urlencode({"source": source, "target": target, "quantity": quantity})
     try:

@@ -35,7 +35,7 @@ fn bad_input_in_a_file_is_one_sentence_and_exit_2() {
         (b"0,1\n1,NaN\n2,3\n", "line 2: value is NaN, expected a finite number"),
         (b"0,1\n1,-inf\n", "line 2: value is -inf"),
         (b"0,1\n1,1e999\n", "line 2: value is inf"),
-        (b"0,1\n1,1e200\n", "line 2: value is 1e200, expected at most 1e70"),
+        (b"0,1\n1,1e200\n", "line 2: value is 1e200; its magnitude may be at most 1e70"),
         (b"5,1\n4,1\n", "line 2: expected times that do not decrease, found 4 after 5"),
         (b"0,1\n{\"value\":3}\n", "line 2: expected two numbers"),
         (

@@ -109,8 +109,9 @@ fn compare(trace: &Path, rule: &str, golden: &str) -> (usize, usize) {
     (rows, ties)
 }
 
-/// Every method of the preset with the costs of its forecasts so far, and the selectors over them:
-/// a second, slow implementation of the rule, which also computes where rounding may decide.
+/// A second, slow implementation of the rule: every method of the preset with the costs of its
+/// forecasts so far, and the selectors over the methods. It also finds the values at which rounding
+/// may decide which method is selected.
 struct Bank {
     battery: Battery,
     /// For each objective (squared or absolute error), after each value: the sum of the costs of

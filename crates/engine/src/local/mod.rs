@@ -359,15 +359,21 @@ impl Local {
     /// records the origins that have a clock ahead of this station's clock. Call it before
     /// [`Local::append_forwarded`].
     ///
-    /// Each record comes with the time at which it arrived in the mesh, `None` = now. If a stream
-    /// is read again, its records must get the same labels as before, although a label that was
-    /// ahead of now may not be ahead any more.
+    /// Each record comes with the time at which it arrived in the mesh, `None` = now. When a stream
+    /// is read again, a label that was ahead may not be ahead of now any more; it is still bounded
+    /// by the arrival. Only records that arrived within the last minute say something about the
+    /// clock of their origin.
     pub fn bound_labels<'a>(&self, records: impl Iterator<Item = (&'a mut Record, Option<i64>)>) {
         let (now_unix_ns, now) = (wall_unix_ns(), std::time::Instant::now());
         let mut clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
         // A marker of skipped numbers is no measurement, so the label of the marker means nothing.
         for (record, arrival_unix_ns) in records.filter(|(record, _)| record.skipped_range().is_none()) {
-            let ahead = record.bound_label(arrival_unix_ns.map_or(now_unix_ns, |time| time.min(now_unix_ns)));
+            let arrival_unix_ns = arrival_unix_ns.map_or(now_unix_ns, |time| time.min(now_unix_ns));
+            let ahead = record.bound_label(arrival_unix_ns);
+            let age = Duration::from_nanos(now_unix_ns.saturating_sub(arrival_unix_ns).unsigned_abs());
+            if Record::LABEL_AHEAD_MAX < age {
+                continue;
+            }
             if clocks.note(&record.origin, ahead, now) {
                 let (host, ahead_s) = (&record.origin, ahead.unwrap_or_default().as_secs());
                 tracing::warn!(

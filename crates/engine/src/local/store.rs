@@ -359,7 +359,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Counts the numbers that the marker `over` skips as seen.
+    /// Marks the numbers that `over` skips as seen.
     pub(super) fn mark_skipped(
         &mut self,
         transaction: &Transaction<'_>,

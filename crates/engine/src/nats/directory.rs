@@ -56,16 +56,21 @@ pub(super) async fn register(
     Ok(Box::new(NatsLease { ttl: Duration::from_secs(ttl_s), renewed_at, _stop: stop }))
 }
 
-/// Writes the removal of `host` to a key that only archives may write, then deletes the entry of
-/// `host`. If the station still renews its registration, that registration ends.
+/// Writes the removal of `host` to a key that only archives may write, then the mark of this
+/// removal over the entry of `host`. If the station still renews its registration, that
+/// registration ends.
+///
+/// The removal and its mark have the same identifier. A station is removed while its own key has
+/// the mark of its removal. The mark alone proves nothing, because the station can write it. The
+/// removal alone proves nothing either: when the station registers again, it overwrites the mark.
 pub(super) async fn remove(connection: &NatsConnection, host: &HostId) -> Result<(), EngineError> {
     streams::ensure(connection).await?;
-    for (key, operation) in [(removal_key(host), PURGED), (key(host), DELETED)] {
-        let mut headers = HeaderMap::new();
-        headers.insert(REGISTRATION, new_id(connection).as_str());
-        headers.insert(OPERATION, operation);
-        headers.insert(TTL, format!("{}s", TTL_MAX.as_secs()));
-        let answer = connection.request(key, Some(headers), Bytes::new()).await?;
+    let mut headers = HeaderMap::new();
+    headers.insert(REGISTRATION, new_id(connection).as_str());
+    headers.insert(OPERATION, PURGED);
+    headers.insert(TTL, format!("{}s", TTL_MAX.as_secs()));
+    for key in [removal_key(host), key(host)] {
+        let answer = connection.request(key, Some(headers.clone()), Bytes::new()).await?;
         let Acknowledgement { error, .. } = read(&answer)?;
         if let Some(error) = error {
             return Err(EngineError::Unavailable(error.description));
@@ -312,18 +317,32 @@ impl Registration {
     }
 }
 
-/// A station's registration, read from its own key.
+/// A message about a station, from the station's own key or from the key of its removal.
 #[derive(Clone, Debug)]
 pub(super) struct Registered {
     pub(super) host: HostId,
-    /// Identifier of the registration.
+    /// Identifier of the registration or the removal.
     pub(super) id: String,
-    /// Time for which the server keeps the registration unless it is renewed.
+    /// Time for which the server keeps the message unless it is renewed.
     pub(super) ttl: Duration,
-    /// Entry of the station; `None` if the station left or was removed.
-    pub(super) entry: Option<Entry>,
-    /// Whether an administrator removed the station.
-    pub(super) is_removed: bool,
+    pub(super) content: Content,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Content {
+    Entry(Entry),
+    None(Operation),
+}
+
+/// Meaning of a message without an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// The station left the directory.
+    Deletion,
+    /// An archive removed the station.
+    Removal,
+    /// The mark of a removal, at the station's own key ([`remove`]).
+    RemovalMark,
 }
 
 impl Registered {
@@ -333,12 +352,15 @@ impl Registered {
     /// may, and has the host of the key. A server's response that was sent to the key is not a
     /// registration ([`Stored::is_publication`]).
     pub(super) fn read(stored: &Stored) -> Option<Self> {
-        let Head { host, id, ttl, is_deletion, is_removed } = Head::read(stored)?;
-        let entry = match is_deletion {
-            true => None,
-            false => Some(wire::read_entry(&stored.payload).ok().filter(|entry| entry.host == host)?),
+        let Head { host, id, ttl, operation } = Head::read(stored)?;
+        let content = match operation {
+            Some(operation) => Content::None(operation),
+            None => {
+                let entry = wire::read_entry(&stored.payload).ok().filter(|entry| entry.host == host)?;
+                Content::Entry(entry)
+            }
         };
-        Some(Self { host, id: id.to_owned(), ttl, entry, is_removed })
+        Some(Self { host, id: id.to_owned(), ttl, content })
     }
 }
 
@@ -347,9 +369,8 @@ pub(super) struct Head<'a> {
     pub(super) host: HostId,
     pub(super) id: &'a str,
     pub(super) ttl: Duration,
-    /// Whether the station left or was removed.
-    pub(super) is_deletion: bool,
-    pub(super) is_removed: bool,
+    /// `None` = the message has an entry.
+    pub(super) operation: Option<Operation>,
 }
 
 impl<'a> Head<'a> {
@@ -362,26 +383,21 @@ impl<'a> Head<'a> {
         let id = stored.headers.get(REGISTRATION)?.as_str();
         let ttl_s = stored.headers.get(TTL)?.as_str().strip_suffix('s')?.parse().ok()?;
         let ttl = Duration::from_secs(ttl_s);
-        let operation = stored.headers.get(OPERATION);
-        let is_purged = operation.is_some_and(|operation| operation.as_str() == PURGED);
-        if is_removal_key && !is_purged {
-            return None;
-        }
-        let is_deletion = operation.is_some();
-        let ttl_max = if is_deletion { TTL_MAX } else { LEASE_MAX };
-        (TTL_MIN..=ttl_max).contains(&ttl).then_some(Self {
-            host,
-            id,
-            ttl,
-            is_deletion,
-            is_removed: is_removal_key,
-        })
+        let operation = match stored.headers.get(OPERATION).map(|operation| operation.as_str()) {
+            Some(PURGED) if is_removal_key => Some(Operation::Removal),
+            _ if is_removal_key => return None,
+            Some(PURGED) => Some(Operation::RemovalMark),
+            Some(_) => Some(Operation::Deletion),
+            None => None,
+        };
+        let ttl_max = if operation.is_some() { TTL_MAX } else { LEASE_MAX };
+        (TTL_MIN..=ttl_max).contains(&ttl).then_some(Self { host, id, ttl, operation })
     }
 }
 
-/// Host of the entry or removal at the key of a message.
+/// Station with this own key.
 pub(super) fn host(stored: &Stored) -> Option<HostId> {
-    parse_key(stored).map(|(host, _)| host)
+    parse_key(stored).filter(|(_, is_removal_key)| !is_removal_key).map(|(host, _)| host)
 }
 
 /// Returns the host of a key, and whether it is the key of the host's removal.

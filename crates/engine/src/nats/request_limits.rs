@@ -135,8 +135,8 @@ const RATE_LIMITS_MAX: usize = 1024;
 /// Largest number of pages that are computed at the same time. Each page takes some megabytes of
 /// memory during that time.
 const PAGES_AT_ONCE: usize = 4;
-/// Largest number of responses with a number that are computed at the same time. A higher limit
-/// would not help, because reads of the archive run one after the other.
+/// Largest number of responses to `watermark` and `next_seq` that are computed at the same time. A
+/// higher limit would not help, because reads of the archive run one after the other.
 const NUMBERS_AT_ONCE: usize = 16;
 
 #[cfg(test)]

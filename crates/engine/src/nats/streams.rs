@@ -215,8 +215,8 @@ pub(super) async fn note_end(connection: &NatsConnection) -> Result<(), EngineEr
     }
 }
 
-/// Returns when the bucket was created: a member requests it from an archive, others from the
-/// servers. `None` if no response arrives.
+/// Returns the time of the bucket's creation. A member requests this time from an archive, and an
+/// archive from the servers. `None` if no response arrives.
 pub(super) async fn bucket(connection: &NatsConnection) -> Option<String> {
     let found = async {
         if connection.is_member.load(Ordering::Relaxed) {

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::members::{Members, Overdue, Renewal};
 use super::connection::{NatsConnection, RequestError};
-use super::directory::{self, Head, Registered};
+use super::directory::{self, Head, Operation, Registered};
 use super::stream_read::{self, Stored};
 use super::streams::{self, ENTRIES};
 use super::subject;
@@ -164,7 +164,8 @@ impl Watcher {
             position = range.last().unwrap_or(position);
             for stored in &range.messages {
                 now.note(stored, Renewal::Before(Instant::now()));
-                named.extend(Head::read(stored).map(|head| head.host));
+                let head = Head::read(stored).filter(|head| head.operation != Some(Operation::Removal));
+                named.extend(head.map(|head| head.host));
                 self.keep_unless_registered(stored, &mut now);
             }
             if range.pending == 0 {
@@ -173,6 +174,7 @@ impl Watcher {
         }
         // Set the position even if it is lower: numbers start again if the bucket was recreated.
         self.position = position;
+        now.keep_marked_removals();
         now.keep_renewals(&self.members);
         now.keep_missing(&self.members, &named, Instant::now());
         let mut events = self.members.changes_to(&now);

@@ -14,7 +14,8 @@ pub(crate) const ARCHIVE: &str = "archive.example.net";
 pub(crate) const NORTH: &str = "north.example.net";
 pub(crate) const SOUTH: &str = "south.example.net";
 
-/// Starts a server that knows the archive, the north and the south; `None` if a program is missing.
+/// Starts a server with lists of the stations `ARCHIVE`, `NORTH` and `SOUTH`. Returns `None` if a
+/// program is missing.
 pub(crate) fn with_certificates(
     directory: &Path,
     stations: &dyn Fn(&Path, &[&str]) -> String,

@@ -3,9 +3,9 @@
 use super::pattern::KnownEvidence;
 use crate::{Evidence, GapEvidence, LossRun};
 
-/// One-way delay from which a queue counts as present before the losses, s. In the open signatures
-/// this delay is at most 83 µs for losses of the host over an idle path, and at least 268 µs for
-/// losses of a queue.
+/// Smallest one-way delay just before the losses, in seconds, at which a queue counts as present.
+/// In the open signatures this delay is at most 83 µs for losses of the host over an idle path, and
+/// at least 268 µs for losses of a queue.
 pub(crate) const QUEUE_DELAY_S: f64 = 150e-6;
 
 /// Group of a gap, by its own evidence.

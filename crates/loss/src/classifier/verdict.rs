@@ -10,9 +10,9 @@ use crate::{Cause, Classifier, Diagnosis, EvidenceUsed, LossPattern, LossRun, Me
 /// Smallest share that each of the two causes must have of the losses of a hybrid window.
 const SHARE_MIN: f64 = 0.05;
 
-/// Smallest probability that each part of a window must have for its cause, so that the window is
-/// split into two parts. In a window with one cause, the longest runs may resemble the other cause,
-/// so the probability must be high.
+/// A window is split into two parts only if the probability of each part's cause is at least this.
+/// In a window with one cause, the longest runs may resemble the other cause, so the probability
+/// must be high.
 const SPLIT_PROBABILITY: f64 = 0.99;
 
 /// Smallest ratio between the lengths of long and short runs for a split. In windows of a queue,
@@ -36,10 +36,10 @@ const UNDECIDED_MAX: f64 = 0.5;
 const CLEAR_DELAY_S: f64 = 4e-3;
 
 /// Length from which runs resemble a stall, in packets. It is compared with the mean, over all lost
-/// packets, of the length of the packet's run. This mean is at least 17 in true claims of drops by
-/// the host with five runs or more, and at most 11 in losses of queues, except for incast. The long
-/// runs of a hybrid window must also reach this length, because a queue makes a few short runs
-/// beside its single drops.
+/// packets, of the length of the packet's run. If the host dropped the packets in five runs or
+/// more, this mean is at least 17. If a queue dropped them, it is at most 11, except for incast.
+/// The long runs of a hybrid window must also reach this length, because a queue makes a few short
+/// runs beside its single drops.
 const STALL_BURST: f64 = 14.0;
 
 /// Smallest probability for the host by the pattern at which a claim of runs longer than

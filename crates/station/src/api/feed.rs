@@ -107,10 +107,11 @@ fn checked(shared: &ApiState, feed: Measurements) -> Result<Vec<SubmittedRecord>
             format!("`origin`: {origin} is a member of the mesh; only {origin} may number its records");
         return Err(ApiRefusal::new(StatusCode::CONFLICT, error));
     }
-    if let Some(origin) = origin.as_ref().filter(|origin| lock(&shared.series_table).is_removed(origin)) {
-        // The archive may have records of the removed station with these or higher sequence
-        // numbers. The archive would then take the caller's records for duplicates: it would
-        // acknowledge them without storing them.
+    let is_removed = |origin: &Name| shared.served.is_some() && lock(&shared.series_table).is_removed(origin);
+    if let Some(origin) = origin.as_ref().filter(|origin| is_removed(origin)) {
+        // The archive of the station that serves a mesh may have records of the removed station
+        // with these or higher sequence numbers. The archive would then take the caller's records
+        // for duplicates: it would acknowledge them without storing them.
         let error = format!(
             "`origin`: {origin} was a station of the mesh and was removed, and it may have used these \
              sequence numbers; use a different origin"

@@ -300,11 +300,11 @@ impl MeshState {
         lock(&self.removals).insert(host, Instant::now());
     }
 
-    /// Whether a session may continue that the station `host` opened at `since`. The station must
-    /// still be allowed to request experiments, and must not have been removed after `since`. After
-    /// a removal, a different station may have the name.
-    pub(super) fn still_knows(&self, host: &Name, since: Instant) -> bool {
-        self.knows(host) && !lock(&self.removals).ended(host, since)
+    /// Whether a session may continue that the station `host` signed for at `signed_at`. The
+    /// station must still be allowed to request experiments, and must not have been removed since
+    /// then. After a removal, a different station may have the name.
+    pub(super) fn still_knows(&self, host: &Name, signed_at: Instant) -> bool {
+        self.knows(host) && !lock(&self.removals).ended(host, signed_at)
     }
 
     /// Whether the station `host` may request experiments from this station now.

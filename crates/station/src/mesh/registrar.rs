@@ -389,8 +389,12 @@ impl RegistrarState {
             // A removal was handled above, where the function returns.
             MembershipChange::Removed(_) => None,
             MembershipChange::Joined(_) | MembershipChange::Returned(_) | MembershipChange::Changed(_) => {
-                self.on_new_key(&entry);
-                self.parts.mesh_state.peers().up(&self.own, entry.clone(), now_s, true)
+                let known = self.parts.mesh_state.peers().get(&entry.host).map(|peer| peer.entry.key);
+                let change = self.parts.mesh_state.peers().up(&self.own, entry.clone(), now_s, true);
+                if known.is_some_and(|known| known != entry.key) {
+                    self.on_new_key(&entry.host);
+                }
+                change
             }
         };
         self.check_backoff.wake(&host, Instant::now());
@@ -434,22 +438,15 @@ impl RegistrarState {
         }
     }
 
-    /// If the key of a name has changed, ends the sessions of the station with the old key. Logs
-    /// the change, at most once a minute for each name. The key changes if a station was set up
-    /// again, or if a different station uses its name.
-    fn on_new_key(&mut self, entry: &Entry) {
-        let (known, now) = (
-            self.parts.mesh_state.peers().get(&entry.host).map(|peer| peer.entry.key),
-            std::time::Instant::now(),
-        );
-        let has_new_key = known.is_some_and(|known| known != entry.key);
-        if has_new_key {
-            self.parts.mesh_state.end_sessions(&entry.host);
-        }
-        if has_new_key && self.new_keys.is_due(entry.host.as_str(), now) {
+    /// Ends the sessions of the station that had the name before. Call it after the new key is
+    /// stored, so that no session with the old key can begin later. Logs the change, at most once a
+    /// minute for each name. The key changes if a station was set up again, or if a different
+    /// station uses its name.
+    fn on_new_key(&mut self, host: &Name) {
+        self.parts.mesh_state.end_sessions(host);
+        if self.new_keys.is_due(host.as_str(), std::time::Instant::now()) {
             tracing::warn!(
-                "the key of {} has changed: it was set up again, or another station uses its name",
-                entry.host
+                "the key of {host} has changed: it was set up again, or another station uses its name"
             );
         }
     }

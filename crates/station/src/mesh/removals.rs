@@ -16,10 +16,10 @@ impl Removals {
         self.0.insert(host.clone(), now);
     }
 
-    /// Whether the session that the station `host` opened at `since` must end, because the station
-    /// was removed later.
-    pub(super) fn ended(&self, host: &Name, since: Instant) -> bool {
-        self.0.get(host).is_some_and(|removed| since <= *removed)
+    /// Whether the session that the station `host` signed for at `signed_at` must end, because
+    /// the station was removed later.
+    pub(super) fn ended(&self, host: &Name, signed_at: Instant) -> bool {
+        self.0.get(host).is_some_and(|removed| signed_at <= *removed)
     }
 }
 

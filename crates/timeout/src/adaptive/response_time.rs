@@ -25,8 +25,8 @@ pub(super) struct ResponseTimeModel {
     /// Covariance of the states, in units of the variance of a response: variance of the latency,
     /// covariance of both states, variance of the cost.
     covariance: [f64; 3],
-    /// Sign of the last surprise if it was clipped; 0 if it was not clipped.
-    surprised: i8,
+    /// Sign of the last forecast error if the error was clipped; 0 if it was not clipped.
+    clipped_sign: i8,
     /// Source of the level.
     pub(super) source: ForecastSource,
     /// If present, this battery forecasts the level instead of the mean.
@@ -50,7 +50,7 @@ impl ResponseTimeModel {
             powers: [0.0; 2],
             usual: (0, 0.0, 0.0),
             covariance: [0.0; 3],
-            surprised: 0,
+            clipped_sign: 0,
             source: ForecastSource::None,
             battery: None,
         };
@@ -131,7 +131,7 @@ impl ResponseTimeModel {
         self.source = ForecastSource::Responses;
     }
 
-    fn follow(&mut self, bytes: u64, surprise: f64) {
+    fn follow(&mut self, bytes: u64, innovation: f64) {
         if bytes != self.usual.0 {
             self.update_cache(bytes);
         }
@@ -139,28 +139,28 @@ impl ResponseTimeModel {
         let of = |[a, b, c]: [f64; 3]| (a * (1.0 - share) + b * share, b * (1.0 - share) + c * share);
         let variance = |(latency, cost): (f64, f64)| latency * (1.0 - share) + cost * share;
         let [a, b, c] = self.covariance;
-        // The limit of a surprise grows with the uncertainty of the forecast.
+        // The limit of an innovation grows with the uncertainty of the forecast.
         let expected = 1.0 + variance(of(self.covariance));
         let most = SURPRISE_MAX * libm::sqrt(expected);
-        let side = if surprise.abs() < most { 0 } else { surprise.signum() as i8 };
-        let surprise = surprise.clamp(-most, most);
-        // If two consecutive surprises were clipped on the same side although the forecast was
+        let side = if innovation.abs() < most { 0 } else { innovation.signum() as i8 };
+        let innovation = innovation.clamp(-most, most);
+        // If two consecutive innovations were clipped on the same side although the forecast was
         // certain, the level has changed.
-        let jumped = side != 0 && side == self.surprised && expected < SURE;
-        self.surprised = side;
+        let jumped = side != 0 && side == self.clipped_sign && expected < SURE;
+        self.clipped_sign = side;
         let drift = LEVEL_DRIFT + if jumped { LEVEL_JUMP } else { 0.0 };
         let [a, b, c] = [a + drift + SPLIT_DRIFT, b + drift, c + drift + SPLIT_DRIFT];
         let (of_latency, of_cost) = of([a, b, c]);
-        let innovation = 1.0 + variance((of_latency, of_cost));
-        let (gain_latency, gain_cost) = (of_latency / innovation, of_cost / innovation);
+        let innovation_variance = 1.0 + variance((of_latency, of_cost));
+        let (gain_latency, gain_cost) = (of_latency / innovation_variance, of_cost / innovation_variance);
         self.covariance = [
             (a - gain_latency * of_latency).min(VARIANCE_MAX),
             b - gain_latency * of_cost,
             (c - gain_cost * of_cost).min(VARIANCE_MAX),
         ];
-        let both = ((1.0 - share) * gain_latency + share * gain_cost) * surprise;
+        let both = ((1.0 - share) * gain_latency + share * gain_cost) * innovation;
         self.level += both;
-        let split = [gain_latency * surprise - both, gain_cost * surprise - both];
+        let split = [gain_latency * innovation - both, gain_cost * innovation - both];
         // Messages of one size change only the level.
         if SPLIT_LEAST < split[0].abs().max(split[1].abs()) {
             for (part, split) in self.parts.iter_mut().zip(split) {
@@ -204,22 +204,22 @@ impl ResponseTimeModel {
     }
 }
 
-/// Limit of a surprise, in octaves. One response moves the level as if the response differed from
-/// the forecast by at most one octave. The limit is larger if the forecast is uncertain (a robust
-/// filter clips its innovations, Huber 1964). A single stall is little evidence about other
+/// Limit of an innovation, in octaves. One response moves the level as if the response differed
+/// from the forecast by at most one octave. The limit is larger if the forecast is uncertain (a
+/// robust filter clips its innovations, Huber 1964). A single stall is little evidence about other
 /// messages.
 const SURPRISE_MAX: f64 = 1.0;
 
-/// Variance of a surprise below which a forecast counts as certain, in units of the variance of a
-/// response (1): the forecast itself contributes at most half a unit.
+/// Variance of an innovation below which a forecast counts as certain, in units of the variance of
+/// a response (1): the forecast itself contributes at most half a unit.
 const SURE: f64 = 1.5;
 
 /// Variance by which the level drifts from response to response. It leads to a gain of 0.1, the
 /// middle of the gains of NWS.
 const LEVEL_DRIFT: f64 = 0.011;
 
-/// Variance added to the level after two consecutive surprises that were clipped on the same side.
-/// It leads to a gain of about 0.3.
+/// Variance added to the level after two consecutive innovations that were clipped on the same
+/// side. It leads to a gain of about 0.3.
 const LEVEL_JUMP: f64 = 0.3;
 
 /// Variance of the level after one response.

@@ -1,4 +1,4 @@
-//! State of one target. A call locks it twice, while an estimator computes.
+//! State of one target. A call locks the state twice, each time only while the estimator computes.
 
 use std::sync::Mutex;
 

@@ -181,15 +181,12 @@ async fn check_stream(
         // answers the read may be behind too: then no message arrives.
         let newest = position.newest.as_ref().filter(|(newest, _)| *newest == position.seq);
         let Some((seq, stored_at)) = newest else { return Err(LOST.into()) };
-        let is_there = is_as_read(shared, *seq, stored_at).await.unwrap_or_default();
-        return match is_there {
-            Some(true) => {
-                *behind = None;
-                Ok(())
-            }
-            None if behind.get_or_insert_with(Instant::now).elapsed() < BEHIND_MAX => Ok(()),
-            Some(false) | None => Err(LOST.into()),
+        let is_there = match is_as_read(shared, *seq, stored_at).await {
+            Ok(is_there) => is_there,
+            Err(RequestError::NoAnswer(_)) => None,
+            Err(error) => return Err(EngineError::from(error).to_string()),
         };
+        return if is_lost(is_there, behind, Instant::now()) { Err(LOST.into()) } else { Ok(()) };
     }
     *behind = None;
     let leader = Some(LeaderEnd { seq: state.last_seq, requested });
@@ -201,6 +198,19 @@ async fn check_stream(
         shared.progress.send_modify(|progress| progress.seq = state.last_seq);
     }
     Ok(())
+}
+
+/// Returns whether messages that were read are lost, if the leader reports an earlier end.
+/// `is_there` = whether the last message that was read is in the stream unchanged, `None` = no
+/// server sent it; `behind` = since when no server did.
+fn is_lost(is_there: Option<bool>, behind: &mut Option<Instant>, now: Instant) -> bool {
+    match is_there {
+        Some(is_there) => {
+            *behind = None;
+            !is_there
+        }
+        None => BEHIND_MAX <= now - *behind.get_or_insert(now),
+    }
 }
 
 /// Messages that were read for one commit.
@@ -355,3 +365,19 @@ const UPDATE_EVERY: Duration = Duration::from_mins(1);
 /// Interval of writes of the position. The stored position need not be exact, and fewer writes
 /// reduce the load of the disk.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_no_server_sends_is_lost_after_a_while() {
+        let (begin, mut behind) = (Instant::now(), None);
+        let mut look = |is_there, after| is_lost(is_there, &mut behind, begin + after);
+        let almost = BEHIND_MAX - Duration::from_millis(1);
+        assert!(!look(None, Duration::ZERO) && !look(None, almost), "the replica may be behind");
+        assert!(!look(Some(true), almost) && !look(None, BEHIND_MAX), "it was sent meanwhile");
+        assert!(look(None, 2 * BEHIND_MAX));
+        assert!(look(Some(false), Duration::ZERO), "another message has its number");
+    }
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::directory::{Head, Registered};
+use super::super::directory::{Content, Head, Operation, Registered};
 use super::super::directory_writes::{DirectoryWrites, LeaseEnd};
 use super::super::stream_read::Stored;
 use super::POLL_EVERY;
@@ -18,6 +18,17 @@ pub(super) struct Members {
     known: BTreeMap<HostId, Member>,
     /// Stations of any group that were removed.
     removed: BTreeSet<HostId>,
+    /// Newest removal of each station, also of stations that have registered since.
+    removals: BTreeMap<HostId, Removal>,
+}
+
+/// A removal that an archive wrote.
+struct Removal {
+    id: String,
+    /// When the servers stored it, in nanoseconds since 1970-01-01 UTC.
+    stored_unix_ns: Option<i64>,
+    /// Whether its mark was read at the station's own key.
+    is_marked: bool,
 }
 
 #[derive(Clone)]
@@ -98,7 +109,12 @@ impl Member {
 
 impl Members {
     pub(super) fn new(group: &Group) -> Self {
-        Self { group: group.clone(), known: BTreeMap::new(), removed: BTreeSet::new() }
+        Self {
+            group: group.clone(),
+            known: BTreeMap::new(),
+            removed: BTreeSet::new(),
+            removals: BTreeMap::new(),
+        }
     }
 
     /// Processes a message of the bucket for one host. A message that is no registration changes
@@ -107,15 +123,21 @@ impl Members {
         if self.is_renewal(stored, renewed) {
             return None;
         }
-        let Registered { host, id, ttl, entry, is_removed } = Registered::read(stored)?;
-        if is_removed {
-            self.known.remove(&host);
-            self.removed.insert(host.clone());
-            return Some(Event::Removed(host));
-        }
-        if entry.is_some() {
-            self.removed.remove(&host);
-        }
+        let Registered { host, id, ttl, content } = Registered::read(stored)?;
+        let entry = match content {
+            Content::Entry(entry) => Some(entry),
+            Content::None(Operation::Removal) => {
+                let stored_unix_ns = stored.stored_unix_ns();
+                self.removals.insert(host.clone(), Removal { id, stored_unix_ns, is_marked: false });
+                self.set_removed(&host);
+                return Some(Event::Removed(host));
+            }
+            Content::None(Operation::RemovalMark) if self.is_of_removal(&host, &id, stored) => {
+                return self.set_removed(&host).then_some(Event::Removed(host));
+            }
+            Content::None(_) => None,
+        };
+        self.removed.remove(&host);
         let Some(entry) = entry.filter(|entry| entry.groups.contains(&self.group)) else {
             return self.remove(&host);
         };
@@ -136,11 +158,38 @@ impl Members {
         (!is_same).then_some(Event::Up(entry))
     }
 
+    /// Records that a station was removed; returns whether that is new.
+    fn set_removed(&mut self, host: &HostId) -> bool {
+        let was_known = self.known.remove(host).is_some();
+        self.removed.insert(host.clone()) || was_known
+    }
+
+    /// Returns whether a mark belongs to the newest removal of the station, and records it then. An
+    /// archive writes the mark just after the removal. A station that was admitted again could
+    /// write the same mark later.
+    fn is_of_removal(&mut self, host: &HostId, id: &str, mark: &Stored) -> bool {
+        let Some(removal) = self.removals.get_mut(host).filter(|removal| removal.id == id) else {
+            return false;
+        };
+        let times = removal.stored_unix_ns.zip(mark.stored_unix_ns());
+        removal.is_marked = times.is_some_and(|(removed, marked)| {
+            Duration::from_nanos(marked.saturating_sub(removed).unsigned_abs()) <= MARKED_WITHIN
+        });
+        removal.is_marked
+    }
+
+    /// Forgets removals without a mark, after a read of the whole bucket: the station has
+    /// registered since, and its entry has expired.
+    pub(super) fn keep_marked_removals(&mut self) {
+        let removals = &self.removals;
+        self.removed.retain(|host| removals.get(host).is_some_and(|removal| removal.is_marked));
+    }
+
     /// Returns whether the message repeats a member's registration; if so, renews the member. In a
     /// large mesh nearly all messages are such repetitions, so the text of a repetition is not
     /// parsed again.
     fn is_renewal(&mut self, stored: &Stored, renewed: Renewal) -> bool {
-        let Some(head) = Head::read(stored).filter(|head| !head.is_deletion) else { return false };
+        let Some(head) = Head::read(stored).filter(|head| head.operation.is_none()) else { return false };
         let Some(member) = self.known.get_mut(&head.host) else { return false };
         if *member.payload != *stored.payload || member.registration != head.id {
             return false;
@@ -304,6 +353,10 @@ pub(super) struct Overdue {
 /// and two polls. A renewal is due after a third of the lease, and the next poll reads the renewal.
 const RENEWAL_SLACK: Duration = Duration::from_millis(200);
 
+/// Longest time from a removal to its mark. An archive waits for the response to the first message
+/// before it sends the second.
+const MARKED_WITHIN: Duration = Duration::from_mins(1);
+
 /// Longest time between two polls after which the storage time of a renewal still counts as known:
 /// twice the interval, so that one poll may be slow.
 const LATE_AFTER: Duration = POLL_EVERY.saturating_mul(2);
@@ -350,6 +403,55 @@ mod tests {
         }
         let subject = format!("{}.{host}", super::super::subject::ENTRIES);
         Stored { seq, subject, headers, payload: wire::entry_text(&entry).into() }
+    }
+
+    /// A message without an entry about `north` that was stored at a minute of an hour; `key` is
+    /// the part of its key before the token.
+    fn marked(key: &str, id: &str, minute: u32, seq: u64) -> Stored {
+        let mut stored = stored_in(&format!("2026-11-26T06:{minute:02}:00Z"), "north", seq);
+        stored.subject = format!("{}.{key}north", super::super::subject::ENTRIES);
+        stored.headers.insert("Barograph-Registration", id);
+        stored.headers.insert("KV-Operation", "PURGE");
+        stored.payload = bytes::Bytes::new();
+        stored
+    }
+
+    #[test]
+    fn a_station_is_removed_while_its_key_has_the_mark_of_its_removal() {
+        let host = Name::new("north").unwrap();
+        let group = Name::new("local:a").unwrap();
+        let since = Renewal::Since(Instant::now());
+        let (removal, mark) = (marked("removed/", "r1", 5, 11), marked("", "r1", 5, 13));
+        let (up, removed) = (stored(10), Some(Event::Removed(host.clone())));
+        let mut members = Members::new(&group);
+        assert!(matches!(members.note(&up, since), Some(Event::Up(_))));
+        assert_eq!(members.note(&removal, since), removed);
+        assert_eq!(members.note(&mark, since), None, "reported already");
+        // A renewal between the two does not undo the removal.
+        let mut members = Members::new(&group);
+        assert_eq!(members.note(&removal, since), removed);
+        assert!(matches!(members.note(&stored(12), since), Some(Event::Up(_))));
+        assert_eq!(members.note(&mark, since), removed);
+        // The station is admitted again, and repeats the mark of its former removal.
+        assert!(matches!(members.note(&stored(14), since), Some(Event::Up(_))));
+        let down = Some(Event::Down(host.clone()));
+        assert_eq!(members.note(&marked("", "r1", 7, 15), since), down);
+        // A mark alone is no removal.
+        let mut members = Members::new(&group);
+        assert!(matches!(members.note(&up, since), Some(Event::Up(_))));
+        assert_eq!(members.note(&mark, since), down);
+        // The whole bucket is read: with the mark, without it, and with a newer registration.
+        for (messages, is_removed) in
+            [(vec![&removal, &mark], true), (vec![&removal], false), (vec![&removal, &stored(14)], false)]
+        {
+            let mut now = Members::new(&group);
+            for message in messages {
+                now.note(message, since);
+            }
+            now.keep_marked_removals();
+            let reported = if is_removed { vec![Event::Removed(host.clone())] } else { Vec::new() };
+            assert_eq!(Members::new(&group).removed_since(&now), reported);
+        }
     }
 
     #[test]

@@ -48,9 +48,12 @@ pub(super) async fn register(
     let text = whole(&headers, body, wire::ENTRY_BYTES_MAX).await?;
     member.allowance.take_registration(Instant::now()).inspect_err(|_| count_throttled(&shared))?;
     let entry = wire::read_entry(&text)?;
-    // A station of an earlier version may be in a group with invisible characters already.
-    let known_groups = member.groups().unwrap_or_default();
-    for group in entry.groups.iter().filter(|group| !known_groups.contains(group)) {
+    // A station of an earlier version may be in a group with invisible characters already. That
+    // version may not have stored the groups of its members.
+    let known_groups = member.groups();
+    let may_be_old = member.has_registered() && known_groups.is_none();
+    let known_groups = known_groups.unwrap_or_default();
+    for group in entry.groups.iter().filter(|group| !may_be_old && !known_groups.contains(group)) {
         group.check_visible().map_err(|error| EngineRefusal::invalid(format!("group `{group}`: {error}")))?;
     }
     // Check here, so that a refused station takes no name. `register` checks a second time, while

@@ -139,6 +139,10 @@ fn no_new_station_has_a_name_that_shows_as_another() {
     assert_eq!((hidden.status, kind(&hidden).as_str()), (400, "invalid"), "{}", hidden.body);
     assert_eq!(post(address, "/v1/invitations", "{\"name\": \"b\u{fe0f}\"}").status, 400);
     assert_eq!(register(address, &token, "b").status, 200);
+    let mut hidden_group = entry("b");
+    hidden_group["groups"] = json!(["local:lab\u{fe0f}"]);
+    let refused = ask(address, &token, "PUT", "entry?ttl_s=10", &hidden_group.to_string());
+    assert_eq!((refused.status, kind(&refused).as_str()), (400, "invalid"), "{}", refused.body);
     let measured = ask(address, &token, "POST", "records", &lines(&[record("b", "c\u{fe0f}", 1)]));
     assert_eq!(measured.status, 200, "{}", measured.body);
 }

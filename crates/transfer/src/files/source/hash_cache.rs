@@ -76,10 +76,10 @@ impl Source {
     ///
     /// Hashes are made durable after each 256 MiB of data, and when the source is dropped. If
     /// writing them fails, no more hashes are kept, so a restarted sender must read more bytes
-    /// again. [Remove](Self::remove_hash_cache) the hashes when the transfer is done, or when the receiver
-    /// reports a wrong digest. Errors: of the system; [`FileError::Busy`] if a different sender
-    /// uses the hashes; [`FileError::NotOwnDirectory`]. After an error the source uses and keeps no
-    /// hashes.
+    /// again. [Remove](Self::remove_hash_cache) the hashes when the transfer is done, or when the
+    /// receiver reports a wrong digest. Errors: of the system; [`FileError::Busy`] if a different
+    /// sender uses the hashes; [`FileError::NotOwnDirectory`]. After an error the source uses and
+    /// keeps no hashes.
     pub fn use_hash_cache(&mut self, directory: &Path, id: TransferId) -> Result<(), FileError> {
         self.use_hash_cache_older(directory, id, FRESH_S)
     }

@@ -108,9 +108,9 @@ impl Window {
         }
     }
 
-    /// Judges the window, which ends before `settled`, and reports the causes of losses that
-    /// waited. Returns whether the receiver's claims are contradicted, or `None` if the receiver
-    /// made no claims.
+    /// Judges the window, which ends before `settled`, and reports the causes of the losses that
+    /// waited for this verdict. Returns whether the receiver's claims are contradicted, or `None`
+    /// if the receiver made no claims.
     pub(super) fn judge(
         &mut self,
         classifier: &Classifier,

@@ -107,9 +107,9 @@ const PACKET_BYTES: u64 = (HEADER_BYTES + DATA_HEAD_BYTES) as u64;
 const REST_MAX: Duration = Duration::from_millis(1);
 
 /// Minimum pause after a round, for each of its datagrams. If a round trip is shorter than 1 ms,
-/// the pause is a round trip, so that each round trip has a report. For any round trip that a
-/// sender claims, its receiver sends at most one datagram for each 64 packets, plus ten thousand
-/// datagrams a second.
+/// the pause is a round trip, so that each round trip has a report. Whatever round trip a sender
+/// claims, the receiver sends at most one datagram for each 64 packets, plus ten thousand datagrams
+/// a second.
 const REST_MIN: Duration = Duration::from_micros(100);
 
 /// Round-trip time that is assumed before the sender reports one. A sender that has no round-trip

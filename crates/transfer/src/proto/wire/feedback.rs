@@ -50,8 +50,8 @@ impl Feedback {
         self.start.saturating_add(self.runs.iter().map(AckRange::packets).sum())
     }
 
-    /// Decodes the body of a feedback.
-    /// Errors: the encoder does not write such bytes, or runs reach beyond [`NUMBER_MAX`].
+    /// Decodes the body of a feedback. Errors: the bytes have a form that [`encode`](Self::encode)
+    /// never writes, or runs reach beyond [`NUMBER_MAX`].
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let (flags, mut rest) = body.split_first().ok_or(WireError::Truncated("the flags"))?;
         if flags & !HAS_ECHO != 0 {
