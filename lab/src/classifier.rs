@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn all_parts_have_their_tables_and_figures() {
+    fn the_report_has_the_tables_and_figures_of_all_parts() {
         let folder = folder(&judge::tests::made(100_000, 6, 7, 2), 100_000);
         let text = report(&args(&folder)).unwrap().all;
         for title in [
@@ -268,7 +268,7 @@ mod tests {
     const TITLE_LAST: &str = "## What a classifier is worth";
 
     #[test]
-    fn models_as_they_are_are_not_fitted() {
+    fn shipped_models_are_reported_without_fitting() {
         let folder = folder(&judge::tests::made(20_000, 1, 1, 2), 20_000);
         let text = report(&Args { shipped: true, ..args(&folder) }).unwrap().all;
         assert!(
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_have_the_tables_and_those_of_a_set_made_anew() {
+    fn pages_have_the_tables_of_the_open_and_the_fresh_set() {
         let (open, anew) = (
             folder(&judge::tests::made(20_000, 6, 7, 2), 20_000),
             folder(&judge::tests::made(20_000, 2, 3, 9), 20_000),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_tells_how_to_make_one() {
+    fn a_missing_folder_gives_an_error_with_the_command_that_creates_one() {
         let folder = tempfile::tempdir().unwrap();
         let away = Args { windows: Some(folder.path().join("away")), ..args(&folder) };
         assert!(report(&away).unwrap_err().to_string().contains("lab signatures --out DIR"));

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_the_tables_also_beside_json() -> anyhow::Result<()> {
+    fn a_page_has_the_tables_also_with_json_output() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
         let page = folder.path().join("page.md");
         let output = Output::new(Some(&page), true);

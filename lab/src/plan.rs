@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_orders_make_as_many_tests_and_gain_gives_turns_to_those_that_move() {
+    fn gain_gives_more_turns_to_changing_pairs_with_equally_many_tests() {
         // 100 tests of each pair by the list. With fewer, forecasts depend on the last value and
         // follow noise, too.
         const TURNS: usize = 1200;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn meshes_are_of_all_traces_in_turn_and_of_the_seed() {
+    fn meshes_are_drawn_from_all_traces_by_the_seed() {
         let traces = [vec![2.0; 5], vec![4.0, 12.0], vec![0.0; 4]];
         let mut pairs = drawn(&traces, 3, 2, 7);
         assert_eq!(pairs, drawn(&traces, 3, 2, 7));

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_is_met_on_its_bound_and_missed_beyond_on_both_sides() {
+    fn a_goal_is_met_at_its_bound_and_missed_beyond_it() {
         for (goal, ours, expected) in [
             (Goal::Within(0.25), 1.25, Verdict::Met),
             (Goal::Within(0.25), 0.75, Verdict::Met),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_void_shows_no_number() {
+    fn a_void_row_shows_no_number() {
         let row = comparison(Goal::Within(0.01)).row_without_value(Verdict::Void, "busy".to_owned());
         let text = table(&[row]).to_string();
         let line = text.lines().nth(2).expect("a header, a rule and a row");

@@ -136,17 +136,17 @@ impl Session {
                 self.bar.suspend(|| eprintln!("{}: a run is void: {why}", design.kind));
             }
             Ok(Made::Stopped) => {}
-            Err(error) => self.note_failure(design.kind, &error)?,
+            Err(error) => self.record_failure(design.kind, &error)?,
         }
         let hours = started.elapsed().as_secs_f64() / 3600.0;
-        self.pace.note(design.kind, low, hours, &before, &self.tally.made(class));
+        self.pace.record(design.kind, low, hours, &before, &self.tally.made(class));
         self.bar.inc(design.seconds as u64 + OVERHEAD_S);
         Ok(())
     }
 
     /// Skips a kind that failed. Several failures in a row end the program: the machine is not
     /// suitable.
-    fn note_failure(&mut self, kind: Kind, error: &anyhow::Error) -> anyhow::Result<()> {
+    fn record_failure(&mut self, kind: Kind, error: &anyhow::Error) -> anyhow::Result<()> {
         self.skipped.insert(kind, format!("{error:#}"));
         self.failures += 1;
         self.bar.suspend(|| report_skipped(&format!("{kind}: {error:#}")));

@@ -152,14 +152,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_is_that_of_the_numbers() {
+    fn a_summary_has_mean_range_p95_and_variance() {
         let summary = Summary::of(&[4.0, 1.0, 2.0, 3.0, 5.0]);
         assert_eq!((summary.mean, summary.min, summary.max), (3.0, 1.0, 5.0));
         assert_eq!((summary.p95, summary.variance().round()), (4.8, 2.0));
     }
 
     #[test]
-    fn quantiles_are_values_of_their_rank() {
+    fn quantiles_follow_the_rank_rule() {
         let ten: Vec<f64> = (1..=10).map(f64::from).collect();
         let at = |share, rank| quantile(&ten, share, rank).unwrap_or(f64::NAN);
         assert_eq!((at(0.9, Rank::Least), at(0.91, Rank::Least)), (9.0, 10.0));
@@ -171,19 +171,19 @@ mod tests {
     }
 
     #[test]
-    fn deviations_are_of_samples_and_populations() {
+    fn deviations_differ_for_samples_and_populations() {
         assert_eq!((deviation(&[1.0, 3.0]), population_deviation(&[1.0, 3.0])), (Some(2f64.sqrt()), 1.0));
         assert_eq!((deviation(&[1.0]), deviation(&[])), (None, None));
         assert_eq!(mean_and_error(&[1.0, 3.0]), (2.0, 1.0));
     }
 
     #[test]
-    fn ratios_have_a_geometric_mean() {
+    fn the_geometric_mean_of_ratios_ignores_nan() {
         assert!((geometric_mean([0.5, 2.0, f64::NAN].into_iter()) - 1.0).abs() < 1e-15);
     }
 
     #[test]
-    fn fairness_counts_from_where_it_stays() {
+    fn fairness_starts_at_the_second_after_which_it_lasts() {
         let at = |second| second == 3 || second > 5;
         assert_eq!(fair_from(0, 9, at), Some(6));
         assert_eq!(fair_from(6, 9, at), Some(6));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn jains_index_lies_between_a_share_and_one() {
+    fn jains_index_is_between_1_over_n_and_1() {
         assert_eq!(jain(&[5.0, 5.0, 5.0, 5.0]), 1.0);
         assert_eq!(jain(&[8.0, 0.0, 0.0, 0.0]), 0.25);
         assert_eq!(jain(&[0.0, 0.0]), 0.0);

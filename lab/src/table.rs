@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_line_up_under_their_names() {
+    fn columns_of_rows_and_header_are_aligned() {
         let mut table = Table::new(["path", "rate"]);
         let row = cells!["a long one", 5];
         let (widths, head) = table.head(&row, 10);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_row_is_filled_up() {
+    fn a_short_row_is_padded() {
         let mut table = Table::new(["a", "b"]).and(["c"]);
         table.push(cells!["x"]);
         assert_eq!(table.to_string(), "| a   |   b |   c |\n|-----|----:|----:|\n| x   |     |     |\n");

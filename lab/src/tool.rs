@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_found_in_the_kernels_tables() {
+    fn ports_are_found_in_the_tables_of_the_kernel() {
         let tables = "  sl  local_address rem_address   st\n   0: 020000C0:08AE 00000000:0000 0A 0\n   1: 020000C0:1F90 010000C0:1000 01 0\n";
         assert!(has_port(tables, true, 0x08ae));
         assert!(!has_port(tables, true, 0x1f90), "a connection is no listener");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn files_have_the_length_asked_for_and_no_zeros() {
+    fn generated_files_have_their_length_and_no_zero_blocks() {
         let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
         let path = folder.path().join("a");
         make_file(&path, (1 << 20) + 5).unwrap_or_else(|error| panic!("{error}"));

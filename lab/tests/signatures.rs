@@ -12,7 +12,7 @@ use std::process::Command;
 use barograph_sim::report_skipped;
 
 #[test]
-fn the_kernel_tells_who_lost_the_packets() {
+fn the_kernel_drop_counter_gives_the_label_of_each_run() {
     let folder = tempfile::tempdir().unwrap();
     let mut lab = Command::new("timeout");
     lab.args(["60", env!("CARGO_BIN_EXE_lab"), "signatures", "--kinds", "random,preempt", "--runs", "1"]);

@@ -9,7 +9,7 @@ use barograph_sim::report_skipped;
 use serde_json::Value;
 
 #[test]
-fn flows_move_something_beside_the_limit() {
+fn transfers_and_their_limits_move_bytes() {
     let mut lab = Command::new("timeout");
     lab.args(["120", env!("CARGO_BIN_EXE_lab"), "transfer-real", "--parts", "uncontended", "--seconds", "1"]);
     let done = lab.args(["--only", "Barograph, sealed, classifier on", "--json"]).output().unwrap();

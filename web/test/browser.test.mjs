@@ -39,7 +39,7 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
-  test('shows what its station refuses, and nothing where it refuses nothing', async () => {
+  test('shows the requests that its station refused, if any', async () => {
     await withPage(browser, {}, async ({ page, mock }) => {
       await inked(cardOf(page, 'rtt', '127.0.0.1:7311'));
       assert.equal(await page.locator('#refusing').isVisible(), false);
@@ -53,7 +53,7 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
-  test('a failure is said in words and is no value', async () => {
+  test('a failure is shown in words and without a value', async () => {
     await withPage(browser, {}, async ({ page, mock }) => {
       const card = cardOf(page, 'connect', '192.168.1.1:80');
       await inked(card);
@@ -63,7 +63,7 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
-  test('the table shows the same points and follows them', async () => {
+  test('the table shows the same points as the graph and is updated with new points', async () => {
     await withPage(browser, {}, async ({ page, mock }) => {
       const card = cardOf(page, 'rtt', '127.0.0.1:7311');
       await inked(card);
@@ -81,7 +81,7 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
-  test('says when the station is gone, and comes back by itself', async () => {
+  test('reports a lost connection to the station and reconnects automatically', async () => {
     await withPage(browser, {}, async ({ page, mock }) => {
       await eventually(page, page.locator('#connection'), /^live$/);
       await mock.stop();
@@ -96,14 +96,14 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
-  test('without a stream it reads now and then, and says so', async () => {
+  test('without a stream the page polls the station and reports it', async () => {
     await withPage(browser, { mock: { stream: false } }, async ({ page }) => {
       await eventually(page, page.locator('#connection'), /^no live stream$/);
       await inked(cardOf(page, 'rtt', '127.0.0.1:7311'));
     });
   });
 
-  test('reads the histories again when it missed something', async () => {
+  test('reads the histories again after it missed events', async () => {
     await withPage(browser, {}, async ({ page, mock }) => {
       await inked(cardOf(page, 'rtt', '127.0.0.1:7311'));
       const before = mock.requests.filter((path) => path === '/v1/recent').length;
@@ -112,7 +112,7 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
-  test('an empty station says so, until the first series arrives', async () => {
+  test('a station without series is reported as empty until the first series arrives', async () => {
     await withPage(browser, { mock: { empty: true } }, async ({ page, mock }) => {
       await eventually(page, page.locator('#empty'), /^No measurements yet/);
       mock.add({ target: '<b>bold</b>', quantity: 'queue_length', unit: '', period_s: 1, weather: () => () => ({ value: 42 }) });
@@ -123,7 +123,7 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
-  test('the filter hides what does not match, and draws only what is in view', async () => {
+  test('the filter hides other series, and only visible graphs are drawn', async () => {
     await withPage(browser, { mock: { many: 60 } }, async ({ page, mock }) => {
       await eventually(page, page.locator('#tally'), new RegExp(`^${mock.series.length} series$`));
       await inked(cardOf(page, 'rtt', '127.0.0.1:7311'));
@@ -137,7 +137,7 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
-  test('dark and light: the system decides until the reader does, and the choice stays', async () => {
+  test('the theme follows the system until the user chooses one, and the choice is kept', async () => {
     await withPage(browser, { colorScheme: 'dark' }, async ({ page }) => {
       const theme = () => page.evaluate(() => document.documentElement.dataset.theme);
       await inked(cardOf(page, 'rtt', '127.0.0.1:7311'));
@@ -184,7 +184,7 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
-  test('where nothing was measured yet, no title stands in the way of the words', async () => {
+  test('the message of an empty graph is not covered by a title', async () => {
     await withPage(browser, { mock: { here: 0 } }, async ({ page }) => {
       const card = page.locator('#own_cards article').first();
       await eventually(page, card.locator('.waiting'), /^no measurements yet/);
@@ -199,7 +199,7 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
-  test('a closed port is an answer of its host', async () => {
+  test('a refused connection is shown as an answer of its host', async () => {
     await withPage(browser, {}, async ({ page, mock }) => {
       const card = cardOf(page, 'connect', '192.168.1.1:80');
       await eventually(page, page.locator('#connection'), /^live$/);
@@ -212,7 +212,7 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
-  test('the pointer reads single points', async () => {
+  test('the pointer shows the value of a single point', async () => {
     await withPage(browser, {}, async ({ page }) => {
       const card = cardOf(page, 'rtt', '127.0.0.1:7311');
       await inked(card);

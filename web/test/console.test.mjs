@@ -7,7 +7,7 @@ import { unsupportedReason } from '../src/support.js';
 
 const plain = (text) => text.replaceAll('\u202f', ' ');
 
-test('squared errors come in the square of a unit people use', () => {
+test('squared errors are shown in the square of a common unit', () => {
   assert.equal(plain(formatSquared(4e-6, 's')), '4.00 ms²');
   assert.equal(plain(formatSquared(2.5e-9, 's')), '2 500 µs²');
   assert.equal(plain(formatSquared(1.44e-10, 's')), '144 µs²');
@@ -18,11 +18,11 @@ test('squared errors come in the square of a unit people use', () => {
   assert.equal(formatSquared(undefined, 's'), '–');
 });
 
-test('periods are short', () => {
+test('periods are shown in short form', () => {
   assert.deepEqual([1, 59, 60, 90, 300, undefined].map((period_s) => plain(formatPeriod(period_s))), ['1 s', '59 s', '1 min', '90 s', '5 min', '–']);
 });
 
-test('a cycle that comes and goes does not change the words of the state', () => {
+test('the text of the state is the same while measuring and waiting', () => {
   const words = (state) => plain(formatState({ state, period_s: 1, server: 'vm' }));
   assert.equal(words('measuring'), words('waiting'));
   assert.equal(words('measuring'), 'measuring every 1 s');
@@ -31,7 +31,7 @@ test('a cycle that comes and goes does not change the words of the state', () =>
   assert.equal(formatState({ state: 'new one', message: 'what it says' }), 'what it says');
 });
 
-test('the next measurement is never in the past, and there is none without a time', () => {
+test('the time of the next measurement is not in the past, and empty if unknown', () => {
   const words = (status) => plain(formatNext(status, 100));
   assert.equal(words({ state: 'waiting', next_due_s: 107.2 }), 'in 8 s');
   assert.equal(words({ state: 'waiting', next_due_s: 90 }), 'in 0 s');
@@ -40,11 +40,11 @@ test('the next measurement is never in the past, and there is none without a tim
   assert.equal(words({ state: 'waiting', next_due_s: null }), '–');
 });
 
-test('gaps, and what was missed', () => {
+test('gaps and missed measurements are counted in words', () => {
   assert.deepEqual([formatGaps(0, 0), formatGaps(1, 31), formatGaps(2, 0), formatGaps(0, 3), formatGaps()], ['no gaps', '1 gap, 31 missed', '2 gaps', 'no gaps, 3 missed', 'no gaps']);
 });
 
-test('troubles are sentences', () => {
+test('problems are shown as sentences', () => {
   assert.match(formatTrouble({ state: 'offline', message: '' }), /^The browser is offline\./);
   assert.equal(formatTrouble({ state: 'unreachable', message: 'vm does not answer', next_due_s: 5 }), 'vm does not answer. Retrying automatically.');
   assert.equal(formatTrouble({ state: 'unreachable', message: 'the worker failed' }), 'The worker failed.', 'none comes');
@@ -53,12 +53,12 @@ test('troubles are sentences', () => {
   assert.equal(formatTrouble({ state: 'unreachable' }), '');
 });
 
-test('the browser is the limit on its own computer, and only there', () => {
+test('the browser is reported as the limit only on its own computer', () => {
   assert.match(formatLimit({ station_url: 'http://192.168.1.5:10131/', on_this_computer: true }), /this computer itself: the browser, not a network, is the limit/);
   assert.equal(formatLimit({ station_url: 'http://192.168.1.5:10131/', on_this_computer: false }), '');
 });
 
-test('names of files hold nothing that a file system minds', () => {
+test('file names contain no characters that a file system rejects', () => {
   const now = new Date('2026-11-22T01:07:02.5Z');
   assert.equal(fileName('vm', 'csv', now), 'barograph_vm_2026-11-22T010702Z.csv');
   assert.equal(fileName('../../[fd00::1]:80/<b>', 'csv', now), 'barograph_fd00-1-80-b_2026-11-22T010702Z.csv');
@@ -66,7 +66,7 @@ test('names of files hold nothing that a file system minds', () => {
   assert.equal(fileName('x'.repeat(500), 'csv', now).length, 'barograph__2026-11-22T010702Z.csv'.length + 40);
 });
 
-test('why a browser does not measure is a sentence', () => {
+test('the reason why a browser cannot measure is a sentence', () => {
   const able = { Worker: class {}, WebSocket: class {}, WebAssembly: {} };
   assert.equal(unsupportedReason({ host: 'vm', echo: { keeps: false } }, able), null);
   assert.equal(unsupportedReason(null, able), null, 'a station that did not answer may answer later');
@@ -74,7 +74,7 @@ test('why a browser does not measure is a sentence', () => {
   assert.match(unsupportedReason({ host: 'vm', echo: {} }, { ...able, WebAssembly: undefined }), /it lacks WebAssembly\. Use a current browser\.$/);
 });
 
-test('what an hour costs follows the settings at once', () => {
+test('the expected bytes per hour follow the settings at once', () => {
   const both = ['rtt', 'goodput', 'goodput_down'];
   const expected = expectedPerHour({ bytes: 1 << 20, period_s: 10, experiments: both });
   assert.equal(expected, 2 * 360 * (1 << 20));

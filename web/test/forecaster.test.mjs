@@ -24,7 +24,7 @@ const open = existsSync(traces);
 if (!open) console.log(`SKIPPED: the same on the open traces, because ${traces} is absent`);
 
 describe('the forecaster', () => {
-  test('is silent before the first value and says what it does not know', () => {
+  test('has no forecast before the first value and no error before the second', () => {
     const one = battery();
     assert.equal(one.forecast(), null);
     assert.ok(one.update(5));
@@ -43,11 +43,11 @@ describe('the forecaster', () => {
     assert.ok(!one.update(1));
   });
 
-  test('does not take memory for batteries that were freed', () => {
+  test('reuses the memory of freed batteries', () => {
     for (let i = 0; i < 5000; i += 1) battery().free();
   });
 
-  const invented = 'equals the native one on an invented series with outliers, level shifts and gaps';
+  const invented = 'equals the native forecaster on a synthetic series with outliers, level shifts and gaps';
   test(invented, { skip: !native }, async () => {
     const folder = await mkdtemp(join(tmpdir(), 'barograph-'));
     try {
@@ -59,7 +59,7 @@ describe('the forecaster', () => {
     }
   });
 
-  test('equals the native one on every open trace', { skip: !native || !open, timeout: 300_000 }, async () => {
+  test('equals the native forecaster on every open trace', { skip: !native || !open, timeout: 300_000 }, async () => {
     const names = (await readdir(traces)).filter((name) => name.endsWith('.csv'));
     assert.ok(0 < names.length);
     for (const name of names) await assertEqual(join(traces, name), 'full');

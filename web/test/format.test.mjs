@@ -17,7 +17,7 @@ import {
 // Narrow no-break spaces are shown as plain ones here.
 const plain = (text) => text.replaceAll('\u202f', ' ');
 
-test('values come in the unit people use', () => {
+test('values are shown in a common unit', () => {
   const cases = [
     [52.1e-6, 's', '52.1 µs'],
     [0.00999, 's', '9.99 ms'],
@@ -42,7 +42,7 @@ test('values come in the unit people use', () => {
   for (const [value, unit, wanted] of cases) assert.equal(plain(formatValue(value, unit)), wanted);
 });
 
-test('an interval has one unit, and none when a bound is absent', () => {
+test('an interval has one unit, and is empty when a bound is absent', () => {
   assert.equal(plain(formatInterval(40.2e-6, 90e-6, 's')), '40.2 – 90.0 µs');
   assert.equal(plain(formatInterval(900e-6, 1.2e-3, 's')), '0.900 – 1.20 ms');
   assert.equal(plain(formatInterval(-2e-6, 1e-6, 's')), '−2.00 – 1.00 µs');
@@ -58,7 +58,7 @@ test('axis labels have the decimals of their step', () => {
   assert.deepEqual(formatTicks([3]), ['3']);
 });
 
-test('times, durations and counts', () => {
+test('times, durations and counts are formatted', () => {
   const now = new Date(2026, 3, 5, 12, 3, 4).getTime();
   assert.equal(formatTime(now / 1000, now), '12:03:04');
   assert.equal(formatTime(now / 1000 - 86400, now), '2026-04-04 12:03:04');
@@ -71,7 +71,7 @@ test('times, durations and counts', () => {
   assert.equal(plain(formatLevel(0.995)), '99.5 %');
 });
 
-test('failures are words, and bounded', () => {
+test('failures are shown in words of bounded length', () => {
   assert.equal(formatFailure('timed_out'), 'timed out');
   assert.equal(formatFailure('unreachable'), 'could not be reached', 'whatever the cause');
   assert.equal(formatFailure('no_such_word'), 'no such word');
@@ -80,7 +80,7 @@ test('failures are words, and bounded', () => {
   assert.equal(formatFailure('x'.repeat(5000)).length, 160);
 });
 
-test('a refused connection is an answer of its host', () => {
+test('a refused connection is shown as an answer of its host', () => {
   const words = 'answers (port refuses connections)';
   assert.equal(formatRefused({ value: 1e-3, refused: true }), words);
   assert.equal(formatRefused({ value: 1e-3, detail: { refused: true } }), words);
@@ -97,7 +97,7 @@ test('an unknown quantity is shown by its name', () => {
   assert.equal(quantityTitle('constructor'), 'constructor');
 });
 
-test('a series is one sentence', () => {
+test('a series is described in one sentence', () => {
   const series = { source: 'a', target: '127.0.0.1', quantity: 'rtt', unit: 's', failures: 0, last: null, next: null };
   assert.equal(describeSeries(series), 'rtt to 127.0.0.1: no measurement yet; no forecast yet');
   series.last = { value: 50e-6 };

@@ -15,7 +15,7 @@ const URL_ = 'http://aneroid.example:10132/';
 const KEYS = ['is', 'source', 'target', 'quantity', 'unit', 'time_s', 'value', 'forecast', 'lower', 'upper', 'method', 'next', 'detail'];
 
 describe('the communicator', () => {
-  test('measures at once, forecasts at the second point, and its points are those of a stream', async () => {
+  test('measures at once, forecasts from the second point on, and has points like a stream', async () => {
     const { world, points, series } = begin({ period_s: 10 });
     await world.advance(2000);
     assert.deepEqual(points.map((point) => point.quantity), ['rtt', 'rtt_nagle', 'goodput', 'goodput_down', 'rtt_loaded']);
@@ -34,7 +34,7 @@ describe('the communicator', () => {
     assert.ok(0 <= twelfth.lower && twelfth.lower <= twelfth.upper);
   });
 
-  test('corrects rates by the round trip and keeps the raw ones', async () => {
+  test('corrects rates by the round trip and keeps the raw rates', async () => {
     const { world, series } = begin({ bytes: 1 << 17 }, { rtt_ms: 100, bit_s: 8e6 });
     await world.advance(5000);
     for (const quantity of ['goodput', 'goodput_down']) {
@@ -45,7 +45,7 @@ describe('the communicator', () => {
   });
 
   for (const [bit_s, rtt_ms] of [[1e8, 20], [2e7, 20], [1e6, 50], [5e8, 2]]) {
-    test(`the default settles: ${bit_s / 1e6} Mbit/s, ${rtt_ms} ms`, async () => {
+    test(`rates settle with the default size: ${bit_s / 1e6} Mbit/s, ${rtt_ms} ms`, async () => {
       const { world, series, status } = begin({}, { rtt_ms, bit_s });
       await world.advance(120_000);
       assert.equal(status().bytes, 'auto');
@@ -61,7 +61,7 @@ describe('the communicator', () => {
     });
   }
 
-  test('a path that became shorter makes no rate that the link does not have', async () => {
+  test('a shorter round trip does not inflate the corrected rate', async () => {
     const bit_s = 1e7;
     const { world, series } = begin({ bytes: 65_536 }, { rtt_ms: 50, bit_s });
     await world.advance(35_000);
@@ -73,7 +73,7 @@ describe('the communicator', () => {
     }
   });
 
-  test('bulk tests keep to the bytes that the page says', async () => {
+  test('bulk tests stay within the displayed bytes per hour', async () => {
     const { world, series, status } = begin({ period_s: 1 }, { rtt_ms: 2, bit_s: 5e8 });
     await world.advance(600_000);
     const { traffic, bulk_bytes_per_hour_max } = status();
@@ -85,14 +85,14 @@ describe('the communicator', () => {
     assert.notEqual(status().state, 'unreachable');
   });
 
-  test('a page that measures nothing but rates waits until they are due', async () => {
+  test('a page that measures only rates waits until the next test is due', async () => {
     const { world, series, status } = begin({ period_s: 1, experiments: ['goodput'] }, { rtt_ms: 2, bit_s: 5e9 });
     await world.advance(60_000);
     assert.ok(series('goodput').length < 5, `${series('goodput').length}`);
     assert.equal(status().state, 'waiting', 'a round in which nothing was due is no failure');
   });
 
-  test('a rate that did not settle is marked, and is neither learned nor reported', async () => {
+  test('an unsettled rate is marked, and is neither forecast nor reported', async () => {
     const { world, communicator, series } = begin({}, { rtt_ms: 20, bit_s: 1e11, keeps: true });
     communicator.share('browser');
     await world.advance(9000);
@@ -106,7 +106,7 @@ describe('the communicator', () => {
     assert.equal(communicator.history('goodput_down', 9).next, null);
   });
 
-  test('of a chosen size the bounds are a series, and their forecast is one', async () => {
+  test('with a fixed size, lower bounds are a series with a forecast', async () => {
     const { world, communicator, series } = begin({ bytes: 65_536 }, { rtt_ms: 20, bit_s: 1e9 });
     await world.advance(25_000);
     const point = series('goodput').at(-1);
@@ -116,7 +116,7 @@ describe('the communicator', () => {
     assert.equal(communicator.history('goodput', 9).next.at_least, true);
   });
 
-  test('corrects nothing by a round trip that was not measured in the same cycle', async () => {
+  test('corrects rates only by a round trip of the same cycle', async () => {
     const { world, communicator, series } = begin({ period_s: 20 }, { rtt_ms: 100, bit_s: 8e6 });
     await world.advance(10_000);
     assert.ok(0.1 < series('goodput')[0].detail.rtt_forecast_s);
@@ -132,7 +132,7 @@ describe('the communicator', () => {
     }
   });
 
-  test('times the round trip under load, and says nothing of it where there was none', async () => {
+  test('times the round trip under load, and omits it without load', async () => {
     const slow = begin({ bytes: 1 << 20 }, { bit_s: 1e7 });
     await slow.world.advance(9000);
     assert.ok(5 < slow.series('rtt_loaded')[0].detail.n);
@@ -145,7 +145,7 @@ describe('the communicator', () => {
     assert.equal(declined.status().state, 'waiting', 'it is there, after all');
   });
 
-  test('a station that goes is a failure with its reason, and comes back by itself', async () => {
+  test('an unreachable station gives failures with a reason, until it returns', async () => {
     const { world, points, series, status } = begin({ period_s: 1, experiments: ['rtt'] });
     await world.advance(3500);
     world.station.refuse = 'gone';
@@ -164,7 +164,7 @@ describe('the communicator', () => {
     assert.equal(status().gaps, 0);
   });
 
-  test('a connection lost in mid-transfer is a reset, and the next cycle connects again', async () => {
+  test('a connection lost during a transfer is a reset, and the next cycle reconnects', async () => {
     const { world, series } = begin({ period_s: 10, bytes: 1 << 20, experiments: ['goodput'] }, { bit_s: 1e6 });
     await world.advance(3000);
     for (const socket of world.open_sockets) socket.drop(1006);
@@ -173,7 +173,7 @@ describe('the communicator', () => {
     assert.ok(0 < series('goodput')[1].value);
   });
 
-  test('garbage is a failure, never a value', async () => {
+  test('an invalid response is a failure, never a value', async () => {
     const { world, points } = begin({ period_s: 1 }, { answer: (socket) => (socket.deliver([1, 2, 3]), true) });
     await world.advance(5000);
     assert.ok(0 < points.length);
@@ -199,7 +199,7 @@ describe('the communicator', () => {
     });
   }
 
-  test('offline is a gap, and it measures soon after there is a network', async () => {
+  test('an offline page has a gap and measures soon after it is online', async () => {
     const { world, communicator, points, status } = begin({ period_s: 5, bytes: 4 << 20 }, { bit_s: 1e7 });
     await world.advance(1000);
     const before = points.length;
@@ -222,7 +222,7 @@ describe('the communicator', () => {
     assert.equal(points[before].detail.gap, true);
   });
 
-  test('suspended it is silent and gives its places back; resumed it begins at once', async () => {
+  test('suspending closes its sessions; resuming measures at once', async () => {
     const { world, communicator, points, status } = begin({ period_s: 1, bytes: 65_536 });
     await world.advance(2500);
     communicator.suspend();
@@ -238,7 +238,7 @@ describe('the communicator', () => {
     assert.equal(points.length, before + 10);
   });
 
-  test('suspended, what was measured on demand gives its places back after a while', async () => {
+  test('sessions of tests on demand are closed later when suspended', async () => {
     const { world, communicator } = begin({ period_s: 1 });
     await world.advance(2500);
     communicator.suspend();
@@ -252,7 +252,7 @@ describe('the communicator', () => {
     assert.equal(world.open_sockets.length, 1);
   });
 
-  test('cycles on demand take none from the schedule', async () => {
+  test('cycles on demand do not replace scheduled cycles', async () => {
     const { world, communicator, series } = begin({ period_s: 10, experiments: ['rtt'] });
     await world.advance(1000);
     for (let i = 0; i < 4; i += 1) await during(world, communicator.measureNow(), 1000);
@@ -261,7 +261,7 @@ describe('the communicator', () => {
     assert.deepEqual(times_s, [0, 1, 2, 3, 4, 10, 20]);
   });
 
-  test('an experiment that was left out for a while goes on after a gap', async () => {
+  test('an experiment that was disabled for a while continues after a gap', async () => {
     const { world, communicator, series } = begin({ period_s: 1, experiments: ['rtt', 'goodput'] });
     await world.advance(1500);
     communicator.set({ experiments: ['rtt'] });
@@ -272,7 +272,7 @@ describe('the communicator', () => {
     assert.ok([...series('rtt'), ...series('goodput_down')].every((point) => point.detail.gap === undefined));
   });
 
-  test('a slow cycle makes the next wait, and what was missed is counted', async () => {
+  test('a slow cycle delays the next, and missed cycles are counted', async () => {
     const { world, status, series } = begin({ period_s: 1, bytes: 1 << 20, experiments: ['goodput'] }, { bit_s: 3e6 });
     await world.advance(31_000);
     assert.ok(5 < series('goodput').length);
@@ -281,7 +281,7 @@ describe('the communicator', () => {
     assert.ok(8 < status().missed);
   });
 
-  test('one experiment on demand is raw and not recorded', async () => {
+  test('an experiment on demand gives a raw value and is not recorded', async () => {
     const { world, communicator, points } = begin({ experiments: ['rtt'] }, { rtt_ms: 100, bit_s: 8e6 });
     await world.advance(5000);
     const before = points.length;
@@ -294,7 +294,7 @@ describe('the communicator', () => {
     assert.throws(() => Array.from({ length: 18 }, wish), /too many/, 'one under way and 16 that wait');
   });
 
-  test('gives files when nothing is being timed, or after a while', async () => {
+  test('creates files while no exchange is timed, or after a delay', async () => {
     const { world, communicator, status } = begin({ bytes: 1 << 20, experiments: ['rtt', 'goodput'] }, { bit_s: 4e6 });
     await world.advance(1000);
     assert.equal(status().state, 'measuring');
@@ -312,7 +312,7 @@ describe('the communicator', () => {
     assert.match(told, /^time_s/);
   });
 
-  test('offline from the start it waits, and has no gap', async () => {
+  test('a page that starts offline waits without a gap', async () => {
     const world = withSessions(new FakeWorld());
     const communicator = new Communicator({ world, makeBattery, post: () => {}, clock: {} });
     communicator.start(URL_, {}, false);
@@ -326,7 +326,7 @@ describe('the communicator', () => {
     ['http://192.168.1.5:10131/', undefined, false],
     ['http://127.0.0.1:10131/', undefined, true],
   ]) {
-    test(`a station at ${url} that says ${from_this_host} is ${wanted ? '' : 'not '}on this computer`, async () => {
+    test(`a station at ${url} that reports ${from_this_host} is ${wanted ? '' : 'not '}on this computer`, async () => {
       const { world, communicator, status } = begin({ period_s: 1, experiments: ['rtt'] }, { from_this_host });
       communicator.set({ station_url: url });
       await world.advance(2000);
@@ -334,7 +334,7 @@ describe('the communicator', () => {
     });
   }
 
-  test('a station that says its name late keeps what was measured before', async () => {
+  test('points measured before the station reported its name are kept', async () => {
     const { world, communicator, series, status } = begin({ period_s: 1, experiments: ['rtt'] }, { refuse: 'gone' });
     await world.advance(5000);
     const before = series('rtt').length;
@@ -355,7 +355,7 @@ describe('the communicator', () => {
     assert.ok(communicator.csv().split('\r\n').slice(1, -1).every((line) => line.split(',')[2] === 'barometer'));
   });
 
-  test('another station begins anew, another forecaster learns what is there', async () => {
+  test('a new station starts with no points, a new forecaster learns existing points', async () => {
     const { world, communicator, series, status, points } = begin({ period_s: 1, experiments: ['rtt'] });
     await world.advance(20_500);
     communicator.set({ kind: 'nws' });
@@ -370,7 +370,7 @@ describe('the communicator', () => {
     assert.equal(world.open_sockets.length, 1);
   });
 
-  test('tells the station only what its reader agreed to, and only where it keeps it', async () => {
+  test('reports points only if the user agreed and the station stores them', async () => {
     const { world, communicator } = begin({ period_s: 1, experiments: ['rtt'] }, { keeps: true });
     await world.advance(1500);
     assert.deepEqual(world.station.reports, []);
@@ -385,7 +385,7 @@ describe('the communicator', () => {
     assert.equal(world.station.reports.length, 1);
   });
 
-  test('what was agreed to for one station holds for no other', async () => {
+  test('consent to share with one station does not apply to another station', async () => {
     const { world, communicator, status } = begin({ period_s: 1, experiments: ['rtt'] }, { keeps: true });
     communicator.share('browser');
     await world.advance(1500);
@@ -408,7 +408,7 @@ describe('the communicator', () => {
 
 describe('addresses', () => {
   const at = (href) => new URL(href);
-  test('are put in order', () => {
+  test('are normalized to station URLs', () => {
     assert.equal(stationUrl('https://a.example'), 'https://a.example/');
     assert.equal(stationUrl('http://[2001:DB8::1]:10132/behind/index.html?x#y'), 'http://[2001:db8::1]:10132/behind/');
     assert.equal(stationUrl('https://a.example/behind'), 'https://a.example/behind/');
@@ -418,7 +418,7 @@ describe('addresses', () => {
     for (const bad of ['non sense', '', 'ftp://a', 42, 'ws://a', 'http://user:word@a/', 'http://']) assert.throws(() => stationUrl(bad), TypeError, bad);
   });
 
-  test('that cannot work are told beforehand', () => {
+  test('that cannot work are rejected before connecting', () => {
     const page = at('https://station.example/');
     assert.equal(obstacle('https://other.example', page), null);
     assert.equal(obstacle('http://station.example/', at('http://station.example/x')), null);
@@ -442,7 +442,7 @@ describe('addresses', () => {
 });
 
 describe('window.barograph', () => {
-  test('starts the worker with what it remembers, and asks it', async () => {
+  test('starts the worker with the stored settings, and sends requests to it', async () => {
     const { here, world, storage } = await page({ 'barograph.here': '{"period_s":2,"bytes":131072,"kind":"nws","experiments":["rtt"]}' });
     await world.advance(3500);
     assert.deepEqual([here.status.period_s, here.status.bytes, here.status.kind, here.status.cycles], [2, 'auto', 'nws', 2], 'but for the size');
@@ -460,7 +460,7 @@ describe('window.barograph', () => {
     assert.deepEqual([here.status.bytes, JSON.parse(storage.getItem('barograph.here')).bytes], [1 << 20, undefined]);
   });
 
-  test('makes an experiment on a new connection where it is asked to', async () => {
+  test('opens a new connection for an experiment on request', async () => {
     const { here, world } = await page({ 'barograph.here': '{"experiments":["rtt"]}' });
     await world.advance(1000);
     const sockets = () => world.sockets.length;
@@ -473,7 +473,7 @@ describe('window.barograph', () => {
     await assert.rejects(async () => here.measure({ quantity: 'rtt', fresh: 1 }), /fresh must be true or false/);
   });
 
-  test('gives points to each listener until it is removed', async () => {
+  test('sends points to each listener until the listener is removed', async () => {
     const { here, world } = await page();
     const points = [];
     const end = here.on('point', (point) => points.push(point));
@@ -485,7 +485,7 @@ describe('window.barograph', () => {
     assert.equal(points.length, 5);
   });
 
-  test('says what is wrong with an argument', async () => {
+  test('rejects invalid arguments with a reason', async () => {
     const { here } = await page();
     for (const [wrong, kind] of [
       [() => here.setPeriod(0.5), RangeError], [() => here.setPeriod(301), RangeError], [() => here.setPeriod(NaN), RangeError],
@@ -503,14 +503,14 @@ describe('window.barograph', () => {
     assert.throws(() => here.on('point', null), TypeError);
   });
 
-  test('an experiment that failed rejects with its word', async () => {
+  test('a failed experiment rejects with its failure', async () => {
     const { here, world } = await page({}, { refuse: 'gone' });
     await world.advance(1000);
     await here.suspend();
     await assert.rejects(during(world, here.measure({ quantity: 'rtt' })), { failure: 'unreachable' });
   });
 
-  test('works where nothing may be remembered, and forgets what is not possible', async () => {
+  test('works without storage, and ignores invalid stored settings', async () => {
     for (const text of ['{"period_s":0}', 'not json', '[]', 'null']) {
       const { here, world } = await page({ 'barograph.here': text });
       await world.advance(100);
@@ -521,7 +521,7 @@ describe('window.barograph', () => {
     assert.equal(here.status.period_s, 3);
   });
 
-  test('shares under a name that means nothing, which it keeps until its reader does not want to share', async () => {
+  test('shares under a random name, kept until the user stops sharing', async () => {
     const { here, world, storage } = await page({}, { keeps: true });
     await world.advance(500);
     await during(world, here.share(true), 100);
@@ -536,7 +536,7 @@ describe('window.barograph', () => {
     assert.equal(here.status.sharing, false);
   });
 
-  test('a forecaster that does not load is asked for again, and what was asked meanwhile is answered', async () => {
+  test('loading the forecaster is retried, and pending requests are then answered', async () => {
     const { here, world } = await page({}, {}, undefined, { wasm_lost: 2 });
     assert.deepEqual([here.status.state, here.status.message, here.status.period_s], ['unreachable', 'the forecaster could not be loaded: 404', 10]);
     assert.equal(here.status.next_due_s, world.wall_ms() / 1000 + 1);
@@ -549,7 +549,7 @@ describe('window.barograph', () => {
     assert.deepEqual([here.status.state, world.wasm_asked], ['waiting', 3]);
   });
 
-  test('a worker that does not load is made anew', async () => {
+  test('a worker that does not load is created again', async () => {
     const { here, world, workers } = await page({}, {}, undefined, { workers_lost: 2 });
     await world.advance(10);
     assert.equal(here.status.state, 'unreachable');
@@ -564,7 +564,7 @@ describe('window.barograph', () => {
     assert.equal(workers.length, 3);
   });
 
-  test('a worker that made a mistake goes on, one that is gone is given up and answers nothing', async () => {
+  test('a worker with an error continues, a dead worker is abandoned', async () => {
     const { here, world, workers } = await page();
     await world.advance(1000);
     workers[0].onerror({ message: 'a mistake' });
@@ -579,7 +579,7 @@ describe('window.barograph', () => {
     assert.equal(workers.length, 1);
   });
 
-  test('waits until it is known whether this browser can measure, and refuses with the reason', async () => {
+  test('requests wait for the check of browser support, and are rejected without it', async () => {
     let say;
     const asked = () => new Promise((resolve) => (say = resolve));
     const able = await page({}, {}, undefined, { unsupported: asked() });
@@ -597,7 +597,7 @@ describe('window.barograph', () => {
     assert.equal(unable.workers.length, 0);
   });
 
-  test('a page that goes offline tells its worker', async () => {
+  test('a page that goes offline notifies its worker', async () => {
     const { here, world, window } = await page();
     await world.advance(2000);
     window.dispatchEvent(new Event('offline'));

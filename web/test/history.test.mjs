@@ -9,7 +9,7 @@ const RTT = { source: 'this browser', target: 'aneroid', quantity: 'rtt', unit: 
 if (!hasStation) console.log(`SKIPPED: whether barograph reads the files of a page, because ${BAROGRAPH} is absent`);
 
 describe('a history', () => {
-  test('gives points as they came', () => {
+  test('returns points in order of arrival', () => {
     const history = new History(RTT, 8);
     history.add({ time_s: 1, value: 0.5, detail: { n: 11 } });
     history.add({ time_s: 2, error: 'timed_out', forecast: 0.5, method: 'Last Value', detail: { gap: true } });
@@ -21,13 +21,13 @@ describe('a history', () => {
     ]);
   });
 
-  test('keeps the newest and counts what it dropped', () => {
+  test('keeps the newest points and counts dropped points', () => {
     const history = filled(100, 16);
     assert.deepEqual([history.length, history.dropped], [16, 84]);
     assert.deepEqual([history.point(0).time_s, history.point(15).time_s], [84, 99]);
   });
 
-  test('thinned out keeps extremes, failures and gaps', () => {
+  test('thinning keeps extremes, failures and gaps', () => {
     const history = new History(RTT, 1000);
     for (let i = 0; i < 1500; i += 1) {
       const outcome = i === 777 ? { error: 'reset' } : { value: i === 900 ? 99 : i === 901 ? -99 : 1 + (i % 2) };
@@ -60,17 +60,17 @@ describe('the files', () => {
     ]);
   });
 
-  test('CSV says what was dropped', () => {
+  test('CSV states how many points were dropped', () => {
     const lines = toCsv([filled(16, 16), filled(20, 16)]).split('\r\n');
     assert.deepEqual([lines.length, lines.at(-2)], [1 + 32 + 1 + 1, '# rtt: 4 older points were dropped']);
   });
 
-  test('JSON says what was dropped', () => {
+  test('JSON states how many points were dropped', () => {
     const { series } = toJson([filled(20, 16)]);
     assert.deepEqual([series[0].dropped, series[0].points.length, series[0].quantity], [4, 16, 'rtt']);
   });
 
-  test('the values of a quantity are what barograph forecast reads', { skip: !hasStation }, () => {
+  test('barograph forecast reads the values of a quantity', { skip: !hasStation }, () => {
     const history = filled(40, 32);
     history.add({ time_s: 40, error: 'reset' });
     history.add({ time_s: 30.5, value: 7 }); // The clock was set back.

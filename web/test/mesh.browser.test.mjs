@@ -13,7 +13,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
   });
   after(() => browser?.close());
 
-  test('is not there without a mesh, and the page does not request peers then', async () => {
+  test('is absent without a mesh, and the page does not request peers', async () => {
     await withPage(browser, {}, async ({ page, mock }) => {
       await eventually(page, page.locator('#connection'), /^live$/);
       await inked(page.locator('article.card').first());
@@ -22,7 +22,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('the page does not request peers of a station that knows no meshes', async () => {
+  test('the page does not request peers of a station without mesh support', async () => {
     await withPage(browser, { mock: { mesh: 3, part: null } }, async ({ page, mock }) => {
       await cellOf(page, 'aneroid', 'cirrus').waitFor();
       await until(() => mock.requests.includes('/v1/mesh'));
@@ -32,7 +32,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('every cell says which pair it is, and the browser tells a screen reader of a grid', async () => {
+  test('every cell names its pair, and screen readers get a grid', async () => {
     await withPage(browser, MESH, async ({ page }) => {
       const grid = page.getByRole('grid');
       await cellOf(page, 'aneroid', 'foehn').waitFor();
@@ -59,7 +59,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('a mesh that can be read and not written says so until it is written again', async () => {
+  test('a read-only mesh is reported until it is writable again', async () => {
     const part = { role: 'archive', engine: 'nats', directory: { connected: false, read_only_s: 75, error: 'no quorum' } };
     await withPage(browser, { mock: { mesh: 3, part } }, async ({ page, mock, complaints }) => {
       await eventually(page, page.locator('#mesh_read_only'), /read-only for 1.min \(no quorum\)/);
@@ -70,7 +70,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('a member says where all pairs are', async () => {
+  test('a member links to the station with all pairs', async () => {
     const part = { role: 'member', engine: 'remote', joined: 'http://head.example:10132/' };
     await withPage(browser, { mock: { part } }, async ({ page, mock, complaints }) => {
       const link = page.locator('#mesh').getByRole('link', { name: 'head.example:10132' });
@@ -89,7 +89,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('a member shows what others measured last beside its own forecasts', async () => {
+  test('a member shows the last values of other stations beside its own forecasts', async () => {
     const part = { role: 'member', engine: 'remote', joined: 'http://head.example:10132/' };
     const record = (source, target, value) => ({ source, target, quantity: 'rtt', unit: 's', time_s: Date.now() / 1000, value });
     await withPage(browser, { mock: { mesh: 1, part } }, async ({ page, mock, complaints }) => {
@@ -111,7 +111,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('stations lost long ago are left out until they are asked for', async () => {
+  test('stations lost long ago are hidden until the user shows them', async () => {
     await withPage(browser, MESH, async ({ page, mock }) => {
       await until(() => mock.peer_streams.size === 1);
       assert.ok(!(await page.getByRole('checkbox', { name: /lost/ }).isVisible()));
@@ -125,7 +125,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('is a grid with headers, and follows points', async () => {
+  test('is a grid with headers, and is updated with new points', async () => {
     await withPage(browser, MESH, async ({ page, mock, complaints }) => {
       const table = page.getByRole('grid', { name: /^Round-trip time of all pairs/ });
       await table.waitFor();
@@ -147,7 +147,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('arrows move between measured pairs, and Enter shows the graphs of one', async () => {
+  test('arrow keys move between measured pairs, and Enter shows the graphs of a pair', async () => {
     await withPage(browser, MESH, async ({ page }) => {
       await page.getByRole('combobox', { name: 'By' }).selectOption('name');
       const focused = () => page.evaluate(() => document.activeElement.dataset.key);
@@ -175,7 +175,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('below it are the series of this station, or those of the pair that was chosen', async () => {
+  test('below the grid are the series of this station or of the selected pair', async () => {
     await withPage(browser, MESH, async ({ page, mock, complaints }) => {
       const own = mock.series.filter(({ source }) => source === 'aneroid').length;
       assert.ok(own < mock.series.length);
@@ -198,7 +198,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('what applications report under names of their own is below it, too', async () => {
+  test('series that applications report are below the grid, too', async () => {
     await withPage(browser, MESH, async ({ page, mock }) => {
       const own = mock.series.filter(({ source }) => source === 'aneroid').length;
       await eventually(page, page.locator('#tally'), new RegExp(`^${own} series$`));
@@ -209,7 +209,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('rows are grouped by site, and the proposal says why', async () => {
+  test('rows are grouped by site, and the proposal states its reason', async () => {
     await withPage(browser, MESH, async ({ page, mock, complaints }) => {
       const north = page.getByRole('rowgroup', { name: 'site north' });
       await north.waitFor();
@@ -263,7 +263,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('on a phone it scrolls in its own box', async () => {
+  test('on a phone the grid scrolls in its own box', async () => {
     await withPage(browser, { ...MESH, viewport: { width: 360, height: 740 } }, async ({ page }) => {
       await cellOf(page, 'aneroid', 'cirrus').waitFor();
       assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360);

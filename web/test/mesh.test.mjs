@@ -14,7 +14,7 @@ function meshWith(list, peers = null) {
   return mesh;
 }
 
-test('one source, a browser, and hosts that measure no other make no mesh', () => {
+test('a single source, a browser, or hosts without measured peers make no mesh', () => {
   const lonely = [series('a', 'b'), series('a', 'a', 'cpu_available'), series('web:x', 'a')];
   assert.deepEqual(meshWith(lonely, [peer('b', 'x')]).quantities(), []);
   assert.deepEqual(meshWith([series('a', 'gateway'), series('b', 'gateway')]).quantities(), []);
@@ -26,7 +26,7 @@ test('the quantity of the most pairs comes first', () => {
   assert.deepEqual(meshWith(list).quantities(), ['loss', 'queue_length', 'goodput', 'rtt']);
 });
 
-test('rows are sources, columns are stations, in the order asked for', () => {
+test('rows are sources, columns are stations, in the selected order', () => {
   const list = [...all(['s10', 's9', 's1']), series('s1', 'quiet'), series('s1', 'http://elsewhere/')];
   const mesh = meshWith(list, [peer('s10', 'north'), peer('s9', 'south'), peer('quiet', 'east'), peer('old', 'x', 'ignored')]);
   const byName = mesh.arrange({ quantity: 'rtt' });
@@ -38,7 +38,7 @@ test('rows are sources, columns are stations, in the order asked for', () => {
   assert.deepEqual(mesh.arrange({ quantity: 'rtt', from: 'none such' }).rows, []);
 });
 
-test('every peer is a known station, also one that is ignored, until it is gone', () => {
+test('every peer is a known station until it is removed, also an ignored peer', () => {
   const mesh = meshWith([], [peer('s2', 'x'), peer('s3', 'x', 'lost'), peer('old', 'x', 'ignored')]);
   assert.deepEqual([...mesh.hosts], ['s2', 's3', 'old']);
   mesh.setPeers([peer('s2', 'x')]);
@@ -47,7 +47,7 @@ test('every peer is a known station, also one that is ignored, until it is gone'
   assert.equal(mesh.hosts.size, 0);
 });
 
-test('the station itself is at the site of its own part', () => {
+test('the own station is at the site of its mesh part', () => {
   const mesh = meshWith(all(['s1', 's2']), [peer('s2', 'north')]);
   assert.equal(mesh.siteOf('s1'), '');
   mesh.setPart({ host: 's1', site: 'south' });
@@ -55,7 +55,7 @@ test('the station itself is at the site of its own part', () => {
   assert.deepEqual(mesh.arrange({ quantity: 'rtt', from: 'south' }).rows, ['s1']);
 });
 
-test('the lost come last, and those lost long ago or with many others only when asked for', () => {
+test('lost stations come last, and those lost long ago or with many others only on request', () => {
   const lost = (host, since_s) => ({ ...peer(host, 'x', 'lost'), since_s });
   const names = ['s1', 's2', 's3', 's4'];
   const mesh = meshWith(all(names), [lost('s1', 100_000), lost('s2', 0), peer('s3', 'x')]);
@@ -83,13 +83,13 @@ test('only a member points to another station, and only by HTTP', () => {
   }
 });
 
-test('a mesh that can be read and not written says so', () => {
+test('a read-only mesh is reported', () => {
   for (const part of [null, {}, { directory: { connected: true } }, { directory: { read_only_s: null } }]) assert.equal(formatReadOnly(part), null);
   assert.match(formatReadOnly({ directory: { connected: false, read_only_s: 130, error: 'no quorum' } }), /read-only for 2\u202fmin \(no quorum\)\. .*no station is marked as lost/);
   assert.match(formatReadOnly({ directory: { connected: true, read_only_s: 12 } }), /for 10\u202fs\. /);
 });
 
-test('of a hundred stations every pair is on some page, and no page has too many cells', () => {
+test('every pair of a hundred stations is on a page with a bounded number of cells', () => {
   const names = Array.from({ length: 100 }, (_, i) => `h${i}`);
   const mesh = meshWith(all(names));
   const seen = new Set();
@@ -103,7 +103,7 @@ test('of a hundred stations every pair is on some page, and no page has too many
   assert.equal(mesh.arrange({ quantity: 'rtt', page: 99 }).page, pages - 1);
 });
 
-test('points move a pair on, and only a new pair changes rows and columns', () => {
+test('new points update a pair, and only a new pair changes rows and columns', () => {
   const mesh = meshWith(all(['a', 'b']));
   const { revision } = mesh;
   const pair = mesh.addPoint({ source: 'a', target: 'b', quantity: 'rtt', unit: 's', time_s: 100, value: 0.5, next: { median: { value: 0.4, mae: 0.1 } } });
@@ -115,7 +115,7 @@ test('points move a pair on, and only a new pair changes rows and columns', () =
   assert.equal(mesh.addPoint({ ...series('web:x', 'a'), time_s: 1, value: 1 }), null);
 });
 
-test('a pair is stale when it is older than its measurements are apart', () => {
+test('a pair is stale some time after its last value, later with longer gaps', () => {
   const at = (time_s, more) => ({ unit: 's', last: { time_s }, gap_s: 0, ...more });
   assert.deepEqual([isStale(at(0), 299), isStale(at(0), 301)], [false, true]);
   assert.deepEqual([isStale(at(0, { gap_s: 100 }), 499), isStale(at(0, { gap_s: 100 }), 501)], [false, true]);
@@ -124,7 +124,7 @@ test('a pair is stale when it is older than its measurements are apart', () => {
   assert.deepEqual([-3, 9, 59, 61, 7200, 200_000, NaN].map(formatAge).join('|'), '<10\u202fs|<10\u202fs|50\u202fs|1\u202fmin|2\u202fh|2\u202fd|');
 });
 
-test('the series of a chosen pair are kept beyond the bound, and let go of', () => {
+test('the series of a selected pair are kept beyond the bound until deselected', () => {
   const many = Array.from({ length: SERIES_MAX + 5 }, (_, i) => series('a', `h${i}`));
   const store = new Store();
   store.replaceSeries(many);

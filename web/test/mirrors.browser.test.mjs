@@ -27,7 +27,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
     await station?.stop();
   });
 
-  test('ranks downloads, says why others failed, and keeps the budget', async () => {
+  test('ranks downloads, reports why others failed, and keeps the budget', async () => {
     await withMirrors({ slow: { rate: 1.5e6 }, closed: { cors: false }, fast: { rate: 16e6 }, hung: { hangs: true }, gone: { status: 404 } }, async (mirrors) => {
       await withPage(browser, async (page, complaints) => {
         await page.goto(`${station.url}/mirrors.html#${new URLSearchParams({ size: '700 MB', budget: '1 MiB', list: addresses(mirrors) })}`);
@@ -53,7 +53,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
     });
   });
 
-  test('mirrors alike are too close to call, and one ten times as fast is fastest', async () => {
+  test('equal mirrors are too close to call, and a mirror ten times as fast is fastest', async () => {
     const cases = [
       [{ 'one.invalid': 20e6, 'other.invalid': 20e6 }, /^Too close to call: /, ['=1', '=1']],
       [{ 'one.invalid': 2e6, 'other.invalid': 20e6 }, /^other\.invalid is fastest: about .* against .* for the next\.$/, ['1\t', '2\t']],
@@ -70,7 +70,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
     }
   });
 
-  test('cancel ends it at once', async () => {
+  test('cancel ends a comparison at once', async () => {
     await withMirrors({ slow: { rate: 1e6 }, hung: { hangs: true } }, async (mirrors) => {
       await withPage(browser, async (page) => {
         await page.goto(`${station.url}/mirrors.html#${new URLSearchParams({ size: '1 GiB', list: addresses(mirrors) })}`);
@@ -88,7 +88,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
     });
   });
 
-  test('says what is wrong with the form, at the field', async () => {
+  test('shows errors of the form at the field', async () => {
     await withPage(browser, async (page) => {
       await page.goto(`${station.url}/mirrors.html`);
       const cases = [
@@ -108,7 +108,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
     });
   });
 
-  test('one script tag puts it into another site, under a strict policy', async () => {
+  test('one script tag embeds it into another site with a strict content policy', async () => {
     await withMirrors({ fast: { rate: 16e6 }, slow: { rate: 1.5e6 }, forbidden: {}, closed: { cors: false } }, async (mirrors) => {
       const site = await startSite({
         '/': embedding(station, `data-size="700 MB" data-budget="1 MiB" data-mirrors="${addresses(mirrors)}"`, {
@@ -140,7 +140,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
     });
   });
 
-  test('a nonce is passed on, and without it only the stations are refused', { skip: !hasStation }, async () => {
+  test('a nonce is passed on, and without a nonce only the stations are refused', { skip: !hasStation }, async () => {
     const files = {};
     const site = await startSite(files);
     const home = await consenting([site.url]);
@@ -182,7 +182,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
     });
   });
 
-  test('programs get the ranking, and can cancel', async () => {
+  test('scripts receive the ranking and can cancel a comparison', async () => {
     await withMirrors({ whole: { rate: 16e6, ranges: false }, slow: { rate: 1.5e6 } }, async (mirrors) => {
       await withPage(browser, async (page) => {
         await page.goto(`${station.url}/mirrors.html`);
@@ -205,7 +205,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
     });
   });
 
-  test('on a phone nothing is wider than the screen, also as a ranking', async () => {
+  test('on a phone neither form nor ranking is wider than the screen', async () => {
     await withMirrors({ fast: { rate: 60e6 }, closed: { cors: false } }, async (mirrors) => {
       await withPage(
         browser,
@@ -222,7 +222,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
     });
   });
 
-  test('a real station ranks itself and another that consents, and names one that does not', { skip: !hasStation }, async () => {
+  test('a real station ranks itself and a consenting station, and reports a refusing one', { skip: !hasStation }, async () => {
     const stations = [await consenting([])];
     try {
       const [home] = stations;
@@ -242,7 +242,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
     }
   });
 
-  test('another site embeds a real station and ranks two that consent', { skip: !hasStation }, async () => {
+  test('another site embeds a real station and ranks two consenting stations', { skip: !hasStation }, async () => {
     const files = {};
     const site = await startSite(files);
     const stations = [];

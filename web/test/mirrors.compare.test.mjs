@@ -11,7 +11,7 @@ import { batteries, seeded } from '../testkit/mirrors.mjs';
 const battery = await batteries();
 
 describe('a download', () => {
-  test('counts what arrives, of the part that was asked for', async () => {
+  test('counts the received bytes of the requested range', async () => {
     const server = fakeServer({ size: 1e6 });
     const download = await Download.open('https://a.example/f', server);
     assert.ok(!download.ignores_range);
@@ -23,7 +23,7 @@ describe('a download', () => {
     assert.ok(server.asked.every(({ cache, credentials }) => cache === 'no-store' && credentials === 'omit'));
   });
 
-  test('of a server that ignores ranges is one stream within the budget, cut into parts', async () => {
+  test('from a server that ignores ranges is one stream within the budget, cut into parts', async () => {
     const server = fakeServer({ size: 1e9, ranges: false });
     const download = await Download.open('https://a.example/f', server);
     assert.ok(download.ignores_range);
@@ -40,7 +40,7 @@ describe('a download', () => {
     assert.equal(server.open, 0, 'nor where it was not even probed');
   });
 
-  test('fails with what is wrong', async () => {
+  test('fails with a reason', async () => {
     await assert.rejects(Download.open('https://a/f', fakeServer({ status: 404 })), /status 404/);
     await assert.rejects(Download.open('https://a/f', fakeServer({ status: 416 })), /empty/);
     const small = await Download.open('https://a/f', fakeServer({ size: 1000 }));
@@ -51,7 +51,7 @@ describe('a download', () => {
     assert.equal(await explainFailure('https://a/f', new Error('answered with status 404')), 'answered with status 404');
   });
 
-  test('ends when it is given up', async () => {
+  test('ends when it is cancelled', async () => {
     const server = fakeServer({ size: 1e9, stalls: true });
     const download = await Download.open('https://a.example/f', server);
     const gone = new AbortController();
@@ -62,7 +62,7 @@ describe('a download', () => {
 });
 
 describe('a limit', () => {
-  test('ends a wait that does not heed it', async () => {
+  test('ends a wait that does not observe its signal', async () => {
     await assert.rejects(within(1, undefined, () => new Promise(() => {})), TimedOut);
     const gone = new AbortController();
     const waiting = within(60_000, gone.signal, () => new Promise(() => {}));
@@ -74,7 +74,7 @@ describe('a limit', () => {
 });
 
 describe('a comparison', () => {
-  test('ranks by what probes say, within the budget, and names what failed', async () => {
+  test('ranks by the probes, within the budget, and names failed mirrors', async () => {
     const rates = { 'https://fast/': 80e6, 'https://slow/': 8e6 };
     const random = seeded(3);
     const spent = {};
@@ -101,7 +101,7 @@ describe('a comparison', () => {
     assert.deepEqual([fast.failures, fast.kind, 8 <= fast.probes, fast.bytes <= 2 ** 23], [0, 'station', true, true]);
   });
 
-  test('forgives an accident, but not two in a row', async () => {
+  test('accepts one failed probe, but not two in a row', async () => {
     const opened = {};
     const ranking = await compared('https://once/ https://often/', {
       open: async ({ url }) => {
@@ -122,7 +122,7 @@ describe('a comparison', () => {
     ]);
   });
 
-  test('probes one at a time, each round in an order of its own', async () => {
+  test('probes one mirror at a time, each round in a new random order', async () => {
     const turns = [];
     let running = 0;
     await compared('https://a/ https://b/ https://c/', {
@@ -140,7 +140,7 @@ describe('a comparison', () => {
     assert.ok(2 < new Set(rounds).size, `${rounds}`);
   });
 
-  test('servers that ignore ranges are asked once, measured one at a time, and their bytes are booked', async () => {
+  test('servers that ignore ranges get one request, and their bytes are counted', async () => {
     const servers = {};
     let running = 0;
     const ranking = await compared('https://a.example/f https://b.example/f', {
@@ -167,7 +167,7 @@ describe('a comparison', () => {
     }
   });
 
-  test('ends at once when it is cancelled, and closes what it opened', async () => {
+  test('ends at once when it is cancelled, and closes its connections', async () => {
     const cancel = new AbortController();
     let closed = 0;
     const running = compared('https://a/ https://hangs/', {
@@ -186,7 +186,7 @@ describe('a comparison', () => {
     assert.equal(closed, 2);
   });
 
-  test('waits while the page is out of view, and takes no value from then', async () => {
+  test('waits while the page is hidden, and uses no value from that time', async () => {
     const page = Object.assign(new EventTarget(), { hidden: false });
     const show = (hidden) => {
       page.hidden = hidden;

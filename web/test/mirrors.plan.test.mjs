@@ -5,7 +5,7 @@ import { ASKING_BYTES, BUDGET_BYTES, Plan } from '../src/mirrors/plan.js';
 import { seeded } from '../testkit/mirrors.mjs';
 
 describe('the plan of a comparison', () => {
-  test('never exceeds a budget, ends, and gives enough probes that count', () => {
+  test('stays within the budget, ends, and has enough counted probes', () => {
     const random = seeded(1);
     for (let run = 0; run < 400; run += 1) {
       const mirrors = 1 + Math.floor(random() * 32);
@@ -43,7 +43,7 @@ describe('the plan of a comparison', () => {
     }
   });
 
-  test('sizes grow, and only the largest count', () => {
+  test('sizes grow, and only probes of the largest size count', () => {
     const plan = new Plan({ mirrors: 1, budget_bytes: BUDGET_BYTES.usual, seed: 1 });
     const sizes = [];
     for (let bytes = plan.bytes(0); bytes !== 0; bytes = plan.bytes(0)) sizes.push([bytes / 1024, plan.record(0, bytes, 0.1)]);
@@ -51,7 +51,7 @@ describe('the plan of a comparison', () => {
     assert.ok(sizes.slice(3).every(([size, counts]) => size === 512 && counts));
   });
 
-  test('a probe out of view costs its bytes, and no count', () => {
+  test('a probe in a hidden page costs its bytes and is not counted', () => {
     const plan = new Plan({ mirrors: 1, budget_bytes: BUDGET_BYTES.most, seed: 1 });
     for (let i = 0; i < 10; i += 1) plan.record(0, plan.bytes(0), 0.6);
     assert.ok(!plan.record(0, 1000, 0.6, false));
@@ -60,7 +60,7 @@ describe('the plan of a comparison', () => {
     assert.equal(counted, 24);
   });
 
-  test('a slow mirror stays at the size that already takes long', () => {
+  test('a slow mirror keeps the first size that takes long', () => {
     const plan = new Plan({ mirrors: 1, budget_bytes: BUDGET_BYTES.usual, seed: 1 });
     assert.ok(!plan.record(0, plan.bytes(0), 1.5), 'the first probe of a connection never counts');
     assert.equal(plan.bytes(0), 65_536);
@@ -73,7 +73,7 @@ describe('the plan of a comparison', () => {
     assert.ok(probes <= 25, `${probes} probes of 1.5 s`);
   });
 
-  test('orders are random, the same for a seed, and fair', () => {
+  test('orders are random, fair, and the same for a seed', () => {
     const orders = (seed) => {
       const plan = new Plan({ mirrors: 4, budget_bytes: BUDGET_BYTES.usual, seed });
       return Array.from({ length: 12 }, () => plan.round());
@@ -85,7 +85,7 @@ describe('the plan of a comparison', () => {
     for (const count of firsts) assert.ok(Math.abs(count / 1200 - 1) < 0.15, `${firsts}`);
   });
 
-  test('refuses budgets that make no sense', () => {
+  test('rejects invalid budgets', () => {
     for (const budget_bytes of [0, 1000, BUDGET_BYTES.least - 1, BUDGET_BYTES.most + 1, NaN, undefined]) {
       assert.throws(() => new Plan({ mirrors: 1, budget_bytes, seed: 1 }), RangeError);
     }

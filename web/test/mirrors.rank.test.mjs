@@ -12,7 +12,7 @@ const forecast = (value, lower = null, upper = null) => ({ value, lower, upper }
 const mirror = (url, rate, lower, upper, rtt_s = 0) => ({ url, kind: 'station', rtt: forecast(rtt_s), goodput: forecast(rate, lower, upper), failure: null });
 
 describe('ranking', () => {
-  test('a download takes its round trips and its bytes', () => {
+  test('the time of a download includes round trips and bytes', () => {
     const { time_s, lower_s, upper_s } = downloadTime(mirror('https://a/', 8e6, 4e6, 16e6, 0.1), 1e6);
     assert.deepEqual([time_s, lower_s, upper_s].map((s) => Number(s.toFixed(9))), [1.3, 0.8, 2.3]);
     assert.equal(downloadTime(mirror('http://a/', 8e6, 4e6, 16e6, 0.1), 1e6).time_s, 1.2, 'two round trips without TLS');
@@ -26,7 +26,7 @@ describe('ranking', () => {
     assert.ok(beside.lower_s <= beside.time_s && beside.time_s <= beside.upper_s);
   });
 
-  test('orders by time, and puts failures last with their reason', () => {
+  test('orders by time, with failures and their reasons last', () => {
     const failed = { url: 'https://f/', rtt: null, goodput: null, failure: 'refused' };
     const few = { url: 'https://g/', rtt: null, goodput: null, failure: null };
     const { verdict, mirrors } = rank([failed, mirror('https://slow/', 1e6, 0.9e6, 1.1e6), few, mirror('https://fast/', 9e6, 8e6, 10e6)], 1e6);
@@ -44,7 +44,7 @@ describe('ranking', () => {
     assert.equal(rank([near, wide], 1e7).mirrors[0].url, 'https://wide/');
   });
 
-  test('is too close when either forecast lies in the other interval, or there is none', () => {
+  test('is too close to call when a forecast is in the other interval, or without intervals', () => {
     const verdict = (...list) => rank(list, 1e6).verdict;
     assert.equal(verdict(mirror('https://a/', 10, 8, 12), mirror('https://b/', 9, 7, 11)), 'close');
     assert.equal(verdict(mirror('https://a/', 10, 9.9, 10.1), mirror('https://b/', 9, 5, 13)), 'close', 'the steady one lies in the restless one');
@@ -54,7 +54,7 @@ describe('ranking', () => {
     assert.deepEqual([three.close, three.mirrors.map((one) => one.close)], [2, [true, true, false]]);
   });
 
-  test('says it in words', () => {
+  test('describes the result in words', () => {
     const first = rank([mirror('https://a.example/', 8e6, 7.9e6, 8.1e6), mirror('https://b.example/f', 4e6, 3.9e6, 4.1e6)], 1e7);
     assert.match(describeVerdict(first), /^a\.example is fastest: about 10\.0\u202fs, against 20\.0\u202fs for the next\.$/);
     const close = rank([mirror('https://a.example/', 8e6, 7e6, 9e6), mirror('https://b.example/f', 7.9e6, 7e6, 9e6)], 1e9);
@@ -63,7 +63,7 @@ describe('ranking', () => {
   });
 
   // The rule of rank.js was chosen on seed 5; here it must hold on another.
-  test('a lead is called for good reason', () => {
+  test('a mirror is called faster only with enough evidence', () => {
     const report = [];
     for (const [name, spreads] of Object.entries({ alike: [0.15, 0.15], 'steady and restless': [0.005, 0.15] })) {
       const tally = contest(71, (normal) => spreads.map((spread) => () => Math.exp(spread * normal())));
@@ -77,7 +77,7 @@ describe('ranking', () => {
 
   // A fifth of one mirror's probes have a fifth of the rate: its downloads take 1.8 times as long
   // as its usual probe suggests.
-  test('a mirror that stalls is not called the faster one for its good moments', () => {
+  test('a mirror with stalls is not called faster for its fast probes', () => {
     const ratios = [];
     const tally = contest(
       23,
@@ -97,7 +97,7 @@ describe('ranking', () => {
     assert.ok(tally.ours.wrong <= STALLING_WRONG_MAX, `${tally.ours.wrong} called wrongly`);
   });
 
-  test('of ten mirrors the one that is called is seldom the wrong one', () => {
+  test('among ten mirrors the one called fastest is rarely wrong', () => {
     const random = seeded(88);
     const normal = gaussian(random);
     const runs = 300;

@@ -10,7 +10,7 @@ describe('sizes', () => {
     for (const [text, bytes] of Object.entries(sizes)) assert.equal(parseSize(text), bytes, text);
   });
 
-  test('that cannot be meant are refused with a sentence', () => {
+  test('that are invalid are rejected with a sentence', () => {
     const wrong = {
       '': /number and a unit/,
       'big': /number and a unit/,
@@ -55,7 +55,7 @@ describe('lists of mirrors', () => {
     ]);
   });
 
-  test('what is known to fail is said before trying', () => {
+  test('addresses that cannot work are rejected before a request', () => {
     const refusal = (url, secure) => parseMirrors([url], { secure })[0].refusal;
     assert.match(refusal('http://a.example/', true), /https page cannot measure http/);
     assert.match(refusal('ws://a.example/', true), /https page cannot measure http/);
@@ -68,7 +68,7 @@ describe('lists of mirrors', () => {
     assert.match(refusal(`https://a.example/${'x'.repeat(3000)}`, false), /too long/);
   });
 
-  test('none and too many are refused', () => {
+  test('an empty or too long list is rejected', () => {
     assert.throws(() => parseMirrors(' \n '), /at least one/);
     assert.throws(() => parseMirrors(undefined), /at least one/);
     const many = Array.from({ length: MIRRORS_MAX }, (_, i) => `https://m${i}.example/`);
@@ -76,7 +76,7 @@ describe('lists of mirrors', () => {
     assert.throws(() => parseMirrors([...many, 'https://x.example/']), /At most 32/);
   });
 
-  test('are named without what all have', () => {
+  test('are named without scheme and final slash', () => {
     assert.equal(mirrorName('https://a.example/'), 'a.example');
     assert.equal(mirrorName('https://a.example:7/pub/f.iso'), 'a.example:7/pub/f.iso');
   });

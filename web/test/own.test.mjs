@@ -34,7 +34,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('the paper follows the points, from the first on', async () => {
+  test('the axes of a graph follow the points from the first point on', async () => {
     await withPage(browser, { mock: { here: 0 } }, async ({ page }) => {
       const card = cardOf(page, 'Goodput');
       await eventually(page, page.locator('#own_state'), /^measuring/); // Now the page listens.
@@ -47,7 +47,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('a failure is words and a count, and no value', async () => {
+  test('a failure is shown in words and counted, without a value', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       await eventually(page, cell(page, 'goodput', 'count'), /^80$/);
       await tell(page, 'put', 'goodput', { error: 'timed_out' });
@@ -57,7 +57,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('a lower bound says so, and two failures withdraw the forecast', async () => {
+  test('a lower bound is marked, and two failures withdraw the forecast', async () => {
     await withPage(browser, { mock: { here: 0 } }, async ({ page }) => {
       await eventually(page, page.locator('#own_state'), /^measuring/);
       const event = { source: 'this browser', target: 'aneroid', quantity: 'goodput', unit: 'bit/s', time_s: 1.7e9 };
@@ -76,7 +76,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('says that the browser is the limit on this computer, and only there', async () => {
+  test('reports that the browser is the limit only on its own computer', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       await eventually(page, page.locator('#own_limit'), /the browser, not a network, is the limit/);
       await tell(page, 'say', { station_url: 'http://aneroid.example:10132/', on_this_computer: false });
@@ -86,7 +86,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('the invented communicator has the size and forecaster of one that was never set', async () => {
+  test('the fake communicator has the default size and forecaster', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       const { bytes, kind } = await page.evaluate(() => globalThis.barograph.status);
       assert.deepEqual({ bytes, kind }, { bytes: DEFAULTS.bytes, kind: DEFAULTS.kind });
@@ -127,7 +127,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('an address that is none is refused in a sentence', async () => {
+  test('an invalid address is rejected with a sentence', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       await page.getByLabel('Measure against').fill('ftp://station.example/');
       await eventually(page, page.locator('#obstacle'), /\w+ .*\./);
@@ -141,7 +141,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('suspends, resumes and measures now', async () => {
+  test('the buttons suspend, resume and measure now', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       await page.getByRole('button', { name: 'Suspend' }).click();
       await eventually(page, page.locator('#own_state'), /^suspended$/);
@@ -153,7 +153,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('a hidden graph stops no figures', async () => {
+  test('a hidden graph does not stop the numbers of its series', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       const card = cardOf(page, 'Round-trip time');
       await inked(card);
@@ -168,7 +168,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('what was forecast can have its own graph', async () => {
+  test('the forecast can have its own graph', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       const card = cardOf(page, 'Goodput down');
       await inked(card);
@@ -182,7 +182,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('everything is asked of the communicator, and not with every point', async () => {
+  test('the whole history is requested from the communicator, but not for every point', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       await inked(cardOf(page, 'Round-trip time'));
       await page.locator('#own_span').selectOption('everything');
@@ -195,7 +195,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('CSV and JSON are files with the name of the station', async () => {
+  test('CSV and JSON files have the name of the station', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       await eventually(page, cell(page, 'rtt', 'count'), /\d/);
       for (const [button, name, start] of [
@@ -209,7 +209,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('the table has the same points, and the rates before they were corrected', async () => {
+  test('the table has the points of the graph and the uncorrected rates', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       const card = cardOf(page, 'Goodput');
       await card.getByRole('button', { name: /^Table of Goodput/ }).press('Enter');
@@ -221,7 +221,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('troubles are said, and what was measured stays', async () => {
+  test('problems are shown, and measured values stay', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       await eventually(page, cell(page, 'rtt', 'now'), /ms/);
       await tell(page, 'say', { state: 'unreachable', message: 'The station refused the session.', gaps: 1, missed: 4 });
@@ -234,7 +234,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('a station that declines is not called unreachable, and one quantity that fails is said', async () => {
+  test('a declining station is not called unreachable, and a failing quantity is shown', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       await eventually(page, cell(page, 'rtt', 'now'), /ms/);
       await tell(page, 'say', { state: 'unreachable', message: 'aneroid declines: too many sessions' });
@@ -247,7 +247,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('what the communicator refuses is said', async () => {
+  test('errors of the communicator are shown', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       await eventually(page, cell(page, 'rtt', 'now'), /ms/);
       await page.evaluate(() => (globalThis.barograph.setPeriod = async () => Promise.reject(new RangeError('the period is too short'))));
@@ -258,7 +258,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('the invented communicator has all that the page asks of the real one', async () => {
+  test('the fake communicator has all methods that the page uses', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       const invented = await page.evaluate(() => Object.getOwnPropertyNames(Object.getPrototypeOf(globalThis.barograph)));
       const asked = await askedOfHere();
@@ -269,7 +269,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('nothing is shared unless the reader agrees, and only where the station keeps it', async () => {
+  test('points are shared only if the user agrees and the station stores them', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       const share = page.getByRole('checkbox', { name: /^Store this page’s measurements on aneroid/ });
       assert.equal(await share.isChecked(), false);
@@ -280,14 +280,14 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('window.barograph is there at once, and says why where it cannot measure', async () => {
+  test('window.barograph exists at once, and gives the reason if it cannot measure', async () => {
     await withPage(browser, {}, async ({ page }) => {
       const said = await page.evaluate(() => globalThis.barograph.measureNow().then(() => 'measured', (error) => error.message));
       assert.match(said, /^aneroid does not allow browser measurements/);
     });
   });
 
-  test('where the station gives no echo, that is said, and its own series are there', async () => {
+  test('a station without echo is reported, and its own series are shown', async () => {
     await withPage(browser, {}, async ({ page, complaints }) => {
       await eventually(page, page.locator('#own_unable'), /^aneroid does not allow/);
       assert.ok(!(await page.locator('#own_body').isVisible()));
@@ -296,14 +296,14 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('a browser without WebAssembly is told, and the rest works', async () => {
+  test('missing WebAssembly is reported, and the rest of the page works', async () => {
     await withPage(browser, { ...OWN, init: () => delete globalThis.WebAssembly }, async ({ page }) => {
       await eventually(page, page.locator('#own_unable'), /lacks WebAssembly/);
       await inked(page.locator('#held article').first());
     });
   });
 
-  test('on a phone nothing is wider than the screen, and every figure is whole', async () => {
+  test('on a phone nothing is wider than the screen, and no number is cut off', async () => {
     await withPage(browser, { ...OWN, viewport: { width: 360, height: 780 } }, async ({ page }) => {
       await eventually(page, cell(page, 'goodput_down', 'now'), /Mbit/);
       await page.getByLabel('Forecast in').selectOption('own');
@@ -319,7 +319,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
-  test('every figure is whole on a desktop, and numbers move nothing', async () => {
+  test('on a desktop no number is cut off, and new numbers do not move the layout', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       await eventually(page, cell(page, 'goodput_down', 'now'), /Mbit/);
       const places = () => page.evaluate(() => [...document.querySelectorAll('.console td, .facts > div, .card.own')].map((node) => node.getBoundingClientRect().toJSON()));

@@ -7,7 +7,7 @@ import { Timetable, SleepDetector, retryDelay } from '../src/measure/schedule.js
 import { Traffic } from '../src/measure/traffic.js';
 
 describe('the timetable', () => {
-  test('begins at once and keeps step', () => {
+  test('begins at once and keeps its period', () => {
     const table = new Timetable(10);
     assert.equal(table.wait(5), 0);
     table.begin(5);
@@ -17,7 +17,7 @@ describe('the timetable', () => {
     assert.equal(table.missed, 0);
   });
 
-  test('counts what it missed and makes up for nothing', () => {
+  test('counts missed cycles and does not catch up', () => {
     const table = new Timetable(1);
     table.begin(0);
     table.begin(4.5);
@@ -25,14 +25,14 @@ describe('the timetable', () => {
     assert.equal(table.wait(4.5), 0.5, 'one cycle, not four');
   });
 
-  test('goes on as it was after a cycle before its time', () => {
+  test('keeps its times after a cycle on demand', () => {
     const table = new Timetable(10);
     table.begin(0);
     for (const now_s of [1, 2, 9]) table.begin(now_s);
     assert.deepEqual([table.due_s, table.missed], [10, 0]);
   });
 
-  test('takes another period from the last cycle on', () => {
+  test('applies a new period from the last cycle on', () => {
     const table = new Timetable(300);
     table.begin(100);
     table.setPeriod(200, 150);
@@ -45,7 +45,7 @@ describe('the timetable', () => {
     assert.equal(table.due_s, 160);
   });
 
-  test('waits after failures without missing anything, and begins anew after a pause', () => {
+  test('backs off after failures without missed cycles, and restarts after a pause', () => {
     const table = new Timetable(1);
     table.begin(0);
     table.notBefore(8.5);
@@ -59,12 +59,12 @@ describe('the timetable', () => {
 });
 
 describe('the detector', () => {
-  test('is content while it is told of the time often enough', () => {
+  test('reports no pause while its ticks are frequent enough', () => {
     const detector = new SleepDetector();
     for (let s = 0; s < 100; s += 1) assert.equal(detector.check(s + (s % 7) / 10, 1e9 + s + (s % 7) / 10), null);
   });
 
-  test('notices a page that stood still, and a clock that jumped either way', () => {
+  test('detects a page that was frozen, and a clock that jumped either way', () => {
     const detector = new SleepDetector();
     detector.check(0, 1e9);
     assert.match(detector.check(60, 1e9 + 60), /did not run for 60 s/);
@@ -74,12 +74,12 @@ describe('the detector', () => {
   });
 });
 
-test('retries come later and later, to a bound', () => {
+test('waits between retries grow up to a bound', () => {
   assert.deepEqual([0, 1, 2, 3, 6, 7, 99].map((failures) => retryDelay(failures, 1)), [0, 0, 1, 2, 16, 30, 30]);
   assert.equal(retryDelay(7, 0), 22.5);
 });
 
-test('exchanges are as many as fit into their share of a period', () => {
+test('the number of exchanges fits into their share of a period', () => {
   assert.equal(affordable(11, 3, 10, null), 11);
   assert.equal(affordable(11, 3, 10, 0.095), 11);
   assert.equal(affordable(11, 3, 1, 0.035), 7);
@@ -88,7 +88,7 @@ test('exchanges are as many as fit into their share of a period', () => {
   assert.equal(affordable(3, 1, 1, 0.2), 1);
 });
 
-test('exchanges under load are spread over the whole of a transfer, however long it is', () => {
+test('exchanges under load are spread over a transfer of any length', () => {
   for (const [length_s, each_s] of [[0.1, 1e-3], [1, 1e-3], [60, 1e-4], [60, 0.1], [60, 2]]) {
     const sampler = new EvenSampler(12);
     let made = 0;
@@ -105,7 +105,7 @@ test('exchanges under load are spread over the whole of a transfer, however long
   }
 });
 
-test('bytes are counted in all, and by the hour', () => {
+test('bytes are counted in total and per hour', () => {
   const traffic = new Traffic(30);
   traffic.add(600, 400, 31);
   assert.equal(traffic.perHour(60), null, 'a minute says nothing of an hour');
@@ -116,7 +116,7 @@ test('bytes are counted in all, and by the hour', () => {
   assert.equal(traffic.perHour(60 * 1000), 0, 'a day later the hour is empty');
 });
 
-test('the step of a clock is measured, also of one that stands still', () => {
+test('the resolution of a clock is measured, also of a clock that stands still', () => {
   let reads = 0;
   const coarse = () => Math.floor((reads += 1) / 50) * 0.1;
   assert.ok(Math.abs(measureClock(coarse, false).resolution_s - 1e-4) < 1e-9);

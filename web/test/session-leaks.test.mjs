@@ -9,7 +9,7 @@ import { done, reply } from '../testkit/world.mjs';
 setFlagsFromString('--expose-gc');
 const gc = runInNewContext('gc');
 
-test('a session does not grow with its experiments', async (context) => {
+test('the memory of a session does not grow with its experiments', async (context) => {
   const timers = new Set();
   const socket = new EchoingSocket();
   const world = {

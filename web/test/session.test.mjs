@@ -7,7 +7,7 @@ import { FakeWorld, done, reply } from '../testkit/world.mjs';
 const URL_ = 'http://[2001:db8::1]:10132/';
 
 describe('a session', () => {
-  test('is opened at the station, by its scheme', () => {
+  test('has a WebSocket address with the scheme of the station', () => {
     assert.equal(echoUrl(URL_), 'ws://[2001:db8::1]:10132/v1/echo');
     assert.equal(echoUrl('https://a.example/behind/'), 'wss://a.example/behind/v1/echo');
   });
@@ -32,7 +32,7 @@ describe('a session', () => {
     assert.equal(world.sockets.length, 1, 'all of it on one connection');
   });
 
-  test('keeps no more than its bound in the browser while it sends', async () => {
+  test('keeps the send buffer of the browser within a bound', async () => {
     const world = new FakeWorld({ bit_s: 1e7 });
     const session = await opened(world);
     await during(world, session.goodput(16 << 20), 60_000);
@@ -40,7 +40,7 @@ describe('a session', () => {
     assert.ok(4 << 20 < world.sockets[0].buffered_max);
   });
 
-  test('fails as reset when the connection is lost in mid-transfer', async () => {
+  test('fails with reset when the connection is lost during a transfer', async () => {
     const world = new FakeWorld({ bit_s: 1e6 });
     const session = await opened(world);
     const transfer = session.goodput(1 << 20);
@@ -51,7 +51,7 @@ describe('a session', () => {
     await fails(session.rtt(1), 'reset');
   });
 
-  test('calls what is not the protocol garbage, and closes', async () => {
+  test('treats invalid frames as garbage, and closes', async () => {
     const scripts = {
       'a short reply': (socket) => socket.deliver([0xb2]),
       'a reply with a reserved byte': (socket) => socket.deliver(reply(0).with(5, 1)),
@@ -66,7 +66,7 @@ describe('a session', () => {
     }
   });
 
-  test('takes no other answer for an exchange than what it sent', async () => {
+  test('accepts only an identical answer for an exchange', async () => {
     for (const wrong of [[0, 1], [0], [0, 0, 0]]) {
       const world = new FakeWorld({ answer: (socket, bytes) => bytes.length === 2 && (socket.deliver(wrong), true) });
       const session = await opened(world);
@@ -74,7 +74,7 @@ describe('a session', () => {
     }
   });
 
-  test('takes no transfer that was counted otherwise', async () => {
+  test('rejects a transfer with a different byte count', async () => {
     const world = new FakeWorld({ count: 5 });
     await fails(during(world, (await opened(world)).goodput(1000)), 'garbage', /counted 5 of 1000/);
     await fails(during(world, (await opened(world)).goodputDown(1000)), 'garbage', /counted 5 of 1000/);
@@ -84,7 +84,7 @@ describe('a session', () => {
     await fails(during(more, (await opened(more)).goodputDown(1000)), 'garbage', /more bytes/);
   });
 
-  test('goes on after it was declined, except as malformed', async () => {
+  test('continues after a decline, except for malformed requests', async () => {
     let status = 1;
     const world = new FakeWorld({ decline: () => status });
     const session = await opened(world);
@@ -98,7 +98,7 @@ describe('a session', () => {
     assert.equal(session.is_open, false);
   });
 
-  test('makes one experiment at a time', async () => {
+  test('runs one experiment at a time', async () => {
     const world = new FakeWorld();
     const session = await opened(world);
     const first = session.rtt(1);
@@ -106,7 +106,7 @@ describe('a session', () => {
     assert.equal((await during(world, first)).n, 1);
   });
 
-  test('gives an experiment up in time or when told, and hears no late answers', async () => {
+  test('ends an experiment at its deadline or on cancel, and ignores late answers', async () => {
     const world = new FakeWorld({ hang: true });
     const session = await opened(world);
     await fails(during(world, session.rtt(1), 11_000), 'timed_out', /within 10 s/);
@@ -123,7 +123,7 @@ describe('a session', () => {
     assert.equal(world.timers, 0, 'no timer is left');
   });
 
-  test('an upload that is given up leaves no unhandled rejection', async () => {
+  test('a cancelled upload leaves no unhandled rejection', async () => {
     const world = new FakeWorld({ bit_s: 1e6 });
     const session = await opened(world);
     const control = new AbortController();
@@ -136,7 +136,7 @@ describe('a session', () => {
     await new Promise((resolve) => setImmediate(resolve));
   });
 
-  test('takes its time for many exchanges, but not for silence amid them', async () => {
+  test('allows time for many exchanges, but not for a silent station', async () => {
     const world = new FakeWorld({ rtt_ms: 200 });
     const session = await opened(world, {}, 500);
     assert.equal((await during(world, session.rtt(999), 210_000)).n, 999);
@@ -164,7 +164,7 @@ describe('a session', () => {
     assert.equal(session.is_open, true);
   });
 
-  test('a bound that was passed is a decline, as is a station that stops', async () => {
+  test('a request above a bound is declined, also by a station that stops', async () => {
     for (const code of [1001, 1008]) {
       const world = new FakeWorld({ hang: true });
       const session = await opened(world);
@@ -196,7 +196,7 @@ describe('a session that is refused', () => {
     [{ protocol: '' }, 'garbage', /does not support/],
   ];
   for (const [station, failure, sentence] of cases) {
-    test(`says ${failure} when ${JSON.stringify(station)}`, async () => {
+    test(`reports ${failure} when ${JSON.stringify(station)}`, async () => {
       const world = new FakeWorld(station);
       await fails(during(world, EchoSession.open(URL_, { world }), 25_000), failure, sentence);
       assert.equal(world.timers, 0);
@@ -204,7 +204,7 @@ describe('a session that is refused', () => {
   }
 });
 
-test('a page without an http or https origin is named no setting that refuses it', async () => {
+test('a page without an http or https origin gets no hint about origins', async () => {
   for (const origin of ['null', undefined, 'chrome-extension://abc']) {
     const world = Object.assign(new FakeWorld({ refuse: 'origin' }), { origin });
     const opening = during(world, EchoSession.open(URL_, { world }), 25_000);
@@ -228,17 +228,17 @@ describe('a station that does not answer', () => {
     return message;
   };
 
-  test('under a name may need allowed_hosts, and under an address does not', async () => {
+  test('gives a hint about allowed_hosts for a name, but not for an IP address', async () => {
     const named = await messageOf('http://foehn.lan:10132/', 'http://page.example');
     assert.match(named, /^foehn\.lan:10132 does not answer, .* allowed_hosts = \["foehn\.lan"\] in its barograph\.toml$/);
     for (const url of ['http://192.0.2.7:10132/', URL_]) assert.doesNotMatch(await messageOf(url, 'http://page.example'), /allowed_hosts|10132$/);
   });
 
-  test('at an address without a port is told of the usual one', async () => {
+  test('without a port in its address gives a hint about the usual port', async () => {
     assert.match(await messageOf('http://foehn/', 'http://page.example'), /usually use port 10132$/);
   });
 
-  test("is not told of settings when it is the page's own", async () => {
+  test('gives no hint about settings when it serves the page', async () => {
     assert.equal(await messageOf('http://foehn.lan:10132/', 'http://foehn.lan:10132'), 'foehn.lan:10132 does not answer');
   });
 });

@@ -18,7 +18,7 @@ describe('the page of a real station', { skip: missing }, () => {
   });
   after(() => browser?.close());
 
-  test('measures, is told what to do by its controls, and gives its points as a file', async () => {
+  test('measures, obeys its controls, and exports its points as a file', async () => {
     await withPage(browser, async ({ page, context, station, complaints, requests }) => {
       const { count, text } = readers(page);
       await page.waitForFunction(() => document.querySelector('.console [data-quantity="rtt"] .count')?.textContent === '1');

@@ -14,14 +14,14 @@ const PAIR = {
 };
 const ALONE = { site: 'd', hosts: ['d'], representative: 'd', reason: 'd has no near host', next: null, too_close_to_call: [] };
 
-test('a site is told with its reason, its error and what is too close to call', () => {
+test('a site is described with its reason, its error and the hosts too close to call', () => {
   const told = describe({ host: 'a', now: NOW, proposed: { site: 'a', represents: true }, pending: null, sees: 'all', sites: [PAIR], unknown: [] });
   assert.equal(told.title, 'Sites by forecast round-trip time: 1 site');
   assert.equal(told.place, 'a is at site default (not configured). Proposed site: a, represented by this station. To accept it, run barograph sites --accept at every station of the site.');
   assert.equal(told.sites[0].text.replaceAll('\u202f', ' '), `${PAIR.reason} (90 % interval 18.0 to 22.0 ms). a would represent it. Too close to call: d.`);
 });
 
-test('hosts of which nothing is known are no sites, and a change to come is told', () => {
+test('unmeasured hosts form no site, and a pending change is shown', () => {
   const pending = { site: 'a', represents: true, in_s: 61 };
   const told = describe({ host: 'b', now: NOW, proposed: { site: 'a' }, pending, sees: 'own', sites: [PAIR, ALONE], unknown: ['d'] });
   assert.deepEqual(told.sites.map(({ name }) => name), ['a']);
@@ -30,7 +30,7 @@ test('hosts of which nothing is known are no sites, and a change to come is told
   assert.equal(configured.place, 'b is at site default (configured).');
 });
 
-test('a proposal that changes only the representative is shown, one that changes nothing is not', () => {
+test('a proposal is shown if it changes the site or the representative', () => {
   const place = (proposed) => describe({ host: 'b', now: { site: 'a', represents: true, from: 'accepted' }, proposed, pending: null, sees: 'all', sites: [], unknown: [] }).place;
   assert.match(place({ site: 'a', represents: false }), /Proposed site: a, represented by another station\. To accept it, run barograph sites --accept/);
   assert.equal(place({ site: 'a', represents: true }), 'b is at site a and represents it (accepted).');

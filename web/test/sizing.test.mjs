@@ -6,7 +6,7 @@ import { AutoSize, BYTES_MAX, BulkTest, hasSettled } from '../src/measure/sizing
 
 const BOTH = ['goodput', 'goodput_down'];
 
-test('a rate has settled when three in a row agree, or start-up is outlasted', () => {
+test('a rate has settled when three in a row agree, or after start-up is over', () => {
   const after = (...rates) => rates.map((rate) => ({ elapsed_s: 0.1, rate }));
   assert.equal(hasSettled(after(60e6, 90e6, 95e6, 92e6), 0.02), true);
   assert.equal(hasSettled(after(60e6, 90e6, 95e6), 0.02), false);
@@ -18,7 +18,7 @@ test('a rate has settled when three in a row agree, or start-up is outlasted', (
   assert.equal(hasSettled(long(9), null), false, 'without a round trip nobody knows');
 });
 
-test('transfers double until the rate has settled, and the rate is at least nine tenths of what the link has', () => {
+test('transfers double until the rate settles at 90 % of the link or more', () => {
   for (const bit_s of [1e5, 1e6, 2e7, 1e8, 5e8]) {
     for (const rtt_s of [0.001, 0.02, 0.08]) {
       const sizing = new AutoSize(0);
@@ -30,7 +30,7 @@ test('transfers double until the rate has settled, and the rate is at least nine
   }
 });
 
-test('a rate that a stall made small is not taken for settled', () => {
+test('a rate reduced by a stall has not settled', () => {
   const random = seeded(5);
   // A busy path: one transfer in three meets a stall, of 20 ms in the mean.
   const stall = () => (random() < 0.3 ? -0.02 * Math.log(random()) : 0);
@@ -45,19 +45,19 @@ test('a rate that a stall made small is not taken for settled', () => {
   }
 });
 
-test('what is too fast for the largest transfer has not settled', () => {
+test('a link too fast for the largest transfer does not settle', () => {
   const { settled, sizes } = run(new AutoSize(0).begin('goodput', [], 0, false), 1e11, 0.02);
   assert.deepEqual([settled, sizes.at(-1)], [false, BYTES_MAX]);
 });
 
-test('the next test begins three steps below, and a chosen size is one transfer', () => {
+test('the next test begins three steps below, and a fixed size is one transfer', () => {
   const sizing = new AutoSize(0);
   const reached = run(sizing.begin('goodput', [], 0, false), 1e8, 0.02).sizes.at(-1);
   assert.equal(run(sizing.begin('goodput', [], 0, false), 1e8, 0.02).sizes[0], reached / 8);
   assert.deepEqual(run(new BulkTest(65_536), 1e8, 0.02).sizes, [65_536]);
 });
 
-test('tests never cost more than the account held and an hour gives, whatever the link and the period', () => {
+test('tests stay within the byte budget of an hour for any link and period', () => {
   const random = seeded(3);
   for (let round = 0; round < 60; round += 1) {
     const sizing = new AutoSize(0);
@@ -82,7 +82,7 @@ test('tests never cost more than the account held and an hour gives, whatever th
   }
 });
 
-test('tests settle by agreement also where the station allows small transfers, both ways and again', () => {
+test('tests settle by agreement also with small transfers, both ways and again', () => {
   for (const transfer_bytes_max of [50_001, 131_072, 200_000, 262_144, 600_000, 1 << 20]) {
     const sizing = new AutoSize(0);
     sizing.allow(transfer_bytes_max);
@@ -98,7 +98,7 @@ test('tests settle by agreement also where the station allows small transfers, b
   }
 });
 
-test('a test that is due can pay what settles at the first three sizes, both ways', () => {
+test('the budget of a due test covers the first three sizes both ways', () => {
   const sizing = new AutoSize(0);
   // Both settle with their first transfer, which takes more than half a second; then the account is
   // emptied.
@@ -126,7 +126,7 @@ test('small transfers that settle have the rate of the link', () => {
   }
 });
 
-test('what the reader asks for is done at once, and paid by what comes later', () => {
+test('tests on demand run at once, and later tests wait for the budget', () => {
   const sizing = new AutoSize(0);
   for (let i = 0; i < 5; i += 1) assert.equal(run(sizing.begin('goodput', [], 0, true), 1e11, 0.02).sizes.at(-1), BYTES_MAX);
   assert.equal(sizing.isDue(['goodput'], 60), false);

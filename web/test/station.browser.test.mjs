@@ -18,7 +18,7 @@ describe('a page that measures its station', { skip: missing }, () => {
   });
   after(() => browser?.close());
 
-  test('has its first points after it is loaded, and a forecast at the second', async () => {
+  test('has its first points after it is loaded, and a forecast from the second on', async () => {
     await withPage(browser, async ({ page }) => {
       await page.evaluate(() => barograph.setPeriod(1));
       await page.waitForFunction(() => 2 <= points.filter((point) => point.quantity === 'rtt').length);
@@ -46,7 +46,7 @@ describe('a page that measures its station', { skip: missing }, () => {
     });
   });
 
-  test('takes another period and size, is suspended and resumed', async () => {
+  test('accepts a new period and size, and can be suspended and resumed', async () => {
     await withPage(browser, async ({ page }) => {
       await page.evaluate(() => barograph.setSize(1 << 20));
       await page.evaluate(() => barograph.setPeriod(1));
@@ -67,7 +67,7 @@ describe('a page that measures its station', { skip: missing }, () => {
     });
   });
 
-  test('makes single experiments of every kind and size', async () => {
+  test('runs single experiments of every kind and size', async () => {
     await withPage(browser, async ({ page }) => {
       await page.evaluate(() => barograph.suspend());
       const made = await page.evaluate(async () => {
@@ -84,7 +84,7 @@ describe('a page that measures its station', { skip: missing }, () => {
     });
   });
 
-  test('is offline for a while: a gap and no failure', async () => {
+  test('has a gap and no failure while it is offline', async () => {
     await withPage(browser, async ({ page, context }) => {
       await page.evaluate(() => barograph.setPeriod(1));
       await page.waitForFunction(() => 5 <= points.length);
@@ -98,7 +98,7 @@ describe('a page that measures its station', { skip: missing }, () => {
     });
   });
 
-  test('outlives its station: failures with a reason, never values, and then it measures again', async () => {
+  test('has failures without values while its station is down, and then measures again', async () => {
     await withPage(browser, async ({ page, station }) => {
       await page.evaluate(() => barograph.setPeriod(1));
       await page.waitForFunction(() => 10 <= points.length);
@@ -118,7 +118,7 @@ describe('a page that measures its station', { skip: missing }, () => {
     });
   });
 
-  test('gives its points as files that barograph reads', async () => {
+  test('exports its points as files that barograph reads', async () => {
     await withPage(browser, async ({ page }) => {
       await page.evaluate(() => barograph.setExperiments(['rtt', 'goodput']));
       for (let i = 0; i < 12; i += 1) await page.evaluate(() => barograph.measureNow());
@@ -139,7 +139,7 @@ describe('a page that measures its station', { skip: missing }, () => {
     });
   });
 
-  test('measures another station that names its origin, and is told when one does not', async () => {
+  test('measures another station that allows its origin, and reports one that does not', async () => {
     await withPage(browser, async ({ page, station }) => {
       const other = await startStation({ host: 'bourdon', settings: { 'echo.origins': new URL(station.url).origin } });
       const closed = await startStation({ host: 'fortin' });
@@ -158,7 +158,7 @@ describe('a page that measures its station', { skip: missing }, () => {
     });
   });
 
-  test('tells a station that keeps it what its reader agreed to share', async () => {
+  test('sends points that the user agreed to share to a station that stores them', async () => {
     await withPage(
       browser,
       async ({ page, station }) => {
@@ -179,7 +179,7 @@ describe('a page that measures its station', { skip: missing }, () => {
     );
   });
 
-  test('knows the clock of a page that is not isolated', async () => {
+  test('measures the clock of a page that is not isolated', async () => {
     await withPage(
       browser,
       async ({ page }) => {

@@ -16,7 +16,7 @@ function storeWith(points) {
   return store;
 }
 
-test('points that arrive while the history travels follow it, once', () => {
+test('points that arrive while the history loads follow the history once', () => {
   const store = new Store();
   store.replaceSeries([summary()]);
   store.addPoint(point(1)); // Before the history is requested; it will contain this point.
@@ -27,7 +27,7 @@ test('points that arrive while the history travels follow it, once', () => {
   assert.deepEqual(store.series.get(KEY).points.map((p) => p.time_s), [1, 2, 3]);
 });
 
-test('points that wait follow the history whatever their time, unless it has them', () => {
+test('waiting points follow the history at any time, unless the history has them', () => {
   const store = new Store();
   store.replaceSeries([summary()]);
   store.startHistory(KEY);
@@ -38,7 +38,7 @@ test('points that wait follow the history whatever their time, unless it has the
   assert.deepEqual(store.series.get(KEY).points.map((p) => [p.time_s, p.value]), [[8, 8], [9, 9], [9, 1], [5, 5]]);
 });
 
-test('series under another name keep what they hold', () => {
+test('renamed series keep their points', () => {
   const store = storeWith([point(1), point(2)]);
   store.renameTarget('b', 'c');
   store.addPoint(point(3, { target: 'c', value: 3 }));
@@ -46,7 +46,7 @@ test('series under another name keep what they hold', () => {
   assert.deepEqual([...store.series.values()][0].points.map((p) => p.time_s), [1, 2, 3]);
 });
 
-test('history is bounded however long it runs', () => {
+test('the history has a bounded size after any time', () => {
   const store = storeWith([point(0)]);
   for (let i = 1; i < 3 * POINTS_MAX; i += 1) store.addPoint(point(i));
   const { points, count, appended } = store.series.get(KEY);
@@ -56,7 +56,7 @@ test('history is bounded however long it runs', () => {
   assert.equal(appended, 3 * POINTS_MAX);
 });
 
-test('waiting points are bounded when the history never comes', () => {
+test('waiting points are bounded when the history never arrives', () => {
   const store = new Store();
   store.replaceSeries([summary()]);
   store.startHistory(KEY);
@@ -76,7 +76,7 @@ test('a failure counts as a failure and has no value', () => {
   assert.equal(series.last_failure.time_s, 2);
 });
 
-test('a point that the list had already is counted once', () => {
+test('a point that is already in the list is counted once', () => {
   const store = new Store();
   store.replaceSeries([summary({ count: 5, last: point(1) })]);
   store.addPoint(point(1));
@@ -86,18 +86,18 @@ test('a point that the list had already is counted once', () => {
   assert.equal(store.series.get(KEY).count, 7, 'equal points of an application are two points');
 });
 
-test('the last failure is found in the history', () => {
+test('the last failure is taken from the history', () => {
   const store = storeWith([point(1, { error: 'refused' }), point(2, { error: 'reset' }), point(3)]);
   assert.equal(store.series.get(KEY).last_failure.error, 'reset');
 });
 
-test('an unannounced series gets its place', () => {
+test('a series that was not in the list is added', () => {
   const store = new Store();
   assert.equal(store.addPoint(point(1)), KEY);
   assert.equal(store.series.get(KEY).last.time_s, 1);
 });
 
-test('after a new list, histories are asked for again, and old answers do not count', () => {
+test('after a new list, histories are requested again, and old answers are ignored', () => {
   const store = storeWith([point(1)]);
   store.startHistory(KEY);
   store.replaceSeries([summary({ count: 9 })]);
@@ -109,7 +109,7 @@ test('after a new list, histories are asked for again, and old answers do not co
   assert.equal(store.series.size, 0);
 });
 
-test('what others hand in leaves the room of the own series', () => {
+test('series of other sources do not displace the own series', () => {
   const store = new Store();
   store.host = 'a';
   const others = Array.from({ length: SERIES_MAX + 7 }, (_, i) => summary({ source: 'other', target: `!${i}` }));
@@ -123,7 +123,7 @@ test('what others hand in leaves the room of the own series', () => {
   assert.equal(store.left_out, 9);
 });
 
-test('series beyond the bound are counted, not kept', () => {
+test('series beyond the bound are counted and not stored', () => {
   const store = new Store();
   const list = Array.from({ length: SERIES_MAX + 7 }, (_, i) => summary({ target: `t${i}` }));
   store.replaceSeries(list);
@@ -132,7 +132,7 @@ test('series beyond the bound are counted, not kept', () => {
   assert.equal(store.addPoint(point(1)), null);
 });
 
-test('groups: this host first, then its targets by name, then what others measured', () => {
+test('series are grouped: own host, then its targets by name, then other sources', () => {
   const store = new Store();
   const of = (source, target, quantity) => summary({ source, target, quantity });
   store.replaceSeries([
@@ -173,7 +173,7 @@ test("another station's series are kept only while their pair is pinned", () => 
   assert.deepEqual(sources(), ['a rtt', 'a loss']);
 });
 
-test('what applications and browsers report under names of their own is kept', () => {
+test('series that applications and browsers report are kept', () => {
   const store = new Store();
   store.isOtherStation = (source) => source === 'other';
   const reported = [
@@ -190,7 +190,7 @@ test('what applications and browsers report under names of their own is kept', (
   assert.deepEqual(sources(), ['backup', 'lab', 'web:reader']);
 });
 
-test('peers that become known after the list take their series along, and nothing else is lost', () => {
+test('series of peers that become known after the list leave the list, others stay', () => {
   let peers = new Set();
   const store = new Store();
   store.isOtherStation = (source) => peers.has(source);
@@ -215,24 +215,24 @@ test('peers that become known after the list take their series along, and nothin
   assert.equal(store.series.size, SERIES_MAX, 'a peer that was removed is any source again');
 });
 
-test('the filter wants every word, anywhere', () => {
+test('the filter matches series that contain every word', () => {
   const series = { source: 'me', target: 'mirror.example.org', quantity: 'rtt' };
   assert.ok(matches(series, 'Round-trip time', ''));
   assert.ok(matches(series, 'Round-trip time', 'MIRROR trip'));
   assert.ok(!matches(series, 'Round-trip time', 'mirror goodput'));
 });
 
-test('attempts come later and later, never later than the bound', () => {
+test('waits between attempts grow up to a bound', () => {
   const delays = [0, 1, 2, 3, 4, 5, 6, 100, 1e9].map((failures) => retryDelay(failures, 1));
   assert.deepEqual(delays, [1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000]);
   assert.equal(retryDelay(0, 0), 750);
 });
 
-test('readings without a stream keep the pace the station asks for, within bounds', () => {
+test('polling without a stream follows the interval of the station, within bounds', () => {
   assert.deepEqual([5, 0, 1e9, undefined, 0.001].map((page_period_s) => pollDelay({ page_period_s })), [5000, 30000, 30000, 30000, 1000]);
 });
 
-test('events of peers that come together, or while their answer is read, are read once', async (t) => {
+test('peers are read once for several events, or for events during the read', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const streams = [];
   globalThis.EventSource = class extends EventTarget {
@@ -269,7 +269,7 @@ test('events of peers that come together, or while their answer is read, are rea
   assert.deepEqual(calls, [true, false], 'nothing is left to read');
 });
 
-test('a list that goes on after the last page read is not whole', async (t) => {
+test('a list with further pages after the last one read is incomplete', async (t) => {
   let next = 'more';
   t.mock.method(globalThis, 'fetch', async () => new Response(JSON.stringify({ latest: ['pair'], next })));
   assert.deepEqual(await fetchLatest('rtt', 2), { found: ['pair', 'pair'], whole: false });

@@ -10,7 +10,7 @@ import { CHROMIUM, hasChromium, launch } from '../testkit/chromium.mjs';
 if (!hasChromium) console.log(`SKIPPED: ten hours of measuring, because ${CHROMIUM} is absent`);
 
 describe('ten hours at 1 s', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
-  test('neither the page nor its worker grows', async (context) => {
+  test('the memory of the page and its worker does not grow', async (context) => {
     const browser = await launch();
     const mock = await startMock();
     try {

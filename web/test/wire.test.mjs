@@ -3,14 +3,14 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { WireError, decodeDone, decodeReply, encodeRequest } from '../src/measure/wire.js';
 
-test('the examples of the specification', () => {
+test('frames equal the examples of the specification', () => {
   assert.equal(hex(encodeRequest({ kind: 'goodput', bytes: 65_536 })), 'b1030000000000000000000000010000');
   assert.equal(hex(encodeRequest({ kind: 'rtt', count: 11 })), 'b1010000' + '0000000b' + '0000000000000000');
   assert.deepEqual(decodeReply(bytes('b20200000000000000000000000003e8')), { status: 'too large', limit: 1000 });
   assert.deepEqual(decodeReply(bytes('b2'.padEnd(32, '0'))), { status: 'ready' });
 });
 
-test('requests outside their bounds are not written', () => {
+test('requests outside their bounds are not encoded', () => {
   for (const request of [
     { kind: 'loss', count: 1 },
     { kind: 'rtt', count: 0 },
@@ -24,7 +24,7 @@ test('requests outside their bounds are not written', () => {
   }
 });
 
-test('a done with and without what the kernel saw', () => {
+test('a done frame decodes with and without kernel counters', () => {
   assert.deepEqual(decodeDone(bytes('b3'.padEnd(16, '0') + '0000000000010000' + '0'.repeat(64))), { bytes: 65_536, tcp: null });
   const tcp = 'b30103' + '0000000000' + '0000000000000009' + '000003e8' + '00000002' + '0000000005f5e100';
   assert.deepEqual(decodeDone(bytes(tcp + '637562696300'.padEnd(32, '0'))), {
@@ -37,7 +37,7 @@ test('a done with and without what the kernel saw', () => {
   });
 });
 
-test('every byte that is reserved must be zero, and every field defined', () => {
+test('every reserved byte must be zero, and every field defined', () => {
   const ready = new Uint8Array(bytes('b2'.padEnd(32, '0')));
   for (let i = 0; i < 16; i += 1) {
     if (i === 1) continue;
@@ -55,7 +55,7 @@ test('every byte that is reserved must be zero, and every field defined', () => 
   }
 });
 
-test('what is no frame at all', () => {
+test('data that is not a frame is rejected', () => {
   for (const data of ['text', new ArrayBuffer(0), new ArrayBuffer(15), new ArrayBuffer(49), null, new Uint8Array(16)]) {
     assert.throws(() => decodeReply(data), WireError);
     assert.throws(() => decodeDone(data), WireError);

@@ -15,7 +15,7 @@ STALL_MAX = 20.0
 """Stalls end when the test does; this bounds them should it not."""
 
 
-PATIENCE = 20.0
+ANSWER_TIMEOUT = 20.0
 """Seconds that attempts have which are to be answered: a busy machine answers within them too."""
 
 SHORT = 0.5
@@ -143,4 +143,4 @@ class Watched(AdaptiveTimeout):
 @pytest.fixture
 def link() -> Watched:
     """A link that cuts off the attempts that it is told to, which should be those that stall."""
-    return Watched.make("static", seconds=PATIENCE, tries=3)
+    return Watched.make("static", seconds=ANSWER_TIMEOUT, tries=3)

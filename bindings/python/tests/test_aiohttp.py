@@ -63,7 +63,7 @@ async def text(session, method, url, **settings):
         return await response.text()
 
 
-def test_a_get_is_tried_again(link):
+def test_a_get_is_retried(link):
     site = Site(0, 1)
 
     async def work(session):
@@ -73,7 +73,7 @@ def test_a_get_is_tried_again(link):
     assert link.ends == [("timed_out", 0), ("timed_out", 1), ("answered", 2)]
 
 
-def test_a_put_with_a_body_in_memory_is_tried_again(link):
+def test_a_put_with_a_body_in_memory_is_retried(link):
     site = Site(0)
 
     async def work(session):
@@ -111,7 +111,7 @@ def test_a_body_that_cannot_be_sent_again_is_sent_once(link):
     assert len(site.requests) == 1
 
 
-def test_the_body_is_not_cut_off(link):
+def test_the_body_of_a_response_is_not_cut_off(link):
     site = Site(0, 1, body_stalls=True)
 
     async def work(session):
@@ -122,7 +122,7 @@ def test_the_body_is_not_cut_off(link):
     assert link.ends[-1][0] == "answered" and link.times[-1] < 2 * SHORT
 
 
-def test_only_new_connections_count_as_set_up(link):
+def test_only_new_connections_are_recorded_as_connect_times(link):
     site = Site()
 
     async def work(session):
@@ -133,7 +133,7 @@ def test_only_new_connections_count_as_set_up(link):
     assert link.ends == [("answered", 0)] * 3 and len(link.set_ups) == 1
 
 
-def test_a_stall_on_a_connection_used_before_is_cut_off_too(link):
+def test_a_stall_on_a_reused_connection_is_cut_off(link):
     site = Site(1)
 
     async def work(session):
@@ -144,7 +144,7 @@ def test_a_stall_on_a_connection_used_before_is_cut_off_too(link):
     assert link.ends == [("answered", 0), ("timed_out", 0), ("answered", 1)]
 
 
-def test_every_redirect_is_an_exchange(link):
+def test_every_redirect_is_recorded_as_an_attempt(link):
     site = Site()
 
     async def work(session):
@@ -154,7 +154,7 @@ def test_every_redirect_is_an_exchange(link):
     assert link.ends == [("answered", 0)] * 2
 
 
-def test_the_callers_own_middlewares_and_traces_stay(link):
+def test_the_middlewares_and_traces_of_the_caller_still_run(link):
     site, seen = Site(), []
 
     async def middleware(request, handler):
@@ -174,7 +174,7 @@ def test_the_callers_own_middlewares_and_traces_stay(link):
     assert sorted(seen) == ["middleware", "trace"] and link.ends == [("answered", 0)]
 
 
-def test_refused_is_passed_on(link):
+def test_a_refused_connection_raises_the_error_of_aiohttp(link):
     async def work(session):
         with pytest.raises(aiohttp.ClientConnectorError):
             await text(session, "GET", "http://127.0.0.1:1/")
@@ -183,7 +183,7 @@ def test_refused_is_passed_on(link):
     assert link.ends == [("failed", 0)]
 
 
-def test_requests_at_once_do_not_mix_up_their_attempts(link):
+def test_concurrent_requests_keep_separate_attempts(link):
     site = Site("stalls")
 
     async def work(session):
@@ -196,7 +196,7 @@ def test_requests_at_once_do_not_mix_up_their_attempts(link):
     assert sorted(link.ends) == [("answered", 0)] * 7 + [("answered", 1), ("timed_out", 0)]
 
 
-def test_the_middleware_works_alone(link):
+def test_the_middleware_works_without_the_session_helper(link):
     site = Site(0)
 
     async def main():

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from barograph import AdaptiveTimeout, Timeout, Timeouts
-from conftest import PATIENCE, SHORT, Watched
+from conftest import ANSWER_TIMEOUT, SHORT, Watched
 
 FOREVER = 60.0
 
@@ -37,15 +37,15 @@ class Service:
             raise
 
 
-def test_an_idempotent_call_is_cancelled_and_made_again(link):
+def test_an_idempotent_call_is_cancelled_and_retried(link):
     service = Service(0, 1)
     assert run(link.cuts(0, 1).call(service, idempotent=True)) == 2
     assert (service.calls, service.cancelled) == (3, 2)
     assert link.ends == [("timed_out", 0), ("timed_out", 1), ("answered", 2)]
-    assert all(0.99 * SHORT <= seconds < PATIENCE for seconds in link.times[:2])
+    assert all(0.99 * SHORT <= seconds < ANSWER_TIMEOUT for seconds in link.times[:2])
 
 
-def test_a_call_that_may_not_be_repeated_is_not(link):
+def test_a_call_that_is_not_idempotent_is_not_retried(link):
     service = Service(0)
     with pytest.raises(Timeout) as cut:
         run(link.cuts(0).call(service))
@@ -55,7 +55,7 @@ def test_a_call_that_may_not_be_repeated_is_not(link):
     assert isinstance(cut.value, TimeoutError)
 
 
-def test_a_caller_that_may_not_repeat_is_told_early():
+def test_a_call_that_is_not_idempotent_fails_before_the_limit():
     link = AdaptiveTimeout(limit=60)
 
     async def main():
@@ -70,14 +70,14 @@ def test_a_caller_that_may_not_repeat_is_told_early():
     run(main())
 
 
-def test_the_last_try_raises(link):
+def test_the_last_attempt_raises_timeout(link):
     service = Service(0, 1)
     with pytest.raises(Timeout) as cut:
         run(link.cuts(0, 1).call(service, tries=2, idempotent=True))
     assert service.calls == 2 and (cut.value.number, cut.value.tries) == (1, 2)
 
 
-def test_other_errors_pass_unchanged_and_are_not_retried(link):
+def test_other_errors_are_raised_unchanged_and_not_retried(link):
     async def refused():
         raise ConnectionRefusedError("no")
 
@@ -93,7 +93,7 @@ def test_other_errors_pass_unchanged_and_are_not_retried(link):
     assert link.ends == [("failed", 0), ("failed", 0)]
 
 
-def test_a_timeout_of_a_link_inside_is_not_ours(link):
+def test_the_timeout_of_an_inner_link_is_not_retried(link):
     inner = Watched.make("static", seconds=0.05)
     service = Service(0, 1, 2)
 
@@ -107,7 +107,7 @@ def test_a_timeout_of_a_link_inside_is_not_ours(link):
     assert service.calls == 1 and inner.ends == [("timed_out", 0)] and link.ends == [("failed", 0)]
 
 
-def test_cancellation_from_outside_stays_one():
+def test_cancelling_a_task_raises_cancelled_error():
     link = Watched.make("static", seconds=FOREVER)
 
     async def main():
@@ -122,7 +122,7 @@ def test_cancellation_from_outside_stays_one():
     assert link.ends == [("superseded", 0)]
 
 
-def test_thousands_of_cancels_leave_nothing_behind():
+def test_thousands_of_cancelled_calls_leave_no_tasks():
     link = Watched.make("static", seconds=FOREVER)
 
     async def main():
@@ -138,10 +138,10 @@ def test_thousands_of_cancels_leave_nothing_behind():
     assert link.ends == [("superseded", 0)] * 2000
 
 
-def test_a_single_attempt_is_like_asyncio_timeout(link):
+def test_an_attempt_context_works_like_asyncio_timeout(link):
     async def main():
         async with link.attempt(bytes=10) as attempt:
-            assert attempt.timeout == attempt.decision.timeout == PATIENCE
+            assert attempt.timeout == attempt.decision.timeout == ANSWER_TIMEOUT
         with pytest.raises(Timeout):
             async with link.attempt():
                 await asyncio.sleep(FOREVER)
@@ -151,7 +151,7 @@ def test_a_single_attempt_is_like_asyncio_timeout(link):
     assert link.ends == [("answered", 0), ("timed_out", 0)]
 
 
-def test_setting_up_a_connection_is_no_part_of_an_attempt(link):
+def test_connect_time_is_not_part_of_an_attempt(link):
     async def main():
         async with link.attempt(connects=True) as attempt:
             await asyncio.sleep(1.5 * SHORT)  # longer than the timeout, which has not begun
@@ -167,7 +167,7 @@ def test_setting_up_a_connection_is_no_part_of_an_attempt(link):
     assert link.times[0] < link.set_ups[0] and len(link.set_ups) == 1 and SHORT < link.set_ups[0]
 
 
-def test_it_learns_from_what_it_awaits():
+def test_a_link_learns_from_awaited_calls():
     link = AdaptiveTimeout()
     answers = []
     link.on_answer = answers.append
@@ -182,7 +182,7 @@ def test_it_learns_from_what_it_awaits():
     assert len(answers) == 20 and all(0.001 < seconds for seconds in answers)
 
 
-def test_a_clock_that_stands_still_is_no_error(link, monkeypatch):
+def test_a_clock_that_stands_still_causes_no_error(link, monkeypatch):
     monkeypatch.setattr("barograph._attempt.time.monotonic", lambda: 5.0)
     attempt = link.attempt_blocking()
     with attempt:
@@ -190,7 +190,7 @@ def test_a_clock_that_stands_still_is_no_error(link, monkeypatch):
     assert link.ends == [("answered", 0)] and 0 < link.times[0] < 1e-3 and len(link.set_ups) == 1
 
 
-def test_its_time_begins_when_it_is_entered(link):
+def test_the_time_of_an_attempt_begins_on_entry(link):
     link.cuts(0)
     attempt = link.attempt()  # where no loop runs yet
     blocking = link.attempt_blocking()
@@ -208,11 +208,11 @@ def test_its_time_begins_when_it_is_entered(link):
 
     run(main())
     with blocking:
-        assert blocking.timeout == PATIENCE
+        assert blocking.timeout == ANSWER_TIMEOUT
     assert link.ends == [("answered", 0)] * 2 and max(link.times) < SHORT
 
 
-def test_what_on_answer_raises_is_told_and_the_answer_stays(link, monkeypatch):
+def test_an_error_in_on_answer_is_reported_and_the_answer_returned(link, monkeypatch):
     told = []
     monkeypatch.setattr("sys.unraisablehook", lambda about: told.append((about.exc_value, about.object)))
 
@@ -225,7 +225,7 @@ def test_what_on_answer_raises_is_told_and_the_answer_stays(link, monkeypatch):
     assert link.ends == [("answered", 0)] * 2 and told == [(error, on_answer)] * 2
 
 
-def test_a_maker_of_links_may_ask_for_others():
+def test_the_factory_of_links_can_request_other_links():
     def make(host):
         made.append(host)
         if len(made) == 1:

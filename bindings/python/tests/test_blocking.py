@@ -8,7 +8,7 @@ from barograph import Timeout
 from conftest import Watched
 
 
-def test_urllib_is_tried_again(server, link):
+def test_a_urllib_request_is_retried(server, link):
     server.stalls = {0, 1}
 
     def get(seconds):
@@ -20,7 +20,7 @@ def test_urllib_is_tried_again(server, link):
     assert len(server.requests) == 3
 
 
-def test_what_is_not_idempotent_is_sent_once(server, link):
+def test_a_call_that_is_not_idempotent_is_sent_once(server, link):
     server.stalls = {0}
     with pytest.raises(Timeout) as cut:
         link.cuts(0).call_blocking(lambda seconds: urllib.request.urlopen(server.url, b"x", seconds))
@@ -28,7 +28,7 @@ def test_what_is_not_idempotent_is_sent_once(server, link):
     assert isinstance(cut.value.__cause__, TimeoutError) and (cut.value.number, cut.value.tries) == (0, 2)
 
 
-def test_requests_within_an_attempt(server, link):
+def test_the_requests_library_works_within_an_attempt(server, link):
     server.stalls = {1}
     link.cuts(1)
     with link.attempt_blocking() as attempt:
@@ -39,7 +39,7 @@ def test_requests_within_an_attempt(server, link):
     assert link.ends == [("answered", 0), ("timed_out", 0)]
 
 
-def test_a_socket_that_is_never_answered(link):
+def test_a_socket_without_an_answer_times_out(link):
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def ask(seconds):
@@ -52,7 +52,7 @@ def test_a_socket_that_is_never_answered(link):
     assert cut.value.number == 1 and link.ends == [("timed_out", 0), ("timed_out", 1)]
 
 
-def test_refused_is_no_timeout_even_after_one(link):
+def test_a_refused_connection_is_not_a_timeout(link):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         nobody = listener.getsockname()
     with pytest.raises(ConnectionRefusedError):
@@ -63,7 +63,7 @@ def test_refused_is_no_timeout_even_after_one(link):
     assert link.ends == [("failed", 0)]
 
 
-def test_a_timeout_before_ours_is_of_another_source():
+def test_a_timeout_error_before_the_timeout_of_the_link_is_raised_unchanged():
     link = Watched.make("static", seconds=20.0)
 
     def impatient(_):
@@ -74,13 +74,13 @@ def test_a_timeout_before_ours_is_of_another_source():
     assert not isinstance(error.value, Timeout) and link.ends == [("superseded", 0)]
 
 
-def test_an_interrupt_is_no_failure(link):
+def test_an_interrupt_is_not_recorded_as_a_failure(link):
     with pytest.raises(KeyboardInterrupt), link.attempt_blocking():
         raise KeyboardInterrupt
     assert link.ends == [("superseded", 0)]
 
 
-def test_errors_that_cause_each_other_are_followed_only_so_far(link):
+def test_a_cycle_of_error_causes_is_followed_to_a_limit(link):
     error = ValueError("round and round")
     error.__cause__ = RuntimeError()
     error.__cause__.__cause__ = error

@@ -33,16 +33,16 @@ def value_after(series):
         memoryview(array.array("f", SERIES)),
     ],
 )
-def test_every_kind_of_series_is_the_same_series(series):
+def test_every_type_of_series_gives_the_same_forecast(series):
     assert value_after(series) == value_after(SERIES)
 
 
 @pytest.mark.parametrize("kind", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
-def test_whole_numbers_are_values(kind):
+def test_integer_arrays_are_accepted(kind):
     assert value_after(np.arange(9, dtype=kind)) == value_after(list(range(9)))
 
 
-def test_values_one_by_one_are_the_same_as_together():
+def test_values_added_one_by_one_give_the_same_forecast_as_a_series():
     forecaster = Forecaster()
     for value in [10, 12.0, np.float64(11), np.float32(10.5), np.int64(13), np.array(9.0), Decimal("11.5")]:
         forecaster.update(value)
@@ -50,7 +50,7 @@ def test_values_one_by_one_are_the_same_as_together():
     assert forecaster.forecast().count == 7
 
 
-def test_a_forecast_carries_its_errors_once_one_was_scored():
+def test_a_forecast_has_errors_after_the_first_scored_forecast():
     forecaster = Forecaster()
     assert forecaster.forecast() is None and forecaster.interval() is None
     assert forecaster.method_forecasts() == {} and forecaster.weights() == {}
@@ -70,7 +70,7 @@ def test_a_forecast_carries_its_errors_once_one_was_scored():
     assert interval.level == 0.8 and interval.lower < interval.upper
 
 
-def test_after_a_gap_forecast_and_interval_are_others():
+def test_forecast_and_interval_change_after_a_gap():
     values = [float(i * 7 % 13) for i in range(60)]
     times = [i + 100.0 * (i // 20) for i in range(60)]
     forecaster = Forecaster()
@@ -85,7 +85,7 @@ def test_after_a_gap_forecast_and_interval_are_others():
         forecaster.update([1.0, 2.0], [3.0])
 
 
-def test_predict_gives_what_was_issued_before_each_value():
+def test_predict_returns_the_forecast_issued_before_each_value():
     by_hand, issued = Forecaster(), []
     for value in SERIES:
         forecast = by_hand.forecast("absolute")
@@ -104,7 +104,7 @@ def test_predict_gives_what_was_issued_before_each_value():
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e71])
 @pytest.mark.parametrize("wrap", [list, np.array, iter])
-def test_a_value_that_is_not_finite_is_named_and_nothing_is_learnt(bad, wrap):
+def test_a_value_that_is_not_finite_is_rejected_with_its_index(bad, wrap):
     forecaster = Forecaster()
     forecaster.update(SERIES)
     for learn in (forecaster.update, forecaster.predict):
@@ -116,19 +116,19 @@ def test_a_value_that_is_not_finite_is_named_and_nothing_is_learnt(bad, wrap):
 
 
 @pytest.mark.parametrize("bad", ["10", b"10", bytearray(2), None, object(), [1.0, "2"], [[1.0]], np.array([1j])])
-def test_what_is_no_number_is_a_type_error(bad):
+def test_a_value_that_is_not_a_number_raises_type_error(bad):
     forecaster = Forecaster()
     with pytest.raises(TypeError):
         forecaster.update(bad)
     assert forecaster.forecast() is None
 
 
-def test_a_series_has_one_dimension():
+def test_a_series_with_two_dimensions_is_rejected():
     with pytest.raises(ValueError, match="one dimension, not 2"):
         Forecaster().update(np.zeros((2, 2)))
 
 
-def test_the_error_of_an_iterator_is_passed_on():
+def test_an_error_of_an_iterator_is_raised_unchanged():
     def broken():
         yield 1.0
         raise OSError("the sensor is gone")
@@ -141,7 +141,7 @@ def test_the_error_of_an_iterator_is_passed_on():
 
 @pytest.mark.parametrize("preset", ["full", "nws", "classic"])
 @pytest.mark.parametrize("rule", [None, "blend", "two-level", "flat"])
-def test_presets_and_rules(preset, rule):
+def test_every_preset_and_rule_forecasts(preset, rule):
     forecaster = Forecaster(preset, rule=rule, levels=[0.42])
     # An interval takes ten scored forecasts.
     forecaster.update(SERIES * 3)
@@ -158,12 +158,12 @@ def test_presets_and_rules(preset, rule):
         (lambda: Forecaster().interval(math.nan), "level must be from 0.01 to 0.999, not NaN"),
     ],
 )
-def test_clear_errors(make, says):
+def test_invalid_arguments_raise_value_error_with_a_reason(make, says):
     with pytest.raises(ValueError, match=says):
         make()
 
 
-def test_threads_may_share_a_forecaster():
+def test_threads_can_share_a_forecaster():
     forecaster, errors = Forecaster("nws"), []
 
     def work():

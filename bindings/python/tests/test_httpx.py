@@ -7,7 +7,7 @@ import pytest
 
 import barograph
 from barograph.httpx import AdaptiveTransport, AsyncAdaptiveTransport
-from conftest import PATIENCE, SHORT
+from conftest import ANSWER_TIMEOUT, SHORT
 
 
 class Client:
@@ -19,7 +19,7 @@ class Client:
         self.transport = AsyncAdaptiveTransport(timeouts) if is_async else AdaptiveTransport(timeouts)
         self.timeouts = timeouts
 
-    def ask(self, *requests, timeout=PATIENCE, **settings):
+    def ask(self, *requests, timeout=ANSWER_TIMEOUT, **settings):
         """The status and body of the last of the requests, made one after the other by one client."""
         if not self.is_async:
             with httpx.Client(transport=self.transport, timeout=timeout) as client:
@@ -40,7 +40,7 @@ def client(request, link):
     return Client(request.param, link)
 
 
-def test_a_get_is_tried_again(server, link, client):
+def test_a_get_is_retried(server, link, client):
     server.stalls = {0, 1}
     link.cuts(0, 1)
     answer = client.ask(("GET", server.url))
@@ -49,7 +49,7 @@ def test_a_get_is_tried_again(server, link, client):
     assert list(client.timeouts.links()) == [f"127.0.0.1:{server.port}"]
 
 
-def test_a_put_with_a_body_in_memory_is_tried_again(server, link, client):
+def test_a_put_with_a_body_in_memory_is_retried(server, link, client):
     server.stalls = {0}
     link.cuts(0)
     assert client.ask(("PUT", server.url), content=b"body").status_code == 200
@@ -79,7 +79,7 @@ def test_a_body_that_cannot_be_sent_again_is_sent_once(server, link, client):
     assert len(server.requests) == 1
 
 
-def test_the_body_is_read_under_the_clients_own_timeout(server, link, client):
+def test_the_body_of_a_response_uses_the_timeout_of_the_client(server, link, client):
     server.stalls, server.stalls_body = {0, 1}, True
     link.cuts(0)
     assert client.ask(("GET", server.url)).text == "well"
@@ -87,7 +87,7 @@ def test_the_body_is_read_under_the_clients_own_timeout(server, link, client):
     assert link.ends[-1][0] == "answered" and link.times[-1] < 2 * SHORT
 
 
-def test_the_clients_guess_does_not_cut_off_what_takes_long(server, link, client):
+def test_the_timeout_of_the_client_does_not_cut_off_the_wait_for_headers(server, link, client):
     server.stalls = {0}
     link.cuts(0)
     with pytest.raises(barograph.Timeout) as cut:
@@ -95,7 +95,7 @@ def test_the_clients_guess_does_not_cut_off_what_takes_long(server, link, client
     assert 0.99 * SHORT <= cut.value.seconds
 
 
-def test_headers_in_driblets_are_cut_off_too(link):
+def test_headers_that_arrive_byte_by_byte_are_cut_off(link):
     async def dribble(_, writer):
         # A byte at a time, each far sooner than the timeout.
         writer.write(b"HTTP/1.1 200 OK\r\nX: ")
@@ -111,18 +111,18 @@ def test_headers_in_driblets_are_cut_off_too(link):
         server = await asyncio.start_server(dribble, "127.0.0.1", 0)
         url = "http://{}:{}".format(*server.sockets[0].getsockname())
         transport = AsyncAdaptiveTransport(barograph.Timeouts(lambda host: link.cuts(0)))
-        async with server, httpx.AsyncClient(transport=transport, timeout=PATIENCE) as client:
+        async with server, httpx.AsyncClient(transport=transport, timeout=ANSWER_TIMEOUT) as client:
             with pytest.raises(barograph.Timeout) as cut:
-                await asyncio.wait_for(client.post(url), PATIENCE)
+                await asyncio.wait_for(client.post(url), ANSWER_TIMEOUT)
             over.set()
-            await asyncio.wait_for(closed.wait(), PATIENCE)
-        assert isinstance(cut.value, httpx.ReadTimeout) and 0.99 * SHORT <= cut.value.seconds < PATIENCE / 2
+            await asyncio.wait_for(closed.wait(), ANSWER_TIMEOUT)
+        assert isinstance(cut.value, httpx.ReadTimeout) and 0.99 * SHORT <= cut.value.seconds < ANSWER_TIMEOUT / 2
 
     asyncio.run(main())
     assert link.ends == [("timed_out", 0)]
 
 
-def test_cancelling_a_request_is_no_timeout(server, link):
+def test_cancelling_a_request_is_not_a_timeout(server, link):
     server.stalls = {0}
 
     async def main():
@@ -136,7 +136,7 @@ def test_cancelling_a_request_is_no_timeout(server, link):
     assert link.ends == [("superseded", 0)]
 
 
-def test_only_new_connections_count_as_set_up(server, link, client):
+def test_only_new_connections_are_recorded_as_connect_times(server, link, client):
     seen = []
     trace = seen.append
 
@@ -152,19 +152,19 @@ def test_only_new_connections_count_as_set_up(server, link, client):
     assert "http11.send_request_headers.started" in seen  # the caller's own trace is called too
 
 
-def test_refused_is_passed_on(server, link, client):
+def test_a_refused_connection_raises_the_error_of_httpx(server, link, client):
     with pytest.raises(httpx.ConnectError):
         client.ask(("GET", "http://127.0.0.1:1"))
     assert link.ends == [("failed", 0)]
 
 
-def test_the_request_is_given_back_as_it_was(server, client):
+def test_the_request_of_a_response_has_its_original_extensions(server, client):
     answer = client.ask(("GET", server.url), timeout=3.0)
     assert answer.request.extensions["timeout"]["read"] == 3.0 and "trace" not in answer.request.extensions
 
 
 @pytest.mark.parametrize("name", ["httpx", "aiohttp"])
-def test_without_the_library_the_helper_says_so(name, monkeypatch):
+def test_without_its_library_a_helper_module_raises_import_error(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, f"barograph.{name}", raising=False)
     with pytest.raises(ImportError, match=rf"barograph\.{name} needs {name}.*pip install"):

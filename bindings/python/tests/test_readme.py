@@ -35,7 +35,7 @@ def test_the_forecasting_program_runs():
     assert done.stdout.startswith("Forecast(value=")
 
 
-def test_the_program_of_the_whole_project_runs_and_its_extra_is_named(server):
+def test_the_python_program_of_the_project_readme_runs(server):
     (program,) = re.findall(r"```python\n(.*?)```", OF_ALL, re.DOTALL)
     server.stalls = set()
     done = run(program, server.url)
@@ -44,7 +44,7 @@ def test_the_program_of_the_whole_project_runs_and_its_extra_is_named(server):
     assert "pip install './bindings/python[httpx]'" in OF_ALL
 
 
-def test_each_module_that_is_shown_is_imported():
+def test_each_module_used_in_the_readme_is_imported():
     assert set(re.findall(r"barograph\.(httpx|aiohttp|station)\.", README)) == {"httpx", "aiohttp", "station"}
     for program in PROGRAMS:
         for module in set(re.findall(r"barograph\.(httpx|aiohttp|station)\.", program)):

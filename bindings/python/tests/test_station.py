@@ -75,7 +75,7 @@ def station():
     station.server_close()
 
 
-def test_a_cold_link_starts_from_the_forecast_for_its_pair(station):
+def test_a_cold_link_starts_from_the_forecast_of_the_station(station):
     link = AdaptiveTimeout()
     assert start_from_station(link, station.url + "/", "here & now", "db:5432")
     assert station.queries == [{"source": "here & now", "target": "db:5432", "quantity": "response_time"}]
@@ -112,7 +112,7 @@ def test_a_forecast_without_a_known_error_is_not_used(station):
         ((302, b""), "302"),
     ],
 )
-def test_answers_that_are_none(station, instead, says):
+def test_invalid_answers_of_a_station_raise_station_error(station, instead, says):
     station.instead = instead
     link = AdaptiveTimeout()
     with pytest.raises(StationError, match=says):
@@ -123,7 +123,7 @@ def test_answers_that_are_none(station, instead, says):
             feed_station(station.url, "there", 0.1, token="secret")
 
 
-def test_no_station_there(station):
+def test_an_unreachable_station_or_an_invalid_url_raises_an_error(station):
     with pytest.raises(StationError, match="no answer from the station"):
         start_from_station(AdaptiveTimeout(), "http://127.0.0.1:1", "here", "there")
     for url in ("file:///etc/passwd", "127.0.0.1:10132", "http://"):
@@ -131,7 +131,7 @@ def test_no_station_there(station):
             start_from_station(AdaptiveTimeout(), url, "here", "there")
 
 
-def test_times_are_fed(station):
+def test_response_times_are_sent_to_the_station(station):
     assert feed_station(station.url, "db:5432", 0.25) == 1
     assert feed_station(station.url, "db:5432", [0.5, 1], source="here", token="secret") == 2
     plain = {"origin": None, "target": "db:5432", "quantity": "response_time"}
@@ -141,7 +141,7 @@ def test_times_are_fed(station):
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_a_time_that_is_none_is_not_fed(station, bad):
+def test_invalid_times_are_not_sent_to_the_station(station, bad):
     with pytest.raises(ValueError, match=f"not {bad}"):
         feed_station(station.url, "there", [0.1, bad])
     with pytest.raises(ValueError, match="at most 1000"):
@@ -151,7 +151,7 @@ def test_a_time_that_is_none_is_not_fed(station, bad):
     assert station.stored == []
 
 
-def test_a_feed_hands_over_each_answer_once(station):
+def test_a_feed_sends_each_response_time_once(station):
     link = AdaptiveTimeout()
     link.on_answer = feed = Feed(station.url, "me", "there")
     for _ in range(3):
@@ -176,7 +176,7 @@ def test_a_feed_is_bounded(station):
     assert station.stored[0]["value"] == 6.0 and len(feed) == 0
 
 
-def test_what_a_station_did_not_store_is_counted(station):
+def test_measurements_that_the_station_did_not_store_are_counted(station):
     feed = Feed(station.url, "me", "there")
     for _ in range(3):
         feed(0.1)
@@ -184,7 +184,7 @@ def test_what_a_station_did_not_store_is_counted(station):
     assert (feed.flush(), feed.dropped, len(feed)) == (1, 2, 0)
 
 
-def test_after_a_clock_was_set_back_nothing_looks_like_a_repetition(station, monkeypatch):
+def test_sequence_numbers_are_unique_after_the_clock_was_set_back(station, monkeypatch):
     for now in (1_800_000_000_005_000_000, 1_800_000_000_000_000_000):  # five milliseconds back
         monkeypatch.setattr("barograph.station.time.time_ns", lambda now=now: now)
         feed = Feed(station.url, "me", "there")
@@ -194,7 +194,7 @@ def test_after_a_clock_was_set_back_nothing_looks_like_a_repetition(station, mon
     assert len({record["seq"] for record in station.stored}) == 2000
 
 
-def test_with_a_real_station(tmp_path, capfd):
+def test_start_and_feed_work_with_a_real_station(tmp_path, capfd):
     target = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[3] / "target"))
     binary = next((path for kind in ("debug", "release") if (path := target / kind / "barograph").exists()), None)
     if binary is None:

@@ -8,7 +8,7 @@ from barograph import AdaptiveTimeout, Host, Timeouts
 BAD_TIMES = [0.0, -1.0, math.nan, math.inf, -math.inf, 1e30, 1e-12]
 
 
-def test_it_starts_generously_and_learns():
+def test_a_link_starts_with_a_long_timeout_and_learns():
     link = AdaptiveTimeout()
     first = link.decide()
     assert (first.timeout, first.forecast, first.error, first.help) == (45.0, None, None, 0.5)
@@ -20,7 +20,7 @@ def test_it_starts_generously_and_learns():
     assert link.timeout() == then.timeout
 
 
-def test_retries_wait_longer_and_the_last_runs_to_the_limit():
+def test_later_attempts_have_longer_timeouts_and_the_last_has_the_limit():
     link = AdaptiveTimeout(tries=3, limit=90)
     for _ in range(100):
         link.answered(0.02)
@@ -46,7 +46,7 @@ def test_every_strategy_decides_and_learns():
         assert link.timeout(bytes=1000) < before, strategy
 
 
-def test_the_papers_k_is_2():
+def test_the_default_k_of_the_papers_timeout_is_2():
     links = [AdaptiveTimeout("nws"), AdaptiveTimeout("nws", k=2.0), AdaptiveTimeout("nws", k=1.0)]
     for seconds in (1.0, 2.0, 1.5, 3.0):
         for link in links:
@@ -58,7 +58,7 @@ def test_the_papers_k_is_2():
 
 @pytest.mark.parametrize("end", ["answered", "timed_out", "superseded", "failed", "connected"])
 @pytest.mark.parametrize("bad", BAD_TIMES)
-def test_a_time_that_is_none_is_refused_and_changes_nothing(end, bad):
+def test_an_invalid_time_is_rejected_and_changes_nothing(end, bad):
     link = AdaptiveTimeout()
     link.answered(0.5)
     before = link.save()
@@ -98,18 +98,18 @@ def test_a_time_that_is_none_is_refused_and_changes_nothing(end, bad):
         (lambda: Timeouts(targets_max=0), "targets_max must be at least 1"),
     ],
 )
-def test_clear_errors(make, says):
+def test_invalid_arguments_raise_value_error_with_a_reason(make, says):
     with pytest.raises(ValueError, match=says):
         make()
 
 
-def test_sizes_beyond_64_bits_overflow():
+def test_message_sizes_beyond_64_bits_raise_overflow_error():
     with pytest.raises(OverflowError):
         AdaptiveTimeout().timeout(bytes=-1)
     assert AdaptiveTimeout().timeout(bytes=2**64 - 1) > 0
 
 
-def test_what_was_learnt_survives():
+def test_learned_state_survives_save_and_load():
     link = AdaptiveTimeout()
     for _ in range(50):
         link.answered(0.02)
@@ -130,7 +130,7 @@ def test_a_cold_link_starts_from_a_forecast():
     assert warm.timeout() == before
 
 
-def test_threads_may_share_a_link():
+def test_threads_can_share_a_link():
     link, errors = AdaptiveTimeout(), []
 
     def work():
@@ -149,7 +149,7 @@ def test_threads_may_share_a_link():
     assert not errors and link.decide().forecast == pytest.approx(0.05, rel=0.1)
 
 
-def test_timeouts_are_one_a_target_and_bounded():
+def test_each_target_has_one_link_and_the_number_of_links_is_bounded():
     timeouts = Timeouts(lambda host: AdaptiveTimeout(host=host, limit=9), targets_max=2)
     a = timeouts.link("a:1")
     timeouts.link("b:1")

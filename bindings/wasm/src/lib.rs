@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_what_the_battery_gives() {
+    fn wasm_forecasts_equal_those_of_the_battery() {
         let number = battery_new(0);
         let mut battery = Battery::new(&BatteryConfig::default());
         assert_eq!(battery_forecast(number, 0.9, f64::NAN), 0, "no value yet");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_cannot_be_learnt_is_refused() {
+    fn unknown_batteries_and_invalid_values_are_rejected() {
         let number = battery_new(0);
         for value in [f64::NAN, f64::INFINITY, 1e71] {
             assert_eq!(battery_update(number, value, f64::NAN), 0, "{value}");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn batteries_are_bounded_and_places_are_used_again() {
+    fn the_number_of_batteries_is_bounded_and_freed_numbers_are_reused() {
         let all: Vec<u32> =
             std::iter::from_fn(|| Some(battery_new(0)).filter(|number| *number != 0)).collect();
         assert_eq!(all.len(), BATTERIES_MAX);

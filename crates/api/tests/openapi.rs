@@ -210,7 +210,7 @@ fn documented(place: &str, value: &Value, found: &mut BTreeMap<String, Object>) 
 }
 
 #[test]
-fn every_property_is_in_a_type_and_every_field_in_the_document() {
+fn schemas_of_the_document_and_types_have_the_same_properties() {
     let document: Value = serde_json::from_str(OPENAPI).unwrap();
     let (mut found, shapes) = (BTreeMap::new(), shapes());
     documented("", &document["components"]["schemas"], &mut found);
@@ -226,7 +226,7 @@ fn every_property_is_in_a_type_and_every_field_in_the_document() {
 
 /// Each reference in a request or response names an existing schema.
 #[test]
-fn every_path_refers_to_a_schema_with_a_type() {
+fn every_schema_reference_names_a_schema_of_the_document() {
     let document: Value = serde_json::from_str(OPENAPI).unwrap();
     let schemas = keys(&document["components"]["schemas"]);
     let mut referred = 0;
@@ -246,7 +246,7 @@ fn is_strict<T: DeserializeOwned>(mut body: Value) -> bool {
 }
 
 #[test]
-fn requests_take_no_unknown_key_and_answers_do() {
+fn request_types_reject_unknown_keys_and_response_types_accept_them() {
     assert!(is_strict::<Measurements>(json!({ "records": [{ "quantity": "a", "value": 1 }] })));
     assert!(is_strict::<NewRecord>(json!({ "quantity": "a", "value": 1 })));
     assert!(is_strict::<NewTarget>(json!({ "target": "a" })));

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_serve_the_most_come_first() {
+    fn widely_reachable_addresses_come_first() {
         let host = interfaces(&[
             ("lo", "127.0.0.1"),
             ("docker0", "172.17.0.1"),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_told_where_there_is_nothing_else() {
+    fn loopback_is_listed_only_without_other_addresses() {
         let alone = interfaces(&[("lo", "127.0.0.1"), ("lo", "::1"), ("eth0", "169.254.1.1")]);
         assert_eq!(reachable("[::]:1", &alone), ["127.0.0.1", "::1"]);
         assert_eq!(reachable("[::]:1", &[]), ["::1"]);

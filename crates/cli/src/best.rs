@@ -93,12 +93,12 @@ fn table(hosts: &[HostForecast]) -> String {
 /// A bar such as `  ├──●────┤ ` on a logarithmic axis; it ends with `>` if the interval continues
 /// beyond the axis.
 fn bar([lower, value, upper]: [f64; 3], (first, last): (f64, f64)) -> String {
-    let place = |time: f64| {
+    let column = |time: f64| {
         let share = (time / first).ln() / (last / first).ln();
         // If all times are equal, the axis has length 0, and `share` is not finite.
         if share.is_finite() { (share.clamp(0.0, 1.0) * (BAR - 1) as f64).round() as usize } else { 0 }
     };
-    let (from, at, until) = (place(lower), place(value), place(upper));
+    let (from, at, until) = (column(lower), column(value), column(upper));
     let glyph = |i: usize| match i {
         _ if i == at => '●',
         _ if i == until && last < upper => '>',
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_a_verdict_a_table_and_what_is_not_known() {
+    fn the_output_has_a_verdict_a_table_and_the_unknown_hosts() {
         let text = shown(&answer());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 5, "{text}");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_of_a_loss_ends_at_its_forecast_or_above() {
+    fn a_loss_interval_is_rounded_up_and_never_ends_below_the_forecast() {
         let shown = |forecast: f64, upper: f64| {
             let part = QuantityForecast { forecast, upper, ..QuantityForecast::default() };
             loss(&HostForecast { loss: Some(part), ..HostForecast::default() })

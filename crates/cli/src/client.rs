@@ -140,19 +140,19 @@ impl Client {
     /// # Errors
     /// [`RequestError`], after [`DEADLINE`] at the latest, whatever the station sends.
     pub(crate) fn get(&self, path: &str) -> Result<Answer, RequestError> {
-        self.ask(&ApiRequest { path, ..ApiRequest::default() })
+        self.send(&ApiRequest { path, ..ApiRequest::default() })
     }
 
     /// Sends a DELETE; otherwise as [`get`](Self::get).
     pub(crate) fn delete(&self, path: &str) -> Result<Answer, RequestError> {
-        self.ask(&ApiRequest { method: Method::DELETE, path, ..ApiRequest::default() })
+        self.send(&ApiRequest { method: Method::DELETE, path, ..ApiRequest::default() })
     }
 
     /// Sends a POST of `body`; otherwise as [`get`](Self::get).
     pub(crate) fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer, RequestError> {
         // Cannot fail: requests have text keys, and their serializers do not fail.
         let body = serde_json::to_string(body).unwrap_or_default().into();
-        self.ask(&ApiRequest {
+        self.send(&ApiRequest {
             method: Method::POST,
             path,
             content_type: "application/json",
@@ -161,22 +161,22 @@ impl Client {
         })
     }
 
-    fn ask(&self, ask: &ApiRequest<'_>) -> Result<Answer, RequestError> {
-        self.ask_until(Instant::now() + DEADLINE, ask)
+    fn send(&self, request: &ApiRequest<'_>) -> Result<Answer, RequestError> {
+        self.send_until(Instant::now() + DEADLINE, request)
     }
 
-    fn ask_until(&self, ends: Instant, ask: &ApiRequest<'_>) -> Result<Answer, RequestError> {
+    fn send_until(&self, ends: Instant, request: &ApiRequest<'_>) -> Result<Answer, RequestError> {
         let headers = &[("accept", "application/json"), ("connection", "close")];
         let (status, body) = self
             .http
-            .send(&ApiRequest { headers, ..ask.clone() }, ANSWER_BYTES_MAX, ends)
+            .send(&ApiRequest { headers, ..request.clone() }, ANSWER_BYTES_MAX, ends)
             .map_err(|error| {
-            RequestError::NoAnswer(format!(
-                "the station at {} does not answer: {} (is `barograph up` running?)",
-                self.target,
-                why(&error)
-            ))
-        })?;
+                RequestError::NoAnswer(format!(
+                    "the station at {} does not answer: {} (is `barograph up` running?)",
+                    self.target,
+                    why(&error)
+                ))
+            })?;
         if status.is_success() {
             return Ok(Answer(String::from_utf8_lossy(&body).into_owned()));
         }
@@ -199,28 +199,28 @@ impl Client {
     /// resumes after the last event.
     ///
     /// # Errors
-    /// [`RequestError`] when the station refuses, or does not answer for [`FOLLOW_PATIENCE`].
+    /// [`RequestError`] when the station refuses, or does not answer for [`FOLLOW_TIMEOUT`].
     pub(crate) fn follow(&self, path: &str, mut take: impl FnMut(&str) -> bool) -> Result<(), RequestError> {
         let mut last_id: Option<String> = None;
-        let mut heard = Instant::now();
+        let mut last_received = Instant::now();
         loop {
             let seen = last_id.clone();
             let mut headers = vec![("accept", "text/event-stream"), ("connection", "close")];
             headers.extend(seen.as_deref().map(|id| ("last-event-id", id)));
-            let ask = ApiRequest { path, headers: &headers, ..ApiRequest::default() };
+            let request = ApiRequest { path, headers: &headers, ..ApiRequest::default() };
             let line = |text: &str| {
-                heard = Instant::now();
+                last_received = Instant::now();
                 if let Some(id) = text.strip_prefix("id: ") {
                     last_id = Some(id.to_string());
                 }
                 text.strip_prefix("data: ").is_none_or(&mut take)
             };
             let until = Instant::now() + DEADLINE;
-            match self.http.follow(&ask, until, FOLLOW_SILENCE, LINE_BYTES_MAX, line) {
+            match self.http.follow(&request, until, FOLLOW_SILENCE, LINE_BYTES_MAX, line) {
                 Ok(FollowEnd::StoppedByCaller) => return Ok(()),
                 Ok(FollowEnd::Refused(status, body)) => return Err(self.refusal(status, &body)),
                 Ok(FollowEnd::Ended) => {}
-                Err(error) if FOLLOW_PATIENCE < heard.elapsed() => {
+                Err(error) if FOLLOW_TIMEOUT < last_received.elapsed() => {
                     let why = why(&error);
                     return Err(RequestError::NoAnswer(format!(
                         "the station at {} no longer answers: {why}",
@@ -262,7 +262,7 @@ pub(crate) fn token_of(state: &Path) -> Option<String> {
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Maximum time for which a stream waits for a station that restarts. After this time the station
 /// counts as gone.
-const FOLLOW_PATIENCE: Duration = Duration::from_secs(60);
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between two attempts to connect.
 const FOLLOW_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum time without data on a stream: three intervals of the comments that keep a stream alive.
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_station_that_drips_bytes_is_left_at_the_deadline() {
+    fn a_station_that_sends_bytes_slowly_is_abandoned_at_the_deadline() {
         let (address, thread) = station(|mut stream| {
             stream.write_all(b"HTTP/1.1 200 OK\r\nA: ").expect("written");
             // Send a header without end. Each byte arrives before a single read would time out.
@@ -314,7 +314,7 @@ mod tests {
         let began = Instant::now();
         let ends = began + Duration::from_millis(200);
         let error = client(address)
-            .ask_until(ends, &ApiRequest { path: "/", ..ApiRequest::default() })
+            .send_until(ends, &ApiRequest { path: "/", ..ApiRequest::default() })
             .expect_err("no answer");
         assert!(began.elapsed() < Duration::from_secs(5), "{error}");
         assert!(error.to_string().contains("no complete answer"), "{error}");
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_ends_with_its_length_and_not_with_the_connection() {
+    fn a_response_ends_at_its_content_length_and_not_with_the_connection() {
         let (address, thread) = station(|mut stream| {
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").expect("written");
             // Keep the connection open until the client closes it.
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_the_station_do_not_steer_the_terminal() {
+    fn control_characters_from_the_station_are_escaped() {
         let (address, thread) = station(|mut stream| {
             let body = r#"{"error":"a\u001b[2Jb\u202ec\nd"}"#;
             let head = format!("HTTP/1.1 400 Bad\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_and_garbage_is_not() {
+    fn valid_responses_are_parsed_and_garbage_is_refused() {
         let good = &b"HTTP/1.1 201 Created\r\nA: b\r\n\r\n{}"[..];
         let garbage = [&b""[..], b"\r\n\r\n", b"SSH-2.0\r\n\r\n", b"HTTP/1.1 x\r\n\r\n", b"\xff\r\n\r\n"];
         for (bytes, body) in [(good, Some("{}"))].into_iter().chain(garbage.map(|bytes| (bytes, None))) {

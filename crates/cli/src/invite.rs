@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_station_is_joined_at_an_address_that_others_can_type() {
+    fn the_join_url_is_reachable_from_other_hosts() {
         let lan = ["127.0.0.1:10132", "192.0.2.7:10132", "[2001:db8::7]:10132"];
         for (is_https, address, advertised, url) in [
             (false, "0.0.0.0:10132", &lan[..], "http://192.0.2.7:10132"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_shown_without_what_steers_a_terminal() {
+    fn members_are_shown_with_control_characters_escaped() {
         let answer = serde_json::json!({ "members": [
             { "name": "a\u{1b}[2J", "id": "00", "registered": true },
             { "name": null, "id": "0011", "registered": false },

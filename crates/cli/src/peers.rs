@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_and_events_are_shown_without_steering_the_terminal() {
+    fn peers_and_events_are_shown_with_control_characters_escaped() {
         let answer = r#"{"peers": [
             {"host": "b", "state": "up", "since_s": 0, "address": "192.0.2.2:1", "version": "0.1.0",
              "groups": ["local:x"], "reason": "a\u001b[2J"},
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_station_itself_comes_first_and_says_what_is_wrong() {
+    fn the_own_station_comes_first_with_its_problems() {
         let well = r#"{"host": "a", "role": "host", "groups": ["local:x"], "peers": {"up": 2, "lost": 1, "ignored": 0},
             "directory": {"connected": true}}"#;
         assert_eq!(own(&read(well)), "a (host), in local:x\npeers: 2 up, 1 lost, 0 ignored");

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Maximum share of a host's time for tests, in percent, both ends counted [default: 1]
     #[arg(long, value_name = "PERCENT")]
     share: Option<f64>,
-    /// Maximum bytes of a host's tests in an hour, both ends counted [default: 1250000000]
+    /// Maximum bytes that a host sends and receives in tests in an hour [default: 1250000000]
     #[arg(long, value_name = "B", value_parser = parse_bytes)]
     bytes_per_hour: Option<u64>,
     /// Plan and count as Gloperf did: each pair takes one turn for bandwidth and one for latency

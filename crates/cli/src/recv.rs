@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_to_listen_at_may_leave_the_port_out() {
+    fn a_listen_address_may_omit_the_port() {
         for (text, address) in [
             ("[::]:0", "[::]:0"),
             ("127.0.0.1:7", "127.0.0.1:7"),
@@ -274,13 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_takes_what_is_quoted_for_one_word() {
+    fn a_shell_reads_quoted_text_as_one_word() {
         assert_eq!(quoted("/a b/$(c)"), "'/a b/$(c)'");
         assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 
     #[test]
-    fn ports_are_one_or_a_range() {
+    fn ports_are_a_single_port_or_a_range() {
         assert_eq!(parse_ports("40000-40007"), Ok(40_000..=40_007));
         assert_eq!(parse_ports("40000"), Ok(40_000..=40_000));
         for bad in ["", "0", "2-1", "1-", "-1", "1-65536", "a-b"] {

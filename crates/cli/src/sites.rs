@@ -42,11 +42,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// The answer as text: the station's position, each site with its reason, and what to configure.
 fn shown(answer: &Sites) -> String {
     let now = &answer.now;
-    let place_now = place(&now.site, now.represents);
-    let mut lines = vec![format!("{} is at {place_now} ({})", printable(&answer.host), printable(&now.from))];
+    let site_now = site_text(&now.site, now.represents);
+    let mut lines = vec![format!("{} is at {site_now} ({})", printable(&answer.host), printable(&now.from))];
     if let Some(pending) = &answer.pending {
-        let (in_s, place) = (pending.in_s, place(&pending.site, pending.represents));
-        lines.push(format!("in {in_s:.0} s it moves to {place}, unless the forecasts change"));
+        let (in_s, site) = (pending.in_s, site_text(&pending.site, pending.represents));
+        lines.push(format!("in {in_s:.0} s it moves to {site}, unless the forecasts change"));
     }
     lines.extend(answer.proposed.as_ref().and_then(|position| proposed(now, position)));
     let unknown = names(&answer.unknown);
@@ -113,7 +113,7 @@ fn proposed(now: &CurrentPosition, proposed: &ProposedPosition) -> Option<String
     Some(format!("proposed: {site}{role}; to accept, run barograph sites --accept{then}"))
 }
 
-fn place(site: &str, represents: bool) -> String {
+fn site_text(site: &str, represents: bool) -> String {
     format!("{}{}", printable(site), if represents { ", which it represents" } else { "" })
 }
 
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sites_are_shown_with_their_reasons_and_what_is_not_known() {
+    fn sites_are_shown_with_their_reasons_and_unknown_hosts() {
         let answer = json!({
             "host": "a", "mode": "auto", "hold_s": 600.0, "sees": "own",
             "now": { "site": "default", "represents": true, "from": "auto" },
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proposal_is_shown_where_it_changes_something() {
+    fn a_proposal_is_shown_only_if_it_differs_from_the_current_position() {
         let told = |site: &str, represents: bool, from: &str| {
             let now = CurrentPosition { site: "a".into(), represents: true, from: from.to_string().into() };
             proposed(&now, &ProposedPosition { site: site.into(), represents })

@@ -17,7 +17,7 @@ use crate::exit::{Failure, print_line};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<TransferCommand>,
     /// Print the station's answer as JSON.
     #[arg(long, global = true)]
     json: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum TransferCommand {
     /// Let a station wait ten minutes for one sender, and print the receiver address
     Receive {
         /// Directory on the station, as an absolute path
@@ -62,9 +62,9 @@ enum What {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    match &args.what {
+    match &args.command {
         None => show(&Client::new(&args.station)?.get(PATH)?.read(), args.json),
-        Some(What::Receive { directory, host, station }) => {
+        Some(TransferCommand::Receive { directory, host, station }) => {
             check(std::slice::from_ref(directory))?;
             let body = NewReceiver { directory: directory.clone(), host: host.clone() };
             let answer: WaitingTransfer = Client::new(station)?.post("/v1/transfers/lines", &body)?.read();
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             }
             print_line(if args.json { sorted(&answer) } else { printable(&answer.receiver_address) });
         }
-        Some(What::Send { paths, line, no_wait, station }) => {
+        Some(TransferCommand::Send { paths, line, no_wait, station }) => {
             check(paths)?;
             let client = Client::new(station)?;
             let body = NewTransfer { paths: paths.clone(), receiver_address: line.clone() };
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 return Ok(ExitCode::from(1));
             }
         }
-        Some(What::Cancel { id, station }) => {
+        Some(TransferCommand::Cancel { id, station }) => {
             let path = format!("{PATH}?id={}", percent::encode(id));
             shown(&Client::new(station)?.delete(&path)?.read(), args.json);
         }
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transfer_is_a_line() {
+    fn each_transfer_is_printed_as_one_line() {
         let row = |transfer| row(&serde_json::from_value(transfer).expect("a transfer"));
         let done = json!({"id": "0f", "role": "sender", "state": "done", "peer": "lyon", "files": 2, "bytes": 2_000_000,
             "there_bytes": 2_000_000, "goodput_bit_s": 8e6, "duration_s": 2.0});

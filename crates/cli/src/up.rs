@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_announced_can_be_opened() {
+    fn the_announced_urls_can_be_opened() {
         let one = |name: &str, ip: &str| Interface { name: name.into(), ip: ip.parse().expect("an address") };
         let host = [one("lo", "127.0.0.1"), one("eth0", "192.0.2.7"), one("eth0", "2001:db8::7")];
         let lines = |url, listen: &str, host: &[Interface]| {

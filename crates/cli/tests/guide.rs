@@ -12,7 +12,7 @@ use barograph_testkit::{ChildProcess, fenced};
 /// Time limit of every wait.
 const LIMIT: Duration = Duration::from_secs(180);
 
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[test]
 fn a_newcomer_gets_a_secured_mesh() {
@@ -270,7 +270,7 @@ fn until<T>(root: &Path, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(began.elapsed() < LIMIT, "{what}: not within {LIMIT:?}\n{}", logs(root));
-        std::thread::park_timeout(LOOK_EVERY);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
 }
 

@@ -85,7 +85,7 @@ fn prepare<const N: usize>(directory: &Path, hosts: [&str; N]) -> (PathBuf, [Pat
 }
 
 #[test]
-fn two_fresh_stations_forecast_each_other_within_a_minute_and_miss_one_that_is_killed() {
+fn two_new_stations_forecast_each_other_in_a_minute_and_report_a_killed_peer() {
     let network: Network = network_or_skip!(Link::Veth { rate_bps: None });
     let directory = tempfile::tempdir().unwrap();
     let (program, [a_state, b_state]) = prepare(directory.path(), ["a", "b"]);

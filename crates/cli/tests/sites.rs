@@ -157,7 +157,7 @@ fn now_s() -> f64 {
 }
 
 #[test]
-fn stations_at_three_sites_meet_test_compose_and_miss_one_that_is_cut_off() {
+fn stations_at_three_sites_test_and_compose_and_report_a_disconnected_station() {
     let Some(hosts) = Hosts::new(4) else { return };
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();

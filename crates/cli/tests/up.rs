@@ -74,7 +74,7 @@ fn record(state: &Path, value: &str) -> Output {
 }
 
 #[test]
-fn a_station_that_no_other_host_reaches_invites_none() {
+fn a_station_that_other_hosts_cannot_reach_refuses_to_invite() {
     let state = tempfile::tempdir().unwrap();
     let up = Up::start(state.path(), &[]);
     let output = run(barograph().args(["invite", "south", "--state"]).arg(state.path()));
@@ -108,7 +108,7 @@ fn a_probe_that_needs_a_token_names_the_option() {
 }
 
 #[test]
-fn killed_and_restarted_it_has_its_history_and_forecasts() {
+fn a_killed_and_restarted_station_keeps_its_history_and_forecasts() {
     let state = tempfile::tempdir().unwrap();
     let mut up = Up::start(state.path(), &["--host", "here", "--set", "sensors.period_s=0.1"]);
     let series = "source=here&target=queue&quantity=length";
@@ -130,7 +130,7 @@ fn killed_and_restarted_it_has_its_history_and_forecasts() {
 }
 
 #[test]
-fn it_stops_cleanly_and_keeps_what_it_measured() {
+fn a_stopped_station_exits_cleanly_and_keeps_its_measurements() {
     for signal in ["TERM", "INT"] {
         let state = tempfile::tempdir().unwrap();
         let up = Up::start(
@@ -149,7 +149,7 @@ fn it_stops_cleanly_and_keeps_what_it_measured() {
 }
 
 #[test]
-fn a_hangup_reads_the_file_again_and_a_bad_file_changes_nothing() {
+fn a_hangup_reloads_the_config_and_a_bad_config_changes_nothing() {
     let state = tempfile::tempdir().unwrap();
     let file = state.path().join("b.toml");
     std::fs::write(&file, "").unwrap();
@@ -175,7 +175,7 @@ fn a_hangup_reads_the_file_again_and_a_bad_file_changes_nothing() {
 }
 
 #[test]
-fn mistakes_are_one_sentence_and_an_exit_code() {
+fn each_mistake_prints_one_sentence_and_sets_an_exit_code() {
     let state = tempfile::tempdir().unwrap();
     let file = state.path().join("b.toml");
     std::fs::write(&file, "\nlisen = \"127.0.0.1:0\"\n").unwrap();
@@ -262,7 +262,7 @@ fn record_lines(state: &Path, lines: &[u8]) -> Output {
 /// The station rejects a whole request if one line of it is invalid. The command must still store
 /// the valid lines.
 #[test]
-fn a_line_that_the_station_refuses_costs_no_other() {
+fn a_refused_line_does_not_prevent_storing_other_lines() {
     let state = tempfile::tempdir().unwrap();
     let up = Up::start(state.path(), &["--host", "here"]);
     // Line 2 is older than the oldest record that the archive keeps. Line 4 is outside of the range
@@ -277,7 +277,7 @@ fn a_line_that_the_station_refuses_costs_no_other() {
 }
 
 #[test]
-fn a_station_with_a_private_certificate_is_asked_through_tls() {
+fn commands_reach_a_station_with_a_private_certificate_over_tls() {
     let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../probe/tests/data");
     let state = tempfile::tempdir().unwrap();
     let certificate = format!("tls.certificate={}", data.join("localhost.pem").display());
@@ -323,7 +323,7 @@ fn probing_a_station_prints_one_object_a_line() {
 }
 
 #[test]
-fn a_probe_of_a_closed_port_says_that_the_host_answers() {
+fn a_probe_of_a_closed_port_reports_that_the_host_answers() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let output = run(barograph().args(["probe", &closed]));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -346,7 +346,7 @@ fn a_probe_of_a_closed_port_says_that_the_host_answers() {
 }
 
 #[test]
-fn a_probe_that_fails_says_why_and_exits_with_1() {
+fn a_failed_probe_reports_the_reason_and_exits_with_1() {
     // The kernel accepts connections into the backlog, but no program answers them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
@@ -393,7 +393,7 @@ fn version_completions_and_man_pages_are_made() {
 }
 
 #[test]
-fn the_best_of_some_hosts_is_shown_and_nothing_known_is_a_failure() {
+fn the_best_host_is_shown_and_an_unknown_result_is_a_failure() {
     let state = tempfile::tempdir().unwrap();
     let _up = Up::start(state.path(), &["--host", "here"]);
     let best =
@@ -484,7 +484,7 @@ fn start_unheard(lost: Lost, state: &Path, arguments: &[&str], token: Option<&st
 /// If a station cannot write its log, it loses only the log: both stations of a mesh continue to
 /// run for several leases.
 #[test]
-fn a_mesh_goes_on_when_no_one_reads_what_its_stations_print() {
+fn a_mesh_continues_when_the_output_of_its_stations_is_not_read() {
     for lost in [Lost::ErrorReader, Lost::Error, Lost::OutputReader] {
         let [a_state, b_state] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let a = start_unheard(lost, a_state.path(), &["--host", "a"], None);

@@ -14,9 +14,9 @@ const BATCH: u64 = 1000;
 const RECORDS: u64 = 400_000;
 
 fn main() {
-    let place = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let parent = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let directory =
-        place.map_or_else(tempfile::tempdir, tempfile::tempdir_in).expect("a directory to measure in");
+        parent.map_or_else(tempfile::tempdir, tempfile::tempdir_in).expect("a directory to measure in");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
         for (label, interval, in_flight) in [

@@ -39,7 +39,7 @@ pub trait Fixture: Send + Sync {
     /// The default ends a task without releasing anything. If the whole engine runs in one process,
     /// no other default is possible, because the directory dies together with the holder. The
     /// fixture of an engine with several processes must override this method: otherwise
-    /// [`a_lost_holder_is_down_within_its_ttl_and_a_second`] does not test the TTL.
+    /// [`a_dead_lease_holder_is_down_within_the_ttl_and_a_second`] does not test the TTL.
     async fn kill_holder(&self, lease: Box<dyn Lease>) {
         let holder = tokio::spawn(async move {
             let _lease = lease;
@@ -58,28 +58,28 @@ pub trait Fixture: Send + Sync {
 #[macro_export]
 macro_rules! conformance_tests {
     ($fixture:expr $(, if $there:expr)?) => {
-        $crate::conformance_tests!($fixture $(, if $there)?; a_subscription_gives_the_order_of_each_series);
+        $crate::conformance_tests!($fixture $(, if $there)?; a_subscription_keeps_the_order_of_each_series);
         $crate::conformance_tests!(one_writer: $fixture $(, if $there)?);
     };
     (one_writer: $fixture:expr $(, if $there:expr)?) => {
         $crate::conformance_tests!($fixture $(, if $there)?;
             watch_gives_a_snapshot_then_synced_then_changes,
-            a_lost_holder_is_down_within_its_ttl_and_a_second,
+            a_dead_lease_holder_is_down_within_the_ttl_and_a_second,
             an_older_lease_does_not_end_a_newer_registration,
             a_removed_station_is_reported_until_it_registers_again,
-            a_record_comes_back_as_it_went_in,
-            a_label_far_ahead_is_not_lost,
+            a_record_is_read_exactly_as_appended,
+            a_label_far_in_the_future_is_preserved,
             a_record_appended_twice_is_stored_once,
             a_batch_with_an_invalid_record_stores_nothing,
             the_watermark_stops_at_the_first_gap,
             history_pages_join_without_gap_or_overlap,
-            history_keeps_to_its_range,
-            latest_is_the_newest_by_time_of_every_series_matched,
-            a_page_of_the_newest_is_bounded_in_bytes,
-            a_page_has_between_one_and_the_most_records,
+            history_returns_only_records_in_its_range,
+            latest_returns_the_newest_record_of_every_selected_series,
+            a_page_of_latest_is_limited_in_bytes,
+            a_page_limit_outside_its_bounds_is_refused,
             a_subscription_resumes_after_a_cursor,
-            a_slow_subscriber_is_told_what_it_missed,
-            what_was_acknowledged_survives_a_restart,
+            a_slow_subscriber_receives_the_number_of_missed_records,
+            acknowledged_records_survive_a_restart,
         );
     };
     ($fixture:expr, if $there:expr; $($check:ident),+ $(,)?) => {
@@ -132,7 +132,7 @@ pub async fn watch_gives_a_snapshot_then_synced_then_changes(fixture: &dyn Fixtu
 /// [`Engine::register`]: the entry disappears within the TTL plus one second after
 /// [`Fixture::kill_holder`] made its holder die. If the fixture has the default `kill_holder`, this
 /// check does not test the TTL.
-pub async fn a_lost_holder_is_down_within_its_ttl_and_a_second(fixture: &dyn Fixture) {
+pub async fn a_dead_lease_holder_is_down_within_the_ttl_and_a_second(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let north = entry("north", &["local"]);
     let mut events = engine.watch(&name("local"));
@@ -211,7 +211,7 @@ pub async fn a_removed_station_is_reported_until_it_registers_again(fixture: &dy
 }
 
 /// Values, failures, details and extremes are stored exactly.
-pub async fn a_record_comes_back_as_it_went_in(fixture: &dyn Fixture) {
+pub async fn a_record_is_read_exactly_as_appended(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     // Values of the quantity `level` may be negative.
     let own = SeriesId { quantity: Quantity::new("level").expect("a quantity"), ..series("south") };
@@ -251,7 +251,7 @@ pub async fn a_record_comes_back_as_it_went_in(fixture: &dyn Fixture) {
 
 /// [`Engine::append`] stores a label far in the future unchanged, or replaces the label by the time
 /// of arrival and keeps the original label in the detail.
-pub async fn a_label_far_ahead_is_not_lost(fixture: &dyn Fixture) {
+pub async fn a_label_far_in_the_future_is_preserved(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let label = Record::TIME_MAX_UNIX_NS;
     append(&*engine, &[Record { time_unix_ns: label, ..record(1) }]).await;
@@ -373,7 +373,7 @@ pub async fn history_pages_join_without_gap_or_overlap(fixture: &dyn Fixture) {
 
 /// [`Engine::history`] includes records at the start of the range, excludes records at its end, and
 /// returns records of the requested series only.
-pub async fn history_keeps_to_its_range(fixture: &dyn Fixture) {
+pub async fn history_returns_only_records_in_its_range(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     append(&*engine, &(1..=9).map(record).collect::<Vec<_>>()).await;
     append(&*engine, &[Record { series: series("elsewhere"), ..record(10) }]).await;
@@ -389,7 +389,7 @@ pub async fn history_keeps_to_its_range(fixture: &dyn Fixture) {
 
 /// [`Engine::latest`] selects the newest record by time, not by arrival. The function applies the
 /// selector, and returns the result in pages.
-pub async fn latest_is_the_newest_by_time_of_every_series_matched(fixture: &dyn Fixture) {
+pub async fn latest_returns_the_newest_record_of_every_selected_series(fixture: &dyn Fixture) {
     const SERIES: u64 = 5;
     let engine = fixture.fresh().await;
     let of = |target: u64, seq: u64| Record { series: series(&format!("target{target}")), ..record(seq) };
@@ -433,7 +433,7 @@ pub async fn latest_is_the_newest_by_time_of_every_series_matched(fixture: &dyn 
 
 /// [`Engine::latest`]: a page has at most [`Range::BYTES_MAX`] bytes, and the next page continues
 /// after it.
-pub async fn a_page_of_the_newest_is_bounded_in_bytes(fixture: &dyn Fixture) {
+pub async fn a_page_of_latest_is_limited_in_bytes(fixture: &dyn Fixture) {
     const SERIES: u64 = 1_100;
     let engine = fixture.fresh().await;
     let detail = format!("{{\"x\":\"{}\"}}", "x".repeat(Record::DETAIL_BYTES_MAX - 8));
@@ -460,7 +460,7 @@ pub async fn a_page_of_the_newest_is_bounded_in_bytes(fixture: &dyn Fixture) {
 }
 
 /// [`Range::limit`] outside its bounds is refused.
-pub async fn a_page_has_between_one_and_the_most_records(fixture: &dyn Fixture) {
+pub async fn a_page_limit_outside_its_bounds_is_refused(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     for limit in [0, Range::LIMIT_MAX + 1] {
         let refused = engine.history(&series("south"), &Range::newest(limit)).await;
@@ -472,7 +472,7 @@ pub async fn a_page_has_between_one_and_the_most_records(fixture: &dyn Fixture) 
 
 /// [`Engine::subscribe`] returns the selected records; the records of each series are in the order
 /// of their appends.
-pub async fn a_subscription_gives_the_order_of_each_series(fixture: &dyn Fixture) {
+pub async fn a_subscription_keeps_the_order_of_each_series(fixture: &dyn Fixture) {
     const EACH: u64 = 50;
     let engine = fixture.fresh().await;
     append(&*engine, &[record(1)]).await;
@@ -512,15 +512,15 @@ pub async fn a_subscription_resumes_after_a_cursor(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     append(&*engine, &(1..=6).map(record).collect::<Vec<_>>()).await;
     let mut all = engine.subscribe(&Selector::default(), StartAt::Oldest);
-    let mut place = Cursor(0);
+    let mut after = Cursor(0);
     for seq in 1..=3 {
         let (cursor, record) = next(&mut all).await;
         assert_eq!(record.seq, seq);
-        place = cursor;
+        after = cursor;
     }
     drop(all);
     append(&*engine, &[record(7)]).await;
-    let mut rest = engine.subscribe(&Selector::default(), StartAt::After(place));
+    let mut rest = engine.subscribe(&Selector::default(), StartAt::After(after));
     for seq in 4..=7 {
         assert_eq!(next(&mut rest).await.1.seq, seq);
     }
@@ -529,7 +529,7 @@ pub async fn a_subscription_resumes_after_a_cursor(fixture: &dyn Fixture) {
 }
 
 /// [`Engine::subscribe`] reports all records that a slow subscriber missed.
-pub async fn a_slow_subscriber_is_told_what_it_missed(fixture: &dyn Fixture) {
+pub async fn a_slow_subscriber_receives_the_number_of_missed_records(fixture: &dyn Fixture) {
     const BATCHES: u64 = 24;
     const EACH: u64 = 1000;
     let engine = fixture.fresh().await;
@@ -554,10 +554,10 @@ pub async fn a_slow_subscriber_is_told_what_it_missed(fixture: &dyn Fixture) {
 }
 
 /// [`Engine::append`]: acknowledged records, and the identities of records, survive a restart.
-pub async fn what_was_acknowledged_survives_a_restart(fixture: &dyn Fixture) {
+pub async fn acknowledged_records_survive_a_restart(fixture: &dyn Fixture) {
     let mut engine = fixture.fresh().await;
     let mut records = Vec::new();
-    let mut place = Cursor(0);
+    let mut after = Cursor(0);
     for round in 0..3 {
         let batch = [record(10 * round + 1), record(10 * round + 2)];
         append(&*engine, &batch).await;
@@ -570,11 +570,11 @@ pub async fn what_was_acknowledged_survives_a_restart(fixture: &dyn Fixture) {
         assert_eq!(found, records);
         assert_eq!(engine.watermark(&name("north")).await, Ok(2));
         assert_eq!(engine.next_seq(&name("north")).await, Ok(10 * round + 3));
-        let mut fresh = engine.subscribe(&Selector::default(), StartAt::After(place));
+        let mut fresh = engine.subscribe(&Selector::default(), StartAt::After(after));
         for seq in [10 * round + 1, 10 * round + 2] {
             let (cursor, record) = next(&mut fresh).await;
             assert_eq!(record.seq, seq, "cursors outlive a restart");
-            place = cursor;
+            after = cursor;
         }
     }
 }

@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_label_stays_more_than_a_minute_ahead_and_none_is_forgotten(
+        fn bound_label_limits_labels_to_a_minute_ahead_and_keeps_the_original(
             now in SET_FROM_UNIX_NS..Record::TIME_MAX_UNIX_NS,
             label in 0..=Record::TIME_MAX_UNIX_NS,
             detail in details(),
@@ -130,7 +130,7 @@ mod tests {
         }
 
         #[test]
-        fn after_any_labels_a_value_of_now_is_in_time(
+        fn a_value_labelled_now_is_not_late_after_any_earlier_labels(
             steps in proptest::collection::vec((0_i64..1_000_000, any::<i32>()), 1..50),
         ) {
             // The clock advances and may be set back. Labels are off by up to two seconds either
@@ -144,7 +144,7 @@ mod tests {
         }
 
         #[test]
-        fn no_detail_makes_it_panic(detail in "\\PC{0,40}", digits in "\\PC{0,14}") {
+        fn label_functions_do_not_panic_on_any_detail(detail in "\\PC{0,40}", digits in "\\PC{0,14}") {
             let _ = original_label_unix_ns(&detail);
             let _ = original_label_unix_ns(&format!("{MARK}{digits}"));
             let mut any = record(Record::TIME_MAX_UNIX_NS, &detail);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_with_a_clock_never_set_replaces_no_label() {
+    fn a_receiver_with_an_unset_clock_keeps_every_label() {
         for now in [i64::MIN, 0, SET_FROM_UNIX_NS - 1] {
             let mut new = record(SET_FROM_UNIX_NS + 7_000_000_000_000, "");
             assert_eq!(
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_detail_without_room_or_of_another_kind_stays_as_it_is() {
+    fn bound_label_keeps_a_detail_that_is_full_or_not_an_object() {
         let long = format!("{{\"a\":\"{}\"}}", "x".repeat(Record::DETAIL_BYTES_MAX - 8));
         for detail in ["[1]", "7", &long] {
             let mut record = record(Record::TIME_MAX_UNIX_NS, detail);

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_origin_is_complained_of_once_a_minute() {
+    fn log_limiter_permits_one_message_per_origin_and_minute() {
         let (mut log_limiter, began) = (LogLimiter::default(), Instant::now());
         let mut is_due =
             |origin: &str, after_s| log_limiter.is_due(origin, began + Duration::from_secs(after_s));

@@ -11,7 +11,7 @@
 //!                                       ◄─ barograph.b.<station>.<session>.<number>
 //! ```
 //!
-//! The client library connects to the servers through a relay on the loopback interface, which
+//! The client library connects to the servers through a proxy on the loopback interface, which
 //! replaces messages that the library could not parse.
 //!
 //! This module uses no JetStream consumers. A client that may create a consumer can make the server
@@ -27,11 +27,11 @@ mod directory_writes;
 mod follow;
 mod progress;
 mod publish;
-mod relay;
 mod replies;
 mod request_archive;
 mod request_limits;
 mod sanitize;
+mod sanitizing_proxy;
 mod stream_position;
 mod stream_read;
 mod streams;
@@ -330,7 +330,7 @@ impl Engine for Nats {
     /// request. So the result includes the newest records of a station that lost its data.
     async fn next_seq(&self, origin: &HostId) -> Result<u64, EngineError> {
         let connection = Arc::clone(&self.connection);
-        self.connection.run(async move { streams::note_end(&connection).await }).await?;
+        self.connection.run(async move { streams::acknowledge_end(&connection).await }).await?;
         self.request(ArchiveRequest::next_seq(origin)).await?.into_number()
     }
 
@@ -343,7 +343,7 @@ impl Engine for Nats {
     }
 }
 
-/// Passes `data` through the relay as bytes from a server. The result must not depend on how the
+/// Passes `data` through the proxy as bytes from a server. The result must not depend on how the
 /// bytes are split, and a second pass must not change it.
 ///
 /// # Panics

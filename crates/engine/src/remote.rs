@@ -157,8 +157,8 @@ impl Remote {
         self.runtime
             .run(async move {
                 let until = Instant::now() + client.deadline();
-                let ask = ApiRequest { path: &path, ..ApiRequest::default() };
-                let answer = client.ask(&ask, until).await.map_err(HttpRequestError::of_read)?;
+                let request = ApiRequest { path: &path, ..ApiRequest::default() };
+                let answer = client.request(&request, until).await.map_err(HttpRequestError::of_read)?;
                 let mut body = answer.lines(RECORD_BYTES_MAX);
                 let mut items = Vec::new();
                 while let Some(line) = body.next(until).await? {
@@ -186,8 +186,8 @@ impl Remote {
         self.runtime
             .run(async move {
                 let until = Instant::now() + client.deadline();
-                let ask = ApiRequest { path: &path, ..ApiRequest::default() };
-                let answer = client.ask(&ask, until).await.map_err(HttpRequestError::of_read)?;
+                let request = ApiRequest { path: &path, ..ApiRequest::default() };
+                let answer = client.request(&request, until).await.map_err(HttpRequestError::of_read)?;
                 answer.json(until).await.map_err(HttpRequestError::of_read)
             })
             .await
@@ -266,7 +266,7 @@ impl Engine for Remote {
         let from = match from {
             StartAt::Now => "now".to_string(),
             StartAt::Oldest => "oldest".to_string(),
-            StartAt::After(Cursor(place)) => place.to_string(),
+            StartAt::After(Cursor(position)) => position.to_string(),
         };
         let path = format!("subscribe?from={from}{}", selected(selector));
         self.follow(Follower {
@@ -352,9 +352,9 @@ fn selected(selector: &Selector) -> String {
 }
 
 fn push_after(path: &mut String, after: Option<Cursor>) {
-    if let Some(Cursor(place)) = after {
+    if let Some(Cursor(position)) = after {
         // Writing to a String cannot fail.
-        let _ = write!(path, "&after={place}");
+        let _ = write!(path, "&after={position}");
     }
 }
 

@@ -192,7 +192,7 @@ impl TaskStatus {
     /// Makes the work panic at the next iteration of its loop, or at the next poll. Work that is
     /// not running panics when it starts.
     pub fn kill(&self) {
-        self.kill.ask();
+        self.kill.request();
     }
 }
 
@@ -226,7 +226,7 @@ mod testkit {
     }
 
     impl Kill {
-        pub(super) fn ask(&self) {
+        pub(super) fn request(&self) {
             self.is_asked.store(true, Ordering::SeqCst);
             self.asked.notify_one();
         }
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_death_is_logged_once() {
+    fn a_task_failure_is_logged_once() {
         let errors = Errors::default();
         tracing::subscriber::set_global_default(errors.clone()).expect("no other test sets one");
         let status = TaskStatus::new("logged once");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_and_an_early_return_are_failures_and_a_stop_is_none() {
+    fn a_panic_or_an_early_return_is_a_failure_and_a_stop_is_not() {
         let status = TaskStatus::new("thread");
         assert!(status.is_up() && status.failure().is_none());
         assert_eq!(status.run(|| -> u8 { panic!("of {}", "a kind") }), None);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_is_started_again_and_is_well_after_a_minute() {
+    async fn a_restarted_task_is_up_again_after_a_minute() {
         let status = TaskStatus::new("task");
         let mut tries = 0;
         let work = status.restart(|| {
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_panics_leaves_its_thread_at_work() {
+    fn a_panic_in_a_job_does_not_end_its_thread() {
         let status = TaskStatus::new("jobs");
         assert_eq!(status.run_job(|| -> u8 { panic!("bad") }), None);
         assert_eq!(status.run_job(|| 1), Some(1));

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_exactly() {
+    fn records_survive_encoding_and_decoding() {
         let failed = |failure| Outcome::Failed { failure, after_s: 0.1 };
         let values = [0.0, -0.0, 0.1, f64::MIN_POSITIVE, -Battery::VALUE_MAX, 9_007_199_254_740_993.0];
         for outcome in values.map(Outcome::Value).into_iter().chain(Failure::ALL.map(failed)) {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_of_everything_fits() {
+    fn the_longest_records_and_entries_fit_the_limits() {
         let name = Name::new(&"\"".repeat(255)).unwrap();
         let series = SeriesId { source: name.clone(), target: name.clone(), quantity: Quantity::RTT };
         let detail = "\t".repeat(Record::DETAIL_BYTES_MAX);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_limit_is_refused() {
+    fn records_outside_the_limits_are_refused() {
         let good = record_text(&sample(Outcome::Value(1.0), ""));
         assert!(read_record(good.as_bytes()).is_ok());
         for (from, to) in [
@@ -432,7 +432,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn decoding_records_and_entries_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = read_record(&bytes);
             let _ = read_entry(&bytes);
         }

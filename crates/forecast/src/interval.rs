@@ -26,9 +26,9 @@ const GRID: [f64; 7] = [0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
 /// The intervals of a battery, without its methods.
 ///
 /// An interval depends only on the forecasts that were issued before it and on their values. A
-/// caller that keeps the values and forecasts of a series can compute each interval again, equal to
-/// the bit. The caller starts with a copy of the calibration from before the first value, so the
-/// caller need not store the intervals.
+/// caller that keeps the values and forecasts of a series can compute each interval again, with
+/// exactly the same bits. The caller starts with a copy of the calibration from before the first
+/// value, so the caller need not store the intervals.
 ///
 /// If the values have times, a calibration also detects gaps, and has forecasts and intervals for
 /// the values after them.
@@ -318,11 +318,11 @@ const MEMORY_SHARE: f64 = 0.1;
 const FACTOR_MIN: f64 = 0.1;
 /// Upper bound of the factor, a million scales; it keeps products finite.
 const FACTOR_MAX: f64 = 1e6;
-/// Largest probability at which a run of misses counts as unusual: one in a thousand, for a run by
-/// chance. Unusual runs occur when a plateau ends. In an unusual run, while the factor is below
-/// `PLATEAU_FACTOR` times the [`laplace`] width of its level, each miss is applied several times:
-/// as many times as the run has misses so far, but at most nine times. On series without plateaus
-/// the factor does not get that small.
+/// Largest probability at which a run of misses counts as unusual: one in a thousand, computed for
+/// independent misses. Unusual runs occur when a plateau ends. In an unusual run, while the factor
+/// is below `PLATEAU_FACTOR` times the [`laplace`] width of its level, each miss is applied several
+/// times: as many times as the run has misses so far, but at most nine times. On series without
+/// plateaus the factor does not get that small.
 const RUN_PROBABILITY_MAX: f64 = 1e-3;
 const PLATEAU_FACTOR: f64 = 1.5;
 const MISS_REPEATS_MAX: u32 = 9;
@@ -334,7 +334,7 @@ mod tests {
     use crate::{Battery, BatteryConfig, Objective};
 
     #[test]
-    fn a_calibration_taught_what_was_issued_gives_the_batterys_intervals() {
+    fn calibration_of_the_issued_forecasts_gives_the_intervals_of_the_battery() {
         let config = BatteryConfig { levels: [0.25, 0.9].to_vec(), ..BatteryConfig::default() };
         let mut battery = Battery::new(&config);
         let mut calibration = IntervalCalibration::new(&config.levels);

@@ -377,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_what_can_be_shown_on_one_line() {
+    fn names_have_1_to_255_bytes_and_no_invisible_characters() {
         for good in ["a", "host:80", "[::1]:80", "https://例え.jp/ä?x=1", &"n".repeat(255)] {
             assert_eq!(Name::new(good).expect("it is a name").as_str(), good);
         }
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_identifiers_and_ours_have_units() {
+    fn quantities_are_identifiers_and_standard_quantities_have_units() {
         assert_eq!(Quantity::new("query_time2").expect("it is one").unit(), "");
         assert_eq!(Quantity::new("rtt").expect("it is one"), Quantity::RTT);
         for bad in ["2fast", "_x", "Rtt", "rtt-nagle", "ü"] {
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_found_by_their_words() {
+    fn every_failure_parses_from_its_word() {
         for failure in Failure::ALL {
             assert_eq!(Failure::from_word(failure.as_str()), Some(failure));
         }

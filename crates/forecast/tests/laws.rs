@@ -64,7 +64,7 @@ proptest! {
 
     /// A rejected value leaves the battery unchanged, to the bit.
     #[test]
-    fn refused_values_change_nothing(values in values(), at in 0usize..300) {
+    fn rejected_values_leave_the_battery_unchanged(values in values(), at in 0usize..300) {
         for config in configs() {
             let (mut with, mut without) = (Battery::new(&config), Battery::new(&config));
             for (i, value) in values.iter().enumerate() {
@@ -85,7 +85,7 @@ proptest! {
 
     /// Every preset and rule forecasts a constant series as the constant, from the second value on.
     #[test]
-    fn constants_are_forecast_as_they_are(value in -1e6..1e6f64, length in 2usize..200) {
+    fn a_constant_series_is_forecast_as_the_constant(value in -1e6..1e6f64, length in 2usize..200) {
         for config in configs() {
             let mut battery = Battery::new(&config);
             (0..length).for_each(|_| battery.update(value).expect("within range"));
@@ -98,7 +98,7 @@ proptest! {
 
     /// The interval of a higher level is at least as wide, for tracked and for interpolated levels.
     #[test]
-    fn intervals_nest(values in values()) {
+    fn intervals_of_higher_levels_are_at_least_as_wide(values in values()) {
         let mut battery = Battery::new(&BatteryConfig::default());
         for value in &values {
             battery.update(*value).expect("within range");
@@ -113,7 +113,7 @@ proptest! {
 }
 
 #[test]
-fn no_value_no_forecast_and_one_value_no_error() {
+fn a_battery_has_no_forecast_before_the_first_value_and_no_error_after_it() {
     for config in configs() {
         let mut battery = Battery::new(&config);
         assert_eq!(battery.forecast(Objective::Squared), None);
@@ -128,7 +128,7 @@ fn no_value_no_forecast_and_one_value_no_error() {
 }
 
 #[test]
-fn an_interval_is_given_from_ten_scored_forecasts_on() {
+fn an_interval_exists_after_ten_scored_forecasts() {
     for config in configs() {
         let mut battery = Battery::new(&config);
         let mut noise = noise();
@@ -151,7 +151,7 @@ fn an_interval_is_given_from_ten_scored_forecasts_on() {
 }
 
 #[test]
-fn a_blend_is_said_to_be_one_with_its_largest_member() {
+fn method_label_of_a_blend_names_its_largest_member() {
     for config in configs() {
         let mut battery = Battery::new(&config);
         let mut noise = noise();
@@ -178,7 +178,7 @@ fn a_blend_is_said_to_be_one_with_its_largest_member() {
 /// While the blend's weights are based on few values, the blend favours the method Last Value,
 /// because few other methods are better there.
 #[test]
-fn the_first_ten_forecasts_are_no_worse_than_the_last_value() {
+fn the_first_ten_forecasts_are_no_worse_than_those_of_last_value() {
     let (mut sum, mut count) = (0.0, 0.0);
     for seed in 0..200u64 {
         // Four kinds of series: noise around a level with an autocorrelation of 0, 0.5 and 0.8, and
@@ -206,7 +206,7 @@ fn the_first_ten_forecasts_are_no_worse_than_the_last_value() {
 }
 
 #[test]
-fn one_outlier_is_forgotten_by_forecasts_and_recent_errors() {
+fn forecasts_and_recent_errors_forget_one_outlier() {
     for (size, near) in [(1e3, 1.0), (1e4, 1.0), (1e6, 5.0)] {
         let mut battery = Battery::new(&BatteryConfig::default());
         let mut noise = noise();
@@ -224,7 +224,7 @@ fn one_outlier_is_forgotten_by_forecasts_and_recent_errors() {
 
 /// Checks the coverage in every block of 500 values, not only overall.
 #[test]
-fn intervals_hold_their_level_through_shifts_of_level_and_noise() {
+fn intervals_keep_their_coverage_when_level_and_noise_change() {
     for level in [0.5, 0.8, 0.9, 0.95] {
         let mut battery = Battery::new(&BatteryConfig::default());
         let mut noise = noise();
@@ -250,7 +250,7 @@ fn intervals_hold_their_level_through_shifts_of_level_and_noise() {
 /// After a plateau (an idle processor, no loss all night) no number is NaN, and the interval, which
 /// has become almost 0 wide, becomes wide again at once.
 #[test]
-fn plateaus_end_without_harm() {
+fn intervals_become_wide_again_after_a_plateau() {
     for length in [100, 1000, 10_000, 30_000] {
         for config in configs() {
             let mut battery = Battery::new(&config);
@@ -278,7 +278,7 @@ fn plateaus_end_without_harm() {
 /// The level changes slowly, and is measured for 30 s of every 5 min. So the level has changed
 /// after each gap.
 #[test]
-fn after_gaps_intervals_cover_what_they_say_and_forecasts_stay_good() {
+fn after_gaps_intervals_keep_their_coverage_and_forecasts_stay_accurate() {
     let mut battery = Battery::new(&BatteryConfig::default());
     let mut noise = noise();
     let (mut inside, mut usual, mut errors, mut last_errors) = (Vec::new(), Vec::new(), 0.0, 0.0);
@@ -311,7 +311,7 @@ fn after_gaps_intervals_cover_what_they_say_and_forecasts_stay_good() {
 
 /// Times at almost equal distances, NaN, and decreasing times give the same results as no times.
 #[test]
-fn times_without_gaps_change_nothing() {
+fn times_without_gaps_give_the_same_results_as_no_times() {
     let mut batteries = [0, 1, 2, 3].map(|_| Battery::new(&BatteryConfig::default()));
     let mut noise = noise();
     for i in 0..500 {
@@ -336,7 +336,7 @@ fn times_without_gaps_change_nothing() {
 }
 
 #[test]
-fn extreme_values_after_gaps_stay_finite() {
+fn forecasts_of_extreme_values_after_gaps_are_finite() {
     let mut battery = Battery::new(&BatteryConfig::default());
     for i in 0..300_u32 {
         let time_s = f64::from(i) + f64::from(i / 3) * 100.0;
@@ -354,7 +354,7 @@ fn extreme_values_after_gaps_stay_finite() {
 
 /// The series is 0 for a long time, then has one larger value, then 0 again, as some loss rates do.
 #[test]
-fn rare_jumps_off_a_long_plateau_stay_finite() {
+fn forecasts_of_rare_jumps_after_a_long_plateau_are_within_the_values() {
     let mut battery = Battery::new(&BatteryConfig::default());
     let zeros = |n| std::iter::repeat_n(0.0, n);
     for value in zeros(500).chain([0.1]).chain(zeros(40_000)).chain([0.1]).chain(zeros(50)) {
@@ -366,7 +366,7 @@ fn rare_jumps_off_a_long_plateau_stay_finite() {
 }
 
 #[test]
-fn a_series_never_below_zero_is_not_expected_there() {
+fn forecasts_and_intervals_of_a_nonnegative_series_are_not_negative() {
     let mut battery = Battery::new(&BatteryConfig::default());
     let mut noise = noise();
     for i in 0..2000 {
@@ -380,7 +380,7 @@ fn a_series_never_below_zero_is_not_expected_there() {
 }
 
 #[test]
-fn levels_that_are_not_tracked_cover_what_they_say() {
+fn intervals_of_untracked_levels_have_the_coverage_of_their_level() {
     let levels = [0.05, 0.3, 0.6, 0.7, 0.85, 0.93, 0.97];
     let mut battery = Battery::new(&BatteryConfig::default());
     let mut noise = noise();
@@ -406,7 +406,7 @@ fn levels_that_are_not_tracked_cover_what_they_say() {
 }
 
 #[test]
-fn a_lifetime_forecasts_means_of_epochs() {
+fn epoch_forecaster_forecasts_the_means_of_epochs() {
     assert!(matches!(EpochForecaster::new(&BatteryConfig::default(), 0.0), Err(EpochError::Epoch(_))));
     assert!(matches!(EpochForecaster::new(&BatteryConfig::default(), f64::NAN), Err(EpochError::Epoch(_))));
     let mut lifetime = EpochForecaster::new(&BatteryConfig::default(), 10.0).expect("a length");
@@ -428,7 +428,7 @@ fn a_lifetime_forecasts_means_of_epochs() {
 /// Results are equal to the bit on every target, and in every version unless CHANGELOG.md says
 /// otherwise. The digest (FNV-1a) is over the forecasts of every preset and rule for one series.
 #[test]
-fn forecasts_are_equal_to_the_bit() {
+fn forecasts_have_the_same_bits_on_every_platform() {
     let series = include_str!("reference/series.csv").lines().skip(1);
     let values: Vec<f64> = series.filter_map(|line| line.split(',').nth(1)?.parse().ok()).collect();
     let mut digest = 0xcbf2_9ce4_8422_2325_u64;

@@ -3,7 +3,7 @@
 use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
 
 #[test]
-fn every_step_agrees_with_the_model() {
+fn every_forecast_equals_that_of_the_reference_implementation() {
     let cases = [
         (Preset::Nws, Rule::TwoLevel, include_str!("reference/nws.two-level.csv")),
         (Preset::Nws, Rule::Flat, include_str!("reference/nws.flat.csv")),

@@ -96,7 +96,8 @@ impl Accounts {
 const BURST_TIME: Duration = Duration::from_secs(450);
 /// Largest number of accounts that are kept; together they take half a megabyte. A caller with more
 /// addresses than this either empties the server's account first, or spends little from each
-/// address. Then new addresses wait until an account that paid 1 KiB is full again and is removed.
+/// address. In the second case, a new address waits until one of these accounts is full again and
+/// is removed, which is soon after a payment of 1 KiB.
 const ADDRESSES_MAX: usize = 8192;
 
 #[cfg(test)]
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_holds_an_eighth_of_an_hour_and_fills_again() {
+    fn an_account_holds_an_eighth_of_an_hour_and_refills() {
         let mut accounts = Accounts::new(Rate::per_hour(1 << 40), Rate::per_hour(8000));
         let peer = ip("192.0.2.1");
         assert!(accounts.pay(peer, 1000, at(0)));
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn all_addresses_share_the_stations_account_and_a_refusal_costs_nothing() {
+    fn all_addresses_share_the_station_account_and_a_refused_payment_is_free() {
         let mut accounts = Accounts::new(Rate::per_hour(8000), Rate::per_hour(8000));
         assert!(accounts.pay(ip("192.0.2.1"), 600, at(0)));
         assert!(!accounts.pay(ip("192.0.2.2"), 600, at(0)));
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_to_both_is_a_share_of_the_time_and_makes_room_again() {
+    fn charges_to_both_accounts_keep_a_caller_within_its_rate() {
         let (each, total) = (Rate::per_hour(360), Rate::per_hour(720));
         let mut accounts = Accounts::new(total, each);
         let peer = |i: u32| IpAddr::from(std::net::Ipv4Addr::from_bits(i));
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_may_bring_an_account_below_zero_and_leaves_the_stations() {
+    fn a_charge_can_overdraw_one_account_and_leaves_the_station_account() {
         let mut accounts = Accounts::new(Rate::per_hour(8000), Rate::per_hour(8000));
         let peer = ip("192.0.2.1");
         accounts.charge(peer, 3000, at(0));
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_v6_network_is_one_address() {
+    fn addresses_of_one_ipv6_network_share_an_account() {
         let mut accounts = Accounts::new(Rate::per_hour(1 << 40), Rate::per_hour(8000));
         assert!(accounts.pay(ip("2001:db8::1"), 1000, at(0)));
         assert!(!accounts.pay(ip("2001:db8::2"), 1000, at(0)));
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_accounts_is_bounded_and_full_ones_are_forgotten() {
+    fn the_number_of_accounts_is_bounded_and_full_accounts_are_removed() {
         let mut accounts = Accounts::new(Rate::per_hour(1 << 40), Rate::per_hour(8000));
         let many = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
         for i in 0..ADDRESSES_MAX {
@@ -189,7 +190,7 @@ mod tests {
         /// In any time window, one address gets at most the burst plus the rate of one address. All
         /// addresses together get at most the burst plus the rate of the server.
         #[test]
-        fn never_more_than_burst_and_rate(
+        fn accounts_never_grant_more_than_burst_and_rate(
             rate in 1_u64..1 << 40,
             steps in prop::collection::vec((0_u64..1 << 42, 0_u64..1 << 36, 0_u8..3), 1..60),
         ) {

@@ -64,7 +64,8 @@ struct Connection {
     address: Option<IpAddr>,
     /// Whether the address was authenticated when the connection was accepted. A slot of an
     /// anonymous caller does not become a slot of an authenticated caller when the address is
-    /// authenticated later: anonymous callers may have more slots than authenticated callers.
+    /// authenticated later: anonymous callers can have all slots, and authenticated callers only a
+    /// part of them, so the change could exceed that part.
     was_authenticated: bool,
     /// Number of requests in progress.
     requests: usize,
@@ -147,8 +148,8 @@ impl Admission {
 
     /// Whether an address may become authenticated. The address stays anonymous if its connections
     /// and the connections of authenticated callers together exceed the room for authenticated
-    /// callers. So an address gets no more connections if it connects first and is authorised later
-    /// than if it is authorised at once.
+    /// callers. So an address cannot get more connections by connecting first and being authorised
+    /// later.
     pub fn may_be_authenticated(
         &self,
         ip: IpAddr,
@@ -280,10 +281,12 @@ impl Admission {
         // caller is displaced first.
         let shed = |may_be_at_work: bool| {
             let larger = of_network + 2;
-            let crowd = if may_be_at_work || self.kind == AdmissionKind::SessionSlots { larger } else { 1 };
-            let of_like = || self.select_from_crowd(crowd, may_be_at_work, is_like);
-            let crowd = if may_be_at_work { larger } else { 1 };
-            let of_others = || self.select_from_crowd(crowd, may_be_at_work, |one| !is_like(one));
+            let min_connections =
+                if may_be_at_work || self.kind == AdmissionKind::SessionSlots { larger } else { 1 };
+            let of_like = || self.select_from_largest_group(min_connections, may_be_at_work, is_like);
+            let min_connections = if may_be_at_work { larger } else { 1 };
+            let of_others =
+                || self.select_from_largest_group(min_connections, may_be_at_work, |one| !is_like(one));
             match (is_authenticated, anonymous) {
                 (true, _) if self.authenticated_max() <= authenticated => of_like(),
                 (true, anonymous) if self.anonymous_reserve() < anonymous => of_others().or_else(of_like),
@@ -308,16 +311,20 @@ impl Admission {
     }
 
     /// Selects the connection to close first, among connections from other hosts without a request
-    /// in progress. Only networks with at least `crowd` such connections are considered.
-    fn shed(&self, crowd: usize, is_candidate: impl Fn(&Connection) -> bool) -> Option<ConnectionId> {
-        self.select_from_crowd(crowd, false, is_candidate)
+    /// in progress. Only networks with at least `min_connections` such connections are considered.
+    fn shed(
+        &self,
+        min_connections: usize,
+        is_candidate: impl Fn(&Connection) -> bool,
+    ) -> Option<ConnectionId> {
+        self.select_from_largest_group(min_connections, false, is_candidate)
     }
 
     /// Selects like [`Self::shed`]. If `may_be_at_work` is true, connections with a request in
     /// progress can be selected too.
-    fn select_from_crowd(
+    fn select_from_largest_group(
         &self,
-        crowd: usize,
+        min_connections: usize,
         may_be_at_work: bool,
         is_candidate: impl Fn(&Connection) -> bool,
     ) -> Option<ConnectionId> {
@@ -335,8 +342,8 @@ impl Admission {
         let order = |&(count, silent_since, id): &(usize, Duration, ConnectionId)| {
             (usize::MAX - count, silent_since, id)
         };
-        let crowds = of_networks.into_values().filter(|(count, ..)| crowd <= *count);
-        crowds.min_by_key(order).map(|(_, _, id)| id)
+        let groups = of_networks.into_values().filter(|(count, ..)| min_connections <= *count);
+        groups.min_by_key(order).map(|(_, _, id)| id)
     }
 }
 
@@ -417,27 +424,27 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_silent_of_the_largest_crowd_goes_first() {
+    fn the_longest_idle_connection_of_the_largest_network_is_shed_first() {
         let mut admission = Tested::new(16, AdmissionKind::Connections);
         let lone = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
-        let mut crowd: Vec<ConnectionId> =
+        let mut group: Vec<ConnectionId> =
             (0..7).map(|i| admission.accept(ip(2, i), false, at(1)).unwrap().id).collect();
         // Connection 1 has a request in progress. A request on connection 2 has just ended.
-        admission.request_began(crowd[0]);
-        admission.request_began(crowd[1]);
-        admission.request_ended(crowd[1], at(2));
+        admission.request_began(group[0]);
+        admission.request_began(group[1]);
+        admission.request_ended(group[1], at(2));
         let page = admission.accept(ip(3, 1), false, at(3)).unwrap();
-        assert_eq!(page.shed, Some(crowd[2]), "anonymous callers have half of 16");
-        crowd.remove(2);
+        assert_eq!(page.shed, Some(group[2]), "anonymous callers have half of 16");
+        group.remove(2);
         for _ in 0..20 {
             let again = admission.accept(ip(2, 9), false, at(4)).unwrap();
-            assert!(![lone, page.id, crowd[0]].contains(&again.shed.unwrap()), "{again:?}");
+            assert!(![lone, page.id, group[0]].contains(&again.shed.unwrap()), "{again:?}");
         }
         assert_eq!(admission.open_count(), 8);
     }
 
     #[test]
-    fn authenticated_callers_have_room_that_anonymous_callers_cannot_take() {
+    fn authenticated_callers_have_connections_reserved_from_anonymous_callers() {
         let mut admission = Tested::new(16, AdmissionKind::Connections);
         for i in 0..40 {
             admission.accept(ip(i % 4, i), false, at(0)).unwrap();
@@ -465,10 +472,10 @@ mod tests {
         assert!(!admission.authenticated.contains(ip(9, 1), at(3600)));
     }
 
-    /// Callers with one token from four networks take all connections that authenticated callers
-    /// may have. Anonymous callers still get a quarter, and are not shed.
+    /// Callers from four networks, all with the same token, take all connections that authenticated
+    /// callers may have. Anonymous callers still get a quarter, and are not shed.
     #[test]
-    fn authenticated_callers_do_not_shut_anonymous_callers_out() {
+    fn authenticated_callers_leave_connections_to_anonymous_callers() {
         let mut admission = Tested::new(64, AdmissionKind::Connections);
         let enter = |admission: &mut Tested, i: u8, now| {
             admission.authenticated(ip(i % 4, i), now);
@@ -489,7 +496,7 @@ mod tests {
     /// Authenticated callers with requests in progress never use the quarter that is reserved for
     /// anonymous callers, whether they are authenticated before or after they connect.
     #[test]
-    fn authenticated_callers_at_work_leave_a_quarter_to_anonymous_callers() {
+    fn authenticated_callers_with_requests_leave_a_quarter_to_anonymous_callers() {
         for is_late in [false, true] {
             let mut admission = Tested::new(64, AdmissionKind::Connections);
             for i in 0..200_u8 {
@@ -517,7 +524,7 @@ mod tests {
     /// and displaces one of their connections. After that, these addresses cannot displace the
     /// connection of the new caller.
     #[test]
-    fn a_crowd_at_work_does_not_shut_its_own_class_out() {
+    fn busy_addresses_cannot_exclude_other_callers_of_their_class() {
         for is_authenticated in [false, true] {
             let mut admission = Tested::new(64, AdmissionKind::Connections);
             let enter = |admission: &mut Tested, from, seconds| {
@@ -541,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn this_host_gives_back_what_it_took_beyond_its_part() {
+    fn loopback_callers_lose_connections_beyond_their_share_to_other_callers() {
         let here = |admission: &mut Tested, now| admission.accept([127, 0, 0, 1].into(), true, at(now));
         let mut admission = Tested::new(16, AdmissionKind::Connections);
         let first: Vec<ConnectionId> = (0..16).map(|_| here(&mut admission, 0).unwrap().id).collect();
@@ -555,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_s_oldest_slot_goes_to_a_smaller_crowd_and_never_back() {
+    fn the_oldest_slot_of_the_largest_network_goes_to_a_smaller_network() {
         let mut slots = Tested::new(16, AdmissionKind::SessionSlots);
         let take = |slots: &mut Tested, i: u8| slots.accept(ip(i % 4, i % 5), false, at(i.into()));
         let first: Vec<_> = (0..14).map(|i| take(&mut slots, i).unwrap().id).collect();
@@ -566,7 +573,7 @@ mod tests {
             );
         }
         let page = slots.accept(ip(9, 1), false, at(100)).unwrap();
-        assert_eq!(page.shed, Some(first[0]), "the oldest of the largest crowd");
+        assert_eq!(page.shed, Some(first[0]), "the oldest of the largest group");
         slots.authenticated(ip(9, 2), at(100));
         let member = slots.accept(ip(9, 2), false, at(101)).unwrap();
         assert_eq!(member.shed, Some(first[1]));
@@ -577,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn authenticated_callers_take_slots_down_to_the_quarter_of_anonymous_callers() {
+    fn authenticated_callers_leave_a_quarter_of_the_slots_to_anonymous_callers() {
         let mut slots = Tested::new(16, AdmissionKind::SessionSlots);
         (0..14).for_each(|i| assert!(slots.accept(ip(i, 1), false, at(0)).is_ok()));
         for i in 0..100 {
@@ -590,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_gets_a_quarter_of_the_slots_and_no_more_for_its_own() {
+    fn one_address_gets_at_most_a_quarter_of_the_slots() {
         let mut slots = Tested::new(16, AdmissionKind::SessionSlots);
         let held: Vec<ConnectionId> =
             (0..4).map(|_| slots.accept(ip(1, 1), false, at(0)).unwrap().id).collect();
@@ -606,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_reads_its_answer_is_not_silent() {
+    fn a_connection_with_progress_is_not_idle() {
         let mut admission = Tested::new(16, AdmissionKind::Connections);
         let ids: Vec<ConnectionId> =
             (0..4).map(|i| admission.accept(ip(1, i), false, at(0)).unwrap().id).collect();
@@ -616,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_with_its_share_sheds_its_own_and_never_what_is_served() {
+    fn an_address_at_its_share_sheds_its_own_idle_connection_or_is_refused() {
         let mut admission = Tested::new(8, AdmissionKind::Connections);
         let first = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
         let second = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
@@ -630,7 +637,11 @@ mod tests {
             let id = admission.accept(ip(i, 1), false, at(2)).unwrap().id;
             admission.request_began(id);
         }
-        assert_eq!(admission.accept(ip(5, 1), false, at(3)), Err(AdmissionError::All), "none is a crowd");
+        assert_eq!(
+            admission.accept(ip(5, 1), false, at(3)),
+            Err(AdmissionError::All),
+            "no group is large enough"
+        );
         admission.request_ended(first, at(4));
         assert_eq!(admission.accept(ip(5, 1), false, at(4)).unwrap().shed, Some(first));
     }
@@ -660,7 +671,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bounds_hold_and_a_caller_at_work_is_shed_only_of_a_crowd(max in 1_usize..40, is_slots: bool, steps in prop::collection::vec(step(), 1..200)) {
+        fn bounds_hold_and_a_busy_connection_is_shed_only_from_a_large_network(max in 1_usize..40, is_slots: bool, steps in prop::collection::vec(step(), 1..200)) {
             let kind = if is_slots { AdmissionKind::SessionSlots } else { AdmissionKind::Connections };
             let (mut admission, mut now) = (Tested::new(max, kind), at(0));
             for step in steps {
@@ -685,14 +696,14 @@ mod tests {
                         match admission.clone().accept(ip(network, host), is_local, now) {
                             Ok(Admitted { shed: Some(shed), .. }) => {
                                 let shed = before[&shed];
-                                let crowd = |network, of_authenticated| {
+                                let count_in = |network, of_authenticated| {
                                     let is_of = |one: &&Connection| {
                                         one.address.map(super::network) == Some(network) && is_authenticated_one(one) == of_authenticated
                                     };
                                     before.values().filter(is_of).count()
                                 };
-                                let own = crowd(super::network(limit_address(ip(network, host))), is_authenticated);
-                                let of_shed = |from| crowd(super::network(from), is_authenticated_one(&shed));
+                                let own = count_in(super::network(limit_address(ip(network, host))), is_authenticated);
+                                let of_shed = |from| count_in(super::network(from), is_authenticated_one(&shed));
                                 let is_crowd = !is_local && shed.address.is_some_and(|from| own + 2 <= of_shed(from));
                                 prop_assert!(shed.requests == 0 || is_crowd, "it was at work");
                                 let own = Some(limit_address(ip(network, host))) == shed.address;
@@ -724,7 +735,7 @@ mod tests {
     /// A thousand idle connections a second from 41 addresses: an honest anonymous caller and a
     /// member are always admitted, and neither connection is shed before its request.
     #[test]
-    fn honest_callers_get_in_during_a_flood() {
+    fn honest_callers_are_admitted_during_a_flood() {
         let mut admission = Tested::new(256, AdmissionKind::Connections);
         admission.authenticated(ip(9, 1), at(0));
         for i in 0..10_000_u64 {

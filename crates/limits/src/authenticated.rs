@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_authenticated_anew_however_many_there_are() {
+    fn an_address_removed_from_the_full_table_can_authenticate_again() {
         let v6 = |network: u16, host: u16| IpAddr::from([0x2001, 0xdb8, network, host, 0, 0, 0, 0]);
         let mut authenticated = AuthenticatedAddresses::default();
         authenticated.insert(v6(0, 0), CredentialOwner::Operator, at(0));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_of_a_network_is_not_taken_for_another_that_is_authenticated() {
+    fn hosts_of_one_network_have_separate_credential_owners() {
         let v6 = |host: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, host]);
         let mut authenticated = AuthenticatedAddresses::default();
         authenticated.insert(v6(1), CredentialOwner::Station(Name::new("a").unwrap()), at(0));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_station_with_many_addresses_pushes_out_its_own() {
+    fn a_station_with_many_addresses_replaces_only_its_own_addresses() {
         let v6 = |net: u16, host: u16| IpAddr::from([0x2001, 0xdb8, 0, net, 0, 0, 0, host]);
         let by = |name| CredentialOwner::Station(Name::new(name).unwrap());
         let mut authenticated = AuthenticatedAddresses::default();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_a_withdrawn_station_are_forgotten() {
+    fn the_addresses_of_a_withdrawn_station_are_removed() {
         let ip = |host| IpAddr::from([192, 0, 2, host]);
         let by = |name| CredentialOwner::Station(Name::new(name).unwrap());
         let mut authenticated = AuthenticatedAddresses::default();

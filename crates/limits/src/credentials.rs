@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_delay_of_a_network_grows_to_a_bound_and_is_forgiven() {
+    fn the_delay_of_a_network_grows_to_its_maximum_and_ends_after_some_minutes() {
         let (mut wrong, now) = (WrongCredentials::default(), Duration::from_secs(100));
         let first = delays(&mut wrong, 1, 20, now);
         assert!(first[..8].iter().all(Duration::is_zero));

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_short_is_made_up_for() {
+    fn a_bucket_in_debt_refills_and_reports_the_wait() {
         let mut bucket = TokenBucket::new(Rate::per_s(2), Duration::from_secs(5));
         let at = Duration::from_secs;
         assert_eq!(bucket.take(11, at(0)), Err(Duration::MAX));
@@ -127,7 +127,7 @@ mod tests {
         /// In any window, the bucket grants at most the burst plus what the rate adds in that time.
         /// After the wait that `take` returned, the bucket grants the amount.
         #[test]
-        fn never_more_than_burst_and_rate(
+        fn a_bucket_never_grants_more_than_burst_and_rate(
             rate in 1_u64..1 << 40,
             burst_ns in 0_u64..1 << 42,
             steps in prop::collection::vec((0_u64..1 << 42, 0_u64..1 << 36), 1..60),
@@ -159,7 +159,7 @@ mod tests {
         /// A full bucket grants its whole content. The test above does not show this, because a
         /// bucket that grants nothing passes the test above.
         #[test]
-        fn a_full_bucket_gives_what_it_holds(rate in 1_u64..1 << 50, after_s in 0_u64..1 << 30) {
+        fn a_full_bucket_grants_its_whole_capacity(rate in 1_u64..1 << 50, after_s in 0_u64..1 << 30) {
             let mut bucket = TokenBucket::new(Rate::per_hour(rate), Duration::from_secs(450));
             prop_assert_eq!(bucket.take(bucket.capacity(), Duration::from_secs(after_s)), Ok(()));
         }

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_and_lost_is_counted_in_the_order_of_sending() {
+    fn sent_and_lost_packets_are_counted_in_sending_order() {
         // 12 packets of application data, sent four at once and then one by one. Three of the
         // packets were lost.
         assert_eq!(told(SMALL, 8), [(8, 2, 4), (4, 1, 1)]);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_events_in_one_document_or_cut_off_in_the_midst_say_the_same() {
+    fn one_json_document_or_a_truncated_sequence_gives_the_same_windows() {
         let events: Vec<&str> = SMALL.split('\x1e').skip(2).collect();
         let whole = format!(r#"{{"qlog_version":"0.3","traces":[{{"events":[{}]}}]}}"#, events.join(","));
         assert_eq!(told(&whole, 8), told(SMALL, 8));

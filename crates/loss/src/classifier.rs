@@ -1,4 +1,4 @@
-//! The default classifier.
+//! The default classifier: finds the cause of a window's losses by pattern and evidence.
 
 mod lengths;
 mod parts;
@@ -92,7 +92,7 @@ impl Classifier {
             evidence_used.disbelieved = true;
         }
         self.record_evidence_used(&mut evidence_used, metrics, known);
-        let probabilities = self.judge(|| signature.loss_runs(), metrics, known);
+        let probabilities = self.classify_gaps(|| signature.loss_runs(), metrics, known);
         let mut totals = LossTotals::default();
         totals.add(probabilities.long_lost, probabilities.long);
         totals.add(metrics.lost.saturating_sub(probabilities.long_lost), probabilities.short);
@@ -162,7 +162,7 @@ impl Classifier {
             evidence_used.disbelieved |= !evidence_used.host_drops;
         }
         let grouping = GapGrouping::of(each(), evidence_used.host_drops);
-        let mut judge = |group: GapGroup| {
+        let mut classify = |group: GapGroup| {
             if !grouping.may_have(group) {
                 return None;
             }
@@ -173,10 +173,10 @@ impl Classifier {
             let known = grouping.known(group, delay, &evidence);
             (metrics.gaps > 0).then(|| {
                 self.record_evidence_used(&mut evidence_used, &metrics, known);
-                self.judge(|| without_evidence(of_group()), &metrics, known)
+                self.classify_gaps(|| without_evidence(of_group()), &metrics, known)
             })
         };
-        let (delayed, rest) = (judge(GapGroup::Delayed), judge(GapGroup::Rest));
+        let (delayed, rest) = (classify(GapGroup::Delayed), classify(GapGroup::Rest));
         let mut totals = LossTotals::default();
         for (gap, known) in each() {
             let p_host = |probabilities: Option<SplitProbabilities>| {

@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn the_corpora_hold() {
+    fn all_corpora_replay_without_panics() {
         replay("line", fuzz_line);
         replay("model", fuzz_model);
         replay("table", fuzz_table);
     }
 
     #[test]
-    fn shipped_models_that_are_cut_off_or_changed_do_no_harm() {
+    fn truncated_or_changed_shipped_models_cause_no_panic() {
         for model in [PaperClassifier::shipped().write(), Classifier::shipped().write()] {
             fuzz_model(model.as_bytes());
             let step = model.len() / 50 + 1;

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_beside_is_read() {
+    fn evidence_and_labels_of_a_line_are_parsed() {
         let (signature, line) =
             read(" 3, 1 ,2,1\tburst=16\tdelay_us=1500.5\thost_drops=2\tmarks=0\t\r\n", Some(9)).unwrap();
         assert_eq!(signature, Signature::from_bits("111011011").unwrap_or_default());
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_says_where_and_what() {
+    fn parse_errors_name_the_column_and_the_cause() {
         for (text, window, message) in [
             ("11x1", None, "column 3: expected 1 (received) or 0 (lost), found 'x'"),
             ("  1,2", None, "column 4: expected 1 (received) or 0 (lost), found ','; for run lengths, give"),

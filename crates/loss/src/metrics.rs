@@ -18,8 +18,8 @@ pub struct Metrics {
     pub gaps: u32,
     /// Number of admissible words of 17 packets, Na(17); 0 if the window is shorter.
     pub na17: u32,
-    /// First-order complexity, 0 to 1: log2(Na(17)) / 17 (Dickens eq. 4; the printed text lacks the
-    /// n). For a random sequence of packets, the complexity is 1.
+    /// First-order complexity, 0 to 1: log2(Na(17)) / 17 (Dickens eq. 4; the printed equation lacks
+    /// the symbol n, here 17). For a random sequence of packets, the complexity is 1.
     pub complexity: f64,
     /// Share of the losses that follow a loss, 0 to 1; 0 without losses (Dickens §3.1.5).
     pub success_proportion: f64,
@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn successes_are_counted_as_defined(bits in proptest::collection::vec(proptest::bool::weighted(0.8), 1..400)) {
+        fn success_proportion_equals_its_definition_and_metrics_are_ordered(bits in proptest::collection::vec(proptest::bool::weighted(0.8), 1..400)) {
             let text: String = bits.iter().map(|bit| if *bit { '1' } else { '0' }).collect();
             let metrics = Meter::new().measure(&Signature::from_bits(&text).unwrap());
             let losses = bits.iter().filter(|bit| !**bit).count();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn one_symbol_has_no_complexity_and_one_loss_has_eighteen_words() {
+    fn a_window_without_loss_has_complexity_0_and_one_loss_has_18_words() {
         let mut meter = Meter::new();
         assert_eq!(meter.measure(&Signature::from_runs(100, []).unwrap()).complexity, 0.0);
         assert_eq!(meter.measure(&Signature::from_runs(16, [3, 1]).unwrap()).na17, 0);

@@ -289,10 +289,10 @@ impl<'a> LossRuns<'a> {
             self.last = block >> 63;
             self.ahead += 64;
         }
-        let place = self.changes.trailing_zeros();
+        let bit = self.changes.trailing_zeros();
         self.changes &= self.changes - 1;
         // Bits after the end of the window are 0, as for lost packets.
-        (self.ahead - 64 + place).min(self.packets)
+        (self.ahead - 64 + bit).min(self.packets)
     }
 }
 
@@ -320,7 +320,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bits_runs_and_numbers_say_the_same(bits in proptest::collection::vec(any::<bool>(), 0..300)) {
+        fn bits_runs_and_packet_numbers_give_the_same_signature(bits in proptest::collection::vec(any::<bool>(), 0..300)) {
             let text: String = bits.iter().map(|bit| if *bit { '1' } else { '0' }).collect();
             let signature = Signature::from_bits(&text).unwrap();
             let lost = bits.iter().filter(|bit| !**bit).count();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_and_leaves_nothing() {
+    fn invalid_or_oversized_windows_are_rejected_and_leave_an_empty_signature() {
         assert_eq!(Signature::from_bits("10x"), Err(SignatureError::InvalidPacket('x')));
         let overflow = SignatureError::Overflow { packets: 11, window: 10 };
         assert_eq!(Signature::from_runs(10, [4, 7]), Err(overflow));

@@ -203,7 +203,7 @@ mod tests {
     const HEADER: &str = "# label\trun\twindow\tkind\tbatch\tlost\towd_before_loss_us\tcpu_fraction\trle(ok,lost,ok,lost,...)\n";
 
     #[test]
-    fn a_row_is_found_by_the_names_of_its_columns() {
+    fn columns_of_a_row_are_found_by_name() {
         let mut meter = Meter::new();
         let table = TableReader::from_header(HEADER).unwrap().unwrap();
         let row = "hyb\tr0004\t1\thyb-poisson\t32\t4\t1181\t0.5\t3,1,4,3\r\n";
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_cut_off_or_wrong_is_refused() {
+    fn truncated_or_invalid_rows_are_rejected() {
         let mut meter = Meter::new();
         let table = TableReader::from_header(HEADER).unwrap().unwrap();
         for (row, message) in [
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_may_state_its_window() {
+    fn a_comment_can_state_the_window_of_a_file() {
         let states = ["# window 20000\n", "#window 20000", "# windows 20000", "# window -1", "window 20000"];
         assert_eq!(states.map(parse_window_comment), [Some(20_000), Some(20_000), None, None, None]);
     }

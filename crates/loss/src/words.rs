@@ -13,12 +13,12 @@ pub struct WordCounter {
     seen: Box<[u64; SETS]>,
     /// Cache of sequences of 32 packets for which the words are already counted, indexed by hash; 0
     /// = empty. Similar losses recur, so most sequences are found in the cache.
-    noted: Box<[u32; STRETCHES]>,
+    counted: Box<[u32; STRETCHES]>,
 }
 
 impl Default for WordCounter {
     fn default() -> Self {
-        Self { seen: Box::new([0; SETS]), noted: Box::new([0; STRETCHES]) }
+        Self { seen: Box::new([0; SETS]), counted: Box::new([0; STRETCHES]) }
     }
 }
 
@@ -42,26 +42,26 @@ impl WordCounter {
     /// ```
     pub fn admissible(&mut self, signature: &Signature, length: u32) -> u32 {
         let length = length.clamp(1, WORD_MAX);
-        let Some(places) = (signature.packets() + 1).checked_sub(length) else { return 0 };
+        let Some(positions) = (signature.packets() + 1).checked_sub(length) else { return 0 };
         self.seen.fill(0);
-        self.noted.fill(0);
+        self.counted.fill(0);
         let mask = (1u64 << length) - 1;
         let blocks = signature.blocks();
         for (index, block) in blocks.iter().enumerate() {
-            let Some(here) = places.checked_sub(index as u32 * 64).filter(|here| *here > 0) else { break };
+            let Some(here) = positions.checked_sub(index as u32 * 64).filter(|here| *here > 0) else { break };
             // Words that begin in this block end in the next block at the latest.
             let next = blocks.get(index + 1).copied().unwrap_or_default();
             let tail = next & (mask >> 1);
             if here < 64 {
                 let two = u128::from(*block) | u128::from(next) << 64;
-                (0..here).for_each(|place| self.note((two >> place) as u64 & mask));
+                (0..here).for_each(|position| self.count_word((two >> position) as u64 & mask));
             } else if *block == u64::MAX && tail == mask >> 1 {
-                self.note(mask);
+                self.count_word(mask);
             } else if *block == 0 && tail == 0 {
-                self.note(0);
+                self.count_word(0);
             } else {
                 for stretch in [*block, *block >> 16, *block >> 32, *block >> 48 | next << 16] {
-                    self.note_stretch(stretch as u32, mask);
+                    self.count_stretch(stretch as u32, mask);
                 }
             }
         }
@@ -69,16 +69,16 @@ impl WordCounter {
     }
 
     /// Counts the words at the first 16 positions of 32 packets, unless they were counted recently.
-    fn note_stretch(&mut self, stretch: u32, mask: u64) {
-        let noted = &mut self.noted[(stretch.wrapping_mul(HASH) >> HASH_SHIFT) as usize];
-        if *noted == stretch && stretch != 0 {
+    fn count_stretch(&mut self, stretch: u32, mask: u64) {
+        let counted = &mut self.counted[(stretch.wrapping_mul(HASH) >> HASH_SHIFT) as usize];
+        if *counted == stretch && stretch != 0 {
             return;
         }
-        *noted = stretch;
-        (0..16).for_each(|place| self.note(u64::from(stretch) >> place & mask));
+        *counted = stretch;
+        (0..16).for_each(|position| self.count_word(u64::from(stretch) >> position & mask));
     }
 
-    fn note(&mut self, word: u64) {
+    fn count_word(&mut self, word: u64) {
         self.seen[word as usize / 64 % SETS] |= 1 << (word % 64);
     }
 }
@@ -103,13 +103,14 @@ mod tests {
     use super::*;
 
     fn by_definition(bits: &str, length: usize) -> u32 {
-        let places = (bits.len() + 1).saturating_sub(length);
-        (0..places).map(|place| &bits[place..place + length]).collect::<BTreeSet<_>>().len() as u32
+        let positions = (bits.len() + 1).saturating_sub(length);
+        (0..positions).map(|position| &bits[position..position + length]).collect::<BTreeSet<_>>().len()
+            as u32
     }
 
     proptest! {
         #[test]
-        fn words_are_counted_as_defined(
+        fn word_count_equals_its_definition(
             runs in proptest::collection::vec((0u32..90, 0u32..90), 0..12), length in 1u32..=WORD_MAX,
         ) {
             let runs: Vec<u32> = runs.into_iter().flat_map(|(received, lost)| [received, lost]).collect();
@@ -122,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_word_of_four_is_seen_twice() {
+    fn the_example_of_the_paper_has_4_words_of_length_4() {
         let signature = Signature::from_bits("00100101").unwrap();
         assert_eq!(WordCounter::new().admissible(&signature, 4), 4);
     }
 
     #[test]
-    fn memory_that_was_used_before_counts_the_same() {
+    fn a_reused_counter_gives_the_same_count() {
         let signature = Signature::from_runs(1000, [10, 3, 40, 1]).unwrap();
         let mut words = WordCounter::new();
         let first = words.admissible(&signature, 17);

@@ -39,7 +39,7 @@ fn bunches() -> Vec<u32> {
 }
 
 #[test]
-fn stalls_are_the_hosts() {
+fn stalls_are_classified_as_host() {
     for runs in [vec![7000, 120], vec![3000, 60, 2000, 150, 5000, 90], vec![9000, 35, 800, 50]] {
         let stalled = signature(runs);
         for known in [evidence(|_| ()), evidence(|e| e.burst = Some(1)), evidence(|e| e.delay_s = Some(5e-6))]
@@ -59,7 +59,7 @@ fn stalls_are_the_hosts() {
 }
 
 #[test]
-fn single_losses_and_bunches_are_the_networks() {
+fn single_losses_and_bunches_are_classified_as_network() {
     let periodic = [106, 1].repeat(150);
     for runs in [singles(40, 200), bunches(), periodic] {
         let lossy = signature(runs);
@@ -76,7 +76,7 @@ fn single_losses_and_bunches_are_the_networks() {
 }
 
 #[test]
-fn what_the_kernel_counted_is_taken() {
+fn the_kernel_drop_counter_decides_the_verdict() {
     let mixed = signature([300, 1, 4000, 90, 10, 1, 2000, 60, 500, 1]);
     for (drops, verdict) in
         [(150, Verdict::Host), (90, Verdict::Hybrid), (0, Verdict::Network), (153, Verdict::Host)]
@@ -98,7 +98,7 @@ fn what_the_kernel_counted_is_taken() {
 }
 
 #[test]
-fn a_claim_against_a_clear_pattern_is_not_believed() {
+fn a_drop_count_that_contradicts_a_clear_network_pattern_is_rejected() {
     for runs in [singles(150, 60), bunches()] {
         let lossy = signature(runs);
         let claim = evidence(|e| e.host_drops = Some(lossy.lost()));
@@ -126,7 +126,7 @@ fn a_claim_against_a_clear_pattern_is_not_believed() {
 }
 
 #[test]
-fn a_claim_of_some_runs_of_a_network_is_not_believed_and_one_of_stalls_among_them_is() {
+fn network_runs_reject_a_false_drop_count_and_stalls_accept_a_true_one() {
     for runs in [singles(150, 60), bunches()] {
         let lossy = signature(runs.clone());
         for part in [2, 10, 30] {
@@ -172,7 +172,7 @@ fn a_claim_of_some_runs_of_a_network_is_not_believed_and_one_of_stalls_among_the
 }
 
 #[test]
-fn a_claim_of_few_short_runs_is_weighed_against_the_delay_and_marks() {
+fn a_drop_count_for_few_short_runs_is_checked_against_delay_and_marks() {
     let few = signature([6000, 2, 3000, 3]);
     let lone = signature([6000, 1]);
     let claim = |lossy: &Signature, delay, marks| {
@@ -191,7 +191,7 @@ fn a_claim_of_few_short_runs_is_weighed_against_the_delay_and_marks() {
 }
 
 #[test]
-fn marks_say_that_a_queue_stood_and_forbid_to_call_a_window_the_hosts_without_the_count() {
+fn marks_without_a_drop_count_rule_out_the_verdict_host() {
     for runs in [vec![9000, 40], vec![3000, 60, 2000, 150, 5000, 90]] {
         let stalled = signature(runs);
         assert_eq!(diagnose(&stalled, &evidence(|e| e.marks = Some(0))).verdict, Verdict::Host);
@@ -208,7 +208,7 @@ fn marks_say_that_a_queue_stood_and_forbid_to_call_a_window_the_hosts_without_th
 }
 
 #[test]
-fn more_marks_than_packets_received_are_cut_and_said() {
+fn more_marks_than_received_packets_are_capped_and_reported() {
     let stalled = signature([9000, 40]);
     for (marks, disbelieved) in [(19_960, false), (19_961, true), (u32::MAX, true)] {
         let diagnosis = diagnose(&stalled, &evidence(|e| e.marks = Some(marks)));
@@ -221,7 +221,7 @@ fn more_marks_than_packets_received_are_cut_and_said() {
 }
 
 #[test]
-fn an_outage_is_inconclusive_without_the_count_and_the_networks_with_it() {
+fn an_outage_is_inconclusive_without_a_drop_count_and_network_with_it() {
     let outage = signature([5000, 700]);
     let by_delay = diagnose(&outage, &evidence(|e| (e.delay_s, e.burst) = (Some(0.0), Some(1))));
     assert_eq!(
@@ -244,7 +244,7 @@ fn an_outage_is_inconclusive_without_the_count_and_the_networks_with_it() {
 }
 
 #[test]
-fn many_long_runs_are_like_an_outage_as_one_is() {
+fn several_long_runs_are_also_an_outage() {
     let runs = [900, 400].repeat(5);
     let known = evidence(|e| (e.delay_s, e.burst) = (Some(0.0), Some(1)));
     let flapping = diagnose(&signature(runs.clone()), &known);
@@ -255,7 +255,7 @@ fn many_long_runs_are_like_an_outage_as_one_is() {
 }
 
 #[test]
-fn without_a_count_nothing_is_the_hosts_that_has_no_sign_of_it() {
+fn without_drop_count_or_signs_of_a_stall_the_verdict_is_not_host() {
     let told = |packets: u32, runs: &[u32], known: &Evidence| {
         let window = Signature::from_runs(packets, runs.iter().copied()).unwrap();
         Classifier::shipped().diagnose(&window, &Meter::new().measure(&window), known)
@@ -289,7 +289,7 @@ fn without_a_count_nothing_is_the_hosts_that_has_no_sign_of_it() {
 }
 
 #[test]
-fn regular_single_losses_without_a_queue_look_like_a_policer() {
+fn regular_single_losses_without_queue_delay_are_a_policer_pattern() {
     let policed = signature([106, 1].repeat(150));
     let known = |delay| evidence(|e| e.delay_s = delay);
     assert_eq!(diagnose(&policed, &known(Some(4e-6))).pattern, Some(LossPattern::Policer));
@@ -299,7 +299,7 @@ fn regular_single_losses_without_a_queue_look_like_a_policer() {
 }
 
 #[test]
-fn a_hybrid_window_is_split() {
+fn a_hybrid_window_is_split_between_host_and_network() {
     let mut runs = singles(150, 60);
     for at in [20, 120, 220] {
         runs.splice(at..at, [300, 90]);
@@ -311,7 +311,7 @@ fn a_hybrid_window_is_split() {
 }
 
 #[test]
-fn a_window_with_runs_of_all_lengths_is_not_split() {
+fn network_runs_of_all_lengths_are_not_split() {
     // A queue makes a few runs of two packets and one run of five packets. A run of six, which RED
     // can cause, is long enough for a split by its length, but too short for a stall. A run of
     // fifteen counts as a stall.
@@ -334,7 +334,7 @@ fn a_window_with_runs_of_all_lengths_is_not_split() {
 }
 
 #[test]
-fn gaps_are_told_apart_by_their_own_evidence() {
+fn gaps_are_classified_by_their_own_evidence() {
     let mixed = signature([1000, 90, 3000, 1, 500, 2, 2000, 120, 1000, 3]);
     let gap = |host_drops, delay_s, is_marked| GapEvidence { host_drops, delay_s, is_marked };
     let metrics = Meter::new().measure(&mixed);
@@ -371,7 +371,7 @@ fn gaps_are_told_apart_by_their_own_evidence() {
 }
 
 #[test]
-fn too_little_is_inconclusive() {
+fn windows_that_are_short_or_without_loss_are_inconclusive() {
     let shipped = Classifier::shipped();
     let counted = evidence(|e| e.host_drops = Some(1));
     for (packets, runs) in [(0, vec![]), (1, vec![1]), (1, vec![0, 1]), (16, vec![3, 9]), (20_000, vec![])] {
@@ -398,7 +398,7 @@ fn too_little_is_inconclusive() {
 }
 
 #[test]
-fn windows_that_the_model_was_not_fitted_on_are_told() {
+fn windows_outside_the_fitted_range_are_reported_as_extrapolated() {
     let shipped = Classifier::shipped();
     let found = |packets, runs: &[u32], known: &Evidence| {
         let window = Signature::from_runs(packets, runs.iter().copied()).unwrap();
@@ -438,7 +438,7 @@ fn windows_that_the_model_was_not_fitted_on_are_told() {
 }
 
 #[test]
-fn shares_of_exactly_a_twentieth_decide_as_more_does() {
+fn a_minor_cause_with_exactly_5_percent_does_not_make_a_window_hybrid() {
     let counted = |host, network| {
         let known = evidence(|e| e.host_drops = Some(host));
         let told = diagnose(&signature([1000, host, 1000, network]), &known);
@@ -453,13 +453,13 @@ fn shares_of_exactly_a_twentieth_decide_as_more_does() {
 }
 
 #[test]
-fn a_model_is_read_as_it_was_written() {
+fn a_written_model_reads_back_equal() {
     let shipped = Classifier::shipped();
     assert_eq!(Classifier::read(&shipped.write()).unwrap(), shipped);
 }
 
 #[test]
-fn what_is_no_model_is_refused_and_said() {
+fn invalid_models_are_rejected_with_a_reason() {
     let good = Classifier::shipped().write();
     let invalid = |model: &str| match Classifier::read(model) {
         Err(ModelError::Invalid(what)) => what,
@@ -500,7 +500,7 @@ fn what_is_no_model_is_refused_and_said() {
 proptest! {
     /// A model with a random change is rejected, or its diagnoses have a probability from 0 to 1.
     #[test]
-    fn a_model_that_was_changed_makes_no_panic(at in any::<proptest::sample::Index>(), with in ".{0,3}") {
+    fn a_changed_model_causes_no_panic(at in any::<proptest::sample::Index>(), with in ".{0,3}") {
         let good = Classifier::shipped().write();
         let at = at.index(good.len());
         let changed = format!("{}{with}{}", &good[..at], &good[at + 1..]);
@@ -513,7 +513,7 @@ proptest! {
 
     /// For any losses and claims, the diagnosis has a probability, and its counts add up.
     #[test]
-    fn an_answer_is_possible_whatever_is_claimed(
+    fn any_evidence_gives_a_probability_and_counts_that_add_up(
         runs in proptest::collection::vec(0u32..300, 0..60),
         burst in proptest::option::of(any::<u32>()),
         delay in proptest::option::of(any::<f64>()),

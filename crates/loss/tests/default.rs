@@ -12,7 +12,7 @@ use open::{EvidenceSet, Score, Window, counts, cross_validated, windows};
 const FOLDS: usize = 8;
 
 #[test]
-fn runs_that_were_left_out_are_judged_as_promised() {
+fn held_out_runs_are_classified_within_the_documented_rates() {
     let Some(windows) = windows() else { return };
     let judge = |classifier: &Classifier, window: &Window| {
         EvidenceSet::ALL.map(|told| window.diagnose(classifier, &window.evidence(told)))
@@ -72,7 +72,7 @@ fn print_undecided(judged: &[(&Window, &Diagnosis)]) {
 }
 
 #[test]
-fn outages_are_not_called_the_hosts_where_the_delay_or_the_count_is_known() {
+fn outages_are_not_classified_as_host_if_delay_or_drop_count_is_known() {
     let Some(windows) = windows() else { return };
     for window in windows.iter().filter(|window| window.is_outage()) {
         let told = window.evidence(EvidenceSet { burst: true, delay: true });
@@ -84,7 +84,7 @@ fn outages_are_not_called_the_hosts_where_the_delay_or_the_count_is_known() {
 }
 
 #[test]
-fn the_kernels_count_is_always_believed_and_false_claims_are_not() {
+fn true_drop_counts_are_always_accepted_and_false_ones_rejected() {
     let Some(windows) = windows() else { return };
     // For windows with losses of the network, claim that the host dropped all, a half and a tenth
     // of the lost packets.
@@ -132,7 +132,7 @@ fn the_kernels_count_is_always_believed_and_false_claims_are_not() {
 }
 
 #[test]
-fn the_kernels_count_in_each_gap_is_always_believed() {
+fn true_drop_counts_of_each_gap_are_always_accepted() {
     let Some(windows) = windows() else { return };
     let counts = counts();
     for told in EvidenceSet::ALL {

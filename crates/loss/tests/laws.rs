@@ -54,7 +54,7 @@ fn line(signature: &Signature, evidence: &Evidence, as_bits: bool) -> String {
 
 proptest! {
     #[test]
-    fn every_answer_is_sound(runs in runs(), tail in 0u32..5000, evidence in evidence()) {
+    fn every_diagnosis_is_consistent_with_the_metrics(runs in runs(), tail in 0u32..5000, evidence in evidence()) {
         let window = runs.iter().sum::<u32>() + tail;
         let signature = Signature::from_runs(window, runs).unwrap();
         let metrics = Meter::new().measure(&signature);
@@ -63,7 +63,7 @@ proptest! {
     }
 
     #[test]
-    fn every_gap_is_told_of_once(runs in runs(), tail in 0u32..5000, known in prop::collection::vec(
+    fn every_gap_is_reported_once(runs in runs(), tail in 0u32..5000, known in prop::collection::vec(
         (prop::option::of(0u32..20), prop::option::of(0.0..0.1), prop::option::of(any::<bool>())), 0..40,
     )) {
         let window = runs.iter().sum::<u32>() + tail;
@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn a_line_says_the_same_as_bits_and_as_runs(runs in runs(), tail in 1u32..500, evidence in evidence()) {
+    fn a_line_of_bits_or_runs_parses_to_the_same_signature_and_evidence(runs in runs(), tail in 1u32..500, evidence in evidence()) {
         let window = runs.iter().sum::<u32>() + tail;
         let signature = Signature::from_runs(window, runs).unwrap();
         let mut read = Signature::new();
@@ -115,7 +115,7 @@ fn windows_under_seventeen_packets_and_without_loss_are_inconclusive() {
 }
 
 #[test]
-fn nothing_is_allocated_for_a_window_after_the_first() {
+fn no_memory_is_allocated_after_the_first_window() {
     let (paper, best) = (PaperClassifier::shipped(), Classifier::shipped());
     let (mut signature, mut meter) = (Signature::new(), Meter::new());
     let lines: Vec<String> = (1..50u32)

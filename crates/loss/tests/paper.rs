@@ -10,7 +10,7 @@ use barograph_loss::{
 };
 
 #[test]
-fn the_shipped_model_is_what_the_papers_kinds_make() {
+fn the_shipped_model_equals_the_fit_on_the_papers_kinds() {
     let Some(windows) = windows() else { return };
     let windows: Vec<_> = windows.into_iter().filter(is_papers).collect();
     let fit = fit_paper(&windows).unwrap();
@@ -26,7 +26,7 @@ fn the_shipped_model_is_what_the_papers_kinds_make() {
 /// and 83.3 / 3.8 / 12.9 for the network, on twice as many runs. The limits are loose enough for
 /// fewer runs, and strict enough to reject a classifier that guesses.
 #[test]
-fn runs_that_were_held_out_are_told_apart_as_published() {
+fn held_out_runs_are_classified_at_the_published_rates() {
     let Some(windows) = windows() else { return };
     for packets in [10_000, 20_000, 100_000] {
         for (kinds, is_of) in

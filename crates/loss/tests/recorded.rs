@@ -50,7 +50,7 @@ fn the_set_has_enough_windows_of_each_cause_and_kind() {
 }
 
 #[test]
-fn the_default_classifier_is_right_on_recorded_windows() {
+fn the_default_classifier_meets_its_floors_on_recorded_windows() {
     let windows = windows();
     let classifier = Classifier::shipped();
     for (told, floors) in EvidenceSet::ALL.into_iter().zip(FLOORS) {
@@ -73,7 +73,7 @@ fn the_default_classifier_is_right_on_recorded_windows() {
 }
 
 #[test]
-fn the_kernels_count_settles_every_recorded_window() {
+fn the_kernel_drop_count_decides_every_recorded_window() {
     for window in windows() {
         let evidence = Evidence { host_drops: Some(window.host), ..Evidence::default() };
         let Diagnosis { verdict, lost_host, evidence_used, .. } =
@@ -88,7 +88,7 @@ fn the_kernels_count_settles_every_recorded_window() {
 }
 
 #[test]
-fn the_papers_classifier_is_seldom_wrong_on_recorded_windows() {
+fn the_papers_classifier_meets_its_floors_on_recorded_windows() {
     let windows = windows();
     let classifier = PaperClassifier::shipped();
     let papers = scored(&windows).filter(|window| window.is_papers()).collect::<Vec<_>>();

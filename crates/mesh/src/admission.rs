@@ -37,7 +37,7 @@ impl Default for TestAdmissionConfig {
 pub struct TestAdmission {
     budget: Budget,
     grant_max: Duration,
-    held: Option<Held>,
+    active_grant: Option<ActiveGrant>,
     tokens: SeededRng,
     now: Duration,
 }
@@ -55,7 +55,7 @@ pub struct Grant {
 
 /// Why a test is refused. A peer that asks again before `retry_after` gets the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum TestRefusal {
     /// The host takes part in another test.
     #[error("busy with another test; retry in {retry_after:.1?}")]
     Busy {
@@ -85,7 +85,7 @@ pub enum TokenError {
 }
 
 #[derive(Debug)]
-struct Held {
+struct ActiveGrant {
     token: u64,
     peer: Box<str>,
     role: Role,
@@ -101,7 +101,7 @@ impl TestAdmission {
         Ok(Self {
             budget: Budget::new(config.budget)?,
             grant_max: config.grant_max,
-            held: None,
+            active_grant: None,
             tokens: SeededRng::new(config.seed, "tokens"),
             now: Duration::ZERO,
         })
@@ -115,16 +115,16 @@ impl TestAdmission {
     /// Grants or refuses a test from a peer to this host.
     ///
     /// # Errors
-    /// [`Refusal`], at no cost.
-    pub fn ask(
+    /// [`TestRefusal`]; a refused test takes nothing from the budget.
+    pub fn request(
         &mut self,
         now: Duration,
         peer: &str,
         is_member: bool,
         expected: Cost,
-    ) -> Result<Grant, Refusal> {
+    ) -> Result<Grant, TestRefusal> {
         if !is_member {
-            return Err(Refusal::NotAMember);
+            return Err(TestRefusal::NotAMember);
         }
         self.grant(now, Role::Target, peer, expected)
     }
@@ -134,8 +134,8 @@ impl TestAdmission {
     /// other.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] or [`Refusal::Spent`].
-    pub fn start(&mut self, now: Duration, peer: &str, expected: Cost) -> Result<Grant, Refusal> {
+    /// [`TestRefusal::Busy`] or [`TestRefusal::Spent`].
+    pub fn start(&mut self, now: Duration, peer: &str, expected: Cost) -> Result<Grant, TestRefusal> {
         self.grant(now, Role::Source, peer, expected)
     }
 
@@ -146,13 +146,16 @@ impl TestAdmission {
     pub fn begin(&mut self, now: Duration, token: u64, peer: &str) -> Result<(), TokenError> {
         let now = self.advance(now);
         let test_max = self.budget.config().test_max;
-        let held = self.held(token).filter(|held| *held.peer == *peer).ok_or(TokenError::Unknown(token))?;
-        if held.is_running {
+        let grant = self
+            .active_grant(token)
+            .filter(|grant| *grant.peer == *peer)
+            .ok_or(TokenError::Unknown(token))?;
+        if grant.is_running {
             return Err(TokenError::InUse(token));
         }
-        held.is_running = true;
-        held.since = now;
-        held.until = now.saturating_add(test_max).saturating_add(GRACE);
+        grant.is_running = true;
+        grant.since = now;
+        grant.until = now.saturating_add(test_max).saturating_add(GRACE);
         Ok(())
     }
 
@@ -163,16 +166,16 @@ impl TestAdmission {
     /// length.
     pub fn end(&mut self, now: Duration, token: u64, actual: Cost) -> Result<(), TokenError> {
         let now = self.advance(now);
-        self.held(token).ok_or(TokenError::Unknown(token))?;
+        self.active_grant(token).ok_or(TokenError::Unknown(token))?;
         self.release(now, actual);
         Ok(())
     }
 
     /// Gives back the grant of a test that does not take place. If this host wanted to start the
     /// test, the grant costs nothing. Otherwise, the grant costs the time since it was given.
-    pub fn give_back(&mut self, now: Duration, token: u64) {
+    pub fn return_grant(&mut self, now: Duration, token: u64) {
         let now = self.advance(now);
-        if self.held(token).is_some() {
+        if self.active_grant(token).is_some() {
             self.lapse(now);
         }
     }
@@ -180,7 +183,7 @@ impl TestAdmission {
     /// Whether the host takes part in a test, or is about to.
     pub fn is_held(&mut self, now: Duration) -> bool {
         self.advance(now);
-        self.held.is_some()
+        self.active_grant.is_some()
     }
 
     /// Cost of the tests of the last hour.
@@ -202,17 +205,17 @@ impl TestAdmission {
         self.budget.import(now, past);
     }
 
-    fn grant(&mut self, now: Duration, role: Role, peer: &str, expected: Cost) -> Result<Grant, Refusal> {
+    fn grant(&mut self, now: Duration, role: Role, peer: &str, expected: Cost) -> Result<Grant, TestRefusal> {
         let now = self.advance(now);
-        if let Some(held) = &self.held {
-            return Err(Refusal::Busy { retry_after: held.until.saturating_sub(now).max(RETRY_MIN) });
+        if let Some(grant) = &self.active_grant {
+            return Err(TestRefusal::Busy { retry_after: grant.until.saturating_sub(now).max(RETRY_MIN) });
         }
         let reservation = self
             .budget
             .reserve(now, role, peer, expected)
-            .map_err(|wait| Refusal::Spent { retry_after: wait.max(RETRY_MIN) })?;
+            .map_err(|wait| TestRefusal::Spent { retry_after: wait.max(RETRY_MIN) })?;
         let token = self.tokens.bits();
-        self.held = Some(Held {
+        self.active_grant = Some(ActiveGrant {
             token,
             peer: peer.into(),
             role,
@@ -225,15 +228,15 @@ impl TestAdmission {
         Ok(Grant { token, begins_within: self.grant_max, cap })
     }
 
-    fn held(&mut self, token: u64) -> Option<&mut Held> {
-        self.held.as_mut().filter(|held| held.token == token)
+    fn active_grant(&mut self, token: u64) -> Option<&mut ActiveGrant> {
+        self.active_grant.as_mut().filter(|grant| grant.token == token)
     }
 
     /// Ends the current grant if it has waited for its test, or its test has run, for too long.
     /// Returns the time, which never decreases.
     fn advance(&mut self, now: Duration) -> Duration {
         self.now = self.now.max(now);
-        if self.held.as_ref().is_some_and(|held| held.until <= self.now) {
+        if self.active_grant.as_ref().is_some_and(|grant| grant.until <= self.now) {
             self.lapse(self.now);
         }
         self.now
@@ -242,24 +245,24 @@ impl TestAdmission {
     /// Ends the current grant without a reported cost. If its test has begun, the test counts as a
     /// test of full length.
     fn lapse(&mut self, now: Duration) {
-        match &self.held {
-            Some(held) if held.is_running => self.release(now, self.budget.config().test_cap()),
-            Some(held) if held.role == Role::Target => {
-                let duration = now.min(held.until).saturating_sub(held.since);
+        match &self.active_grant {
+            Some(grant) if grant.is_running => self.release(now, self.budget.config().test_cap()),
+            Some(grant) if grant.role == Role::Target => {
+                let duration = now.min(grant.until).saturating_sub(grant.since);
                 let cost = Cost { duration, bytes: 0 };
                 self.release(now, cost.at_most(self.budget.config().test_cap()));
             }
             _ => {
-                if let Some(held) = self.held.take() {
-                    self.budget.cancel(held.reservation);
+                if let Some(grant) = self.active_grant.take() {
+                    self.budget.cancel(grant.reservation);
                 }
             }
         }
     }
 
     fn release(&mut self, now: Duration, actual: Cost) {
-        if let Some(held) = self.held.take() {
-            self.budget.settle(now, held.reservation, actual);
+        if let Some(grant) = self.active_grant.take() {
+            self.budget.settle(now, grant.reservation, actual);
         }
     }
 }

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_decide_between_near_and_wide() {
+    fn transfer_size_decides_between_a_near_and_a_fast_host() {
         let hosts = [candidate("near", 1.0, 10.0, 1.05), candidate("wide", 100.0, 1000.0, 1.05)];
         assert_eq!(names(&rank(&hosts, 1000)), [("near", true), ("wide", false)]);
         assert_eq!(names(&rank(&hosts, 1_000_000_000)), [("wide", true), ("near", false)]);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_intervals_do_not_part_is_too_close_to_call() {
+    fn hosts_with_overlapping_intervals_are_too_close_to_call() {
         let hosts = [
             candidate("a", 1.0, 100.0, 1.2),
             candidate("b", 1.0, 90.0, 1.01),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_left_out() {
+    fn candidates_with_invalid_forecasts_are_not_ranked() {
         let mut absurd: Vec<HostCandidate> =
             [f64::NAN, f64::INFINITY, 0.0, -1.0].map(|mbit_s| candidate("x", 1.0, mbit_s, 1.1)).into();
         absurd.push(candidate("upside down", 1.0, 1.0, 0.5));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_only_what_fits_the_initial_window_has_a_time() {
+    fn hosts_without_goodput_are_ranked_only_for_sizes_of_the_initial_window() {
         let unknown = HostCandidate { goodput_bit_s: None, ..candidate("near", 1.0, 1.0, 1.1) };
         let hosts = [candidate("far", 50.0, 1000.0, 1.1), unknown];
         let small = rank(&hosts, INITIAL_WINDOW_BYTES);

@@ -294,8 +294,8 @@ const LEGS_ACROSS: usize = 3;
 /// Exponent of the soft minimum. With a larger exponent, the result is nearer to the lowest rate.
 const SHARPNESS: f64 = 2.0;
 
-/// Weight of the mean of all pairs in the mean of a class, as a number of pairs of that class. The
-/// value is the smallest number of pairs from which a scatter is learned.
+/// The mean of all pairs counts as this many pairs in the mean of a class. The value is the
+/// smallest number of pairs from which a scatter is learned.
 const POOLED: f64 = CompositionModel::PAIRS_MIN as f64;
 
 /// Standard deviation of the logarithm if there are no pairs to learn from. One standard deviation

@@ -55,7 +55,7 @@ mod rng;
 pub mod roster;
 mod sites;
 
-pub use admission::{Grant, Refusal, TestAdmission, TestAdmissionConfig, TokenError};
+pub use admission::{Grant, TestAdmission, TestAdmissionConfig, TestRefusal, TokenError};
 pub use budget::{Budget, BudgetConfig, BudgetError, BudgetUsage, Cost, PastTest, Reservation, Role};
 pub use choose::{HostCandidate, INITIAL_WINDOW_BYTES, RankedHost, rank};
 pub use compose::{ComposedQuantity, CompositionModel, LegForecast, PairObservation, PathEstimate};

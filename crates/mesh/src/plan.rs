@@ -167,9 +167,10 @@ impl Planner {
         self.next_at
     }
 
-    /// Makes the next turn earlier: at `at`, or later when the budget covers the tests so far. Call
-    /// this method in a mesh of new pairs, so that each pair need not wait for an interval. With
-    /// [`SelectionPolicy::Paper`] the budget is not checked.
+    /// Moves the next turn to `at`, or to the time when the budget covers the tests so far if that
+    /// time is later. The next turn never becomes later. Call this method in a mesh of new pairs,
+    /// so that each pair need not wait for an interval. With [`SelectionPolicy::Paper`] the budget
+    /// is not checked.
     pub fn advance_next_turn(&mut self, at: Duration) {
         let paid = self.credit.at.saturating_add(self.time_until_paid());
         self.next_at = self.next_at.min(at.max(paid));

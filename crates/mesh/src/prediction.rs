@@ -223,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn ten_hosts_are_revisited_after_90_minutes_as_the_paper_counts() {
+    fn the_papers_plan_tests_each_pair_of_ten_hosts_every_90_minutes() {
         let paper = of(10, 1, &PlanConfig::paper(), 5.0, 62_500_000);
         assert_eq!(paper.revisit, Duration::from_secs(90 * 60));
         assert_eq!(paper.pairs, 90);
     }
 
     #[test]
-    fn what_limits_is_named() {
+    fn prediction_names_what_limits_the_turns() {
         let config = PlanConfig::default();
         let settled = of(20, 1, &config, 0.5, 6_250_000);
         assert_eq!((settled.limit, settled.turn), (TurnLimit::Turns, Duration::from_secs(300)));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn representatives_leave_room_for_both_their_groups() {
+    fn representatives_have_longer_turns_because_they_share_two_groups() {
         let full = of(60, 3, &PlanConfig::default(), 5.0, 62_500_000);
         let one = full.representative.unwrap();
         assert_eq!((full.turn.as_secs(), one.turn.as_secs()), (1428, 2857));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn sites_keep_pairs_few() {
+    fn sites_reduce_the_number_of_pairs() {
         let flat = of(10_000, 1, &PlanConfig::default(), 0.5, 6_250_000);
         let sites = of(10_000, 500, &PlanConfig::default(), 0.5, 6_250_000);
         assert_eq!((flat.pairs, sites.pairs), (99_990_000, 500 * 20 * 19 + 500 * 499));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_layouts_are_refused() {
+    fn impossible_mesh_sizes_are_rejected() {
         let config = PlanConfig::default();
         for (hosts, sites) in [(1, 1), (0, 0), (5, 6), (5, 0), (1_000_001, 1)] {
             assert!(predict(MeshSize { hosts, sites }, &config, Cost::default()).is_err(), "{hosts} {sites}");

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_are_those_of_the_references() {
+    fn random_numbers_and_hashes_equal_the_published_test_vectors() {
         // Published test vector of SplitMix64 for seed 1234567.
         let mut rng = SeededRng { state: 1_234_567 };
         assert_eq!(rng.bits(), 6_457_827_717_110_365_317);

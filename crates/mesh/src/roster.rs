@@ -31,8 +31,8 @@ pub struct Roster<D> {
     grace: Duration,
     hosts_max: usize,
     hosts: BTreeMap<Name, Host<D>>,
-    /// Groups with a complete snapshot, and the time until which hosts that it omits may be
-    /// missing.
+    /// For each group with a complete snapshot: the time until which a host that the snapshot omits
+    /// is not reported as lost.
     deadlines: BTreeMap<Name, Duration>,
     /// Number of times so far that any host was lost. A host that is lost stores the number of that
     /// time, so that the host that was lost first is forgotten first.
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_in_two_groups_is_lost_when_gone_from_both() {
+    fn a_host_in_two_groups_is_lost_when_both_groups_report_it_down() {
         let (site, lab, b) = (name("site"), name("lab"), name("b"));
         let mut roster = Roster::new(at(11), 10);
         assert_eq!(roster.up(&site, &b, 1), Some(MembershipChange::Joined(b.clone())));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_removed_is_forgotten_and_joins_anew() {
+    fn a_removed_host_is_forgotten_and_can_join_again() {
         let (site, lab, b) = (name("site"), name("lab"), name("b"));
         let mut roster = Roster::new(at(11), 10);
         roster.up(&site, &b, 1);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_directory_loses_no_host_before_the_grace_is_over() {
+    fn an_empty_directory_loses_no_host_before_the_grace_period_ends() {
         let (site, b, c) = (name("site"), name("b"), name("c"));
         let mut roster = Roster::new(at(11), 10);
         roster.begin(&site);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_restart_within_the_grace_begins_it_again() {
+    fn a_second_restart_restarts_the_grace_period() {
         let (site, b) = (name("site"), name("b"));
         let mut roster = Roster::new(at(11), 10);
         roster.remember(&b, std::slice::from_ref(&site), 1);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_roster_forgets_lost_hosts_and_keeps_those_that_are_up() {
+    fn a_full_roster_forgets_lost_hosts_and_keeps_hosts_that_are_up() {
         let site = name("site");
         let mut roster = Roster::new(at(1), 3);
         for host in ["a", "b", "c"] {
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_share_a_group_and_understand_each_other() {
+    fn peers_need_a_common_group_and_compatible_versions() {
         let (own, other) = (name("a"), name("b"));
         let groups = [name("local:x"), name("lab")];
         let own_identity = StationIdentity { host: &own, version: "0.3.1", groups: &groups };
@@ -501,7 +501,7 @@ mod tests {
         /// Removed, the next change is Joined again. After the last event and the grace, exactly
         /// the hosts in the directory are up.
         #[test]
-        fn changes_alternate_and_the_end_is_what_the_directory_says(
+        fn membership_changes_alternate_and_end_in_the_state_of_the_directory(
             events in prop::collection::vec(directory_event(), 0..120),
         ) {
             let group = |g: u8| name(&format!("g{g}"));
@@ -572,7 +572,7 @@ mod tests {
         /// The size of the roster is bounded, however many names the directory reports, and hosts
         /// that are up stay in the roster.
         #[test]
-        fn it_is_bounded(events in prop::collection::vec((0..40_u8, any::<bool>()), 0..300)) {
+        fn the_roster_is_bounded_and_keeps_hosts_that_are_up(events in prop::collection::vec((0..40_u8, any::<bool>()), 0..300)) {
             let site = name("site");
             let mut roster = Roster::new(at(1), 8);
             for (h, is_up) in events {

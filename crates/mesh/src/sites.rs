@@ -78,8 +78,8 @@ pub struct SitePosition {
 /// Finds the sites of `hosts`, which are sorted by name, from forecast round-trip times (s).
 ///
 /// Only the first [`SITES_HOSTS_MAX`] hosts count. Equal hosts and forecasts give equal sites,
-/// names and representatives on every station. Hosts that already form a site stay one until they
-/// are clearly not one.
+/// names and representatives on every station. Hosts that already form a site remain a site until
+/// round-trip times clearly violate the limits for a site.
 ///
 /// A site has the name that most of its hosts report already (if several names are equally
 /// frequent, the first in alphabetical order). If no such name is free, the site has the name of

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_in_every_exchange_that_fell_into_it() {
+    fn a_stall_delays_every_exchange_that_was_due_during_it() {
         for blocks in [false, true] {
             let latencies = through_a_stall(blocks);
             // 50 ticks of 20 ms fall into one second; a client that waits for answers would have
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_timer_s_own_grain_is_no_latency_and_what_is_unanswered_is_missed() {
+    fn timer_granularity_is_not_latency_and_unanswered_exchanges_are_missed() {
         let mut schedule = ExchangeSchedule::new(3, EVERY);
         assert_eq!(
             (schedule.due(), schedule.awaited(), schedule.answered(EVERY)),

@@ -2,7 +2,7 @@
 
 use crate::target::Target;
 use crate::token;
-use crate::wire::{Datagram, Done, Reply, Request};
+use crate::wire::{BulkSummary, Datagram, Reply, Request};
 
 /// Decodes `data` as every kind of frame; each accepted frame must encode to the same bytes.
 ///
@@ -19,8 +19,8 @@ pub fn fuzz_wire(data: &[u8]) {
         assert_eq!(datagram.encode(), data, "{datagram:?}");
     }
     // A rate above 2^53 bit/s is rounded to the nearest `f64`; decoding it again is exact.
-    if let Ok(done) = Done::decode(data) {
-        assert_eq!(Done::decode(&done.encode()), Ok(done));
+    if let Ok(done) = BulkSummary::decode(data) {
+        assert_eq!(BulkSummary::decode(&done.encode()), Ok(done));
     }
     if let Ok(text) = std::str::from_utf8(data) {
         fuzz_text(text);

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_escaped() {
+    fn reserved_characters_of_queries_are_percent_encoded() {
         assert_eq!(encode("http://a/?b&c d"), "http%3A%2F%2Fa%2F%3Fb%26c%20d");
     }
 }

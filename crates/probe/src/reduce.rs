@@ -65,7 +65,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn medians() {
+    fn median_of_samples_is_the_middle_or_the_mean_of_two() {
         for (samples, expected) in [
             (&[][..], None),
             (&[3.0], Some(3.0)),
@@ -83,7 +83,7 @@ mod tests {
 
     /// JavaNws §2.1.1: over a long path, a small probe spends most of its time on the round trip.
     #[test]
-    fn the_forecast_round_trip_is_subtracted() {
+    fn goodput_subtracts_the_forecast_round_trip() {
         let goodput = goodput(64 * 1024, 0.25, round_trip(0.1, 0.1)).expect("time passed");
         assert!((goodput.raw - 524_288.0 / 0.25).abs() < 1e-3);
         assert!((goodput.corrected - 524_288.0 / 0.15).abs() < 1e-3);
@@ -91,14 +91,14 @@ mod tests {
 
     /// 64 KiB over 10 Mbit/s and 20 ms take 72 ms. The forecast was made while the path was busy.
     #[test]
-    fn a_forecast_above_the_least_round_trip_gives_no_rate_that_the_path_does_not_have() {
+    fn a_forecast_above_the_least_round_trip_does_not_inflate_the_rate() {
         let elapsed_s = 0.02 + 524_288.0 / 10e6;
         let goodput = goodput(64 * 1024, elapsed_s, round_trip(0.06, 0.02)).expect("time passed");
         assert!((goodput.corrected - 10e6).abs() < 1.0, "{goodput:?}");
     }
 
     #[test]
-    fn an_unknown_round_trip_corrects_nothing() {
+    fn an_unknown_round_trip_leaves_the_rate_uncorrected() {
         let unusable = [None, Some(0.0), Some(-1.0), Some(f64::NAN), Some(f64::INFINITY)];
         for unknown in unusable {
             for round_trip in [
@@ -124,7 +124,7 @@ mod tests {
         }
 
         #[test]
-        fn a_corrected_rate_exceeds_neither_what_the_least_round_trip_allows_nor_twice_the_raw_one(
+        fn a_corrected_rate_is_bounded_by_the_least_round_trip_and_twice_the_raw_rate(
             bytes in 1..1u64 << 50, elapsed in 1e-9..1e6f64, forecast in -1.0..1e6f64, least in -1.0..1e6f64,
         ) {
             let goodput = goodput(bytes, elapsed, round_trip(forecast, least)).expect("time passed");

@@ -124,8 +124,8 @@ impl StartupDetector {
 /// Minimum length of a round in seconds. The rates of shorter rounds would mainly show the noise of
 /// acknowledgements and of the scheduler. A full test has 250 rounds of this length.
 const ROUND_S_MIN: f64 = 0.02;
-/// Maximum time, in seconds, that a round must last because of the round-trip time. A longer
-/// round-trip time is a stall, and a round does not wait for the end of a stall.
+/// Upper limit, in seconds, of a round's minimum duration, which otherwise equals the round-trip
+/// time. A longer round-trip time is a stall, and a round does not wait for the end of a stall.
 const ROUND_RTT_S_MAX: f64 = 1.0;
 /// Minimum number of bytes in a round: 64 segments of an Ethernet path. A delayed acknowledgement
 /// covers two segments, which are only 3 % of the round.

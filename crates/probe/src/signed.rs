@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_challenge_beside_other_schemes_is_found() {
+    fn a_challenge_is_parsed_beside_other_schemes() {
         let challenge = Challenge { realm: Name::new("näch\"ste,a=b").unwrap(), challenge: [0x5a; 16] };
         for value in [
             challenge.header(),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_is_what_the_specification_says() {
+    fn the_text_to_sign_equals_the_specification() {
         let name = |text| Name::new(text).unwrap();
         assert_eq!(
             text_to_sign(&[0xab; 16], &name("b"), &name("a"), "GET", "/v1/probe"),
@@ -169,7 +169,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn credentials_come_back(
+        fn credentials_parse_from_their_header(
             name in "[^\\s\\p{C}\\p{Z}]{1,60}", challenge in any::<[u8; 16]>(),
             half in any::<[u8; 32]>(), other in any::<[u8; 32]>(),
         ) {
@@ -184,7 +184,7 @@ mod tests {
         }
 
         #[test]
-        fn no_header_makes_it_panic(
+        fn no_header_causes_a_panic(
             text in ".{0,60}", tail in "[Bb]arograph-Station [a-z=\"%0-9, é]{0,80}",
         ) {
             let _ = (Challenge::parse(&text), Credentials::parse(&text));

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_forgets_the_oldest() {
+    fn a_full_table_removes_the_oldest_token() {
         let mut tokens = TokenTable::new(30.0, 2);
         for token in 1..=3 {
             tokens.issue([token; 16], 0.0);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn hexadecimal_is_an_identity_and_refuses_the_rest() {
+    fn hexadecimal_tokens_read_back_equal_and_other_text_is_rejected() {
         let token = [0x0f, 0xa0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 255];
         assert_eq!(from_hex(&to_hex(&token)), Some(token));
         for bad in ["", "00", &"0".repeat(31), &"0".repeat(33), &"+1".repeat(16), &"é".repeat(16)] {

@@ -20,7 +20,7 @@ pub const TOKEN_SCHEME: &str = "Probe";
 pub const REQUEST_BYTES: usize = 16;
 /// Size of a [`Reply`] on the wire, in bytes.
 pub const REPLY_BYTES: usize = 16;
-/// Size of a [`Done`] on the wire, in bytes.
+/// Size of a [`BulkSummary`] on the wire, in bytes.
 pub const DONE_BYTES: usize = 48;
 /// Number of bytes of one exchange in each direction (JavaNws §2.1.1: "a two-byte packet is
 /// exchanged").
@@ -66,7 +66,7 @@ pub enum Request {
         /// Maximum number of bytes that the client will send, at least 1.
         bytes_max: u64,
     },
-    /// Permission for an iperf3 test, to a port that the responder returns.
+    /// Request for permission to run an iperf3 test. The responder returns the port of the test.
     Iperf3 {
         /// Time for which the client will send, in milliseconds: 1 to [`STREAM_MS_MAX`].
         ms: u32,
@@ -131,10 +131,10 @@ pub enum DeclineReason {
     Stopping,
 }
 
-/// The last frame of a transfer: the responder's byte count, and its `TCP_INFO` if it was the
-/// sender.
+/// The last frame of a transfer (*Done*): the responder's byte count, and its `TCP_INFO` if it was
+/// the sender.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Done {
+pub struct BulkSummary {
     /// Bytes that the responder received or sent.
     pub bytes: u64,
     /// `TCP_INFO` of the responder's kernel, if it sent the bytes and its system has it.
@@ -304,7 +304,7 @@ impl Reply {
     }
 }
 
-impl Done {
+impl BulkSummary {
     /// Encodes the frame. Times are rounded to whole microseconds and rates to whole bit/s; the
     /// name of the congestion control is cut at 16 bytes, the kernel's own limit.
     #[must_use]

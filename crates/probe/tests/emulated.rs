@@ -34,7 +34,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 static SERIAL: Mutex<()> = Mutex::new(());
 
 #[test]
-fn rtt_is_that_of_a_bare_ping_pong() {
+fn measured_rtt_equals_that_of_a_plain_ping_pong() {
     const EXCHANGES: u32 = 11;
     in_a_quiet_run("rtt", PacketLoss::None, |network, target| {
         let mut bare = BarePingPong::start(network);
@@ -50,7 +50,7 @@ fn rtt_is_that_of_a_bare_ping_pong() {
 }
 
 #[test]
-fn rtt_nagle_shows_the_delayed_acknowledgement() {
+fn rtt_nagle_includes_the_delayed_acknowledgement() {
     in_a_quiet_run("rtt_nagle", PacketLoss::None, |network, target| {
         let rtt = only(measure(network, target, Experiment::Rtt { n: 5 })?).value;
         let nagle = only(measure(network, target, Experiment::RttNagle { n: 3 })?).value;
@@ -61,7 +61,7 @@ fn rtt_nagle_shows_the_delayed_acknowledgement() {
 }
 
 #[test]
-fn a_path_without_loss_has_none_and_its_round_trip_over_udp() {
+fn a_lossless_path_has_loss_0_and_the_rtt_of_the_path_over_udp() {
     in_a_quiet_run("rtt_udp", PacketLoss::None, |network, target| {
         let measured = measure(network, target, Experiment::Loss { n: 10 })?;
         let [loss, rtt] = &measured[..] else { panic!("{measured:?}") };
@@ -81,7 +81,7 @@ fn a_handshake_takes_a_round_trip() {
 }
 
 #[test]
-fn a_lossy_path_loses_its_share() {
+fn measured_loss_equals_the_loss_rate_of_the_path() {
     const DATAGRAMS: u32 = 100;
     // The share is low enough that the TCP session succeeds, and high enough that a run without any
     // loss cannot be chance.

@@ -121,7 +121,7 @@ impl Red {
     }
 
     /// Records that the queue has become empty.
-    pub(crate) fn note_idle(&mut self, now_ns: u64) {
+    pub(crate) fn record_idle(&mut self, now_ns: u64) {
         self.idle_since_ns = Some(now_ns);
     }
 }
@@ -191,7 +191,7 @@ impl Codel {
     }
 
     /// Records that the queue is empty, so that no packet waits.
-    pub(crate) fn note_empty(&mut self) {
+    pub(crate) fn record_empty(&mut self) {
         (self.first_above_ns, self.is_dropping, self.has_entered) = (None, false, false);
     }
 
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn red_spreads_its_drops_evenly() {
+    fn red_spaces_its_drops_evenly() {
         let parameters =
             RedParameters { min_packets: 5.0, max_packets: 15.0, max_probability: 0.02, weight: 1.0 };
         let mut red = Red::new(parameters, 1000);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn codel_drops_by_the_square_root_law() {
+    fn codel_drop_intervals_follow_the_square_root_law() {
         let mut codel = Codel::new(CodelParameters::default());
         let ms = 1_000_000;
         // One packet leaves in each millisecond, after a wait of 20 ms.

@@ -2,16 +2,16 @@
 //!
 //! Kernels often lack `netem`. This crate joins two network namespaces, the hosts, with an emulated
 //! link. The link is one of three kinds: a relay in user space, which passes each packet through a
-//! seeded [`Model`] of delay, rate, queue, loss and reordering, optionally behind a [`QueueChain`]
-//! of queues with their own disciplines; a plain `veth` pair for rates that are too high for the
-//! relay, without delay or loss, and with a `tbf` if the rate is limited; or a [`Switch`] of the
-//! kernel.
+//! seeded [`LinkDirection`] of delay, rate, queue, loss and reordering, optionally behind a
+//! [`QueueChain`] of queues with their own disciplines; a plain `veth` pair for rates that are too
+//! high for the relay, without delay or loss, and with a `tbf` if the rate is limited; or a
+//! [`Switch`] of the kernel.
 //!
 //! Three types matter:
 //!
 //! - [`Network`]: two hosts and their link. It needs root, and dropping it removes everything.
-//! - [`Model`]: one direction of a link in virtual time. It is pure (no clock, no device), so the
-//!   fate of every packet can be computed without a network.
+//! - [`LinkDirection`]: one direction of a link in virtual time. It is pure (no clock, no device),
+//!   so the fate of every packet can be computed without a network.
 //! - [`RelayReport`]: the cost of a relay. The relay shares the machine with the measured programs.
 //!   If [`RelayReport::invalid_reason`] returns a reason, the emulator was the bottleneck, and the
 //!   run is no evidence.
@@ -75,7 +75,7 @@ pub use discipline::{CodelParameters, Discipline, RedParameters};
 pub use disk::SmallDisk;
 pub use error::Error;
 pub use link_simulation::{LinkSimulation, SimulatedAttempt, SimulatedResponse};
-pub use model::{Model, PacketFate};
+pub use model::{LinkDirection, PacketFate};
 pub use queue_chain::{Hop, QueueChain};
 pub use replay::{delays_from_file, delays_from_text};
 pub use rng::SeededRng;

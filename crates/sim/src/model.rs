@@ -21,7 +21,7 @@ pub enum PacketFate {
 /// One direction of a link in virtual time. Times are durations since an epoch that the caller
 /// chooses.
 #[derive(Debug, Clone)]
-pub struct Model {
+pub struct LinkDirection {
     spec: LinkSpec,
     queue_bytes: Option<u64>,
     /// Time at which the last accepted packet is fully on the wire, in nanoseconds.
@@ -39,7 +39,7 @@ pub struct Model {
     reorder_rng: SeededRng,
 }
 
-impl Model {
+impl LinkDirection {
     /// Creates an idle link.
     ///
     /// # Errors
@@ -167,8 +167,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn model(spec: LinkSpec) -> Model {
-        Model::new(spec).unwrap()
+    fn model(spec: LinkSpec) -> LinkDirection {
+        LinkDirection::new(spec).unwrap()
     }
 
     /// Results for `count` packets of 1000 bytes that arrive every `gap`.
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_serialises_packets_and_keeps_exact_over_a_long_train() {
+    fn the_rate_is_exact_over_a_long_train_of_packets() {
         // 3 bytes at 7 Mbit/s take 3428.57… ns, so the remainders must be added up.
         let spec = LinkSpec { rate_bps: Some(7_000_000), delay: 5 * MS, ..LinkSpec::default() };
         let mut model = model(spec);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_wire_does_not_save_up_rate() {
+    fn an_idle_link_does_not_accumulate_rate() {
         let spec = LinkSpec { rate_bps: Some(8_000_000), ..LinkSpec::default() };
         let mut model = model(spec);
         assert_eq!(delivered(model.send(Duration::ZERO, 1000)), MS);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_the_tail_and_drains() {
+    fn a_full_queue_drops_new_packets_until_it_drains() {
         let queue = Queue::Bytes(3000);
         let spec = LinkSpec { rate_bps: Some(8_000_000), queue, ..LinkSpec::default() };
         let mut model = model(spec);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_link_takes_a_packet_larger_than_its_queue() {
+    fn an_idle_link_accepts_a_packet_larger_than_its_queue() {
         let spec = LinkSpec { rate_bps: Some(8_000_000), queue: Queue::Bytes(10), ..LinkSpec::default() };
         let mut model = model(spec);
         assert_eq!(delivered(model.send(Duration::ZERO, 1000)), MS);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_lost_on_the_wire_has_used_the_rate() {
+    fn a_packet_lost_on_the_link_uses_the_rate() {
         let spec =
             LinkSpec { rate_bps: Some(8_000_000), loss: PacketLoss::Independent(1.0), ..LinkSpec::default() };
         let mut model = model(spec);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_has_its_frequency() {
+    fn the_share_of_lost_packets_equals_the_loss_probability() {
         let n = 100_000;
         for p in [0.0, 0.001, 0.05, 0.5, 1.0] {
             let share =
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_have_their_frequency_and_length() {
+    fn loss_bursts_have_the_configured_share_and_mean_length() {
         let loss = PacketLoss::Bursts { enter: 0.01, leave: 0.25, good_loss: 0.0, bad_loss: 1.0 };
         let all = fates(LinkSpec { loss, seed: 3, ..LinkSpec::default() }, 200_000, MS);
         let lost = |fate: &&[PacketFate]| fate[0] == PacketFate::Lost;
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn luck_hangs_on_seed_and_position_alone() {
+    fn random_losses_depend_only_on_seed_and_packet_position() {
         let loss = PacketLoss::Independent(0.1);
         let plain = LinkSpec { loss, seed: 5, ..LinkSpec::default() };
         let lost = |spec: LinkSpec, gap| -> Vec<bool> {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn replayed_delays_come_in_turn() {
+    fn replayed_delays_are_used_in_order() {
         let jitter = Jitter::Replay(vec![MS, 7 * MS, 3 * MS]);
         let spec = LinkSpec { jitter, delay: 10 * MS, ..LinkSpec::default() };
         let gap = 100 * MS;
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn normal_jitter_has_its_spread_and_is_never_negative() {
+    fn normal_jitter_has_its_deviation_and_gives_no_negative_delay() {
         let jitter = Jitter::Normal { deviation: 2 * MS };
         let gap = Duration::from_secs(1);
         let all = fates(LinkSpec { jitter, delay: 20 * MS, seed: 1, ..LinkSpec::default() }, 20_000, gap);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn held_packets_are_overtaken_as_often_as_asked() {
+    fn reordered_packets_have_the_configured_share() {
         let reorder = Some(Reorder { probability: 0.1, hold: 3 * MS + MS / 2 });
         let all = fates(LinkSpec { reorder, delay: 10 * MS, seed: 2, ..LinkSpec::default() }, 20_000, MS);
         let mut arrivals: Vec<(Duration, u32)> = all.into_iter().map(delivered).zip(0..).collect();
@@ -369,7 +369,7 @@ mod tests {
         /// faster than the rate. The backlog stays within the queue, and a second run gives the
         /// same results.
         #[test]
-        fn laws_of_a_link(
+        fn a_link_keeps_order_rate_and_queue_bound_and_is_deterministic(
             spec in any_spec(),
             packets in prop::collection::vec((0_u64..20_000, 1_usize..3000), 1..200),
         ) {

@@ -165,7 +165,8 @@ const PREFIX: &str = "barograph-";
 const NAMESPACES: &str = "/run/netns";
 const LOCK: &str = "/run/barograph-sim.lock";
 
-/// Time limit in seconds. `ip` and `tc` take milliseconds; on a busy machine a second.
+/// Time limit of a command, in seconds. `ip` and `tc` finish within milliseconds, or within a
+/// second on a busy machine.
 const COMMAND_LIMIT_S: &str = "10";
 
 #[cfg(test)]
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_their_maker() {
+    fn namespace_names_contain_the_process_that_created_them() {
         assert_eq!(parse_name("barograph-123-7a"), Some((123, 7)));
         assert_eq!(parse_name("barograph-123-7c"), Some((123, 7)));
         for other in ["barograph-x-0a", "barograph-123-0", "barograph-123", "other-123-0a"] {

@@ -1,9 +1,9 @@
 //! Two hosts and the link between them, created by `new` and removed by `drop`.
 
 use crate::{
-    Error, Hop, LinkSpec, Model, RelayReport,
+    Error, Hop, LinkDirection, LinkSpec, RelayReport,
     namespace::{Namespace, system},
-    relay::Relay,
+    relay::PacketRelay,
     tun,
 };
 use std::{
@@ -87,7 +87,7 @@ pub struct RelayOptions {
 pub struct Network {
     // This field is first, so it is dropped first: the devices close before their namespaces are
     // removed.
-    relay: Option<Relay>,
+    relay: Option<PacketRelay>,
     switch: Option<Namespace>,
     /// Host with the addresses [`A_V4`] and [`A_V6`].
     pub a: Host,
@@ -147,12 +147,12 @@ impl Network {
     pub fn new(link: Link) -> Result<Self, Error> {
         match link {
             Link::Relay { forward, back, options } => {
-                let models = [Model::new(forward)?, Model::new(back)?];
+                let models = [LinkDirection::new(forward)?, LinkDirection::new(back)?];
                 let [a, b] = Host::pair()?;
                 let tuns = [a.open_tun()?, b.open_tun()?];
                 a.bring_up()?;
                 b.bring_up()?;
-                let relay = Relay::start(tuns, models, options)?;
+                let relay = PacketRelay::start(tuns, models, options)?;
                 Ok(Self { relay: Some(relay), switch: None, a, b })
             }
             Link::Veth { rate_bps } => {

@@ -186,8 +186,8 @@ impl<T> HopState<T> {
             return dropped;
         }
         match &mut self.discipline {
-            ActiveDiscipline::Red(red, _) => red.note_idle(at_ns),
-            ActiveDiscipline::Codel(codel) => codel.note_empty(),
+            ActiveDiscipline::Red(red, _) => red.record_idle(at_ns),
+            ActiveDiscipline::Codel(codel) => codel.record_empty(),
             ActiveDiscipline::TailDrop => {}
         }
         dropped
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_drops_and_hops_add_up() {
+    fn drop_tail_drops_excess_packets_and_delays_of_hops_add_up() {
         let mut queues =
             QueueChain::new(&[hop(Discipline::TailDrop, 2), hop(Discipline::TailDrop, 9)], 1).unwrap();
         let out = send(&mut queues, 5, Duration::ZERO);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_of_two_hops_drops() {
+    fn the_slower_of_two_hops_drops_packets() {
         let slow = Hop { rate_bps: 4_000_000, ..hop(Discipline::TailDrop, 3) };
         let mut queues = QueueChain::new(&[hop(Discipline::TailDrop, 3), slow], 1).unwrap();
         let out = send(&mut queues, 1000, MS);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn red_drops_early_and_apart() {
+    fn red_drops_early_and_not_in_long_runs() {
         let parameters =
             RedParameters { min_packets: 5.0, max_packets: 15.0, max_probability: 0.1, weight: 0.02 };
         let mut queues = QueueChain::new(&[hop(Discipline::Red(parameters), 1000)], 7).unwrap();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_hop_can_be_is_refused() {
+    fn invalid_hops_are_rejected_with_the_field() {
         let refused = |hop: Hop| QueueChain::<()>::new(&[hop], 0).unwrap_err().to_string();
         assert!(refused(Hop { rate_bps: 0, ..hop(Discipline::TailDrop, 1) }).contains("rate_bps"));
         assert!(refused(hop(Discipline::TailDrop, 0)).contains("queue_packets"));

@@ -4,7 +4,9 @@ mod event_loop;
 mod stats;
 
 use self::{event_loop::RelayLoop, stats::RelayStats};
-use crate::{Error, Model, QueueChain, RelayOptions, namespace::system, report::RelayReport, sync::lock};
+use crate::{
+    Error, LinkDirection, QueueChain, RelayOptions, namespace::system, report::RelayReport, sync::lock,
+};
 use nix::{sys::prctl, unistd::gettid};
 use std::{
     fs::{self, File},
@@ -16,7 +18,7 @@ use std::{
 
 /// A running relay; dropping it ends the thread and closes the devices.
 #[derive(Debug)]
-pub(crate) struct Relay {
+pub(crate) struct PacketRelay {
     stats: Arc<Mutex<RelayStats>>,
     thread_id: i32,
     realtime: bool,
@@ -25,10 +27,14 @@ pub(crate) struct Relay {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Relay {
+impl PacketRelay {
     /// Starts the relay: packets from `tuns[0]` go through `models[0]` to `tuns[1]`, and vice
     /// versa.
-    pub(crate) fn start(tuns: [File; 2], models: [Model; 2], options: RelayOptions) -> Result<Self, Error> {
+    pub(crate) fn start(
+        tuns: [File; 2],
+        models: [LinkDirection; 2],
+        options: RelayOptions,
+    ) -> Result<Self, Error> {
         let queues = QueueChain::new(&options.queues, options.queues_seed)?;
         let (stopped, stop) = pipe().map_err(|e| Error::io("make a pipe", e))?;
         let stats = Arc::new(Mutex::new(RelayStats::new(options.late)));
@@ -53,7 +59,7 @@ impl Relay {
         let thread_id = id.recv().map_err(|_| {
             Error::io("start the relay's thread", std::io::Error::other("the thread ended at once"))
         })?;
-        let realtime = options.realtime && ask_realtime(thread_id);
+        let realtime = options.realtime && request_realtime(thread_id);
         Ok(Self { stats, thread_id, realtime, stop: Some(stop), thread: Some(thread) })
     }
 
@@ -66,7 +72,7 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
+impl Drop for PacketRelay {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -77,7 +83,7 @@ impl Drop for Relay {
 }
 
 /// Requests real-time scheduling for a thread of this process; returns whether it was granted.
-fn ask_realtime(thread_id: i32) -> bool {
+fn request_realtime(thread_id: i32) -> bool {
     system("chrt", &["-f", "-p", REALTIME_PRIORITY, &thread_id.to_string()], "").is_ok()
 }
 

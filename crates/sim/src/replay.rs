@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_headers_and_comments() {
+    fn delays_are_read_from_text_with_columns_headers_and_comments() {
         let expected = [Duration::from_millis(10), Duration::from_millis(20)];
         for text in ["0.010\n0.020\n", "time_s,value\n1,0.01\n2,0.02", "# seconds\n\n 5, 1e-2\n6,2e-2 "] {
             assert_eq!(delays_from_text(text).unwrap(), expected, "{text:?}");
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_delay_is_refused_with_its_line() {
+    fn invalid_delays_are_rejected_with_their_line() {
         for (text, line) in [("0.1\nx\n", 2), ("a\nb\n", 2), ("-1", 1), ("NaN", 1), ("inf", 1), ("61", 1)] {
             match delays_from_text(text) {
                 Err(Error::BadDelay { line: found, .. }) => assert_eq!(found, line, "{text:?}"),

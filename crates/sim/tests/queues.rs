@@ -52,7 +52,7 @@ fn carried(a: &UdpSocket, b: &UdpSocket, count: usize) -> usize {
 }
 
 #[test]
-fn a_switch_loses_its_share_and_what_its_queue_cannot_hold() {
+fn a_switch_drops_its_share_of_packets_and_what_exceeds_its_queue() {
     let lossy = Switch { rate_bps: None, queue_packets: 1000, loss: 0.2 };
     let network = network_or_skip!(Link::Switch(lossy));
     let (a, b) = pair(&network);
@@ -77,7 +77,7 @@ fn a_switch_loses_its_share_and_what_its_queue_cannot_hold() {
 }
 
 #[test]
-fn a_port_goes_down_and_comes_up() {
+fn a_port_can_be_closed_and_opened() {
     let network = network_or_skip!(Link::Switch(Switch { rate_bps: None, queue_packets: 10, loss: 0.0 }));
     let (a, b) = pair(&network);
     warm_up(&a, &b);

@@ -39,7 +39,7 @@ fn run(must_run: bool) -> Output {
 }
 
 #[test]
-fn a_failed_suite_does_not_stop_the_next_and_the_summary_tells_of_both() {
+fn a_failed_suite_does_not_stop_the_next_and_the_summary_lists_both_suites() {
     let output = run(false);
     let text = String::from_utf8_lossy(&output.stdout);
     let summary = text.split("== summary").nth(1).unwrap_or_else(|| panic!("no summary: {text}"));
@@ -56,7 +56,7 @@ fn a_failed_suite_does_not_stop_the_next_and_the_summary_tells_of_both() {
 }
 
 #[test]
-fn a_suite_without_its_program_fails_where_tests_must_run() {
+fn a_suite_without_its_program_fails_if_tests_must_run() {
     let output = run(true);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("c         FAILED"), "{text}");

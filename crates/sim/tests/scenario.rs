@@ -10,7 +10,7 @@ use barograph_sim::fuzzing::fuzz_scenario;
 use proptest::prelude::*;
 
 #[test]
-fn the_kept_corpus_holds() {
+fn the_scenario_corpus_replays_and_some_scenarios_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/scenario");
     let mut sound = 0;
     for entry in fs::read_dir(folder).unwrap() {

@@ -17,7 +17,7 @@ async fn heard(stream: &mut (impl AsyncReadExt + Unpin), within: Duration) -> Op
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exchange_takes_what_the_law_says() {
+async fn an_exchange_takes_the_times_of_its_law() {
     let fate = AttemptFate { arrives: Some(3 * SECOND), answer: Answer::After(2 * SECOND) };
     let (connector, acceptor) = path(CONFIG, move |_| fate, |_| Ok(SECOND));
     let began = Instant::now();
@@ -38,7 +38,7 @@ async fn an_exchange_takes_what_the_law_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn greetings_take_no_time_and_what_is_lost_never_comes() {
+async fn handshakes_take_no_time_and_lost_messages_never_arrive() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let seen = asked.clone();
     let law = move |info: &AttemptInfo| {
@@ -78,7 +78,7 @@ async fn a_reset_is_an_error_at_both_ends() {
 
 /// A cancelled copy arrives late or never, as configured, and counts as in flight meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_was_given_up() {
+async fn a_cancelled_copy_arrives_late_or_never_as_configured() {
     for delivers_late in [true, false] {
         let in_flight = Arc::new(Mutex::new(Vec::new()));
         let seen = in_flight.clone();
@@ -102,7 +102,7 @@ async fn a_copy_that_was_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_takes_its_time() {
+async fn a_refused_connection_fails_after_its_delay() {
     let (connector, _acceptor) = path(CONFIG, |_| AttemptFate::lost(), |_| Err(2 * SECOND));
     let began = Instant::now();
     assert_eq!(connector.connect().await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
@@ -110,7 +110,7 @@ async fn a_refusal_takes_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_no_clock_can_tell_is_for_ever() {
+async fn a_delay_beyond_the_range_of_the_clock_never_ends() {
     let max = Duration::MAX;
     let fates = [
         AttemptFate::after(max),

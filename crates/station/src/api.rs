@@ -2,7 +2,6 @@
 
 mod best;
 mod bulk;
-mod claims;
 mod echo;
 mod engine;
 mod feed;
@@ -13,6 +12,7 @@ mod heavy;
 mod json;
 mod latency;
 mod members;
+mod name_reservations;
 mod page;
 mod peers;
 mod probe;
@@ -46,9 +46,9 @@ use crate::echo::Echo;
 use crate::forecast::hub::PointHub;
 use crate::forecast::series::SeriesTable;
 use crate::health::Health;
+use crate::limits::authenticated::AuthenticatedCallers;
 use crate::limits::connections::{ConnectionGuard, Connections};
 use crate::limits::heavy::HeavyReads;
-use crate::limits::proved::ProvedCallers;
 use crate::limits::unread::{CallerClass, UnreadResponses};
 use crate::limits::{Limit, reserved};
 use crate::measure::targets::Targets;
@@ -60,9 +60,9 @@ use crate::state::StateFiles;
 use crate::sync::lock;
 use crate::transfer::Transfers;
 
-pub(crate) use claims::Claims;
 pub(crate) use engine::MemberService;
 use guard::RemoteEnd;
+pub(crate) use name_reservations::NameReservations;
 
 /// State shared by all request handlers.
 pub(crate) struct ApiState {
@@ -95,12 +95,12 @@ pub(crate) struct ApiState {
     pub(crate) streams: Connections,
     pub(crate) connections: Connections,
     /// Callers that were authorised recently.
-    pub(crate) proved: ProvedCallers,
+    pub(crate) authenticated: AuthenticatedCallers,
     /// Becomes true when the station stops; streams then end.
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) unread: UnreadResponses,
     pub(crate) heavy: HeavyReads,
-    pub(crate) claims: Claims,
+    pub(crate) name_reservations: NameReservations,
 }
 
 type ApiStateExtractor = axum::extract::State<Arc<ApiState>>;
@@ -111,8 +111,8 @@ impl ApiState {
     }
 
     /// Copies into `health` the numbers of refusals that other parts of the station count.
-    fn note_refusals(&self) {
-        self.mesh_state.note_refusals(&self.health);
+    fn report_refusals(&self) {
+        self.mesh_state.report_refusals(&self.health);
         self.health.refused_in_all(Limit::BulkTests, self.bulk.refused_tests());
         self.health.refused_in_all(Limit::ProbeRequests, self.responder.declined_count());
         let pages = self.echo.counters();
@@ -161,8 +161,8 @@ impl ApiState {
     fn caller_class(&self, remote: &RemoteEnd) -> CallerClass {
         match remote.address.ip() {
             _ if remote.is_same_host() => CallerClass::Local,
-            ip => match self.proved.prover(ip) {
-                Some(prover) => CallerClass::Authenticated(ip, prover),
+            ip => match self.authenticated.credential_owner(ip) {
+                Some(owner) => CallerClass::Authenticated(ip, owner),
                 None => CallerClass::Anonymous(ip),
             },
         }
@@ -340,7 +340,7 @@ mod tests {
     use super::{ApiRefusal, StatusCode};
 
     #[tokio::test]
-    async fn a_panic_is_an_internal_error_and_no_stop() {
+    async fn a_panic_is_an_internal_error_and_a_cancelled_task_is_unavailable() {
         let panicked = tokio::task::spawn_blocking(|| -> u8 { panic!("bad") }).await;
         let status = panicked.map_err(|error| ApiRefusal::ended(&error).status);
         assert_eq!(status, Err(StatusCode::INTERNAL_SERVER_ERROR));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_openapi_document_names_every_route_and_no_other() {
+    fn the_openapi_document_lists_exactly_the_routes() {
         let document: serde_json::Value = serde_json::from_str(barograph_api::OPENAPI).unwrap();
         let mut documented: Vec<&str> =
             document["paths"].as_object().unwrap().keys().map(String::as_str).collect();

@@ -181,8 +181,8 @@ pub struct ConfigSources {
 pub struct ConfigError(String);
 
 impl ConfigError {
-    fn of_key(place: &str, key: &str, message: &str) -> Self {
-        Self(format!("{place}: `{key}`: {message}"))
+    fn of_key(location: &str, key: &str, message: &str) -> Self {
+        Self(format!("{location}: `{key}`: {message}"))
     }
 }
 
@@ -200,11 +200,11 @@ impl ConfigSources {
             config.apply_file(path, &text, &mut origins)?;
         }
         for (name, text) in &self.variables {
-            let place = format!("variable {name}");
+            let location = format!("variable {name}");
             match settings().find(|of| of.variable() == *name) {
                 Some(Setting { key, .. }) => {
-                    origins.record(key, &place);
-                    set(TABLES, &mut config, key, Value::Raw(text), &place)?;
+                    origins.record(key, &location);
+                    set(TABLES, &mut config, key, Value::Raw(text), &location)?;
                 }
                 None if name == JOIN_TOKEN_VARIABLE => {
                     // Ignore an empty variable: scripts and service files set a variable to an
@@ -213,15 +213,15 @@ impl ConfigSources {
                     config.mesh.join_token = token.map(|token| Secret::new(token.to_string()));
                 }
                 None if name.starts_with(PREFIX) && !OTHER_VARIABLES.contains(&name.as_str()) => {
-                    return Err(ConfigError(format!("{place}: unknown key `{name}`")));
+                    return Err(ConfigError(format!("{location}: unknown key `{name}`")));
                 }
                 None => {}
             }
         }
         for (key, text) in &self.flags {
-            let place = flag_for(key);
-            origins.record(key, &place);
-            set(TABLES, &mut config, key, Value::Raw(text), &place)?;
+            let location = flag_for(key);
+            origins.record(key, &location);
+            set(TABLES, &mut config, key, Value::Raw(text), &location)?;
         }
         for text in &self.targets {
             let target = Target::parse(text, &[], None, Provenance::Config);
@@ -248,10 +248,10 @@ struct SettingOrigins {
 }
 
 impl SettingOrigins {
-    fn record(&mut self, key: &str, place: &str) {
+    fn record(&mut self, key: &str, location: &str) {
         match key.split_once('.') {
-            Some(("tls", _)) => self.tls = Some(place.to_string()),
-            Some(("mesh", _)) => self.mesh = Some(place.to_string()),
+            Some(("tls", _)) => self.tls = Some(location.to_string()),
+            Some(("mesh", _)) => self.mesh = Some(location.to_string()),
             _ => self.listen |= key == "listen",
         }
     }
@@ -259,17 +259,17 @@ impl SettingOrigins {
     /// Checks settings that depend on other settings, and sets `listen` for a station that joins a
     /// mesh.
     fn check(self, config: &mut Config) -> Result<(), ConfigError> {
-        if let Some(place) = self.mesh {
-            config.mesh.check().map_err(|(key, message)| ConfigError::of_key(&place, key, &message))?;
+        if let Some(location) = self.mesh {
+            config.mesh.check().map_err(|(key, message)| ConfigError::of_key(&location, key, &message))?;
         }
         if config.mesh.is_joined() && !self.listen {
             // Peers measure a member, so they must be able to connect to it.
             config.listen = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, PORT));
             config.listen_implied = true;
         }
-        if let Some(place) = self.tls {
+        if let Some(location) = self.tls {
             let loaded = tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref());
-            loaded.map_err(|error| ConfigError::of_key(&place, "tls", &error.to_string()))?;
+            loaded.map_err(|error| ConfigError::of_key(&location, "tls", &error.to_string()))?;
         }
         Ok(())
     }
@@ -302,17 +302,17 @@ impl Config {
         let file = file::Text { path, text };
         let document = file.parse()?;
         for entry in file.settings(&document)? {
-            origins.record(&entry.key, &entry.place);
-            set(TABLES, self, &entry.key, entry.value, &entry.place)?;
+            origins.record(&entry.key, &entry.location);
+            set(TABLES, self, &entry.key, entry.value, &entry.location)?;
         }
-        for (place, entries) in file.targets(&document)? {
-            let target = target::target(&place, &entries)?;
+        for (location, entries) in file.targets(&document)? {
+            let target = target::target(&location, &entries)?;
             if self.targets.iter().any(|other| other.name == target.name) {
                 let message = format!(
                     "`{}` has a [[target]] table already; list all quantities in that table",
                     target.name
                 );
-                return Err(ConfigError::of_key(&place, "target", &message));
+                return Err(ConfigError::of_key(&location, "target", &message));
             }
             self.targets.push(target);
         }
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_name_the_line_and_the_nearest() {
+    fn an_unknown_key_error_names_the_line_and_the_nearest_key() {
         for (text, message) in [
             ("lisen = \"x\"", "1: unknown key `lisen`; did you mean `listen`?"),
             (
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_name_the_line_and_what_is_taken() {
+    fn a_wrong_value_error_names_the_line_and_the_accepted_values() {
         for text in [
             "listen = 8",
             "listen = \"nowhere\"",
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_toml_names_the_line_in_one_line() {
+    fn a_toml_syntax_error_is_one_line_with_the_line_number() {
         let error = read("listen = \"127.0.0.1:0\"\n[probe\n").unwrap_err().to_string();
         assert!(error.starts_with("b.toml:2: "), "{error}");
         assert!(!error.contains('\n'), "{error}");
@@ -444,14 +444,14 @@ mod tests {
     }
 
     #[test]
-    fn a_target_has_one_table() {
+    fn a_second_table_for_the_same_target_is_refused() {
         let text = "[[target]]\ntarget = \"http://A:1\"\n[[target]]\ntarget = \"http://a:1/\"\n";
         let error = read(text).unwrap_err().to_string();
         assert!(error.starts_with("b.toml:3: ") && error.contains("`http://a:1/`"), "{error}");
     }
 
     #[test]
-    fn certificates_that_cannot_be_used_name_their_line() {
+    fn an_unusable_certificate_error_names_its_config_line() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("b.toml");
         let pem = directory.path().join("empty.pem");
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_station_that_joins_listens_for_others_and_hides_its_invitation() {
+    fn a_joining_station_listens_on_all_addresses_and_hides_its_token() {
         let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
         let variables = vec![pair("BAROGRAPH_JOIN_TOKEN", "sesame\n"), pair("BAROGRAPH_MESH_SITE", "lab")];
         let sources =

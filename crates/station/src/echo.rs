@@ -25,8 +25,8 @@ use tokio_tungstenite::tungstenite::Bytes;
 use crate::config::EchoConfig;
 use crate::forecast::series::SeriesTable;
 use crate::limits::Limit;
+use crate::limits::authenticated::AuthenticatedCallers;
 use crate::limits::connections::{ConnectionGuard, Connections};
-use crate::limits::proved::ProvedCallers;
 use crate::record::recorder::Inbox;
 use crate::sync::lock;
 use barograph_limits::accounts::Accounts;
@@ -70,19 +70,19 @@ pub(crate) struct Echo {
 }
 
 /// Parts of the station that sessions use.
-pub(crate) struct Parts {
+pub(crate) struct EchoDependencies {
     pub(crate) host: Name,
     pub(crate) inbox: Inbox,
     pub(crate) series_table: Arc<Mutex<SeriesTable>>,
     pub(crate) responder: Arc<Responder>,
-    pub(crate) proved: ProvedCallers,
+    pub(crate) authenticated: AuthenticatedCallers,
     /// Becomes true when the station stops: sessions then end.
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
 /// A slot for one session, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(crate) struct EchoSessionSlot {
     caller: Caller,
     echo: Arc<Echo>,
     slot: Arc<ConnectionGuard>,
@@ -96,14 +96,14 @@ struct Caller {
 }
 
 impl Echo {
-    pub(crate) fn new(config: &EchoConfig, parts: Parts) -> Self {
-        let Parts { host, inbox, series_table, responder, proved, stopping } = parts;
+    pub(crate) fn new(config: &EchoConfig, parts: EchoDependencies) -> Self {
+        let EchoDependencies { host, inbox, series_table, responder, authenticated, stopping } = parts;
         let accounts =
             Accounts::new(Rate::per_hour(config.bytes_per_hour), Rate::per_hour(config.peer_bytes_per_hour));
         let page_reports = PageReports::new(config, host, inbox, series_table);
         Self {
             began: Instant::now(),
-            sessions: Connections::new(config.sessions_max, AdmissionKind::SessionSlots, proved),
+            sessions: Connections::new(config.sessions_max, AdmissionKind::SessionSlots, authenticated),
             slots: TransferSlots::new(config.transfers_max),
             transfer_bytes_max: accounts.burst_max().min(TRANSFER_BYTES_MAX),
             accounts: Mutex::new(accounts),
@@ -120,7 +120,7 @@ impl Echo {
     }
 
     /// Takes a slot for a session; also returns whether another session was closed for it. Nothing
-    /// is charged yet: [`Admission::pay`] charges the caller when the session opens.
+    /// is charged yet: [`EchoSessionSlot::pay`] charges the caller when the session opens.
     ///
     /// # Errors
     /// The reason as a sentence for the caller, and the limit of the station that was reached.
@@ -128,7 +128,7 @@ impl Echo {
         self: &Arc<Self>,
         ip: IpAddr,
         is_local: bool,
-    ) -> Result<(Admission, bool), (&'static str, Limit)> {
+    ) -> Result<(EchoSessionSlot, bool), (&'static str, Limit)> {
         let now = self.began.elapsed();
         if !is_local && !lock(&self.accounts).could_pay(ip, OPENING_BYTES, now) {
             return Err((SPENT, Limit::AddressShare));
@@ -137,7 +137,7 @@ impl Echo {
         let (slot, has_shed) =
             accepted.map_err(|full| (FULL, Limit::from_full(full, Limit::EchoSessions)))?;
         let caller = Caller { ip, is_local };
-        Ok((Admission { caller, echo: Arc::clone(self), slot }, has_shed))
+        Ok((EchoSessionSlot { caller, echo: Arc::clone(self), slot }, has_shed))
     }
 
     /// Number of open sessions, and their maximum.
@@ -208,7 +208,7 @@ impl Echo {
     }
 }
 
-impl Admission {
+impl EchoSessionSlot {
     /// Charges the caller for opening the session.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use barograph_engine::wire;
 
-use crate::echo::reports::Report;
+use crate::echo::reports::PageMeasurement;
 
 /// Parses `data` as a report of a page. An accepted report must survive a round trip, and its
 /// source must not be the name of a host.
@@ -11,13 +11,13 @@ use crate::echo::reports::Report;
 /// If an accepted report breaks these rules, which is a defect.
 pub fn fuzz_report(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let Some(report) = Report::parse(text) else { return };
+    let Some(report) = PageMeasurement::parse(text) else { return };
     let name = report.source.as_str().strip_prefix("web:");
     let name = name.unwrap_or_else(|| panic!("{report:?} poses as a host"));
     assert!(report.value.is_finite() && 0.0 <= report.value, "{report:?}");
     let again =
         serde_json::json!({ "source": name, "quantity": report.quantity.as_str(), "value": report.value });
-    assert_eq!(Report::parse(&again.to_string()), Some(report));
+    assert_eq!(PageMeasurement::parse(&again.to_string()), Some(report));
 }
 
 /// Parses `data` as messages between stations (docs/spec/engine.md): as lines in two pieces, and
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kept_corpus_holds() {
+    fn stored_corpus_inputs_pass_the_fuzz_checks() {
         replay("report", super::fuzz_report);
         replay("engine", super::fuzz_engine);
     }
@@ -86,7 +86,7 @@ mod tests {
     proptest::proptest! {
         /// Generates texts that are nearly reports.
         #[test]
-        fn near_reports_hold(
+        fn almost_valid_reports_pass_the_fuzz_checks(
             source in "[a-z.\\\\\"\u{7f}-\u{100}]{0,66}",
             quantity in "(rtt|rtt_nagle|goodput|cpu_available|[a-z_]{0,9})",
             value in "-?[0-9]{1,3}(\\.[0-9]{1,3})?(e-?[0-9]{1,3})?",

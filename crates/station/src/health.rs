@@ -54,7 +54,7 @@ pub(crate) struct ArchiveHealth {
 
 /// Health at one moment, with its problems.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct HealthReport {
     /// Problems, one sentence each; empty = no problem.
     pub(crate) reasons: Vec<String>,
     pub(crate) uptime: Duration,
@@ -237,7 +237,7 @@ impl Health {
     }
 
     /// Reports health. A measurement is expected at least every `sensor_period`.
-    pub(crate) fn report(&self, sensor_period: Duration) -> Report {
+    pub(crate) fn report(&self, sensor_period: Duration) -> HealthReport {
         let archive = lock(&self.archive).clone();
         let last_measurement_age = lock(&self.last_measurement).map(|at| at.elapsed());
         let mut reasons: Vec<_> = self.tasks().iter().filter_map(|task| task.failure()).collect();
@@ -264,7 +264,7 @@ impl Health {
         if lately(&self.last_skip, SKIPS_MATTER_FOR) {
             reasons.push("probes are skipped because all workers are busy (probe.workers_max)".into());
         }
-        Report {
+        HealthReport {
             reasons,
             uptime: self.uptime(),
             last_measurement_age,
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fresh_station_is_well_and_each_trouble_is_a_reason() {
+    fn a_new_station_is_healthy_and_each_problem_adds_a_reason() {
         let health = Health::new();
         let period = Duration::from_secs(10);
         assert!(health.report(period).reasons.is_empty());
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_callers_can_cause_is_a_warning_and_the_page_shows_all_but_paces() {
+    fn limits_reached_by_callers_are_warnings_and_the_page_omits_pace_limits() {
         let health = Health::new();
         Limit::ALL.into_iter().for_each(|limit| health.refused(limit, 1));
         let report = health.report(Duration::from_secs(10));

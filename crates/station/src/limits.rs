@@ -1,12 +1,12 @@
 //! Limits of a station, and the work refused because of them: counted, and reported while it
 //! matters. Pure; times count from the station's start.
 
+pub(crate) mod authenticated;
 pub(crate) mod connections;
 #[cfg(test)]
 mod documented;
 pub(crate) mod heavy;
 pub(crate) mod member_quota;
-pub(crate) mod proved;
 pub(crate) mod unread;
 
 use std::collections::{BTreeMap, HashMap};
@@ -461,7 +461,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_have_names_of_their_own_and_their_place() {
+    fn each_limit_has_a_unique_name_and_its_own_index() {
         for (at, limit) in Limit::ALL.into_iter().enumerate() {
             assert_eq!(limit as usize, at);
             assert_eq!(Limit::ALL.iter().filter(|other| other.name() == limit.name()).count(), 1);
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_matters_for_ten_minutes_and_is_counted_for_ever() {
+    fn a_refusal_is_recent_for_ten_minutes_and_stays_counted() {
         let mut refusals = Refusals::default();
         let at = Duration::from_secs;
         let all = |_| true;
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_mesh_needs_the_series_that_the_documents_name_and_sites_fewer() {
+    fn a_full_mesh_needs_the_documented_series_and_a_mesh_with_sites_fewer() {
         let full = |stations| vec![["all"]; stations];
         // Numbers of docs/barograph.toml.
         assert_eq!([88, 89, 200].map(|n| series_of_mesh(&full(n))), [39_160, 40_050, 201_000]);
@@ -505,7 +505,7 @@ mod tests {
     /// All default series of stations with bulk tests: the computed number is exactly what they
     /// need.
     #[test]
-    fn a_bank_of_the_size_of_a_mesh_refuses_none_of_its_series() {
+    fn a_series_table_sized_for_a_mesh_accepts_all_series_of_the_mesh() {
         use crate::forecast::series::{Measurement, SeriesTable};
         use crate::quantity::loaded_form;
         use barograph_forecast::{Name, Outcome, Quantity, SeriesId};
@@ -542,7 +542,7 @@ mod tests {
         /// For any order of additions, the counts are complete, and no episode of refusals begins
         /// in the future.
         #[test]
-        fn nothing_refused_is_left_out(steps in prop::collection::vec((0_u64..2000, 0_u64..4, 0..Limit::ALL.len()), 0..60)) {
+        fn refusal_counts_are_complete_and_no_episode_begins_in_the_future(steps in prop::collection::vec((0_u64..2000, 0_u64..4, 0..Limit::ALL.len()), 0..60)) {
             let (mut refusals, mut now, mut counts) = (Refusals::default(), Duration::ZERO, [0; Limit::ALL.len()]);
             for (wait_s, work, at) in steps {
                 now += Duration::from_secs(wait_s);

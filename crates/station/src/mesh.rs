@@ -35,7 +35,7 @@ mod watches;
 
 pub(crate) use bulk::iperf3_usable;
 pub(crate) use bulk::{
-    Bulk, BulkSlot, BulkSlotGuard, BulkTestMetrics, BulkUse, Parts as BulkParts, ROLES, STATES, TestAttempt,
+    Bulk, BulkDependencies, BulkSlot, BulkSlotGuard, BulkTestMetrics, BulkUse, ROLES, STATES, TestAttempt,
     TestConsent, Tester,
 };
 pub(crate) use engine::{Archiver, engine, one_line};
@@ -46,7 +46,7 @@ pub(crate) use latency::{BOUNDS_S, EXCHANGE_PERIOD, LatencyDistribution, excess_
 pub(crate) use mesh_state::{MeshMetrics, MeshState};
 pub(crate) use peers::{Peer, PeerState};
 pub(crate) use peers_file::groups_known;
-pub(crate) use registrar::{Parts, Registrar};
+pub(crate) use registrar::{Registrar, RegistrarDependencies};
 pub(crate) use removed::{Removed, RemovedStations};
 
 /// Maximum number of peers, including lost peers. A station measures each of its peers, so more

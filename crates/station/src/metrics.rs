@@ -15,7 +15,7 @@ use crate::echo::Counters;
 use crate::forecast::series::{SeriesState, SeriesTable, in_order};
 use crate::health::Health;
 use crate::limits::Limit;
-use crate::limits::heavy::visit;
+use crate::limits::heavy::for_each_state;
 use crate::mesh::{BOUNDS_S, BulkTestMetrics, LatencyDistribution, MeshMetrics, ROLES, STATES};
 use crate::sync::lock;
 use barograph_limits::credentials::Credential;
@@ -47,7 +47,9 @@ impl SeriesTableSamples {
         };
         names.sort_unstable_by(in_order);
         let mut series = Vec::with_capacity(names.len());
-        visit(series_table, &names, |name, state| series.push((name.clone(), SeriesSample::of(state))));
+        for_each_state(series_table, &names, |name, state| {
+            series.push((name.clone(), SeriesSample::of(state)))
+        });
         Self { series, refused, late }
     }
 }

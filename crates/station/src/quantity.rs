@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loaded_measurements_are_their_own_series() {
+    fn loaded_measurements_form_separate_series() {
         assert_eq!(loaded_form(&Quantity::RTT), Quantity::RTT_LOADED);
         assert_eq!(loaded_form(&Quantity::CONNECT).as_str(), "connect_loaded");
     }

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_token_is_private_random_and_kept() {
+    fn the_token_is_private_random_and_persistent() {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path().join("a/b");
         prepare(&state).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_can_write_in_is_refused() {
+    fn a_state_directory_writable_by_other_users_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         for (mode, fine) in [(0o755, true), (0o700, true), (0o770, false), (0o777, false)] {
             std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(mode)).unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_way_is_replaced_and_not_followed() {
+    fn a_symbolic_link_at_the_temporary_path_is_not_followed() {
         let directory = tempfile::tempdir().unwrap();
         let elsewhere = directory.path().join("elsewhere");
         std::fs::write(&elsewhere, "mine").unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_useless_token_is_refused_and_kept() {
+    fn an_invalid_token_file_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         for text in ["", "short", "with a space in it, and long enough"] {
             std::fs::write(directory.path().join(TOKEN_FILE), text).unwrap();

@@ -14,13 +14,13 @@ use barograph_limits::admission::AdmissionKind;
 use tokio::sync::watch;
 
 use self::parts::{Opened, own_name};
-use crate::api::{ApiState, Claims};
+use crate::api::{ApiState, NameReservations};
 use crate::config::Config;
 use crate::config::tls::{self, TlsError};
 use crate::http::server;
+use crate::limits::authenticated::AuthenticatedCallers;
 use crate::limits::connections::Connections;
 use crate::limits::heavy::HeavyReads;
-use crate::limits::proved::ProvedCallers;
 use crate::limits::unread::UnreadResponses;
 use crate::measure::prober::Prober;
 use crate::measure::targets::TargetsError;
@@ -147,14 +147,18 @@ impl Station {
         let snapshot = base.snapshot(&mesh_state);
         let (stopping, stopped) = watch::channel(false);
         let (certificates, tls) = tls.map(watch::channel).unzip();
-        let proved = ProvedCallers::new();
+        let authenticated = AuthenticatedCallers::new();
         let connections_max = server::connections_max(&base.config);
         let shared = Arc::new(ApiState {
             sites: base.sites(&mesh_state, &snapshot),
             transfers: base.transfers(&bulk, &mesh_state),
-            echo: base.echo(&responder, &proved, &stopped),
-            streams: Connections::new(base.config.streams_max, AdmissionKind::SessionSlots, proved.clone()),
-            connections: Connections::new(connections_max, AdmissionKind::Connections, proved.clone()),
+            echo: base.echo(&responder, &authenticated, &stopped),
+            streams: Connections::new(
+                base.config.streams_max,
+                AdmissionKind::SessionSlots,
+                authenticated.clone(),
+            ),
+            connections: Connections::new(connections_max, AdmissionKind::Connections, authenticated.clone()),
             host: base.host,
             config: base.current,
             initial: base.config,
@@ -173,11 +177,11 @@ impl Station {
             token,
             responder,
             started: SystemTime::now(),
-            proved,
+            authenticated,
             stopping: stopped,
             unread: UnreadResponses::default(),
             heavy: HeavyReads::new(),
-            claims: Claims::default(),
+            name_reservations: NameReservations::default(),
         });
         let http = parts::start_server(&shared, tls, ports.tcp)?;
         let given = parts::given(&shared.initial, opened.configured, &shared, certificates.is_some());

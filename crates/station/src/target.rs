@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn one_spelling_names_the_series() {
+    fn target_spellings_are_normalized_to_one_series_name() {
         assert_eq!(parse("HTTP://Example.NET", &[]).unwrap().name.as_str(), "http://example.net/");
         assert_eq!(parse("Example.net:080", &[]).unwrap().name.as_str(), "example.net:80");
     }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_refused_by_name() {
+    fn an_unmeasurable_quantity_or_address_is_refused_by_name() {
         let error = parse("a:80", &["memory_free"]).unwrap_err().to_string();
         assert!(error.contains("`memory_free`") && error.contains("response_time"), "{error}");
         for address in ["", "example.net", "a:0", "ftp://a:1", "a b:1", "http://u:p@h/"] {
@@ -281,13 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn all_has_every_kind() {
+    fn the_list_of_all_experiments_contains_every_kind() {
         let every = every_kind!(Rtt RttTls RttNagle Loss Connect ResponseTime Goodput GoodputDown);
         assert_eq!(ExperimentKind::ALL[..], every[..]);
     }
 
     #[test]
-    fn nothing_usual_is_a_bulk_test() {
+    fn no_default_experiment_is_a_bulk_test() {
         for station in [true, false] {
             for url in [true, false] {
                 assert!(!ExperimentKind::usual(station, url).iter().any(|kind| kind.is_bulk()));

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_corpus_holds() {
+    fn the_series_corpus_replays_without_panics() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/series");
         let mut replayed = 0;
         for entry in std::fs::read_dir(folder).unwrap() {

@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted() {
+    fn series_in_every_format_are_read() {
         let two = vec![(0.0, 1.5), (10.0, -2e3)];
         let counted = vec![(0.0, 1.5), (1.0, -2e3)];
         let cases: &[(&str, &Vec<(f64, f64)>)] = &[
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn invalid_series_are_rejected_with_line_and_reason() {
         let cases: &[(&[u8], &str)] = &[
             (b"", "no values"),
             (b"# nothing\n\n", "no values"),
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_beside_a_measurement_is_told() {
+    fn details_of_a_measurement_are_read_from_columns_and_keys() {
         let detail = |text: &str| {
             let mut reader = SeriesReader::new(text.as_bytes());
             reader.next().unwrap().unwrap();
@@ -647,14 +647,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_is_refused_before_it_fills_the_memory() {
+    fn an_endless_line_is_rejected_with_bounded_memory() {
         let mut endless = io::BufReader::new(io::repeat(b'7'));
         let error = SeriesReader::new(&mut endless).next().unwrap().unwrap_err();
         assert!(matches!(error, InputError::TooLong { line: 1 }), "{error}");
     }
 
     #[test]
-    fn reading_goes_on_after_a_value_that_is_not_finite() {
+    fn reading_continues_after_a_value_that_is_not_finite() {
         let mut reader = SeriesReader::new(&b"1\nNaN\n2\nx\n3\n"[..]);
         assert_eq!(reader.next().unwrap().unwrap().value, 1.0);
         assert!(matches!(reader.next(), Some(Err(InputError::NotFinite { line: 2, .. }))));
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_line_without_a_number_says_the_format_all_the_same() {
+    fn the_format_is_detected_from_a_first_line_without_a_finite_number() {
         let cases: [(&[u8], Format); 8] = [
             (b"0,NaN\n", Format::Csv),
             (b"NaN\n", Format::Bare),
@@ -690,7 +690,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn written_series_read_back_equal(
             mut times in prop::collection::vec(-1e12..1e12f64, 1..40),
             values in prop::collection::vec(prop_oneof![-1e70..1e70, -1.0..1.0, Just(0.0), Just(5e-324)], 40),
             format in 0..4u8,

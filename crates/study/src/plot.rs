@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn any_series_is_drawn_in_bounded_memory() {
+    fn a_long_series_is_drawn_in_bounded_memory() {
         let mut data = PlotData::default();
         for i in 0..100_000 {
             let value = if i == 54_321 { 1e6 } else { f64::from(i % 7) + 1.0 };
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_keep_to_what_xml_allows() {
+    fn labels_contain_only_valid_xml_characters() {
         let mut data = PlotData::default();
         data.push(Sample { time_s: 0.0, value: 1.0 }, None);
         let long = "x".repeat(1000);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_drawn_over_a_pause() {
+    fn no_line_is_drawn_across_a_pause() {
         let mut data = PlotData::default();
         for i in 0..100_000 {
             let time_s = if i < 30_000 { f64::from(i) } else { f64::from(i) + 50_000.0 };
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_series_are_drawn() {
+    fn empty_and_extreme_series_are_drawn() {
         let series: [&[(f64, f64)]; 10] = [
             &[],
             &[(0.0, 0.0)],

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_rates_have_three_digits() {
+    fn sizes_and_rates_are_shown_with_three_digits() {
         let sizes = [
             (0, "0 B"),
             (999, "999 B"),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_do_not_hide_what_is_there() {
+    fn small_shares_are_not_shown_as_zero() {
         for (given, shown) in [
             (0.0, "0.00 %"),
             (1e-6, "<0.01 %"),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_as_fine_as_they_are_short() {
+    fn durations_are_shown_with_two_units_or_fewer() {
         for (seconds, shown) in [
             (0.4, "0 s"),
             (59.4, "59 s"),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_read_in_bits_and_never_in_bytes() {
+    fn rates_are_parsed_in_bits_and_never_in_bytes() {
         for (text, bytes_s) in [
             ("8000", 1e3),
             ("800k", 1e5),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_read_with_their_units() {
+    fn byte_counts_are_parsed_with_their_units() {
         for (text, bytes) in [
             ("14600", 14_600),
             ("700MB", 700_000_000),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_of_time_are_read_and_shown() {
+    fn durations_are_parsed_and_shown() {
         for (text, expected) in [
             ("300", 300.0),
             ("1.5", 1.5),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_five_digits() {
+    fn numbers_are_shown_with_five_digits() {
         for (number, text) in [
             (0.0, "0"),
             (1.0, "1"),

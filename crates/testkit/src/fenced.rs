@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_of_one_mark_are_returned_and_no_others() {
+    fn only_blocks_with_the_given_info_string_are_returned() {
         let text = "a\n```sh\none\n```\n```\ntwo\n```\n```sh no-test\nthree\n```\n```sh\nfour\n```\nb\n";
         assert_eq!(fenced(text, "sh"), "one\nfour\n");
         assert_eq!(fenced(text, "sh no-test"), "three\n");

@@ -24,7 +24,7 @@ impl HttpResponse {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 
-    /// The `error` of a JSON body, which rejections have.
+    /// The `error` field of the JSON body of a rejection.
     pub fn error(&self) -> String {
         self.json()["error"].as_str().unwrap().to_string()
     }

@@ -33,9 +33,9 @@ pub fn binary() -> Option<PathBuf> {
 }
 
 impl NatsServer {
-    /// Starts a single server without access control. Its store is below `directory`. It does not
-    /// sync every record: a killed server keeps what it wrote, and the tests take a tenth of the
-    /// time. `None` = the program is missing.
+    /// Starts a single server without access control. Its store is below `directory`. The server
+    /// does not sync every record to the disk, so the tests take a tenth of the time. Records that
+    /// were written survive when the server is killed. `None` = the program is missing.
     pub fn start(directory: &Path) -> Option<Self> {
         Self::start_on(directory, "127.0.0.1:-1")
     }

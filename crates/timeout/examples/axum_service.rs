@@ -40,11 +40,11 @@ async fn main() -> Result<(), BoxError> {
     let front = Router::new().route("/", get(page)).route("/metrics", get(metrics)).with_state(state);
     let front_uri = serve(front).await?;
 
-    let mut heard = BTreeMap::new();
+    let mut counts = BTreeMap::new();
     for _ in 0..300 {
-        *heard.entry(http.get(front_uri.parse()?).await?.status()).or_insert(0) += 1;
+        *counts.entry(http.get(front_uri.parse()?).await?.status()).or_insert(0) += 1;
     }
-    println!("status codes: {heard:?}");
+    println!("status codes: {counts:?}");
     let metrics = http.get(format!("{front_uri}metrics").parse()?).await?.into_body().collect().await?;
     println!("{}", String::from_utf8_lossy(&metrics.to_bytes()));
     Ok(())

@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut link = Adaptive::default();
     println!("cold:     {:?}", link.decide(&message.attempt(Duration::ZERO)));
 
-    let answer = ask(&station, &format!("GET /v1/forecast?{PAIR}"), "").await?;
+    let answer = query(&station, &format!("GET /v1/forecast?{PAIR}"), "").await?;
     let mean = &answer["forecasts"][0]["mean"];
     if let (Some(value), Some(mse)) = (mean["value"].as_f64(), mean["mse"].as_f64()) {
         // Values from a network may be outside the range of a Duration.
@@ -50,7 +50,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     println!("learned:  {:?}", link.decide(&message.attempt(Duration::ZERO)));
-    let stored = ask(&station, "POST /v1/measurements", &json!({ "records": records }).to_string()).await?;
+    let stored = query(&station, "POST /v1/measurements", &json!({ "records": records }).to_string()).await?;
     println!("the station replied {stored}");
     Ok(())
 }
@@ -61,7 +61,7 @@ async fn stock(n: u64) {
 }
 
 /// Queries a station and returns its JSON, by HTTP/1.0, which needs no client library.
-async fn ask(station: &str, what: &str, body: &str) -> Result<Value, Box<dyn Error>> {
+async fn query(station: &str, what: &str, body: &str) -> Result<Value, Box<dyn Error>> {
     let mut stream = TcpStream::connect(station).await?;
     let head = format!("{what} HTTP/1.0\r\nHost: {station}\r\nContent-Type: application/json\r\n");
     stream.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).await?;

@@ -552,9 +552,9 @@ fn log2(time: Duration) -> f64 {
 /// Resolution of a `Duration`, s.
 const TINY_S: f64 = 1e-9;
 
-/// Default retry budget: 0.3. Where one attempt in five stalls, each message needs a quarter of a
-/// retry. The budget of 0.3 applies only where retries are known to help. Finagle and Linkerd allow
-/// 0.2 without that knowledge.
+/// Default retry budget: 0.3. If a fifth of all attempts stall, a message needs 0.25 retries on
+/// average. The budget of 0.3 applies only where retries are known to help. Finagle and Linkerd
+/// allow 0.2 without that knowledge.
 ///
 /// This constant, the constants below, and the constants of `host.rs` and `optimum.rs` were chosen
 /// on the scenarios in `lab/scenarios/settle`. `docs/design/timeout.md` states which of these

@@ -1,4 +1,4 @@
-//! The paper's timeouts: the forecast of NWS plus a multiple of its error.
+//! Timeouts of Allen, Wolski and Plank (2002): the forecast of NWS plus a multiple of its error.
 
 use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
 use core::time::Duration;

@@ -53,7 +53,7 @@ fn lognormal(sigma: f64, uniform: &mut impl FnMut() -> f64) -> f64 {
 }
 
 #[test]
-fn a_static_timeout_stays() {
+fn a_fixed_timeout_does_not_change() {
     let mut link = FixedTimeout(S(2.0));
     assert_eq!(send(&mut link, 1, &[3.0, 1.0]), 1);
     assert_eq!(link.decide(&last(1)).timeout, S(2.0));
@@ -61,7 +61,7 @@ fn a_static_timeout_stays() {
 }
 
 #[test]
-fn the_papers_timeout_is_the_forecast_and_k_deviations() {
+fn the_papers_timeout_is_the_forecast_plus_k_deviations() {
     // Allen, Wolski, Plank 2002, §3: forecast + k·√MSE. On a constant series the error is 0. On a
     // series that alternates between 1 and 3, with forecasts near the mean 2, the MSE is about 1.
     let mut link = Nws::new(2.0);
@@ -104,7 +104,7 @@ fn the_papers_timeout_learns_the_elapsed_time() {
 }
 
 #[test]
-fn floors_and_starts_are_kept() {
+fn the_configured_start_and_floor_are_used() {
     let mut link = Nws::new(2.0).with_start(S(7.0)).with_floor(S(1.0));
     assert_eq!(link.timeout(&first(1)), S(7.0));
     for _ in 0..9 {
@@ -114,7 +114,7 @@ fn floors_and_starts_are_kept() {
 }
 
 #[test]
-fn escalation_grows_and_ends_at_the_limit() {
+fn escalated_timeouts_grow_up_to_the_limit() {
     let mut link = NwsEscalating(Nws::new(2.0));
     for _ in 0..5 {
         send(&mut link, 1, &[1.0]);
@@ -128,7 +128,7 @@ fn escalation_grows_and_ends_at_the_limit() {
 }
 
 #[test]
-fn rfc6298_computes_as_the_rfc_does() {
+fn rfc6298_timeouts_equal_those_of_the_rfc() {
     let mut link = Rfc6298::default();
     assert_eq!(link.timeout(&first(1)), S(3.0));
     link.record(&first(1), AttemptOutcome::Completed(S(1.0)));
@@ -150,7 +150,7 @@ fn rfc6298_computes_as_the_rfc_does() {
 }
 
 #[test]
-fn nothing_known_is_a_generous_start() {
+fn a_cold_link_starts_with_the_initial_timeout() {
     let link = Adaptive::default();
     let decision = link.decide(&first(1));
     assert_eq!(
@@ -162,7 +162,7 @@ fn nothing_known_is_a_generous_start() {
 }
 
 #[test]
-fn a_light_tail_is_hardly_ever_cut() {
+fn responses_with_a_light_tail_are_rarely_cut_off() {
     // A retry gains time only where the hazard rate falls. Here the hazard rate rises, so every
     // timeout is a false timeout.
     let (mut link, mut uniform) = (Adaptive::default(), uniform(1));
@@ -173,7 +173,7 @@ fn a_light_tail_is_hardly_ever_cut() {
 }
 
 #[test]
-fn stalls_that_a_retry_cures_are_cut_soon() {
+fn stalls_that_a_retry_avoids_are_cut_off_early() {
     // One attempt in twenty takes 20 s more; the others take about 1 s.
     let (mut link, mut uniform) = (Adaptive::default(), uniform(2));
     for _ in 0..500 {
@@ -188,7 +188,7 @@ fn stalls_that_a_retry_cures_are_cut_soon() {
 }
 
 #[test]
-fn slowness_that_a_retry_meets_again_is_waited_for() {
+fn slow_states_that_a_retry_meets_again_are_waited_for() {
     // Of every 120 messages, 20 are sent in a bad state in which responses take six times as long.
     // A retry is in the same state.
     let (mut link, mut uniform) = (Adaptive::default(), uniform(3));
@@ -205,7 +205,7 @@ fn slowness_that_a_retry_meets_again_is_waited_for() {
 }
 
 #[test]
-fn one_outlier_is_soon_forgotten() {
+fn the_timeout_recovers_soon_after_one_outlier() {
     // Property: after one outlier of 1000 times the median, the timeout is below 10 times the
     // median within 300 messages.
     for (at, waited) in [0, 1, 5, 50, 500].into_iter().flat_map(|at| [(at, false), (at, true)]) {
@@ -226,7 +226,7 @@ fn one_outlier_is_soon_forgotten() {
 }
 
 #[test]
-fn sizes_are_learned() {
+fn the_forecast_learns_the_dependence_on_message_size() {
     let (mut link, mut uniform) = (Adaptive::default(), uniform(5));
     let time = |bytes: u64| 0.1 + bytes as f64 / 1e6;
     for _ in 0..300 {
@@ -240,7 +240,7 @@ fn sizes_are_learned() {
 }
 
 #[test]
-fn sizes_that_come_in_phases_are_kept_apart() {
+fn message_sizes_that_come_in_phases_keep_separate_forecasts() {
     // The path has a latency of 20 ms and a rate of 100 MB/s. After the first messages of a size,
     // its forecast stays within a factor of three, for each order of the sizes, even while only the
     // other size is sent.
@@ -270,7 +270,7 @@ fn sizes_that_come_in_phases_are_kept_apart() {
 }
 
 #[test]
-fn an_outage_under_many_at_once_is_forgiven() {
+fn an_outage_during_many_requests_does_not_inflate_the_timeout() {
     // A hundred requests in progress time out together, twice. The link must not wait for hours
     // afterwards.
     let mut link = Adaptive::default();
@@ -290,7 +290,7 @@ fn an_outage_under_many_at_once_is_forgiven() {
 }
 
 #[test]
-fn what_cannot_be_sent_again_costs_no_budget() {
+fn last_attempts_use_no_retry_budget() {
     let mut link = Adaptive::default();
     for _ in 0..100 {
         send(&mut link, 1, &[1.0, 1.0]);
@@ -305,7 +305,7 @@ fn what_cannot_be_sent_again_costs_no_budget() {
 }
 
 #[test]
-fn senseless_settings_are_harmless() {
+fn invalid_settings_are_harmless() {
     let config = AdaptiveConfig {
         retry_budget: f64::NAN,
         initial_timeout: Duration::ZERO,
@@ -324,7 +324,7 @@ fn senseless_settings_are_harmless() {
 }
 
 #[test]
-fn a_host_shares_what_its_links_learn() {
+fn links_of_one_host_share_what_they_learn() {
     let stalls = |link: &mut Adaptive, uniform: &mut dyn FnMut() -> f64| {
         let mut draw = || {
             let mut source = &mut *uniform;
@@ -350,7 +350,7 @@ fn a_host_shares_what_its_links_learn() {
 }
 
 #[test]
-fn retries_wait_longer_and_the_last_one_to_the_limit() {
+fn later_attempts_have_longer_timeouts_and_the_last_has_the_limit() {
     let (mut link, mut uniform) = (Adaptive::default(), uniform(7));
     for _ in 0..200 {
         send(&mut link, 1, &[lognormal(0.3, &mut uniform), 1.0]);
@@ -369,7 +369,7 @@ fn retries_wait_longer_and_the_last_one_to_the_limit() {
 }
 
 #[test]
-fn a_forecast_from_elsewhere_starts_a_link() {
+fn an_external_forecast_can_start_a_link() {
     let mut link = Adaptive::default();
     link.start_from(S(0.2), S(0.05));
     let decision = link.decide(&first(1000));
@@ -389,7 +389,7 @@ fn a_forecast_from_elsewhere_starts_a_link() {
 }
 
 #[test]
-fn a_copy_that_was_sent_for_nothing_costs_budget_and_trust() {
+fn an_unnecessary_copy_reduces_budget_and_estimated_retry_success() {
     let mut trusting = Adaptive::default();
     for _ in 0..50 {
         send(&mut trusting, 1, &[1.0]);
@@ -412,7 +412,7 @@ fn a_copy_that_was_sent_for_nothing_costs_budget_and_trust() {
 }
 
 #[test]
-fn a_battery_can_forecast_instead() {
+fn a_battery_can_provide_the_forecast() {
     // The values alternate. The mean of logarithms forecasts the middle; a battery with
     // differencing or lags may do better. Both forecasts stay near the values.
     let mut link = Adaptive::default().with_battery(&barograph_forecast::BatteryConfig::default());
@@ -425,7 +425,7 @@ fn a_battery_can_forecast_instead() {
 }
 
 #[test]
-fn what_is_saved_is_loaded() {
+fn a_saved_link_loads_with_the_same_state() {
     let (mut link, mut uniform) = (Adaptive::default(), uniform(8));
     link.record_connect(S(0.3));
     for _ in 0..300 {
@@ -464,7 +464,7 @@ fn what_is_saved_is_loaded() {
 }
 
 #[test]
-fn damaged_states_are_refused() {
+fn damaged_states_are_rejected() {
     let saved = Adaptive::default().save();
     let load = |bytes: &[u8]| {
         Adaptive::load(bytes, &AdaptiveConfig::default(), &HostStatistics::default()).map(|_| ())
@@ -502,7 +502,7 @@ fn ended() -> impl Strategy<Value = AttemptOutcome> {
 proptest! {
     /// After any history, a timeout is positive and within the limit, and the decision is sound.
     #[test]
-    fn no_history_makes_a_timeout_wild(
+    fn timeouts_are_positive_and_limited_after_any_history(
         history in prop::collection::vec((ended(), 0..6_u32, any::<u64>(), any::<u32>()), 0..300)
     ) {
         let links: [Box<dyn TimeoutEstimator>; 4] = [
@@ -529,7 +529,7 @@ proptest! {
 
     /// The budget is not exceeded for any series of response times from 0.01 to 50 s.
     #[test]
-    fn no_series_outspends_the_budget(
+    fn no_series_of_response_times_exceeds_the_retry_budget(
         budget in 0.0..0.5_f64,
         times in prop::collection::vec(prop_oneof![4 => 0.5..2.0_f64, 1 => 0.01..50.0_f64], 1..800),
     ) {
@@ -542,7 +542,7 @@ proptest! {
 
     /// Damage to a saved state is detected or harmless.
     #[test]
-    fn no_saved_bytes_make_a_timeout_wild(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn timeouts_are_positive_and_limited_after_loading_damaged_states(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut link = Adaptive::default();
         for i in 0..50 {
             send(&mut link, i, &[1.0, 1.0]);

@@ -117,8 +117,8 @@ async fn nothing_is_left_of_tries_that_timed_out() {
             let (mut stream, _) = mute.accept().await.unwrap();
             held.spawn(async move {
                 let _ = stream.write_all(&Welcome::Ready { message_bytes_max: 1000 }.encode()).await;
-                let mut heard = [0; 1000];
-                while let Ok(1..) = stream.read(&mut heard).await {}
+                let mut received = [0; 1000];
+                while let Ok(1..) = stream.read(&mut received).await {}
             });
             while held.try_join_next().is_some() {}
         }
@@ -148,7 +148,7 @@ async fn nothing_is_left_of_tries_that_timed_out() {
 
 /// Runs both tests one after the other, because each counts the sockets of the whole process.
 #[tokio::test]
-async fn nothing_is_left() {
+async fn cancelled_sends_and_timed_out_attempts_leave_no_sockets() {
     nothing_is_left_of_sends_that_were_given_up().await;
     nothing_is_left_of_tries_that_timed_out().await;
 }

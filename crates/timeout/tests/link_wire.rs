@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 /// Examples of `docs/spec/link.md`.
 #[test]
-fn the_examples_of_the_specification() {
+fn frames_equal_the_examples_of_the_specification() {
     let bytes = |hex: &str| -> Vec<u8> {
         hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
     };
@@ -32,7 +32,7 @@ fn the_examples_of_the_specification() {
 
 /// Each frame differs from a valid frame in the part that its error names.
 #[test]
-fn what_is_not_defined_is_refused() {
+fn undefined_frames_are_rejected() {
     fn changed<const N: usize>(mut frame: [u8; N], at: usize, to: u8) -> [u8; N] {
         frame[at] = to;
         frame
@@ -57,7 +57,7 @@ fn what_is_not_defined_is_refused() {
 }
 
 #[test]
-fn senders_differ() {
+fn random_sender_ids_differ() {
     let mut seen: Vec<_> = (0..1000).map(|_| SenderId::random()).collect();
     seen.sort();
     seen.dedup();
@@ -66,7 +66,7 @@ fn senders_differ() {
 
 /// The corpus has inputs that a fuzzer found, and one example of each frame.
 #[test]
-fn the_kept_corpus_holds() {
+fn the_link_corpus_replays_without_panics() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/link");
     let mut replayed = 0;
     for entry in fs::read_dir(corpus).unwrap() {
@@ -86,7 +86,7 @@ fn stream(messages: &[Vec<u8>]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn decode_after_encode_is_the_identity(
+    fn frames_decode_to_what_was_encoded(
         sender: [u8; 16], number: u32, id in 1..=u64::MAX,
         status in prop::sample::select(vec![
             AckStatus::Handled, AckStatus::Duplicate, AckStatus::Stale, AckStatus::Waited,
@@ -107,7 +107,7 @@ proptest! {
     /// Messages are assembled from pieces of any size, and the memory in use is little more than
     /// the bytes that have arrived.
     #[test]
-    fn messages_are_put_together_from_any_pieces(
+    fn messages_are_assembled_from_pieces_of_any_size(
         sizes in prop::collection::vec(0..3 * CHUNK_BYTES, 0..6),
         pieces in prop::collection::vec(1..2 * CHUNK_BYTES, 1..20),
     ) {
@@ -130,13 +130,13 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_a_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_cause_no_panic_in_a_decoder(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         fuzz_wire(&bytes);
     }
 
     /// Random bytes rarely pass the first check; these streams do, with one byte changed.
     #[test]
-    fn no_almost_good_stream_makes_a_decoder_panic(
+    fn streams_with_one_changed_byte_cause_no_panic_in_a_decoder(
         piece: u8, sizes in prop::collection::vec(0..100_usize, 1..4), at: prop::sample::Index, to: u8,
     ) {
         let messages: Vec<Vec<u8>> = sizes.iter().map(|&size| vec![1; size]).collect();

@@ -12,7 +12,7 @@ use barograph_timeout::{
 use proptest::prelude::*;
 
 #[test]
-fn the_kept_corpus_holds() {
+fn the_state_corpus_replays_and_some_states_load() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/state");
     let (mut links, mut hosts) = (0, 0);
     for entry in fs::read_dir(folder).unwrap() {
@@ -43,7 +43,7 @@ fn saved() -> (Vec<u8>, Vec<u8>) {
 
 proptest! {
     #[test]
-    fn whatever_is_loaded_gives_timeouts_within_their_limits(
+    fn states_that_load_give_timeouts_within_their_limits(
         of_host in any::<bool>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..12),
         numbers in prop::collection::vec((any::<prop::sample::Index>(), any::<f64>()), 0..4),
@@ -63,7 +63,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_any_kind_are_no_reason_to_panic(data in prop::collection::vec(any::<u8>(), 0..2000)) {
+    fn random_states_cause_no_panic(data in prop::collection::vec(any::<u8>(), 0..2000)) {
         fuzz_state(&data);
         for kind in *b"LH" {
             fuzz_state(&[b"BT\x01", &[kind][..], &data].concat());
@@ -74,7 +74,7 @@ proptest! {
 /// Writes the corpus: `cargo test -p barograph-timeout --test state -- --ignored`.
 #[test]
 #[ignore = "it writes files"]
-fn keep() {
+fn write_the_state_corpus() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/state");
     let (link, host) = saved();
     fs::write(folder.join("link"), &link).unwrap();

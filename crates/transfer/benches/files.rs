@@ -92,7 +92,7 @@ fn write<'a>(
     size: usize,
     packet: impl Fn(usize, usize) -> &'a [u8],
 ) -> (Duration, Duration) {
-    let entry = barograph_transfer::testkit::files::Entry {
+    let entry = barograph_transfer::testkit::files::ManifestEntry {
         path: b"file".to_vec(),
         kind: barograph_transfer::testkit::files::EntryKind::File { size: bytes as u64, extents: None },
         mode: 0o644,

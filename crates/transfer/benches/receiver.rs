@@ -17,7 +17,9 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use barograph_transfer::testkit::wire::{DataHead, HEADER_BYTES, Header, Note, PacketKind, SEAL_BYTES};
+use barograph_transfer::testkit::wire::{
+    DataHead, HEADER_BYTES, Header, PacketKind, SEAL_BYTES, SenderReport,
+};
 use barograph_transfer::testkit::{Arrival, Receiver, ReceiverConfig};
 use rangemap::RangeSet;
 
@@ -134,7 +136,7 @@ fn arrivals(is_lost: impl Fn(u64, u64) -> bool, are_swapped: bool) -> Vec<Arriva
             number,
             sent_us: (number / 3) as u32,
             range: place * PAYLOAD..(place + 1) * PAYLOAD,
-            note: number.is_multiple_of(1_000).then_some(Note { floor, rtt_us: 2_000 }),
+            note: number.is_multiple_of(1_000).then_some(SenderReport { floor, rtt_us: 2_000 }),
             at: Duration::from_nanos(number * 333 + 1_000_000),
             is_marked: Some(false),
             drops: Some(0),

@@ -4,7 +4,7 @@
 //! each packet that is sent and acknowledged in the steady state, as the minimum of many runs,
 //! because other work on the machine can only make a run slower. One report comes for a fixed
 //! number of packets and covers all packets that are not settled. Then it prints microseconds for
-//! judging a window of 20 000 packets, and nanoseconds for each of these packets.
+//! classifying a window of 20 000 packets, and nanoseconds for each of these packets.
 
 #![allow(clippy::unwrap_used)]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use barograph_transfer::controller::FeedbackSample;
-use barograph_transfer::testkit::wire::{AckRange, Echo, Evidence, Feedback};
+use barograph_transfer::testkit::wire::{AckRange, Feedback, GapReport, TimestampEcho};
 use barograph_transfer::testkit::{
     Controller, LossAttributor, PathContext, Sender, SenderConfig, UnattributedLoss,
 };
@@ -119,7 +119,7 @@ fn draw(sent: &[(u64, u32, bool)], floor: u64, upto: usize, now: Duration) -> Fe
     let from = sent.partition_point(|(number, ..)| *number < floor);
     let mut feedback = Feedback { start: floor, ..Feedback::default() };
     let mut at = floor;
-    let evidence = Evidence { host_drops: None, is_marked: None, delay_us: Some(20) };
+    let evidence = GapReport { host_drops: None, is_marked: None, delay_us: Some(20) };
     for (number, sent_us, _) in sent[from..upto].iter().filter(|(.., is_lost)| !is_lost) {
         let missing = u32::try_from(number - at).unwrap_or(0);
         match feedback.runs.last_mut() {
@@ -136,13 +136,13 @@ fn draw(sent: &[(u64, u32, bool)], floor: u64, upto: usize, now: Duration) -> Fe
         }
         at = number + 1;
         let held_us = 5;
-        feedback.echo = Some(Echo { number: *number, sent_us: *sent_us, held_us });
+        feedback.echo = Some(TimestampEcho { number: *number, sent_us: *sent_us, held_us });
     }
     let _ = now;
     feedback
 }
 
-/// Returns the time to judge a window once, in microseconds. Of every `every` packets, `packets`
+/// Returns the time to classify a window once, in microseconds. Of every `every` packets, `packets`
 /// packets are lost.
 fn look(every: u64, packets: u32) -> f64 {
     let mut attributor = LossAttributor::default();
@@ -153,7 +153,7 @@ fn look(every: u64, packets: u32) -> f64 {
         let first = u64::from(turn) * LossAttributor::WINDOW_PACKETS;
         let now = Duration::from_secs(10) * turn;
         for index in (first + every / 2..first + LossAttributor::WINDOW_PACKETS).step_by(every as usize) {
-            let evidence = Evidence { delay_us: Some(20), ..Evidence::default() };
+            let evidence = GapReport { delay_us: Some(20), ..GapReport::default() };
             let missing =
                 UnattributedLoss { index, packets, bytes: 1500, sent: now, in_flight_bytes: 0, evidence };
             attributor.lose(context(now), missing, &mut attributed);
@@ -167,6 +167,6 @@ fn look(every: u64, packets: u32) -> f64 {
         spent = start.elapsed();
         attributed.clear();
     }
-    assert_eq!(attributor.judgements(), 3, "each turn had its look");
+    assert_eq!(attributor.classifications(), 3, "each turn had its look");
     spent.as_nanos() as f64 / 1e3
 }

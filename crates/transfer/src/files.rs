@@ -47,7 +47,7 @@ pub(crate) use existing::ExistingFiles;
 pub(crate) use journal::Journal;
 pub(crate) use journal_state::{HashNode, JournalRecord, JournalState};
 pub use manifest::ManifestError;
-pub(crate) use manifest::{Entry, EntryKind, Manifest, Modified};
+pub(crate) use manifest::{EntryKind, Manifest, ManifestEntry, Modified};
 pub use path::{PathError, RESERVED_PREFIX};
 pub(crate) use rename::RenamedFiles;
 pub(crate) use source::Source;

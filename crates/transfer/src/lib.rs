@@ -64,6 +64,6 @@ pub use proto::{ProtocolViolation, Rtt, SendLimit, SenderStats};
 /// Congestion controllers: how fast a sender sends.
 pub mod controller {
     pub use crate::proto::controller::{
-        Controller, ControllerKind, Delivery, FeedbackSample, LossRun, UnknownKind,
+        Controller, ControllerKind, Delivery, DetectedLossRun, FeedbackSample, UnknownKind,
     };
 }

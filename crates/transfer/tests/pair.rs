@@ -129,7 +129,7 @@ proptest! {
             payload_bytes: case.payload_bytes, overhead_bytes: OVERHEAD, seed: case.seed, classify_losses: case.classify_losses,
         };
         let controller = Fixed { rate: case.rate, window: case.window, ..Fixed::default() };
-        let told = controller.told.clone();
+        let input = controller.input.clone();
         let mut link = Line::new(case.there.clone(), case.back.clone());
         link.twice = case.twice;
         let mut pair = Pair::new(link);
@@ -150,16 +150,16 @@ proptest! {
         let again = stats.sent_bytes - case.object_bytes;
         prop_assert!(again <= (stats.lost_packets + stats.probe_packets) * payload, "{} again, {:?}", again, stats);
         prop_assert!(stats.spurious_packets <= stats.lost_packets);
-        let told = told.lock().unwrap();
+        let input = input.lock().unwrap();
         let named = stats.lost_host + stats.lost_network + stats.lost_unknown;
         prop_assert!(named <= stats.lost_packets, "{:?}", stats);
         prop_assert!(case.classify_losses || stats.lost_network == named);
-        let handed: u64 = told.losses.iter().map(|loss| u64::from(loss.packets)).sum();
+        let handed: u64 = input.losses.iter().map(|loss| u64::from(loss.packets)).sum();
         prop_assert_eq!(handed, stats.lost_network + stats.lost_unknown);
         let full = payload + u64::from(OVERHEAD);
         // Probes are sent in addition to these packets.
         let bound = case.window.max(full).saturating_add(full.saturating_mul(stats.probe_packets));
-        prop_assert!(told.in_flight_max <= bound, "{} under way", told.in_flight_max);
+        prop_assert!(input.in_flight_max <= bound, "{} under way", input.in_flight_max);
     }
 }
 
@@ -178,9 +178,9 @@ fn run(
 }
 
 #[test]
-fn a_clean_path_is_used_at_the_rate_and_nothing_is_sent_twice() {
+fn a_clean_path_is_used_at_the_full_rate_without_resends() {
     let controller = fixed(1.25e7);
-    let told = controller.told.clone();
+    let input = controller.input.clone();
     let pair = run(Line::new(lossy(0.0), lossy(0.0)), config(1), controller, 12_000_000);
     let flight = &pair.flights()[0];
     let stats = flight.flow.sender.stats();
@@ -188,22 +188,22 @@ fn a_clean_path_is_used_at_the_rate_and_nothing_is_sent_twice() {
     let expected = 10_000.0 * 1260.0 / 1.25e7 + 0.025;
     let done = flight.done.unwrap().as_secs_f64();
     assert!((done - expected).abs() < 0.01, "{done} s of {expected}");
-    let told = told.lock().unwrap();
+    let input = input.lock().unwrap();
     // Two packets in each round trip carry fewer bytes, because they carry notes.
-    assert!((10_000..10_010).contains(&told.acked_packets) && told.accounted == told.acked_packets);
-    let mut rates = told.rates.clone();
+    assert!((10_000..10_010).contains(&input.acked_packets) && input.accounted == input.acked_packets);
+    let mut rates = input.rates.clone();
     rates.sort_by(f64::total_cmp);
     let median = rates[rates.len() / 2];
     assert!((median / 1.25e7 - 1.0).abs() < 0.02, "delivery of {median} bytes/s");
     let rtt = flight.flow.sender.rtt();
     assert!(rtt.min >= 20 * MS && rtt.smoothed < 30 * MS, "{rtt:?}");
-    assert!((35..=52).contains(&told.rounds), "{} rounds in a second", told.rounds);
+    assert!((35..=52).contains(&input.rounds), "{} rounds in a second", input.rounds);
 }
 
 #[test]
-fn lost_packets_are_found_soon_and_each_is_told_once() {
+fn lost_packets_are_detected_soon_and_reported_once() {
     let controller = fixed(1.25e7);
-    let told = controller.told.clone();
+    let input = controller.input.clone();
     let pair = run(
         Line::new(lossy(0.01), lossy(0.01)),
         SenderConfig { classify_losses: false, ..config(2) },
@@ -214,14 +214,14 @@ fn lost_packets_are_found_soon_and_each_is_told_once() {
     let stats = flight.flow.sender.stats();
     assert!((70..150).contains(&stats.lost_packets), "{stats:?}");
     assert_eq!((stats.spurious_packets, stats.lost_network), (0, stats.lost_packets));
-    let told = told.lock().unwrap();
-    assert_eq!(told.accounted, stats.sent_packets);
+    let input = input.lock().unwrap();
+    assert_eq!(input.accounted, stats.sent_packets);
     // Losses are counted by index, so skipped numbers leave no holes in the count.
-    assert!(told.losses.iter().all(|loss| loss.at < stats.sent_packets));
+    assert!(input.losses.iter().all(|loss| loss.at < stats.sent_packets));
 }
 
 #[test]
-fn reordering_is_learned() {
+fn reordering_causes_few_spurious_losses() {
     let reorder = Some(Reorder { probability: 0.05, hold: 3 * MS });
     let spec = LinkSpec { reorder, ..lossy(0.0) };
     let pair = run(Line::new(spec, lossy(0.0)), config(3), fixed(1.25e7), 24_000_000);
@@ -232,10 +232,10 @@ fn reordering_is_learned() {
 }
 
 #[test]
-fn what_the_host_dropped_is_no_loss_to_the_controller() {
+fn packets_dropped_by_the_host_are_not_losses_for_the_controller() {
     for has_count in [true, false] {
         let controller = fixed(2.5e7);
-        let told = controller.told.clone();
+        let input = controller.input.clone();
         let mut link = Line::new(lossy(0.0), lossy(0.0));
         link.stall = Some((10 * MS, 237 * MS));
         let mut pair = Pair::new(link);
@@ -244,21 +244,21 @@ fn what_the_host_dropped_is_no_loss_to_the_controller() {
         pair.add(flow);
         assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), RunEnd::Done);
         let stats = pair.flights()[0].flow.sender.stats();
-        let told = told.lock().unwrap();
+        let input = input.lock().unwrap();
         assert!(stats.lost_packets > 1000, "{stats:?}");
-        assert_eq!(told.host_lost, stats.lost_host);
+        assert_eq!(input.host_lost, stats.lost_host);
         let share = stats.lost_host as f64 / stats.lost_packets as f64;
         // Without a drop counter, the cause of some losses may stay unknown. These count as network
         // losses. The reason is that at first there are too few packets for a pattern.
         assert!(share >= if has_count { 1.0 } else { 0.7 }, "{share} with a count: {has_count}, {stats:?}");
-        let handed: u64 = told.losses.iter().map(|loss| u64::from(loss.packets)).sum();
-        assert_eq!(handed + told.host_lost, stats.lost_packets);
-        assert_eq!(told.accounted, stats.sent_packets - told.host_lost);
+        let handed: u64 = input.losses.iter().map(|loss| u64::from(loss.packets)).sum();
+        assert_eq!(handed + input.host_lost, stats.lost_packets);
+        assert_eq!(input.accounted, stats.sent_packets - input.host_lost);
     }
 }
 
 #[test]
-fn a_receiver_that_blames_its_host_for_a_lossy_link_is_not_believed() {
+fn false_claims_of_host_drops_on_a_lossy_link_are_ignored() {
     let controller = fixed(2.5e7);
     let mut pair = Pair::new(Line::new(lossy(0.005), lossy(0.0)));
     let mut liar = Counter::new(100_000_000, rangemap::RangeSet::new());
@@ -270,9 +270,9 @@ fn a_receiver_that_blames_its_host_for_a_lossy_link_is_not_believed() {
 }
 
 #[test]
-fn a_path_that_falls_silent_is_asked_seldom_and_used_again() {
+fn a_silent_path_is_probed_rarely_and_used_again_after_recovery() {
     let controller = fixed(1.25e6);
-    let told = controller.told.clone();
+    let input = controller.input.clone();
     let mut link = Line::new(lossy(0.0), lossy(0.0));
     link.outage = Some((500 * MS, 40_500 * MS));
     let mut pair = Pair::new(link);
@@ -284,7 +284,7 @@ fn a_path_that_falls_silent_is_asked_seldom_and_used_again() {
     assert!(silence > 39_000 * MS && silence < 40_000 * MS, "{silence:?}");
     let probes = sender.stats().probe_packets;
     assert!((10..30).contains(&probes), "{probes} in 40 s");
-    assert!(told.lock().unwrap().silences.len() > 10);
+    assert!(input.lock().unwrap().silences.len() > 10);
     assert_eq!(pair.run(60_000 * MS, 1_000_000), RunEnd::Done);
     let done = pair.flights()[0].done.unwrap();
     assert!(done < 47_000 * MS, "done at {done:?}");
@@ -326,15 +326,15 @@ fn many_flows_share_a_queue_that_drops_early() {
 }
 
 #[test]
-fn both_causes_at_once_are_told_apart_by_the_count() {
+fn the_drop_count_separates_simultaneous_host_and_network_losses() {
     let controller = fixed(2.5e7);
-    let told = controller.told.clone();
+    let input = controller.input.clone();
     let mut link = Line::new(lossy(0.002), lossy(0.01));
     link.stall = Some((10 * MS, 237 * MS));
     let mut pair = Pair::new(link);
     pair.add(flow(config(7), 100_000_000, controller, receiving_end(false, 100_000_000)));
     assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), RunEnd::Done);
-    let (flight, told) = (&pair.flights()[0], told.lock().unwrap());
+    let (flight, input) = (&pair.flights()[0], input.lock().unwrap());
     let stats = flight.flow.sender.stats();
     // A packet that the network lost beside a run of host losses counts as a host loss, and a host
     // loss beside a network loss may count as a network loss.
@@ -343,13 +343,13 @@ fn both_causes_at_once_are_told_apart_by_the_count() {
     let network = stats.lost_network as f64 / (stats.lost_packets - stats.lost_host) as f64;
     assert!(stats.lost_network > 150 && network == 1.0, "{stats:?}");
     // Intervals between losses count packets that the host did not lose: 500 on average.
-    let gaps: Vec<u64> = told.losses.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
+    let gaps: Vec<u64> = input.losses.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
     let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
     assert!((400.0..600.0).contains(&mean), "{mean} packets between losses");
 }
 
 #[test]
-fn lost_reports_make_no_losses() {
+fn lost_reports_cause_no_spurious_losses() {
     // A report has about ten datagrams. One datagram in ten is lost.
     let object_bytes = 40_000_000;
     let receiver = ReceiverConfig { feedback_bytes_max: 200 };
@@ -362,7 +362,7 @@ fn lost_reports_make_no_losses() {
 }
 
 #[test]
-fn an_object_arrives_although_only_the_first_datagram_of_a_report_does() {
+fn an_object_arrives_if_only_the_first_datagram_of_each_report_arrives() {
     // The return path holds one datagram, and the object is sent before the first report arrives.
     // Because of a defect, such a transfer once took an hour.
     let there =

@@ -159,7 +159,7 @@ pub(crate) fn table_2(windows: &[LabelledWindow], seed: u64) -> anyhow::Result<S
             cells![cause_name(*cause), format!("{metric}, **the paper's**"), ""].into_iter().chain(numbers),
         );
     }
-    let judged = Split::Five.judge(windows, seed)?;
+    let judged = Split::Five.classify(windows, seed)?;
     for packets in lengths(windows) {
         for (kinds, method) in [(Kinds::Papers, Method::Paper), (Kinds::All, Method::PaperOfAll)] {
             for (cause, is_low) in

@@ -110,7 +110,10 @@ impl Models {
         }
     }
 
-    pub(crate) fn judge<'a>(&self, windows: impl IntoIterator<Item = &'a LabelledWindow>) -> Vec<Judged<'a>> {
+    pub(crate) fn classify<'a>(
+        &self,
+        windows: impl IntoIterator<Item = &'a LabelledWindow>,
+    ) -> Vec<Judged<'a>> {
         let judge =
             |window| Judged { window, diagnoses: Method::ALL.map(|method| self.diagnose(method, window)) };
         windows.into_iter().map(judge).collect()
@@ -129,21 +132,21 @@ impl Judged<'_> {
     }
 
     /// Compares a method's verdict with the cause of the window, which must have one cause.
-    pub(crate) fn outcome(&self, method: Method) -> Outcome {
-        Outcome::of(self.diagnosis(method).verdict, self.window.cause)
+    pub(crate) fn outcome(&self, method: Method) -> VerdictOutcome {
+        VerdictOutcome::of(self.diagnosis(method).verdict, self.window.cause)
     }
 }
 
 /// Result of comparing a verdict with the cause of a window that has one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum VerdictOutcome {
     Right,
     Wrong,
     Hybrid,
     Inconclusive,
 }
 
-impl Outcome {
+impl VerdictOutcome {
     pub(crate) fn of(verdict: Verdict, cause: Label) -> Self {
         match (verdict, cause) {
             (Verdict::Host, Label::Host) | (Verdict::Network, Label::Network) => Self::Right,
@@ -171,7 +174,7 @@ impl Split {
         }
     }
 
-    pub(crate) fn judge(self, windows: &[LabelledWindow], seed: u64) -> anyhow::Result<Vec<Judged<'_>>> {
+    pub(crate) fn classify(self, windows: &[LabelledWindow], seed: u64) -> anyhow::Result<Vec<Judged<'_>>> {
         let (parts, reported) = match self {
             Self::Half => (2, 1..2),
             Self::Five => (5, 0..5),
@@ -182,7 +185,7 @@ impl Split {
             let is_reported = |window: &&LabelledWindow| part_of[window.run.as_str()] == part;
             let fitted: Vec<LabelledWindow> =
                 windows.iter().filter(|window| !is_reported(window)).cloned().collect();
-            judged.extend(Models::fit(&fitted)?.judge(windows.iter().filter(is_reported)));
+            judged.extend(Models::fit(&fitted)?.classify(windows.iter().filter(is_reported)));
         }
         Ok(judged)
     }
@@ -278,12 +281,12 @@ pub(crate) struct Rates {
 pub(crate) fn rates(judged: &[&Judged<'_>], method: Method, seed: u64) -> Option<Rates> {
     let share =
         |outcome| ratio(judged, seed, |judged| (f64::from(u8::from(judged.outcome(method) == outcome)), 1.0));
-    let right = share(Outcome::Right)?;
+    let right = share(VerdictOutcome::Right)?;
     Some(Rates {
         right,
-        wrong: share(Outcome::Wrong)?,
-        hybrid: share(Outcome::Hybrid)?.value,
-        inconclusive: share(Outcome::Inconclusive)?.value,
+        wrong: share(VerdictOutcome::Wrong)?,
+        hybrid: share(VerdictOutcome::Hybrid)?.value,
+        inconclusive: share(VerdictOutcome::Inconclusive)?.value,
     })
 }
 
@@ -417,7 +420,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn no_run_is_in_two_parts_and_each_part_has_each_kind() {
+    fn each_run_is_in_one_part_and_each_part_has_each_kind() {
         let windows = made(20_000, 6, 12, 1);
         let parts = parts_of(&windows, 5, 7);
         assert_eq!(parts.len(), 12);
@@ -433,8 +436,8 @@ pub(crate) mod tests {
             of.dedup();
             assert_eq!(of, [0, 1, 2, 3, 4]);
         }
-        assert_eq!(Split::Five.judge(&windows, 7).unwrap().len(), windows.len());
-        let half = Split::Half.judge(&windows, 7).unwrap();
+        assert_eq!(Split::Five.classify(&windows, 7).unwrap().len(), windows.len());
+        let half = Split::Half.classify(&windows, 7).unwrap();
         assert_eq!(half.len(), windows.len() / 2);
         let reported: Vec<&str> = half.iter().map(|judged| judged.window.run.as_str()).collect();
         let halves = parts_of(&windows, 2, 7);
@@ -442,7 +445,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn evidence_that_is_taken_away_is_gone() {
+    fn each_method_gets_only_its_own_evidence() {
         let all = Evidence { burst: Some(4), delay_s: Some(0.1), host_drops: Some(3), marks: Some(2) };
         let left = Method::ALL.map(|method| method.evidence(&all));
         assert_eq!(left[..3], [Evidence::default(); 3]);
@@ -455,7 +458,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_interval_is_over_runs_and_of_the_seed() {
+    fn the_interval_resamples_runs_by_the_seed() {
         // Two runs of 50 windows, one all right and one all wrong: a resample has 0, a half or 1
         // right.
         let runs = [(50.0, 50.0), (0.0, 50.0)];
@@ -471,7 +474,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_run_has_no_interval_and_none_has_no_share() {
+    fn one_run_has_no_interval_and_no_runs_have_no_share() {
         assert_eq!(share(&[(1.0, 4.0)], 1), Some(Share { value: 0.25, interval: None }));
         assert_eq!(share(&[], 1), None);
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use barograph_loss::{Label, LabelledWindow, Meter, PaperClassifier, fit_paper};
 
 use super::judge::{
-    BANDS, FLOORS_AT, Judged, Kinds, Method, Models, Outcome, Rates, Split, band_of, cause_name, cell,
+    BANDS, FLOORS_AT, Judged, Kinds, Method, Models, Rates, Split, VerdictOutcome, band_of, cause_name, cell,
     is_in_range, lengths, misattributed, parts_of, percent, percent_in, rates, runs, runs as runs_of, those,
 };
 use super::windows::Run;
@@ -35,7 +35,7 @@ pub(crate) fn held_out(windows: &[LabelledWindow], seed: u64) -> anyhow::Result<
     let mut held = Held { all: format!("\n## Right and wrong verdicts\n{LEGEND}"), short: String::new() };
     let longest = lengths(windows).into_iter().next_back();
     for split in [Split::Half, Split::Five] {
-        let judged = split.judge(windows, seed)?;
+        let judged = split.classify(windows, seed)?;
         for packets in lengths(windows) {
             let title = format!("Windows of {packets} packets, {}", split.name());
             let has_floors = packets == FLOORS_AT;
@@ -52,7 +52,7 @@ pub(crate) fn held_out(windows: &[LabelledWindow], seed: u64) -> anyhow::Result<
 pub(crate) fn as_they_are(windows: &[LabelledWindow], models: &Models, name: &str, seed: u64) -> Held {
     let all = format!("\n## Right and wrong verdicts of {name}, not fitted here\n{LEGEND}");
     let mut held = Held { all, short: String::new() };
-    let judged = models.judge(windows);
+    let judged = models.classify(windows);
     for packets in lengths(windows) {
         let of = those(&judged, |window| window.signature.packets() == packets);
         let title = format!("Windows of {packets} packets: {} windows of {} runs", of.len(), runs(&of));
@@ -369,10 +369,10 @@ pub(crate) fn reproduction_table(windows: &[LabelledWindow], seed: u64) -> anyho
         ("its curves, as they are, on these windows", PaperClassifier::read(CURVES)?),
         ("ours, fitted on these windows themselves", fit_paper(&owned)?.classifier),
     ] {
-        let judged = Models::of_papers(model).judge(&owned);
+        let judged = Models::of_papers(model).classify(&owned);
         add(name, causes_of(|cause| judged_cells(&judged, cause, seed)));
     }
-    let judged = Split::Five.judge(windows, seed)?;
+    let judged = Split::Five.classify(windows, seed)?;
     let five: Vec<Judged<'_>> = judged.into_iter().filter(|judged| is_compared(judged.window)).collect();
     add("ours, five-fold, this seed's parts", causes_of(|cause| judged_cells(&five, cause, seed)));
     let assignments: Vec<Assignment> = (0..ASSIGNMENTS)
@@ -429,7 +429,7 @@ impl Assignment {
                 compared().filter(|window| !is_judged(window)).cloned().collect();
             let model = fit_paper(&fitted)?.classifier;
             for window in compared().filter(is_judged) {
-                let outcome = Outcome::of(model.diagnose(&window.metrics).verdict, window.cause);
+                let outcome = VerdictOutcome::of(model.diagnose(&window.metrics).verdict, window.cause);
                 counts.0[index(window.cause)][band_of(window)][outcome_index(outcome)] += 1;
             }
         }
@@ -483,11 +483,11 @@ fn index(cause: Label) -> usize {
     usize::from(cause != Label::Host)
 }
 
-fn outcome_index(outcome: Outcome) -> usize {
+fn outcome_index(outcome: VerdictOutcome) -> usize {
     match outcome {
-        Outcome::Right => 0,
-        Outcome::Wrong => 1,
-        Outcome::Hybrid | Outcome::Inconclusive => 2,
+        VerdictOutcome::Right => 0,
+        VerdictOutcome::Wrong => 1,
+        VerdictOutcome::Hybrid | VerdictOutcome::Inconclusive => 2,
     }
 }
 
@@ -522,8 +522,8 @@ pub(crate) fn length_table(runs: &[Run], models: Option<&Models>, seed: u64) -> 
     }
     windows.retain(|window| window.cause != Label::Both && Kinds::All.has(&window.kind));
     let (judged, by) = match models {
-        Some(models) => (models.judge(&windows), "by models that were not fitted here"),
-        None => (Split::Five.judge(&windows, seed)?, Split::Five.name()),
+        Some(models) => (models.classify(&windows), "by models that were not fitted here"),
+        None => (Split::Five.classify(&windows, seed)?, Split::Five.name()),
     };
     let methods = [Method::Paper, Method::Pattern, Method::Burst];
     let mut table =
@@ -562,7 +562,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_floor_takes_a_hybrid_of_one_cause_for_wrong() {
+    fn a_floor_counts_a_hybrid_verdict_for_one_cause_as_wrong() {
         let share = |value| Share { value, interval: None };
         let rates =
             |wrong, hybrid| Rates { right: share(0.98), wrong: share(wrong), hybrid, inconclusive: 0.0 };
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earlier_curves_are_read_and_windows_of_the_other_kinds_change_nothing() {
+    fn the_reproduction_table_has_the_earlier_curves_and_ignores_other_kinds() {
         let mut windows = made(FLOORS_AT, 6, 12, 3);
         let text = reproduction_table(&windows, 1).unwrap();
         assert!(text.contains("its curves, as they are") && text.contains("30 random assignments"), "{text}");
@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn bands_count_as_often_as_in_the_earlier_experiment() {
+    fn bands_have_the_weights_of_the_earlier_experiment() {
         let mut assignment = Assignment(Default::default());
         // Network: 1 of 2 right in the first band, 3 of 3 wrong in the last; the others have none.
         assignment.0[1][0] = [1, 0, 1];
@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn nearness_is_of_both_numbers() {
+    fn is_near_compares_right_and_wrong_shares() {
         let earlier = earlier(Label::Network).unwrap();
         assert_eq!([earlier.is_near(0.81, 0.05), earlier.is_near(0.86, 0.0)], ["met", "met"]);
         assert_eq!(earlier.is_near(0.735, 0.02), "missed by 6.8");

@@ -18,7 +18,7 @@ use crate::table::{Table, cells, list};
 /// The simulated throughputs, and whether the floors are met. Each window is judged by models that
 /// were not fitted on its run.
 pub(crate) fn table(windows: &[LabelledWindow], seed: u64) -> anyhow::Result<String> {
-    let judged = Split::Five.judge(windows, seed)?;
+    let judged = Split::Five.classify(windows, seed)?;
     let pool = those(&judged, |window| {
         window.cause == Label::Host && window.signature.packets() == PACKETS && is_in_range(window)
     });
@@ -441,10 +441,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_causes_reach_the_ceiling_and_unknown_ones_the_response() {
+    fn throughput_is_higher_if_host_losses_are_recognized() {
         let windows = made(PACKETS, 4, 6, 5);
         let models = Models::fit(&windows).unwrap();
-        let judged = models.judge(windows.iter().filter(|window| window.cause == Label::Host));
+        let judged = models.classify(windows.iter().filter(|window| window.cause == Label::Host));
         let pool: Vec<&Judged<'_>> = judged.iter().collect();
         let reached = Reached::mean(&pool, Estimate::Cumulative, &TRANSFERS[0], 1).unwrap();
         // At 0.00035 the response is 92.5 packets of 1024 bytes in 65 ms: 11.7 Mb/s. The throughput
@@ -461,7 +461,7 @@ mod tests {
         VirtualPath { ceiling_bit_s: 10e9, round_trip_s: 0.065, payload_bytes: 1024.0, header_bytes: 42.0 };
 
     #[test]
-    fn the_response_is_of_the_window_before_and_within_what_the_path_carries() {
+    fn the_response_function_is_bounded_by_the_path() {
         let response = PATH.response(1e4, 1e-5);
         assert!((response / 1795.0 - 1.0).abs() < 0.005, "{response}");
         assert!((PATH.rate_at(response) / 1e-5 - 1.0).abs() < 1e-9);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn throughput_is_as_computed_by_hand() {
+    fn throughput_equals_the_result_computed_by_hand() {
         // 100 losses in 100 000, then in 200 000 packets: 1e-3 after the first window, half of it
         // after the second.
         let path =
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn tilted_weights_have_the_mean_asked_for() {
+    fn tilted_weights_have_the_requested_mean() {
         let rates = [0.001, 0.002, 0.004, 0.03];
         for mean in [0.0011, 0.005, 0.009, 0.029] {
             let weights = tilt(&rates, mean).unwrap();
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_windows_are_lossy_as_asked_for_and_each_by_its_weight() {
+    fn the_requested_number_of_lossy_windows_is_drawn_by_weight() {
         let drawn = draw(&[0.75, 0.25, 0.0], 16_000, 1000, &mut SeededRng::new(3, 0));
         assert_eq!(drawn, draw(&[0.75, 0.25, 0.0], 16_000, 1000, &mut SeededRng::new(3, 0)));
         let count = |which| drawn.iter().filter(|window| **window == which).count();
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_rates_are_chosen() {
+    fn windows_with_the_lowest_rates_are_selected() {
         let drawn = [Some(1), None, Some(0), Some(1), Some(2)];
         assert_eq!(lowest(&drawn, &[0.2, 0.1, 0.3], 3), [true, false, true, true, false]);
         assert_eq!(lowest(&drawn, &[0.2, 0.1, 0.3], 9).iter().filter(|chosen| **chosen).count(), 4);
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn all_losses_of_all_packets() {
+    fn the_cumulative_rate_is_all_losses_over_all_packets() {
         let mut estimator = Cumulative::default();
         estimator.window(1000, &[gap(10, 3), gap(0, 2)]);
         estimator.window(1000, &[]);
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_of_events_is_as_computed_by_hand() {
+    fn the_rate_of_an_event_history_equals_the_result_computed_by_hand() {
         let mut estimator = EventHistory::new(100, 1000.0);
         estimator.window(40, &[]);
         assert_eq!(estimator.rate(), 0.0);
@@ -545,14 +545,14 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_longer_than_a_round_trip_is_several_events() {
+    fn a_gap_longer_than_a_round_trip_counts_as_several_events() {
         let mut estimator = EventHistory::new(100, 1000.0);
         estimator.window(250, &[gap(0, 250)]);
         assert_eq!(estimator.history.intervals().collect::<Vec<_>>(), [100.0, 100.0, 1000.0]);
     }
 
     #[test]
-    fn losses_of_the_last_eight_events() {
+    fn recent_losses_use_the_last_eight_events() {
         let mut estimator = RecentLosses::new(10);
         for lost in 1..=9 {
             estimator.window(100, &[gap(0, lost)]);

@@ -231,7 +231,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn windows_and_runs_are_read_and_cut() {
+    fn windows_are_read_and_cut_from_runs() {
         let folder = tempfile::tempdir().unwrap();
         compress(
             &folder.path().join("w100_hyb.txt.gz"),
@@ -267,7 +267,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_window_is_refused_with_its_line() {
+    fn invalid_windows_are_rejected_with_their_line() {
         let folder = tempfile::tempdir().unwrap();
         assert!(read(folder.path()).unwrap_err().to_string().contains("lab signatures"));
         compress(&folder.path().join("w100_cpu.txt.gz"), "no header\n");
@@ -280,11 +280,11 @@ pub(crate) mod tests {
 
     /// The windows published with the runs equal those that are cut from the runs.
     #[test]
-    fn runs_cut_to_the_windows_of_the_open_set() {
+    fn windows_cut_from_runs_equal_those_of_the_open_set() {
         let open = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/signatures");
         if !open.is_dir() {
             return barograph_sim::report_skipped(
-                "runs_cut_to_the_windows_of_the_open_set: no ../shared/signatures",
+                "windows_cut_from_runs_equal_those_of_the_open_set: no ../shared/signatures",
             );
         }
         let key = |window: &LabelledWindow| {
@@ -310,7 +310,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn only_what_is_between_the_marks_changes() {
+    fn only_the_text_between_marks_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let summary = folder.path().join(SUMMARY_PAGE);
         let page = |verdicts: &str| {
@@ -332,7 +332,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_page_without_marks_is_left_alone() {
+    fn a_page_without_marks_is_not_changed() {
         let folder = tempfile::tempdir().unwrap();
         let summary = folder.path().join(SUMMARY_PAGE);
         let mut report = Report::default();

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_pair_of_levels_meets_in_the_chosen_cells() {
+    fn each_pair_of_levels_occurs_in_the_chosen_cells() {
         let pairs = |cells: &[Cell]| cells.iter().flat_map(Cell::pairs).collect::<BTreeSet<_>>();
         assert_eq!(all().len(), 100);
         for seed in 0..20 {

@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn below_one_means_in_every_column_that_the_browser_is_worse() {
+    fn a_ratio_below_1_means_in_every_column_that_the_browser_is_worse() {
         let results = Results { links: vec![worse_by_half()], ..Results::default() };
         let text = tables_of(&results);
         let row = text.lines().find(|line| line.matches("0.5000 (0.5000: 0)").count() == 3);
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_failed_is_marked_beside_those_that_did_not() {
+    fn a_failed_link_is_marked_in_the_tables() {
         let replayed = Replayed::seeded();
         let path = LinkSetup::of(LinkName::Loopback, &replayed);
         let failed = LinkStudy::failed(&path, &anyhow::anyhow!("the browser cannot open the page"));
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn few_failures_are_borne_and_many_end_a_link() {
+    fn few_failures_are_accepted_and_many_failures_end_a_link() {
         let told = |tried, failed| {
             PairedSamples { tried, failed, ..PairedSamples::default() }
                 .too_many_failures(Quantity::Rtt)
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_forecaster_takes_is_a_failure() {
+    fn values_that_a_forecaster_rejects_are_failures() {
         assert!(usable((0.0, TcpCounters::default())).is_ok(), "a coarse clock sees no time pass");
         for value in [f64::INFINITY, f64::NAN, 1e300] {
             assert!(usable((value, TcpCounters::default())).is_err());
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_compare_reads() {
+    fn written_files_read_back_as_the_compared_series() {
         let folder = tempfile::tempdir().unwrap();
         let study = worse_by_half();
         write_csv(&study, folder.path()).unwrap();

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seeded_jitter_is_enough_and_spares_room_for_its_mean() {
+    fn seeded_jitter_is_large_enough_and_its_mean_fits_into_the_delay() {
         let replayed = Replayed::seeded();
         assert!(0.002 <= replayed.round_trip_s(), "the study's least jitter");
         assert!(replayed.mean() < Duration::from_millis(10), "the mean is taken off half of 20 ms");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_has_the_round_trip_time_that_it_is_named_after() {
+    fn a_link_has_the_round_trip_time_of_its_name() {
         let replayed = Replayed::seeded();
         for (name, rtt) in [(LinkName::Slow, 95), (LinkName::Fast, 20)] {
             let Link::Relay { forward, back, .. } = LinkSetup::of(name, &replayed).link else {

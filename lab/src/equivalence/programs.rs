@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_to_an_earlier_request_is_thrown_away() {
+    fn an_answer_to_an_earlier_request_is_discarded() {
         let (sender, answers) = channel();
         for line in [r#"{"id":1,"value":1.0}"#, r#"{"id":null,"error":"what?"}"#, r#"{"id":2,"value":2.0}"#] {
             sender.send(line.to_owned()).unwrap();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_come_is_not_waited_for() {
+    fn a_missing_answer_is_an_error_after_the_deadline() {
         let (_sender, answers) = channel();
         let error = next_answer(&answers, 1, Instant::now()).unwrap_err();
         assert!(error.to_string().contains("did not answer"));

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn values_after_gaps_are_scored_with_times_and_without() {
+    fn values_after_gaps_are_scored_with_and_without_times() {
         let mut samples = timed((0..600).map(|i| f64::from(i * 7919 % 101) + f64::from(i / 50 * 300 % 997)));
         for (place, sample) in samples.iter_mut().enumerate() {
             sample.time_s += (place / 50 * 100) as f64;
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_value_is_as_wrong_as_itself() {
+    fn the_method_last_value_has_a_relative_error_of_1() {
         let values = timed((0..1200).map(|i| f64::from(i * 7919 % 101)));
         for (preset, rule) in BATTERIES {
             let score = score(preset, rule, &values).unwrap();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_week_is_not_scored() {
+    fn a_trace_shorter_than_a_week_is_not_scored() {
         let samples = [0.0, WEEK_S - 1.0].map(|time_s| Sample { time_s, value: 1.0 });
         assert!(score_cycle(&samples, Objective::Absolute).is_none());
     }

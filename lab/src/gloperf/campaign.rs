@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_one_of_the_links_has_a_mean_that_moves() {
+    fn only_shifting_traffic_has_a_changing_mean() {
         let hours = |traffic: BackgroundTraffic| {
             let shares = traffic.shares(1, 96 * STEPS);
             assert!(shares.iter().all(|share| (0.0..=SHARE_MAX).contains(share)));

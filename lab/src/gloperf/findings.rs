@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn strata_are_told_apart() {
+    fn strata_of_rates_are_counted() {
         let two: Vec<f64> = (0..40).map(|i| if i % 2 == 0 { 2e6 } else { 4e6 }).collect();
         assert_eq!(found(&two).strata(0), 2);
         assert_eq!(found(&[3e6; 20]).strata(4), 1);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_of_a_campaign_that_measured_nothing_is_one_still() {
+    fn a_campaign_without_measurements_has_a_report() {
         let mut empty = found(&[1e6, 2e6]);
         empty.study = empty.campaign.study();
         let text = report(&[empty]);
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_between_samples_are_in_proportion() {
+    fn bytes_between_samples_are_interpolated_linearly() {
         let sample = |time_s, acked_bytes| Sample {
             time_s,
             acked_bytes,

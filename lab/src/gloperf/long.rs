@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_its_power_at_its_period() {
+    fn the_power_of_a_cycle_is_at_its_period() {
         let daily = grid(|i| 10.0 + 3.0 * (TAU * i as f64 / 288.0 + 1.0).cos());
         // With gaps the mean of the sine is not exactly its middle.
         assert!((power(&daily, 288.0) - 1.0).abs() < 1e-4);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_depend_on_the_hour_are_found_and_chance_is_not() {
+    fn errors_that_depend_on_the_hour_are_detected_and_chance_is_not() {
         let mut rng = SeededRng::new(1, 0);
         let noise: Vec<f64> = (0..2880).map(|_| rng.normal()).collect();
         let quiet = grid(|i| 100.0 + noise[i]);
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn the_series_is_as_long_and_as_full_as_the_papers() {
+    fn the_series_has_the_length_and_the_gaps_of_the_paper() {
         let grid = series(1, 1.0);
         assert_eq!((grid.slots.len(), grid.values().count(), grid.blanks()), (SLOTS, TESTS, SLOTS - TESTS));
         assert!(grid.values().all(|value| value.is_finite() && 0.0 < value));

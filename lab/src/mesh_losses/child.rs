@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_station_reads_what_the_experiment_writes() {
+    fn clock_settings_parse_from_their_text() {
         for clock in [Clock::RIGHT, Clock::Ahead(-3600), Clock::Jumps] {
             assert_eq!(clock.to_string().parse(), Ok(clock));
         }

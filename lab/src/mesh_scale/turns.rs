@@ -74,7 +74,7 @@ struct Counts {
 }
 
 /// Tests that gave a rate: by source and target, the start of each (s since 1970).
-type Seen = BTreeMap<(String, String), Vec<f64>>;
+type TestStarts = BTreeMap<(String, String), Vec<f64>>;
 
 pub(super) fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
     let Args { stations, group, .. } = *args;
@@ -97,12 +97,12 @@ pub(super) fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
 
     let (began, began_at, busy) = (Instant::now(), now_s()?, machine_busy_s()?);
     let before = stations.iter().map(counts).collect::<anyhow::Result<Vec<_>>>()?;
-    let (mut seen, mut over) = (Seen::new(), 0);
+    let (mut starts, mut over) = (TestStarts::new(), 0);
     loop {
         thread::sleep(POLL_INTERVAL.min(length.saturating_sub(began.elapsed())));
         for station in &mut stations {
             ensure!(!station.has_ended(), "{} has ended: {}", station.name, station.log());
-            over += record_tests(station, &mut seen)?;
+            over += record_tests(station, &mut starts)?;
         }
         if length <= began.elapsed() {
             break;
@@ -134,7 +134,7 @@ pub(super) fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
         over,
         share: [mean(&shares), range(shares.iter().copied()).1],
         share_max: SHARE,
-        revisit: revisit(&stations, group, &seen, [began_at, ended_at], &promised),
+        revisit: revisit(&stations, group, &starts, [began_at, ended_at], &promised),
     })
 }
 
@@ -176,7 +176,7 @@ fn counts(station: &Station) -> anyhow::Result<Counts> {
 
 /// Records the newest tests that a station started. Returns how many of the new ones exceeded the
 /// limit of one test.
-fn record_tests(station: &Station, seen: &mut Seen) -> anyhow::Result<usize> {
+fn record_tests(station: &Station, starts: &mut TestStarts) -> anyhow::Result<usize> {
     let answer = get(station.address, "/v1/tests")?;
     let bytes_max = answer["budget"]["per_test"]["bytes"].as_u64().context("a test has a bound")?;
     let mut over = 0;
@@ -185,7 +185,7 @@ fn record_tests(station: &Station, seen: &mut Seen) -> anyhow::Result<usize> {
         if row["role"] != "source" || row["state"] != "done" {
             continue;
         }
-        let times = seen.entry((station.name.clone(), peer.to_string())).or_default();
+        let times = starts.entry((station.name.clone(), peer.to_string())).or_default();
         if times.contains(&time_s) {
             continue;
         }
@@ -203,7 +203,7 @@ fn record_tests(station: &Station, seen: &mut Seen) -> anyhow::Result<usize> {
 fn revisit(
     stations: &[Station],
     group: usize,
-    seen: &Seen,
+    starts: &TestStarts,
     [began, ended]: [f64; 2],
     promised: &PlanPrediction,
 ) -> Revisit {
@@ -214,7 +214,7 @@ fn revisit(
             if source.name == target.name {
                 continue;
             }
-            let times = seen.get(&(source.name.clone(), target.name.clone()));
+            let times = starts.get(&(source.name.clone(), target.name.clone()));
             let times = sorted(times.into_iter().flatten().copied().filter(|at| began <= *at));
             tests += times.len();
             unmeasured += usize::from(times.is_empty());

@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_takes_as_long_as_its_pieces() {
+    fn a_message_takes_the_sum_of_the_times_of_its_pieces() {
         let mut scenario = Scenario { reductions: 30, ..Scenario::default() };
         scenario.link.size_share = 0.5;
         let time = |piece| program(&scenario, 256 * KB, piece, Strategy::Static(45.0)).times;
@@ -388,14 +388,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pipeline_is_full_after_its_first_messages() {
+    fn a_pipeline_takes_one_step_a_message_once_it_is_full() {
         let run = Pipeline { bytes: KB }.run(&steady(), Strategy::Static(45.0));
         assert_eq!(run.times, [(MESSAGES + HOPS - 1) as f64; 3]);
         assert_eq!(run.sends as usize, 3 * MESSAGES * HOPS);
     }
 
     #[test]
-    fn a_majority_does_not_wait_for_the_slow() {
+    fn a_request_for_a_majority_does_not_wait_for_slow_replicas() {
         let law = barograph_sim::scenario::ResponseTimeLaw::Lognormal {
             sigma: 0.5,
             slow_share: 0.0,

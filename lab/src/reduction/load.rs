@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_one_line_with_file_line_and_key() {
+    fn load_errors_are_one_line_with_line_number_and_key() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.toml");
         for (text, expected) in [
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_looked_for_beside_the_scenario() {
+    fn a_trace_is_read_from_the_folder_of_the_scenario() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("rtt.csv"), "time_s,value\n0,1.5\n1,3\n2,6\n").unwrap();
         let file = folder.path().join("traced.toml");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scenarios_of_the_repository_load() {
+    fn all_scenarios_of_the_repository_load() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
         let scenarios = load_folder(&folder).unwrap();
         assert!(17 <= scenarios.len(), "{}", scenarios.len());

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_is_found_only_where_it_is() {
+    fn a_shape_is_found_only_in_matching_results() {
         let eager: Vec<f64> = [vec![6.0; 60], vec![7.5; 20], vec![12.0; 4], vec![16.2; 16]].concat();
         let with = |eager: Vec<f64>| {
             experiment(&[
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_is_kept_or_not() {
+    fn a_promise_is_reported_as_kept_or_broken() {
         let run = |times: [f64; 2], gave_up| Run {
             times: times.to_vec(),
             gave_up: vec![gave_up, false],

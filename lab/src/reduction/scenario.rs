@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_hangs_on_the_seed_alone_and_a_generous_timeout_cuts_nothing() {
+    fn a_run_depends_only_on_the_seed_and_a_long_timeout_cuts_nothing_off() {
         let scenario = Scenario { nodes: 7, reductions: 20, ..Scenario::default() };
         let strategies = [Strategy::Static(45.0), Strategy::StaticBest, Strategy::Static(0.5)];
         let first = runs(&scenario, &strategies);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_promised_keys() {
+    fn json_has_the_documented_keys() {
         let scenario = Scenario { nodes: 3, reductions: 2, ..Scenario::default() };
         let run = run_tree(&scenario, 1, Strategy::Static(2.0), |_| {});
         let line = serde_json::to_string(&Row::of(Strategy::Static(2.0), &run)).expect("a row is plain data");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_strategies() {
+    fn names_of_strategies_parse_back() {
         for strategy in Strategy::ALL {
             assert_eq!(strategy.name().parse(), Ok(strategy));
         }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_floor_is_named() {
+    fn the_report_names_missed_floors() {
         let mut rows: Vec<Vec<Cell>> = DESIGNED.iter().map(|name| row(name, 1.0, 1.0, 1.0)).collect();
         assert_eq!(floors(&rows).matches("holds").count(), 4, "{}", floors(&rows));
         for missed in rows.iter_mut().take(4) {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_to_the_best_static_timeout_and_means_over_the_seeds() {
+    fn ratios_use_the_best_static_timeout_and_average_over_seeds() {
         let scenario = Scenario { nodes: 3, reductions: 5, name: "x".to_owned(), ..Scenario::default() };
         let strategies = [Strategy::Static(0.5), Strategy::StaticBest];
         let rows = measure(&[&scenario], &strategies, 2);

@@ -23,7 +23,7 @@ use crate::machine::load;
 use crate::output::Output;
 use crate::stats::{Rank, quantile, sorted};
 use tables::{Blocks, Findings};
-use turns::{Hosts, Outcome, Plan, StrategyRun, bottleneck, take_turns};
+use turns::{Hosts, Plan, StrategyResult, StrategyRun, bottleneck, take_turns};
 
 #[cfg(test)]
 mod tests;
@@ -68,7 +68,7 @@ const FULL: Plan = Plan {
 const QUICK: Plan = Plan { pilot: 4, blocks: 6, turn: 1, time_max: Duration::from_secs(70), ..FULL };
 
 pub(crate) struct Sets {
-    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) outcomes: Vec<StrategyResult>,
     /// Times (s) of messages that were never cut off, ascending.
     pub(crate) uncut_s: Vec<f64>,
     /// Median of these times divided by the simulated median.
@@ -104,7 +104,7 @@ impl Sets {
         bar.set_message("strategies in turns");
         let done = all(&sets, |set| set.turns(strategies, scale, &bar))?;
         bar.finish_and_clear();
-        let (mut outcomes, mut void_blocks): (Vec<Outcome>, Vec<String>) = (Vec::new(), Vec::new());
+        let (mut outcomes, mut void_blocks): (Vec<StrategyResult>, Vec<String>) = (Vec::new(), Vec::new());
         for (of_set, voids) in done {
             void_blocks.extend(voids);
             if outcomes.is_empty() {
@@ -148,7 +148,7 @@ impl Set {
         strategies: &[Strategy],
         scale: f64,
         bar: &ProgressBar,
-    ) -> anyhow::Result<(Vec<Outcome>, Vec<String>)> {
+    ) -> anyhow::Result<(Vec<StrategyResult>, Vec<String>)> {
         let new = |strategy: &Strategy| StrategyRun::new(&self.hosts, &self.plan, *strategy, scale);
         let mut runs: Vec<StrategyRun> = strategies.iter().map(new).collect::<anyhow::Result<_>>()?;
         let voids = take_turns(&self.hosts, &self.plan, &mut runs, bar)?;

@@ -274,14 +274,14 @@ impl Files {
             trace.text()
         )?;
         self.runs.flush()?;
-        tally.note_run(design.kind, *contradictions);
+        tally.record_run(design.kind, *contradictions);
         let Design { burst, pps, receive_buffer, .. } = *design;
         let about = About { run: &run, kind: &kind, burst, pps, receive_buffer };
         for (length, files) in LENGTHS.into_iter().zip(&mut self.windows) {
             for window in trace.windows(length) {
                 let (line, metrics) = row(&window, length, &about, &mut self.meter)?;
                 writeln!(files[window.label() as usize], "{line}")?;
-                tally.note_window(design.kind, length, &window, &metrics);
+                tally.record_window(design.kind, length, &window, &metrics);
             }
             for file in files {
                 file.flush()?;
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_have_what_the_kernel_dropped_and_what_came_before() {
+    fn gaps_have_the_kernel_drops_and_the_packets_before() {
         // 12 and 13 were dropped by the socket, 16 by the network, and one each of 20 and 21 by
         // both.
         let arrivals = [(10, 7), (11, 7), (14, 9), (15, 9), (17, 9), (18, 9), (19, 9), (22, 10)];
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn late_is_not_lost_within_the_margin() {
+    fn packets_late_within_the_margin_are_not_lost() {
         let order = [0, 1, 3, 4, 2, 6, 7, 8, 5];
         let arrivals = |margin| Trace::new(order.map(|n| arrival(n, 0)).to_vec(), margin).text();
         assert_eq!(arrivals(3), "");
@@ -338,13 +338,13 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_cannot_be_is_told() {
+    fn an_impossible_drop_count_is_counted_as_a_contradiction() {
         let trace = Trace::new(vec![arrival(0, u32::MAX), arrival(2, 1), arrival(4, 0)], 9);
         assert_eq!((trace.text().as_str(), trace.contradictions), ("1:1:1 1:1:0", 1));
     }
 
     #[test]
-    fn windows_cut_gaps_and_leave_out_what_lost_nothing() {
+    fn windows_split_gaps_and_windows_without_loss_are_left_out() {
         let gaps = vec![gap(4, 2, 0), gap(2, 25, 24), gap(12, 1, 0)];
         let trace = Trace { packets: 48, lost: 28, gaps, contradictions: 0 };
         let windows = trace.windows(10);

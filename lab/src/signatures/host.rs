@@ -38,7 +38,7 @@ pub(crate) fn pin(cpu: usize) -> anyhow::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &cpus)?)
 }
 
-pub(crate) fn ask_realtime(thread_id: i32, priority: u8) -> anyhow::Result<()> {
+pub(crate) fn request_realtime(thread_id: i32, priority: u8) -> anyhow::Result<()> {
     let (priority, id) = (priority.to_string(), thread_id.to_string());
     let asked = Command::new("chrt").args(["-f", "-p", &priority, &id]).stderr(Stdio::null()).status();
     ensure!(asked.is_ok_and(|status| status.success()), "chrt cannot give a thread real-time priority");
@@ -71,7 +71,7 @@ impl Load {
                     preempt(stall_ms, every_ms, cpu, &mut rng, stop);
                 });
                 // Waits at most until this thread is scheduled.
-                ask_realtime(told.recv_timeout(Duration::from_secs(5))?, PRIORITY)?;
+                request_realtime(told.recv_timeout(Duration::from_secs(5))?, PRIORITY)?;
                 Some(task)
             }
             Host::Quota { period_us, share_of_need } => {
@@ -237,7 +237,7 @@ mod tests {
     /// A temporary folder replaces the kernel's: it has the files and stores what is written to
     /// them.
     #[test]
-    fn a_quota_is_written_as_version_2_has_it() {
+    fn a_quota_is_written_in_the_format_of_cgroup_version_2() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpuset cpu io\n").unwrap();
         let group = Group::below(root.path(), 7).unwrap();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_written_as_version_1_has_it() {
+    fn a_quota_is_written_in_the_format_of_cgroup_version_1() {
         let root = tempfile::tempdir().unwrap();
         // Version 2 also exists, without the CPU controller, as on a host with both versions.
         fs::write(root.path().join("cgroup.controllers"), "hugetlb\n").unwrap();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn without_control_groups_it_says_so() {
+    fn a_missing_cgroup_gives_an_error() {
         let root = tempfile::tempdir().unwrap();
         assert!(Group::below(root.path(), 7).is_err_and(|error| error.to_string().contains("not writable")));
     }

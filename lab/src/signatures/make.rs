@@ -12,7 +12,7 @@ use barograph_sim::{Link, LinkSpec, Network, RelayOptions, SeededRng, Switch};
 use nix::unistd::gettid;
 
 use super::cut::Trace;
-use super::host::{Cpus, Load, ask_realtime, draw, pin};
+use super::host::{Cpus, Load, draw, pin, request_realtime};
 use super::plan::{Design, Path};
 use super::receiver::Receiver;
 use super::sender::send;
@@ -52,7 +52,7 @@ pub(crate) fn make(design: &Design, cpus: Cpus, stop: &CancellationToken) -> any
             pin(cpus.sender)?;
             // Real-time priority, so that no other process delays the sender. It runs without if
             // not permitted.
-            let _ = ask_realtime(gettid().as_raw(), SENDER_PRIORITY);
+            let _ = request_realtime(gettid().as_raw(), SENDER_PRIORITY);
             Ok(send(&own, &others, design, stop))
         };
         scope.spawn(work).join()

@@ -454,7 +454,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back() {
+    fn names_of_kinds_parse_back() {
         for kind in Kind::all() {
             assert_eq!(kind.to_string().parse::<Kind>().unwrap(), kind);
         }
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_design_hangs_on_seed_and_number_alone() {
+    fn a_design_depends_only_on_seed_and_number() {
         let setting = Setting { seed: 1, seconds: 6.0, scale: 100.0 };
         for kind in Kind::all() {
             for (number, low) in [(3, false), (4, true)] {
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_generator_is_scaled_and_says_so() {
+    fn the_papers_generator_is_scaled_and_records_the_scale() {
         let setting = Setting { seed: 1, seconds: 6.0, scale: 50.0 };
         let design = Design::draw(Kind::Cpu(Cpu::Gen), false, 0, &setting);
         assert_eq!(design.config()["gen"], json!([7, 20.0, 140.0, 400.0]));

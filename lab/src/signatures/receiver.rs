@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_read_back() {
+    fn records_of_arrivals_parse() {
         let mut bytes = 7_u64.to_le_bytes().to_vec();
         bytes.extend((-3_i64).to_le_bytes());
         bytes.extend(11_u32.to_le_bytes());

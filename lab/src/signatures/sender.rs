@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_sends_at_the_rate_asked_for() {
+    fn every_source_sends_at_its_rate() {
         let setting = Setting { seed: 5, seconds: 4.0, scale: 1.0 };
         for net in [Net::Poisson, Net::Cbr, Net::Onoff] {
             let design = Design::draw(Kind::Net(net), false, 1, &setting);

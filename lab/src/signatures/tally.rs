@@ -32,14 +32,14 @@ struct Row {
 }
 
 impl Tally {
-    pub(crate) fn note_run(&mut self, kind: Kind, contradictions: u64) {
+    pub(crate) fn record_run(&mut self, kind: Kind, contradictions: u64) {
         *self.runs.entry(kind).or_default() += 1;
         self.contradictions += contradictions;
     }
 
-    pub(crate) fn note_window(&mut self, kind: Kind, length: u32, window: &Window, metrics: &Metrics) {
+    pub(crate) fn record_window(&mut self, kind: Kind, length: u32, window: &Window, metrics: &Metrics) {
         let (label, band) = (window.label(), band(f64::from(metrics.lost) / f64::from(length)));
-        self.note_windows(length, label, band, 1);
+        self.record_windows(length, label, band, 1);
         if length != SHOWN {
             return;
         }
@@ -56,7 +56,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn note_windows(&mut self, length: u32, label: Label, band: usize, count: u32) {
+    pub(super) fn record_windows(&mut self, length: u32, label: Label, band: usize, count: u32) {
         *self.windows.entry((length, label, band)).or_default() += count;
     }
 
@@ -155,7 +155,7 @@ struct Spent {
 type Made = [[u32; 3]; 2];
 
 impl Pace {
-    pub(crate) fn note(&mut self, kind: Kind, low: bool, hours: f64, before: &Made, after: &Made) {
+    pub(crate) fn record(&mut self, kind: Kind, low: bool, hours: f64, before: &Made, after: &Made) {
         let spent = self.0.entry((kind.class(), low)).or_default();
         spent.hours += hours;
         for (sum, (after, before)) in
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_are_counted_by_label_and_band_and_against_the_design() {
+    fn windows_are_counted_by_label_and_band_and_deviations_reported() {
         let mut tally = Tally::default();
         let window = |lost, drops| Window {
             number: 0,
@@ -274,7 +274,7 @@ mod tests {
         let mut meter = barograph_loss::Meter::new();
         let mut note = |kind, lost: u32, drops| {
             let signature = barograph_loss::Signature::from_runs(SHOWN, [5, lost]).unwrap_or_default();
-            tally.note_window(kind, SHOWN, &window(lost.into(), drops), &meter.measure(&signature));
+            tally.record_window(kind, SHOWN, &window(lost.into(), drops), &meter.measure(&signature));
         };
         let (poisson, slow) = (Kind::Net(Net::Poisson), Kind::Cpu(Cpu::Slow));
         note(poisson, 2, 0);
@@ -282,7 +282,7 @@ mod tests {
         note(poisson, 200, 1);
         note(slow, 1, 1);
         note(Kind::Hyb(Net::Poisson), 5000, 3);
-        tally.note_run(poisson, 4);
+        tally.record_run(poisson, 4);
         assert_eq!([Label::Net, Label::Cpu].map(|label| tally.bands(SHOWN, label)), [[1, 0, 1], [0; 3]]);
         assert_eq!(tally.count(Label::Net), (2, 0));
         let table = tally.table().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -298,13 +298,13 @@ mod tests {
 
     fn pace(usual: Made, low: Made) -> Pace {
         let mut pace = Pace::default();
-        pace.note(GEN, false, 0.5, &Made::default(), &usual);
-        pace.note(GEN, true, 0.5, &Made::default(), &low);
+        pace.record(GEN, false, 0.5, &Made::default(), &usual);
+        pace.record(GEN, true, 0.5, &Made::default(), &low);
         pace
     }
 
     #[test]
-    fn the_slower_goal_goes_on_alone() {
+    fn the_slower_goal_continues_alone() {
         // In an hour, usual runs make 1000 windows and 50 low ones; low runs make 200 and 400.
         let made = pace([[100, 200, 200], [25, 0, 0]], [[100, 0, 0], [200, 9, 9]]);
         // Alternating, 600 and 225 an hour: 1200 low ones take 5.33 hours, the other 1800 of 5000
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes_has_no_hour() {
+    fn a_goal_that_is_never_reached_has_no_duration() {
         assert_eq!(pace([[1, 1, 1], [0; 3]], [[1, 1, 1], [0; 3]]).hours(Label::Cpu, 5000.0, 1200.0), None);
         assert_eq!(Pace::default().hours(Label::Net, 1.0, 1.0), None);
         let table = pace([[50, 0, 0], [0; 3]], [[0; 3]; 2]).table(&Tally::default());
@@ -328,19 +328,19 @@ mod tests {
     }
 
     #[test]
-    fn a_set_of_one_cause_ends_with_it() {
+    fn a_set_of_one_cause_ends_with_the_goals_of_that_cause() {
         let mut tally = Tally::default();
         assert!(is_wanted(GEN, true, &tally) && is_wanted(GEN, false, &tally));
         assert!(!is_reached(&[GEN], &tally));
-        tally.note_windows(WINDOW, Label::Cpu, 3, GOAL);
+        tally.record_windows(WINDOW, Label::Cpu, 3, GOAL);
         assert!(is_wanted(GEN, true, &tally) && !is_wanted(GEN, false, &tally));
         assert!(!is_reached(&[GEN], &tally));
-        tally.note_windows(LARGE, Label::Cpu, 1, LOW_GOAL);
+        tally.record_windows(LARGE, Label::Cpu, 1, LOW_GOAL);
         assert!(is_reached(&[GEN, Kind::Hyb(Net::Tcp)], &tally));
         assert!(!is_reached(&[GEN, Kind::Net(Net::Tcp)], &tally));
         // An outage is never in the lowest band; once there are enough windows, that band is not
         // awaited.
-        tally.note_windows(WINDOW, Label::Net, 1, GOAL);
+        tally.record_windows(WINDOW, Label::Net, 1, GOAL);
         assert!(is_reached(&[Kind::Net(Net::Outage)], &tally) && !is_reached(&[Kind::Net(Net::Tcp)], &tally));
     }
 }

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attribution_keeps_an_equation_from_collapse() {
+    fn loss_attribution_prevents_the_collapse_of_equation_based_rates() {
         let kinds = [ControllerKind::HighSpeed, ControllerKind::Paper];
         let table = of(&[Busy::Generator], &BUFFERS[1..], &kinds, Setting { seconds: 4, seed: 3 }).unwrap();
         let drained = |controller: &str, loss: f64, classifier: (bool, bool)| {

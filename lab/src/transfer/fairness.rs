@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_shares_with_cubic_and_a_fixed_rate_does_not() {
+    fn the_model_shares_the_path_with_cubic_and_a_fixed_rate_does_not() {
         let table =
             of(&[ControllerKind::Model, ControllerKind::Fixed], &[20], Setting { seconds: 4, seed: 3 })
                 .unwrap();

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quota_lets_it_read_a_quarter_of_the_time() {
+    fn a_host_with_a_quota_reads_a_quarter_of_the_time() {
         let until = Duration::from_secs(20);
         let host = |buffer| Host::new(Busy::Quota, 800, buffer, 1, until);
         let drains = |buffer| host(buffer).drains_bytes_s(37.5e6, 1500, Duration::from_secs(5), until) / 25e6;
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_generator_is_of_its_seed_and_leaves_turns() {
+    fn the_generator_depends_on_its_seed_and_leaves_time_slices() {
         let stalls = |seed| Busy::Generator.stalls(seed, Duration::from_secs(100));
         assert_eq!(stalls(1), stalls(1));
         assert_ne!(stalls(1), stalls(2));

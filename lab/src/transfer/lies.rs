@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lies_gain_little() {
+    fn false_feedback_changes_the_rate_by_less_than_a_factor_of_2() {
         let table =
             of(&[ControllerKind::Model, ControllerKind::HighSpeed], Setting { seconds: 4, seed: 3 }).unwrap();
         for row in &table.rows {

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use barograph_sim::{LinkSpec, Model, PacketFate, PacketLoss, Queue};
+use barograph_sim::{LinkDirection, LinkSpec, PacketFate, PacketLoss, Queue};
 use barograph_transfer::testkit::controller::{ControllerConfig, ControllerKind};
 use barograph_transfer::testkit::pair::{
     DatagramArrival, DatagramContent, EmulatedDatagram, FlowConfig, Link, Pair, ReceivingEnd,
 };
-use barograph_transfer::testkit::wire::{Evidence, Feedback, Totals};
+use barograph_transfer::testkit::wire::{Feedback, GapReport, Totals};
 use barograph_transfer::testkit::{Arrival, Cubic, Receiver, ReceiverConfig, Sender, SenderConfig};
 
 use super::host::{Hold, Host, Predictor, known};
@@ -190,7 +190,7 @@ impl ReceivingEnd for MisattributingReceiver {
     fn report(&mut self, now: Duration) -> Option<Feedback> {
         let mut feedback = self.0.report(now)?;
         for run in feedback.runs.iter_mut().filter(|run| 0 < run.missing) {
-            run.evidence = Evidence { host_drops: Some(true), is_marked: None, delay_us: None };
+            run.evidence = GapReport { host_drops: Some(true), is_marked: None, delay_us: None };
         }
         feedback.totals = Totals { drain_bytes_s: 1_250_000_000, ..feedback.totals };
         Some(feedback)
@@ -249,7 +249,7 @@ impl SimPath {
     }
 
     pub(crate) fn link(&self) -> anyhow::Result<Bottleneck> {
-        let there = Model::new(LinkSpec {
+        let there = LinkDirection::new(LinkSpec {
             rate_bps: Some(self.mbit_s * 1_000_000),
             delay: self.half(),
             loss: if 0.0 < self.loss { PacketLoss::Independent(self.loss) } else { PacketLoss::None },
@@ -276,7 +276,7 @@ const QUEUE_PACKETS_MIN: u64 = 32;
 
 #[derive(Debug)]
 pub(crate) struct Bottleneck {
-    there: Model,
+    there: LinkDirection,
     bytes_s: f64,
     back: Duration,
     host: Option<Host>,

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_keeps_its_rate_where_equations_and_cubic_do_not() {
+    fn the_model_keeps_its_rate_under_losses_that_slow_equations_and_cubic() {
         let path = SimPath { loss: 1e-3, ..SimPath::new(30, 100, 3) };
         let table = over(&[path], Setting { seconds: 8, seed: 3 }).unwrap();
         let share = |name: &str| {

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_beats_the_flood_clearly_is_noise() {
+    fn only_rates_clearly_above_the_flood_are_reported_as_noise() {
         assert_eq!(noise("quota", ControllerKind::Model, 1.04), None);
         assert!(
             noise("quota", ControllerKind::Model, 1.08)

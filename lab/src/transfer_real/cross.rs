@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn datagrams_that_come_and_go_take_a_quarter_of_the_path() {
+    fn cross_traffic_takes_a_quarter_of_the_path() {
         let path = BottleneckPath { mbit_s: 100, rtt_ms: 20, loss: 0.0, seed: 1 };
         let mut timeline = Timeline::of_others(others(&path), 7);
         let (mut packets, end) = (0, Duration::from_secs(400));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_says_what_both_get() {
+    fn a_cell_shows_the_rates_of_both_flows() {
         let of = CompetitionResult {
             ours_bps: 70.25e6,
             other_bps: 24e6,

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_is_never_fair_misses_and_a_void_one_says_nothing() {
+    fn a_run_that_is_never_fair_misses_its_goal_and_a_void_run_is_not_measured() {
         let mut row = Row::new(ControllerKind::DEFAULT, 20);
         let last = |row: &Row| row.goals().pop().unwrap_or_default();
         assert!(last(&row).ends_with("not measured\n"));

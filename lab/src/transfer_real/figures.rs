@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn series_are_ours_or_others_without_what_is_void() {
+    fn series_exclude_void_rows() {
         let mut rows = vec![
             cell(100, "model", 0.0, 95e6),
             cell(100, "model", 1e-3, 90e6),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_name_what_they_show() {
+    fn figures_contain_their_path_and_subject() {
         let figure = network(&[cell(300, "model", 1e-3, 250e6)]).unwrap_or_default().unwrap_or_default();
         assert!(figure.contains("300 Mbit/s, 100 ms") && figure.contains("model"), "{figure}");
         let bars =

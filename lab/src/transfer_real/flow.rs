@@ -511,7 +511,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sockets_drops_are_found_by_its_port() {
+    fn drop_counters_of_a_socket_are_found_by_port() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue ref pointer drops\n  \
                  1: 020000C0:1F90 00000000:0000 07 00000000:00000000 2 00000000 0\n  \
                  2: 020000C0:08AE 00000000:0000 07 00000000:00000000 2 00000000 417\n";
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_between_samples_lie_on_a_line() {
+    fn bytes_between_samples_are_interpolated_linearly() {
         let samples = [(1000, 0), (1100, 100), (1300, 500)];
         let at = |ms| interpolated(&samples, ms);
         assert_eq!([at(900), at(1050), at(1100), at(1200), at(2000)], [0.0, 50.0, 100.0, 300.0, 500.0]);
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_the_block_again_and_again() {
+    fn the_object_in_memory_repeats_one_block() {
         let mut memory = Memory::new(HOT_BYTES, false);
         Sink::write(&mut memory, HOT_BYTES as u64 - 2, &[1, 2, 3, 4])
             .unwrap_or_else(|error| panic!("{error}"));

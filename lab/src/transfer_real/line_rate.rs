@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_is_one_of_the_mean() {
+    fn the_interval_is_a_confidence_interval_of_the_mean() {
         let (mean, half) = interval(&[1.0, 3.0]);
         assert_eq!(mean, 2.0);
         assert!((half - 1.96).abs() < 1e-9, "{half}");

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_moves_to_what_is_idler_twice_and_stays() {
+    fn the_chooser_moves_to_a_cpu_that_is_idler_twice_in_a_row() {
         let mut chooser = Chooser { cpu: 0, better: None };
         let chosen = [[0, 9], [0, 9], [0, 9], [9, 0], [0, 9], [9, 0], [4, 2], [9, 0], [9, 0]]
             .map(|spare| chooser.choose(&spare));

@@ -94,7 +94,7 @@ impl Column {
     }
 
     /// Rate (bit/s), and why it is void if it is.
-    fn measure(self, session: &Session, path: &BottleneckPath) -> Measured {
+    fn measure(self, session: &Session, path: &BottleneckPath) -> CellResult {
         match self {
             Self::Ours(kind) => {
                 // The rate of a dedicated link, which its owner knows.
@@ -124,7 +124,7 @@ impl Column {
     }
 }
 
-type Measured = anyhow::Result<(f64, Option<String>)>;
+type CellResult = anyhow::Result<(f64, Option<String>)>;
 
 /// As long as our runs take in total, because the start of other programs counts.
 fn peer_seconds(session: &Session, path: &BottleneckPath) -> u64 {
@@ -176,7 +176,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             let what = format!("{}: {}", path.name(), column.name());
             session.cell(what, plan_of(session, &path, &[*column]), || column.measure(session, &path))
         };
-        let is_invalid = |measured: &Measured| {
+        let is_invalid = |measured: &CellResult| {
             measured.as_ref().map_or(true, |(_, invalid_reason)| invalid_reason.is_some())
         };
         let measured = lanes.run(&columns, measure, is_invalid);
@@ -259,7 +259,7 @@ fn all_paths(session: &Session) -> Vec<BottleneckPath> {
     paths
 }
 
-fn cell(measured: &Measured, line: f64) -> String {
+fn cell(measured: &CellResult, line: f64) -> String {
     match measured {
         Ok((bps, invalid_reason)) => {
             let mark = if invalid_reason.is_some() { "*" } else { "" };
@@ -269,7 +269,7 @@ fn cell(measured: &Measured, line: f64) -> String {
     }
 }
 
-fn row_of(path: &BottleneckPath, what: &str, measured: &Measured) -> Value {
+fn row_of(path: &BottleneckPath, what: &str, measured: &CellResult) -> Value {
     let (bps, invalid_reason) =
         measured.as_ref().map_or((None, None), |(bps, invalid_reason)| (Some(*bps), invalid_reason.clone()));
     json!({
@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_loses_only_on_the_way_there() {
+    fn a_path_loses_packets_in_the_forward_direction_only() {
         let path = BottleneckPath { mbit_s: 100, rtt_ms: 20, loss: 0.01, seed: 3 };
         let Link::Relay { forward, back, .. } = path.link() else { panic!("emulated") };
         assert_eq!(forward.loss, PacketLoss::Independent(0.01));
@@ -306,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn highspeeds_equation_is_what_rfc_3649_says() {
+    fn the_highspeed_rate_equals_the_equation_of_rfc_3649() {
         let path = BottleneckPath { mbit_s: 100, rtt_ms: 100, loss: 1e-3, seed: 3 };
         let mbit_s = highspeed_bps(&path) / 1e6;
         assert!((4.0..5.0).contains(&mbit_s), "{mbit_s}");
     }
 
     #[test]
-    fn void_cells_count_for_nothing() {
+    fn void_cells_are_not_scored() {
         let path = BottleneckPath { mbit_s: 100, rtt_ms: 100, loss: 1e-3, seed: 3 };
         let rows = [
             json!({ "what": "model", "bit_s": 95e6, "void": null }),

@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_void_is_run_again_alone() {
+    fn void_jobs_run_again_alone() {
         let runs = AtomicUsize::new(0);
         let jobs: Vec<usize> = (0..20).collect();
         // The odd jobs are void the first time that they run.
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_nothing_is_run_twice() {
+    fn void_jobs_are_not_repeated_if_there_is_one_lane() {
         let runs = AtomicUsize::new(0);
         let found =
             Lanes::new(1).run(&[1, 2, 3], |job| (runs.fetch_add(1, Ordering::Relaxed), *job).1, |_| true);
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn plans_add_up() {
+    fn plans_add_up_cells_and_time() {
         let plan = Plan::of(6, Duration::from_secs(10), 2) + Plan::of(1, Duration::from_secs(5), 1);
         assert_eq!(plan, Plan { cells: 7, time: Duration::from_secs(35) });
         assert_eq!(for_people(plan.time), "35 s");
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_whether_it_is_met() {
+    fn a_goal_line_states_whether_the_goal_is_met() {
         assert_eq!(goal_line("a", Bound::Least(0.8), Some(0.9)), "- a, at least 0.8: 0.900, met\n");
         assert_eq!(goal_line("a", Bound::Most(0.8), Some(0.9)), "- a, at most 0.8: 0.900, MISSED\n");
         assert_eq!(goal_line("a", Bound::Within(0.5, 2.0), Some(2.1)), "- a, 0.5 to 2: 2.100, MISSED\n");

@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_row_has_a_name_of_its_own() {
+    fn each_row_has_a_unique_name() {
         let rows = ours(Cpus { sender: 0, receiver: 1 }).map(Subject::Ours);
         let names: Vec<String> = rows.map(|subject| name(&subject)).collect();
         let alone: std::collections::BTreeSet<&String> = names.iter().collect();

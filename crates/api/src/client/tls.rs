@@ -70,7 +70,7 @@ mod tests {
     use crate::client::{Client, ClientConfig};
 
     #[test]
-    fn without_certificates_no_https_server_is_asked() {
+    fn client_without_root_certificates_refuses_https_urls() {
         let tls = TrustStore::new(&RootCertificates::Nothing).unwrap();
         assert!(Client::new(ClientConfig::new("http://127.0.0.1:1/", tls.clone())).is_ok());
         let refused = Client::new(ClientConfig::new("https://127.0.0.1:1/", tls)).err().unwrap();

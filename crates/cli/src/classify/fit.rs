@@ -15,9 +15,10 @@ use super::{AnyClassifier, Method, Problem, labelled, report, save, window};
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     /// Labelled windows, optionally gzipped: tables as `lab signatures` writes them, or lines as
-    /// for `barograph classify` with cause=cpu, cause=network or cause=both, and kind=K and run=R.
-    /// Windows of one run are not independent, so name the run. The order of the files does not
-    /// matter; a file may be named once only, and a window of a table may be in one file only.
+    /// `barograph classify` reads them, with the further fields cause=cpu, cause=network or
+    /// cause=both, and kind=K and run=R. Windows of one run are not independent, so name the run.
+    /// The order of the files does not matter; a file may be named once only, and a window of a
+    /// table may be in one file only.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Classifier to fit to the windows.

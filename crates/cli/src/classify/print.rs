@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probabilities_add_up_and_keep_their_side() {
+    fn printed_probabilities_add_up_and_stay_on_their_side_of_the_threshold() {
         for p in [
             0.0,
             1e-300,

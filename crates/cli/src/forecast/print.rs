@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_numbers_are_read_back() {
+    fn printed_exact_numbers_parse_to_the_same_value() {
         for number in [0.0, -0.0, 1.0, 0.1, 1.0 / 3.0, 1e-300, -1.7976931348623157e308, 5e-324, 123456.789] {
             let text = Exact(number).to_string();
             assert_eq!(text.parse::<f64>().unwrap().to_bits(), number.to_bits());

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stations_are_named_as_when_joining() {
+    fn station_addresses_are_parsed_as_for_joining() {
         for (text, address) in [
             ("a", "http://a:10132/"),
             ("a:1", "http://a:1/"),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_is_shown_without_steering_the_terminal() {
+    fn a_test_is_shown_with_control_characters_escaped() {
         let done = r#"{"state": "done", "goodput_bit_s": 94e6, "bytes": 58750000, "duration_s": 5.0}"#;
         let done: BulkTest = serde_json::from_str(done).expect("a test");
         assert_eq!(line(&done), "goodput           94.0 Mbit/s   58.8 MB in 5.00 s");

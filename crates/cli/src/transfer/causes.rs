@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_are_told_by_cause() {
+    fn losses_are_reported_by_cause() {
         let stats = SenderStats {
             sent_packets: 10_000,
             lost_host: 310,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_named_as_the_limit() {
+    fn an_unmeasured_component_is_not_named_as_the_limit() {
         let idle = LimitSample { rate_use: 0.3, ..LimitSample::default() }.limit();
         assert_eq!(idle.name(), "unknown");
         let told = line(idle, Losses::default(), true);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_what_is_surest() {
+    fn the_most_certain_bottleneck_is_the_limit() {
         let losses = Losses { network: 0.01, host: 0.001, unknown: 0.0 };
         let path = LimitSample { losses, rate_use: 0.9, ..LimitSample::default() };
         assert_eq!(path.limit(), Bottleneck::Path);

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_a_transfer_says_what_to_do() {
+    fn each_transfer_failure_message_names_a_remedy() {
         let refused =
             |reason, text: &str| TransferFailure::of(&SessionError::Refused { reason, text: text.into() });
         for (failure, code, message) in [

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_history_is_no_forecast() {
+    fn too_little_history_shows_no_forecast() {
         let lines = progress(1).lines(79);
         assert_eq!(lines[1], "… left");
         let mut progress = TransferProgress::default();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_has_one_line_and_a_receiver_knows_no_causes() {
+    fn progress_in_a_log_is_one_line_without_causes_at_a_receiver() {
         let line = progress(9).line();
         assert_eq!(
             line,
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_told_with_the_ends_that_they_have() {
+    fn intervals_are_shown_with_their_finite_bounds() {
         let left = |s, lower_s, upper_s| time_text(RemainingTime { s, interval_s: Some((lower_s, upper_s)) });
         assert_eq!(left(112.0, 100.0, 130.0), "1 min 52 s (1 min 40 s – 2 min 10 s)");
         assert_eq!(left(112.0, 100.0, f64::INFINITY), "1 min 52 s (1 min 40 s or more)");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_kept_whole_where_they_fit() {
+    fn lines_wrap_between_words_where_possible() {
         assert_eq!(wrapped("a bc def ghijklm", 4), ["a bc", "def", "ghij", "klm"]);
         assert_eq!(wrapped("", 4), [""]);
     }

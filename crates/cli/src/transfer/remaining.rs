@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_rate_is_told_exactly_and_not_too_early() {
+    fn a_steady_rate_gives_an_exact_forecast_after_enough_values() {
         assert_eq!(Rates::default().left(1), None);
         assert_eq!(after([1e6; 4]).left(1_000_000), None);
         let left = after([1e6; 5]).left(10_000_000).expect("five values are enough");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_of_a_transfer_that_stands_still() {
+    fn a_stalled_transfer_has_no_forecast() {
         assert_eq!(after([0.0; 20]).left(1), None);
         let left = after([1e6, 0.0, 1e6, 0.0, 1e6, 1e6, 0.0, 1e6, 1e6, 0.0, 1e6, 1e6]);
         let left = left.left(5_000_000).expect("it moves");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_more_often_than_each_second_change_nothing() {
+    fn updates_more_often_than_each_second_change_nothing() {
         let (mut often, mut seldom) = (Rates::default(), Rates::default());
         for tenth in 0..=200_u32 {
             let bytes = u64::from(tenth) * 100_000;
@@ -208,7 +208,7 @@ mod tests {
     /// rates. It may be higher, because the interval of rates over a shorter time than the
     /// remaining time is too wide.
     #[test]
-    fn intervals_hold_what_they_promise_on_rates_of_two_kinds() {
+    fn interval_coverage_reaches_its_level_for_two_kinds_of_rates() {
         for (kind, memory) in [("independent", 0.0), ("wandering", 0.9)] {
             let mut inside = 0;
             for seed in 0..400 {

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_named_without_what_steers_a_terminal() {
+    fn skipped_files_are_named_with_control_characters_escaped() {
         assert_eq!(
             skipped_text(&SkippedPath::Special("/a\u{1b}[2J".into(), "a FIFO")),
             "skipped /a\\u{1b}[2J: it is a FIFO"

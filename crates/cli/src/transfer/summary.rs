@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_tells_what_was_lost_and_sent_again() {
+    fn a_sender_summary_reports_lost_and_resent_bytes() {
         let summary = summary(400_000_000, Duration::from_secs(10));
         let shown = [
             "sent 3 files, 1.40 GB, to 192.0.2.7:4000 in 10.0 s: 800 Mbit/s on average",
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_breaks_rows_behind_their_names() {
+    fn a_narrow_terminal_breaks_rows_after_their_names() {
         let summary = summary(400_000_000, Duration::from_secs(10));
         let lines = fitted(&summary_lines(&summary, &seen_by(true, &summary)), 39);
         let shown = [
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_tells_what_it_knows() {
+    fn a_receiver_summary_reports_bytes_and_verification() {
         let summary =
             TransferSummary { lasted_all: Duration::from_secs(10), ..summary(0, Duration::from_secs(10)) };
         let shown = [
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_all_there_has_no_rate() {
+    fn a_transfer_with_all_files_already_present_has_no_rate() {
         let summary = summary(1_400_000_000, Duration::ZERO);
         let lines = summary_lines(
             &summary,

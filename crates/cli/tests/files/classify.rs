@@ -1,4 +1,4 @@
-//! `barograph classify`.
+//! Tests of the command `barograph classify` on files.
 
 mod fit;
 
@@ -60,7 +60,7 @@ fn checked(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_columns_that_no_model_has_a_say_in_are_exact() {
+fn columns_that_do_not_depend_on_a_model_are_exact() {
     // One window a line: the paper's example, one loss in 100 packets, every second packet lost,
     // and a single packet that is lost.
     let bits = format!("0010100\n{}\n{}\n0\n", "1".repeat(20) + "0" + &"1".repeat(79), "10".repeat(50));
@@ -116,7 +116,7 @@ fn bits_and_runs_give_the_same_row() {
 }
 
 #[test]
-fn the_kernels_count_decides_unless_it_is_passed_over() {
+fn the_kernel_drop_count_decides_unless_ignored() {
     let input = "400,60\thost_drops=60\n400,60\thost_drops=0\n400,60\n";
     let told = rows(&["--window", "1000"], input);
     assert_eq!([&told[0][12], &told[0][9]], ["cpu", "60"]);
@@ -132,7 +132,7 @@ fn the_kernels_count_decides_unless_it_is_passed_over() {
 }
 
 #[test]
-fn a_window_that_nothing_is_known_of_is_inconclusive() {
+fn a_window_without_evidence_is_inconclusive() {
     for input in ["1\n", "0\n", "1111111111111110\thost_drops=1\n", "11111111111111111111\thost_drops=0\n"] {
         for method in ["default", "paper"] {
             let row = &rows(&["--method", method], input)[0];
@@ -145,7 +145,7 @@ fn a_window_that_nothing_is_known_of_is_inconclusive() {
 }
 
 #[test]
-fn bad_lines_are_one_sentence_and_exit_2_and_lose_nothing() {
+fn bad_lines_print_one_sentence_exit_with_2_and_keep_earlier_rows() {
     for (arguments, line, message) in [
         (&[][..], "11x", "line 3: column 3: expected 1 (received) or 0 (lost), found 'x'"),
         (&[], "3,1", "for run lengths, give the length of the windows (--window N)"),
@@ -188,7 +188,7 @@ fn bad_lines_are_one_sentence_and_exit_2_and_lose_nothing() {
 }
 
 #[test]
-fn bad_usage_is_exit_2() {
+fn bad_usage_exits_with_2() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str, bytes: &[u8]| {
         let path: PathBuf = folder.path().join(name);
@@ -235,7 +235,7 @@ fn bad_usage_is_exit_2() {
 }
 
 #[test]
-fn a_gzip_is_read_as_what_is_in_it() {
+fn gzip_input_gives_the_same_rows_as_plain_input() {
     let input = "400,60\tburst=2\n\n9,1\n";
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(input.as_bytes()).unwrap();
@@ -277,7 +277,7 @@ fn json_has_the_columns_by_name() {
 }
 
 #[test]
-fn each_window_is_answered_as_it_arrives() {
+fn each_row_is_printed_as_its_window_arrives() {
     let mut child = command(&["-"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -293,7 +293,7 @@ fn each_window_is_answered_as_it_arrives() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn an_output_pipe_closed_early_is_not_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("long");
     std::fs::write(&path, "1111101111101111111\n".repeat(50_000)).unwrap();
@@ -303,13 +303,13 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn a_byte_order_mark_is_passed_over_at_the_beginning() {
+fn a_byte_order_mark_is_skipped_at_the_beginning() {
     assert_eq!(rows(&["--window", "20"], "\u{feff}3,1\n"), rows(&["--window", "20"], "3,1\n"));
     assert_eq!(rows(&[], "\u{feff}# a comment\n10\n")[0][0], "2");
 }
 
 #[test]
-fn a_table_of_labelled_windows_is_told_from_lines() {
+fn a_table_of_labelled_windows_is_refused_with_a_hint_to_classify_fit() {
     for arguments in [&[][..], &["--window", "20"]] {
         let output = piped(arguments, b"# label\trun\trle\nnet\tr1\t3,1\n");
         let error = text(&output.stderr);
@@ -320,7 +320,7 @@ fn a_table_of_labelled_windows_is_told_from_lines() {
 }
 
 #[test]
-fn windows_beyond_what_the_model_was_fitted_on_are_told() {
+fn windows_beyond_the_range_of_the_model_are_marked() {
     let named = |arguments: &[&str], input: &str| {
         rows(arguments, input).remove(0)[13].split(';').map(str::to_owned).collect::<Vec<_>>()
     };

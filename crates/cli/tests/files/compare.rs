@@ -1,4 +1,4 @@
-//! `barograph compare`.
+//! Tests of the command `barograph compare` on files.
 
 use std::path::Path;
 use std::process::Output;
@@ -33,7 +33,7 @@ fn series(header: &str, factor: f64, shift_s: f64) -> String {
 }
 
 #[test]
-fn the_direction_follows_the_quantity_and_below_one_is_always_worse() {
+fn the_direction_follows_the_quantity_and_a_coefficient_below_1_is_worse() {
     let doubled = |header: &str, better: &[&str]| {
         let answer = json(better, &series(header, 1.0, 0.0), &series(header, 2.0, 0.25));
         (answer["better"].as_str().unwrap().to_owned(), answer["coefficient"].as_f64().unwrap())
@@ -53,7 +53,7 @@ fn the_direction_follows_the_quantity_and_below_one_is_always_worse() {
 }
 
 #[test]
-fn everything_is_told_in_words() {
+fn the_text_output_contains_every_result() {
     let mut a = series("time_s,rtt,retrans", 1.0, 0.0).replace('\n', ",0\n").replace("retrans,0", "retrans");
     a += "60,2000,3\n61,10,0\n";
     let output = compared(&["--unit", "ms"], &a, &(series("time_s,rtt", 1.0, 0.25) + "60.5,11\n"));
@@ -96,7 +96,7 @@ fn json_has_the_histograms_and_distributions() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_one_sentence_and_exit_2() {
+fn incomparable_series_print_one_sentence_and_exit_with_2() {
     let good = series("time_s,rtt", 1.0, 0.0);
     let cases = [
         ("1\n2\n", good.as_str(), "a.csv: the values have no times; add a column"),
@@ -126,7 +126,7 @@ fn what_cannot_be_compared_is_one_sentence_and_exit_2() {
 }
 
 #[test]
-fn the_drawing_shows_all_and_replaces_no_series() {
+fn the_drawing_shows_all_parts_and_does_not_replace_a_series() {
     let folder = tempfile::tempdir().unwrap();
     let [a, b, svg] = ["a <1>.csv", "b.csv", "c.svg"].map(|name| folder.path().join(name));
     std::fs::write(&a, series("time_s,rtt", 0.01, 0.0)).unwrap();
@@ -145,7 +145,7 @@ fn the_drawing_shows_all_and_replaces_no_series() {
 }
 
 #[test]
-fn odd_series_are_drawn() {
+fn unusual_series_are_drawn_without_an_error() {
     let odd =
         ["0,0\n", "0,5\n1,5\n", "0,-1e70\n1,1e70\n", "0,5e-324\n1,0\n2,1e-300\n", "-1e308,1\n1e308,2\n"];
     for a in odd {
@@ -163,7 +163,7 @@ fn odd_series_are_drawn() {
 }
 
 #[test]
-fn zero_on_an_axis_is_labelled_so() {
+fn zero_on_an_axis_is_labelled_zero() {
     // Values around zero, with axis steps that `f64` cannot represent exactly. The drawing library
     // adds up such steps to compute the labels.
     let around = |factor: f64| {
@@ -184,7 +184,7 @@ fn zero_on_an_axis_is_labelled_so() {
 }
 
 #[test]
-fn one_quantity_is_picked_of_a_page_s_whole_csv_and_of_lines_of_probe() {
+fn one_quantity_is_selected_from_a_page_csv_and_from_probe_lines() {
     let header = "time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw\r\n";
     let page = |i: i32| {
         format!(

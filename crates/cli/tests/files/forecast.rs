@@ -1,4 +1,4 @@
-//! `barograph forecast`.
+//! Tests of the command `barograph forecast` on files.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn bad_input_in_a_file_is_one_sentence_and_exit_2() {
+fn bad_input_in_a_file_prints_one_sentence_and_exits_with_2() {
     let long = [b"0,1\n1,".as_slice(), &b"1".repeat(70_000)].concat();
     let cases: &[(&[u8], &str)] = &[
         (b"time_s,value\n0,1\n1;2\n", "line 3: expected two numbers time_s,value, found \"1;2\""),
@@ -40,7 +40,7 @@ fn bad_input_in_a_file_is_one_sentence_and_exit_2() {
         (b"0,1\n{\"value\":3}\n", "line 2: expected two numbers"),
         (
             b"{\"time_s\":0,\"value\":\"high\"}\n",
-            "line 1: expected two numbers time_s,value or a JSON object",
+            "line 1: expected two numbers time_s,value, or a JSON object",
         ),
         (b"0,1\n\xff,1\n", "line 2: expected UTF-8 text"),
         (&long, "line 2: expected at most 65536 bytes a line"),
@@ -81,7 +81,7 @@ fn probe_lines() -> String {
 }
 
 #[test]
-fn quantities_are_not_mixed_and_one_can_be_picked() {
+fn quantities_are_not_mixed_and_one_quantity_can_be_selected() {
     let both = "the series contains \"rtt\" and \"goodput\"; select one with --quantity";
     for input in [page_csv(|_| "aneroid"), probe_lines()] {
         for output in [filed(&[], input.as_bytes()), piped(&["-"], input.as_bytes())] {
@@ -115,7 +115,7 @@ fn targets_are_not_mixed() {
 }
 
 #[test]
-fn bad_usage_is_exit_2() {
+fn bad_usage_exits_with_2() {
     for (arguments, message) in [
         (&["--interval", "1"][..], "0.01 to 0.999"),
         (&["--interval", "0.001"], "0.01 to 0.999"),
@@ -141,7 +141,7 @@ fn bad_usage_is_exit_2() {
 }
 
 #[test]
-fn a_pipe_skips_what_is_not_finite_with_a_warning() {
+fn non_finite_values_on_a_pipe_are_skipped_with_a_warning() {
     for input in [
         "1\nNaN\n2\n-inf\n3\n",
         "{\"value\":1}\n{\"value\":NaN}\n{\"value\":2}\n{\"value\":-Infinity}\n{\"value\":3}\n",
@@ -180,7 +180,7 @@ fn each_step_is_printed_as_its_value_arrives() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn an_output_pipe_closed_early_is_not_an_error() {
     let rows: String = (0..200_000).map(|i| format!("{}\n", i % 10)).collect();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("long");
@@ -206,7 +206,7 @@ fn one_value_has_a_forecast_and_no_error_yet() {
 }
 
 #[test]
-fn the_answer_as_json() {
+fn the_json_output_has_the_expected_keys_and_values() {
     let series = b"0,5\n1,6\n2,5\n10,6\n10,5\n11,5\n12,6\n13,5\n14,6\n15,5\n30,6\n45,5\n";
     let output = filed(&["--json", "--weights", "--interval", "0.8", "--lifetime", "20"], series);
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -261,7 +261,7 @@ fn steps_are_the_same_in_every_form() {
 }
 
 #[test]
-fn a_drawing_is_written_or_the_reason_is_told() {
+fn a_drawing_is_written_or_the_reason_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path: PathBuf = folder.path().join("out.svg");
     let output = filed(&["--unit", "ms", "--plot", path.to_str().unwrap()], b"0,5\n10,6\n20,5\n");
@@ -301,7 +301,7 @@ fn a_drawing_does_not_replace_its_series() {
 }
 
 #[test]
-fn a_drawing_is_whole_although_nobody_reads_the_steps_to_their_end() {
+fn a_drawing_is_complete_when_the_steps_are_not_read_to_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let [series, whole, left] = ["long", "whole.svg", "left.svg"].map(|name| folder.path().join(name));
     let rows: String = (0..20_000).map(|i| format!("{}\n", i % 10)).collect();
@@ -340,7 +340,7 @@ fn names_and_units_with_control_characters_stay_on_their_line() {
 }
 
 #[test]
-fn what_the_system_says_is_told_without_its_number() {
+fn a_system_error_is_reported_without_its_number() {
     // The first page of a process's own memory cannot be read.
     let output = command(&["/proc/self/mem"]).output().unwrap();
     if !std::path::Path::new("/proc/self/mem").exists() {
@@ -352,7 +352,7 @@ fn what_the_system_says_is_told_without_its_number() {
 }
 
 #[test]
-fn the_interval_is_said_to_be_around_the_median() {
+fn the_interval_is_described_as_around_the_median() {
     let young = filed(&[], b"0,5\n10,6\n20,5\n30,6\n").stdout;
     assert!(text(&young).contains("  Interval: calibrating (3 of 10 forecasts scored)."), "{}", text(&young));
     assert!(text(&young).contains("   blend, "), "{}", text(&young));

@@ -1,4 +1,4 @@
-//! `barograph plan`.
+//! Tests of the command `barograph plan` on files.
 
 use std::process::Output;
 
@@ -31,7 +31,7 @@ fn ten_hosts_are_revisited_after_90_minutes_as_the_paper_counts() {
 }
 
 #[test]
-fn what_limits_is_told() {
+fn the_limiting_resource_is_named() {
     for (arguments, limit, word) in [
         (
             "--hosts 20 --test-seconds 0.5",
@@ -54,7 +54,7 @@ fn what_limits_is_told() {
 }
 
 #[test]
-fn the_budget_bounds_what_a_host_spends() {
+fn the_budget_bounds_the_test_time_of_a_host() {
     for arguments in
         ["--hosts 50", "--hosts 50 --share 0.5", "--hosts 50 --rate 10000", "--hosts 2 --every 0.1"]
     {
@@ -99,7 +99,7 @@ fn the_papers_plan_is_refused_where_its_tests_do_not_fit() {
 }
 
 #[test]
-fn what_is_impossible_is_refused_with_its_reason() {
+fn an_impossible_plan_is_refused_with_a_reason() {
     for (arguments, reason) in [
         ("--hosts 1", "--hosts must be 2–1,000,000"),
         (

@@ -1,4 +1,4 @@
-//! `barograph tradeoff`.
+//! Tests of the command `barograph tradeoff` on files.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -6,11 +6,11 @@ use std::process::Output;
 use super::{barograph, json, text};
 
 /// A temporary folder with the files of a test; the command runs in this folder.
-struct Desk {
+struct TestFolder {
     folder: tempfile::TempDir,
 }
 
-impl Desk {
+impl TestFolder {
     fn new(files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -50,9 +50,9 @@ fn row<'a>(
 }
 
 #[test]
-fn a_series_computed_by_hand() {
-    let desk = Desk::new(&[("goodput_10s.csv", GOLDEN)]);
-    let answer = desk.json(&["goodput_10s.csv", "--unit", "Mbit/s"]);
+fn results_match_a_series_computed_by_hand() {
+    let folder = TestFolder::new(&[("goodput_10s.csv", GOLDEN)]);
+    let answer = folder.json(&["goodput_10s.csv", "--unit", "Mbit/s"]);
     let series = &answer["series"][0];
     assert_eq!(
         (&series["test_s"], &series["base_s"], &series["mean"]),
@@ -74,10 +74,10 @@ fn a_series_computed_by_hand() {
 }
 
 #[test]
-fn people_see_periods_blanks_and_lengths() {
+fn the_text_output_shows_periods_blanks_and_lengths() {
     let rows = "time_s,goodput,test_s\n0,4e6,1\n60,5e6,10\n300,6e6,1\n360,5e6,10\n900,5e6,1\n960,7e6,10\n1200,5e6,1\n1260,7e6,10\n";
-    let desk = Desk::new(&[("cycle.csv", rows)]);
-    let output = desk.run(&["cycle.csv"]);
+    let folder = TestFolder::new(&[("cycle.csv", rows)]);
+    let output = folder.run(&["cycle.csv"]);
     let shown = text(&output.stdout);
     assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
     assert!(shown.contains("4 tests of 1 s, one in 300 s; 1 of 5 periods blank"), "{shown}");
@@ -87,20 +87,20 @@ fn people_see_periods_blanks_and_lengths() {
 }
 
 #[test]
-fn the_drawing_is_svg_and_never_over_a_series() {
-    let desk = Desk::new(&[("a_1s.csv", GOLDEN), ("b_5s.csv", GOLDEN)]);
-    let output = desk.run(&["a_1s.csv", "b_5s.csv", "--plot", "out.svg", "--unit", "Mbit/s"]);
+fn the_drawing_is_svg_and_does_not_replace_a_series() {
+    let folder = TestFolder::new(&[("a_1s.csv", GOLDEN), ("b_5s.csv", GOLDEN)]);
+    let output = folder.run(&["a_1s.csv", "b_5s.csv", "--plot", "out.svg", "--unit", "Mbit/s"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let svg = std::fs::read_to_string(desk.path("out.svg")).unwrap();
+    let svg = std::fs::read_to_string(folder.path("out.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("bytes an hour") && svg.contains("tests of 5 s"));
-    let output = desk.run(&["a_1s.csv", "--plot", "a_1s.csv"]);
+    let output = folder.run(&["a_1s.csv", "--plot", "a_1s.csv"]);
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(std::fs::read_to_string(desk.path("a_1s.csv")).unwrap(), GOLDEN);
+    assert_eq!(std::fs::read_to_string(folder.path("a_1s.csv")).unwrap(), GOLDEN);
 }
 
 #[test]
-fn what_is_wrong_is_one_sentence_and_two() {
-    let desk = Desk::new(&[
+fn bad_input_prints_one_sentence_and_exits_with_2() {
+    let folder = TestFolder::new(&[
         ("negative.csv", "0,1\n300,-2\n"),
         ("nan.csv", "0,1\n300,nan\n"),
         ("one.csv", "0,1\n"),
@@ -130,7 +130,7 @@ fn what_is_wrong_is_one_sentence_and_two() {
         (&["golden.csv", "--periods", "5m,0"], "expected a length of time"),
         (&[], "FILE"),
     ] {
-        let output = desk.run(arguments);
+        let output = folder.run(arguments);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(said.contains(expected), "{arguments:?}: {said}");
@@ -140,16 +140,16 @@ fn what_is_wrong_is_one_sentence_and_two() {
 
 #[test]
 fn an_output_that_cannot_be_written_is_a_failure() {
-    let desk = Desk::new(&[("golden.csv", GOLDEN)]);
-    let output = desk.run(&["golden.csv", "--plot", "absent/out.svg"]);
+    let folder = TestFolder::new(&[("golden.csv", GOLDEN)]);
+    let output = folder.run(&["golden.csv", "--plot", "absent/out.svg"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("cannot be written"), "{}", text(&output.stderr));
 }
 
 #[test]
-fn the_seed_alone_decides_about_chance() {
-    let desk = Desk::new(&[("golden.csv", GOLDEN)]);
-    let run = |seed: &str| desk.run(&["golden.csv", "--json", "--seed", seed]).stdout;
+fn the_seed_alone_determines_random_results() {
+    let folder = TestFolder::new(&[("golden.csv", GOLDEN)]);
+    let run = |seed: &str| folder.run(&["golden.csv", "--json", "--seed", seed]).stdout;
     assert_eq!(run("7"), run("7"));
     assert_ne!(run("7"), run("8"));
 }

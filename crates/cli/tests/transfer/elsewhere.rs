@@ -13,7 +13,7 @@ const RATE: &str = "24M";
 const KILLED_BYTES: u64 = 12_000_000;
 
 #[test]
-fn the_rest_goes_to_another_receiver_when_the_first_is_killed() {
+fn the_remaining_bytes_go_to_the_fallback_when_the_receiver_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let (file, to) = (directory.path().join("object"), directory.path().join("to"));
     fs::write(&file, tree::bytes(11, BYTES)).unwrap();
@@ -41,7 +41,7 @@ fn the_rest_goes_to_another_receiver_when_the_first_is_killed() {
 }
 
 #[test]
-fn receivers_of_one_directory_are_known_alike() {
+fn receivers_must_all_be_given_by_address_or_all_by_host() {
     let (_recv, line) = receive_here(tempfile::tempdir().unwrap().path(), &[]);
     let (code, _, stderr) = send(&mut barograph(), "/dev/null", &line, &["--or", "host"]).end();
     assert_eq!(code, Some(2), "{stderr}");

@@ -35,7 +35,7 @@ pub(crate) fn ordinary(program: &Path) -> Command {
 }
 
 #[test]
-fn a_tree_goes_from_host_to_host_by_the_line_that_is_printed_first() {
+fn a_tree_is_sent_between_hosts_with_the_printed_receiver_address() {
     let spec = LinkSpec { delay: Duration::from_millis(5), ..LinkSpec::default() };
     let network: Network = network_or_skip!(Link::symmetric(spec));
     let directory = tempfile::tempdir().unwrap();

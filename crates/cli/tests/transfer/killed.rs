@@ -18,7 +18,7 @@ const RATE: &str = "24M";
 
 /// Counts of one trial.
 #[derive(Debug, Default)]
-struct Seen {
+struct TrialCounts {
     kills: u32,
     /// Bytes that the surviving end had counted as transferred, and that the receiver no longer had
     /// when the transfer resumed.
@@ -38,7 +38,7 @@ struct Ends<'a> {
 
 /// Sends a file, kills an end once or twice at random moments, and resumes until the file has
 /// arrived.
-fn trial(seed: u64, directory: &Path, ends: &Ends<'_>) -> Seen {
+fn trial(seed: u64, directory: &Path, ends: &Ends<'_>) -> TrialCounts {
     let mut rng = SeededRng::new(seed, 1);
     let (file, to) = (directory.join("from/object"), directory.join("to"));
     fs::write(&file, tree::bytes(seed, BYTES)).unwrap();
@@ -53,7 +53,7 @@ fn trial(seed: u64, directory: &Path, ends: &Ends<'_>) -> Seen {
         recv
     };
     let mut recv = start();
-    let mut seen = Seen::default();
+    let mut counts = TrialCounts::default();
     let kills = 1 + rng.index_below(2) as u32;
     let mut moved: Option<u64> = None;
     loop {
@@ -63,15 +63,15 @@ fn trial(seed: u64, directory: &Path, ends: &Ends<'_>) -> Seen {
         let mut sender = (ends.spawn)(&mut command, false);
         let begun = sender.until("begun");
         let held = begun["held_bytes"].as_u64().unwrap();
-        seen.moved_again_bytes += moved.take().map_or(0, |moved| moved.saturating_sub(held));
-        if seen.kills == kills {
+        counts.moved_again_bytes += moved.take().map_or(0, |moved| moved.saturating_sub(held));
+        if counts.kills == kills {
             let (code, events, stderr) = sender.end();
             assert_eq!(code, Some(0), "seed {seed}: {stderr} {events:?}");
             break;
         }
         let moment = Duration::from_secs_f64(1.6 * rng.uniform() / f64::from(kills));
         std::thread::park_timeout(moment);
-        seen.kills += 1;
+        counts.kills += 1;
         if rng.bernoulli(0.5) {
             sender.kill();
             let failed = recv.until("failed");
@@ -87,16 +87,16 @@ fn trial(seed: u64, directory: &Path, ends: &Ends<'_>) -> Seen {
     let left: Vec<_> = fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 1, "nothing else is left: {left:?}");
     fs::remove_file(to.join("object")).unwrap();
-    seen
+    counts
 }
 
 /// Runs one trial for each seed, and prints how many bytes were transferred twice.
 fn trials(seeds: std::ops::Range<u64>, directory: &Path, ends: &Ends<'_>) {
     let count = seeds.end - seeds.start;
-    let all: Vec<Seen> = seeds.map(|seed| trial(seed, directory, ends)).collect();
-    let kills: u32 = all.iter().map(|seen| seen.kills).sum();
-    let again: u64 = all.iter().map(|seen| seen.moved_again_bytes).sum();
-    let most = all.iter().map(|seen| seen.moved_again_bytes).max().unwrap_or(0);
+    let all: Vec<TrialCounts> = seeds.map(|seed| trial(seed, directory, ends)).collect();
+    let kills: u32 = all.iter().map(|counts| counts.kills).sum();
+    let again: u64 = all.iter().map(|counts| counts.moved_again_bytes).sum();
+    let most = all.iter().map(|counts| counts.moved_again_bytes).max().unwrap_or(0);
     let mean = again / u64::from(kills.max(1));
     eprintln!(
         "{count} trials, {kills} kills: every object intact; of {BYTES} bytes, {mean} moved again a kill on average, {most} at most a trial"

@@ -1,4 +1,4 @@
-//! Transfers on loopback.
+//! Transfers of files over the loopback interface.
 
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ fn run(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_directory_arrives_as_it_was_and_both_ends_tell_how_it_went() {
+fn a_directory_arrives_unchanged_and_both_ends_report_the_result() {
     let directory = tempfile::tempdir().unwrap();
     let (from, to) = (directory.path().join("tree"), directory.path().join("in"));
     tree::mixed(&from, 1, 3_000_000);
@@ -42,7 +42,7 @@ fn a_directory_arrives_as_it_was_and_both_ends_tell_how_it_went() {
 }
 
 #[test]
-fn people_are_told_in_sentences() {
+fn the_text_output_consists_of_sentences() {
     let directory = tempfile::tempdir().unwrap();
     let (file, to) = (directory.path().join("a"), directory.path().join("in"));
     fs::write(&file, tree::bytes(2, 500_000)).unwrap();
@@ -68,7 +68,7 @@ fn people_are_told_in_sentences() {
 }
 
 #[test]
-fn mistakes_are_one_sentence_and_an_exit_code() {
+fn each_mistake_prints_one_sentence_and_sets_an_exit_code() {
     let directory = tempfile::tempdir().unwrap();
     let there = directory.path().to_str().unwrap();
     let file = directory.path().join("file");
@@ -114,7 +114,7 @@ fn mistakes_are_one_sentence_and_an_exit_code() {
 }
 
 #[test]
-fn a_quota_and_links_are_the_receivers_choice() {
+fn the_receiver_decides_about_quota_and_links() {
     let directory = tempfile::tempdir().unwrap();
     let (from, to) = (directory.path().join("tree"), directory.path().join("in"));
     tree::mixed(&from, 4, 100_000);
@@ -137,7 +137,7 @@ fn a_quota_and_links_are_the_receivers_choice() {
 }
 
 #[test]
-fn a_signal_stops_either_end_and_the_same_command_goes_on() {
+fn a_signal_stops_either_end_and_the_same_command_resumes() {
     let directory = tempfile::tempdir().unwrap();
     let (file, to) = (directory.path().join("a"), directory.path().join("in"));
     fs::write(&file, tree::bytes(5, 8_000_000)).unwrap();
@@ -175,7 +175,7 @@ fn a_signal_stops_either_end_and_the_same_command_goes_on() {
 }
 
 #[test]
-fn nothing_is_sealed_where_both_ends_say_so() {
+fn data_is_not_encrypted_if_both_ends_pass_clear() {
     let directory = tempfile::tempdir().unwrap();
     let (file, to) = (directory.path().join("a"), directory.path().join("in"));
     fs::write(&file, tree::bytes(6, 300_000)).unwrap();

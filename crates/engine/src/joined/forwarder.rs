@@ -106,7 +106,7 @@ impl Forwarder {
                     (is_connected, self.delay) = (true, DELAY_MIN);
                     if !self.is_paced() {
                         self.progressed = Instant::now();
-                        self.note(None);
+                        self.record_error(None);
                     }
                     if progress == Progress::Idle && !self.wait().await {
                         return;
@@ -122,9 +122,9 @@ impl Forwarder {
                         let what = format!(
                             "the mesh has accepted no record for {STALLED_AFTER:?}, only asked to wait"
                         );
-                        self.note(Some(EngineError::Unavailable(what)));
+                        self.record_error(Some(EngineError::Unavailable(what)));
                     }
-                    self.note_rate_limit(&reason);
+                    self.record_rate_limit(&reason);
                     if !is_connected {
                         sleep_until(self.throttled_until).await;
                         continue;
@@ -140,7 +140,7 @@ impl Forwarder {
                     is_connected = false;
                     let wait = self.back_off(&error);
                     self.state.lock().is_paced = false;
-                    self.note(Some(error));
+                    self.record_error(Some(error));
                     // If the archive was closed, nothing more is sent.
                     if self.head.has_changed().is_err() {
                         return;
@@ -364,7 +364,7 @@ impl Forwarder {
     /// that lost a mesh together do not reconnect together.
     fn back_off(&mut self, error: &EngineError) -> Duration {
         if matches!(error, EngineError::Denied(_)) {
-            return DENIED_AGAIN / 2 + self.random.below(DENIED_AGAIN / 2);
+            return DENIED_RETRY / 2 + self.random.below(DENIED_RETRY / 2);
         }
         let wait = DELAY_MIN + self.random.below(self.delay);
         self.delay = (2 * self.delay).min(DELAY_MAX);
@@ -373,7 +373,7 @@ impl Forwarder {
 
     /// Records that the mesh limits the rate. Logs the rate limit once, and again only after all
     /// records were sent.
-    fn note_rate_limit(&self, reason: &str) {
+    fn record_rate_limit(&self, reason: &str) {
         let left = self.local.statistics().spooled;
         // Up to [`BATCH_RECORDS`] records may wait for a confirmation in normal operation.
         let is_paced = BATCH_RECORDS as u64 <= left;
@@ -383,7 +383,7 @@ impl Forwarder {
     }
 
     /// Records the last error. An unreachable mesh is logged once.
-    fn note(&self, error: Option<EngineError>) {
+    fn record_error(&self, error: Option<EngineError>) {
         let mut state = self.state.lock();
         match (&state.last_error, &error) {
             (before, Some(error)) if before.as_ref() != Some(error) => {
@@ -456,4 +456,4 @@ const DELAY_MIN: Duration = Duration::from_millis(200);
 const DELAY_MAX: Duration = Duration::from_secs(20);
 
 /// Longest wait after a denial. The mesh denies the station until an operator admits it.
-const DENIED_AGAIN: Duration = Duration::from_mins(5);
+const DENIED_RETRY: Duration = Duration::from_mins(5);

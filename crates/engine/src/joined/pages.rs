@@ -63,28 +63,28 @@ pub(super) async fn latest(
         if is_own || is_cut || (page.next.is_some() && items.len() == limit) {
             return Ok(tagged(Page { items, next: page.next }));
         }
-        local = page.next.map(|Cursor(place)| Cursor(place | LOCAL)).or(Some(MESH_BEGINS));
+        local = page.next.map(|Cursor(position)| Cursor(position | LOCAL)).or(Some(MESH_BEGINS));
     }
     // A page of the mesh may have up to [`Range::BYTES_MAX`] bytes, so add no records of the mesh
     // to a page that is already half full.
     if Range::BYTES_MAX / 2 < items.iter().map(Record::page_bytes).sum() {
         return Ok(Page { items, next: Some(MESH_BEGINS) });
     }
-    let mut place = after.filter(|&after| !is_local(after) && after != MESH_BEGINS);
+    let mut cursor = after.filter(|&after| !is_local(after) && after != MESH_BEGINS);
     loop {
         let room = limit - items.len();
         if room == 0 {
-            return Ok(Page { items, next: Some(place.unwrap_or(MESH_BEGINS)) });
+            return Ok(Page { items, next: Some(cursor.unwrap_or(MESH_BEGINS)) });
         }
-        match joined.mesh.latest(selector, place, room).await {
+        match joined.mesh.latest(selector, cursor, room).await {
             Ok(page) => {
                 let is_cut = is_cut(&page, room);
                 items.extend(sifted(joined, page.items, false).await?);
-                place = page.next;
+                cursor = page.next;
                 if is_cut {
-                    return Ok(Page { items, next: place });
+                    return Ok(Page { items, next: cursor });
                 }
-                if place.is_some() {
+                if cursor.is_some() {
                     continue;
                 }
                 let Selector { source, target, quantity } = selector;
@@ -95,7 +95,7 @@ pub(super) async fn latest(
                 return Ok(Page { items, next: None });
             }
             Err(error) if items.is_empty() => return Err(error),
-            Err(_) => return Ok(Page { items, next: Some(place.unwrap_or(MESH_BEGINS)) }),
+            Err(_) => return Ok(Page { items, next: Some(cursor.unwrap_or(MESH_BEGINS)) }),
         }
     }
 }
@@ -134,7 +134,7 @@ fn plain(cursor: Cursor) -> Cursor {
 }
 
 fn tagged(page: Page<Record>) -> Page<Record> {
-    Page { next: page.next.map(|Cursor(place)| Cursor(place | LOCAL)), ..page }
+    Page { next: page.next.map(|Cursor(position)| Cursor(position | LOCAL)), ..page }
 }
 
 /// Bit of a cursor that marks a position in the station's own archive.

@@ -143,7 +143,7 @@ mod tests {
     use crate::{Local, LocalConfig};
 
     #[test]
-    fn where_there_are_no_links_the_copy_is_renamed_and_still_replaces_nothing() {
+    fn publish_without_hard_links_renames_the_copy_and_replaces_no_file() {
         let directory = tempfile::tempdir().unwrap();
         let (partial, path) = (directory.path().join("partial"), directory.path().join("backup"));
         let no_links = |_: &Path, _: &Path| Err(io::Error::from(io::ErrorKind::PermissionDenied));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_another_program_holds_is_given_up() {
+    fn copy_fails_if_another_program_locks_the_destination() {
         let directory = tempfile::tempdir().unwrap();
         drop(Local::open(LocalConfig::new(directory.path())).unwrap());
         let files = Files::lock(directory.path()).unwrap();

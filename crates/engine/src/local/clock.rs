@@ -67,7 +67,7 @@ mod tests {
     const YEAR_NS: i64 = 365 * 24 * HOUR_NS;
 
     #[test]
-    fn time_goes_on_with_the_records() {
+    fn retention_clock_advances_with_the_labels_of_new_records() {
         let start = Instant::now();
         let mut clock = RetentionClock::new(YEAR_NS, Some(YEAR_NS), start);
         assert_eq!(
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_ahead_is_believed_after_a_day() {
+    fn retention_clock_accepts_a_jump_ahead_after_a_day() {
         let start = Instant::now();
         let mut clock = RetentionClock::new(YEAR_NS, Some(YEAR_NS), start);
         for hours in 1..=24 {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_that_is_put_right_leaves_no_trace() {
+    fn retention_clock_ignores_a_jump_ahead_that_is_corrected() {
         let start = Instant::now();
         let mut clock = RetentionClock::new(YEAR_NS, Some(YEAR_NS), start);
         let ahead = 10 * YEAR_NS;

@@ -19,7 +19,7 @@ pub(super) struct ClocksAhead {
 impl ClocksAhead {
     /// Records how far the label of a record of `host` was ahead. Returns whether to log a line
     /// about `host`.
-    pub(super) fn note(&mut self, host: &HostId, ahead: Option<Duration>, now: Instant) -> bool {
+    pub(super) fn record(&mut self, host: &HostId, ahead: Option<Duration>, now: Instant) -> bool {
         let Some(ahead) = ahead else {
             self.ahead.remove(host);
             return false;
@@ -53,17 +53,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_ahead_until_its_next_honest_label_and_logged_once_a_minute() {
+    fn a_clock_is_ahead_until_a_correct_label_and_is_logged_once_a_minute() {
         let (mut clocks, began) = (ClocksAhead::default(), Instant::now());
         let [a, b] = ["a", "b"].map(|name| HostId::new(name).unwrap());
         let hour = Some(Duration::from_hours(1));
-        assert!(clocks.note(&a, hour, began) && !clocks.note(&a, hour, began));
-        assert!(!clocks.note(&b, None, began));
+        assert!(clocks.record(&a, hour, began) && !clocks.record(&a, hour, began));
+        assert!(!clocks.record(&b, None, began));
         assert_eq!(clocks.at(began), [(a.clone(), Duration::from_hours(1))]);
-        clocks.note(&a, None, began);
+        clocks.record(&a, None, began);
         assert_eq!(clocks.at(began), []);
-        assert!(!clocks.note(&a, hour, began + Duration::from_secs(59)), "it comes and goes");
-        assert!(clocks.note(&a, hour, began + Duration::from_mins(1)));
+        assert!(!clocks.record(&a, hour, began + Duration::from_secs(59)), "it comes and goes");
+        assert!(clocks.record(&a, hour, began + Duration::from_mins(1)));
         assert_eq!(clocks.at(began + Duration::from_mins(12)), [], "nothing has come for long");
     }
 }

@@ -64,7 +64,7 @@ impl Directory {
     pub(super) fn remove(&self, host: &HostId) {
         let mut state = self.lock();
         state.entries.remove(host);
-        state.note_removed(host);
+        state.record_removed(host);
         state.send(Change::Removed(host.clone()));
     }
 
@@ -73,7 +73,7 @@ impl Directory {
         let mut state = self.lock();
         for host in hosts {
             if !state.entries.contains_key(host) {
-                state.note_removed(host);
+                state.record_removed(host);
             }
         }
     }
@@ -95,7 +95,7 @@ impl Directory {
 }
 
 impl State {
-    fn note_removed(&mut self, host: &HostId) {
+    fn record_removed(&mut self, host: &HostId) {
         self.removed.retain(|known| known != host);
         if REMOVED_MAX <= self.removed.len() {
             self.removed.pop_front();

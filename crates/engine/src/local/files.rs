@@ -45,7 +45,7 @@ impl Files {
 
     /// Opens the archive for writing. An empty file becomes a new archive.
     pub(super) fn open(&self) -> Result<Connection, EngineError> {
-        self.look()?;
+        self.check_lengths()?;
         let mut connection = self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         self.identify(&connection)?;
         self.prepare(&mut connection).map_err(|error| self.error_at_opening(&error))?;
@@ -134,7 +134,7 @@ impl Files {
 
     /// Refuses files that SQLite would overwrite as an empty database: a file shorter than a page,
     /// and an empty file beside a log that has data.
-    fn look(&self) -> Result<(), EngineError> {
+    fn check_lengths(&self) -> Result<(), EngineError> {
         let bytes = |path: &Path| match fs::metadata(path) {
             Ok(file) => Ok(file.len()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),

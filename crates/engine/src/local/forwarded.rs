@@ -213,7 +213,7 @@ pub(super) const MEMBER_DIVISOR: usize = 8;
 /// Source of a marker, which no station measured.
 const SKIP_SOURCE: &str = "nobody";
 
-/// Source of a marker of a station that has that name itself.
+/// Source of a marker if the origin of the marker has the name of the usual source.
 const SKIP_SOURCE_ALTERNATIVE: &str = "nobody-else";
 
 /// Detail of a marker, as JSON: the text before and after the first skipped number.

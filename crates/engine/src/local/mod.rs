@@ -55,8 +55,8 @@ use crate::{
 pub struct LocalConfig {
     /// The state directory. If the directory does not exist, it is created with mode 0700.
     pub directory: PathBuf,
-    /// Shortest time between two transactions; 0 commits as soon as the queue is empty. A thousand
-    /// waiting records are committed at once.
+    /// Shortest time between two transactions; 0 commits as soon as the queue is empty. When a
+    /// thousand records wait, they are committed without further delay.
     ///
     /// Default: 1 s. An append then waits at most this time before its commit begins, and an idle
     /// disk does not wake up for every measurement. At most an hour.
@@ -374,7 +374,7 @@ impl Local {
             if Record::LABEL_AHEAD_MAX < age {
                 continue;
             }
-            if clocks.note(&record.origin, ahead, now) {
+            if clocks.record(&record.origin, ahead, now) {
                 let (host, ahead_s) = (&record.origin, ahead.unwrap_or_default().as_secs());
                 tracing::warn!(
                     %host, ahead_s,

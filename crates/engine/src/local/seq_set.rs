@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_equal_the_set_they_stand_for(seqs in proptest::collection::vec(1_u64..40, 0..80)) {
+        fn seq_set_equals_a_plain_set_of_numbers(seqs in proptest::collection::vec(1_u64..40, 0..80)) {
             let mut held = SeqSet::default();
             let mut model = BTreeSet::new();
             for seq in seqs {

@@ -142,7 +142,7 @@ impl Local {
     }
 }
 
-/// Waits for a commit on a thread for blocking work, as reads do.
+/// Waits for the result of a commit. The wait uses a thread for blocking work.
 async fn committed<T: Send + 'static>(
     answer: oneshot::Receiver<Result<T, EngineError>>,
 ) -> Result<T, EngineError> {
@@ -290,7 +290,7 @@ impl Index {
 
     /// Adds rows for the records to be forwarded, in the same transaction that stores these
     /// records.
-    pub(super) fn note_spooled(
+    pub(super) fn add_spooled(
         &self,
         transaction: &Transaction<'_>,
         rows: &[Row<'_>],

@@ -486,7 +486,7 @@ impl Index {
             ])?;
         }
         self.records += rows.len() as u64;
-        self.note_spooled(transaction, &rows)?;
+        self.add_spooled(transaction, &rows)?;
         self.save_counters(transaction)
     }
 

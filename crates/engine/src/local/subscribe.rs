@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_subscription_that_matches_little_waits_for_its_turn_and_one_that_matches_much_does_not() {
+    async fn only_a_subscription_with_few_matches_waits_for_the_scan_lock() {
         let state = tempfile::tempdir().unwrap();
         let engine = open(&state);
         let count = 4 * RANGE_RECORDS;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_subscriber_that_is_not_polled_holds_up_no_other_read() {
+    async fn an_unpolled_subscriber_does_not_block_other_reads() {
         let state = tempfile::tempdir().unwrap();
         let engine = open(&state);
         let records = records(1);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_subscriber_that_is_gone_leaves_no_read_behind() {
+    async fn reads_of_dropped_subscribers_end() {
         let state = tempfile::tempdir().unwrap();
         let engine = open(&state);
         engine.append(&records(1)).await.unwrap();

@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_above_the_level_give_up_an_eighth_of_all() {
+    fn cut_level_removes_an_eighth_from_the_largest_shares() {
         for (shares, expected) in [
             (vec![], 0),
             (vec![800], 700),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_detail_counts_with_its_pages() {
+    fn bytes_in_file_counts_the_overflow_pages_of_a_long_detail() {
         assert_eq!([0, 900, 936].map(bytes_in_file), [66, 966, 1002]);
         assert_eq!(bytes_in_file(937), 489 + 4096);
         assert_eq!(bytes_in_file(4096), 489 + 4096);

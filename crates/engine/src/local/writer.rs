@@ -151,7 +151,7 @@ impl Writer {
         let batches: Vec<_> =
             group.appends.iter().map(|append| (append.batch.as_slice(), append.mode)).collect();
         let result = self.store.append(&batches);
-        self.note(began.elapsed(), result.as_ref().err());
+        self.record_commit(began.elapsed(), result.as_ref().err());
         self.add_counts(result.as_deref().unwrap_or_default());
         self.publish();
         let CommitGroup { appends, .. } = std::mem::take(group);
@@ -184,7 +184,7 @@ impl Writer {
     }
 
     /// Records the result of a commit.
-    fn note(&self, duration: Duration, error: Option<&EngineError>) {
+    fn record_commit(&self, duration: Duration, error: Option<&EngineError>) {
         let mut statistics = self.statistics.lock();
         match error {
             None => {

@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_finds_its_archive_and_names_its_requester() {
+    fn a_request_subject_names_its_requester_and_matches_its_archive() {
         for kind in KINDS {
             assert_eq!(of_subject(&subject("north", kind, None)), ("north", kind));
             assert_eq!(of_subject(&subject("no-rth", kind, Some(17))), ("no-rth", kind));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_goes_below_the_requester_s_token_alone() {
+    fn response_subjects_are_only_below_the_token_of_the_requester() {
         assert_eq!(response_subject("no=2Erth", "aZ09.17"), Some("barograph.b.no=2Erth.aZ09.17".into()));
         let long = format!("{}.1", "x".repeat(33));
         for chosen in
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_of_another_archive_is_none_of_this_one() {
+    fn corruption_in_another_archive_is_reported_as_unavailable() {
         let answer = ArchiveResponseJson { archive: 1, ..ArchiveResponseJson::default() }
             .with_error(EngineError::Corrupt("page 7".into()));
         let Err(EngineError::Unavailable(why)) = answer.read() else { panic!("not unavailable") };

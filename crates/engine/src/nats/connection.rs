@@ -19,8 +19,8 @@ use tokio::time::{Instant, timeout};
 use super::archive_request::{self, ArchiveRequest};
 use super::connection_errors::{ConnectionErrors, ErrorReceiver};
 use super::directory_writes::DirectoryWrites;
-use super::relay::Relay;
 use super::replies::Replies;
+use super::sanitizing_proxy::SanitizingProxy;
 use super::{NatsConfig, subject};
 use crate::{EngineError, ReadOnly, TaskStatus};
 
@@ -342,18 +342,19 @@ pub(super) fn run(
     };
     let connected = async {
         let errors = ConnectionErrors::new();
-        let (noted, inbox) = (errors.clone(), format!("\"_INBOX_{}.", subject::token(config.host.as_str())));
-        let relay = Relay::new(&config, servers, errors.clone()).await;
-        let access = relay.and_then(|relay| Ok((relay.access()?, relay)));
-        let ((address, secret), relay) = match access {
+        let (event_errors, inbox) =
+            (errors.clone(), format!("\"_INBOX_{}.", subject::token(config.host.as_str())));
+        let proxy = SanitizingProxy::new(&config, servers, errors.clone()).await;
+        let access = proxy.and_then(|proxy| Ok((proxy.access()?, proxy)));
+        let ((address, secret), proxy) = match access {
             Ok(access) => access,
             Err(error) => return drop(ready.send(failed(error.to_string()))),
         };
         let options = options.token(secret).retry_on_initial_connect().event_callback(move |event| {
-            noted.note(&event, &inbox);
+            event_errors.record(&event, &inbox);
             std::future::ready(())
         });
-        let relay = relay.run();
+        let proxy = proxy.run();
         let client = match options.connect(address).await {
             Ok(client) => client,
             Err(error) => return drop(ready.send(failed(error.to_string()))),
@@ -392,10 +393,10 @@ pub(super) fn run(
             // server does not delay the end of the thread.
             tokio::task::yield_now().await;
             let _ = timeout(FLUSH_WAIT, client.flush()).await;
-            tokio::time::sleep(RELAY_WAIT).await;
+            tokio::time::sleep(PROXY_WAIT).await;
         };
         tokio::select! {
-            () = relay => {}
+            () = proxy => {}
             () = deliver => {}
             () = ended => {}
         }
@@ -462,8 +463,8 @@ const RECONNECT_STEP: Duration = Duration::from_millis(50);
 /// to a restarted server before its lease ends.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// Time for the relay to forward the flushed bytes, which happens as soon as this thread is idle.
-const RELAY_WAIT: Duration = Duration::from_millis(20);
+/// Time for the proxy to forward the flushed bytes, which happens as soon as this thread is idle.
+const PROXY_WAIT: Duration = Duration::from_millis(20);
 
 /// Longest wait for the last messages; a loopback connection needs a millisecond.
 const FLUSH_WAIT: Duration = Duration::from_millis(300);
@@ -473,7 +474,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_servers_are_known_by_their_version() {
+    fn server_versions_before_2_12_are_too_old() {
         for (version, expected) in [
             ("2.12.0", true),
             ("2.15.2", true),

@@ -44,7 +44,7 @@ impl ConnectionErrors {
 
     /// Logs one warning about servers with an older configuration, where archives do not respond
     /// below the requester's name.
-    fn note_outdated_responses(&self) {
+    fn warn_of_outdated_responses(&self) {
         self.has_outdated_responses.store(true, Ordering::Relaxed);
         if !self.warned_of_responses.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -66,7 +66,7 @@ impl ConnectionErrors {
         last.map(|last| format!(" ({last})")).unwrap_or_default()
     }
 
-    /// Records why the relay could not connect to a server, or lost the connection.
+    /// Records why the proxy could not connect to a server, or lost the connection.
     pub(super) fn unreachable(&self, why: String) {
         tracing::debug!(%why, "cannot reach a NATS server");
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
@@ -75,7 +75,7 @@ impl ConnectionErrors {
     /// Records an event of the client. `inbox` is this station's inbox as it appears in a denial.
     /// Servers deny this inbox only if the credentials or the certificate belong to a different
     /// station.
-    pub(super) fn note(&self, event: &Event, inbox: &str) {
+    pub(super) fn record(&self, event: &Event, inbox: &str) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let text = match event {
             event if is_vague(event) && last.is_some() => return,
@@ -89,7 +89,7 @@ impl ConnectionErrors {
                 None
             }
             Event::ServerError(ServerError::Other(text)) if is_about_responses(text) => {
-                self.note_outdated_responses();
+                self.warn_of_outdated_responses();
                 return;
             }
             // This denial shows that the engine belongs to a member, not to an archive.
@@ -129,7 +129,7 @@ impl ConnectionErrors {
     }
 }
 
-/// Returns whether the event does not show why the connection failed. For such an event, the relay
+/// Returns whether the event does not show why the connection failed. For such an event, the proxy
 /// has recorded the reason.
 fn is_vague(event: &Event) -> bool {
     matches!(event, Event::ClientError(ClientError::Other(text)) if text.ends_with("IO error"))

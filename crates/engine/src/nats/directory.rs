@@ -198,7 +198,7 @@ impl Registration {
         loop {
             tokio::select! {
                 // Dropping the lease drops the sender, which also ends this wait.
-                _ = &mut stopped => return self.leave().await,
+                _ = &mut stopped => return self.deregister().await,
                 () = sleep(wait) => {}
                 () = connection.renew_now.notified() => {}
             }
@@ -261,7 +261,7 @@ impl Registration {
     }
 
     /// Deletes the entry. If the deletion fails, the entry expires by itself.
-    async fn leave(&self) {
+    async fn deregister(&self) {
         let mut headers = HeaderMap::new();
         headers.insert(REGISTRATION, self.id.as_str());
         headers.insert(OPERATION, DELETED);
@@ -352,7 +352,7 @@ impl Registered {
     /// may, and has the host of the key. A server's response that was sent to the key is not a
     /// registration ([`Stored::is_publication`]).
     pub(super) fn read(stored: &Stored) -> Option<Self> {
-        let Head { host, id, ttl, operation } = Head::read(stored)?;
+        let RegistrationHeader { host, id, ttl, operation } = RegistrationHeader::read(stored)?;
         let content = match operation {
             Some(operation) => Content::None(operation),
             None => {
@@ -365,7 +365,7 @@ impl Registered {
 }
 
 /// A registration without its entry. Parsing the entry would take most of the time of a read.
-pub(super) struct Head<'a> {
+pub(super) struct RegistrationHeader<'a> {
     pub(super) host: HostId,
     pub(super) id: &'a str,
     pub(super) ttl: Duration,
@@ -373,7 +373,7 @@ pub(super) struct Head<'a> {
     pub(super) operation: Option<Operation>,
 }
 
-impl<'a> Head<'a> {
+impl<'a> RegistrationHeader<'a> {
     /// Like [`Registered::read`], without the entry.
     pub(super) fn read(stored: &'a Stored) -> Option<Self> {
         if !stored.is_publication() {
@@ -395,7 +395,8 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Station with this own key.
+/// Station to which the message's key belongs; `None` if the key is not valid or is the key of a
+/// removal.
 pub(super) fn host(stored: &Stored) -> Option<HostId> {
     parse_key(stored).filter(|(_, is_removal_key)| !is_removal_key).map(|(host, _)| host)
 }
@@ -410,7 +411,8 @@ fn parse_key(stored: &Stored) -> Option<(HostId, bool)> {
 struct NatsLease {
     ttl: Duration,
     renewed_at: RenewedAt,
-    /// Dropped with the lease, which makes the renewing task delete the entry.
+    /// The sender is dropped with the lease. Then the task that renews the registration deletes the
+    /// entry.
     _stop: oneshot::Sender<()>,
 }
 
@@ -487,7 +489,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_renewal_that_is_refused_three_times_asks_for_nothing_any_more() {
+    fn a_renewal_drops_its_condition_after_three_refusals() {
         let mut condition = Condition::over(7);
         let asked: Vec<Option<u64>> = (8..=11)
             .map(|seq| {

@@ -35,7 +35,7 @@ enum State {
         /// When the first failed write began.
         since: Instant,
         /// Error of the newest failed write.
-        why: String,
+        reason: String,
     },
 }
 
@@ -66,12 +66,12 @@ impl DirectoryWrites {
     }
 
     /// Records that a registration of this engine was not stored. Its write began at `began`.
-    pub(super) fn failed(&mut self, began: Instant, why: String) {
+    pub(super) fn failed(&mut self, began: Instant, reason: String) {
         let since = match self.state {
             State::Failing { since, .. } => since,
             State::Unknown | State::Taken { .. } => began,
         };
-        self.state = State::Failing { since, why };
+        self.state = State::Failing { since, reason };
     }
 
     /// Records that a registration of this engine is renewed from now on.
@@ -116,7 +116,7 @@ impl DirectoryWrites {
     /// writes do not fail.
     pub(super) fn failing(&self) -> Option<(Instant, &str)> {
         match &self.state {
-            State::Failing { since, why } => Some((*since, why)),
+            State::Failing { since, reason } => Some((*since, reason)),
             State::Unknown | State::Taken { .. } => None,
         }
     }
@@ -145,7 +145,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_lease_that_ended_is_a_loss_only_after_an_own_write() {
+    fn an_ended_lease_is_lost_only_after_a_write_of_the_watching_station() {
         let began = Instant::now();
         let at = |seconds: u32| began + seconds * SECOND;
         let mut writes = DirectoryWrites::new(DEADLINE);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_outage_each_station_has_a_lease_to_return() {
+    fn stations_may_return_within_one_lease_after_an_outage() {
         let began = Instant::now();
         let at = |seconds: u32| began + seconds * SECOND;
         let mut writes = DirectoryWrites::new(DEADLINE);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_station_without_a_registration_goes_by_the_writes_of_others() {
+    fn an_unregistered_station_detects_outages_by_writes_of_other_stations() {
         let began = Instant::now();
         let at = |seconds: u32| began + seconds * SECOND;
         let mut writes = DirectoryWrites::new(DEADLINE);
@@ -207,7 +207,7 @@ mod tests {
         /// outages, no live peer is reported as lost. A dead peer is reported as lost soon after
         /// the last outage, if it ever registered.
         #[test]
-        fn only_the_dead_are_lost(
+        fn only_dead_peers_are_reported_as_lost(
             outages in prop::collection::vec((2_u64..60, 1_u64..90), 0..4),
             phase_ms in 0_u64..3333,
             hang_ms in prop::sample::select(vec![10_u64, 250, 2000, 4900]),

@@ -187,14 +187,14 @@ impl Follower {
             // are gone.
             let kept = streams::extent(&self.connection, RECORDS).await?.state.first_seq.min(first);
             if self.position + 1 < kept {
-                self.give(Err(EngineError::Lagged { missed: kept - self.position - 1 })).await?;
+                self.send(Err(EngineError::Lagged { missed: kept - self.position - 1 })).await?;
             }
         }
         self.counts_gaps = true;
         for stored in range.messages {
             match stored.record() {
                 Ok(record) if record.is_own() && self.selector.matches(&record.series) => {
-                    self.give(Ok((Cursor(stored.seq), record))).await?;
+                    self.send(Ok((Cursor(stored.seq), record))).await?;
                 }
                 // A record of another series, or a marker of skipped numbers.
                 Ok(_) => {}
@@ -205,7 +205,7 @@ impl Follower {
         Ok(0 < range.pending)
     }
 
-    async fn give(&self, item: Item) -> Result<(), Stop> {
+    async fn send(&self, item: Item) -> Result<(), Stop> {
         self.items.send(item).await.map_err(|_| Stop::NoReader)
     }
 }

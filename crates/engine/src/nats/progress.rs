@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_beyond_the_end_is_known_once_the_leader_was_asked_after_the_request_came() {
+    fn a_position_beyond_the_end_needs_a_leader_read_after_the_request() {
         let came = Instant::now();
         let (before, after) = (came - Duration::from_millis(1), came + Duration::from_millis(1));
         let leader = |seq, requested| Some(LeaderEnd { seq, requested });
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_next_number_is_given_once_all_is_read_that_was_stored_before_it_was_asked_for() {
+    fn next_seq_waits_for_messages_stored_before_the_request() {
         let came = Instant::now();
         let (before, after) = (came - Duration::from_millis(1), came + Duration::from_millis(1));
         let progress = Progress { stream: "s".into(), seq: 5, end: Some(3), ..Progress::default() };
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_that_has_not_read_the_stream_answers_neither_watermarks_nor_for_another_stream() {
+    fn an_unread_archive_reports_no_watermark_and_refuses_another_stream() {
         let came = Instant::now();
         let progress = Progress { stream: "s".into(), seq: 2, ..Progress::default() };
         assert_eq!(progress.readiness(archive_request::LATEST, &request(0), came), Readiness::Behind);

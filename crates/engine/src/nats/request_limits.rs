@@ -40,7 +40,7 @@ pub(super) struct PendingRequest {
 
 /// Cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cost {
+pub(super) enum RequestCost {
     /// A page of records, which may fill one message.
     Page,
     /// A response of one or two numbers, such as a watermark.
@@ -98,10 +98,12 @@ impl RequestLimits {
     /// Waits for permission to compute the response. Pages of one requester are computed one at a
     /// time, so that a requester with many requests does not delay other requesters. `None` if the
     /// archive stops.
-    pub(super) async fn permit(&self, pending: &PendingRequest, cost: Cost) -> Option<RequestPermit> {
+    pub(super) async fn permit(&self, pending: &PendingRequest, cost: RequestCost) -> Option<RequestPermit> {
         let (own, all) = match cost {
-            Cost::Page => (Some(Arc::clone(&pending.limits.page).acquire_owned().await.ok()?), &self.pages),
-            Cost::Number => (None, &self.numbers),
+            RequestCost::Page => {
+                (Some(Arc::clone(&pending.limits.page).acquire_owned().await.ok()?), &self.pages)
+            }
+            RequestCost::Number => (None, &self.numbers),
         };
         Some(RequestPermit { _own: own, _of_all: Arc::clone(all).acquire_owned().await.ok()? })
     }
@@ -147,7 +149,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_requester_without_pauses_is_admitted_at_the_rate() {
+    async fn the_request_rate_of_one_requester_is_limited() {
         let limits = RequestLimits::new();
         let admitted = (0..5000).filter(|_| limits.admits("greedy")).count();
         assert_eq!(admitted, 1000);
@@ -162,27 +164,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_requester_with_many_requests_waits_behind_itself() {
+    async fn many_requests_of_one_requester_delay_only_that_requester() {
         let limits = RequestLimits::new();
         let greedy: Vec<PendingRequest> =
             (0..REQUESTS_EACH).map(|_| limits.register("greedy").unwrap()).collect();
         assert!(limits.register("greedy").is_err());
         let mut permits: Vec<_> =
-            greedy.iter().map(|pending| Box::pin(limits.permit(pending, Cost::Page))).collect();
+            greedy.iter().map(|pending| Box::pin(limits.permit(pending, RequestCost::Page))).collect();
         let taken: Vec<_> = permits.iter_mut().filter_map(|permit| permit.now_or_never()).collect();
         assert_eq!(taken.len(), 1);
         let honest = limits.register("honest").unwrap();
         assert!(
-            limits.permit(&honest, Cost::Page).now_or_never().is_some(),
+            limits.permit(&honest, RequestCost::Page).now_or_never().is_some(),
             "it waits for no other requester"
         );
-        assert!(limits.permit(&honest, Cost::Number).now_or_never().is_some());
+        assert!(limits.permit(&honest, RequestCost::Number).now_or_never().is_some());
         // If all permissions are in use, the requesters get the next free permissions in
         // alternation.
         let others = ["b", "c", "d"].map(|name| limits.register(name).unwrap());
-        let held: Vec<_> =
-            others.iter().map(|pending| limits.permit(pending, Cost::Page).now_or_never().unwrap()).collect();
-        let mut next = Box::pin(limits.permit(&honest, Cost::Page));
+        let held: Vec<_> = others
+            .iter()
+            .map(|pending| limits.permit(pending, RequestCost::Page).now_or_never().unwrap())
+            .collect();
+        let mut next = Box::pin(limits.permit(&honest, RequestCost::Page));
         assert!((&mut next).now_or_never().is_none(), "all {PAGES_AT_ONCE} are taken");
         drop(taken);
         let again = permits[1].as_mut().now_or_never();

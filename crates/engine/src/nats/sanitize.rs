@@ -35,14 +35,14 @@ enum Expects {
 
 /// Error that ends a connection: the bytes are not the NATS protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken(pub(super) &'static str);
+pub(super) struct ProtocolError(pub(super) &'static str);
 
 impl Sanitizer {
     /// Processes bytes of the server, and appends the bytes for the client to `out`.
     ///
     /// # Errors
-    /// [`Broken`] for bytes that no server sends. The connection cannot continue.
-    pub(super) fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+    /// [`ProtocolError`] for bytes that no server sends. The connection cannot continue.
+    pub(super) fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         loop {
             match &mut self.expects {
                 Expects::Payload(left) => {
@@ -99,7 +99,7 @@ impl Sanitizer {
     }
 
     /// Processes a complete line, given without its line end.
-    fn line(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+    fn line(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         if let Some(arguments) = line.strip_prefix(b"HMSG ") {
             let arguments = printable(arguments);
             let parts: Vec<&str> = arguments.split(' ').filter(|part| !part.is_empty()).collect();
@@ -138,7 +138,7 @@ impl Sanitizer {
         } else if [&b"+OK"[..], b"PING", b"PONG"].iter().any(|known| line.starts_with(known)) {
             out.extend_from_slice(line);
         } else {
-            return Err(Broken("an operation that no NATS server has"));
+            return Err(ProtocolError("an operation that no NATS server has"));
         }
         out.extend_from_slice(END);
         Ok(())
@@ -146,8 +146,8 @@ impl Sanitizer {
 
     /// Returns the server's INFO, changed for a client that reaches servers only through this
     /// process.
-    fn local_info(&mut self, info: &[u8]) -> Result<Vec<u8>, Broken> {
-        let failed = Broken("an INFO that cannot be read");
+    fn local_info(&mut self, info: &[u8]) -> Result<Vec<u8>, ProtocolError> {
+        let failed = ProtocolError("an INFO that cannot be read");
         let mut info: serde_json::Map<String, serde_json::Value> =
             serde_json::from_slice(info).map_err(|_| failed)?;
         info.remove("ws_connect_urls");
@@ -175,7 +175,7 @@ fn is_long_question(arguments: &str, bytes: usize) -> bool {
     QUESTION_BYTES_MAX < bytes && rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
-fn size(text: &str) -> Result<usize, Broken> {
+fn size(text: &str) -> Result<usize, ProtocolError> {
     text.parse().ok().filter(|size| *size <= MESSAGE_BYTES_MAX).ok_or(ARGUMENTS)
 }
 
@@ -235,8 +235,8 @@ const OF_THE_SERVER: [&str; 5] =
     ["Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"];
 
 const END: &[u8] = b"\r\n";
-const ARGUMENTS: Broken = Broken("a message with wrong arguments");
-const TOO_LONG: Broken = Broken("a line longer than any server's");
+const ARGUMENTS: ProtocolError = ProtocolError("a message with wrong arguments");
+const TOO_LONG: ProtocolError = ProtocolError("a line longer than any server's");
 
 /// Longest line: an INFO with the servers of a large cluster.
 pub(super) const LINE_BYTES_MAX: usize = 1 << 18;
@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     /// Returns the output of a [`Sanitizer`] that reads `bytes` in pieces of these sizes.
-    fn through(bytes: &[u8], sizes: &[usize]) -> Result<Vec<u8>, Broken> {
+    fn through(bytes: &[u8], sizes: &[usize]) -> Result<Vec<u8>, ProtocolError> {
         let (mut sanitizer, mut out, mut rest) = (Sanitizer::default(), Vec::new(), bytes);
         for size in sizes.iter().chain([&bytes.len()]) {
             let (now, after) = rest.split_at(rest.len().min(*size));
@@ -297,7 +297,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_split_gives_the_same(
+        fn relay_output_does_not_depend_on_how_the_bytes_are_split(
             blocks in prop::collection::vec(block(), 1..4),
             junk in prop::collection::vec(any::<u8>(), 0..20),
             sizes in prop::collection::vec(1_usize..9, 0..60),
@@ -308,7 +308,7 @@ mod tests {
         }
 
         #[test]
-        fn every_block_becomes_readable_and_keeps_its_place(block in block()) {
+        fn every_header_block_becomes_readable_and_keeps_its_stream_position(block in block()) {
             let made = if is_readable(&block) { block.clone() } else { readable(&block) };
             prop_assert!(is_readable(&made), "{}", String::from_utf8_lossy(&made));
             // The server appends to a block without its last two bytes.
@@ -319,7 +319,7 @@ mod tests {
         }
 
         #[test]
-        fn what_a_client_writes_is_unchanged(
+        fn messages_with_valid_headers_pass_unchanged(
             headers in prop::collection::vec(("[!-9;-~]{1,9}", "[!-~]([ -~]{0,9}[!-~])?"), 0..4),
             subject in "[!-~]{1,9}",
             payload in prop::collection::vec(any::<u8>(), 0..40),
@@ -335,7 +335,7 @@ mod tests {
 
     #[cfg(feature = "testkit")]
     #[test]
-    fn the_kept_corpus_breaks_no_promise() {
+    fn the_relay_corpus_passes_the_fuzz_checks() {
         let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/relay");
         for file in std::fs::read_dir(corpus).unwrap() {
             crate::fuzz_relay(&std::fs::read(file.unwrap().path()).unwrap());
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_known_by_its_relay_alone() {
+    fn server_info_loses_its_tls_flag_and_server_addresses() {
         let mut sanitizer = Sanitizer::default();
         let mut out = Vec::new();
         let info = b"INFO {\"nonce\":\"n\",\"tls_required\":true,\"connect_urls\":[\"b:4222\"]}\r\n";
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_is_too_long_is_dropped_as_it_comes() {
+    fn a_request_that_is_too_long_is_dropped() {
         let question = |bytes: usize| {
             let text = "q".repeat(bytes);
             [
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_sends_is_refused() {
+    fn invalid_protocol_lines_are_refused() {
         for bytes in
             ["GET / HTTP/1.1\r\n", "MSG a 1\r\n", "HMSG a 1 5 4\r\n", "MSG a 1 99999999999\r\n", "INFO x\r\n"]
         {

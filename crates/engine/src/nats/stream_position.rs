@@ -98,7 +98,7 @@ impl StreamPosition {
     }
 
     /// Records that a record of the archive's own station was in the stream.
-    pub(super) fn note(&mut self, record: &Record) {
+    pub(super) fn record_own(&mut self, record: &Record) {
         let (mut first, mut last) = record.skipped_range().unwrap_or((record.seq, record.seq));
         let highest = self.own.last_key_value().map_or(0, |(_, &last)| last);
         if !Record::is_seq_plausible(last, highest) {
@@ -132,8 +132,8 @@ impl StreamPosition {
 const CHECKPOINT_EVERY: u64 = 1000;
 const CHECKPOINTS_MAX: usize = 256;
 
-/// Largest number of runs that are kept. Repeated batches arrive out of order and leave gaps; this
-/// number allows for a few full windows of unconfirmed records.
+/// Largest number of runs of sequence numbers that are stored. Repeated batches arrive out of order
+/// and leave gaps; this number allows for a few full windows of unconfirmed records.
 const RUNS_MAX: usize = 4096;
 
 #[cfg(test)]
@@ -159,10 +159,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_watermark_is_below_the_first_number_not_read(seqs in prop::collection::vec(1_u64..40, 0..80)) {
+        fn the_watermark_is_below_the_first_unread_number(seqs in prop::collection::vec(1_u64..40, 0..80)) {
             let mut position = StreamPosition::default();
             for &seq in &seqs {
-                position.note(&own(seq));
+                position.record_own(&own(seq));
             }
             let expected = (1..).take_while(|seq| seqs.contains(seq)).count() as u64;
             prop_assert_eq!(position.watermark(), expected);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_back_to_where_it_has_been() {
+    fn a_stream_position_goes_back_to_its_checkpoints() {
         let mut position = StreamPosition::default();
         let at = |seq: u64| (seq, format!("time of {seq}"));
         for seq in (1..=300_101).step_by(100) {
@@ -191,11 +191,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_passed_over_are_no_gap() {
+    fn skipped_numbers_do_not_stop_the_watermark() {
         let mut position = StreamPosition::default();
-        position.note(&own(5));
+        position.record_own(&own(5));
         assert_eq!(position.watermark(), 0);
-        position.note(&Record::skip_marker(&own(1).origin, 1, 4));
+        position.record_own(&Record::skip_marker(&own(1).origin, 1, 4));
         assert_eq!(position.watermark(), 5);
         position.begin("another".into());
         assert_eq!((position.seq, position.watermark()), (0, 5));

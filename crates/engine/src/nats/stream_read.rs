@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_is_what_neither_of_two_reads_has() {
+    fn only_messages_missing_from_both_reads_are_lost() {
         let of = |once: MessageRange, again: MessageRange| shown(&once.or(again));
         // Each of the two reads has messages that the other read does not have.
         let both =

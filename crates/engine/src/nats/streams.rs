@@ -20,12 +20,12 @@ pub(super) struct Extent {
     /// When the stream was created. The numbers of a recreated stream start from 1 again.
     pub(super) created: String,
     pub(super) state: State,
-    config: Made,
+    config: StreamSettings,
 }
 
 /// Settings with which a stream was created.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-struct Made {
+struct StreamSettings {
     num_replicas: u8,
 }
 
@@ -198,7 +198,7 @@ pub(super) async fn grants(connection: &NatsConnection) -> Result<Grants, Engine
 /// Makes later reads include all records that the stream has now. A member does nothing here,
 /// because the archive ensures this for its requests. An archive of an older version does not
 /// ensure this; then servers with an older configuration permit the engine to read the extent.
-pub(super) async fn note_end(connection: &NatsConnection) -> Result<(), EngineError> {
+pub(super) async fn acknowledge_end(connection: &NatsConnection) -> Result<(), EngineError> {
     ensure(connection).await?;
     if connection.is_member.load(Ordering::Relaxed) {
         return Ok(());

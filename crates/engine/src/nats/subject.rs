@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_one_spelling_of_a_name_is_a_token() {
+    fn only_the_canonical_encoding_of_a_name_is_a_token() {
         assert_eq!(token("a.b*c>d=e"), "a=2Eb=2Ac=3Ed=3De");
         for not_a_token in ["=2e", "a.b", "=61", "=", "=4", "=ZZ", "=FF", "", "=+1"] {
             assert_eq!(name(not_a_token), None, "{not_a_token}");
@@ -97,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_name_has_one_token(text in "\\PC{1,60}") {
+        fn every_name_survives_encoding_as_a_token(text in "\\PC{1,60}") {
             if let Ok(known) = Name::new(&text) {
                 let token = token(&text);
                 prop_assert!(token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-=".contains(&byte)));
@@ -106,7 +106,7 @@ mod tests {
         }
 
         #[test]
-        fn no_token_makes_it_panic(text in "[=0-9A-Fa-fé.]{0,12}") {
+        fn decoding_a_token_does_not_panic(text in "[=0-9A-Fa-fé.]{0,12}") {
             let _ = name(&text);
         }
     }

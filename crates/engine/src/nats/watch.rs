@@ -22,9 +22,9 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::members::{Members, Overdue, Renewal};
+use self::members::{LateRenewals, Members, Renewal};
 use super::connection::{NatsConnection, RequestError};
-use super::directory::{self, Head, Operation, Registered};
+use super::directory::{self, Operation, Registered, RegistrationHeader};
 use super::stream_read::{self, Stored};
 use super::streams::{self, ENTRIES};
 use super::subject;
@@ -127,10 +127,10 @@ impl Watcher {
     async fn process(&mut self, stored: &Stored) -> Result<bool, RequestError> {
         self.position = stored.seq;
         let renewal = self.renewal();
-        if let (Renewal::Since(time), Some(head)) = (renewal, Head::read(stored)) {
-            self.connection.writes.send_if_modified(|writes| writes.seen(time, head.ttl));
+        if let (Renewal::Since(time), Some(header)) = (renewal, RegistrationHeader::read(stored)) {
+            self.connection.writes.send_if_modified(|writes| writes.seen(time, header.ttl));
         }
-        let event = self.members.note(stored, renewal);
+        let event = self.members.process(stored, renewal);
         Ok(self.send(event).await)
     }
 
@@ -163,9 +163,10 @@ impl Watcher {
             let range = self.read_range(position).await?;
             position = range.last().unwrap_or(position);
             for stored in &range.messages {
-                now.note(stored, Renewal::Before(Instant::now()));
-                let head = Head::read(stored).filter(|head| head.operation != Some(Operation::Removal));
-                named.extend(head.map(|head| head.host));
+                now.process(stored, Renewal::Before(Instant::now()));
+                let header = RegistrationHeader::read(stored)
+                    .filter(|header| header.operation != Some(Operation::Removal));
+                named.extend(header.map(|header| header.host));
                 self.keep_unless_registered(stored, &mut now);
             }
             if range.pending == 0 {
@@ -222,8 +223,8 @@ impl Watcher {
 
     /// Reads the keys of members that should have renewed; `false` if there is no reader.
     async fn check_overdue(&mut self) -> Result<bool, RequestError> {
-        let Overdue { hosts, needs_own_write } =
-            self.members.overdue(Instant::now(), &self.connection.writes.borrow());
+        let LateRenewals { hosts, needs_own_write } =
+            self.members.late_renewals(Instant::now(), &self.connection.writes.borrow());
         if needs_own_write {
             self.request_renewal();
         }
@@ -262,7 +263,7 @@ impl Watcher {
                 Some(stored)
                     if self.members.is_newer(&host, &stored) && Registered::read(&stored).is_some() =>
                 {
-                    self.members.note(&stored, self.renewal())
+                    self.members.process(&stored, self.renewal())
                 }
                 Some(stored) if self.members.is_older(&host, &stored) => {
                     // The message is from a server that is behind, or from a recreated bucket. In a
@@ -286,8 +287,8 @@ impl Watcher {
         if is_lost { self.members.remove(host) } else { self.members.check_later(host, now) }
     }
 
-    /// Requests an immediate renewal of this station's registration, which shows whether others
-    /// could have renewed.
+    /// Requests an immediate renewal of this station's registration. If the renewal succeeds, the
+    /// directory accepts writes, so other stations can renew too.
     fn request_renewal(&mut self) {
         // No request is needed while writes fail, because they are retried anyway.
         if !self.connection.is_failing()

@@ -65,9 +65,9 @@ impl Client {
         let seconds = u32::try_from(body.len() / BYTES_PER_S).expect("a body has some megabytes");
         let until = Instant::now() + self.deadline + seconds * Duration::from_secs(1);
         let content_type = "application/x-ndjson";
-        let ask =
+        let request =
             ApiRequest { method: Method::POST, path: "records", content_type, body, ..ApiRequest::default() };
-        let answer = self.ask(&ask, until).await.map_err(HttpRequestError::of_append)?;
+        let answer = self.request(&request, until).await.map_err(HttpRequestError::of_append)?;
         // The head of the response confirms that the records are stored, so an unreadable body is
         // ignored.
         let EngineAppended { wait_s, .. } = answer.json(until).await.unwrap_or_default();
@@ -79,10 +79,14 @@ impl Client {
     /// repeated.
     ///
     /// Waits for the head of the response until `until`, at the latest.
-    pub(super) async fn ask(&self, ask: &ApiRequest<'_>, until: Instant) -> Result<Answer, HttpRequestError> {
-        match self.ask_once(ask, until).await {
+    pub(super) async fn request(
+        &self,
+        request: &ApiRequest<'_>,
+        until: Instant,
+    ) -> Result<Answer, HttpRequestError> {
+        match self.request_once(request, until).await {
             Err(HttpRequestError::Lost(why)) if Instant::now() < until => {
-                match self.ask_once(ask, until).await {
+                match self.request_once(request, until).await {
                     // If only the second attempt failed to connect, the station may still have
                     // received the first request.
                     Err(HttpRequestError::Unreached(_)) => Err(HttpRequestError::Lost(why)),
@@ -93,9 +97,13 @@ impl Client {
         }
     }
 
-    async fn ask_once(&self, ask: &ApiRequest<'_>, until: Instant) -> Result<Answer, HttpRequestError> {
-        let path = format!("/v1/engine/{}", ask.path);
-        let request = ApiRequest { path: &path, headers: &[wire::REMOVED_EVENTS_HEADER], ..ask.clone() };
+    async fn request_once(
+        &self,
+        request: &ApiRequest<'_>,
+        until: Instant,
+    ) -> Result<Answer, HttpRequestError> {
+        let path = format!("/v1/engine/{}", request.path);
+        let request = ApiRequest { path: &path, headers: &[wire::REMOVED_EVENTS_HEADER], ..request.clone() };
         let answer = match self.http.send(&request, until).await {
             Ok(answer) => answer,
             Err(client::ClientError::NotSent(cause)) => {

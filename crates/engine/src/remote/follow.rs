@@ -32,9 +32,11 @@ impl<T> Follower<T> {
         opening: Option<OpeningGuard>,
         items: &mpsc::Sender<Item<T>>,
     ) -> Result<(), EngineError> {
-        let ask = ApiRequest { path: &self.path, ..ApiRequest::default() };
-        let answer =
-            client.ask(&ask, Instant::now() + client.deadline()).await.map_err(HttpRequestError::of_read)?;
+        let request = ApiRequest { path: &self.path, ..ApiRequest::default() };
+        let answer = client
+            .request(&request, Instant::now() + client.deadline())
+            .await
+            .map_err(HttpRequestError::of_read)?;
         drop(opening);
         let mut body = answer.lines(self.bytes_max);
         let room = Arc::new(Semaphore::new(WAITING_BYTES));

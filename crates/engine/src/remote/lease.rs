@@ -150,7 +150,7 @@ impl Holder {
                 }
             }
         }
-        self.leave().await;
+        self.deregister().await;
     }
 
     /// Registers again. Returns the wait until the next step.
@@ -167,7 +167,7 @@ impl Holder {
     async fn put(&mut self, limit: Duration) -> Result<(), EngineError> {
         let path = format!("entry?ttl_s={}", self.ttl.as_secs_f64());
         let body = self.entry.clone();
-        let ask = ApiRequest {
+        let request = ApiRequest {
             method: Method::PUT,
             path: &path,
             content_type: "application/json",
@@ -175,7 +175,7 @@ impl Holder {
             ..ApiRequest::default()
         };
         let until = Instant::now() + limit;
-        let answer = self.client.ask(&ask, until).await.map_err(HttpRequestError::of_read)?;
+        let answer = self.client.request(&request, until).await.map_err(HttpRequestError::of_read)?;
         let registered: EngineRegistered = answer.json(until).await.map_err(HttpRequestError::of_read)?;
         self.registration = registered.registration;
         Ok(())
@@ -193,7 +193,7 @@ impl Holder {
         }
     }
 
-    async fn leave(&self) {
+    async fn deregister(&self) {
         if self.is_newest() && !self.registration.is_empty() {
             // If this fails, the lease expires at the station.
             let _ = self.about(Method::DELETE, self.client.deadline()).await;
@@ -202,9 +202,9 @@ impl Holder {
 
     async fn about(&self, method: Method, limit: Duration) -> Result<(), HttpRequestError> {
         let path = format!("entry?registration={}", escaped(&self.registration));
-        let ask = ApiRequest { method, path: &path, ..ApiRequest::default() };
+        let request = ApiRequest { method, path: &path, ..ApiRequest::default() };
         let until = Instant::now() + limit;
-        let EngineUnregistered {} = self.client.ask(&ask, until).await?.json(until).await?;
+        let EngineUnregistered {} = self.client.request(&request, until).await?.json(until).await?;
         Ok(())
     }
 

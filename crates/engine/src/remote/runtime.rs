@@ -39,7 +39,7 @@ impl RemoteRuntime {
                 // No message is ever sent on these channels: a receiver returns when its senders
                 // are dropped.
                 let _ = stopped.await;
-                let _ = tokio::time::timeout(LEAVE_LIMIT, left.recv()).await;
+                let _ = tokio::time::timeout(DEREGISTER_TIMEOUT, left.recv()).await;
             }));
             // Do not wait for blocking work, because the resolution of a name may take long.
             runtime.shutdown_background();
@@ -86,4 +86,4 @@ impl Drop for RemoteRuntime {
 
 /// Longest wait for the last requests, which take one round trip. If the last requests do not
 /// arrive, the leases expire at the station.
-const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(1);

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_come_back_as_what_they_are() {
+    fn errors_survive_encoding_and_decoding() {
         let why = || "a \"sentence\"".to_string();
         for error in [
             EngineError::Unknown(why()),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_of_a_page_is_told_from_a_record() {
+    fn the_last_line_of_a_page_is_distinguished_from_a_record() {
         for next in [None, Some(Cursor(1 << 53))] {
             assert_eq!(read_next(next_text(next).as_bytes()), Some(next));
         }
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_refused_before_it_is_kept() {
+    fn a_line_beyond_the_limit_is_refused_before_it_is_stored() {
         let mut lines = LineAssembler::new(10);
         for _ in 0..2 {
             lines.push(b"12345").unwrap();
@@ -252,7 +252,7 @@ mod tests {
     proptest! {
         /// The lines do not depend on how the bytes are split.
         #[test]
-        fn lines_do_not_depend_on_pieces(
+        fn lines_do_not_depend_on_how_the_bytes_are_split(
             text in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200),
             cuts in proptest::collection::vec(0_usize..200, 0..9),
         ) {
@@ -270,13 +270,13 @@ mod tests {
         }
 
         #[test]
-        fn no_line_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn decoding_a_line_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = (read_event(&bytes), read_subscription_line(&bytes), read_next(&bytes), read_error(&bytes));
         }
 
         /// Random texts that resemble the lines of a stream.
         #[test]
-        fn near_lines_hold(
+        fn decoding_almost_valid_lines_does_not_panic(
             head in r#"(\{"up":|\{"down":|\{"removed":|"synced|\{"cursor":[0-9]{1,20},"record":|\{"next":|\{"error":)"#,
             tail in r#"[\{\}\[\]",:a-z0-9\\]{0,80}"#,
         ) {

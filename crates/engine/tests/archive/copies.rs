@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use crate::{name, open, record, records, series, stored_seqs};
 
 #[tokio::test]
-async fn a_backup_taken_under_load_is_a_whole_archive() {
+async fn a_backup_taken_under_load_is_complete() {
     let directory = tempfile::tempdir().unwrap();
     let copy = tempfile::tempdir().unwrap();
     let path = copy.path().join(Local::FILE);
@@ -57,7 +57,7 @@ async fn a_backup_taken_under_load_is_a_whole_archive() {
 }
 
 #[tokio::test]
-async fn an_export_holds_what_was_stored_when_it_began() {
+async fn an_export_contains_the_records_stored_at_its_start() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     engine.append(&records(1..=3000)).await.unwrap();

@@ -20,7 +20,7 @@ const BATCH: u64 = 25;
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn nothing_acknowledged_is_lost_by_kill_9() {
+async fn acknowledged_records_survive_kill_9() {
     let directory = tempfile::tempdir().unwrap();
     let mut random = SplitMix(0x0062_6172_6f67);
     let mut acknowledged = BTreeSet::new();

@@ -13,7 +13,7 @@ use crate::{name, open, record, records, refusal, stored, stored_seqs};
 type Damage = fn(&Path);
 
 #[test]
-fn what_is_no_archive_is_refused_and_kept() {
+fn a_file_that_is_not_an_archive_is_refused_and_unchanged() {
     let cases: [(&str, Damage); 7] = [
         ("text", |path| fs::write(path, "time_s,value\n1,2\n".repeat(1000)).unwrap()),
         ("a short text", |path| fs::write(path, "x").unwrap()),
@@ -82,7 +82,7 @@ async fn damage_found_while_reading_is_an_error_and_no_panic() {
 
 /// If the stored counters are too low, a new record gets the position of an existing one.
 #[tokio::test]
-async fn keys_that_contradict_each_other_are_damage() {
+async fn contradictory_keys_are_reported_as_corruption() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(Local::FILE);
     open(directory.path()).append(&records(1..=10)).await.unwrap();
@@ -100,7 +100,7 @@ async fn keys_that_contradict_each_other_are_damage() {
 
 /// The write-ahead log may end anywhere after a power failure; complete transactions remain.
 #[tokio::test]
-async fn a_log_cut_or_damaged_anywhere_leaves_the_commits_before() {
+async fn a_truncated_or_damaged_log_keeps_the_earlier_commits() {
     const BATCHES: u64 = 8;
     const EACH: u64 = 20;
     let (_directory, archive, log) = crashed(BATCHES, EACH).await;

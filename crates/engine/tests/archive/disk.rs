@@ -38,7 +38,7 @@ fn two_stations_do_not_share_an_archive() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_named() {
+fn the_error_names_an_unwritable_directory() {
     let parent = tempfile::tempdir().unwrap();
     let file = parent.path().join("file");
     fs::write(&file, "").unwrap();
@@ -97,7 +97,7 @@ async fn a_full_disk_refuses_whole_batches_and_recovers() {
 
 /// An existing archive also needs space for the index of its log.
 #[test]
-fn a_full_disk_at_the_start_says_what_to_free() {
+fn the_error_for_a_full_disk_at_the_start_says_what_to_free() {
     let directory = tempfile::tempdir().unwrap();
     let Some(_disk) = SmallDisk::mount(directory.path()) else {
         report_skipped("a full disk at the start, because mounting a small one needs root");

@@ -15,7 +15,7 @@ fn at(seq: u64) -> Record {
 }
 
 #[tokio::test]
-async fn one_record_does_not_use_up_a_sequence() {
+async fn one_record_cannot_exhaust_a_sequence() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     let north = name("north");
@@ -44,7 +44,7 @@ async fn one_record_does_not_use_up_a_sequence() {
 }
 
 #[tokio::test]
-async fn a_sequence_that_an_earlier_version_let_be_used_up_goes_on() {
+async fn a_sequence_exhausted_by_an_earlier_version_continues() {
     let burn = |sql: &'static str| move |archive: &Connection| archive.execute_batch(sql).unwrap();
     let alone = burn("INSERT INTO held SELECT id, 9007199254740987, 9007199254740992 FROM origin");
     // All numbers below the highest number count as seen too: a marker skipped them, or the station

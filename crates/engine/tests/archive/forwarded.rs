@@ -27,7 +27,7 @@ fn counts(stored: u64, repeated: u64, discarded: u64) -> ForwardedCounts {
 }
 
 #[tokio::test]
-async fn what_is_not_kept_is_passed_by_the_watermark_for_good() {
+async fn the_watermark_passes_records_that_are_not_kept() {
     let directory = tempfile::tempdir().unwrap();
     let keep = Duration::from_secs(10 * 86_400);
     let engine = Local::open(barograph_engine::LocalConfig { keep, ..config(directory.path()) }).unwrap();
@@ -72,7 +72,7 @@ async fn a_label_is_bounded_by_the_arrival_of_its_record() {
 }
 
 #[tokio::test]
-async fn a_label_of_what_is_not_kept_makes_nothing_old() {
+async fn labels_of_dropped_records_do_not_make_other_records_old() {
     let directory = tempfile::tempdir().unwrap();
     let keep = Duration::from_secs(10 * 86_400);
     let old = aged(1, 30);
@@ -87,7 +87,7 @@ async fn a_label_of_what_is_not_kept_makes_nothing_old() {
 }
 
 #[tokio::test]
-async fn a_batch_that_breaks_a_limit_is_refused_whole() {
+async fn a_forwarded_batch_with_an_invalid_record_is_refused_as_a_whole() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     let invalid = Record { detail: "\0".into(), ..record(2) };
@@ -98,7 +98,7 @@ async fn a_batch_that_breaks_a_limit_is_refused_whole() {
 }
 
 #[tokio::test]
-async fn a_station_passes_over_numbers_of_its_own_sequence() {
+async fn a_skip_marker_passes_over_numbers_of_its_origin() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     let over = Record::skip_marker(&name("north"), 1, 500_000);
@@ -125,7 +125,7 @@ async fn a_station_passes_over_numbers_of_its_own_sequence() {
 /// An origin with wrong numbers takes a bounded amount of memory, and other origins can still
 /// write.
 #[tokio::test]
-async fn gaps_without_end_are_refused_one_by_one() {
+async fn records_beyond_the_gap_limit_are_refused_one_by_one() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     for part in 0..2 {
@@ -161,7 +161,7 @@ fn series_each(origin: &str, seqs: std::ops::RangeInclusive<u64>) -> Vec<Record>
 }
 
 #[tokio::test]
-async fn series_without_end_of_one_member_leave_room_for_the_others() {
+async fn one_member_with_too_many_series_leaves_room_for_other_members() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     engine.append_forwarded(&series_each("south", 1..=10_000)).await.unwrap();
@@ -183,7 +183,7 @@ async fn series_without_end_of_one_member_leave_room_for_the_others() {
 /// For any limit: members fill seven eighths, each at most an eighth, and each further record is
 /// counted with its cause.
 #[tokio::test]
-async fn what_the_bound_of_series_costs_members_is_counted_by_cause() {
+async fn records_dropped_by_the_series_limit_are_counted_by_cause() {
     for series_max in [8, 80, 104_000] {
         let directory = tempfile::tempdir().unwrap();
         let engine =
@@ -210,7 +210,7 @@ proptest! {
 
     /// Any mixture of appends and forwarded records gives the same set of sequence numbers.
     #[test]
-    fn every_number_is_seen_once(
+    fn any_mixture_of_appends_and_forwards_gives_the_same_numbers(
         batches in proptest::collection::vec((any::<bool>(), proptest::collection::vec((1_u64..40, 0_u64..4), 1..10)), 1..8)
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

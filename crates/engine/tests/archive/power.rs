@@ -20,7 +20,7 @@ fn disk(path: &Path) -> Option<FailingDisk> {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_a_power_failure_and_what_was_not_synced_does_not() {
+async fn acknowledged_records_survive_a_power_failure_and_unsynced_data_does_not() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("disk");
     let Some(disk) = disk(&path) else { return };
@@ -49,7 +49,7 @@ async fn what_was_acknowledged_survives_a_power_failure_and_what_was_not_synced_
 }
 
 #[tokio::test]
-async fn a_disk_that_does_not_answer_is_not_reported_as_damage() {
+async fn an_unresponsive_disk_is_not_reported_as_corruption() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("disk");
     let Some(disk) = disk(&path) else { return };

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use crate::{config, name, open, record, records, stored_seqs};
 
 #[tokio::test]
-async fn a_trickle_shares_its_commits() {
+async fn slow_appends_share_commits() {
     let directory = tempfile::tempdir().unwrap();
     let commit_interval = Duration::from_secs(2);
     let engine = Local::open(LocalConfig { commit_interval, ..config(directory.path()) }).unwrap();
@@ -28,7 +28,7 @@ async fn a_trickle_shares_its_commits() {
 }
 
 #[tokio::test]
-async fn many_records_do_not_wait_for_the_interval() {
+async fn many_records_are_committed_before_the_commit_interval_ends() {
     let directory = tempfile::tempdir().unwrap();
     let engine =
         Local::open(LocalConfig { commit_interval: Duration::from_secs(3600), ..config(directory.path()) })
@@ -40,7 +40,7 @@ async fn many_records_do_not_wait_for_the_interval() {
 }
 
 #[tokio::test]
-async fn reads_do_not_wait_for_the_commit_and_closing_does_not_lose_what_waits() {
+async fn reads_do_not_wait_for_a_commit_and_close_commits_queued_records() {
     let directory = tempfile::tempdir().unwrap();
     let hour = Duration::from_secs(3600);
     let engine =
@@ -95,7 +95,7 @@ async fn a_disk_that_hangs_is_reported_and_the_queue_stays_bounded() {
 }
 
 #[tokio::test]
-async fn an_origin_that_counts_wrongly_is_refused() {
+async fn an_origin_with_too_many_gaps_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     for start in [1, 12_001] {
@@ -110,7 +110,7 @@ async fn an_origin_that_counts_wrongly_is_refused() {
 }
 
 #[tokio::test]
-async fn many_origins_that_count_wrongly_are_refused() {
+async fn many_origins_with_too_many_gaps_in_total_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
     let odd = |origin: usize, count: u64| -> Vec<Record> {
@@ -132,7 +132,7 @@ async fn many_origins_that_count_wrongly_are_refused() {
 }
 
 #[test]
-fn a_wait_without_end_is_refused() {
+fn an_infinite_commit_interval_or_deadline_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let waits = [
         LocalConfig { commit_interval: Duration::MAX, ..config(directory.path()) },

@@ -26,7 +26,7 @@ fn of(origin: &str, seq: u64) -> Record {
 }
 
 #[tokio::test]
-async fn old_records_go_and_the_watermark_stays() {
+async fn retention_removes_old_records_and_keeps_the_watermark() {
     let directory = tempfile::tempdir().unwrap();
     let dead = Record { series: series("dead"), ..aged(9, 12) };
     let keeps_all = Local::open(config(directory.path())).unwrap();
@@ -66,7 +66,7 @@ async fn old_records_go_and_the_watermark_stays() {
 }
 
 #[tokio::test]
-async fn what_is_too_old_already_is_refused_and_not_acknowledged() {
+async fn a_record_that_is_already_too_old_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let keep = Duration::from_secs(10 * 86_400);
     let engine = Local::open(LocalConfig { keep, ..config(directory.path()) }).unwrap();
@@ -82,7 +82,7 @@ async fn what_is_too_old_already_is_refused_and_not_acknowledged() {
 }
 
 #[tokio::test]
-async fn a_clock_far_ahead_of_the_records_removes_none() {
+async fn a_clock_far_ahead_of_the_records_removes_no_recent_record() {
     let directory = tempfile::tempdir().unwrap();
     let old = [aged(1, 1000), aged(2, 995), aged(3, 980)];
     let keeps_all = Local::open(config(directory.path())).unwrap();
@@ -98,7 +98,7 @@ async fn a_clock_far_ahead_of_the_records_removes_none() {
 }
 
 #[tokio::test]
-async fn a_full_archive_loses_what_came_first_while_appends_go_on() {
+async fn a_full_archive_removes_its_oldest_records_during_appends() {
     const LIMIT: u64 = 512 << 10;
     const RECORDS: u64 = 30_000;
     let directory = tempfile::tempdir().unwrap();
@@ -131,7 +131,7 @@ async fn a_full_archive_loses_what_came_first_while_appends_go_on() {
 }
 
 #[tokio::test]
-async fn a_full_archive_loses_of_origins_that_take_too_much() {
+async fn a_full_archive_removes_records_of_the_largest_origins() {
     const LIMIT: u64 = 1 << 20;
     let directory = tempfile::tempdir().unwrap();
     let engine = Local::open(config(directory.path())).unwrap();
@@ -164,7 +164,7 @@ async fn a_full_archive_loses_of_origins_that_take_too_much() {
 
 /// Characters of four bytes, and details that take a page each, count with their bytes in the file.
 #[tokio::test]
-async fn a_full_archive_loses_of_those_whose_records_are_long() {
+async fn a_full_archive_removes_records_of_origins_with_long_records() {
     const KEPT: u64 = 6000;
     let directory = tempfile::tempdir().unwrap();
     let engine = Local::open(config(directory.path())).unwrap();
@@ -194,9 +194,10 @@ async fn a_full_archive_loses_of_those_whose_records_are_long() {
     }
 }
 
-/// The names of a series count with their bytes in the file, and are removed with its last record.
+/// The size of the names of a series counts towards the bytes of its origin. The names are removed
+/// with the last record of the series.
 #[tokio::test]
-async fn a_full_archive_loses_of_those_whose_series_have_long_names() {
+async fn a_full_archive_removes_records_of_origins_with_long_series_names() {
     const KEPT: u64 = 6000;
     const SERIES: u64 = 8000;
     let directory = tempfile::tempdir().unwrap();
@@ -236,7 +237,7 @@ async fn a_full_archive_loses_of_those_whose_series_have_long_names() {
 
 /// In the estimate, one record counts as one record, even if all neighbouring records were removed.
 #[tokio::test]
-async fn a_full_archive_loses_nothing_of_origins_that_are_thinly_spread() {
+async fn a_full_archive_keeps_the_records_of_sparse_origins() {
     const ONE_IN: u64 = 15;
     const RECORDS: u64 = 60_000;
     let directory = tempfile::tempdir().unwrap();
@@ -263,7 +264,7 @@ async fn a_full_archive_loses_nothing_of_origins_that_are_thinly_spread() {
 /// An archive above its limit starts retention before the next minute. The test does not request
 /// retention, and the first run ends before the archive is too large.
 #[tokio::test]
-async fn an_archive_that_outgrows_its_limit_does_not_wait_for_the_minute() {
+async fn an_archive_above_its_limit_starts_retention_at_once() {
     const LIMIT: u64 = 1 << 20;
     let directory = tempfile::tempdir().unwrap();
     let engine = Local::open(LocalConfig { keep_bytes: LIMIT, ..config(directory.path()) }).unwrap();

@@ -39,7 +39,7 @@ async fn latest(joined: &Joined, limit: usize) -> (BTreeSet<String>, Option<Engi
 }
 
 #[tokio::test]
-async fn the_newest_of_all_come_from_both_archives_once() {
+async fn latest_combines_both_archives_without_duplicates() {
     let (_directories, mesh, station) = fresh().await;
     station.append(&records(1..=20)).await.unwrap();
     mesh.local().append_forwarded(&(1..=20).map(south).collect::<Vec<_>>()).await.unwrap();
@@ -68,7 +68,7 @@ async fn the_newest_of_all_come_from_both_archives_once() {
 }
 
 #[tokio::test]
-async fn history_of_its_own_needs_no_mesh() {
+async fn a_station_reads_its_own_history_without_the_mesh() {
     let (_directories, mesh, station) = fresh().await;
     station.append(&records(1..=70)).await.unwrap();
     mesh.local().append_forwarded(&(1..=50).map(south).collect::<Vec<_>>()).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_station_that_lost_its_archive_uses_no_number_twice() {
 }
 
 #[tokio::test]
-async fn of_former_members_the_mesh_has_the_newest() {
+async fn records_of_a_former_member_come_from_the_mesh_if_the_mesh_has_any() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let of = |seq: u64| Selector {
         source: Some(name("south")),
@@ -171,7 +171,7 @@ async fn next_seq(station: &Station) -> Result<u64, EngineError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_that_another_used_are_given_up_and_what_waited_is_counted() {
+async fn numbers_used_by_another_writer_are_skipped_and_conflicts_counted() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
     // The station was restored from a copy with 20 records. The mesh has 50 records, and is
@@ -212,7 +212,7 @@ async fn numbers_that_another_used_are_given_up_and_what_waited_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cloned_station_finds_out_while_it_runs() {
+async fn a_running_station_detects_a_second_writer_with_its_name() {
     let (_directories, mesh, station) = fresh().await;
     station.append(&records(1..=20)).await.unwrap();
     station.drained().await;
@@ -235,7 +235,7 @@ async fn a_cloned_station_finds_out_while_it_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_that_there_cannot_be_are_not_believed() {
+async fn impossible_sequence_numbers_from_the_mesh_are_rejected() {
     for number in [u64::MAX, 1 << 63, Record::SEQ_MAX + 1, Record::SEQ_MAX - 4, Record::SEQ_MAX / 4 * 3 + 1] {
         let (_directories, mesh, station) = fresh().await;
         station.append(&records(1..=20)).await.unwrap();
@@ -255,7 +255,7 @@ async fn numbers_that_there_cannot_be_are_not_believed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_station_with_a_sequence_exhausted_by_an_earlier_version_goes_on() {
+async fn a_station_with_a_sequence_exhausted_by_an_earlier_version_continues() {
     let ([directory, _archive], mesh, station) = fresh().await;
     station.append(&records(1..=20)).await.unwrap();
     station.drained().await;
@@ -286,7 +286,7 @@ async fn a_station_with_a_sequence_exhausted_by_an_earlier_version_goes_on() {
 /// If the mesh confirmed a record with a number above the bound, the record is not sent again, even
 /// if it is renumbered.
 #[tokio::test(start_paused = true)]
-async fn nothing_that_a_mesh_confirmed_under_an_exhausted_number_is_there_twice() {
+async fn records_confirmed_under_exhausted_numbers_are_not_sent_again() {
     let [directory, archive, kept] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
     let station = Station::start(quick(), directory.path(), &mesh).await;
@@ -314,7 +314,7 @@ async fn nothing_that_a_mesh_confirmed_under_an_exhausted_number_is_there_twice(
 
 /// A station that was in no mesh when its numbers were removed joins later.
 #[tokio::test(start_paused = true)]
-async fn a_station_that_joins_late_brings_what_it_stored_under_exhausted_numbers() {
+async fn a_station_that_joins_late_sends_records_with_exhausted_numbers() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     append_alone(directory.path(), records(1..=30)).await;
     let archive_file = rusqlite::Connection::open(directory.path().join("archive.db")).unwrap();
@@ -334,7 +334,7 @@ async fn a_station_that_joins_late_brings_what_it_stored_under_exhausted_numbers
 /// The spool has rows with numbers that the archive does not count as used. A build between two
 /// versions wrote such rows.
 #[tokio::test(start_paused = true)]
-async fn no_number_above_the_bound_waits_for_ever() {
+async fn spooled_numbers_above_the_bound_leave_the_spool() {
     let ([directory, _archive], mesh, station) = fresh().await;
     station.append(&records(1..=30)).await.unwrap();
     station.drained().await;
@@ -352,7 +352,7 @@ async fn no_number_above_the_bound_waits_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_station_goes_on_above_the_furthest_number_that_another_may_use() {
+async fn a_station_continues_above_the_largest_jump_of_another_writer() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
     append_alone(directory.path(), records(1..=20)).await;
@@ -368,7 +368,7 @@ async fn a_station_goes_on_above_the_furthest_number_that_another_may_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gap_above_the_furthest_number_is_passed_over_in_steps() {
+async fn a_gap_above_the_largest_jump_is_skipped_in_steps() {
     let [directory, first, second] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let (jump, step) = (Record::SEQ_JUMP_MAX, Record::SEQ_STEP_MAX);
     let at = |seq: u64| Record { seq, ..record(seq % 1000) };

@@ -10,7 +10,7 @@ use crate::mesh::{self, Fault, really};
 use crate::{Station, assert_in_order, fresh, name, quick, record, records, series, stored};
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_records_of_an_outage_of_60_s_drain_at_once() {
+async fn ten_thousand_records_drain_at_once_after_an_outage_of_60_s() {
     let [station, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
     mesh.go_away(Duration::from_secs(60));
@@ -35,7 +35,7 @@ async fn ten_thousand_records_of_an_outage_of_60_s_drain_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mesh_that_sets_a_pace_is_followed_steadily_and_is_no_fault() {
+async fn a_station_follows_the_pace_of_a_throttling_mesh_without_an_error() {
     let [station, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
     let began = Instant::now();
@@ -60,7 +60,7 @@ async fn a_mesh_that_sets_a_pace_is_followed_steadily_and_is_no_fault() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mesh_that_only_ever_asks_to_wait_is_reported() {
+async fn a_mesh_that_always_throttles_is_reported_as_an_error() {
     let [station, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::judging(archive.path(), |_| {
         Err(EngineError::Throttled { reason: "too many records".into(), wait: Duration::from_secs(60) })
@@ -84,7 +84,7 @@ async fn a_mesh_that_only_ever_asks_to_wait_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_fault_of_an_append_loses_or_doubles_a_record() {
+async fn append_faults_neither_lose_nor_duplicate_records() {
     let faults = [
         Fault::Unavailable,
         Fault::StoredUnknown,
@@ -110,7 +110,7 @@ async fn no_fault_of_an_append_loses_or_doubles_a_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mesh_that_lost_its_archive_gets_again_what_is_kept() {
+async fn a_mesh_that_lost_its_archive_receives_the_kept_records_again() {
     let [directory, first, second] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(first.path());
     let station = Station::start(quick(), directory.path(), &mesh).await;
@@ -126,7 +126,7 @@ async fn a_mesh_that_lost_its_archive_gets_again_what_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_mesh_lost_is_sent_again_once_although_much_else_waits() {
+async fn records_lost_by_the_mesh_are_resent_once_while_many_records_wait() {
     let [directory, first, second] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(first.path());
     let config = JoinedConfig { spool_records_max: 6000, ..quick() };
@@ -167,7 +167,7 @@ async fn what_a_mesh_lost_is_sent_again_once_although_much_else_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_station_killed_in_the_middle_goes_on_where_the_mesh_misses_something() {
+async fn a_killed_station_resumes_at_the_first_record_missing_from_the_mesh() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
     let mut next = 1;
@@ -189,7 +189,7 @@ async fn a_station_killed_in_the_middle_goes_on_where_the_mesh_misses_something(
 }
 
 #[tokio::test(start_paused = true)]
-async fn labels_of_a_clock_that_jumps_change_nothing() {
+async fn clock_jumps_do_not_affect_forwarding() {
     let (_directories, mesh, station) = fresh().await;
     let hour_ns = 3_600_000_000_000_i64;
     for seq in 1_u64..=90 {
@@ -204,7 +204,7 @@ async fn labels_of_a_clock_that_jumps_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_the_mesh_does_not_take_holds_up_no_other() {
+async fn a_record_refused_by_the_mesh_does_not_block_other_records() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::judging(archive.path(), |record| match record.outcome {
         Outcome::Value(value) if value < 0.0 => Err(EngineError::Invalid("a negative value".into())),
@@ -227,7 +227,7 @@ async fn a_record_that_the_mesh_does_not_take_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_station_that_may_not_write_says_so_and_keeps_all() {
+async fn a_station_without_permission_reports_an_error_and_keeps_its_records() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::judging(archive.path(), |_| Err(EngineError::Denied("north is no member".into())));
     let station = Station::start(quick(), directory.path(), &mesh).await;
@@ -242,7 +242,7 @@ async fn a_station_that_may_not_write_says_so_and_keeps_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn numbers_without_a_record_of_its_own_are_passed_over() {
+async fn numbers_without_a_record_of_the_station_are_skipped() {
     let ([directory, _archive], mesh, station) = fresh().await;
     // The numbers 2, 3, 5 and 8 are measurements of a different station that were handed in here.
     // The number 6 has no record.
@@ -273,7 +273,7 @@ async fn numbers_without_a_record_of_its_own_are_passed_over() {
 }
 
 #[tokio::test]
-async fn a_forwarder_that_died_is_no_forwarder_that_is_well() {
+async fn a_dead_forwarder_is_reported_as_an_error() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::judging(archive.path(), |_| panic!("a defect, on purpose"));
     let local = std::sync::Arc::new(crate::mesh::open(directory.path()));

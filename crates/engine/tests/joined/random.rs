@@ -39,7 +39,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_acknowledged_is_in_the_mesh_once(steps in proptest::collection::vec(step(), 1..40), seed: u64) {
+    fn acknowledged_records_are_in_the_mesh_exactly_once(steps in proptest::collection::vec(step(), 1..40), seed: u64) {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(check(steps, seed));

@@ -10,7 +10,7 @@ use crate::mesh::{self, config, open};
 use crate::{Station, append_alone, name, quick, record, records, stored};
 
 #[tokio::test(start_paused = true)]
-async fn a_full_spool_acknowledges_no_more_until_the_mesh_is_back() {
+async fn a_full_spool_refuses_records_until_the_mesh_returns() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
     mesh.go_away(Duration::from_secs(600));
@@ -44,7 +44,7 @@ async fn a_full_spool_acknowledges_no_more_until_the_mesh_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retention_removes_nothing_that_waits() {
+async fn retention_keeps_spooled_records() {
     const AWAY: Duration = Duration::from_hours(100);
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
@@ -76,7 +76,7 @@ async fn retention_removes_nothing_that_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_station_that_joins_late_brings_its_newest_records() {
+async fn a_station_that_joins_late_sends_its_newest_records() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     append_alone(directory.path(), records(1..=1000)).await;
     let mesh = mesh::new(archive.path());
@@ -107,7 +107,7 @@ async fn a_station_that_joins_late_brings_its_newest_records() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_while_much_is_sent_again_takes_no_room_and_leaves_nothing_out() {
+async fn a_restart_during_a_resend_skips_no_record_and_keeps_room_in_the_spool() {
     let [directory, first, second] = [(); 3].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(first.path());
     let config = JoinedConfig { spool_records_max: 600, ..quick() };
@@ -131,7 +131,7 @@ async fn a_restart_while_much_is_sent_again_takes_no_room_and_leaves_nothing_out
 }
 
 #[tokio::test]
-async fn an_archive_with_notes_is_read_and_written_without_a_mesh() {
+async fn an_archive_with_spooled_records_works_without_a_mesh() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
     mesh.go_away(Duration::from_secs(600));
@@ -145,7 +145,7 @@ async fn an_archive_with_notes_is_read_and_written_without_a_mesh() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_disk_under_the_spool_is_refused_and_loses_nothing() {
+async fn a_full_disk_refuses_appends_and_loses_no_acknowledged_record() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let Some(_disk) = SmallDisk::mount(directory.path()) else {
         barograph_sim::report_skipped("a full disk, because mounting a small one needs root");

@@ -147,9 +147,10 @@ impl Mesh {
         reflected_replies::attack(attacker, server, &self.north).await;
     }
 
-    /// A message that may be a response of the servers is not a request. A server may publish text
-    /// that a station stored to the subject of a request; that text could be a request in the name
-    /// of a different station. In such a message servers add their headers or remove all headers.
+    /// The archive does not answer a message that may be a response of a server. A server can
+    /// publish, to the subject of a request, a text that a station stored earlier; that text could
+    /// be a request in the name of a different station. In such a message servers add their headers
+    /// or remove all headers.
     async fn answers_are_no_questions(&self, attacker: &Attacker) {
         let north = token(NORTH);
         let mut answers = attacker.client.subscribe(format!("barograph.b.{north}.answers.*")).await.unwrap();
@@ -409,8 +410,8 @@ impl Attacker {
             .collect();
         let mut said = self.said.lock().await;
         loop {
-            let heard = tokio::time::timeout(LIMIT, said.recv()).await;
-            let Ok(Some(text)) = heard else { panic!("{what} to {subject} was not refused") };
+            let received = tokio::time::timeout(LIMIT, said.recv()).await;
+            let Ok(Some(text)) = received else { panic!("{what} to {subject} was not refused") };
             if expected.iter().any(|expected| text.to_lowercase().contains(expected)) {
                 return;
             }

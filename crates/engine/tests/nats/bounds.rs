@@ -17,7 +17,7 @@ use crate::values::{eventually, name, record};
 
 /// A server keeps message identifiers in memory for the time in which a stream detects repetitions.
 #[tokio::test]
-async fn the_directory_keeps_no_message_ids_and_nothing_large() {
+async fn the_directory_refuses_message_ids_and_large_messages() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
     let archive = Arc::new(Nats::new(server::config(&server.url, ARCHIVE)).unwrap());
@@ -60,7 +60,7 @@ async fn is_bounded(server: &NatsServer) {
 /// Messages that are much longer than their records do not make the archive commit once for each
 /// mebibyte.
 #[tokio::test]
-async fn padded_records_do_not_hold_up_those_of_others() {
+async fn padded_records_do_not_delay_records_of_other_members() {
     const PADDED: u64 = 600;
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
@@ -169,7 +169,7 @@ async fn reply_subjects_of_one_member_delay_no_other_member() {
 /// With the shipped files for certificates, the server limits what it keeps for a member that sends
 /// requests and does not read the responses.
 #[tokio::test]
-async fn shipped_servers_bound_what_they_keep_for_a_member() {
+async fn shipped_servers_limit_the_pending_data_of_each_member() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = deployed::with_certificates(directory.path(), &|directory, names| {
         deployed::stations(directory, names)
@@ -222,7 +222,7 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
 
 /// Runs with the shipped files for credentials, and checks the limits of the accounts.
 #[tokio::test]
-async fn accounts_bound_what_servers_keep_for_a_member() {
+async fn accounts_limit_the_resources_of_each_member() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(_), true) = (server::binary(), deployed::has_openssl()) else { return };
     deployed::script(directory.path(), "accounts", &["setup", "3"]);
@@ -257,7 +257,7 @@ async fn accounts_bound_what_servers_keep_for_a_member() {
 
 /// The shipped configurations use only options that every documented version accepts, from 2.12 on.
 #[test]
-fn every_shipped_server_has_its_bounds() {
+fn every_shipped_server_configuration_sets_its_limits() {
     for file in ["single.conf", "n1.conf", "n2.conf", "n3.conf"] {
         let text = std::fs::read_to_string(deployed::deploy(file)).unwrap();
         for line in [

@@ -25,7 +25,7 @@ use crate::values::{entry, eventually, name, next_item, record};
 /// One server is killed and starts again. Then the two other servers are killed and start again. No
 /// record is lost or stored twice.
 #[tokio::test]
-async fn what_a_cluster_acknowledged_survives_its_servers() {
+async fn acknowledged_records_survive_the_death_of_each_cluster_server() {
     let directory = tempfile::tempdir().unwrap();
     if server::binary().is_none() {
         return;
@@ -90,7 +90,7 @@ async fn what_a_cluster_acknowledged_survives_its_servers() {
 /// The three shipped configurations, with certificates of the shipped script, make a cluster that
 /// stores records.
 #[tokio::test]
-async fn the_shipped_configurations_are_a_cluster() {
+async fn the_shipped_configurations_form_a_cluster() {
     let directory = tempfile::tempdir().unwrap();
     if server::binary().is_none() || !has_openssl() {
         return;
@@ -189,7 +189,7 @@ async fn the_shipped_configurations_are_a_cluster() {
 /// With credentials on several servers, a server's response reaches the request subjects of
 /// archives if the reply subject of a read names them, with the headers of a response or with none.
 #[tokio::test]
-async fn no_question_is_asked_in_anothers_name() {
+async fn a_member_cannot_send_requests_as_another_member() {
     let directory = tempfile::tempdir().unwrap();
     if server::binary().is_none() || !has_openssl() {
         return;
@@ -239,7 +239,7 @@ async fn no_question_is_asked_in_anothers_name() {
 /// to it. The next server then publishes the trace without a check of the station's permissions,
 /// unless that server's routes import nothing.
 #[tokio::test]
-async fn no_trace_is_an_entry_of_another_station() {
+async fn a_message_trace_cannot_become_an_entry_of_another_station() {
     let directory = tempfile::tempdir().unwrap();
     if server::binary().is_none() || !has_openssl() {
         return;
@@ -304,7 +304,7 @@ async fn no_trace_is_an_entry_of_another_station() {
 /// If one server reads a stored trace-only message from a different server, the message is dropped.
 /// All other messages are still read, and a station that dies is still reported as lost.
 #[tokio::test]
-async fn messages_that_do_not_come_through_hold_up_no_reader() {
+async fn undeliverable_messages_do_not_block_readers() {
     let directory = tempfile::tempdir().unwrap();
     if server::binary().is_none() || !has_openssl() {
         return;

@@ -10,7 +10,7 @@ use crate::values::{eventually, name, record};
 /// A label in the year 2100, and a sequence number with only five numbers above it: the archive
 /// replaces the label by the time of arrival, and does not store the record with that number.
 #[tokio::test]
-async fn a_wrong_clock_and_an_exhausted_number_change_nothing_for_what_follows() {
+async fn implausible_labels_and_numbers_do_not_affect_later_records() {
     const YEAR_2100_NS: i64 = 4_102_444_800_000_000_000;
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };

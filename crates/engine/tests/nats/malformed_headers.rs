@@ -21,7 +21,7 @@ const BOUND: Duration = Duration::from_secs(5);
 /// A mesh of an older version, where stations share the account of the streams. nats-server
 /// (2.15.2) panics when it republishes a header block shorter than its first line.
 #[tokio::test]
-async fn an_archive_bounds_older_streams() {
+async fn an_archive_sets_the_current_limits_on_streams_of_older_versions() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
     let client = async_nats::connect(&server.url).await.unwrap();
@@ -73,7 +73,7 @@ async fn has_bounds_of_now(client: &async_nats::Client) {
 }
 
 #[tokio::test]
-async fn no_header_of_a_member_stops_the_others() {
+async fn malformed_headers_of_a_member_do_not_stop_other_members() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(_), true) = (server::binary(), deployed::has_openssl()) else { return };
     deployed::script(directory.path(), "accounts", &["setup", "3"]);
@@ -253,7 +253,7 @@ impl Member {
     }
 }
 
-/// The north's signature of the server's nonce.
+/// Signature of the server's nonce by the station `NORTH`.
 fn sign(directory: &Path, nonce: &str) -> String {
     std::fs::write(directory.join("nonce"), nonce).unwrap();
     let line = format!(

@@ -15,7 +15,7 @@ use crate::values::{entry, eventually, name, next_item, record};
 /// later. When the server returns, the client reconnects, and subscriptions and watches continue
 /// without a new call.
 #[tokio::test]
-async fn a_server_that_returns_is_found_again() {
+async fn the_client_reconnects_after_a_server_outage() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
     let address = server.address().to_owned();
@@ -60,7 +60,7 @@ async fn a_server_that_returns_is_found_again() {
 
 /// The lease reports that its registration expired during an outage, and that it is valid again.
 #[tokio::test]
-async fn a_registration_that_ran_out_is_no_more_held() {
+async fn a_lease_reports_that_its_registration_expired_during_an_outage() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
     let address = server.address().to_owned();
@@ -81,7 +81,7 @@ async fn a_registration_that_ran_out_is_no_more_held() {
 /// If the connection forwards nothing, the batch may be stored or not, so the append returns
 /// `Unknown`. Repeating the append stores nothing twice.
 #[tokio::test]
-async fn an_unanswered_append_is_unknown() {
+async fn an_append_without_a_response_returns_unknown() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
     let proxy = Proxy::new(server.address()).await;
@@ -102,7 +102,7 @@ async fn an_unanswered_append_is_unknown() {
 
 /// The engine outlives the runtimes of its callers.
 #[test]
-fn callers_may_have_runtimes_of_their_own() {
+fn the_engine_outlives_the_runtimes_of_its_callers() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
     let nats = Arc::new(Nats::new(server::config(&server.url, "north")).unwrap());
@@ -145,7 +145,7 @@ async fn an_archive_is_rebuilt_from_the_stream() {
     assert_eq!((archiver.statistics().discarded, archiver.statistics().missed), (0, 0));
     let range = Range { after: page.next, ..Range::newest(10) };
     let foreign = nats.history(&batch[0].series, &range).await;
-    assert!(matches!(foreign, Err(EngineError::TooOld(_))), "a place of another archive: {foreign:?}");
+    assert!(matches!(foreign, Err(EngineError::TooOld(_))), "a cursor of another archive: {foreign:?}");
 }
 
 /// A page that is larger than a message arrives in parts, and is complete.
@@ -169,7 +169,7 @@ async fn a_page_may_be_larger_than_a_message() {
 
 /// Records that left the stream before a subscriber read them are reported.
 #[tokio::test]
-async fn a_subscriber_is_told_what_left_the_stream() {
+async fn records_that_left_the_stream_are_reported_to_a_subscriber() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
     let config = NatsConfig { keep_bytes: 256 << 10, ..server::config(&server.url, "north") };
@@ -194,7 +194,7 @@ async fn a_subscriber_is_told_what_left_the_stream() {
 
 /// An invalid configuration is refused before anything is sent.
 #[test]
-fn a_wrong_configuration_is_named() {
+fn an_invalid_configuration_is_refused_with_a_specific_error() {
     let good = server::config("127.0.0.1:1", "north");
     for (config, named) in [
         (NatsConfig { servers: vec![], ..good.clone() }, "no NATS server"),

@@ -16,7 +16,7 @@ use crate::server::{self, NatsServer};
 use crate::values::{entry, eventually, name, next_item, record};
 
 #[tokio::test]
-async fn a_certificate_allows_its_station_and_no_more() {
+async fn a_certificate_grants_access_only_as_its_station() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = with_certificates(directory.path(), &stations) else { return };
     let mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
@@ -35,7 +35,7 @@ async fn a_certificate_allows_its_station_and_no_more() {
 /// With the list of an older `stations`, a server can be made to send responses to subjects of
 /// other stations; no reader accepts these responses.
 #[tokio::test]
-async fn no_forgery_is_believed_where_all_share_an_account() {
+async fn forged_responses_are_rejected_in_a_shared_account() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = with_certificates(directory.path(), &older_stations) else { return };
     let mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
@@ -45,7 +45,7 @@ async fn no_forgery_is_believed_where_all_share_an_account() {
 /// The attack of `reflection` deletes a stream if all stations share one account. The attack has no
 /// effect if each station has its own account.
 #[tokio::test]
-async fn reflection_reaches_the_streams_where_all_share_an_account() {
+async fn the_reflection_attack_reaches_the_streams_in_a_shared_account() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = with_certificates(directory.path(), &older_stations) else { return };
     let _mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
@@ -56,7 +56,7 @@ async fn reflection_reaches_the_streams_where_all_share_an_account() {
 /// A server restarts with the current list of `stations`: stations continue, and no stored record
 /// is lost.
 #[tokio::test]
-async fn a_mesh_on_certificates_moves_apart() {
+async fn a_mesh_with_certificates_migrates_to_separate_accounts() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = with_certificates(directory.path(), &older_stations) else { return };
     let mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
@@ -94,7 +94,7 @@ async fn a_mesh_on_certificates_moves_apart() {
 /// Like the test above, but the older list has one account for all stations, and requests to
 /// archives are requests to a service.
 #[tokio::test]
-async fn a_mesh_whose_stations_have_one_account_moves() {
+async fn a_mesh_with_one_account_migrates_to_separate_accounts() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = with_certificates(directory.path(), &stations_in_one_account) else { return };
     let mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
@@ -108,7 +108,7 @@ async fn a_mesh_whose_stations_have_one_account_moves() {
 }
 
 #[tokio::test]
-async fn credentials_allow_their_station_and_no_more() {
+async fn credentials_grant_access_only_as_their_station() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(_), true) = (server::binary(), has_openssl()) else { return };
     script(directory.path(), "accounts", &["setup", "4"]);
@@ -147,7 +147,7 @@ async fn credentials_allow_their_station_and_no_more() {
 /// Keys that were made before stations had accounts of their own: the archive's credentials stay
 /// valid, and stations get new credentials.
 #[tokio::test]
-async fn a_mesh_on_credentials_moves_apart() {
+async fn a_mesh_with_credentials_migrates_to_separate_accounts() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(_), true) = (server::binary(), has_openssl()) else { return };
     script(directory.path(), "accounts", &["setup", "4"]);

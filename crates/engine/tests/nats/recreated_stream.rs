@@ -50,7 +50,7 @@ async fn the_records_of_the_archives_own_station_are_in_the_stream() {
 /// An archiver that is prepared reads nothing before `begin`: the station processes the records
 /// that its archive reads, and is not ready for them at first.
 #[tokio::test]
-async fn an_archive_reads_nothing_before_it_begins() {
+async fn an_archiver_reads_no_message_before_begin() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
     let [first, second] =
@@ -70,7 +70,7 @@ async fn an_archive_reads_nothing_before_it_begins() {
 /// After the stream and the bucket were deleted they are created again, and connected stations
 /// continue.
 #[tokio::test]
-async fn a_stream_made_anew_is_noticed() {
+async fn a_recreated_stream_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
     let [nats, north] =
@@ -113,7 +113,7 @@ async fn a_stream_made_anew_is_noticed() {
 /// Until an archive has read all that the stream had at the start, the archive reports no sequence
 /// number, because the number could be too small.
 #[tokio::test]
-async fn an_archive_that_catches_up_gives_no_number() {
+async fn an_archive_reports_no_sequence_number_until_it_has_caught_up() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
     let north = Nats::new(server::config(&server.url, "north")).unwrap();
@@ -132,7 +132,7 @@ async fn an_archive_that_catches_up_gives_no_number() {
 /// A server that restarts without its newest messages reuses their numbers, and the archive reads
 /// the new messages, too.
 #[tokio::test]
-async fn numbers_that_a_server_gives_twice_are_read_twice() {
+async fn messages_with_reused_stream_numbers_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
     let address = server.address().to_owned();
@@ -159,8 +159,8 @@ async fn numbers_that_a_server_gives_twice_are_read_twice() {
     let server = NatsServer::start_on(directory.path(), &address).unwrap();
     append(1501, 1600).await;
     read(&archiver, 1600).await;
-    let place = || std::fs::read_to_string(files.path().join(Archiver::FILE)).unwrap();
-    eventually("the place", async || place().contains("\"seq\":1600,").then_some(())).await;
+    let position = || std::fs::read_to_string(files.path().join(Archiver::FILE)).unwrap();
+    eventually("the position", async || position().contains("\"seq\":1600,").then_some(())).await;
     drop(archiver);
     server.kill();
     std::fs::remove_dir_all(&store).unwrap();

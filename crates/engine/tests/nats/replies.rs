@@ -16,7 +16,7 @@ use crate::deployed::{
 use crate::server::{self, NatsServer};
 
 #[tokio::test]
-async fn a_member_with_a_certificate_takes_no_answer_from_another() {
+async fn a_member_with_a_certificate_cannot_take_responses_of_another_member() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = with_certificates(directory.path(), &stations) else { return };
     let answered = attack_by_certificate(directory.path(), &server).await;
@@ -26,7 +26,7 @@ async fn a_member_with_a_certificate_takes_no_answer_from_another() {
 /// The attack succeeds where all stations share an account. This shows that the attack itself
 /// works.
 #[tokio::test]
-async fn answers_are_taken_where_stations_share_an_account() {
+async fn responses_can_be_taken_in_a_shared_account() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = with_certificates(directory.path(), &stations_in_one_account) else { return };
     let answered = attack_by_certificate(directory.path(), &server).await;
@@ -34,7 +34,7 @@ async fn answers_are_taken_where_stations_share_an_account() {
 }
 
 #[tokio::test]
-async fn a_member_with_credentials_takes_no_answer_from_another() {
+async fn a_member_with_credentials_cannot_take_responses_of_another_member() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(_), true) = (server::binary(), has_openssl()) else { return };
     script(directory.path(), "accounts", &["setup", "3"]);

@@ -17,7 +17,7 @@ fn scripts_and_stations_agree_on_tokens() {
 
 /// Names with a meaning for openssl, a configuration or a path are refused, and no file is made.
 #[test]
-fn scripts_refuse_what_is_no_name() {
+fn scripts_refuse_invalid_names() {
     let directory = tempfile::tempdir().unwrap();
     if !has_openssl() {
         return;
@@ -49,7 +49,7 @@ fn scripts_refuse_what_is_no_name() {
 /// A station's certificate never replaces the certificate of a server or of the authority. The
 /// certificate of a server or of the authority never replaces a station's certificate.
 #[test]
-fn certificates_of_one_kind_leave_the_others_alone() {
+fn a_new_certificate_never_replaces_a_certificate_of_another_kind() {
     let directory = tempfile::tempdir().unwrap();
     if !has_openssl() {
         return;
@@ -69,7 +69,7 @@ fn certificates_of_one_kind_leave_the_others_alone() {
 
 /// Without a key the script cannot sign, and the files of the servers stay unchanged.
 #[test]
-fn a_change_of_accounts_that_fails_changes_nothing() {
+fn a_failed_change_of_accounts_changes_no_file() {
     let directory = tempfile::tempdir().unwrap();
     if !has_openssl() {
         return;
@@ -88,7 +88,7 @@ fn a_change_of_accounts_that_fails_changes_nothing() {
 }
 
 #[test]
-fn every_configuration_is_one() {
+fn every_shipped_configuration_is_valid() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(binary), true) = (server::binary(), has_openssl()) else { return };
     certificates(directory.path(), &["authority"]);

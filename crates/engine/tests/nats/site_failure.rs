@@ -13,7 +13,7 @@ use crate::values::{entry, name, next_item};
 /// Each station is down within its lease and a second, and no station is down before its lease can
 /// have ended.
 #[tokio::test]
-async fn a_site_that_goes_is_down_within_a_lease_and_a_second() {
+async fn stations_of_a_failed_site_are_down_within_a_lease_and_a_second() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
     // A request and its response take 100 ms.

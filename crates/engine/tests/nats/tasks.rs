@@ -9,7 +9,7 @@ use crate::server::{self, NatsServer};
 use crate::values::{entry, eventually, name};
 
 #[tokio::test]
-async fn the_death_of_each_task_is_reported() {
+async fn the_failure_of_each_task_is_reported() {
     if server::binary().is_none() {
         return;
     }

@@ -6,7 +6,7 @@ use super::recent::RecentValues;
 use crate::Method;
 use crate::methods::autoregressive::{StepScale, TwoFeatureRegression};
 use crate::methods::cascade::ResidualFilter;
-use crate::methods::level_shift::{LevelShiftMean, PlateauMemory};
+use crate::methods::level_shift::{LevelHistory, LevelShiftMean};
 use crate::methods::lms::LeastMeanSquares;
 use crate::methods::reversion::{StepTable, ThresholdReversion};
 use crate::methods::smoothing::{RunningMean, Smoothers};
@@ -42,7 +42,7 @@ pub(crate) struct Full {
     table: StepTable,
     threshold: ThresholdReversion,
     shift: LevelShiftMean,
-    plateaus: PlateauMemory,
+    plateaus: LevelHistory,
 }
 
 impl MethodSet<FULL> for Full {
@@ -88,7 +88,7 @@ impl MethodSet<FULL> for Full {
             table: StepTable::new(),
             threshold: ThresholdReversion::new(),
             shift: LevelShiftMean::new(),
-            plateaus: PlateauMemory::new(),
+            plateaus: LevelHistory::new(),
         }
     }
 

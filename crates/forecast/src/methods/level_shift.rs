@@ -56,7 +56,7 @@ impl LevelShiftMean {
 
 /// Remembers the levels that a series returns to, and forecasts the nearest of these levels.
 #[derive(Clone, Debug)]
-pub(crate) struct PlateauMemory {
+pub(crate) struct LevelHistory {
     centers: [f64; SLOTS],
     counts: [f64; SLOTS],
 }
@@ -68,7 +68,7 @@ const CENTER_STEP_MAX: f64 = 12.0;
 const CENTER_COUNT_MAX: f64 = 50.0;
 const COUNT_FADE: f64 = 0.999;
 
-impl PlateauMemory {
+impl LevelHistory {
     pub(crate) fn new() -> Self {
         // An empty slot is infinitely far from everything.
         Self { centers: [f64::INFINITY; SLOTS], counts: [0.0; SLOTS] }

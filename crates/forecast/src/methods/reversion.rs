@@ -72,7 +72,8 @@ impl ThresholdReversion {
         (product / (energy + 1.0)).clamp(-SHARE_MAX, SHARE_MAX)
     }
 
-    /// Learns `step`, in scales: the step that followed the distance of the last prediction.
+    /// Learns from `step`, the step of the series after the last call of
+    /// [`predict`](Self::predict), in units of the step scale.
     pub(crate) fn learn(&mut self, step: f64) {
         let step = step.clamp(-REVERSION_STEP_MAX, REVERSION_STEP_MAX);
         let [product, energy] = &mut self.cells[self.cell];

@@ -246,7 +246,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn windows_agree_with_sorting_the_last_values(
+        fn window_medians_equal_the_medians_of_the_sorted_last_values(
             values in prop::collection::vec((0u8..20).prop_map(f64::from), 1..200)
         ) {
             let mut sorted = SortedWindow::<31>::new();

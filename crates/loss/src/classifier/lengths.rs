@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_split_where_lengths_are_furthest_apart() {
+    fn runs_are_split_at_the_widest_break_of_their_lengths() {
         let signature = Signature::from_runs(1000, [10, 1, 10, 2, 10, 100, 10, 1, 10, 130]).unwrap();
         let lengths = RunHistogram::of(signature.loss_runs());
         assert_eq!((lengths.widest_break(), lengths.lost_from(100)), (Some((50.0, 100)), 230));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_runs_are_picked_up_to_the_losses_asked_for() {
+    fn the_longest_runs_are_selected_up_to_the_given_number_of_losses() {
         let signature = Signature::from_runs(1000, [10, 1, 10, 1, 10, 100, 10, 1, 10, 130]).unwrap();
         let lengths = RunHistogram::of(signature.loss_runs());
         let picked = |lost: u32| {

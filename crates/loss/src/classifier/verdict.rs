@@ -95,9 +95,9 @@ impl SplitProbabilities {
 }
 
 impl Classifier {
-    /// Judges gaps by pattern, delay and marks. `metrics` are the metrics of these gaps. There must
-    /// be at least one gap.
-    pub(crate) fn judge<I: Iterator<Item = LossRun>>(
+    /// Classifies gaps by pattern, delay and marks. `metrics` are the metrics of these gaps. There
+    /// must be at least one gap.
+    pub(crate) fn classify_gaps<I: Iterator<Item = LossRun>>(
         &self,
         gaps: impl Fn() -> I,
         metrics: &Metrics,

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_are_found_again() {
+    fn fits_recover_the_constants_of_the_curves() {
         let close =
             |one: f64, other: f64| assert!((one - other).abs() <= 1e-3 * other.abs(), "{one} for {other}");
         // Constants similar to the constants of real losses in windows of 10 000 to 100 000
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_jacobian_is_that_of_the_residuals() {
+    fn the_jacobian_equals_the_numerical_derivative_of_the_residuals() {
         let points = [(0.0005, 0.3), (0.002, 0.4), (0.01, 0.4), (0.05, 0.6)];
         let mut sum =
             Exponentials { points: &points, constants: DVector::from_vec(vec![0.5, 4.0, -0.3, -200.0]) };
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_curve_is_told_or_flat_and_never_a_panic() {
+    fn points_without_a_curve_give_an_error_or_a_flat_curve() {
         for value in [0.0, 0.3, f64::NAN, f64::INFINITY, 1e300] {
             let flat: Vec<_> = (0..20).map(|_| (0.01, value)).collect();
             for found in [fit_exponential(&flat), fit_exponentials(&flat)] {

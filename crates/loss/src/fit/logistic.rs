@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_optimum_has_no_slope_and_tells_the_classes_apart() {
+    fn the_fitted_optimum_has_gradient_0_and_separates_the_classes() {
         let examples: Vec<_> = (0..90)
             .map(|index| {
                 let class = [Class::Host, Class::Queue, Class::Link][index % 3];

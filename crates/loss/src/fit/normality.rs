@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statistics_are_those_of_the_published_algorithm() {
+    fn shapiro_wilk_equals_the_published_algorithm() {
         let roots: Vec<f64> = (0..200).map(|index| f64::from(index * 7919 % 200).sqrt()).collect();
         let squares: Vec<f64> = (0..30).map(|index| f64::from(index * index)).collect();
         // The first sample is the example of Shapiro and Wilk 1965 (weights of eleven men). The
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_tested_is_not() {
+    fn shapiro_wilk_returns_none_for_unusable_samples() {
         assert_eq!(shapiro_wilk(&[1.0, 2.0]), None);
         assert_eq!(shapiro_wilk(&[1.0; 9]), None);
         assert_eq!(shapiro_wilk(&[1.0, f64::NAN, 2.0]), None);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_the_table() {
+    fn normal_quantiles_equal_the_table() {
         for (probability, z) in [
             (0.5, 0.0),
             (0.158_655_253_931_457, -1.0),

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_fitted_changes_nothing() {
+    fn windows_outside_the_fit_and_outliers_leave_the_curves_unchanged() {
         let mut all = windows(50);
         let fitted = fit_paper(&all).unwrap().classifier;
         all.push(window(Label::Both, 1000, 0.9, 0.5));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_windows_are_told() {
+    fn too_few_windows_are_an_error_with_cause_and_count() {
         let few = |cause, found| FitError::TooFew { cause, at: CURVE_RATES, found, needed: 10 };
         let none = |reason| Err(FitError::NoLength(vec![UnfittedLength { packets: 100_000, reason }]));
         assert_eq!(fit_paper(&[]), Err(few(Label::Host, 0)));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_cannot_be_fitted_are_told_and_do_not_keep_the_others() {
+    fn lengths_that_cannot_be_fitted_are_reported_and_the_other_lengths_fitted() {
         let mut all = windows(20);
         let fitted = fit_paper(&all).unwrap();
         assert_eq!(fitted.left_out, []);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_windows_changes_no_digit() {
+    fn the_order_of_windows_does_not_change_the_fit() {
         let mut all = windows(60);
         for (index, window) in all.iter_mut().enumerate() {
             window.metrics.complexity += 1e-4 * (index as f64 * 0.7).sin();
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cause_lends_the_other_its_scatter_at_low_loss() {
+    fn at_low_loss_both_causes_share_a_deviation_if_one_cause_has_few_windows() {
         let mut all = windows(20);
         let low = |all: &[LabelledWindow]| fit_paper(all).unwrap().classifier.models()[0].low;
         all.extend([0.0, 0.1, 0.2].map(|success| window(Label::Network, 20, 0.3, success)));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_are_all_the_same_scatter_a_little() {
+    fn equal_windows_get_the_minimum_standard_deviation() {
         let same = |cause, complexity| (0..30).map(move |_| window(cause, 1000, complexity, 0.5));
         let all: Vec<_> = same(Label::Host, 0.3).chain(same(Label::Network, 0.6)).collect();
         if let Ok(PaperFit { classifier, .. }) = fit_paper(&all) {

@@ -32,7 +32,7 @@ impl RunSums {
             if index < full {
                 runs.push_block(*block);
             } else {
-                (0..signature.packets() % u64::BITS).for_each(|place| runs.push(block >> place & 1 == 0));
+                (0..signature.packets() % u64::BITS).for_each(|bit| runs.push(block >> bit & 1 == 0));
             }
         }
         let before = signature.loss_runs().next().map_or(0, |gap| u64::from(gap.received));
@@ -242,7 +242,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn eight_at_a_time_is_as_one_at_a_time(
+        fn run_sums_of_bit_masks_equal_the_sums_gap_by_gap(
             bits in proptest::collection::vec(any::<bool>(), 0..300),
             runs in proptest::collection::vec(0u32..200, 0..40),
         ) {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_apart_where_lengths_are_missing() {
+    fn run_lengths_may_be_separate_if_a_range_of_lengths_is_missing() {
         let of = |runs: &[u32]| {
             let signature = Signature::from_runs(1000, runs.iter().flat_map(|run| [5, *run])).unwrap();
             RunSums::of(&signature).metrics(1000)

@@ -26,7 +26,7 @@ fn central_area(z: f64) -> f64 {
 }
 
 #[test]
-fn tail_areas_are_those_of_the_normal_distribution() {
+fn tail_areas_equal_those_of_the_normal_distribution() {
     let normal = NormalDistribution { mean: 0.3, sd: 0.02 };
     for (z, area) in
         [(0.0, 1.0), (1.0, 0.317_310_507_863), (1.959_963_984_54, 0.05), (3.0, 0.002_699_796_063), (1e6, 0.0)]
@@ -39,7 +39,7 @@ fn tail_areas_are_those_of_the_normal_distribution() {
 
 proptest! {
     #[test]
-    fn the_posterior_is_as_defined(lost in 50u32..=5000, complexity in 0.2..0.7) {
+    fn the_posterior_equals_its_definition(lost in 50u32..=5000, complexity in 0.2..0.7) {
         let z = [0.3, 0.6].map(|mean| f64::abs(complexity - mean) / 0.05);
         let [host, network] = z.map(|z| 1.0 - central_area(z));
         let diagnosis = classifier().diagnose(&window(lost, complexity, 0.5));
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn any_numbers_have_an_answer(
+    fn any_metrics_give_a_probability_from_0_to_1(
         packets: u32, lost: u32, na17: u32, complexity: f64, success_proportion: f64,
     ) {
         let metrics = Metrics { packets, lost, na17, complexity, success_proportion, ..Metrics::default() };
@@ -68,7 +68,7 @@ proptest! {
 }
 
 #[test]
-fn loss_rates_decide_what_is_looked_at() {
+fn loss_rate_selects_success_proportion_or_complexity() {
     let verdict =
         |lost, complexity, success| classifier().diagnose(&window(lost, complexity, success)).verdict;
     // Loss rates 0.00007 and 0.00008.
@@ -84,7 +84,7 @@ fn loss_rates_decide_what_is_looked_at() {
 }
 
 #[test]
-fn what_neither_cause_explains_is_inconclusive() {
+fn windows_that_neither_cause_explains_are_inconclusive() {
     // The complexity 0.45 is three standard deviations from both means. The complexity 0.9 is six
     // standard deviations from the mean of the network and twelve from the mean of the CPU.
     for complexity in [0.45, 0.9, 1.0, 0.0, f64::NAN] {
@@ -101,7 +101,7 @@ fn what_neither_cause_explains_is_inconclusive() {
 }
 
 #[test]
-fn the_nearest_length_speaks() {
+fn the_model_of_the_nearest_window_length_is_used() {
     let classifier = classifier();
     let nearest = |packets| classifier.model_for(packets).unwrap().packets;
     assert_eq!(
@@ -120,7 +120,7 @@ fn the_nearest_length_speaks() {
 }
 
 #[test]
-fn the_shipped_model_is_read_and_stays_itself() {
+fn the_shipped_model_is_unchanged_by_reading_and_writing() {
     let shipped = PaperClassifier::read(SHIPPED).unwrap();
     assert_eq!((PaperClassifier::shipped(), shipped.write().as_str()), (shipped.clone(), SHIPPED));
     assert!(shipped.models().iter().any(|model| model.packets == 20_000 && model.low.is_some()));
@@ -128,7 +128,7 @@ fn the_shipped_model_is_read_and_stays_itself() {
 }
 
 #[test]
-fn a_model_that_was_cut_off_is_none() {
+fn a_truncated_model_is_rejected() {
     for text in [SHIPPED, MODEL] {
         for end in (0..text.trim_end().len()).filter(|end| text.is_char_boundary(*end)) {
             assert!(PaperClassifier::read(&text[..end]).is_err(), "{end} bytes are a model");
@@ -137,7 +137,7 @@ fn a_model_that_was_cut_off_is_none() {
 }
 
 #[test]
-fn hostile_models_are_told_from_newer_ones() {
+fn invalid_models_and_newer_versions_give_different_errors() {
     let read = |from: &str, to: &str| {
         assert!(MODEL.contains(from), "{from}");
         PaperClassifier::read(&MODEL.replacen(from, to, 1))

@@ -16,9 +16,9 @@ fn small() -> Cost {
 }
 
 #[test]
-fn a_test_goes_from_grant_to_end() {
+fn a_granted_test_begins_once_and_ends_once() {
     let mut admission = idle_admission();
-    let grant = admission.ask(seconds(0), "b", true, small()).unwrap();
+    let grant = admission.request(seconds(0), "b", true, small()).unwrap();
     assert_eq!(grant.cap, BudgetConfig::default().test_cap());
     assert_eq!(admission.begin(seconds(1), grant.token, "c"), Err(TokenError::Unknown(grant.token)));
     admission.begin(seconds(1), grant.token, "b").unwrap();
@@ -33,38 +33,44 @@ fn a_test_goes_from_grant_to_end() {
 fn a_host_takes_part_in_one_test_at_a_time() {
     let mut admission = idle_admission();
     let grant = admission.start(seconds(0), "b", small()).unwrap();
-    assert_eq!(admission.ask(seconds(1), "c", true, small()), Err(Refusal::Busy { retry_after: seconds(2) }));
+    assert_eq!(
+        admission.request(seconds(1), "c", true, small()),
+        Err(TestRefusal::Busy { retry_after: seconds(2) })
+    );
     admission.begin(seconds(2), grant.token, "b").unwrap();
-    assert_eq!(admission.ask(seconds(3), "b", true, small()), Err(Refusal::Busy { retry_after: seconds(9) }));
+    assert_eq!(
+        admission.request(seconds(3), "b", true, small()),
+        Err(TestRefusal::Busy { retry_after: seconds(9) })
+    );
     admission.end(seconds(3), grant.token, small()).unwrap();
-    assert!(admission.ask(seconds(3), "b", true, small()).is_ok());
+    assert!(admission.request(seconds(3), "b", true, small()).is_ok());
 }
 
 #[test]
-fn a_stranger_is_refused_at_no_cost() {
+fn a_non_member_is_refused_at_no_cost() {
     let mut admission = idle_admission();
-    assert_eq!(admission.ask(seconds(0), "x", false, small()), Err(Refusal::NotAMember));
+    assert_eq!(admission.request(seconds(0), "x", false, small()), Err(TestRefusal::NotAMember));
     assert!(!admission.is_held(seconds(0)));
 }
 
 #[test]
-fn a_grant_never_used_lapses_and_costs_its_holder() {
+fn an_unused_grant_expires_and_is_charged_to_its_holder() {
     let mut admission = idle_admission();
-    let grant = admission.ask(seconds(0), "idler", true, small()).unwrap();
+    let grant = admission.request(seconds(0), "idler", true, small()).unwrap();
     assert!(admission.is_held(Duration::from_millis(2999)));
     assert!(!admission.is_held(seconds(3)));
     assert_eq!(admission.begin(seconds(3), grant.token, "idler"), Err(TokenError::Unknown(grant.token)));
     assert_eq!(admission.spent(seconds(3)).target.duration, seconds(3));
-    admission.ask(seconds(3), "idler", true, small()).unwrap();
+    admission.request(seconds(3), "idler", true, small()).unwrap();
     // Two unused grants cost 3 s each, together more than an eighth of 36 s.
-    let refusal = admission.ask(seconds(6), "idler", true, small()).unwrap_err();
-    assert_eq!(refusal, Refusal::Spent { retry_after: seconds(3597) });
+    let refusal = admission.request(seconds(6), "idler", true, small()).unwrap_err();
+    assert_eq!(refusal, TestRefusal::Spent { retry_after: seconds(3597) });
     assert!(refusal.to_string().contains("budget"), "{refusal}");
-    assert!(admission.ask(seconds(6), "worker", true, small()).is_ok());
+    assert!(admission.request(seconds(6), "worker", true, small()).is_ok());
 }
 
 #[test]
-fn a_test_never_ended_counts_in_full() {
+fn a_test_that_never_ends_is_charged_in_full() {
     let mut admission = idle_admission();
     let grant = admission.start(seconds(0), "b", small()).unwrap();
     admission.begin(seconds(0), grant.token, "b").unwrap();
@@ -74,23 +80,23 @@ fn a_test_never_ended_counts_in_full() {
 }
 
 #[test]
-fn what_the_host_did_not_start_costs_nothing() {
+fn a_test_that_the_host_did_not_start_is_free() {
     let mut admission = idle_admission();
     let grant = admission.start(seconds(0), "b", small()).unwrap();
-    admission.give_back(seconds(2), grant.token);
+    admission.return_grant(seconds(2), grant.token);
     assert_eq!(admission.spent(seconds(3)), BudgetUsage::default());
     // Giving back a token for the second time has no effect. Giving back an unknown token has no
     // effect either.
-    admission.give_back(seconds(3), grant.token);
-    admission.give_back(seconds(3), 0);
+    admission.return_grant(seconds(3), grant.token);
+    admission.return_grant(seconds(3), 0);
 }
 
 #[test]
-fn tokens_follow_the_seed() {
+fn tokens_depend_on_the_seed() {
     let token = |seed| {
         let mut admission =
             TestAdmission::new(TestAdmissionConfig { seed, ..TestAdmissionConfig::default() }).unwrap();
-        admission.ask(seconds(0), "b", true, small()).unwrap().token
+        admission.request(seconds(0), "b", true, small()).unwrap().token
     };
     assert_eq!(token(1), token(1));
     assert_ne!(token(1), token(2));
@@ -118,14 +124,14 @@ fn acts() -> impl Strategy<Value = Vec<(u64, Act)>> {
 
 proptest! {
     #[test]
-    fn whatever_peers_do_the_host_is_free_again_in_bounded_time(acts in acts()) {
+    fn a_host_is_free_in_bounded_time_for_any_sequence_of_peer_requests(acts in acts()) {
         let mut admission = idle_admission();
         let (mut now, mut token) = (Duration::ZERO, 0);
         for (wait_ms, act) in acts {
             now += Duration::from_millis(wait_ms);
             let was_held = admission.is_held(now);
             let granted = match act {
-                Act::Ask(peer, member) => admission.ask(now, &peer.to_string(), member, small()),
+                Act::Ask(peer, member) => admission.request(now, &peer.to_string(), member, small()),
                 Act::Start(peer) => admission.start(now, &peer.to_string(), small()),
                 Act::Begin(peer) => {
                     let _ = admission.begin(now, token, &peer.to_string());
@@ -136,7 +142,7 @@ proptest! {
                     continue;
                 }
                 Act::GiveBack => {
-                    admission.give_back(now, token);
+                    admission.return_grant(now, token);
                     continue;
                 }
             };
@@ -145,11 +151,11 @@ proptest! {
                     prop_assert!(!was_held);
                     token = grant.token;
                 }
-                Err(Refusal::Busy { retry_after }) => {
+                Err(TestRefusal::Busy { retry_after }) => {
                     prop_assert!(was_held && retry_after <= seconds(10));
                 }
-                Err(Refusal::Spent { retry_after }) => prop_assert!(retry_after <= seconds(3600)),
-                Err(Refusal::NotAMember) => prop_assert!(matches!(act, Act::Ask(_, false))),
+                Err(TestRefusal::Spent { retry_after }) => prop_assert!(retry_after <= seconds(3600)),
+                Err(TestRefusal::NotAMember) => prop_assert!(matches!(act, Act::Ask(_, false))),
             }
         }
         prop_assert!(!admission.is_held(now + seconds(10)));
@@ -157,29 +163,29 @@ proptest! {
 }
 
 #[test]
-fn a_peer_that_asks_and_gives_back_at_once_shuts_out_only_itself() {
+fn a_peer_that_returns_grants_at_once_excludes_only_itself() {
     let mut admission = TestAdmission::new(TestAdmissionConfig::default()).unwrap();
     let settled = Cost { duration: Duration::from_millis(500), bytes: 6_250_000 };
     let mut granted = 0;
     for i in 0..100_000_u64 {
         let now = Duration::from_millis(i);
-        if let Ok(grant) = admission.ask(now, "greedy", true, settled) {
-            admission.give_back(now, grant.token);
+        if let Ok(grant) = admission.request(now, "greedy", true, settled) {
+            admission.return_grant(now, grant.token);
             granted += 1;
         }
     }
     assert_eq!(granted, 90);
     let now = Duration::from_secs(101);
-    let other = admission.ask(now, "other", true, settled).expect("its part is its own");
-    admission.give_back(now, other.token);
+    let other = admission.request(now, "other", true, settled).expect("its part is its own");
+    admission.return_grant(now, other.token);
     assert!(admission.start(now, "anyone", settled).is_ok(), "its own tests go on");
     // Even if all peers together ask for tests, this host can still start its own.
     let mut admission = TestAdmission::new(TestAdmissionConfig::default()).unwrap();
     for i in 0..100_000_u64 {
-        if let Ok(grant) = admission.ask(now, &format!("peer{}", i % 100), true, settled) {
-            admission.give_back(now, grant.token);
+        if let Ok(grant) = admission.request(now, &format!("peer{}", i % 100), true, settled) {
+            admission.return_grant(now, grant.token);
         }
     }
-    assert!(matches!(admission.ask(now, "one more", true, settled), Err(Refusal::Spent { .. })));
+    assert!(matches!(admission.request(now, "one more", true, settled), Err(TestRefusal::Spent { .. })));
     assert!(admission.start(now, "anyone", settled).is_ok());
 }

@@ -31,7 +31,7 @@ fn seven_full_tests_fit_into_an_hour_at_one_per_cent() {
 }
 
 #[test]
-fn the_wait_is_exact() {
+fn the_reported_wait_is_exact() {
     let mut budget = Budget::new(BudgetConfig::default()).unwrap();
     for at in [0, 100, 200, 300, 310, 320] {
         let reservation = budget.reserve(seconds(at), Role::Source, "b", cost(5.0, 0)).unwrap();
@@ -44,7 +44,7 @@ fn the_wait_is_exact() {
 }
 
 #[test]
-fn no_peer_eats_what_all_may_ask_for() {
+fn no_peer_can_use_the_share_of_other_peers() {
     let mut budget = Budget::new(BudgetConfig::default()).unwrap();
     let reservation = budget.reserve(seconds(0), Role::Target, "greedy", cost(5.0, 0)).unwrap();
     budget.settle(seconds(5), reservation, cost(5.0, 0));
@@ -61,7 +61,7 @@ fn no_peer_eats_what_all_may_ask_for() {
 }
 
 #[test]
-fn a_restart_gives_no_budget() {
+fn a_restart_does_not_renew_the_budget() {
     let config = BudgetConfig::default();
     let mut before = Budget::new(config).unwrap();
     for (at, peer) in [(1000, "b"), (2000, "d")] {
@@ -83,7 +83,7 @@ fn a_restart_gives_no_budget() {
 }
 
 #[test]
-fn one_test_at_a_time_and_a_cancelled_one_costs_nothing() {
+fn one_test_runs_at_a_time_and_a_cancelled_test_is_free() {
     let mut budget = Budget::new(BudgetConfig::default()).unwrap();
     let first = budget.reserve(seconds(0), Role::Source, "b", cost(5.0, 9)).unwrap();
     assert_eq!(budget.reserve(seconds(1), Role::Target, "c", cost(5.0, 9)), Err(seconds(5)));
@@ -93,7 +93,7 @@ fn one_test_at_a_time_and_a_cancelled_one_costs_nothing() {
 }
 
 #[test]
-fn free_tests_are_bounded_too() {
+fn the_number_of_tests_without_cost_is_bounded() {
     let mut budget = Budget::new(BudgetConfig::default()).unwrap();
     for _ in 0..TESTS_PER_HOUR_MAX {
         let reservation = budget.reserve(seconds(1), Role::Source, "b", Cost::default()).unwrap();
@@ -103,7 +103,7 @@ fn free_tests_are_bounded_too() {
 }
 
 #[test]
-fn senseless_budgets_are_named() {
+fn invalid_budgets_are_rejected_with_the_value() {
     let config = BudgetConfig::default();
     for share in [0.0, -0.5, 1.5, f64::NAN] {
         let error = BudgetConfig { share, ..config }.check().unwrap_err();
@@ -146,7 +146,7 @@ fn attempts() -> impl Strategy<Value = Vec<Attempt>> {
 
 proptest! {
     #[test]
-    fn no_hour_passes_the_budget_by_more_than_one_test(attempts in attempts(), share in 0.002..0.05_f64) {
+    fn tests_exceed_the_hourly_budget_by_at_most_one_test(attempts in attempts(), share in 0.002..0.05_f64) {
         let config = BudgetConfig { share, ..BudgetConfig::default() };
         let mut budget = Budget::new(config).unwrap();
         let mut now = Duration::ZERO;
@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn a_peer_that_waits_as_asked_is_admitted(attempts in attempts()) {
+    fn a_peer_that_waits_the_reported_time_is_admitted(attempts in attempts()) {
         let mut budget = Budget::new(BudgetConfig::default()).unwrap();
         let mut now = Duration::ZERO;
         for attempt in attempts {

@@ -119,13 +119,13 @@ const HOSTS_MIN: f64 = 1.0 / 0.45;
 /// Largest believed distance from the median, in standard deviations. In a normal distribution, one
 /// value in two million is farther away; in a skewed distribution, more values are farther away.
 /// With four deviations, the intervals of rates would cover less than 85 %
-/// (`composed_estimates_cover_as_they_say_and_find_the_best`). With more than five, a host that
-/// lies could make the intervals wider.
+/// (`composed_estimates_have_their_coverage_and_find_the_best_host`). With more than five, a host
+/// that lies could make the intervals wider.
 const DEVIATIONS: f64 = 5.0;
 
-/// Largest length of one tail of the errors of rates, relative to both tails together. Hosts that
-/// are slower than their representative are slightly slower. Hosts that are faster may be many
-/// times as fast.
+/// Largest median distance of the errors on one side of the median, for rates, as a multiple of the
+/// median distance of all errors. Hosts that are slower than their representative are slightly
+/// slower. Hosts that are faster may be many times as fast.
 const SKEW: f64 = 2.0;
 
 /// Standard deviation of a normal distribution divided by its median distance from the centre: 1 /

@@ -26,7 +26,7 @@ fn observations<'a>(
 }
 
 #[test]
-fn the_quantiles_are_those_of_the_tables() {
+fn student_quantiles_equal_the_published_table() {
     // Abramowitz and Stegun, table 26.10.
     for (degrees, expected) in [(4.0, 2.132), (10.0, 1.812), (30.0, 1.697), (1e9, 1.645)] {
         assert!((student_95(degrees) - expected).abs() < 0.03, "{degrees}: {}", student_95(degrees));
@@ -34,7 +34,7 @@ fn the_quantiles_are_those_of_the_tables() {
 }
 
 #[test]
-fn round_trips_add_and_the_lowest_rate_counts_most() {
+fn round_trips_add_up_and_goodput_is_near_the_lowest_rate() {
     let legs = [around(0.001, 0.1), around(0.020, 0.1), around(0.002, 0.1)];
     let rtt = CompositionModel::prior(ComposedQuantity::Rtt).estimate(&legs).unwrap();
     assert!((rtt.value - 0.023).abs() < 1e-12 && rtt.is_positive());
@@ -45,7 +45,7 @@ fn round_trips_add_and_the_lowest_rate_counts_most() {
 }
 
 #[test]
-fn a_lossless_path_may_still_lose_and_the_less_was_seen_the_more() {
+fn the_upper_bound_of_a_loss_of_0_grows_with_fewer_probes() {
     let model = CompositionModel::prior(ComposedQuantity::Loss);
     let upper = |probes| lossy(0.0, probes).forecast.upper;
     let composed = |probes| model.estimate(&[lossy(0.0, probes); 3]).unwrap();
@@ -62,7 +62,7 @@ fn a_lossless_path_may_still_lose_and_the_less_was_seen_the_more() {
 }
 
 #[test]
-fn the_next_probe_is_spread_as_trials_of_the_same_belief_are() {
+fn loss_interval_equals_simulated_probes_from_the_same_beta_distribution() {
     // Three probes lost one datagram in total. So draw the loss probability from Beta (1½, 29½),
     // then the losses of a probe of ten datagrams.
     let mut rng = SeededRng::new(3, "trials");
@@ -89,7 +89,7 @@ fn the_next_probe_is_spread_as_trials_of_the_same_belief_are() {
 }
 
 #[test]
-fn losses_compose_as_survivals_multiply() {
+fn losses_compose_by_multiplying_delivery_shares() {
     let model = CompositionModel::prior(ComposedQuantity::Loss);
     let loss = model.estimate(&[lossy(0.1, 50), lossy(0.2, 50), lossy(0.0, 50)]).unwrap();
     assert!((loss.value - 0.28).abs() < 1e-12 && loss.lower == 0.0 && 0.5 <= loss.upper, "{loss:?}");
@@ -103,7 +103,7 @@ fn losses_compose_as_survivals_multiply() {
 }
 
 #[test]
-fn losses_learn_a_factor_from_sums_and_what_is_to_be_added() {
+fn the_loss_model_fits_a_factor_an_added_loss_and_a_spread() {
     let learnt = |legs: &[LegForecast], measured: [f64; 2]| {
         let pairs = (0..1000).map(|i| (legs, lossy(measured[i % 2], 50)));
         CompositionModel::fit(ComposedQuantity::Loss, observations(pairs))
@@ -129,7 +129,7 @@ fn losses_learn_a_factor_from_sums_and_what_is_to_be_added() {
 }
 
 #[test]
-fn what_makes_no_sense_gives_no_estimate() {
+fn invalid_values_give_no_estimate() {
     for quantity in [ComposedQuantity::Rtt, ComposedQuantity::Goodput] {
         let model = CompositionModel::prior(quantity);
         assert_eq!(model.estimate(&[]), None);
@@ -372,7 +372,7 @@ const WIDER_MAX: f64 = 1.25;
 
 // The constants were chosen on seeds below 100.
 #[test]
-fn composed_estimates_cover_as_they_say_and_find_the_best() {
+fn composed_estimates_have_their_coverage_and_find_the_best_host() {
     for quantity in [ComposedQuantity::Rtt, ComposedQuantity::Goodput, ComposedQuantity::Loss] {
         let score = score(1000..1100, quantity);
         let coverage = score.covered as f64 / score.estimates as f64;
@@ -401,7 +401,7 @@ fn composed_estimates_cover_as_they_say_and_find_the_best() {
 }
 
 #[test]
-fn round_trips_within_sites_teach_nothing_of_paths_across() {
+fn round_trips_within_sites_do_not_train_the_model_across_sites() {
     let what = ComposedQuantity::Rtt;
     let mut sites = Sites::new(7);
     let mut taught = sites.taught(what, EVENLY);

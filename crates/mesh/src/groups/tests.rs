@@ -11,7 +11,7 @@ const MEMBERS: [Member<'_>; 6] = [
 ];
 
 #[test]
-fn paths_go_by_way_of_representatives() {
+fn routes_between_sites_pass_the_representatives() {
     for (from, to, expected) in [
         ("a1", "a2", Some(vec!["a1", "a2"])),
         ("a1", "b1", Some(vec!["a1", "a2", "b2", "b1"])),
@@ -32,16 +32,16 @@ fn sites(seed: u64, noise: f64) -> (Vec<usize>, Vec<Vec<f64>>) {
     let sizes: Vec<usize> = (0..2 + rng.index_below(5)).map(|_| 1 + rng.index_below(7)).collect();
     let of: Vec<usize> = sizes.iter().enumerate().flat_map(|(site, n)| vec![site; *n]).collect();
     // On a line, 4 to 40 ms apart.
-    let mut places = vec![0.0];
+    let mut positions = vec![0.0];
     for site in 1..sizes.len() {
-        places.push(places[site - 1] + 4e-3 * 10_f64.powf(rng.uniform()));
+        positions.push(positions[site - 1] + 4e-3 * 10_f64.powf(rng.uniform()));
     }
     let access: Vec<f64> = of.iter().map(|_| 5e-5 + 2e-4 * rng.uniform()).collect();
     let rtt = (0..of.len())
         .map(|a| {
             (0..of.len())
                 .map(|b| {
-                    let mean = f64::abs(places[of[a]] - places[of[b]]) + access[a] + access[b];
+                    let mean = f64::abs(positions[of[a]] - positions[of[b]]) + access[a] + access[b];
                     mean * (1.0 + noise * (2.0 * rng.uniform() - 1.0))
                 })
                 .collect()
@@ -51,7 +51,7 @@ fn sites(seed: u64, noise: f64) -> (Vec<usize>, Vec<Vec<f64>>) {
 }
 
 #[test]
-fn sites_are_found_and_stay_under_noise() {
+fn sites_are_found_and_unchanged_under_noise() {
     let (mut together, mut found, mut right, mut same) = (0_usize, 0_usize, 0_usize, 0_usize);
     // The constants were chosen on seeds below 200.
     for seed in 1000..1200 {
@@ -84,7 +84,7 @@ fn sites_are_found_and_stay_under_noise() {
 }
 
 #[test]
-fn the_reason_is_reported() {
+fn every_proposal_reports_its_reason() {
     let names = ["a", "b", "c", "d"];
     let place_ms = [0.0_f64, 0.2, 0.4, 11.2];
     let rtt_s = |a: usize, b: usize| Some((place_ms[a] - place_ms[b]).abs() / 1e3);
@@ -114,13 +114,13 @@ fn unknown_or_absurd_round_trips_join_no_hosts() {
 }
 
 #[test]
-fn a_line_of_equal_steps_is_no_site() {
+fn hosts_at_equal_distances_in_a_row_form_no_site() {
     let proposals = propose_sites(6, |a, b| Some(a.abs_diff(b) as f64 * 4e-3));
     assert_eq!(proposals.len(), 6, "{proposals:?}");
 }
 
 #[test]
-fn no_more_hosts_are_looked_at_than_stated() {
+fn the_number_of_compared_hosts_is_bounded() {
     let proposals = propose_sites(SITES_HOSTS_MAX + 9, |a, b| Some(if a / 8 == b / 8 { 1e-4 } else { 2e-2 }));
     assert_eq!(proposals.len(), SITES_HOSTS_MAX / 8);
 }

@@ -34,7 +34,7 @@ fn turn(planner: &mut Planner, cost: Option<Cost>) -> (Duration, PlannedTest) {
 }
 
 #[test]
-fn a_hastened_turn_comes_sooner_but_not_before_its_tests_are_earned() {
+fn an_advanced_turn_does_not_start_before_the_budget_allows_it() {
     let mut planner = planner(PlanConfig::default(), &names(3));
     planner.advance_next_turn(seconds(1));
     assert!(planner.next_at() <= seconds(1));
@@ -51,7 +51,7 @@ fn a_hastened_turn_comes_sooner_but_not_before_its_tests_are_earned() {
 }
 
 #[test]
-fn the_first_test_of_a_pair_is_full_and_one_in_twenty_after_it() {
+fn the_first_test_of_a_pair_is_full_and_later_one_in_twenty() {
     let peers = names(5);
     let mut planner = planner(PlanConfig::default(), &peers);
     for _ in 0..5 {
@@ -63,7 +63,7 @@ fn the_first_test_of_a_pair_is_full_and_one_in_twenty_after_it() {
 }
 
 #[test]
-fn what_is_expected_follows_the_forecast() {
+fn expected_cost_follows_the_forecast() {
     let mut planner = planner(PlanConfig::default(), &names(1));
     let cap = PlanConfig::default().budget.test_cap();
     assert_eq!(turn(&mut planner, None).1.expected, cap);
@@ -95,7 +95,7 @@ fn full_tests_are_paced_by_time_and_by_bytes() {
 }
 
 #[test]
-fn a_peer_that_refused_goes_first_when_it_is_back() {
+fn a_peer_that_refused_is_tested_first_after_its_back_off() {
     let peers = names(6);
     let mut planner = planner(PlanConfig::default(), &peers);
     for _ in 0..12 {
@@ -112,7 +112,7 @@ fn a_peer_that_refused_goes_first_when_it_is_back() {
 }
 
 #[test]
-fn a_turn_is_skipped_after_four_refusals_and_absurd_waits_are_cut() {
+fn a_turn_is_skipped_after_four_refusals_and_long_back_offs_are_capped() {
     let peers = names(6);
     let mut planner = planner(PlanConfig::default(), &peers);
     let now = planner.next_at();
@@ -132,7 +132,7 @@ fn a_turn_is_skipped_after_four_refusals_and_absurd_waits_are_cut() {
 }
 
 #[test]
-fn a_turn_that_waits_for_its_own_host_is_not_lost() {
+fn a_turn_postponed_by_its_own_host_is_kept() {
     let mut planner = planner(PlanConfig::default(), &names(3));
     let now = planner.next_at();
     let next = planner.next(now).unwrap();
@@ -145,7 +145,7 @@ fn a_turn_that_waits_for_its_own_host_is_not_lost() {
 }
 
 #[test]
-fn a_dead_peer_takes_no_more_turns_than_its_part() {
+fn a_dead_peer_takes_at_most_its_share_of_turns() {
     let peers = names(8);
     let mut planner = planner(PlanConfig::default(), &peers);
     let (mut dead, mut all) = (0, 0);
@@ -165,7 +165,7 @@ fn a_dead_peer_takes_no_more_turns_than_its_part() {
 }
 
 #[test]
-fn a_hundred_stations_started_at_once_spread_themselves() {
+fn a_hundred_stations_started_together_spread_their_first_tests() {
     let peers = names(100);
     let firsts: Vec<(Duration, Arc<str>)> = peers
         .iter()
@@ -187,7 +187,7 @@ fn a_hundred_stations_started_at_once_spread_themselves() {
 }
 
 #[test]
-fn the_papers_list_is_one_of_each_in_a_random_order_and_read_anew_when_done() {
+fn the_papers_list_has_each_peer_once_in_random_order_and_is_then_renewed() {
     let peers = names(12);
     let mut planner = planner(PlanConfig::paper(), &peers);
     let cycle = |planner: &mut Planner, n: usize| -> Vec<String> {
@@ -210,7 +210,7 @@ fn the_papers_list_is_one_of_each_in_a_random_order_and_read_anew_when_done() {
 }
 
 #[test]
-fn a_mesh_of_one_has_turns_without_tests() {
+fn a_mesh_of_one_station_has_turns_without_tests() {
     let mut planner = planner(PlanConfig::default(), &["me".to_owned()]);
     for _ in 0..3 {
         let now = planner.next_at();
@@ -221,7 +221,7 @@ fn a_mesh_of_one_has_turns_without_tests() {
 }
 
 #[test]
-fn a_peer_that_comes_and_goes_has_its_part_of_the_turns() {
+fn a_flapping_peer_gets_its_share_of_turns() {
     let peers = names(10);
     let mut planner = planner(PlanConfig::default(), &peers);
     peers.iter().for_each(|peer| planner.set_forecast(peer, forecast(1e8)));
@@ -243,7 +243,7 @@ fn a_peer_that_comes_and_goes_has_its_part_of_the_turns() {
 }
 
 #[test]
-fn turns_vary_so_that_stations_that_met_part() {
+fn turn_lengths_vary_so_that_stations_do_not_stay_synchronized() {
     let mut planner = planner(PlanConfig::default(), &names(5));
     let starts: Vec<_> = (0..200).map(|_| turn(&mut planner, Some(Cost::default())).0).collect();
     let steps: Vec<f64> = starts.windows(2).map(|two| (two[1] - two[0]).as_secs_f64()).collect();
@@ -252,7 +252,7 @@ fn turns_vary_so_that_stations_that_met_part() {
 }
 
 #[test]
-fn a_host_of_two_groups_paces_its_tests_at_half() {
+fn a_host_in_two_groups_runs_tests_at_half_the_rate() {
     let mut planner = planner(PlanConfig::default(), &names(3));
     planner.set_groups(2);
     let cost = Cost { duration: seconds(5), bytes: 1_000_000 };
@@ -264,7 +264,7 @@ fn a_host_of_two_groups_paces_its_tests_at_half() {
 
 proptest! {
     #[test]
-    fn every_pair_is_visited_within_the_promised_turns(
+    fn every_pair_is_tested_within_the_bound_on_turns(
         errors in prop::collection::vec(0.0..1.2_f64, 2..50),
         arrivals in prop::collection::vec((0..400_usize, 1..6_usize), 0..20),
         seed in any::<u64>(),
@@ -299,7 +299,7 @@ proptest! {
     }
 
     #[test]
-    fn new_peers_wait_for_two_cycles_at_most_and_starve_no_other_peer(
+    fn new_peers_wait_at_most_two_cycles_and_starve_no_other_peer(
         n in 2..30_usize, more in 1..60_usize, seed in any::<u64>(),
     ) {
         let mut planner = planner(PlanConfig { seed, ..PlanConfig::default() }, &names(n));
@@ -325,7 +325,7 @@ proptest! {
     }
 
     #[test]
-    fn of_new_peers_each_has_a_turn_within_two_cycles(
+    fn every_new_peer_has_a_turn_within_two_cycles(
         n in 2..30_usize, more in 1..60_usize, waited in 0..200_usize, seed in any::<u64>(),
     ) {
         let mut planner = planner(PlanConfig { seed, ..PlanConfig::default() }, &names(n));

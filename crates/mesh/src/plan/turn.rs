@@ -22,7 +22,7 @@ pub struct PlannedTest {
     /// How long the test runs.
     pub kind: TestKind,
     /// Expected cost, for [`TestAdmission::start`](crate::TestAdmission::start) and the peer's
-    /// [`TestAdmission::ask`](crate::TestAdmission::ask).
+    /// [`TestAdmission::request`](crate::TestAdmission::request).
     pub expected: Cost,
 }
 

@@ -12,8 +12,8 @@ fn about(value: f64) -> PathEstimate {
 }
 
 /// Hosts on a line, at these positions in ms of round-trip time.
-fn line(places: &[f64]) -> impl Fn(usize, usize) -> Option<PathEstimate> {
-    move |a, b| Some(about(1e-4 + (places[a] - places[b]).abs() / 1e3))
+fn line(positions: &[f64]) -> impl Fn(usize, usize) -> Option<PathEstimate> {
+    move |a, b| Some(about(1e-4 + (positions[a] - positions[b]).abs() / 1e3))
 }
 
 fn called(sites: &[Site]) -> Vec<(&str, Vec<usize>)> {
@@ -21,7 +21,7 @@ fn called(sites: &[Site]) -> Vec<(&str, Vec<usize>)> {
 }
 
 #[test]
-fn a_site_is_called_what_most_of_it_say_else_as_its_first_host() {
+fn a_site_has_the_name_that_most_hosts_report_or_its_first_host() {
     let mut hosts = reports(&["a1", "a2", "a3", "b1", "b2"]);
     let rtt = line(&[0.0, 0.1, 0.2, 20.0, 20.1]);
     assert_eq!(called(&sites_of(&hosts, &rtt)), [("a1", vec![0, 1, 2]), ("b1", vec![3, 4])]);
@@ -39,24 +39,24 @@ fn a_site_is_called_what_most_of_it_say_else_as_its_first_host() {
 }
 
 #[test]
-fn errors_say_what_is_too_close_to_call() {
+fn hosts_within_the_forecast_error_are_too_close_to_call() {
     let hosts = reports(&["a", "b", "c", "d"]);
     // c is far enough from a and b by the forecasts, but not by the ends of their intervals.
-    let places = [0.0, 0.5, 3.4, 50.0];
+    let positions = [0.0, 0.5, 3.4, 50.0];
     let wide = |a: usize, b: usize| {
-        let value = line(&places)(a, b)?.value;
+        let value = line(&positions)(a, b)?.value;
         Some(PathEstimate { value, lower: 0.6 * value, upper: 1.4 * value })
     };
     let sites = sites_of(&hosts, wide);
     assert_eq!((called(&sites)[0].1.clone(), sites[0].close.clone()), (vec![0, 1], vec![2]));
-    assert!(sites_of(&hosts, line(&places))[0].close.is_empty());
+    assert!(sites_of(&hosts, line(&positions))[0].close.is_empty());
     let (within, next) = (sites[0].within_s.unwrap(), sites[0].next_s.unwrap());
     assert!((within.value - 6e-4).abs() < 1e-9 && (within.upper - 8.4e-4).abs() < 1e-9, "{within:?}");
     assert!((next.value - 3.25e-3).abs() < 1e-9 && next.lower < 2e-3, "{next:?}");
 }
 
 #[test]
-fn a_representative_is_near_its_site_and_stays() {
+fn a_representative_is_near_its_site_and_keeps_the_role() {
     let mut hosts = reports(&["a", "b", "c", "d"]);
     // a is behind a slower link.
     let rtt = |a: usize, b: usize| Some(about(if a == 0 || b == 0 { 1.5e-3 } else { 3e-4 }));
@@ -72,7 +72,7 @@ fn a_representative_is_near_its_site_and_stays() {
 
 /// One direction between b and c gave 20 timeouts and no value.
 #[test]
-fn what_was_not_measured_is_said_to_be_unknown_and_nothing_is_proposed_on_it() {
+fn unmeasured_pairs_are_reported_and_no_host_moves_because_of_them() {
     let hosts = reports(&["a", "b", "c", "d"]);
     let sites = |of_b_and_c: RttState| {
         sites_of(&hosts, move |a, b| match (a.min(b), a.max(b)) {
@@ -99,7 +99,7 @@ fn what_was_not_measured_is_said_to_be_unknown_and_nothing_is_proposed_on_it() {
 }
 
 #[test]
-fn a_newcomer_that_not_all_measure_yet_does_not_unseat_a_representative() {
+fn a_new_host_with_unmeasured_pairs_does_not_replace_the_representative() {
     let mut hosts = reports(&["a", "b", "c"]);
     for host in [0, 1] {
         hosts[host].site = Some("a".into());
@@ -117,7 +117,7 @@ fn a_newcomer_that_not_all_measure_yet_does_not_unseat_a_representative() {
 }
 
 #[test]
-fn no_host_moves_without_reason() {
+fn no_host_changes_its_site_without_a_reason() {
     let mut hosts = reports(&["a", "b"]);
     let none = sites_of(&hosts, |_, _| None);
     assert_eq!(position(0, &hosts, &none), None);
@@ -134,7 +134,7 @@ fn no_host_moves_without_reason() {
 /// mesh.
 struct Mesh {
     hosts: Vec<SiteReport>,
-    places: Vec<f64>,
+    positions: Vec<f64>,
     is_up: Vec<bool>,
     debounces: Vec<Debounce>,
     /// Largest noise of the forecasts of each host, as a share that is added or subtracted.
@@ -145,13 +145,13 @@ struct Mesh {
 }
 
 impl Mesh {
-    fn new(places: &[f64], seed: u64) -> Self {
+    fn new(positions: &[f64], seed: u64) -> Self {
         let host = |at: usize| SiteReport { host: format!("h{at:02}"), site: None, represents: true };
         Self {
-            hosts: (0..places.len()).map(host).collect(),
-            places: places.to_vec(),
-            is_up: vec![true; places.len()],
-            debounces: vec![Debounce::new(Duration::from_secs(600)); places.len()],
+            hosts: (0..positions.len()).map(host).collect(),
+            positions: positions.to_vec(),
+            is_up: vec![true; positions.len()],
+            debounces: vec![Debounce::new(Duration::from_secs(600)); positions.len()],
             noise: 0.1,
             now: Duration::ZERO,
             changes: 0,
@@ -180,7 +180,7 @@ impl Mesh {
                 let noise: Vec<f64> = up.iter().map(|_| off(self.rng.uniform())).collect();
                 let seen: Vec<SiteReport> = up.iter().map(|host| self.hosts[*host].clone()).collect();
                 let rtt = |a: usize, b: usize| {
-                    let far = line(&self.places)(up[a], up[b])?.value * noise[a] * noise[b];
+                    let far = line(&self.positions)(up[a], up[b])?.value * noise[a] * noise[b];
                     self.measures(up[a], up[b]).then(|| about(far))
                 };
                 let asked = certain_position(own, &seen, &sites_of(&seen, rtt));
@@ -208,7 +208,7 @@ impl Mesh {
 }
 
 #[test]
-fn stations_settle_by_themselves_and_then_stay() {
+fn stations_form_sites_and_then_stay() {
     for seed in 0..20 {
         let mut mesh = Mesh::new(&[0.0, 0.2, 0.4, 20.0, 20.1, 60.0], seed);
         mesh.pass(20);
@@ -234,7 +234,7 @@ fn stations_settle_by_themselves_and_then_stay() {
             mesh.hosts.iter().filter(|host| host.site.as_deref() == Some("h00") && host.represents);
         assert_eq!(represent.count(), 1, "{:?}", mesh.shown());
         // A host that is not a representative moves to another site.
-        mesh.places[4] = 0.3;
+        mesh.positions[4] = 0.3;
         mesh.pass(200);
         assert_eq!(mesh.hosts[4].site.as_deref(), Some("h00"), "{:?}", mesh.shown());
     }
@@ -247,7 +247,7 @@ fn a_site_too_close_to_call_moves_no_host() {
     let at = |times: f64| vec![0.0, 1.5, 0.65 + 1.6 * times];
     let mut mesh = Mesh { noise: 0.0, ..Mesh::new(&at(2.9), 1) };
     let pass = |mesh: &mut Mesh, times: f64| {
-        mesh.places = at(times);
+        mesh.positions = at(times);
         mesh.pass(60);
         (mesh.shown().join(" "), mesh.changes)
     };
@@ -263,13 +263,13 @@ fn a_site_too_close_to_call_moves_no_host() {
 }
 
 #[test]
-fn no_site_is_called_as_if_it_had_no_name() {
+fn no_site_gets_the_reserved_name_default() {
     let hosts = reports(&["default", "other"]);
     assert_eq!(called(&sites_of(&hosts, line(&[0.0, 0.1]))), [("default-2", vec![0, 1])]);
 }
 
 #[test]
-fn patience_begins_anew_when_something_else_is_asked() {
+fn a_different_proposal_restarts_the_debounce_time() {
     let mut debounce = Debounce::new(Duration::from_secs(60));
     let to = |site: &str| Some(SitePosition { site: site.into(), represents: true });
     let mut observe = |asked, at| debounce.observe(asked, Duration::from_secs(at));

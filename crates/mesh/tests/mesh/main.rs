@@ -36,7 +36,7 @@ fn a_hundred_stations_with_full_tests_only_skip_few_turns() {
 }
 
 #[test]
-fn all_pairs_of_a_group_of_20_are_visited_as_promised() {
+fn all_pairs_of_20_stations_are_tested_within_the_bound() {
     let mut mesh = Mesh::flat(20, PlanConfig::default(), Faults::NONE);
     mesh.run(hours(48));
     mesh.assert_budgets_hold();
@@ -49,7 +49,7 @@ fn all_pairs_of_a_group_of_20_are_visited_as_promised() {
 }
 
 #[test]
-fn faults_keep_the_budget_and_the_bound() {
+fn stations_with_faults_keep_the_budget_and_the_bound() {
     for seed in 0..5 {
         let config = PlanConfig { seed, ..PlanConfig::default() };
         let mut mesh = Mesh::flat(20, config, Faults { message: 0.01, test: 0.05, result: 0.01 });
@@ -62,7 +62,7 @@ fn faults_keep_the_budget_and_the_bound() {
 }
 
 #[test]
-fn ten_thousand_stations_at_a_thousand_sites_keep_their_promises() {
+fn ten_thousand_stations_at_a_thousand_sites_keep_budget_and_bound() {
     let mut mesh =
         Mesh::sites(1000, 10, PlanConfig::default(), Faults { message: 0.01, test: 0.01, result: 0.01 });
     mesh.know_all();
@@ -80,7 +80,7 @@ fn ten_thousand_stations_at_a_thousand_sites_keep_their_promises() {
 }
 
 #[test]
-fn sites_with_full_tests_only_keep_the_bound_of_hosts_and_representatives() {
+fn sites_with_full_tests_only_keep_the_bounds_of_all_hosts() {
     for (seed, sites, hosts) in [(0, 6, 5), (1, 6, 5), (2, 10, 3), (3, 3, 8)] {
         let mut mesh = Mesh::sites(sites, hosts, PlanConfig { seed, ..PlanConfig::default() }, Faults::NONE);
         mesh.settles_in = Duration::from_secs(5);
@@ -99,7 +99,7 @@ fn sites_with_full_tests_only_keep_the_bound_of_hosts_and_representatives() {
 }
 
 #[test]
-fn the_papers_plan_keeps_its_own_budget_and_revisits_as_promised() {
+fn the_papers_plan_keeps_its_budget_and_bound() {
     for (seed, hosts) in [(0, 10), (1, 10), (2, 20), (3, 4)] {
         let config = PlanConfig { seed, ..PlanConfig::paper() };
         let mut mesh = Mesh::flat(hosts, config, Faults::NONE);
@@ -141,7 +141,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn one_seed_gives_one_mesh() {
+fn the_same_seed_gives_the_same_mesh() {
     let run = |seed| {
         let config = PlanConfig { seed, ..PlanConfig::default() };
         let mut mesh = Mesh::flat(10, config, Faults { message: 0.05, test: 0.1, result: 0.05 });
@@ -153,7 +153,7 @@ fn one_seed_gives_one_mesh() {
 }
 
 #[test]
-fn one_that_asks_endlessly_takes_its_part_and_no_more() {
+fn a_station_that_requests_endlessly_gets_at_most_its_share() {
     let mut mesh = Mesh::flat(20, PlanConfig::default(), Faults::NONE);
     mesh.greedy = Some(0);
     mesh.run(hours(12));

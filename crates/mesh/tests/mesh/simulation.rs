@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use barograph_mesh::{
-    Cost, Grant, PairForecast, PlanConfig, PlannedTest, Planner, Refusal, TestAdmission, TestAdmissionConfig,
-    TestKind,
+    Cost, Grant, PairForecast, PlanConfig, PlannedTest, Planner, TestAdmission, TestAdmissionConfig,
+    TestKind, TestRefusal,
 };
 
 mod report;
@@ -136,7 +136,7 @@ impl Mesh {
             self.now = now;
             match event {
                 Event::Turn(i) => self.turn(i),
-                Event::Ask(exchange) => self.ask(exchange),
+                Event::Ask(exchange) => self.request(exchange),
                 Event::Answer(exchange, token, retry) => self.answer(exchange, token, retry),
                 Event::Done { exchange, target_token, began, actual_ns, bytes } => {
                     let duration = Duration::from_nanos(actual_ns);
@@ -208,7 +208,7 @@ impl Mesh {
                     self.at(now + DELAY, Event::Ask(exchange));
                 }
             }
-            Err(Refusal::Busy { retry_after } | Refusal::Spent { retry_after }) => {
+            Err(TestRefusal::Busy { retry_after } | TestRefusal::Spent { retry_after }) => {
                 station.planner.postpone(now, retry_after);
                 self.again(i);
             }
@@ -221,15 +221,17 @@ impl Mesh {
         self.at(next_at, Event::Turn(i));
     }
 
-    fn ask(&mut self, exchange: Exchange) {
+    fn request(&mut self, exchange: Exchange) {
         let now = self.now;
         let duration = if exchange.is_full { self.config.budget.test_max } else { self.settles_in };
         let bytes = (GOODPUT_BIT_S / 8.0 * duration.as_secs_f64()) as u64;
         let target = &mut self.stations[exchange.to];
         let (token, retry) =
-            match target.admission.ask(now, &name(exchange.from), true, Cost { duration, bytes }) {
+            match target.admission.request(now, &name(exchange.from), true, Cost { duration, bytes }) {
                 Ok(grant) => (Some(grant.token), Duration::ZERO),
-                Err(Refusal::Busy { retry_after } | Refusal::Spent { retry_after }) => (None, retry_after),
+                Err(TestRefusal::Busy { retry_after } | TestRefusal::Spent { retry_after }) => {
+                    (None, retry_after)
+                }
                 Err(refusal) => panic!("{refusal}"),
             };
         if self.uniform() < self.faults.message {
@@ -258,7 +260,7 @@ impl Mesh {
                 .at(now + actual, Event::Done { exchange, target_token, began: now, actual_ns, bytes });
         }
         let station = &mut self.stations[from];
-        station.admission.give_back(now, own);
+        station.admission.return_grant(now, own);
         station.planner.record_refusal(now, &name(to), retry);
         self.again(from);
     }
@@ -288,7 +290,7 @@ impl Mesh {
             station.planner.record_test(now, &name(to), cost, rate);
             station.planner.set_forecast(&name(to), forecast);
         }
-        station.visit(to, now);
+        station.record_visit(to, now);
         self.again(from);
     }
 
@@ -303,7 +305,7 @@ impl Mesh {
         .unwrap();
         let cap = self.config.budget.test_cap();
         let own = self.stations[i].admission.start(now, &name(1), cap).unwrap();
-        match self.stations[1].admission.ask(now, &name(i), true, cap) {
+        match self.stations[1].admission.request(now, &name(i), true, cap) {
             Ok(grant) => {
                 let exchange = Exchange { from: i, to: 1, token: own.token, is_full: true };
                 self.at(now, Event::Answer(exchange, Some(grant.token), Duration::ZERO));
@@ -335,7 +337,7 @@ impl Station {
         }
     }
 
-    fn visit(&mut self, to: usize, now: Duration) {
+    fn record_visit(&mut self, to: usize, now: Duration) {
         if let Some(last) = self.visited.insert(to, now) {
             self.gap_max = self.gap_max.max(now - last);
             self.gap_sum += now - last;

@@ -132,8 +132,9 @@ impl DeadlineStream {
         self.idle = Some(idle);
     }
 
-    /// Repeats `call` until it succeeds or fails. The function checks the deadline before every
-    /// call, so that a peer that sends single bytes forever is stopped too.
+    /// Repeats `call` while it would block or is interrupted; returns any other result. The
+    /// function checks the deadline before every call, so that a peer that sends single bytes
+    /// forever is stopped too.
     fn until_done(&mut self, mut call: impl FnMut(&mut TcpStream) -> io::Result<usize>) -> io::Result<usize> {
         let mut waited = Duration::ZERO;
         loop {

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_of_responses() {
+    fn response_heads_give_status_length_and_upgrade() {
         let whole = |text: &str| parse_response(text.as_bytes()).unwrap().unwrap();
         let (head, length) = whole("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
         assert_eq!((head.status, head.content_length, length), (200, Some(5), 38));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_head_is_none_yet_and_garbage_is_named() {
+    fn incomplete_heads_give_none_and_invalid_heads_give_an_error() {
         assert_eq!(parse_response(b"HTTP/1.1 200 OK\r\nContent-Le"), Ok(None));
         assert_eq!(parse_response(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1."), Ok(None));
         for bad in [

@@ -136,7 +136,8 @@ mod linux {
         })
     }
 
-    /// The kernel counts these times in jiffies of 1 to 10 ms, so a shorter time is unknown.
+    /// Minimum busy time, in µs, for which the limit of a bulk transfer is determined. The kernel
+    /// counts busy time in jiffies of 1 to 10 ms, so a shorter time is too inaccurate.
     const BUSY_US_MIN: u64 = 10_000;
 
     fn u32_at(info: &[u8; BYTES], at: usize) -> u32 {
@@ -152,7 +153,7 @@ mod linux {
         use super::*;
 
         #[test]
-        fn the_largest_share_of_the_time_names_the_limit() {
+        fn the_largest_share_of_time_determines_the_sender_limit() {
             for (app_limited, busy, rwnd, sndbuf, elapsed_s, expected) in [
                 (false, 1_000_000, 700_000, 100_000, 1.0, SenderLimit::ReceiveWindow),
                 (false, 1_000_000, 100_000, 700_000, 1.0, SenderLimit::SendBuffer),
@@ -173,7 +174,7 @@ mod linux {
         /// Checks every offset above against the declaration of the C library.
         #[cfg(target_env = "gnu")]
         #[test]
-        fn the_fields_are_where_the_kernel_puts_them() {
+        fn offsets_of_tcp_info_equal_those_of_the_c_library() {
             use std::mem::offset_of;
             assert_eq!(offset_of!(libc::tcp_info, tcpi_snd_rcv_wscale), 6);
             assert_eq!(offset_of!(libc::tcp_info, tcpi_rtt), 68);

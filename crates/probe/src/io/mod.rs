@@ -21,6 +21,6 @@ pub use deadline::CancellationToken;
 pub use kernel::bulk_tcp_info;
 pub use payload::block as payload_block;
 pub use responder::{
-    Consent, DatagramLoop, ExternalReceiver, ForeignBulk, InvalidTest, Listener, Responder, ResponderLimits,
-    SessionSlot, TransferOutcome, TransferPermit, TransferRequest,
+    BulkOutcome, BulkPermit, BulkRequest, Consent, DatagramLoop, ExternalReceiver, ForeignBulk, InvalidTest,
+    Listener, Responder, ResponderLimits, SessionSlot,
 };

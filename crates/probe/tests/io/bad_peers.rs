@@ -98,7 +98,7 @@ const IN_THE_SESSION: [(&str, Behaviour, &[Failure]); 6] = [
 ];
 
 #[test]
-fn every_experiment_survives_a_peer_that_is_bad_from_the_first_byte() {
+fn every_experiment_fails_cleanly_with_a_peer_that_misbehaves_at_once() {
     for (name, behaviour, in_session, in_get) in FROM_THE_FIRST_BYTE {
         let server = Server::start(behaviour);
         for experiment in SESSIONS {
@@ -112,7 +112,7 @@ fn every_experiment_survives_a_peer_that_is_bad_from_the_first_byte() {
 }
 
 #[test]
-fn every_experiment_survives_a_peer_that_is_bad_in_the_session() {
+fn every_experiment_fails_cleanly_with_a_peer_that_misbehaves_in_the_session() {
     for (name, behaviour, failures) in IN_THE_SESSION {
         let server = Server::start(move |mut stream, stop| {
             upgrade(&mut stream, stop);
@@ -130,7 +130,7 @@ fn every_experiment_survives_a_peer_that_is_bad_in_the_session() {
 }
 
 #[test]
-fn a_closed_port_fails_what_needs_a_service_and_answers_a_connect() {
+fn connect_measures_a_closed_port_and_all_other_experiments_fail() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let closed = crate::common::target(address);
     for experiment in SESSIONS.into_iter().chain([Experiment::ResponseTime]) {
@@ -147,7 +147,7 @@ fn a_closed_port_fails_what_needs_a_service_and_answers_a_connect() {
 }
 
 #[test]
-fn a_probe_of_a_closed_port_measures_the_host_and_not_a_server() {
+fn a_probe_of_a_closed_port_measures_connect_only() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let measured = crate::common::only(probe(&crate::common::target(address), 1000, &context(LONG))).unwrap();
     assert!(measured.refused, "{measured:?}");
@@ -176,7 +176,7 @@ fn a_target_without_a_route_is_unreachable_and_not_refused() {
 
 /// A listener with a full queue drops every further SYN, so the connection never opens.
 #[test]
-fn a_handshake_that_never_ends_is_cut_at_the_deadline() {
+fn a_handshake_that_does_not_complete_ends_at_the_deadline() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let queue = socket2::SockRef::from(&listener);
@@ -202,7 +202,7 @@ fn a_name_that_does_not_exist_is_unresolved() {
 }
 
 #[test]
-fn a_body_without_end_is_cut_by_bytes_or_by_time() {
+fn a_body_without_end_is_cut_by_the_byte_limit_or_the_deadline() {
     let server = Server::start(|mut stream, stop| {
         read_request(&mut stream, stop);
         pour(&mut stream, b"HTTP/1.1 200 OK\r\n\r\n", stop);
@@ -220,11 +220,11 @@ fn a_body_without_end_is_cut_by_bytes_or_by_time() {
 }
 
 #[test]
-fn a_peer_that_acknowledges_bytes_it_cannot_have_is_garbage() {
+fn acknowledging_more_bytes_than_sent_is_an_invalid_response() {
     let server = Server::start(|mut stream, stop| {
         upgrade(&mut stream, stop);
         agree(&mut stream, stop);
-        let lie = wire::Done { bytes: 3, tcp_info: None };
+        let lie = wire::BulkSummary { bytes: 3, tcp_info: None };
         pour(&mut stream, &lie.encode(), stop);
     });
     let up = Experiment::Goodput { direction: Direction::Up, bytes: 1000 };
@@ -232,7 +232,7 @@ fn a_peer_that_acknowledges_bytes_it_cannot_have_is_garbage() {
 }
 
 #[test]
-fn what_listens_but_is_no_station_is_plain() {
+fn a_listener_that_is_not_a_station_is_detected_as_a_server() {
     for (name, behaviour, ..) in FROM_THE_FIRST_BYTE {
         let server = Server::start(behaviour);
         assert_eq!(detect(&server.target(), &context(LONG)), Ok(TargetKind::Server), "a peer that {name}");

@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use barograph_probe::io::{
-    Consent, ExternalReceiver, InvalidTest, Responder, ResponderLimits, TransferOutcome, TransferPermit,
-    TransferRequest, Upgraded,
+    BulkOutcome, BulkPermit, BulkRequest, Consent, ExternalReceiver, InvalidTest, Responder, ResponderLimits,
+    Upgraded,
 };
-use barograph_probe::wire::{DONE_BYTES, DeclineReason, Done, Reply, Request};
+use barograph_probe::wire::{BulkSummary, DONE_BYTES, DeclineReason, Reply, Request};
 
 use crate::common::{LONG, reply};
 
@@ -64,13 +64,13 @@ impl Consent for Withdraws {
         self.0.lock().unwrap().is_none_or(|removed_at| removed_at < signed_at)
     }
 
-    fn agree(&self, _: &TransferRequest<'_>) -> Result<TransferPermit, DeclineReason> {
+    fn agree(&self, _: &BulkRequest<'_>) -> Result<BulkPermit, DeclineReason> {
         Err(DeclineReason::NotServed)
     }
 }
 
 #[test]
-fn the_session_of_a_caller_that_is_withdrawn_ends() {
+fn withdrawing_a_caller_ends_its_session() {
     let consent = Arc::new(Withdraws(Mutex::new(None)));
     let responder =
         Responder::start_with(ResponderLimits::default(), None, Some(Arc::clone(&consent) as _), |serve| {
@@ -111,13 +111,13 @@ fn the_session_of_a_caller_that_is_withdrawn_ends() {
 }
 
 impl Consent for AlwaysConsents {
-    fn agree(&self, _: &TransferRequest<'_>) -> Result<TransferPermit, DeclineReason> {
+    fn agree(&self, _: &BulkRequest<'_>) -> Result<BulkPermit, DeclineReason> {
         let program = self.0.lock().unwrap().clone();
         let sender = program.sender.clone();
-        let on_end = move |TransferOutcome { bytes, failed, .. }| {
+        let on_end = move |BulkOutcome { bytes, failed, .. }| {
             let _ = sender.send(Event::TransferEnded { bytes, failed });
         };
-        Ok(TransferPermit::new(LONG, on_end).with_receiver(RunningFake(program)))
+        Ok(BulkPermit::new(LONG, on_end).with_receiver(RunningFake(program)))
     }
 }
 
@@ -148,7 +148,7 @@ fn next_events(events: &Receiver<Event>) -> [Event; 2] {
 }
 
 #[test]
-fn a_program_ends_with_the_session_and_what_it_may_have_moved_is_charged() {
+fn a_program_ends_with_its_session_and_the_bytes_it_moved_are_charged() {
     let (mut client, events, responder) = request_test(Some(5201), None);
     assert_eq!(reply(&mut client), Reply::Ready { nonce: 5201 });
     assert!(responder.bulk_running());
@@ -168,20 +168,20 @@ fn a_program_ends_with_the_station() {
 }
 
 #[test]
-fn what_a_program_says_at_its_end_is_what_is_settled() {
+fn the_bytes_that_a_program_reports_at_its_end_are_charged() {
     let broken = InvalidTest { bytes: 18, why: "it was something else".into() };
     for (result, bytes, failed) in [(Ok(5), 5, None), (Err(broken.clone()), 18, Some(broken.why.clone()))] {
         let (mut client, events, _responder) = request_test(Some(5201), Some(result));
         assert_eq!(reply(&mut client), Reply::Ready { nonce: 5201 });
         let mut done = [0; DONE_BYTES];
         client.read_exact(&mut done).unwrap();
-        assert_eq!(Done::decode(&done).unwrap().bytes, bytes);
+        assert_eq!(BulkSummary::decode(&done).unwrap().bytes, bytes);
         assert_eq!(next_events(&events), [Event::ProgramEnded, Event::TransferEnded { bytes, failed }]);
     }
 }
 
 #[test]
-fn one_that_cannot_be_started_costs_nothing_and_says_so() {
+fn a_program_that_cannot_start_costs_nothing_and_is_declined() {
     let (mut client, events, _responder) = request_test(None, None);
     assert_eq!(reply(&mut client), Reply::Declined(DeclineReason::NotServed));
     let [Event::ProgramEnded, Event::TransferEnded { bytes: 0, failed: Some(why) }] = next_events(&events)

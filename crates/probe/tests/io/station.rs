@@ -38,7 +38,7 @@ fn round_trips_are_measured_one_by_one() {
 }
 
 #[test]
-fn exchanges_on_a_timer_are_all_answered_and_take_their_time() {
+fn timed_exchanges_are_all_answered_and_keep_their_interval() {
     let listener = listener();
     let (every, began) = (Duration::from_millis(5), Instant::now());
     let paced = exchange_on_timer(&target(listener.address()), 21, every, &context(LONG));
@@ -86,7 +86,7 @@ fn stalling(n: usize, stall: Duration) -> Server {
 }
 
 #[test]
-fn a_stall_does_not_delay_later_requests_and_every_exchange_shows_it() {
+fn a_stall_delays_no_later_request_and_shows_in_every_exchange_during_it() {
     let (n, every, stall) = (25, Duration::from_millis(20), Duration::from_millis(400));
     let server = stalling(25, stall);
     let whole = exchange_on_timer(&server.target(), n, every, &context(LONG));
@@ -105,7 +105,7 @@ fn a_stall_does_not_delay_later_requests_and_every_exchange_shows_it() {
 }
 
 #[test]
-fn an_answer_before_its_exchange_is_garbage() {
+fn an_answer_before_its_request_is_an_invalid_response() {
     let server = asked(1, |stream, stop| {
         for i in 0..25_u16 {
             let _ = stream.write_all(&i.to_be_bytes());
@@ -120,7 +120,7 @@ fn an_answer_before_its_exchange_is_garbage() {
 /// With two small writes, the delayed acknowledgement adds about 40 ms, a thousand loopback round
 /// trips.
 #[test]
-fn the_stall_of_nagle_is_seen() {
+fn rtt_nagle_shows_the_nagle_stall() {
     let listener = listener();
     let target = target(listener.address());
     let rtt = only(run_one(&target, Experiment::Rtt { n: 11 }, &context(LONG))).unwrap();
@@ -131,7 +131,7 @@ fn the_stall_of_nagle_is_seen() {
 }
 
 #[test]
-fn goodput_is_corrected_by_the_forecast_and_keeps_the_raw_rate() {
+fn goodput_is_corrected_by_the_forecast_and_reports_the_raw_rate() {
     let listener = listener();
     let bytes = 3_000_001;
     for direction in [Direction::Up, Direction::Down] {
@@ -159,7 +159,7 @@ fn goodput_is_corrected_by_the_forecast_and_keeps_the_raw_rate() {
 }
 
 #[test]
-fn every_byte_arrives_whatever_is_written_and_read_at_once() {
+fn every_byte_arrives_for_any_block_size() {
     let bytes = 200_001;
     for block_bytes in [0, 1, 512, 32 * 1024, usize::MAX] {
         let listener =
@@ -175,7 +175,7 @@ fn every_byte_arrives_whatever_is_written_and_read_at_once() {
 }
 
 #[test]
-fn one_byte_is_a_transfer_too() {
+fn a_transfer_of_one_byte_is_measured() {
     let listener = listener();
     for direction in [Direction::Up, Direction::Down] {
         let one = Experiment::Goodput { direction, bytes: 1 };
@@ -184,7 +184,7 @@ fn one_byte_is_a_transfer_too() {
 }
 
 #[test]
-fn progress_is_told_and_ends_with_the_last_byte() {
+fn progress_is_reported_up_to_the_last_byte() {
     let listener = listener();
     let seen = Arc::new(AtomicU64::new(0));
     let progress = {
@@ -203,7 +203,7 @@ fn progress_is_told_and_ends_with_the_last_byte() {
 }
 
 #[test]
-fn datagrams_return() {
+fn datagrams_are_answered_and_give_loss_and_rtt() {
     let listener = listener();
     let readings = run_one(&target(listener.address()), Experiment::Loss { n: 10 }, &context(LONG));
     let loss = readings[0].result.as_ref().unwrap();
@@ -216,7 +216,7 @@ fn datagrams_return() {
 
 /// A station that loses some datagrams, duplicates some and sends forged ones.
 #[test]
-fn lost_doubled_and_forged_datagrams_are_counted_rightly() {
+fn lost_duplicate_and_forged_datagrams_are_counted_correctly() {
     let (tcp, udp) = tcp_and_udp();
     let address = tcp.local_addr().unwrap();
     let nonce = 0xFEED;
@@ -282,14 +282,14 @@ fn swallowing(alive: bool) -> Vec<barograph_probe::QuantityResult> {
 }
 
 #[test]
-fn when_no_datagram_returns_all_are_lost_and_there_is_no_round_trip() {
+fn without_answers_the_loss_is_1_and_the_rtt_times_out() {
     let readings = swallowing(true);
     assert_eq!(readings[0].result.as_ref().unwrap().value, 1.0);
     assert_eq!(readings[1].result.as_ref().unwrap_err().failure, Failure::TimedOut);
 }
 
 #[test]
-fn a_station_that_is_gone_lost_nothing() {
+fn a_station_that_disappears_gives_a_reset_and_no_loss() {
     for reading in swallowing(false) {
         assert_eq!(reading.result.unwrap_err().failure, Failure::Reset);
     }
@@ -298,7 +298,7 @@ fn a_station_that_is_gone_lost_nothing() {
 /// The return route from 127.0.0.2 prefers 127.0.0.1, and the client would drop answers from there.
 #[test]
 #[cfg(target_os = "linux")]
-fn a_wildcard_listener_answers_from_the_address_asked() {
+fn a_wildcard_listener_answers_from_the_requested_address() {
     let listening = |any: &str| Listener::start(any.parse().unwrap(), ResponderLimits::default());
     let Ok(dual) = listening("[::]:0") else {
         barograph_sim::report_skipped("this host has no IPv6");
@@ -312,7 +312,7 @@ fn a_wildcard_listener_answers_from_the_address_asked() {
 }
 
 #[test]
-fn datagrams_without_leave_are_not_answered() {
+fn datagrams_without_a_grant_are_not_answered() {
     let listener = listener();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.connect(listener.address()).unwrap();
@@ -331,7 +331,7 @@ fn datagrams_without_leave_are_not_answered() {
 /// A grant must not be usable from another address, or after its session.
 #[test]
 #[cfg(target_os = "linux")]
-fn leave_to_send_datagrams_is_bound_to_its_session() {
+fn a_datagram_grant_is_bound_to_its_session() {
     let listener = listener();
     let mut owner = session(&listener);
     let mut leave = || {
@@ -368,7 +368,7 @@ fn leave_to_send_datagrams_is_bound_to_its_session() {
 }
 
 #[test]
-fn ipv6_loopback_works() {
+fn all_experiments_work_over_ipv6_loopback() {
     let Ok(listener) = Listener::start((Ipv6Addr::LOCALHOST, 0).into(), ResponderLimits::default()) else {
         barograph_sim::report_skipped("this host has no ::1");
         return;
@@ -381,7 +381,7 @@ fn ipv6_loopback_works() {
 }
 
 #[test]
-fn a_station_is_detected_and_probed_with_everything() {
+fn a_station_is_detected_and_probed_with_every_experiment() {
     let listener = listener();
     for target in
         [target(listener.address()), Target::parse(&format!("http://{}", listener.address())).unwrap()]
@@ -395,7 +395,7 @@ fn a_station_is_detected_and_probed_with_everything() {
 }
 
 #[test]
-fn what_is_beyond_the_limits_is_declined_with_the_limit() {
+fn requests_beyond_the_limits_are_declined_with_the_limit() {
     let limits = ResponderLimits {
         transfer_bytes_max: 1000,
         session_bytes_max: 1500,
@@ -429,7 +429,7 @@ fn what_is_beyond_the_limits_is_declined_with_the_limit() {
 }
 
 #[test]
-fn one_transfer_at_a_time() {
+fn the_responder_runs_one_transfer_at_a_time() {
     let listener = listener();
     let mut first = session(&listener);
     first.write_all(&Request::Goodput { direction: Direction::Up, bytes: 1000 }.encode()).unwrap();
@@ -450,7 +450,7 @@ fn one_transfer_at_a_time() {
 }
 
 #[test]
-fn a_transfer_that_trickles_gives_its_place_up() {
+fn a_transfer_that_is_too_slow_loses_its_slot() {
     let limits = ResponderLimits {
         transfer_grace: Duration::from_millis(200),
         transfer_bit_s_min: 100_000_000_000,
@@ -480,7 +480,7 @@ fn a_transfer_that_trickles_gives_its_place_up() {
 }
 
 #[test]
-fn one_peer_cannot_take_every_place() {
+fn one_peer_cannot_take_all_session_slots() {
     let limits = ResponderLimits { sessions_per_peer_max: 2, ..ResponderLimits::default() };
     let responder = Responder::start(limits, None).unwrap();
     let one = "192.0.2.1".parse().unwrap();
@@ -494,7 +494,7 @@ fn one_peer_cannot_take_every_place() {
 }
 
 #[test]
-fn one_network_cannot_take_every_place() {
+fn one_network_cannot_take_all_session_slots() {
     let limits = ResponderLimits { sessions_per_peer_max: 2, ..ResponderLimits::default() };
     let responder = Responder::start(limits, None).unwrap();
     let admit = |ip: &str| responder.admit(ip.parse().unwrap());
@@ -504,7 +504,7 @@ fn one_network_cannot_take_every_place() {
 }
 
 #[test]
-fn one_name_cannot_take_every_place_from_many_networks() {
+fn one_station_name_cannot_take_all_session_slots() {
     let responder = Responder::start(ResponderLimits::default(), None).unwrap();
     let mut hosts = 1..;
     let mut signed = |name: &str| {
@@ -520,7 +520,7 @@ fn one_name_cannot_take_every_place_from_many_networks() {
 }
 
 #[test]
-fn exchanges_slower_than_any_path_end_the_session() {
+fn exchanges_slower_than_the_minimum_rate_end_the_session() {
     let limits = ResponderLimits {
         transfer_grace: Duration::from_millis(200),
         exchange: Duration::from_millis(1),
@@ -542,7 +542,7 @@ fn exchanges_slower_than_any_path_end_the_session() {
 }
 
 #[test]
-fn a_client_that_says_nothing_or_garbage_is_put_out() {
+fn a_client_that_is_silent_or_sends_garbage_is_disconnected() {
     let limits = ResponderLimits { idle: Duration::from_millis(200), ..ResponderLimits::default() };
     let listener = listener_with(limits);
     let mut silent = session(&listener);
@@ -564,7 +564,7 @@ fn a_stop_ends_open_sessions_at_once() {
 }
 
 #[test]
-fn an_experiment_is_stopped_from_outside() {
+fn cancellation_ends_a_running_experiment() {
     // The peer accepts the connection, answers nothing, and reports when the request has arrived.
     let (asked, was_asked) = mpsc::channel();
     let server = Server::start(move |mut stream, stop| {
@@ -584,7 +584,7 @@ fn an_experiment_is_stopped_from_outside() {
 }
 
 #[test]
-fn through_tls_the_upgrade_authorises_and_the_plain_connection_measures() {
+fn the_tls_upgrade_authorises_and_a_plain_connection_measures() {
     let station = TlsStation::start("secret");
     let target = Target::parse(&format!("https://{}", station.address)).unwrap();
     let context = ProbeContext { token: Some("secret".into()), tls: Some(trust()), ..context(LONG) };
@@ -632,7 +632,7 @@ fn refusing(answer: &'static str) -> (Server, mpsc::Receiver<String>) {
 }
 
 #[test]
-fn only_a_station_that_refuses_sees_the_token() {
+fn the_token_is_sent_only_to_a_station_that_requires_it() {
     let holder = ProbeContext { token: Some("secret".into()), ..context(LONG) };
     for plain in [
         "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
@@ -660,7 +660,7 @@ fn only_a_station_that_refuses_sees_the_token() {
 }
 
 #[test]
-fn measuring_through_tls_needs_an_https_target() {
+fn rtt_tls_needs_an_https_target() {
     let listener = listener();
     let error =
         only(run_one(&target(listener.address()), Experiment::RttTls { n: 1 }, &context(LONG))).unwrap_err();

@@ -9,7 +9,7 @@ use barograph_forecast::Failure;
 use barograph_probe::io::{CancellationToken, ResponderLimits, stream};
 use barograph_probe::stop::SettledRateConfig;
 use barograph_probe::stream::{EarlyStopPolicy, StreamEnd, StreamPlan};
-use barograph_probe::wire::{self, DeclineReason, Done, Reply, Request};
+use barograph_probe::wire::{self, BulkSummary, DeclineReason, Reply, Request};
 
 use crate::common::{LONG, Server, context, listener, listener_with, reply, reset, session, target, upgrade};
 
@@ -18,7 +18,7 @@ fn plan(seconds: f64) -> StreamPlan {
 }
 
 #[test]
-fn a_stream_lasts_as_long_as_it_should_and_counts_what_arrived() {
+fn a_stream_runs_for_its_duration_and_counts_received_bytes() {
     let listener = listener();
     let streamed = stream(&target(listener.address()), &plan(0.5), &context(LONG)).unwrap();
     // A fast machine may send the responder's maximum before half a second is over.
@@ -42,7 +42,7 @@ fn a_stream_lasts_as_long_as_it_should_and_counts_what_arrived() {
 }
 
 #[test]
-fn bytes_are_bounded() {
+fn a_stream_ends_at_its_byte_limit() {
     let listener = listener();
     for bytes_max in [1, 1_000_003] {
         let plan = StreamPlan { bytes_max, ..plan(20.0) };
@@ -54,7 +54,7 @@ fn bytes_are_bounded() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn the_named_congestion_control_is_used_and_another_is_an_error() {
+fn the_named_congestion_control_is_used_and_an_unknown_name_is_an_error() {
     let listener = listener();
     let with = |name: &str| StreamPlan { congestion: Some(name.to_string()), bytes_max: 1000, ..plan(1.0) };
     // Every Linux kernel has `reno` and allows it to all users.
@@ -69,7 +69,7 @@ fn the_named_congestion_control_is_used_and_another_is_an_error() {
 /// load.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_settled_stream_ends_early_and_says_so() {
+fn a_settled_stream_ends_early_and_reports_it() {
     let listener = listener();
     let any = EarlyStopPolicy {
         config: SettledRateConfig { rounds: 2, variation_max: 1e9 },
@@ -92,7 +92,7 @@ fn a_settled_stream_ends_early_and_says_so() {
 }
 
 #[test]
-fn what_the_responder_does_not_allow_it_declines() {
+fn streams_beyond_the_limits_are_declined_with_the_limit() {
     let short = ResponderLimits {
         stream: Duration::from_millis(900),
         transfer_bytes_max: 1000,
@@ -108,10 +108,10 @@ fn what_the_responder_does_not_allow_it_declines() {
 
 /// Streams and transfers share the single slot.
 #[test]
-fn one_stream_at_a_time() {
+fn the_responder_runs_one_stream_at_a_time() {
     let listener = listener();
     let mut first = session(&listener);
-    ask(&mut first, Request::Stream { ms: 10_000, bytes_max: 10 });
+    request_transfer(&mut first, Request::Stream { ms: 10_000, bytes_max: 10 });
     let error = stream(&target(listener.address()), &plan(0.1), &context(LONG)).unwrap_err();
     assert_eq!(error.failure, Failure::Declined);
     assert!(error.message.contains("another bulk test"), "{error}");
@@ -119,23 +119,23 @@ fn one_stream_at_a_time() {
     first.shutdown(Shutdown::Write).unwrap();
     let mut done = [0; wire::DONE_BYTES];
     first.read_exact(&mut done).unwrap();
-    assert_eq!(Done::decode(&done).unwrap().bytes, 5);
+    assert_eq!(BulkSummary::decode(&done).unwrap().bytes, 5);
     let bytes_max = 1000;
     stream(&target(listener.address()), &StreamPlan { bytes_max, ..plan(0.1) }, &context(LONG)).unwrap();
 }
 
 /// A client that exceeds its request loses its connection, and the slot is free again.
 #[test]
-fn a_client_that_sends_more_or_never_ends_is_ended() {
+fn a_client_that_exceeds_its_stream_request_is_disconnected() {
     let grace = Duration::from_millis(300);
     let listener = listener_with(ResponderLimits { transfer_grace: grace, ..ResponderLimits::default() });
     let mut greedy = session(&listener);
-    ask(&mut greedy, Request::Stream { ms: 10_000, bytes_max: 10 });
+    request_transfer(&mut greedy, Request::Stream { ms: 10_000, bytes_max: 10 });
     greedy.write_all(&[0; 11]).unwrap();
     assert!(is_closed(&mut greedy), "more than it asked for");
 
     let mut endless = session(&listener);
-    ask(&mut endless, Request::Stream { ms: 1, bytes_max: 1 << 30 });
+    request_transfer(&mut endless, Request::Stream { ms: 1, bytes_max: 1 << 30 });
     let began = Instant::now();
     let mut written = Ok(1);
     while written.is_ok() && began.elapsed() < LONG {
@@ -147,8 +147,8 @@ fn a_client_that_sends_more_or_never_ends_is_ended() {
 }
 
 #[test]
-fn a_responder_that_does_not_know_streams_or_lies_is_named() {
-    let answer = |reply: [u8; wire::REPLY_BYTES], done: Option<Done>| {
+fn errors_name_a_responder_without_streams_or_with_false_counts() {
+    let answer = |reply: [u8; wire::REPLY_BYTES], done: Option<BulkSummary>| {
         Server::start(move |mut stream, stop| {
             upgrade(&mut stream, stop);
             stream.set_read_timeout(Some(LONG)).unwrap();
@@ -168,7 +168,7 @@ fn a_responder_that_does_not_know_streams_or_lies_is_named() {
     let error = stream(&older.target(), &plan, &context(LONG)).unwrap_err();
     assert_eq!(error.failure, Failure::Declined, "{error}");
     let ready = Reply::Ready { nonce: 0 }.encode();
-    let liar = answer(ready, Some(Done { bytes: 1001, tcp_info: None }));
+    let liar = answer(ready, Some(BulkSummary { bytes: 1001, tcp_info: None }));
     let error = stream(&liar.target(), &plan, &context(LONG)).unwrap_err();
     assert_eq!(error.failure, Failure::InvalidResponse, "{error}");
     assert!(error.message.contains("1001 of 1000"), "{error}");
@@ -179,7 +179,7 @@ fn a_responder_that_does_not_know_streams_or_lies_is_named() {
 
 /// If the peer reads nothing, the length of the stream passes first, and then the deadline.
 #[test]
-fn a_peer_that_takes_nothing_ends_with_the_deadline() {
+fn a_stream_to_a_peer_that_reads_nothing_ends_at_the_deadline() {
     let stuck = Server::start(|mut stream, stop| {
         upgrade(&mut stream, stop);
         stream.set_read_timeout(Some(LONG)).unwrap();
@@ -197,7 +197,7 @@ fn a_peer_that_takes_nothing_ends_with_the_deadline() {
 }
 
 #[test]
-fn a_stream_is_stopped_from_outside() {
+fn cancellation_ends_a_running_stream() {
     let listener = listener();
     let cancel = CancellationToken::default();
     let context = barograph_probe::io::ProbeContext { cancel: cancel.clone(), ..context(LONG) };
@@ -219,7 +219,7 @@ fn a_stream_is_stopped_from_outside() {
 }
 
 /// Requests a transfer that the responder accepts.
-fn ask(stream: &mut TcpStream, request: Request) {
+fn request_transfer(stream: &mut TcpStream, request: Request) {
     stream.write_all(&request.encode()).unwrap();
     assert_eq!(reply(stream), Reply::Ready { nonce: 0 });
 }

@@ -17,7 +17,7 @@ use crate::common::{LONG, Server, context, read_head, read_request, tls_server, 
 const PAUSE: Duration = Duration::from_millis(150);
 
 #[test]
-fn the_first_and_the_last_byte_are_timed_apart() {
+fn the_first_and_the_last_byte_are_timed_separately() {
     let server = Server::start(|mut stream, stop| {
         read_request(&mut stream, stop);
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na").unwrap();
@@ -32,7 +32,7 @@ fn the_first_and_the_last_byte_are_timed_apart() {
 }
 
 #[test]
-fn the_end_of_a_body_is_found_however_it_is_told() {
+fn the_end_of_a_body_is_found_by_length_chunks_or_close() {
     for (name, response) in [
         ("a length", &b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"[..]),
         ("no body", b"HTTP/1.1 204 No Content\r\n\r\n"),
@@ -53,7 +53,7 @@ fn the_end_of_a_body_is_found_however_it_is_told() {
 }
 
 #[test]
-fn a_body_cut_short_is_a_reset() {
+fn a_truncated_body_is_a_reset() {
     let server = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello");
     let [first, last] = times(&server.url());
     assert!(first.is_ok());
@@ -61,14 +61,14 @@ fn a_body_cut_short_is_a_reset() {
 }
 
 #[test]
-fn a_body_announced_too_long_is_not_even_begun() {
+fn a_body_with_a_length_above_the_limit_is_not_read() {
     let server = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\nhello");
     let [_, last] = times(&server.url());
     assert_eq!(last.unwrap_err(), Failure::Local);
 }
 
 #[test]
-fn the_request_is_what_a_server_expects() {
+fn the_http_request_has_path_and_host_header_and_no_token() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let server = Server::start(move |mut stream, stop| {
         let _ = sender.send(String::from_utf8(read_request(&mut stream, stop)).unwrap());
@@ -86,7 +86,7 @@ fn the_request_is_what_a_server_expects() {
 }
 
 #[test]
-fn a_plain_server_is_probed_with_what_it_answers() {
+fn a_plain_server_is_probed_by_connect_and_http() {
     let server = answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
     assert_eq!(
         quantities(&probe(&server.url(), 1000, &context(LONG))),
@@ -96,7 +96,7 @@ fn a_plain_server_is_probed_with_what_it_answers() {
 }
 
 #[test]
-fn https_is_timed_after_its_handshake() {
+fn response_time_is_measured_over_https() {
     let config = tls_server();
     let server = Server::start(move |stream: TcpStream, _| {
         stream.set_read_timeout(Some(LONG)).unwrap();
@@ -123,7 +123,7 @@ fn https_is_timed_after_its_handshake() {
 }
 
 #[test]
-fn https_to_a_server_without_tls_is_garbage() {
+fn https_to_a_server_without_tls_is_an_invalid_response() {
     for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"SSH-2.0-OpenSSH_9.2\r\n"] {
         let server = Server::start(move |mut stream, stop| {
             // Do not wait for the end of a request, because a TLS ClientHello does not end as a

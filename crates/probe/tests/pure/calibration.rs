@@ -69,7 +69,7 @@ proptest! {
     /// A path that always reaches the same multiple of its early rate is corrected, up to a factor
     /// of three.
     #[test]
-    fn a_steady_bias_is_learned(ratio in 0.34..2.99f64, rate in 1e6..1e9f64, tests in 4..20u32) {
+    fn calibration_learns_a_steady_ratio_of_early_to_full_rate(ratio in 0.34..2.99f64, rate in 1e6..1e9f64, tests in 4..20u32) {
         let mut calibration = Calibration::default();
         for _ in 0..tests {
             calibration.add_full(&[Some(rate); CHECKPOINTS.len()], rate * ratio);
@@ -84,7 +84,7 @@ proptest! {
     /// by the next test, so that this test runs to full length. The test after it also runs to full
     /// length, and then the path is calibrated again.
     #[test]
-    fn on_a_quiet_path_a_change_by_half_is_noticed_by_the_next_test(seed: u64, rises: bool, quiet in 0.0..0.02f64) {
+    fn the_next_test_detects_a_change_by_half_on_a_quiet_path(seed: u64, rises: bool, quiet in 0.0..0.02f64) {
         let mut path = Path::new(seed, quiet, quiet);
         let mut calibration = Calibration::default();
         path.tests(&mut calibration, 30);
@@ -98,7 +98,7 @@ proptest! {
     /// A change of 15 % is too small to be distinguished from chance at once. The estimates follow
     /// most of the change in the first test, and are within 2 % of the new rate after three tests.
     #[test]
-    fn a_change_by_fifteen_per_cent_is_followed(seed: u64, rises: bool) {
+    fn estimates_follow_a_change_by_15_percent(seed: u64, rises: bool) {
         let mut path = Path::new(seed, 0.0, 0.0);
         let mut calibration = Calibration::default();
         path.tests(&mut calibration, 30);
@@ -113,7 +113,7 @@ proptest! {
 
     /// No values cause a panic or an invalid estimate.
     #[test]
-    fn no_values_make_nonsense(
+    fn no_values_cause_a_panic_or_an_invalid_estimate(
         tests in prop::collection::vec((any::<u8>(), any::<f64>(), any::<f64>()), 0..50), partial in any::<f64>(),
     ) {
         let mut calibration = Calibration::default();
@@ -143,7 +143,7 @@ proptest! {
 /// On a path that varies more, the next test detects a change by half less often. For each
 /// deviation, the share of detected changes must lie in a given range.
 #[test]
-fn a_change_by_half_is_noticed_less_the_more_a_path_scatters() {
+fn a_change_by_half_is_detected_less_often_on_paths_with_more_variation() {
     for (scatter, least, most) in [(0.03, 0.99, 1.0), (0.1, 0.73, 0.83), (0.2, 0.38, 0.48), (0.3, 0.2, 0.29)]
     {
         let noticed = (0..1000).filter(|seed| {
@@ -162,7 +162,7 @@ fn a_change_by_half_is_noticed_less_the_more_a_path_scatters() {
 /// Few tests are rejected. On quiet paths the errors are smaller than expected, because the usual
 /// deviations dominate the expectation; on paths with much variation they are somewhat larger.
 #[test]
-fn rejections_are_few_and_errors_are_as_expected() {
+fn rejected_tests_are_few_and_errors_have_the_expected_size() {
     for (scatter, least, most) in
         [(0.0, 1.0, 1.0), (0.03, 0.98, 1.0), (0.09, 0.92, 0.96), (0.18, 0.84, 0.89), (0.27, 0.82, 0.86)]
     {
@@ -194,7 +194,7 @@ fn rejections_are_few_and_errors_are_as_expected() {
 /// tests. The forecast interval is computed from the recorded rates; so fewer rates of full tests
 /// are inside it.
 #[test]
-fn the_loop_through_the_forecast_costs_a_bounded_part_of_the_intervals_coverage() {
+fn early_ends_reduce_the_interval_coverage_by_a_bounded_amount() {
     for (scatter, least) in [(0.05, 0.87), (0.1, 0.86), (0.2, 0.84), (0.3, 0.83)] {
         let (open, closed) = (Loop::of_paths(scatter, false), Loop::of_paths(scatter, true));
         println!("scatter {scatter}: full tests only {open:?}, with early ones {closed:?}");
@@ -287,7 +287,7 @@ fn recorded(
 }
 
 #[test]
-fn a_path_is_tested_at_full_length_until_it_is_known_and_where_no_checkpoint_is_a_guide() {
+fn a_path_is_tested_at_full_length_without_enough_tests_or_checkpoints() {
     let mut calibration = Calibration::default();
     for _ in 0..Calibration::TESTS_MIN {
         assert_eq!(calibration.expected(), None);

@@ -56,7 +56,7 @@ fn links() -> impl Strategy<Value = (f64, f64)> {
 
 proptest! {
     #[test]
-    fn a_steady_link_is_measured_in_a_part_of_the_time((link, rtt_s) in links()) {
+    fn a_steady_link_settles_early_with_the_correct_rate((link, rtt_s) in links()) {
         let samples = stream(rtt_s, 20.0, slow_start(link, rtt_s));
         let estimate = unguarded(&samples).expect("it settles");
         prop_assert!(within(0.03, estimate.rate_bit_s, link), "{estimate:?} on {link}");
@@ -83,7 +83,7 @@ proptest! {
 
     /// Stalls of three rounds, at most five rounds apart.
     #[test]
-    fn a_stalling_stream_does_not_settle(link in 1e8..1e9f64, apart in 3.2..4.8f64, phase in 0.0..1.0f64) {
+    fn a_stream_with_stalls_does_not_settle(link in 1e8..1e9f64, apart in 3.2..4.8f64, phase in 0.0..1.0f64) {
         let start = slow_start(link, 0.02);
         let stalling = move |time_s: f64| {
             let within = (time_s / ((apart + 3.0) * 0.02) + phase).fract() * (apart + 3.0);
@@ -95,7 +95,7 @@ proptest! {
     /// In any stream, an estimate outside the interval does not stop the stream, and the stream
     /// then runs to full length.
     #[test]
-    fn the_guard_holds(
+    fn an_estimate_outside_the_guard_interval_does_not_stop_the_stream(
         rates in prop::collection::vec(0.0..1e9f64, 1..40),
         (lower, width) in (0.0..1e9f64, 0.0..5e8f64),
     ) {
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn no_samples_make_it_panic_or_propose_nonsense(
+    fn no_samples_cause_a_panic_or_an_invalid_estimate(
         samples in prop::collection::vec((any::<f64>(), any::<u64>(), any::<f64>(), any::<bool>()), 0..200),
         rounds in any::<usize>(), variation_max in any::<f64>(),
     ) {
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn samples_are_bounded_evenly_spread_and_hold_the_first_and_the_last(count in 0..20_000u64) {
+    fn kept_samples_are_bounded_evenly_spaced_and_include_first_and_last(count in 0..20_000u64) {
         let mut samples = Samples::new();
         for index in 0..count {
             samples.push(Sample {
@@ -159,13 +159,13 @@ proptest! {
 }
 
 #[test]
-fn nothing_that_arrives_has_not_settled() {
+fn a_stream_without_arriving_data_does_not_settle() {
     assert_eq!(unguarded(&stream(0.02, FULL_S, |_| 0.0)), None);
     assert_eq!(after_startup(&stream(0.02, FULL_S, |_| 0.0)), None);
 }
 
 #[test]
-fn a_clock_that_stands_still_ends_nothing() {
+fn a_clock_that_stands_still_does_not_stop_the_stream() {
     let mut samples = stream(0.02, FULL_S, slow_start(1e8, 0.02));
     for sample in &mut samples {
         sample.time_s = 0.5;
@@ -175,7 +175,7 @@ fn a_clock_that_stands_still_ends_nothing() {
 }
 
 #[test]
-fn a_sender_with_nothing_to_send_says_nothing_of_the_path() {
+fn samples_limited_by_the_sender_give_no_estimate() {
     let mut samples = stream(0.02, FULL_S, slow_start(1e8, 0.02));
     assert!(unguarded(&samples).is_some());
     for sample in &mut samples {
@@ -185,7 +185,7 @@ fn a_sender_with_nothing_to_send_says_nothing_of_the_path() {
 }
 
 #[test]
-fn what_still_grows_has_not_settled_however_much_may_vary() {
+fn a_growing_rate_does_not_settle_whatever_variation_is_allowed() {
     let config = SettledRateConfig { rounds: 2, variation_max: f64::INFINITY };
     let early = EarlyStopPolicy { config, ..EarlyStopPolicy::default() };
     let growing = slow_start(1e12, 0.1);
@@ -200,7 +200,7 @@ fn what_still_grows_has_not_settled_however_much_may_vary() {
 /// A policer passes the bytes of a token bucket at once and then limits the rate, so the first
 /// second does not predict the fifth.
 #[test]
-fn a_policer_fools_the_rule_alone_and_neither_guard_nor_calibration() {
+fn a_policer_misleads_the_plain_rule_but_not_the_guard_or_the_calibration() {
     let start = slow_start(1e8, 0.02);
     let policed = move |time_s: f64| start(time_s).min(if time_s < 1.2 { 1e8 } else { 1e7 });
     let samples = stream(0.02, FULL_S, policed);
@@ -218,7 +218,7 @@ fn a_policer_fools_the_rule_alone_and_neither_guard_nor_calibration() {
 
 /// A competing flow yields after two seconds, so the rate settles too low at first.
 #[test]
-fn a_flow_that_has_not_yielded_is_corrected_for() {
+fn calibration_corrects_for_a_competing_flow_that_yields_later() {
     let start = slow_start(1e8, 0.02);
     let yielding = move |time_s: f64| start(time_s).min(if time_s < 2.0 { 3e7 } else { 5e7 });
     let samples = stream(0.02, FULL_S, yielding);
@@ -259,7 +259,7 @@ fn stops(samples: &[Sample], early: EarlyStopPolicy) -> Option<(RateEstimate, f6
 }
 
 #[test]
-fn a_calibrated_path_is_not_believed_when_it_is_another() {
+fn an_estimate_is_rejected_if_a_calibrated_path_has_changed() {
     let as_ever = stream(0.02, FULL_S, slow_start(1e8, 0.02));
     let expected = calibrated(&as_ever).expected();
     let guard = Some(ForecastInterval { lower_bit_s: 0.95e8, upper_bit_s: 1e8 });
@@ -278,7 +278,7 @@ fn a_calibrated_path_is_not_believed_when_it_is_another() {
 
 /// On a quiet path the forecast interval is narrower than the error of the estimate.
 #[test]
-fn an_interval_of_no_width_lets_what_agrees_with_it_stop() {
+fn an_interval_of_width_0_accepts_estimates_within_its_margin() {
     let samples = stream(0.02, FULL_S, slow_start(1e8, 0.02));
     let guarded = |rate: f64| {
         let guard = ForecastInterval { lower_bit_s: rate, upper_bit_s: rate };
@@ -289,7 +289,7 @@ fn an_interval_of_no_width_lets_what_agrees_with_it_stop() {
 }
 
 #[test]
-fn a_guard_that_is_no_interval_holds_nothing() {
+fn an_invalid_guard_interval_contains_no_rate() {
     for (lower_bit_s, upper_bit_s) in [(f64::NAN, 1.0), (0.0, f64::NAN), (2.0, 1.0)] {
         assert!(!ForecastInterval { lower_bit_s, upper_bit_s }.holds(1.0));
     }

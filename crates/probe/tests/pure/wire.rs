@@ -5,7 +5,7 @@ use std::path::Path;
 
 use barograph_probe::fuzzing::fuzz_wire;
 use barograph_probe::wire::{
-    COUNT_MAX, DATAGRAM_BYTES, DONE_BYTES, Datagram, DatagramKind, DeclineReason, Done, REPLY_BYTES,
+    BulkSummary, COUNT_MAX, DATAGRAM_BYTES, DONE_BYTES, Datagram, DatagramKind, DeclineReason, REPLY_BYTES,
     REQUEST_BYTES, Reply, Request, STREAM_MS_MAX,
 };
 use barograph_probe::{Direction, SenderLimit, Target, TcpInfo};
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 /// The examples of `docs/spec/probe.md`.
 #[test]
-fn the_examples_of_the_specification() {
+fn frames_equal_the_examples_of_the_specification() {
     let bytes = |hex: &str| -> Vec<u8> {
         hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
     };
@@ -35,12 +35,12 @@ fn the_examples_of_the_specification() {
     };
     let expected = "b3 01 03 00 00 00 00 00 00 00 00 00 00 01 00 00 00 00 4e 20 00 00 00 03 \
                     00 00 00 00 05 f5 e1 00 63 75 62 69 63 00 00 00 00 00 00 00 00 00 00 00";
-    assert_eq!(Done { bytes: 65_536, tcp_info: Some(info) }.encode()[..], bytes(expected));
+    assert_eq!(BulkSummary { bytes: 65_536, tcp_info: Some(info) }.encode()[..], bytes(expected));
 }
 
 /// Invalid frames; each differs from a valid frame in the named field.
 #[test]
-fn what_is_not_defined_is_refused() {
+fn undefined_frames_are_rejected() {
     let changed = |frame: &[u8], at: usize, to: u8| {
         let mut frame = frame.to_vec();
         frame[at] = to;
@@ -66,9 +66,9 @@ fn what_is_not_defined_is_refused() {
     ] {
         assert!(Request::decode(&bad).is_err(), "{name}");
     }
-    let done = Done { bytes: 1, tcp_info: None }.encode();
+    let done = BulkSummary { bytes: 1, tcp_info: None }.encode();
     for (name, at, to) in [("flags", 1, 2), ("limit without info", 2, 1), ("info without flag", 20, 1)] {
-        assert!(Done::decode(&changed(&done, at, to)).is_err(), "{name}");
+        assert!(BulkSummary::decode(&changed(&done, at, to)).is_err(), "{name}");
     }
     let busy = Reply::Declined(DeclineReason::Busy).encode();
     assert!(Reply::decode(&changed(&busy, 1, 99)).is_err());
@@ -78,7 +78,7 @@ fn what_is_not_defined_is_refused() {
 
 /// Replays the stored corpus: inputs that a fuzzer found, and one frame of each kind.
 #[test]
-fn the_kept_corpus_holds() {
+fn the_wire_corpus_replays_without_panics() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/wire");
     let mut replayed = 0;
     for entry in fs::read_dir(corpus).unwrap() {
@@ -89,7 +89,7 @@ fn the_kept_corpus_holds() {
 }
 
 #[test]
-fn targets() {
+fn target_urls_and_addresses_are_parsed_and_normalized() {
     for (text, shown) in [
         ("example.org:80", "example.org:80"),
         ("EXAMPLE.org:8700", "example.org:8700"),
@@ -180,7 +180,7 @@ fn infos() -> impl Strategy<Value = TcpInfo> {
 
 proptest! {
     #[test]
-    fn decode_after_encode_is_the_identity(
+    fn frames_decode_to_what_was_encoded(
         request in requests(),
         reply in replies(),
         done in (any::<u64>(), prop::option::of(infos())),
@@ -188,24 +188,24 @@ proptest! {
     ) {
         prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
         prop_assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
-        let done = Done { bytes: done.0, tcp_info: done.1 };
-        prop_assert_eq!(Done::decode(&done.encode()), Ok(done));
+        let done = BulkSummary { bytes: done.0, tcp_info: done.1 };
+        prop_assert_eq!(BulkSummary::decode(&done.encode()), Ok(done));
         let kind = if datagram.0 { DatagramKind::Question } else { DatagramKind::Answer };
         let datagram = Datagram { kind, nonce: datagram.1, sequence: datagram.2 };
         prop_assert_eq!(Datagram::decode(&datagram.encode()), Ok(datagram));
     }
 
     #[test]
-    fn no_bytes_make_a_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn random_bytes_cause_no_panic_in_a_decoder(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
         fuzz_wire(&bytes);
     }
 
     /// Random bytes rarely pass the check of mark and length, so change one byte of valid frames.
     #[test]
-    fn no_almost_good_frame_makes_a_decoder_panic(
+    fn frames_with_one_changed_byte_cause_no_panic_in_a_decoder(
         request in requests(), reply in replies(), info in infos(), at in 0..DONE_BYTES, to in any::<u8>(),
     ) {
-        let done = Done { bytes: 1, tcp_info: Some(info) }.encode();
+        let done = BulkSummary { bytes: 1, tcp_info: Some(info) }.encode();
         let datagram = Datagram { kind: DatagramKind::Answer, nonce: 1, sequence: 1 }.encode();
         for mut frame in [request.encode().to_vec(), reply.encode().to_vec(), done.to_vec(), datagram.to_vec()] {
             let at = at % frame.len();
@@ -215,13 +215,13 @@ proptest! {
     }
 
     #[test]
-    fn a_target_reads_its_own_spelling(text in "(http://|https://|)[a-z:\\[\\]0-9.%@/?# é]{0,40}") {
+    fn a_target_parses_from_its_own_text(text in "(http://|https://|)[a-z:\\[\\]0-9.%@/?# é]{0,40}") {
         fuzz_wire(text.as_bytes());
     }
 }
 
 /// The corpus has frames of these sizes; a change of a size needs a new version of the protocol.
 #[test]
-fn sizes() {
+fn frames_have_the_sizes_of_the_protocol() {
     assert_eq!((REQUEST_BYTES, REPLY_BYTES, DONE_BYTES, DATAGRAM_BYTES), (16, 16, 48, 24));
 }

@@ -26,7 +26,7 @@ fn median(sorted: &[f64]) -> f64 {
 }
 
 #[test]
-fn every_law_has_median_one() {
+fn every_response_time_law_has_median_1() {
     for law in [
         ResponseTimeLaw::Constant {},
         ResponseTimeLaw::Lognormal { sigma: 0.6, slow_share: 0.0, slow_factor: 1.0 },
@@ -40,7 +40,7 @@ fn every_law_has_median_one() {
 }
 
 #[test]
-fn laws_have_their_tails() {
+fn response_time_laws_have_their_tails() {
     let lognormal =
         many(&with_law(ResponseTimeLaw::Lognormal { sigma: 0.5, slow_share: 0.0, slow_factor: 1.0 }));
     let at = |share: f64, sorted: &[f64]| sorted[(share * sorted.len() as f64) as usize];
@@ -55,7 +55,7 @@ fn laws_have_their_tails() {
 }
 
 #[test]
-fn a_trace_goes_on_with_every_reduction_and_every_retry() {
+fn a_trace_advances_by_one_value_with_each_reduction_and_each_retry() {
     let values = vec![0.5, 1.0, 2.0, 3.0, 4.0];
     let scenario = with_law(ResponseTimeLaw::Trace { file: "none".into(), values: values.clone() });
     let start = values.iter().position(|value| *value == response(&scenario, attempt(4, 0, 0, 0.0)));
@@ -67,7 +67,7 @@ fn a_trace_goes_on_with_every_reduction_and_every_retry() {
 }
 
 #[test]
-fn sizes_stretch_the_part_that_grows_with_them() {
+fn message_size_scales_only_the_share_that_depends_on_it() {
     let link = LinkLaw { base_s: LinkBase::Constant(2.0), size_share: 0.8, ..LinkLaw::default() };
     let scenario = Scenario { link, ..Scenario::default() };
     let of = |bytes| response(&scenario, SimulatedAttempt { bytes, ..attempt(0, 0, 0, 0.0) });
@@ -77,7 +77,7 @@ fn sizes_stretch_the_part_that_grows_with_them() {
 }
 
 #[test]
-fn sizes_are_drawn_from_the_list_or_the_range() {
+fn message_sizes_are_drawn_from_the_list_or_the_range() {
     let list = Scenario { message_bytes: vec![10, 20], ..Scenario::default() };
     let simulation = LinkSimulation::new(&list, 30);
     let tens = (0..10_000).filter(|reduction| simulation.bytes(3, *reduction) == 10).count();
@@ -93,7 +93,7 @@ fn sizes_are_drawn_from_the_list_or_the_range() {
 }
 
 #[test]
-fn bases_lie_where_they_should_and_reconnecting_grows_with_them() {
+fn base_times_follow_their_law_and_reconnect_time_grows_with_them() {
     let link = |base_s| Scenario {
         link: LinkLaw { base_s, direction_sigma: 0.05, ..LinkLaw::default() },
         reconnect_s: 0.08,
@@ -126,7 +126,7 @@ fn bases_lie_where_they_should_and_reconnecting_grows_with_them() {
 }
 
 #[test]
-fn stalls_happen_as_often_and_last_as_long_as_said() {
+fn stalls_have_the_configured_frequency_and_duration() {
     for (duration_s, mean) in [
         (StallDuration::Constant { value: 3.0 }, 3.0),
         (StallDuration::Uniform { min: 1.0, max: 5.0 }, 3.0),
@@ -148,7 +148,7 @@ fn stalls_happen_as_often_and_last_as_long_as_said() {
 }
 
 #[test]
-fn stalls_in_bytes_grow_with_the_message() {
+fn stalls_per_byte_grow_with_the_message() {
     let stall = Stall {
         probability: 0.1,
         per_bytes: Some(65_536),
@@ -180,7 +180,7 @@ const SIXFOLD: Congestion = Congestion {
 };
 
 #[test]
-fn congestion_takes_its_share_of_the_time_and_a_retry_meets_the_same_state() {
+fn congestion_has_its_share_of_time_and_a_retry_meets_the_same_state() {
     let scenario = congested(SIXFOLD);
     let mut simulation = LinkSimulation::new(&scenario, 30);
     let (mut bad, mut all) = (0, 0);
@@ -199,7 +199,7 @@ fn congestion_takes_its_share_of_the_time_and_a_retry_meets_the_same_state() {
 }
 
 #[test]
-fn states_that_change_by_the_millisecond_cost_little_over_years() {
+fn fast_congestion_changes_cost_bounded_memory_over_years() {
     let scenario = congested(Congestion { good_s: 3e-3, bad_s: 1e-3, ..SIXFOLD });
     let mut simulation = LinkSimulation::new(&scenario, 1);
     let mut bad_share = |step: f64| {
@@ -214,7 +214,7 @@ fn states_that_change_by_the_millisecond_cost_little_over_years() {
 }
 
 #[test]
-fn a_cancelled_copy_slows_its_path_while_it_is_in_flight() {
+fn a_cancelled_copy_slows_its_path_only_while_it_is_in_flight() {
     let scenario = congested(Congestion { good_s: f64::INFINITY, load_feedback: 0.5, ..SIXFOLD });
     let mut simulation = LinkSimulation::new(&scenario, 2);
     simulation.cancelled(0, 1.0, 10.0);
@@ -226,7 +226,7 @@ fn a_cancelled_copy_slows_its_path_while_it_is_in_flight() {
 }
 
 #[test]
-fn load_that_fades_counts_in_the_bad_state_only_if_so_said() {
+fn fading_load_counts_in_the_bad_state_only_if_configured() {
     let fading = Congestion { good_s: f64::INFINITY, load_feedback: 0.5, load_fade_s: Some(60.0), ..SIXFOLD };
     let after = |scenario: &Scenario, at: f64| {
         let mut simulation = LinkSimulation::new(scenario, 1);
@@ -244,7 +244,7 @@ fn load_that_fades_counts_in_the_bad_state_only_if_so_said() {
 }
 
 #[test]
-fn regimes_change_the_base_for_a_while_and_shifts_during_some_reductions() {
+fn regimes_change_the_base_time_until_the_next_one_and_shifts_for_a_range() {
     let regime = Some(Regime { every_s: 600.0, factor: FloatRange { min: 0.5, max: 3.0 } });
     let scenario = Scenario { regime, ..Scenario::default() };
     let at = |path, at| response(&scenario, attempt(path, 0, 0, at));
@@ -263,7 +263,7 @@ fn regimes_change_the_base_for_a_while_and_shifts_during_some_reductions() {
 }
 
 #[test]
-fn the_same_seed_brings_the_same_weather_whatever_is_asked_before() {
+fn responses_depend_on_the_seed_and_not_on_earlier_requests() {
     let law = ResponseTimeLaw::Lognormal { sigma: 0.5, slow_share: 0.0, slow_factor: 1.0 };
     let scenario = |seed| Scenario { seed, congestion: Some(SIXFOLD), ..with_law(law.clone()) };
     let (one, other) = (scenario(1), scenario(2));
@@ -282,7 +282,7 @@ fn the_same_seed_brings_the_same_weather_whatever_is_asked_before() {
 }
 
 #[test]
-fn what_is_lost_or_reset_breaks_and_the_rest_keeps_its_weather() {
+fn lost_and_reset_attempts_fail_and_all_other_attempts_keep_their_times() {
     let plain = with_law(ResponseTimeLaw::Lognormal { sigma: 0.3, slow_share: 0.0, slow_factor: 1.0 });
     let loss = Some(AttemptLoss { probability: 0.1, gives_up_s: 100.0 });
     let reset = Some(Reset { probability: 0.2, after_s: 1.0 });
@@ -307,7 +307,7 @@ fn what_is_lost_or_reset_breaks_and_the_rest_keeps_its_weather() {
 }
 
 #[test]
-fn the_wildest_law_gives_finite_times() {
+fn the_widest_law_gives_finite_times() {
     let law = ResponseTimeLaw::Pareto { alpha: 0.1, share: 1.0, sigma: 10.0, cap_s: f64::INFINITY };
     let times = many(&with_law(law));
     assert!(times.iter().all(|time| time.is_finite() && 0.0 <= *time));

@@ -3,7 +3,7 @@
 
 use super::stats::RelayStats;
 use crate::sync::lock;
-use crate::{Model, PacketFate, QueueChain, report::DirectionCounts};
+use crate::{LinkDirection, PacketFate, QueueChain, report::DirectionCounts};
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, ppoll},
@@ -24,7 +24,7 @@ use std::{
 /// State of the relay's thread.
 pub(super) struct RelayLoop {
     tuns: [File; 2],
-    models: [Model; 2],
+    models: [LinkDirection; 2],
     /// Queues from A to B before the link; may be empty.
     queues: QueueChain<Vec<u8>>,
     has_queues: bool,
@@ -49,7 +49,7 @@ pub(super) struct Packet {
 impl RelayLoop {
     pub(super) fn new(
         tuns: [File; 2],
-        models: [Model; 2],
+        models: [LinkDirection; 2],
         queues: QueueChain<Vec<u8>>,
         stats: Arc<Mutex<RelayStats>>,
         spin: Duration,
@@ -82,7 +82,7 @@ impl RelayLoop {
                     }
                 }
                 self.write_due(&mut stats);
-                stats.note_cpu(thread_cpu().saturating_sub(spun));
+                stats.record_cpu(thread_cpu().saturating_sub(spun));
             }
             let until_due = self.until_due();
             let sleep = until_due.map(|due| due.saturating_sub(self.spin));
@@ -155,7 +155,7 @@ impl RelayLoop {
             match (&self.tuns[1 - packet.direction]).write(&packet.bytes) {
                 Ok(_) => {
                     let late = now.saturating_sub(packet.at);
-                    stats.note_departure(packet.direction, packet.bytes.len(), late);
+                    stats.record_departure(packet.direction, packet.bytes.len(), late);
                 }
                 Err(_) => stats.counts[packet.direction].write_errors += 1,
             }
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_leave_by_time_then_by_arrival() {
+    fn packets_leave_in_order_of_due_time_then_arrival() {
         let mut in_flight: BinaryHeap<_> =
             [packet(5, 2), packet(5, 1), packet(3, 3)].into_iter().map(Reverse).collect();
         let due = |heap: &mut _, at| pop_due(heap, Duration::from_micros(at)).map(|packet| packet.number);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_told_from_hosts() {
+    fn multicast_addresses_are_detected() {
         let mut v4 = [0; 20];
         (v4[0], v4[16]) = (0x45, 192);
         assert!(!is_multicast(&v4));

@@ -33,7 +33,7 @@ impl RelayStats {
         }
     }
 
-    pub(super) fn note_departure(&mut self, direction: usize, bytes: usize, late: Duration) {
+    pub(super) fn record_departure(&mut self, direction: usize, bytes: usize, late: Duration) {
         let counts = &mut self.counts[direction];
         counts.forwarded += 1;
         counts.forwarded_bytes += bytes as u64;
@@ -45,7 +45,7 @@ impl RelayStats {
 
     /// Records the thread's CPU time so far. At the end of a window, also records the thread's
     /// share of a core.
-    pub(super) fn note_cpu(&mut self, cpu: Duration) {
+    pub(super) fn record_cpu(&mut self, cpu: Duration) {
         self.cpu = cpu;
         let (began, cpu_then) = self.window;
         let elapsed = began.elapsed();
@@ -101,12 +101,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lateness_is_told_by_its_percentile_and_bound() {
+    fn late_packets_are_reported_as_percentile_and_maximum() {
         let mut stats = RelayStats::new(Duration::from_millis(1));
         for number in 0..200 {
             // Three of two hundred packets are 2 ms late, which is more than 1 %.
             let late = if number < 3 { 2000 } else { 7 };
-            stats.note_departure(0, 10, Duration::from_micros(late));
+            stats.record_departure(0, 10, Duration::from_micros(late));
         }
         let report = stats.report();
         assert_eq!(report.forward.late, 3);
@@ -118,7 +118,7 @@ mod tests {
             report.invalid_reason()
         );
         let mut stats = RelayStats::new(Duration::from_millis(1));
-        (0..200).for_each(|_| stats.note_departure(0, 10, Duration::from_micros(7)));
+        (0..200).for_each(|_| stats.record_departure(0, 10, Duration::from_micros(7)));
         assert_eq!(stats.report().late_p99, Duration::from_micros(7));
         assert_eq!(stats.report().invalid_reason(), None);
     }

@@ -7,7 +7,7 @@ fn parse(text: &str) -> Result<Scenario, String> {
 }
 
 #[test]
-fn an_empty_file_is_the_papers_program_on_links_without_effects() {
+fn an_empty_scenario_is_the_papers_program_on_links_without_effects() {
     let scenario = parse("").expect("nothing is needed");
     assert_eq!(scenario, Scenario::default());
     assert_eq!((scenario.nodes, scenario.tries), (31, 5));
@@ -16,7 +16,7 @@ fn an_empty_file_is_the_papers_program_on_links_without_effects() {
 }
 
 #[test]
-fn every_form_of_base_and_law_is_read() {
+fn every_kind_of_base_time_and_law_is_parsed() {
     for (text, base) in [
         ("0.5", LinkBase::Constant(0.5)),
         ("1", LinkBase::Constant(1.0)),
@@ -47,7 +47,7 @@ fn every_form_of_base_and_law_is_read() {
 }
 
 #[test]
-fn losses_and_resets_are_read() {
+fn losses_and_resets_are_parsed() {
     let scenario = parse("[loss]\nprobability = 0.01\n[reset]\nprobability = 0.02\nafter_s = 0.5\n");
     let scenario = scenario.expect("it is sound");
     assert_eq!(scenario.loss, Some(AttemptLoss { probability: 0.01, gives_up_s: 924.6 }));
@@ -60,7 +60,7 @@ fn losses_and_resets_are_read() {
 }
 
 #[test]
-fn a_trace_is_divided_by_its_median() {
+fn the_values_of_a_trace_are_divided_by_their_median() {
     let scenario =
         parse("[link]\nlaw = { kind = \"trace\", file = \"a.csv\" }").expect("the values are sound");
     let ResponseTimeLaw::Trace { values, .. } = &scenario.link.law else { panic!("{:?}", scenario.link.law) };
@@ -77,7 +77,7 @@ fn a_trace_is_divided_by_its_median() {
 }
 
 #[test]
-fn a_key_that_is_unknown_or_missing_is_named() {
+fn errors_name_unknown_and_missing_keys() {
     let stall = "[stall]\nprobability = 0.1\nduration_s = ";
     for (text, named) in [
         ("nods = 3".to_owned(), "nods"),
@@ -108,7 +108,7 @@ fn a_key_that_is_unknown_or_missing_is_named() {
 }
 
 #[test]
-fn a_number_out_of_range_is_named_with_its_range() {
+fn errors_name_numbers_out_of_range_and_the_range() {
     for (text, named) in [
         ("nodes = 1", "nodes = 1: must be 2 to 100001"),
         ("nodes = 0", "nodes = 0"),

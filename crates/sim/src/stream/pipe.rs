@@ -14,7 +14,7 @@ use crate::sync::lock;
 
 /// State shared by both ends of a direction.
 #[derive(Default)]
-pub(super) struct Pipe(Mutex<State>);
+pub(super) struct SimPipe(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -29,7 +29,7 @@ struct State {
     reader: Option<Waker>,
 }
 
-impl Pipe {
+impl SimPipe {
     /// Sends `bytes` to arrive at `at`, or together with the previous piece if the previous piece
     /// arrives after `at`.
     pub(super) fn push(&self, bytes: Vec<u8>, at: Instant) {
@@ -103,16 +103,16 @@ impl State {
 }
 
 pub(super) struct Reader {
-    pipe: Arc<Pipe>,
+    pipe: Arc<SimPipe>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl Reader {
-    pub(super) fn new(pipe: Arc<Pipe>) -> Self {
+    pub(super) fn new(pipe: Arc<SimPipe>) -> Self {
         Self { pipe, sleep: None }
     }
 
-    pub(super) fn pipe(&self) -> &Pipe {
+    pub(super) fn pipe(&self) -> &SimPipe {
         &self.pipe
     }
 

@@ -79,11 +79,11 @@ pub(super) async fn begin(
             Err(ApiRefusal::new(StatusCode::NOT_FOUND, error))
         }
         Ok(Some(TestAttempt::Ran { row, .. })) => Ok(json(StatusCode::OK, &row)),
-        Ok(Some(TestAttempt::Refused { why, retry_after })) => {
-            Ok(refused(format!("{peer}: {why}"), retry_after))
+        Ok(Some(TestAttempt::Refused { reason, retry_after })) => {
+            Ok(refused(format!("{peer}: {reason}"), retry_after))
         }
-        Ok(Some(TestAttempt::Deferred { why, retry_after })) => {
-            Ok(refused(format!("this station: {why}"), retry_after))
+        Ok(Some(TestAttempt::Deferred { reason, retry_after })) => {
+            Ok(refused(format!("this station: {reason}"), retry_after))
         }
         Ok(Some(TestAttempt::Stopped)) => {
             Err(ApiRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping"))

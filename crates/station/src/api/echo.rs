@@ -10,7 +10,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use super::guard::{self, RemoteEnd};
 use super::{ApiRefusal, ApiState, ApiStateExtractor, upgrade};
-use crate::echo::{Admission, SUBPROTOCOL};
+use crate::echo::{EchoSessionSlot, SUBPROTOCOL};
 use crate::limits::Limit;
 
 pub(super) async fn echo(
@@ -49,7 +49,7 @@ fn open(
     shared: &ApiState,
     remote: &RemoteEnd,
     request: &Request<Body>,
-) -> Result<(Admission, HeaderValue), ApiRefusal> {
+) -> Result<(EchoSessionSlot, HeaderValue), ApiRefusal> {
     let admission = admit(shared, remote, request)?;
     let accept = handshake(request.method(), request.headers())?;
     admission.pay().map_err(unavailable)?;
@@ -57,7 +57,11 @@ fn open(
 }
 
 /// Admits a session if the page may open a session.
-fn admit(shared: &ApiState, remote: &RemoteEnd, request: &Request<Body>) -> Result<Admission, ApiRefusal> {
+fn admit(
+    shared: &ApiState,
+    remote: &RemoteEnd,
+    request: &Request<Body>,
+) -> Result<EchoSessionSlot, ApiRefusal> {
     let config = shared.config();
     if !config.echo.enabled {
         return Err(ApiRefusal::new(
@@ -154,15 +158,16 @@ mod tests {
         [b"Upgrade", b"websocket", b"13", b"barograph-probe.1", b"dGhlIHNhbXBsZSBub25jZQ=="];
 
     #[test]
-    fn the_example_of_the_standard_is_accepted() {
+    fn the_handshake_example_of_the_standard_is_accepted() {
         // RFC 6455 §1.3.
         assert_eq!(handshake_of(&GOOD).unwrap(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
     proptest::proptest! {
-        /// Test: one header or all headers have any text. An accepted key has the required form.
+        /// Test: one header, or each header, is replaced by arbitrary text. An accepted key has 24
+        /// bytes.
         #[test]
-        fn any_handshake_is_judged(
+        fn an_arbitrary_handshake_does_not_panic(
             at in 0_usize..5,
             bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..40),
             near in "[A-Za-z0-9+/]{20,23}={0,3}",

@@ -68,7 +68,7 @@ impl MemberService {
 /// The routes below `/v1/engine/`.
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Arc<ApiState>>)> {
     vec![
-        ("/v1/engine/entry", put(entry::register).post(entry::renew).delete(entry::leave)),
+        ("/v1/engine/entry", put(entry::register).post(entry::renew).delete(entry::deregister)),
         ("/v1/engine/watch", get(streams::watch)),
         ("/v1/engine/records", post(append::append)),
         ("/v1/engine/subscribe", get(streams::subscribe)),
@@ -100,7 +100,7 @@ struct WordJson<'a> {
 
 impl EngineRefusal {
     fn new(status: StatusCode, error: &EngineError) -> Self {
-        let wait = if let EngineError::Throttled { wait, .. } = error { *wait } else { AGAIN };
+        let wait = if let EngineError::Throttled { wait, .. } = error { *wait } else { RETRY_DEFAULT };
         Self { status, text: wire::error_text(error), wait }
     }
 
@@ -117,7 +117,7 @@ impl EngineRefusal {
 
     fn word(status: StatusCode, kind: &str, error: &str) -> Self {
         let text = serde_json::to_string(&WordJson { error, kind }).expect("two texts are JSON");
-        Self { status, text, wait: AGAIN }
+        Self { status, text, wait: RETRY_DEFAULT }
     }
 
     /// Refusal for a member that uses all its permits for streams or requests. A permit becomes
@@ -221,7 +221,7 @@ async fn bind_member(shared: &Arc<ApiState>, member: &Arc<Member>, name: &Name) 
     // Bind in a task, which also completes if the caller disconnects. The name stays claimed until
     // it is bound.
     let binding = tokio::spawn(async move {
-        let Some(_claim) = shared.claims.claim(&name) else { return Err(in_use(&shared, &name)) };
+        let Some(_claim) = shared.name_reservations.claim(&name) else { return Err(in_use(&shared, &name)) };
         check_name_free(&shared, &member, &name).await?;
         let (member, name) = (Arc::clone(&member), name.clone());
         change(&shared, move |members| members.bind(&member, &name)).await
@@ -237,7 +237,7 @@ async fn check_name_free(shared: &ApiState, member: &Member, name: &Name) -> Res
     let Some(served) = &shared.served else { return Ok(()) };
     served.members.check_free(name)?;
     // A claim costs as much as a registration, even if the claim is then refused.
-    member.allowance.take_registration(Instant::now()).inspect_err(|_| count_throttled(shared))?;
+    member.quota.take_registration(Instant::now()).inspect_err(|_| count_throttled(shared))?;
     // Names of targets are HOST:PORT or URLs, and names of pages are `web:NAME`; stations have no
     // such names.
     let is_ours =
@@ -362,7 +362,7 @@ fn done<T: Serialize>(value: &T) -> Response {
 const LINES: &str = "application/x-ndjson";
 
 /// Default delay before the next try.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_DEFAULT: Duration = Duration::from_secs(5);
 
 /// Longest time until the body of an entry has arrived. A client that takes longer is broken or
 /// attacks the station.

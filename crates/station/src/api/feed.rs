@@ -25,13 +25,13 @@ pub(super) async fn measurements(
 ) -> Result<Response, ApiRefusal> {
     let feed: Measurements = json_body(&headers, body).await?;
     // Store all values in a task of their own, even if the caller disconnects: the names stay
-    // claimed until the values are stored, or storing them has taken too long.
+    // reserved until the values are stored, or storing them has taken too long.
     let storing = tokio::spawn(async move { store(&shared, feed).await });
     storing.await.map_err(|error| ApiRefusal::ended(&error))?
 }
 
 async fn store(shared: &ApiState, feed: Measurements) -> Result<Response, ApiRefusal> {
-    let _names = shared.claims.feed(names(&feed)).map_err(|name| {
+    let _names = shared.name_reservations.reserve(names(&feed)).map_err(|name| {
         let error = format!("{name} is joining the mesh at this moment; send the values again");
         ApiRefusal::new(StatusCode::CONFLICT, error)
     })?;

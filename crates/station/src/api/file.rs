@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_of_codings_are_respected() {
+    fn accept_encoding_weights_are_respected() {
         for (accepts, takes) in [
             ("gzip, deflate, br, zstd", true),
             ("GZIP", true),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_client_has_is_not_sent_again() {
+    fn a_file_with_a_matching_etag_is_not_sent_again() {
         let etag = "W/\"01\"";
         for (tags, has) in [("W/\"01\"", true), ("\"2\", \"01\"", true), ("*", true), ("\"2\"", false)] {
             assert_eq!(client_has(&with(header::IF_NONE_MATCH, tags), etag), has, "{tags}");
@@ -168,7 +168,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_header_is_read(
+        fn arbitrary_header_values_do_not_panic(
             bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..60),
             near in "[ ,;=*qQgzipx/W\"0-9.eE+-]{0,40}",
             word in "(gzip|\\*|identity|br)?;? ?(q=)?[0-9.eE+naif-]{0,12}",

@@ -65,7 +65,7 @@ pub(super) async fn guard(
         Some(Credential::Invitation) => engine::member_of_token(&shared, request.headers()),
         _ => None,
     };
-    let prover = authorised.as_ref().ok().map(|caller| match caller {
+    let owner = authorised.as_ref().ok().map(|caller| match caller {
         Some(Caller { name, .. }) => CredentialOwner::Station(name.clone()),
         None => CredentialOwner::Operator,
     });
@@ -102,17 +102,17 @@ pub(super) async fn guard(
             tokio::time::sleep(delay).await;
             request_guard = connection.request();
         } else if credential != Credential::Invitation {
-            if let Some(by) = prover {
-                connection.proved(by);
+            if let Some(owner) = owner {
+                connection.record_authentication(owner);
             }
         } else if response.status().is_success()
             && let Some(member) = member
             && let Some(name) = member.name()
         {
-            connection.proved(CredentialOwner::Station(name.clone()));
+            connection.record_authentication(CredentialOwner::Station(name.clone()));
             // The member may have been removed while the request was in progress.
             if member.is_removed() {
-                shared.proved.with(|proved| proved.forget(&name));
+                shared.authenticated.with(|authenticated| authenticated.forget(&name));
             }
         }
     }
@@ -436,7 +436,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_known_names_are_own_and_rebound_names_are_not() {
+    fn own_host_names_include_addresses_and_known_names_but_no_rebound_names() {
         let allowed = ["weather.example".to_string()];
         for host in [
             "127.0.0.1:10132",
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sites_are_told_by_origin_or_fetch_metadata() {
+    fn requests_of_other_sites_are_detected_by_origin_or_fetch_metadata() {
         let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
             pairs
                 .iter()
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_page_is_not_the_own_page_of_a_station_behind_tls() {
+    fn a_plain_http_page_is_a_foreign_origin_for_a_station_with_tls() {
         let other = |origin: &'static str, host: &'static str, encryption, allowed: &[String]| {
             let request = Request::builder().uri("/v1/echo").header("origin", origin).header("host", host);
             is_from_other_origin(&request.body(Body::empty()).unwrap(), encryption, allowed)

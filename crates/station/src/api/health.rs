@@ -14,7 +14,7 @@ use crate::mesh::EngineLocation;
 use crate::sync::lock;
 
 pub(super) async fn health(axum::extract::State(shared): ApiStateExtractor) -> Response {
-    shared.note_refusals();
+    shared.report_refusals();
     let limits = limits(&shared);
     let mut report = shared.health.report(shared.config().sensor_period);
     report.reasons.extend(shared.mesh_state.reasons());
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_clocks_ahead_may_mean_that_our_own_is_behind() {
+    fn several_clocks_ahead_suggest_that_the_own_clock_is_behind() {
         let host = |name: &str, seconds| (Name::new(name).unwrap(), Duration::from_secs(seconds));
         assert_eq!(clocks_ahead(Vec::new()), None);
         let one = clocks_ahead(vec![host("a", 90)]).unwrap();

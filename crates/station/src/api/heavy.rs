@@ -16,7 +16,7 @@ use super::{ApiRefusal, ApiState};
 use crate::forecast::series::{SeriesState, SeriesTable, in_order};
 use crate::limits::Limit;
 use crate::limits::heavy::{
-    PERMIT_TIMEOUT, ReadPermit, ReadSource, SharedResponse, SharedResponseKind, visit,
+    PERMIT_TIMEOUT, ReadPermit, ReadSource, SharedResponse, SharedResponseKind, for_each_state,
 };
 use crate::limits::unread::CallerClass;
 use crate::sync::lock;
@@ -129,7 +129,7 @@ pub(super) fn list(
     names.retain(|series| selection.has_end(series));
     names.sort_unstable_by(in_order);
     let mut rows = Rows { text: format!("{{\"{key}\":[").into_bytes(), is_first: true };
-    visit(series_table, &names, |series, state| row(&mut rows, series, state));
+    for_each_state(series_table, &names, |series, state| row(&mut rows, series, state));
     rows.text.extend_from_slice(b"]}");
     rows.text.into()
 }

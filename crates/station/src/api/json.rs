@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_detail_that_breaks_a_reader_is_left_out() {
+    fn a_detail_that_is_not_a_shallow_json_object_is_omitted() {
         let name = || Name::new("a").unwrap();
         let series = SeriesId { source: name(), target: name(), quantity: Quantity::RTT };
         let outcome = Outcome::Value(1.0);

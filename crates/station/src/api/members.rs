@@ -105,7 +105,7 @@ pub(super) async fn remove(
     })
     .await?;
     if let Some(name) = &name {
-        shared.proved.with(|proved| proved.forget(name));
+        shared.authenticated.with(|authenticated| authenticated.forget(name));
     }
     if let Some(name) = name.filter(|_| is_used) {
         // Remove the station in a task, so that the removal completes even if the caller

@@ -58,7 +58,7 @@ pub(super) async fn mesh(
         lease_s: config.lease.as_secs_f64(),
         directory: Directory {
             connected: directory.is_connected(),
-            error: directory.why().map(str::to_string),
+            error: directory.reason().map(str::to_string),
             away_s: directory.away_s(),
             read_only_s: directory.read_only_s(),
             conflict: directory.conflict().map(str::to_string),

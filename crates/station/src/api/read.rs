@@ -36,7 +36,7 @@ pub(super) async fn station(
         let series_table = lock(&shared.series_table);
         (series_table.len(), series_table.series_max())
     };
-    shared.note_refusals();
+    shared.report_refusals();
     let answer = Station {
         host: shared.host.to_string(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -247,7 +247,7 @@ pub(super) async fn metrics(
     };
     let station = Arc::clone(&shared);
     let make = run_blocking(move || {
-        station.note_refusals();
+        station.report_refusals();
         let samples = SeriesTableSamples::of(&station.series_table);
         let mesh = station.mesh_state.figures(&station.host);
         let (echo, tests) = (station.echo.counters(), station.bulk.figures());

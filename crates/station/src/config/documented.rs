@@ -7,7 +7,7 @@ use super::target::TargetTable;
 use super::*;
 
 #[test]
-fn the_documented_file_is_that_of_the_settings() {
+fn the_documented_file_matches_the_settings() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/barograph.toml");
     let text = document();
     if std::env::var_os("UPDATE").is_some() {

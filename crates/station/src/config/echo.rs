@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn origins_are_spelt_as_browsers_do() {
+    fn origins_must_be_written_as_in_browser_requests() {
         let good = [
             "*",
             "https://a.example",
@@ -168,7 +168,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_judged(text in ".{0,40}", tail in "(https?://)?[a-z\\[\\]:.0-9/]{0,20}") {
+        fn checking_an_arbitrary_origin_does_not_panic(text in ".{0,40}", tail in "(https?://)?[a-z\\[\\]:.0-9/]{0,20}") {
             let _ = check_origin(&text);
             let _ = check_origin(&tail);
         }

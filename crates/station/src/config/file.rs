@@ -1,4 +1,4 @@
-//! A TOML file as settings with their lines.
+//! Reads the settings of a TOML file, each with its file and line number.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub(super) struct Entry<'a> {
     pub(super) key: String,
     pub(super) value: Value<'a>,
     /// File and line, as `file:line`.
-    pub(super) place: String,
+    pub(super) location: String,
 }
 
 /// A file's text with its path.
@@ -24,8 +24,8 @@ pub(super) struct Text<'a> {
 impl<'a> Text<'a> {
     pub(super) fn parse(&self) -> Result<DeTable<'a>, ConfigError> {
         let parsed = DeTable::parse(self.text).map_err(|error| {
-            let place = self.place(error.span().map_or(0, |span| span.start));
-            ConfigError(format!("{place}: {}", error.message().lines().collect::<Vec<_>>().join(", ")))
+            let location = self.location(error.span().map_or(0, |span| span.start));
+            ConfigError(format!("{location}: {}", error.message().lines().collect::<Vec<_>>().join(", ")))
         });
         parsed.map(toml::Spanned::into_inner)
     }
@@ -34,15 +34,15 @@ impl<'a> Text<'a> {
     pub(super) fn settings<'d>(&self, document: &'d DeTable<'a>) -> Result<Vec<Entry<'d>>, ConfigError> {
         let mut found = Vec::new();
         for (key, value) in document.iter().filter(|(key, _)| key.get_ref() != TARGET) {
-            let (place, key) = (self.place(key.span().start), key.get_ref().to_string());
+            let (location, key) = (self.location(key.span().start), key.get_ref().to_string());
             let is_section = super::settings().any(|known| known.section() == key);
             match value.get_ref() {
                 DeValue::Table(table) => found.extend(self.entries(&key, table)),
                 other if is_section => {
                     let message = format!("expected a table `[{key}]`, found {}", other.type_str());
-                    return Err(ConfigError::of_key(&place, &key, &message));
+                    return Err(ConfigError::of_key(&location, &key, &message));
                 }
-                other => found.push(Entry { key, value: Value::Toml(other), place }),
+                other => found.push(Entry { key, value: Value::Toml(other), location }),
             }
         }
         Ok(found)
@@ -56,7 +56,7 @@ impl<'a> Text<'a> {
         let Some((key, value)) = document.get_key_value(TARGET) else { return Ok(Vec::new()) };
         let refuse = || {
             let message = "expected tables: [[target]] with target = \"host:port\"";
-            ConfigError::of_key(&self.place(key.span().start), TARGET, message)
+            ConfigError::of_key(&self.location(key.span().start), TARGET, message)
         };
         let DeValue::Array(items) = value.get_ref() else { return Err(refuse()) };
         let table = |item: &'d toml::Spanned<DeValue<'a>>| {
@@ -65,12 +65,12 @@ impl<'a> Text<'a> {
             // first key.
             let first = table.iter().map(|(key, _)| key.span().start).min().unwrap_or(0);
             let start = if self.text[item.span()].is_empty() { first } else { item.span().start };
-            Ok((self.place(start), self.entries(TARGET, table)))
+            Ok((self.location(start), self.entries(TARGET, table)))
         };
         items.iter().map(table).collect()
     }
 
-    fn place(&self, offset: usize) -> String {
+    fn location(&self, offset: usize) -> String {
         let before = self.text.as_bytes().iter().take(offset);
         format!("{}:{}", self.path.display(), 1 + before.filter(|byte| **byte == b'\n').count())
     }
@@ -82,7 +82,7 @@ impl<'a> Text<'a> {
         let entry = |(key, value): (&toml::Spanned<_>, &'d toml::Spanned<_>)| Entry {
             key: format!("{section}.{}", key.get_ref()),
             value: Value::Toml(value.get_ref()),
-            place: self.place(key.span().start),
+            location: self.location(key.span().start),
         };
         found.into_iter().map(entry).collect()
     }

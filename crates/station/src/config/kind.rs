@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flag_is_not_spelt_as_in_the_file() {
+    fn a_flag_in_toml_syntax_is_refused_with_a_hint() {
         let list = |text| Value::Raw(text).list();
         assert_eq!(list("a, b,"), Ok(vec!["a".to_string(), "b".into()]));
         assert!(list(r#"["global"]"#).is_err_and(|error| error.contains("such as a,b, found `[")));

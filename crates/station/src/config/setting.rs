@@ -49,17 +49,17 @@ pub(super) fn set<C>(
     config: &mut C,
     key: &str,
     value: Value<'_>,
-    place: &str,
+    location: &str,
 ) -> Result<(), ConfigError> {
     let settings = tables.iter().copied().flatten();
     match settings.clone().find(|setting| setting.key == key) {
         Some(setting) => {
-            (setting.read)(config, &value).map_err(|message| ConfigError::of_key(place, key, &message))
+            (setting.read)(config, &value).map_err(|message| ConfigError::of_key(location, key, &message))
         }
         None => {
             let nearest = nearest(key, settings.map(|setting| setting.key));
             let hint = nearest.map(|key| format!("; did you mean `{key}`?")).unwrap_or_default();
-            Err(ConfigError(format!("{place}: unknown key `{key}`{hint}")))
+            Err(ConfigError(format!("{location}: unknown key `{key}`{hint}")))
         }
     }
 }

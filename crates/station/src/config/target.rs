@@ -30,22 +30,24 @@ settings! {
     }
 }
 
-/// Makes a target from a `[[target]]` table. `place` is the file and line of the table, for errors.
-pub(super) fn target(place: &str, entries: &[Entry<'_>]) -> Result<Target, ConfigError> {
+/// Makes a target from a `[[target]]` table. `location` is the file and line of the table, for
+/// errors.
+pub(super) fn target(location: &str, entries: &[Entry<'_>]) -> Result<Target, ConfigError> {
     let mut table = TargetTable::default();
     for entry in entries {
-        set(&[TargetTable::SETTINGS], &mut table, &entry.key, entry.value, &entry.place)?;
+        set(&[TargetTable::SETTINGS], &mut table, &entry.key, entry.value, &entry.location)?;
     }
     let Some(address) = table.target else {
         let message = "the address is missing: target = \"host:port\"";
-        return Err(ConfigError::of_key(place, "target", message));
+        return Err(ConfigError::of_key(location, "target", message));
     };
     let parsed = Target::parse(&address, &table.quantities, table.period, Provenance::Config);
     let target = parsed.map_err(|error| {
         let is_quantity = matches!(error, TargetError::Quantity { .. });
         let key = if is_quantity { "target.quantities" } else { "target.target" };
-        let place = entries.iter().find(|entry| entry.key == key).map_or(place, |entry| &entry.place);
-        ConfigError::of_key(place, key, &error.to_string())
+        let location =
+            entries.iter().find(|entry| entry.key == key).map_or(location, |entry| &entry.location);
+        ConfigError::of_key(location, key, &error.to_string())
     })?;
     Ok(Target { token_file: table.token_file, ..target })
 }

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_whole_and_ports_are_a_range() {
+    fn paths_must_be_absolute_and_ports_must_be_a_range() {
         assert!(directories(vec!["/a".into(), "/b c".into()]).is_ok());
         assert!(directories(vec!["/a".into(), "b".into()]).unwrap_err().contains("`b`"));
         let ports = |text| ports(String::from(text));

@@ -22,7 +22,7 @@ use barograph_limits::token_bucket::Rate;
 
 /// One value that a page has measured.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Report {
+pub(crate) struct PageMeasurement {
     /// `web:` and the name that the page gives itself.
     pub(crate) source: Name,
     pub(crate) quantity: Quantity,
@@ -37,7 +37,7 @@ struct ReportJson {
     value: f64,
 }
 
-impl Report {
+impl PageMeasurement {
     /// Parses a text message; `None` if the text is not a valid report.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if TEXT_BYTES_MAX < text.len() {
@@ -136,12 +136,12 @@ impl PageReports {
         if !self.is_enabled() {
             return false;
         }
-        let Some(report) = Report::parse(text) else { return false };
+        let Some(report) = PageMeasurement::parse(text) else { return false };
         if !session.allows(&report, now) {
             return false;
         }
         let by = (!caller.is_local).then(|| limit_address(caller.ip));
-        let Report { source, quantity, value } = report;
+        let PageMeasurement { source, quantity, value } = report;
         let series = SeriesId { source, target: self.host.clone(), quantity };
         let (time_unix_ns, outcome) = (now_unix_ns(), Outcome::Value(value));
         let source = series.source.clone();
@@ -214,7 +214,7 @@ impl SessionReports {
     /// Whether a session may send `report`. The report must have the name of the session's first
     /// report, and must arrive at least [`PERIOD_MIN`] after the session's last report of the same
     /// quantity.
-    fn allows(&mut self, report: &Report, now: Duration) -> bool {
+    fn allows(&mut self, report: &PageMeasurement, now: Duration) -> bool {
         if *self.name.get_or_insert_with(|| report.source.clone()) != report.source {
             return false;
         }
@@ -256,7 +256,8 @@ mod tests {
 
     #[test]
     fn a_report_is_a_small_object_with_a_plain_name_and_a_possible_value() {
-        let report = Report::parse(r#"{"source":"a1-b_c.d","quantity":"rtt_loaded","value":0.25}"#).unwrap();
+        let report =
+            PageMeasurement::parse(r#"{"source":"a1-b_c.d","quantity":"rtt_loaded","value":0.25}"#).unwrap();
         assert_eq!((report.source.as_str(), report.value), ("web:a1-b_c.d", 0.25));
         for bad in [
             "",
@@ -272,16 +273,16 @@ mod tests {
             r#"{"source":"a\u0000","quantity":"rtt","value":1}"#,
             r#"{"source":"a","quantity":"rtt","value":1,"time_s":0}"#,
         ] {
-            assert_eq!(Report::parse(bad), None, "{bad}");
+            assert_eq!(PageMeasurement::parse(bad), None, "{bad}");
         }
         let long = format!(r#"{{"source":"{}","quantity":"rtt","value":1}}"#, "a".repeat(65));
-        assert_eq!(Report::parse(&long), None);
+        assert_eq!(PageMeasurement::parse(&long), None);
         let padded = format!(r#"{{"source":"a","quantity":"rtt","value":1{}}}"#, " ".repeat(256));
-        assert_eq!(Report::parse(&padded), None);
+        assert_eq!(PageMeasurement::parse(&padded), None);
     }
 
     #[test]
-    fn series_of_pages_make_room_for_what_is_promised_to_a_station() {
+    fn series_of_pages_give_way_to_series_reserved_for_a_station() {
         let mut series_table = SeriesTable::new(10);
         let observe = |series_table: &mut SeriesTable, source: &str, target: u8| {
             let source = Name::new(source).unwrap();
@@ -311,13 +312,13 @@ mod tests {
         );
     }
 
-    fn named(source: &str, quantity: &str) -> Report {
+    fn named(source: &str, quantity: &str) -> PageMeasurement {
         let source = Name::new(&format!("{PREFIX}{source}")).unwrap();
-        Report { source, quantity: Quantity::new(quantity).unwrap(), value: 1.0 }
+        PageMeasurement { source, quantity: Quantity::new(quantity).unwrap(), value: 1.0 }
     }
 
     #[test]
-    fn each_quantity_of_a_session_has_its_own_pace() {
+    fn each_quantity_of_a_session_has_its_own_rate_limit() {
         let mut session = SessionReports::default();
         let mut allows = |quantity, ms| session.allows(&named("a", quantity), Duration::from_millis(ms));
         assert!(allows("rtt", 0) && allows("goodput", 1));
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_gets_a_quarter_of_the_names_and_idle_ones_make_room() {
+    fn an_address_gets_a_quarter_of_the_names_and_idle_names_are_replaced() {
         let mut quota = quota(36_000);
         let minute = |minutes| Duration::from_mins(minutes);
         let mut admits = |name: &str, by: Option<u8>, at| {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use barograph_probe::Direction;
 use barograph_probe::io::ForeignBulk;
-use barograph_probe::wire::{DeclineReason, Done, EXCHANGE_BYTES, Reply, Request};
+use barograph_probe::wire::{BulkSummary, DeclineReason, EXCHANGE_BYTES, Reply, Request};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
@@ -269,7 +269,7 @@ impl<S: Socket> Session<'_, S> {
 
     /// Runs a transfer. The receiving end counts the bytes; the sending end adds the TCP statistics
     /// of its kernel.
-    async fn transfer(&mut self, direction: Direction, bytes: u64) -> Result<Done, SessionEnd> {
+    async fn transfer(&mut self, direction: Direction, bytes: u64) -> Result<BulkSummary, SessionEnd> {
         let mut progress = TransferProgress { echo: self.echo, caller: self.caller, bytes: 0, loaded: None };
         match direction {
             Direction::Up => {
@@ -279,7 +279,7 @@ impl<S: Socket> Session<'_, S> {
                     left = left.checked_sub(message.len() as u64).ok_or(TOO_MUCH)?;
                     progress.add(message.len() as u64);
                 }
-                Ok(Done { bytes, tcp_info: None })
+                Ok(BulkSummary { bytes, tcp_info: None })
             }
             Direction::Down => {
                 self.exchange().await?;
@@ -294,7 +294,7 @@ impl<S: Socket> Session<'_, S> {
                 }
                 let elapsed_s = began.elapsed().as_secs_f64();
                 let tcp_info = self.socket.get_ref().get_ref().bulk_tcp_info(elapsed_s);
-                Ok(Done { bytes, tcp_info })
+                Ok(BulkSummary { bytes, tcp_info })
             }
         }
     }
@@ -475,7 +475,7 @@ mod tests {
 
     use super::*;
     use crate::config::EchoConfig;
-    use crate::echo::Parts;
+    use crate::echo::EchoDependencies;
     use crate::forecast::series::SeriesTable;
     use crate::health::Health;
     use crate::record::recorder::Inbox;
@@ -509,12 +509,12 @@ mod tests {
             let (running, stopping) = watch::channel(false);
             let responder = Arc::new(Responder::start(ResponderLimits::default(), None).unwrap());
             let (inbox, _) = Inbox::new(Arc::new(Health::new()));
-            let parts = Parts {
+            let parts = EchoDependencies {
                 host: Name::new("here").unwrap(),
                 inbox,
                 series_table: Arc::new(Mutex::new(SeriesTable::new(1))),
                 responder: Arc::clone(&responder),
-                proved: crate::limits::proved::ProvedCallers::new(),
+                authenticated: crate::limits::authenticated::AuthenticatedCallers::new(),
                 stopping,
             };
             let echo = Arc::new(Echo::new(config, parts));
@@ -525,7 +525,7 @@ mod tests {
             Self { page, session, began: Instant::now(), responder, echo, _running: running }
         }
 
-        async fn ask(&mut self, request: Request) {
+        async fn request(&mut self, request: Request) {
             self.page.send(Message::binary(request.encode().to_vec())).await.unwrap();
             let reply = self.page.next().await.unwrap().unwrap().into_data();
             assert_eq!(Reply::decode(&reply), Ok(Reply::Ready { nonce: 0 }));
@@ -554,7 +554,7 @@ mod tests {
     proptest::proptest! {
         /// Frames of every kind with any content, cut anywhere, end the session.
         #[test]
-        fn any_bytes_end_a_session(
+        fn arbitrary_bytes_end_the_session(
             frames in proptest::collection::vec(
                 (proptest::num::u8::ANY, proptest::collection::vec(proptest::num::u8::ANY, 0..20)),
                 0..20,
@@ -594,17 +594,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_answers_no_ping_is_dropped() {
+    async fn a_peer_that_does_not_answer_pings_is_dropped() {
         assert_eq!(Pair::open().await.over().await, 60);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_session_that_asks_for_nothing_ends_after_ten_minutes() {
+    async fn a_session_without_requests_ends_after_ten_minutes() {
         assert_eq!(Pair::open().await.closed().await, (600, Some(CloseCode::Away)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_session_that_only_reports_ends_after_ten_minutes_too() {
+    async fn a_session_that_only_sends_reports_ends_after_ten_minutes() {
         let mut pair = Pair::open().await;
         for _ in 0..30 {
             tokio::time::sleep(Duration::from_secs(20)).await;
@@ -614,9 +614,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_reader_is_cut() {
+    async fn a_slow_reader_is_disconnected() {
         let mut pair = Pair::open().await;
-        pair.ask(transfer(Direction::Down)).await;
+        pair.request(transfer(Direction::Down)).await;
         pair.page.send(Message::binary(vec![0, 0])).await.unwrap();
         let responder = Arc::clone(&pair.responder);
         // The session waits ten seconds for the message and one second for closing.
@@ -625,9 +625,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_writer_is_cut_and_loads_nothing() {
+    async fn a_slow_writer_is_disconnected_and_does_not_count_as_load() {
         let mut pair = Pair::open().await;
-        pair.ask(transfer(Direction::Up)).await;
+        pair.request(transfer(Direction::Up)).await;
         for _ in 0..2 {
             assert!(!pair.responder.bulk_running());
             pair.page.send(Message::binary(vec![0])).await.unwrap();
@@ -641,7 +641,7 @@ mod tests {
     /// counted as loaded.
     async fn loaded_after(is_local: bool, bytes: usize) -> Vec<usize> {
         let mut pair = Pair::open_as(is_local, &EchoConfig::default()).await;
-        pair.ask(Request::Goodput { direction: Direction::Up, bytes: bytes as u64 }).await;
+        pair.request(Request::Goodput { direction: Direction::Up, bytes: bytes as u64 }).await;
         let mut loaded = Vec::new();
         for at in (MESSAGE_BYTES_MAX..=bytes).step_by(MESSAGE_BYTES_MAX) {
             pair.page.send(Message::binary(vec![0; MESSAGE_BYTES_MAX])).await.unwrap();
@@ -657,7 +657,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_large_transfer_from_elsewhere_loads_the_host_while_it_moves() {
+    async fn only_a_large_transfer_of_another_host_counts_as_load() {
         assert!(loaded_after(false, 64 << 10).await.is_empty());
         assert!(loaded_after(false, 256 << 10).await.is_empty());
         let while_it_moves: Vec<usize> = (320..1024).step_by(64).collect();
@@ -667,11 +667,11 @@ mod tests {
 
     /// Without a limit, a caller that transfers all the time would mark every measurement.
     #[tokio::test(start_paused = true)]
-    async fn a_caller_that_has_spent_its_marked_time_marks_nothing() {
+    async fn a_caller_beyond_its_load_time_marks_no_measurement_as_loaded() {
         let mut pair = Pair::open().await;
         let mut marked_s = 0;
         for _ in 0..60 {
-            pair.ask(Request::Goodput { direction: Direction::Up, bytes: 1 << 20 }).await;
+            pair.request(Request::Goodput { direction: Direction::Up, bytes: 1 << 20 }).await;
             for _ in 0..16 {
                 pair.page.send(Message::binary(vec![0; MESSAGE_BYTES_MAX])).await.unwrap();
                 tokio::time::sleep(Duration::from_millis(500)).await;
@@ -687,11 +687,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slot_held_for_nothing_is_charged_for_its_time() {
+    async fn an_idle_transfer_slot_is_charged_for_its_time() {
         let config = EchoConfig { peer_bytes_per_hour: 8_000_000, ..EchoConfig::default() };
         let mut pair = Pair::open_as(false, &config).await;
         let echo = Arc::clone(&pair.echo);
-        pair.ask(Request::Goodput { direction: Direction::Up, bytes: 3 }).await;
+        pair.request(Request::Goodput { direction: Direction::Up, bytes: 3 }).await;
         assert_eq!(pair.closed().await, (5, Some(CloseCode::Policy)));
         let caller = Caller { ip: [192, 0, 2, 1].into(), is_local: false };
         // The account has a million bytes; five seconds at 1 Mbit/s are charged.
@@ -700,9 +700,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_amid_an_experiment_is_the_end() {
+    async fn silence_during_an_experiment_ends_the_session() {
         let mut pair = Pair::open().await;
-        pair.ask(Request::Rtt { n: 2 }).await;
+        pair.request(Request::Rtt { n: 2 }).await;
         assert_eq!(pair.closed().await, (30, Some(CloseCode::Policy)));
     }
 }

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_network_gets_a_half() {
+    async fn a_network_gets_half_of_the_slots() {
         let slots = TransferSlots::new(16);
         let mut held = Vec::new();
         for i in 0..20 {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_gets_an_eighth_and_a_released_slot_is_free_again() {
+    async fn an_address_gets_an_eighth_of_the_slots_and_a_released_slot_is_free() {
         let slots = TransferSlots::new(16);
         let held = [slots.take(peer(1), false).await.unwrap(), slots.take(peer(1), false).await.unwrap()];
         assert!(slots.take(peer(1), false).await.is_none());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn addresses_from_elsewhere_leave_an_eighth_to_this_host() {
+    async fn other_hosts_leave_an_eighth_of_the_slots_to_this_host() {
         let slots = TransferSlots::new(16);
         let mut held = Vec::new();
         for i in 0..20 {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_only_slot_is_for_any_caller() {
+    async fn a_single_slot_is_available_to_any_caller() {
         let slots = TransferSlots::new(1);
         drop(slots.take(peer(1), false).await.unwrap());
         assert!(slots.take(peer(1), true).await.is_some());

@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_leave_descriptors_for_all_else() {
+    fn the_connection_limit_leaves_descriptors_for_other_uses() {
         assert_eq!(affordable(524_288, 320), 524_288 - 512);
         assert_eq!(affordable(1024, 320), 512);
         assert_eq!(affordable(256, 320), 64, "a quarter at least");

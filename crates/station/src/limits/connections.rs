@@ -13,7 +13,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-use crate::limits::proved::ProvedCallers;
+use crate::limits::authenticated::AuthenticatedCallers;
 use crate::sync::lock;
 use barograph_limits::admission::{Admission, AdmissionError, AdmissionKind, ConnectionId};
 use barograph_limits::authenticated::CredentialOwner;
@@ -24,7 +24,7 @@ pub(crate) struct Connections(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    proved: ProvedCallers,
+    authenticated: AuthenticatedCallers,
     state: Mutex<State>,
     ended: Notify,
 }
@@ -52,9 +52,9 @@ pub(crate) struct ConnectionGuard {
 }
 
 impl Connections {
-    pub(crate) fn new(max: usize, kind: AdmissionKind, proved: ProvedCallers) -> Self {
+    pub(crate) fn new(max: usize, kind: AdmissionKind, authenticated: AuthenticatedCallers) -> Self {
         let state = State { admission: Admission::new(max, kind), ends: HashMap::new() };
-        Self(Arc::new(Shared { proved, state: Mutex::new(state), ended: Notify::new() }))
+        Self(Arc::new(Shared { authenticated, state: Mutex::new(state), ended: Notify::new() }))
     }
 
     /// Admits a connection, and closes another one if there is no room; returns whether it closed
@@ -79,7 +79,10 @@ impl Connections {
     ) -> Result<(Arc<ConnectionGuard>, bool), AdmissionError> {
         let mut state = lock(&self.0.state);
         let now = self.now();
-        let admitted = self.0.proved.with(|proved| state.admission.accept(ip, is_here, proved, now))?;
+        let admitted = self
+            .0
+            .authenticated
+            .with(|authenticated| state.admission.accept(ip, is_here, authenticated, now))?;
         let shed = admitted.shed.and_then(|shed| state.ends.remove(&shed));
         state.ends.insert(admitted.id, Arc::clone(&end));
         drop(state);
@@ -105,7 +108,7 @@ impl Connections {
     pub(crate) fn shed_one(&self) -> bool {
         let mut state = lock(&self.0.state);
         let now = self.now();
-        let shed = self.0.proved.with(|proved| state.admission.shed_one(proved, now));
+        let shed = self.0.authenticated.with(|authenticated| state.admission.shed_one(authenticated, now));
         let end = shed.and_then(|shed| state.ends.remove(&shed));
         drop(state);
         if let Some(end) = &end {
@@ -136,7 +139,7 @@ impl Connections {
     }
 
     fn now(&self) -> Duration {
-        self.0.proved.now()
+        self.0.authenticated.now()
     }
 }
 
@@ -200,11 +203,11 @@ impl ConnectionGuard {
     }
 
     /// Records that a token or a signature authorised the caller of this connection.
-    pub(crate) fn proved(&self, by: CredentialOwner) {
+    pub(crate) fn record_authentication(&self, owner: CredentialOwner) {
         let (state, now) = (lock(&self.all.0.state), self.all.now());
-        self.all.0.proved.with(|proved| {
-            if state.admission.may_be_authenticated(self.ip, proved, now) {
-                proved.insert(self.ip, by, now);
+        self.all.0.authenticated.with(|authenticated| {
+            if state.admission.may_be_authenticated(self.ip, authenticated, now) {
+                authenticated.insert(self.ip, owner, now);
             }
         });
     }
@@ -346,7 +349,7 @@ mod tests {
     /// Two callers have a response in a buffer. The one that reads must not be closed.
     #[tokio::test]
     async fn a_client_that_reads_a_long_response_slowly_is_not_idle() {
-        let all = Connections::new(64, AdmissionKind::Connections, ProvedCallers::new());
+        let all = Connections::new(64, AdmissionKind::Connections, AuthenticatedCallers::new());
         let accept = |host| all.accept(IpAddr::from([192, 0, 2, host]), false).unwrap().0;
         let (reads, waits) = (accept(1), accept(2));
         for connection in [&reads, &waits] {

@@ -14,7 +14,7 @@ use barograph_limits::admission::{
 use barograph_limits::credentials;
 
 #[test]
-fn the_tables_state_the_bounds_that_hold() {
+fn the_documented_limit_tables_match_the_code() {
     let document = include_str!("../../../../docs/limits.md");
     for table in [callers(), members()] {
         assert!(document.contains(&table), "docs/limits.md does not contain this table:\n{table}");

@@ -69,7 +69,7 @@ pub(crate) struct SharedResponse {
     made: Instant,
 }
 
-/// Permission for a heavy read, until it is dropped.
+/// Permission for a heavy read. Dropping this value ends the permission.
 #[derive(Debug)]
 pub(crate) struct ReadPermit {
     _of_all: OwnedSemaphorePermit,
@@ -150,10 +150,10 @@ impl ReadQueue {
         let network = |ip: IpAddr| network(limit_address(ip));
         match class {
             CallerClass::Local => Vec::new(),
-            CallerClass::Authenticated(ip, prover) => {
-                let prover = CallerGroup::authenticated_by(prover).map(|prover| self.one(prover));
+            CallerClass::Authenticated(ip, owner) => {
+                let owner = CallerGroup::authenticated_by(owner).map(|owner| self.one(owner));
                 let of_network = [self.one(CallerGroup::AuthenticatedOfNetwork(network(*ip))), elsewhere()];
-                [address(*ip)].into_iter().chain(prover).chain(of_network).collect()
+                [address(*ip)].into_iter().chain(owner).chain(of_network).collect()
             }
             CallerClass::Anonymous(ip) => {
                 let anonymous = Arc::clone(&self.anonymous);
@@ -185,7 +185,7 @@ impl SharedResponse {
 
 /// Calls `each` for the states of `series` that still exist. Locks the series table for only
 /// [`STATES_PER_LOCK`] states at a time.
-pub(crate) fn visit(
+pub(crate) fn for_each_state(
     series_table: &Mutex<SeriesTable>,
     series: &[SeriesId],
     mut each: impl FnMut(&SeriesId, &SeriesState),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strangers_have_one_permit_and_neither_members_nor_this_host_wait_for_them() {
+    async fn anonymous_callers_share_one_permit_and_do_not_delay_other_callers() {
         let heavy = HeavyReads::new();
         let ip = |network, host| IpAddr::from([192, 0, network, host]);
         let acquire = |class| heavy.acquire(ReadSource::SeriesTable, class);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_address_with_many_requests_is_one_in_the_queue_of_its_network() {
+    async fn many_requests_of_one_address_take_one_queue_position_in_its_network() {
         let heavy = HeavyReads::new();
         let ip = |host| IpAddr::from([192, 0, 2, host]);
         let acquire = |class| heavy.acquire(ReadSource::SeriesTable, class);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_text_is_for_all_within_a_second_and_a_small_one_for_waiting_callers() {
+    fn large_responses_are_shared_for_a_second_and_small_ones_with_waiting_callers() {
         let began = Instant::now();
         let later = |ms| began + Duration::from_millis(ms);
         let kept = |bytes| SharedResponse { text: vec![0; bytes].into(), began, made: later(100) };

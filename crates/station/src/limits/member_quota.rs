@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_comes_back() {
+    fn released_streams_become_available_again() {
         let quota = MemberQuota::new();
         let held: Vec<_> = (0..STREAMS_MAX).map(|_| quota.stream().unwrap()).collect();
         assert!(quota.stream().is_err());
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_charged_once_and_the_next_one_is_told_when() {
+    fn a_body_is_charged_once_and_a_refused_body_gets_a_retry_time() {
         let (quota, now) = (MemberQuota::new(), Instant::now());
         for _ in 0..11 {
             quota.take_body(1000, now).unwrap();
@@ -185,7 +185,7 @@ mod tests {
     /// Appends each batch as early as allowed: the records are then accepted at the refill rate of
     /// the budget.
     #[test]
-    fn ten_thousand_records_go_on_at_the_pace_of_the_budget() {
+    fn after_the_burst_records_are_accepted_at_the_rate_of_the_budget() {
         let (quota, began) = (MemberQuota::new(), Instant::now());
         quota.take_records(100_000, began);
         let mut now = began;

@@ -156,15 +156,14 @@ impl CallerClass {
     /// The shares that a response counts against; none for callers on this host.
     fn shares(&self) -> impl Iterator<Item = CallerGroup> {
         let network = |ip: &IpAddr| network(limit_address(*ip));
-        let (of_network, prover) = match self {
+        let (of_network, owner) = match self {
             Self::Local => (None, None),
-            Self::Authenticated(ip, prover) => (
-                Some(CallerGroup::AuthenticatedOfNetwork(network(ip))),
-                CallerGroup::authenticated_by(prover),
-            ),
+            Self::Authenticated(ip, owner) => {
+                (Some(CallerGroup::AuthenticatedOfNetwork(network(ip))), CallerGroup::authenticated_by(owner))
+            }
             Self::Anonymous(ip) => (Some(CallerGroup::Network(network(ip))), None),
         };
-        of_network.into_iter().chain(prover)
+        of_network.into_iter().chain(owner)
     }
 }
 
@@ -248,8 +247,8 @@ mod tests {
     use barograph_limits::admission::AdmissionKind;
 
     use super::*;
+    use crate::limits::authenticated::AuthenticatedCallers;
     use crate::limits::connections::Connections;
-    use crate::limits::proved::ProvedCallers;
 
     fn station(number: u8) -> CredentialOwner {
         CredentialOwner::Station(Name::new(&format!("station-{number}")).unwrap())
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_gets_a_quarter_and_all_get_the_budget() {
+    fn a_network_gets_a_quarter_of_the_budget_and_all_networks_get_the_whole() {
         let unread = UnreadResponses::default();
         let text = || Bytes::from(vec![0; BYTES_MAX / 16]);
         let mut held: Vec<UnreadBytes> =
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_answers_share_counts_once_and_one_of_any_size_is_answered() {
+    fn a_shared_response_counts_once_and_a_response_of_any_size_is_sent() {
         let unread = UnreadResponses::default();
         let text = Bytes::from(vec![0; 2 * BYTES_MAX]);
         let held: Vec<UnreadBytes> =
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_larger_than_a_share_leaves_the_others_theirs() {
+    fn a_response_larger_than_a_share_leaves_other_shares_available() {
         let huge = || Bytes::from(vec![0; BYTES_MAX]);
         let small = || Bytes::from(vec![0; 1]);
         let (local, authenticated, anonymous) = (
@@ -338,8 +337,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_reads_slower_than_a_megabit_a_second_is_cut() {
-        let connection = Connections::new(64, AdmissionKind::Connections, ProvedCallers::new())
+    async fn a_client_that_reads_slower_than_1_mbit_per_second_is_disconnected() {
+        let connection = Connections::new(64, AdmissionKind::Connections, AuthenticatedCallers::new())
             .accept(ip(1, 1), false)
             .unwrap()
             .0;

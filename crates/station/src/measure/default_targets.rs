@@ -93,12 +93,12 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn takes_the_gateway_with_the_least_metric() {
+    fn the_gateway_with_the_least_metric_is_chosen() {
         assert_eq!(gateways(ROUTE, ""), ["192.0.2.1".parse::<IpAddr>().ok()].map(|ip| ip.expect("ip")));
     }
 
     #[test]
-    fn takes_the_v6_gateway_and_leaves_link_local_ones() {
+    fn the_global_ipv6_gateway_is_chosen_and_link_local_gateways_are_ignored() {
         let line = |gateway: &str| {
             format!("{ZERO} 00 {ZERO} 00 {gateway} 00000400 00000002 00000000 00000003     eth0\n")
         };
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_texts_give_nothing() {
+    fn malformed_files_yield_no_gateway_and_no_resolver() {
         for text in ["", "\n\n", "a b c", "Iface\nx 0 0 0 0 0 0 0", "Iface\nx zz zz zz zz zz zz zz", "\u{0}"]
         {
             assert!(gateways(text, text).is_empty(), "{text:?}");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn resolvers_are_those_elsewhere() {
+    fn loopback_and_link_local_resolvers_are_ignored() {
         let text = "# by hand\nsearch example.net\nnameserver 127.0.0.53\nnameserver 10.0.0.53 \nnameserver\n\
             nameserver fe80::1%eth0\nnameserver 2001:db8::1\n";
         let found: Vec<String> = resolvers(text).iter().map(ToString::to_string).collect();

@@ -40,7 +40,7 @@ pub(crate) struct Prober {
 
 /// Parts of the station that the prober uses.
 #[derive(Clone)]
-pub(crate) struct ProberParts {
+pub(crate) struct ProberDependencies {
     pub(crate) host: Name,
     pub(crate) inbox: Inbox,
     pub(crate) series_table: Arc<Mutex<SeriesTable>>,
@@ -81,7 +81,7 @@ enum Job {
 
 impl Prober {
     /// Starts the thread. The thread measures nothing before the first [`Prober::plan`].
-    pub(crate) fn start(parts: ProberParts) -> std::io::Result<Self> {
+    pub(crate) fn start(parts: ProberDependencies) -> std::io::Result<Self> {
         let (commands, receiver) = channel();
         let cancel = CancellationToken::default();
         let state = State {
@@ -119,7 +119,7 @@ impl Prober {
 }
 
 struct State {
-    parts: ProberParts,
+    parts: ProberDependencies,
     cancel: CancellationToken,
     reports: Sender<Command>,
     config: Arc<Config>,
@@ -353,7 +353,7 @@ struct ProbeFindings {
 
 /// One experiment on its own thread.
 struct Worker {
-    parts: ProberParts,
+    parts: ProberDependencies,
     context: ProbeContext,
     bytes: u64,
     /// Time from the due time of the job to its start.
@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_asked_what_it_is_unless_quantities_say() {
+    fn the_target_kind_is_detected_unless_quantities_are_configured() {
         assert_eq!(kinds(&target("a:1", &[]), None), [None]);
         assert_eq!(
             kinds(&target("a:1", &[]), Some(TargetKind::Server)),
@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mesh_slows_the_timer_down_and_never_speeds_it_up() {
+    fn a_mesh_target_is_never_probed_faster_than_the_configured_period() {
         let config = Config::default();
         for (given_s, period_s) in [(1, 10), (100, 100)] {
             let period = Some(Duration::from_secs(given_s));

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configured_or_added_target_overrides_a_peer_of_its_name() {
+    fn a_configured_or_added_target_overrides_a_peer_of_the_same_name() {
         let directory = tempfile::tempdir().unwrap();
         let targets = Targets::open(directory.path(), |_| {}).unwrap();
         let peers = ["a:1", "b:1", "c:1"].map(|address| target(address, Provenance::Mesh));

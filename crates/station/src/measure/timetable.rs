@@ -159,13 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn names_give_different_but_repeatable_times() {
+    fn job_names_give_different_but_repeatable_times() {
         assert_eq!(run("a", 20), run("a", 20));
         assert_ne!(run("a", 20), run("b", 20));
     }
 
     #[test]
-    fn a_sleeping_host_does_not_make_a_storm() {
+    fn a_suspended_host_does_not_cause_a_burst_of_overdue_jobs() {
         let mut table = Timetable::new();
         table.set(0, "a", SECOND, Duration::ZERO);
         let late = 3600 * SECOND;

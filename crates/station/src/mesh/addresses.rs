@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn both_families_and_every_network_are_said_and_loopback_only_alone() {
+    fn a_station_announces_all_addresses_and_loopback_only_if_no_other_exists() {
         let host: Vec<IpAddr> =
             all(&["127.0.0.1", "192.0.2.7", "10.0.0.7", "::1", "2001:db8::7", "fe80::7", "169.254.1.1"]);
         let own = |listen: &str, interfaces: &[IpAddr]| own(listen.parse().unwrap(), interfaces);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn stations_on_loopback_alone_meet_there() {
+    fn stations_with_only_loopback_addresses_use_loopback() {
         let mine: Vec<SocketAddr> = all(&["127.0.0.1:1"]);
         let (usable, dropped) = vetted(&all(&["127.0.0.1:2", "127.0.0.1:1"]), &mine);
         assert_eq!(usable, all(&["127.0.0.1:2"]));

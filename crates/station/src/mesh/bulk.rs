@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use barograph_api::BulkTest;
 use barograph_forecast::{Interval, Name, Quantity, SeriesId};
 use barograph_mesh::{
-    BudgetError, BudgetUsage, Cost, PlanConfig, Refusal, TestAdmission, TestAdmissionConfig, TurnCounts,
+    BudgetError, BudgetUsage, Cost, PlanConfig, TestAdmission, TestAdmissionConfig, TestRefusal, TurnCounts,
 };
 use barograph_probe::io::{CancellationToken, ProbeContext, stream_counted};
 use barograph_probe::stop::ForecastInterval;
@@ -84,7 +84,7 @@ struct Turns {
 }
 
 /// Parts of the station that bulk tests use.
-pub(crate) struct Parts {
+pub(crate) struct BulkDependencies {
     pub(crate) host: Name,
     pub(crate) mesh_state: Arc<MeshState>,
     pub(crate) series_table: Arc<Mutex<SeriesTable>>,
@@ -98,9 +98,9 @@ pub(crate) enum TestAttempt {
     /// The test ran, with or without a rate.
     Ran { row: BulkTest, cost: Cost },
     /// The peer refused its consent.
-    Refused { why: String, retry_after: Duration },
+    Refused { reason: String, retry_after: Duration },
     /// This host cannot start the test now.
-    Deferred { why: String, retry_after: Duration },
+    Deferred { reason: String, retry_after: Duration },
     /// The station stopped during the test.
     Stopped,
 }
@@ -123,7 +123,7 @@ impl Bulk {
     ///
     /// # Errors
     /// [`BudgetError`] if the budget is not valid.
-    pub(crate) fn new(config: &MeshConfig, parts: Parts) -> Result<Self, BudgetError> {
+    pub(crate) fn new(config: &MeshConfig, parts: BulkDependencies) -> Result<Self, BudgetError> {
         let seed = seed();
         let plan = PlanConfig { seed, ..config.plan() };
         plan.check()?;
@@ -135,7 +135,7 @@ impl Bulk {
         if config.wants_iperf3() {
             iperf3::warn();
         }
-        let Parts { host, mesh_state, series_table, inbox, files } = parts;
+        let BulkDependencies { host, mesh_state, series_table, inbox, files } = parts;
         let budget_file = BudgetFile::open(&files, &plan.budget, &mut gate);
         Ok(Self {
             host,
@@ -246,22 +246,22 @@ impl Bulk {
         on_demand: bool,
     ) -> TestAttempt {
         let row = log::begun(now_s(), ROLES[0], peer.as_str(), parameters.length.as_secs_f64(), on_demand);
-        let deferred = |why: String, retry_after: Duration| {
+        let deferred = |reason: String, retry_after: Duration| {
             let row = log::refused(
                 row.clone(),
-                format!("refused by this station: {why}"),
+                format!("refused by this station: {reason}"),
                 Some(retry_after.as_secs_f64()),
             );
             lock(&self.log).add(row);
-            TestAttempt::Deferred { why, retry_after }
+            TestAttempt::Deferred { reason, retry_after }
         };
         let iperf3_test = match self.iperf3(peer, parameters) {
             Ok(test) => test,
-            Err(Iperf3Unavailable::Local(why)) => return deferred(why, IPERF3_RETRY),
+            Err(Iperf3Unavailable::Local(reason)) => return deferred(reason, IPERF3_RETRY),
             Err(Iperf3Unavailable::Peer) => {
-                let why = PEER_LACKS_IPERF3.to_string();
-                lock(&self.log).add(log::refused(row, why.clone(), Some(IPERF3_RETRY.as_secs_f64())));
-                return TestAttempt::Refused { why, retry_after: IPERF3_RETRY };
+                let reason = PEER_LACKS_IPERF3.to_string();
+                lock(&self.log).add(log::refused(row, reason.clone(), Some(IPERF3_RETRY.as_secs_f64())));
+                return TestAttempt::Refused { reason, retry_after: IPERF3_RETRY };
             }
         };
         let Some(_held) = self.slot.take(BulkUse::Test) else {
@@ -301,13 +301,13 @@ impl Bulk {
 
     /// Charges the test to this host's budget and takes this host's token. The time limit of the
     /// token begins at once, because the peer's response arrives within the time of the test.
-    fn start(&self, now: Duration, peer: &Name, expected: Cost) -> Result<u64, Refusal> {
+    fn start(&self, now: Duration, peer: &Name, expected: Cost) -> Result<u64, TestRefusal> {
         let mut gate = lock(&self.gate);
         let grant = gate.start(now, peer.as_str(), expected)?;
         let begun = gate.begin(now, grant.token, peer.as_str());
         drop(gate);
         self.keep();
-        begun.map(|()| grant.token).map_err(|_| Refusal::Busy { retry_after: SLOT_RETRY })
+        begun.map(|()| grant.token).map_err(|_| TestRefusal::Busy { retry_after: SLOT_RETRY })
     }
 
     /// Stores the spent budget, so that a restart does not restore the budget. Called before each
@@ -367,10 +367,10 @@ impl Bulk {
     }
 }
 
-fn retry_after(refusal: &Refusal) -> Duration {
+fn retry_after(refusal: &TestRefusal) -> Duration {
     match refusal {
-        Refusal::Busy { retry_after } | Refusal::Spent { retry_after } => *retry_after,
-        Refusal::NotAMember => Duration::ZERO,
+        TestRefusal::Busy { retry_after } | TestRefusal::Spent { retry_after } => *retry_after,
+        TestRefusal::NotAMember => Duration::ZERO,
     }
 }
 

@@ -23,14 +23,14 @@ pub(crate) struct PeerUnreachable {
     /// Duration of the check, in seconds.
     pub(super) after_s: f64,
     /// Each address of the peer with the reason why the address failed, in one text.
-    pub(super) why: String,
+    pub(super) reason: String,
 }
 
 impl PeerUnreachable {
     /// The error for a check that panicked.
     pub(super) fn after_panic() -> Self {
-        let why = "internal error while checking its addresses, see the log".into();
-        Self { failure: Failure::Unreachable, after_s: 0.0, why }
+        let reason = "internal error while checking its addresses, see the log".into();
+        Self { failure: Failure::Unreachable, after_s: 0.0, reason }
     }
 
     /// The failed `rtt` that `host` records for the peer.
@@ -39,7 +39,7 @@ impl PeerUnreachable {
             series: SeriesId { source: host.clone(), target: peer.clone(), quantity: Quantity::RTT },
             time_unix_ns,
             outcome: Outcome::Failed { failure: self.failure, after_s: self.after_s },
-            detail: crate::detail::message(&self.why),
+            detail: crate::detail::message(&self.reason),
         }
     }
 }
@@ -47,7 +47,7 @@ impl PeerUnreachable {
 /// Why one address failed: the class of the failure, and a text.
 struct AddressError {
     failure: Failure,
-    why: String,
+    reason: String,
 }
 
 /// Finds the first of `addresses` at which `host` answers. The addresses are tried in their order.
@@ -65,10 +65,10 @@ pub(super) async fn first_that_answers(
         let host = host.clone();
         tries.spawn(async move {
             sleep(STAGGER * index).await;
-            let answer = timeout(TRY, ask(&host, address)).await;
+            let answer = timeout(TRY_TIMEOUT, request_probe(&host, address)).await;
             let answer = answer.unwrap_or_else(|_| {
-                let why = format!("no answer for {} s", TRY.as_secs());
-                Err(AddressError { failure: Failure::TimedOut, why })
+                let reason = format!("no answer for {} s", TRY_TIMEOUT.as_secs());
+                Err(AddressError { failure: Failure::TimedOut, reason })
             });
             (index, address, answer)
         });
@@ -85,13 +85,13 @@ pub(super) async fn first_that_answers(
     errors.sort_by_key(|(index, ..)| *index);
     let failure = errors.first().map_or(Failure::Unreachable, |(.., error)| error.failure);
     let problems: Vec<String> =
-        errors.into_iter().map(|(_, address, error)| format!("{address}: {}", error.why)).collect();
-    let why = format!("no address answers ({})", problems.join("; "));
-    Err(PeerUnreachable { failure, after_s: begun.elapsed().as_secs_f64(), why })
+        errors.into_iter().map(|(_, address, error)| format!("{address}: {}", error.reason)).collect();
+    let reason = format!("no address answers ({})", problems.join("; "));
+    Err(PeerUnreachable { failure, after_s: begun.elapsed().as_secs_f64(), reason })
 }
 
 /// Requests a probe at `address` without credentials: the refusal contains the name of the station.
-async fn ask(host: &Name, address: SocketAddr) -> Result<(), AddressError> {
+async fn request_probe(host: &Name, address: SocketAddr) -> Result<(), AddressError> {
     let mut stream = TcpStream::connect(address).await?;
     let path = wire::PATH;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -113,7 +113,7 @@ async fn ask(host: &Name, address: SocketAddr) -> Result<(), AddressError> {
         // A different station answered, so the peer was not reached.
         Some(name) => Err(AddressError {
             failure: Failure::Unreachable,
-            why: format!("another station answers there: `{name}`"),
+            reason: format!("another station answers there: `{name}`"),
         }),
         None => Err(AddressError::no_station()),
     }
@@ -121,7 +121,7 @@ async fn ask(host: &Name, address: SocketAddr) -> Result<(), AddressError> {
 
 impl AddressError {
     fn no_station() -> Self {
-        Self { failure: Failure::InvalidResponse, why: "the server there is not a station".into() }
+        Self { failure: Failure::InvalidResponse, reason: "the server there is not a station".into() }
     }
 }
 
@@ -136,7 +136,7 @@ impl From<std::io::Error> for AddressError {
             ErrorKind::TimedOut => Failure::TimedOut,
             _ => Failure::Unreachable,
         };
-        Self { failure, why: error.to_string() }
+        Self { failure, reason: error.to_string() }
     }
 }
 
@@ -144,7 +144,7 @@ impl From<std::io::Error> for AddressError {
 const STAGGER: Duration = Duration::from_millis(250);
 /// Time limit for the try of one address. TCP repeats the SYN after 1 s and after 3 s (RFC 6298
 /// §2). If all three SYNs are unanswered, the cause is hardly the loss of a single packet.
-const TRY: Duration = Duration::from_secs(4);
+const TRY_TIMEOUT: Duration = Duration::from_secs(4);
 /// Maximum size of a response head, in bytes. A refusal has some hundred bytes of headers.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(found, Ok(good));
         let error = first_that_answers(b.clone(), vec![other, page, closed]).await.unwrap_err();
         assert_eq!(error.failure, Failure::Unreachable, "the first address decides");
-        let error = error.why;
+        let error = error.reason;
         assert!(
             error.contains("another station answers there: `c`") && error.contains("not a station"),
             "{error}"

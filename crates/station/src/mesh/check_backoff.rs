@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_peer_is_passed_over_when_more_are_silent_than_are_checked_at_once() {
+    fn many_silent_peers_are_checked_equally_often() {
         let (_, looks) = turns(300, Duration::from_secs(4));
         assert_eq!(looks.len(), 300);
         let (least, most) = (looks.values().min().unwrap(), looks.values().max().unwrap());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_leaves_and_comes_back_keeps_its_pauses() {
+    fn a_peer_that_leaves_and_returns_keeps_its_backoff() {
         let (b, start) = (Name::new("b").unwrap(), Instant::now());
         let (mut backoff, mut looks) = (CheckBackoff::default(), 0);
         for second in 0..600 {

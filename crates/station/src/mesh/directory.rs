@@ -154,11 +154,11 @@ async fn until_reregister(
     mesh_state: &MeshState,
     reregister: &Notify,
 ) {
-    let mut looked = Instant::now();
+    let mut addresses_checked_at = Instant::now();
     let mut displaced = false;
     loop {
         let notified = tokio::select! {
-            () = sleep(LOOK_AT_LEASE) => false,
+            () = sleep(LEASE_CHECK_PERIOD) => false,
             () = reregister.notified() => true,
         };
         match lease.state() {
@@ -180,8 +180,8 @@ async fn until_reregister(
         if notified {
             return;
         }
-        if LOOK_EVERY <= looked.elapsed() {
-            looked = Instant::now();
+        if ADDRESS_CHECK_PERIOD <= addresses_checked_at.elapsed() {
+            addresses_checked_at = Instant::now();
             if own_entry.addresses() != registered.addresses {
                 tracing::info!("this host's addresses have changed");
                 return;
@@ -291,12 +291,12 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// works.
 const RETURN_MAX: Duration = Duration::from_secs(30);
 /// Time between two checks of the lease. A check sends no request.
-const LOOK_AT_LEASE: Duration = Duration::from_secs(1);
+const LEASE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// Number of newest registrations to remember, because events of the directory may still contain
 /// their addresses.
 const REGISTRATIONS_KEPT: usize = 2;
 /// Time between two checks of this host's addresses, which DHCP and tunnels change.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const ADDRESS_CHECK_PERIOD: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests;

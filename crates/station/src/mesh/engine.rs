@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_station_knows_itself() {
+    fn a_station_recognizes_its_own_urls() {
         let config = Config { listen: ([0, 0, 0, 0], 7).into(), ..Config::default() };
         let host = Name::new("north.example").expect("a name");
         let is_own = |url| is_own(url, &config, &host);

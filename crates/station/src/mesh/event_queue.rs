@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_comes_and_goes_delays_nothing_of_others() {
+    fn a_flapping_host_does_not_delay_events_of_other_hosts() {
         let queue = EventQueue::default();
         let dropped = (0..1000).filter(|id| queue.push("x".into(), event(*id, "flaps"))).count();
         assert_eq!(dropped, 999);

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_are_kept_and_replayed_after_an_id() {
+    fn the_newest_events_are_kept_and_replayed_after_an_id() {
         let entry = Entry {
             host: Name::new("b").unwrap(),
             addresses: vec!["192.0.2.1:1".parse().unwrap()],
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_comes_and_goes_hides_no_other() {
+    fn a_flapping_host_does_not_displace_events_of_other_hosts() {
         let entry = |host: &str| Entry {
             host: Name::new(host).unwrap(),
             addresses: vec![],

@@ -118,7 +118,7 @@ fn wait(child: &mut Child, limit: Duration) -> Result<std::process::ExitStatus, 
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status),
-            Ok(None) if Instant::now() < ends => std::thread::park_timeout(LOOK_EVERY),
+            Ok(None) if Instant::now() < ends => std::thread::park_timeout(EXIT_POLL_PERIOD),
             trouble => {
                 if let Ok(id) = i32::try_from(child.id()) {
                     let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);
@@ -150,7 +150,7 @@ fn post_all(jobs: &EventQueue, task: &TaskStatus) {
 
 /// Posts an event. Retries after a failure, a few times at most.
 fn post_with_retries(webhook: &WebhookClient, url: &str, event: &PeerEvent) {
-    let mut pause = POST_AGAIN;
+    let mut pause = POST_RETRY;
     for attempt in 1..=POSTS_MAX {
         match webhook.post(url, event, POST_LIMIT) {
             Ok(()) => break,
@@ -217,13 +217,13 @@ impl WebhookClient {
 /// some seconds.
 const RUN_LIMIT: Duration = Duration::from_secs(30);
 /// Time between two checks whether the command has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const EXIT_POLL_PERIOD: Duration = Duration::from_millis(20);
 /// Time limit for one attempt to post, from name resolution to the response.
 const POST_LIMIT: Duration = Duration::from_secs(10);
 /// Maximum number of attempts, and the pause after the first attempt. The attempts take longer than
 /// a restart of the receiver, but not longer than a long outage.
 const POSTS_MAX: u32 = 3;
-const POST_AGAIN: Duration = Duration::from_secs(1);
+const POST_RETRY: Duration = Duration::from_secs(1);
 /// Maximum size of a response head, in bytes: the smallest limit that the client accepts.
 const HEAD_BYTES_MAX: usize = 8192;
 
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_hangs_fails_or_is_missing_is_reported_and_over() {
+    fn a_command_that_hangs_or_fails_or_is_missing_returns_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let began = Instant::now();
         let hangs = script(directory.path(), "sleep 600 & sleep 600");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_gets_the_event_as_json_and_its_refusal_is_reported() {
+    fn a_webhook_receives_the_event_as_json_and_its_error_is_reported() {
         let (url, served) = serve(&[
             "HTTP/1.1 204 No Content\r\n\r\n",
             "HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n",
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_trickles_or_does_not_end_is_given_up() {
+    fn a_slow_or_endless_webhook_response_is_abandoned() {
         let endless: &'static str = Box::leak(format!("HTTP/1.1 200 OK\r\nx: {}", "x".repeat(20_000)).into());
         let answers: &'static [&str] = Box::leak(Box::new(["HTTP/1.1 20", endless]));
         let (url, served) = serve(answers);

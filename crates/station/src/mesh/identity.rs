@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_private_and_kept_and_damage_is_an_error() {
+    fn the_key_file_is_private_and_persistent_and_a_damaged_key_is_an_error() {
         let state = tempfile::tempdir().unwrap();
         let first = identity(state.path(), "a").public_key();
         assert_eq!(identity(state.path(), "a").public_key(), first);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_good_once_for_one_request_of_one_caller() {
+    fn a_signature_is_valid_once_for_one_request_of_one_caller() {
         let state = tempfile::tempdir().unwrap();
         let [a, b, c] = ["a", "b", "c"].map(|host| identity(&state.path().join(host), host));
         let name = |text| Name::new(text).unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn challenges_that_strangers_ask_for_void_no_other() {
+    fn challenges_issued_to_strangers_do_not_invalidate_earlier_challenges() {
         let state = tempfile::tempdir().unwrap();
         let [a, b] = ["a", "b"].map(|host| identity(&state.path().join(host), host));
         let early = b.challenge();

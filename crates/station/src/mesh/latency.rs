@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_and_loaded_are_apart_and_quantiles_count_what_was_missed() {
+    fn idle_and_loaded_latencies_are_separate_and_quantiles_count_missed_tests() {
         let (latencies, now) = (Latencies::default(), Instant::now());
         let peer = name("b");
         let ms: Vec<f64> = (1..=100).map(|ms| f64::from(ms) / 1e3).collect();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_exact_and_inclusive() {
+    fn bucket_bounds_are_exact_and_inclusive() {
         let (latencies, now) = (Latencies::default(), Instant::now());
         latencies.add(&name("b"), false, &[0.000_999, 0.001, 0.001_01, 0.001_01], 0, now);
         let distribution = &latencies.distributions(&name("a"), now)[0];
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_peer_is_silent_its_tests_are_due_as_before_until_it_is_gone() {
+    fn tests_of_a_silent_peer_count_as_missed_until_its_lease_ends() {
         let (latencies, began, period) = (Latencies::default(), Instant::now(), Duration::from_secs(10));
         let (peer, at) = (name("b"), |s| began + Duration::from_secs(s));
         let missed =
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_gone_make_room_and_are_forgotten() {
+    fn only_departed_peers_are_replaced_and_forgotten() {
         let (latencies, now) = (Latencies::default(), Instant::now());
         let all: BTreeSet<Name> = (0..PEERS_MAX).map(|peer| name(&format!("p{peer}"))).collect();
         all.iter().for_each(|peer| latencies.add(peer, false, &[0.01], 0, now));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_could_not_begin_is_late_by_more_than_what_is_usual() {
+    fn the_excess_delay_of_a_test_leaves_out_usual_waiting_and_connecting() {
         let ms = Duration::from_millis;
         for (waited, opened_after, fastest_s, late) in [
             (0, 100, 0.02, 0),

@@ -44,7 +44,7 @@ pub(crate) struct Member {
     groups: Mutex<Option<Vec<Name>>>,
     removed: watch::Sender<bool>,
     /// Limits of the member: rates, and number of concurrent requests.
-    pub(crate) allowance: MemberQuota,
+    pub(crate) quota: MemberQuota,
 }
 
 /// Public properties of a member.
@@ -299,7 +299,7 @@ impl Member {
             has_registered: AtomicBool::new(false),
             groups: Mutex::new(None),
             removed,
-            allowance: MemberQuota::new(),
+            quota: MemberQuota::new(),
         }
     }
 
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_kept_as_a_digest_alone_and_outlives_a_restart() {
+    fn a_token_is_stored_only_as_a_digest_and_survives_a_restart() {
         let state = tempfile::tempdir().unwrap();
         let members = open(state.path());
         let token = members.invite(None, 7).unwrap();
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_stored_did_not_happen_but_a_withdrawal_did() {
+    fn changes_that_cannot_be_stored_fail_except_a_withdrawal() {
         let state = tempfile::tempdir().unwrap();
         let folder = state.path().join("gone");
         std::fs::create_dir(&folder).unwrap();

@@ -113,7 +113,7 @@ impl DirectoryConnection {
     }
 
     /// Why the station is not connected; `None` if the station is connected.
-    pub(crate) fn why(&self) -> Option<&str> {
+    pub(crate) fn reason(&self) -> Option<&str> {
         if self.is_connected() {
             return None;
         }
@@ -168,7 +168,7 @@ impl DirectoryConnection {
     }
 
     /// Updates `away_since` after a change.
-    fn judge(&mut self, now: Instant) {
+    fn update_away_since(&mut self, now: Instant) {
         self.away_since = if self.is_connected() { None } else { self.away_since.or(Some(now)) };
     }
 }
@@ -237,7 +237,7 @@ impl MeshState {
     pub(super) fn set_directory(&self, change: impl FnOnce(&mut DirectoryConnection)) {
         let mut directory = lock(&self.directory);
         change(&mut directory);
-        directory.judge(Instant::now());
+        directory.update_away_since(Instant::now());
     }
 
     /// State of the spool; `None` if the station has joined no mesh.
@@ -259,7 +259,7 @@ impl MeshState {
 
     /// Reports to `health` how many hosts, events and records were refused or dropped by the table
     /// of peers, the hooks, the spool and the archive of the mesh.
-    pub(crate) fn note_refusals(&self, health: &Health) {
+    pub(crate) fn report_refusals(&self, health: &Health) {
         health.refused_in_all(Limit::Peers, lock(&self.directory).ignored_hosts);
         health.refused_in_all(Limit::Hooks, self.hooks_dropped());
         if let Some(spool) = self.spool() {
@@ -303,12 +303,12 @@ impl MeshState {
     /// Whether a session may continue that the station `host` signed for at `signed_at`. The
     /// station must still be allowed to request experiments, and must not have been removed since
     /// then. After a removal, a different station may have the name.
-    pub(super) fn still_knows(&self, host: &Name, signed_at: Instant) -> bool {
-        self.knows(host) && !lock(&self.removals).ended(host, signed_at)
+    pub(super) fn may_still_request(&self, host: &Name, signed_at: Instant) -> bool {
+        self.may_request(host) && !lock(&self.removals).ended(host, signed_at)
     }
 
     /// Whether the station `host` may request experiments from this station now.
-    pub(super) fn knows(&self, host: &Name) -> bool {
+    pub(super) fn may_request(&self, host: &Name) -> bool {
         self.peers().key(host, Instant::now(), self.lease).is_some()
     }
 
@@ -378,7 +378,7 @@ impl MeshState {
             && directory.conflict().is_none()
             && directory.denied_advice.is_none()
         {
-            let why = directory.why().unwrap_or_default();
+            let why = directory.reason().unwrap_or_default();
             reasons.push(format!("no connection to the mesh's directory for {} s: {why}", away.as_secs()));
         }
         reasons.extend(directory.conflict().map(String::from));

@@ -14,7 +14,7 @@ use super::addresses::vetted;
 
 /// Properties of this station that decide which stations are its peers.
 #[derive(Clone, Debug)]
-pub(super) struct Own {
+pub(super) struct LocalStation {
     pub(super) host: Name,
     pub(super) version: &'static str,
     pub(super) groups: Vec<Name>,
@@ -77,7 +77,13 @@ impl Peers {
     /// Applies the newest entry of a station; returns the change to publish, if any.
     ///
     /// For entries of an earlier run, `is_news` is false and no change is published.
-    pub(super) fn up(&mut self, own: &Own, entry: Entry, now_s: f64, is_news: bool) -> Option<PeerChange> {
+    pub(super) fn up(
+        &mut self,
+        own: &LocalStation,
+        entry: Entry,
+        now_s: f64,
+        is_news: bool,
+    ) -> Option<PeerChange> {
         let card = |host, version, groups| StationIdentity { host, version, groups };
         let fits = check_peer(
             card(&own.host, own.version, &own.groups),
@@ -268,8 +274,8 @@ mod tests {
         Name::new(text).unwrap()
     }
 
-    fn own() -> Own {
-        Own {
+    fn own() -> LocalStation {
+        LocalStation {
             host: name("a"),
             version: "0.1.0",
             groups: vec![name("local:x")],
@@ -319,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_station_that_is_no_peer_is_shown_with_a_reason_and_has_no_rights() {
+    fn an_ignored_station_is_shown_with_a_reason_and_has_no_rights() {
         let mut peers = Peers::default();
         let old = Entry { version: "0.0.9".into(), ..entry("old", &["192.0.2.2:1"]) };
         let far = Entry { groups: vec![name("local:y")], ..entry("far", &["192.0.2.3:1"]) };
@@ -339,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_becomes_incompatible_is_lost_and_returns_when_it_fits_again() {
+    fn an_incompatible_peer_is_lost_and_returns_once_compatible() {
         let mut peers = Peers::default();
         let b = || entry("b", &["192.0.2.2:1"]);
         peers.up(&own(), b(), 1.0, true);
@@ -382,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_never_answers_is_looked_for_and_not_measured() {
+    fn a_peer_that_never_answers_is_checked_again_and_not_measured() {
         let mut peers = Peers::default();
         let addresses: [SocketAddr; 2] = ["192.0.2.2:1", "192.0.2.3:1"].map(|a| a.parse().unwrap());
         peers.up(&own(), entry("b", &["192.0.2.2:1", "192.0.2.3:1"]), 1.0, true);

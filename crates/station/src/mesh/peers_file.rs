@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_come_back_and_damage_is_passed_over() {
+    fn stored_peers_are_restored_and_a_damaged_file_counts_as_empty() {
         let state = tempfile::tempdir().unwrap();
         assert!(read(state.path()).is_empty());
         let entry = |host: &str| Entry {

@@ -20,7 +20,7 @@ use super::directory::{OwnEntry, WatchMessage, grace, stay_registered};
 use super::events;
 use super::hook::Hooks;
 use super::mesh_state::{MeshState, now_s};
-use super::peers::{Own, PeerState};
+use super::peers::{LocalStation, PeerState};
 use super::removed::Removed;
 use super::watches::Watches;
 use super::{PEERS_MAX, peers_file};
@@ -43,7 +43,7 @@ pub(crate) struct Registrar {
 type OnChecked = dyn Fn(&Name, Duration, Option<&PeerUnreachable>) + Send + Sync;
 
 /// Parts of the station that the thread uses.
-pub(crate) struct Parts {
+pub(crate) struct RegistrarDependencies {
     pub(crate) host: Name,
     /// Address on which the station listens.
     pub(crate) listen: std::net::SocketAddr,
@@ -75,7 +75,7 @@ impl Registrar {
     ///
     /// # Errors
     /// The error of the system if the thread or its runtime cannot be created.
-    pub(crate) fn start(parts: Parts) -> std::io::Result<Self> {
+    pub(crate) fn start(parts: RegistrarDependencies) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = watch::channel(false);
         let task = parts.health.task("directory");
@@ -95,9 +95,9 @@ impl Registrar {
 }
 
 struct RegistrarState {
-    parts: Parts,
+    parts: RegistrarDependencies,
     own_entry: OwnEntry,
-    own: Own,
+    own: LocalStation,
     roster: Roster<Entry>,
     began: Instant,
     hooks: Hooks,
@@ -120,7 +120,7 @@ struct RegistrarState {
 /// A peer, the addresses that were tried, and the result of the check.
 type Checked = (Name, Vec<std::net::SocketAddr>, Result<std::net::SocketAddr, PeerUnreachable>);
 
-async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
+async fn run(parts: RegistrarDependencies, mut stopped: watch::Receiver<bool>) {
     let (sender, mut messages) = mpsc::channel(MESSAGES_MAX);
     let mut tasks = JoinSet::new();
     let mut state = RegistrarState::new(parts);
@@ -178,11 +178,11 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     state.parts.mesh_state.removed.keep();
     // Dropping the lease withdraws the station from the directory. Wait a short time for this
     // request.
-    let _ = timeout(LEAVE, tasks.shutdown()).await;
+    let _ = timeout(DEREGISTER_TIMEOUT, tasks.shutdown()).await;
 }
 
 impl RegistrarState {
-    fn new(parts: Parts) -> Self {
+    fn new(parts: RegistrarDependencies) -> Self {
         let mesh = parts.config.mesh.clone();
         let own_entry = OwnEntry {
             host: parts.host.clone(),
@@ -190,7 +190,7 @@ impl RegistrarState {
             config: mesh,
             key: parts.mesh_state.identity.public_key(),
         };
-        let own = Own {
+        let own = LocalStation {
             host: parts.host.clone(),
             version: env!("CARGO_PKG_VERSION"),
             groups: parts.mesh_state.site_assignment().groups,
@@ -235,7 +235,7 @@ impl RegistrarState {
         // While the directory accepts no writes, the grace period of missing peers does not begin.
         // So check often whether the directory accepts writes again.
         let is_read_only = roster.is_some() && self.parts.mesh_state.read_only().is_some();
-        let idle = Instant::now() + if is_read_only { LOOK_EVERY } else { IDLE };
+        let idle = Instant::now() + if is_read_only { WRITABLE_CHECK_PERIOD } else { IDLE };
         soonest.map_or(idle, |due| due.min(idle))
     }
 
@@ -249,7 +249,7 @@ impl RegistrarState {
         }
         self.parts.mesh_state.removed.retain(&self.parts.is_hidden);
         self.parts.mesh_state.removed.keep();
-        self.parts.mesh_state.note_refusals(&self.parts.health);
+        self.parts.mesh_state.report_refusals(&self.parts.health);
         self.begin_checks();
         if std::mem::take(&mut self.targets_changed) {
             self.update_targets();
@@ -467,7 +467,7 @@ impl RegistrarState {
     fn checked(&mut self, (host, tried, found): Checked) {
         self.check_backoff.ended(&host, found.is_ok(), Instant::now(), chance());
         if let Err(unreachable) = &found {
-            tracing::debug!("{host}: {}", unreachable.why);
+            tracing::debug!("{host}: {}", unreachable.reason);
         }
         let is_up = self.parts.mesh_state.peers().get(&host).is_some_and(|peer| peer.state == PeerState::Up);
         if is_up {
@@ -476,7 +476,7 @@ impl RegistrarState {
             let period = self.own_entry.config.latency_period(up, QUANTITIES.len()).max(usual);
             (self.parts.on_checked)(&host, period, found.as_ref().err());
         }
-        let found = found.map_err(|unreachable| unreachable.why);
+        let found = found.map_err(|unreachable| unreachable.reason);
         self.targets_changed |= self.parts.mesh_state.peers().checked(&host, &tried, found);
     }
 
@@ -516,10 +516,10 @@ const MESSAGES_MAX: usize = 1024;
 /// Longest time between two iterations of the loop.
 const IDLE: Duration = Duration::from_secs(60);
 /// Time between two checks whether the directory takes writes again.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const WRITABLE_CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// Minimum time between two writes of `peers.json`, so that a thousand peers that often join and
 /// leave do not wear out a disk. If the station is killed, the changes of this time are lost.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
 /// Time limit for the request that withdraws the station from the directory. The request takes a
 /// round trip.
-const LEAVE: Duration = Duration::from_secs(1);
+const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(1);

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_from_before_a_removal_end_and_those_after_it_do_not() {
+    fn only_sessions_that_began_before_a_removal_end() {
         let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut removals = Removals::default();

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_outlives_a_restart_and_is_bounded() {
+    fn the_list_of_removed_stations_survives_a_restart_and_is_bounded() {
         let state = tempfile::tempdir().unwrap();
         let open = || RemovedStations::open(&StateFiles::new(state.path()));
         let name = |text: &str| Name::new(text).unwrap();

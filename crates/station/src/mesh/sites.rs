@@ -49,19 +49,19 @@ impl SiteProposals {
     /// measurements of either end.
     fn new(
         own: &Name,
-        places: &MeshMembers,
+        members: &MeshMembers,
         assignment: &SiteAssignment,
         rtt: impl Fn(&Name, &Name) -> RttState,
     ) -> Self {
         let mut names: Vec<&Name> =
-            places.hosts().filter(|host| *host != own && !places.is_lost(host)).collect();
+            members.hosts().filter(|host| *host != own && !members.is_lost(host)).collect();
         let is_unset = |report: SiteReport| report.site.is_none() && !report.represents;
-        let has_unset = names.iter().any(|host| is_unset(site_report(host, places.groups(host))));
+        let has_unset = names.iter().any(|host| is_unset(site_report(host, members.groups(host))));
         let left_out = names.len().saturating_sub(SITES_HOSTS_MAX - 1);
         names.truncate(SITES_HOSTS_MAX - 1);
         names.push(own);
         names.sort();
-        let groups = |host| if host == own { &assignment.groups[..] } else { places.groups(host) };
+        let groups = |host| if host == own { &assignment.groups[..] } else { members.groups(host) };
         let hosts: Vec<SiteReport> = names.iter().map(|host| site_report(host, groups(*host))).collect();
         let own = names.iter().position(|name| *name == own).unwrap_or(0);
         let n = names.len();
@@ -178,14 +178,14 @@ impl Sites {
         }
         // Reading the directory is costly. But if a proposal is taken after only a short time
         // (`sites_hold`), proposals are computed more often and need newer data.
-        let age = (self.config.sites_hold / LOOKS).clamp(PROPOSALS_AGE, snapshot::RENEWED);
-        let places = self.snapshot.members(age).await;
+        let age = (self.config.sites_hold / SITE_CHECKS_MIN).clamp(PROPOSALS_AGE, snapshot::RENEWED);
+        let members = self.snapshot.members(age).await;
         let (own, assignment, series_table) =
             (self.host.clone(), self.mesh_state.site_assignment(), Arc::clone(&self.series_table));
         // This computation takes a second in a large mesh, so it must not block the async thread.
         let made = tokio::task::spawn_blocking(move || {
             let pairs = Pairs::new(&series_table, now_unix_ns(), snapshot::PAUSE);
-            SiteProposals::new(&own, &places, &assignment, move |from, to| pairs.tried_round_trip(from, to))
+            SiteProposals::new(&own, &members, &assignment, move |from, to| pairs.tried_round_trip(from, to))
         });
         // Fails only after a panic or while the station is stopping.
         let proposals = made.await.unwrap_or_else(|error| {
@@ -239,7 +239,7 @@ impl Sites {
     /// Periodically evaluates the position that this station has taken. If `mesh.sites` is `auto`,
     /// also takes proposed positions. Runs until the future is dropped.
     pub(crate) async fn run(&self) {
-        let every = LOOK_EVERY.min(self.config.sites_hold / LOOKS).max(PROPOSALS_AGE);
+        let every = SITE_CHECK_PERIOD.min(self.config.sites_hold / SITE_CHECKS_MIN).max(PROPOSALS_AGE);
         // Delays leaving `local:default` until no other station needs it there.
         let mut leaving = Debounce::new(self.config.sites_hold);
         loop {
@@ -260,13 +260,14 @@ impl Sites {
             let due = lock(&self.debounce).observe(asked, now);
             let is_idle = assignment.is_unset() && !proposals.has_unset;
             let leaves = leaving.observe(is_idle.then_some(()), now).is_some();
-            let place = SitePosition { site: assignment.site.to_string(), represents: assignment.represents };
+            let position =
+                SitePosition { site: assignment.site.to_string(), represents: assignment.represents };
             let new = match due {
                 Some(position) => self.assignment_at(&position, SiteSource::Auto),
                 None if !assignment.is_taken() => continue,
                 None => {
                     let is_unset = proposals.has_unset || (assignment.is_unset() && !leaves);
-                    SiteAssignment::at_position(&self.config, &place, assignment.source, is_unset)
+                    SiteAssignment::at_position(&self.config, &position, assignment.source, is_unset)
                 }
             };
             if let Ok(new) = new
@@ -356,8 +357,8 @@ fn site_report(host: &Name, groups: &[Name]) -> SiteReport {
 const PROPOSALS_AGE: Duration = Duration::from_secs(1);
 /// Maximum time between two evaluations of the station's site; and the minimum number of
 /// evaluations within `sites_hold`, the time before a proposal is taken.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
-const LOOKS: u32 = 4;
+const SITE_CHECK_PERIOD: Duration = Duration::from_secs(30);
+const SITE_CHECKS_MIN: u32 = 4;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

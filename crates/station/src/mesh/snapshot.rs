@@ -77,7 +77,8 @@ impl MeshSnapshot {
         }
     }
 
-    /// Membership and models of the last refresh, at most [`UNASKED`] ago. Counts as a request.
+    /// Returns the membership and models of the last refresh, at most [`UNASKED`] old. The call
+    /// counts as a request, so the cache is refreshed further.
     pub(crate) async fn latest(&self) -> (Arc<MeshMembers>, Arc<Models>) {
         if let Some(mesh) = self.parts.cached() {
             return mesh;
@@ -200,10 +201,10 @@ impl SnapshotParts {
         // The members of this station's own groups are known already.
         let mut asked: BTreeSet<Name> = groups.iter().cloned().collect();
         let mut named = Named::default();
-        members.values().for_each(|member| named.note(&member.groups));
+        members.values().for_each(|member| named.add(&member.groups));
         // First the representatives (`global`), and the stations without a site (`local:default`).
         Name::new(GLOBAL).ok().into_iter().chain([unset_group()]).for_each(|group| named.first(group));
-        let deadline = tokio::time::Instant::now() + SNAPSHOTS;
+        let deadline = tokio::time::Instant::now() + SNAPSHOTS_TIMEOUT;
         while asked.len() < GROUPS_MAX {
             let Some(group) = named.next() else { break };
             if !asked.insert(group.clone()) {
@@ -212,7 +213,7 @@ impl SnapshotParts {
             let in_group = tokio::time::timeout_at(deadline, self.read_group(&group));
             for (host, groups) in in_group.await.unwrap_or_default() {
                 if members.len() < HOSTS_MAX && !members.contains_key(&host) {
-                    named.note(&groups);
+                    named.add(&groups);
                     members.insert(host, MeshMember { groups, is_lost: false });
                 }
             }
@@ -242,7 +243,7 @@ impl SnapshotParts {
 struct Named(BTreeMap<Name, f64>);
 
 impl Named {
-    fn note(&mut self, groups: &[Name]) {
+    fn add(&mut self, groups: &[Name]) {
         for group in groups {
             *self.0.entry(group.clone()).or_default() += 1.0 / groups.len() as f64;
         }
@@ -289,7 +290,7 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 const YIELDED: usize = 64;
 /// Time limit for the snapshots of all groups together. If the directory is unreachable, the first
 /// request waits for this time.
-const SNAPSHOTS: Duration = Duration::from_secs(1);
+const SNAPSHOTS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of groups, including the station's own groups; and maximum number of hosts: ten
 /// times as many as a station measures.
 const GROUPS_MAX: usize = 256;

@@ -45,7 +45,7 @@ fn figures() -> MeshMetrics {
 }
 
 #[test]
-fn what_a_mesh_refused_and_what_conflicts_is_exported() {
+fn mesh_refusals_and_conflicts_are_exported() {
     let mut text = Text::new(Format::Prometheus, 0);
     mesh(&mut text, &figures());
     let text = text.finish();
@@ -149,7 +149,7 @@ fn check_prometheus(text: &str) {
 }
 
 #[test]
-fn the_prometheus_format_has_nothing_of_openmetrics() {
+fn the_prometheus_format_contains_no_openmetrics_syntax() {
     let text = whole(Format::Prometheus);
     check_prometheus(&text);
     assert!(text.contains("# TYPE barograph_build_info gauge\nbarograph_build_info{version="), "{text}");
@@ -202,7 +202,7 @@ fn named(text: &str) -> std::collections::BTreeSet<&str> {
 }
 
 #[test]
-fn dashboard_and_rules_name_only_metrics_there_are() {
+fn dashboard_and_rules_use_only_existing_metrics() {
     let mut series_table = series_table();
     let health = Health::new();
     health.task("http");
@@ -300,7 +300,7 @@ fn the_dashboard_has_a_panel_for_every_quantity() {
 }
 
 #[test]
-fn every_alert_has_a_case() {
+fn every_alert_has_a_test_case() {
     let (rules, cases) = (deployed("prometheus/rules.yml"), deployed("prometheus/rules_test.yml"));
     let named = |text: &str, key: &str| -> std::collections::BTreeSet<String> {
         let after = text.split(key).skip(1);
@@ -313,7 +313,7 @@ fn every_alert_has_a_case() {
 }
 
 #[test]
-fn residuals_are_those_of_the_forecast_that_was_issued() {
+fn residuals_refer_to_the_issued_forecast() {
     let mut series_table = SeriesTable::new(1);
     let [source, target] = ["a", "b"].map(|name| Name::new(name).unwrap());
     let series = SeriesId { source, target, quantity: Quantity::RTT };

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn openmetrics_is_sent_only_where_it_is_preferred() {
+    fn openmetrics_is_sent_only_if_the_scraper_prefers_openmetrics() {
         let prometheus = [
             "",
             "*/*",

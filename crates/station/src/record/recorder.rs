@@ -46,7 +46,7 @@ use store::{AppendBatch, SpoolEntry, append_forwarded, entries_are_forwarded, st
 pub(crate) use subscription::ArchiveSubscription;
 
 /// Parts of the station that the recorder uses.
-pub(crate) struct Parts {
+pub(crate) struct RecorderDependencies {
     pub(crate) host: Name,
     pub(crate) engine: Arc<dyn Engine>,
     /// The archive for records of members; `None` if there are no members.
@@ -59,7 +59,11 @@ pub(crate) struct Parts {
 
 /// Runs the recorder until it is stopped: records the measurements of `inbox`, and learns the
 /// records of `stored`. Returns the number of records that could not be stored.
-pub(crate) async fn run(parts: Parts, stored: ArchiveSubscription, inbox: InboxReceiver) -> usize {
+pub(crate) async fn run(
+    parts: RecorderDependencies,
+    stored: ArchiveSubscription,
+    inbox: InboxReceiver,
+) -> usize {
     let mut recorder = Recorder {
         next_seq: None,
         highest: HashMap::new(),
@@ -78,7 +82,7 @@ pub(crate) async fn run(parts: Parts, stored: ArchiveSubscription, inbox: InboxR
 }
 
 struct Recorder {
-    parts: Parts,
+    parts: RecorderDependencies,
     spool: VecDeque<SpoolEntry>,
     /// Digests of the newest records with an identity.
     digests: RecentDigests,

@@ -220,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn another_origin_s_records_are_in_its_order(times in proptest::collection::vec(0_i64..100, 0..40)) {
+        fn records_of_another_origin_keep_their_sequence_order(times in proptest::collection::vec(0_i64..100, 0..40)) {
             let points: Vec<_> = (1..).zip(&times).map(|(seq, time)| ("b", seq, *time)).collect();
             let seqs: Vec<u64> = order(&points, 50).into_iter().map(|(_, seq)| seq).collect();
             prop_assert_eq!(seqs, (1..=times.len() as u64).collect::<Vec<_>>());
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn own_labels_ahead_of_now_stay_behind_what_was_measured_before_them() {
+    fn own_records_with_future_labels_keep_their_sequence_order() {
         let jumped = [("here", 1, 10), ("here", 2, 20), ("here", 3, 900), ("here", 4, 901), ("here", 5, 30)];
         let seqs: Vec<u64> = order(&jumped, 40).into_iter().map(|(_, seq)| seq).collect();
         assert_eq!(seqs, [1, 2, 3, 4, 5]);

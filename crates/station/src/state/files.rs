@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_replaces_none_that_was_put_there_meanwhile() {
+    fn a_delayed_new_file_does_not_replace_an_existing_file() {
         let state = tempfile::tempdir().unwrap();
         let folder = state.path().join("later");
         let files = StateFiles::new(&folder);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_now_is_not_replaced_by_what_waited() {
+    fn an_immediate_write_is_not_replaced_by_an_older_delayed_write() {
         let state = tempfile::tempdir().unwrap();
         let folder = state.path().join("later");
         let files = StateFiles::new(&folder);

@@ -22,7 +22,7 @@ use crate::forecast::series::SeriesTable;
 use crate::health::Health;
 use crate::http::server::{self, Ports, Server};
 use crate::limits::Limit;
-use crate::limits::proved::ProvedCallers;
+use crate::limits::authenticated::AuthenticatedCallers;
 use crate::measure::default_targets;
 use crate::measure::prober::{self, Prober};
 use crate::measure::targets::{Targets, TargetsError};
@@ -31,7 +31,7 @@ use crate::mesh::members;
 use crate::mesh::sites::{SiteAssignment, Sites};
 use crate::mesh::snapshot::MeshSnapshot;
 use crate::mesh::{
-    self, Bulk, BulkParts, Engines, MeshState, Registrar, Removed, RemovedStations, TestConsent,
+    self, Bulk, BulkDependencies, Engines, MeshState, Registrar, Removed, RemovedStations, TestConsent,
 };
 use crate::record::recorder::{self, Inbox, InboxReceiver};
 use crate::record::replay;
@@ -146,7 +146,7 @@ impl Base {
         outbox: InboxReceiver,
     ) -> Result<JoinHandle<Option<usize>>, StartError> {
         let engines = &self.engines;
-        let parts = recorder::Parts {
+        let parts = recorder::RecorderDependencies {
             host: self.host.clone(),
             engine: Arc::clone(&engines.engine),
             archive: engines.served.clone(),
@@ -172,7 +172,7 @@ impl Base {
 
     /// Bulk tests between this station and its peers.
     pub(super) fn bulk(&self, mesh_state: &Arc<MeshState>) -> Result<Arc<Bulk>, StartError> {
-        let parts = BulkParts {
+        let parts = BulkDependencies {
             host: self.host.clone(),
             mesh_state: Arc::clone(mesh_state),
             series_table: Arc::clone(&self.series_table),
@@ -203,7 +203,7 @@ impl Base {
         bulk: &Bulk,
         responder: &Arc<Responder>,
     ) -> Result<(), StartError> {
-        let parts = prober::ProberParts {
+        let parts = prober::ProberDependencies {
             host: self.host.clone(),
             inbox: self.inbox.clone(),
             series_table: Arc::clone(&self.series_table),
@@ -242,15 +242,15 @@ impl Base {
     pub(super) fn echo(
         &self,
         responder: &Arc<Responder>,
-        proved: &ProvedCallers,
+        authenticated: &AuthenticatedCallers,
         stopping: &watch::Receiver<bool>,
     ) -> Arc<Echo> {
-        let parts = echo::Parts {
+        let parts = echo::EchoDependencies {
             host: self.host.clone(),
             inbox: self.inbox.clone(),
             series_table: Arc::clone(&self.series_table),
             responder: Arc::clone(responder),
-            proved: proved.clone(),
+            authenticated: authenticated.clone(),
             stopping: stopping.clone(),
         };
         Arc::new(Echo::new(&self.config.echo, parts))
@@ -284,7 +284,7 @@ pub(super) fn start_server(
 /// Starts the thread that follows the directory and sets the peers to measure.
 pub(super) fn keep_peers(shared: &Arc<ApiState>) -> Result<Registrar, StartError> {
     let [measured, checked, removed, readmitted, hidden] = std::array::from_fn(|_| Arc::clone(shared));
-    Registrar::start(mesh::Parts {
+    Registrar::start(mesh::RegistrarDependencies {
         host: shared.host.clone(),
         listen: shared.address,
         config: Arc::clone(&shared.initial),
@@ -314,7 +314,7 @@ pub(super) fn keep_peers(shared: &Arc<ApiState>) -> Result<Registrar, StartError
                 lock(&removed.series_table).remove_station(host, *at_unix_ns);
             }
             removed.snapshot.forget_members();
-            removed.proved.with(|proved| proved.forget(host));
+            removed.authenticated.with(|authenticated| authenticated.forget(host));
         }),
         readmitted: Box::new(move |host| lock(&readmitted.series_table).admit_station(host)),
         is_hidden: Box::new(move |host| lock(&hidden.series_table).is_removed(host)),
@@ -435,7 +435,11 @@ fn own_responder(host: &Name, address: SocketAddr, speaks_tls: bool) -> Option<T
 
 /// Replays history from the station's own archive, so that an unreachable mesh does not delay the
 /// start.
-async fn replay(parts: &recorder::Parts, archive: &dyn Engine, members: Option<&HashSet<Name>>) {
+async fn replay(
+    parts: &recorder::RecorderDependencies,
+    archive: &dyn Engine,
+    members: Option<&HashSet<Name>>,
+) {
     // No other thread uses the series table yet, so it is filled without its lock.
     let mut series_table = std::mem::replace(&mut *lock(&parts.series_table), SeriesTable::new(0));
     let began = Instant::now();

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_whose_bytes_are_all_there_needs_no_slot() {
+    fn a_transfer_whose_bytes_have_all_arrived_needs_no_slot() {
         let mut activity = TransferActivity::default();
         let now = Instant::now();
         activity.on_event(&begun(100, 100), now);

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_inside_is_allowed_and_never_the_state() {
+    fn only_paths_inside_allowed_directories_and_outside_the_state_are_allowed() {
         let top = tempfile::tempdir().unwrap();
         let top = top.path().canonicalize().unwrap();
         for name in ["out/deep", "other", "state", "outer/state"] {

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expired_says_so_and_what_went_wrong_before() {
+    fn an_expired_transfer_reports_the_expiry_and_the_earlier_error() {
         let mut row = super::super::log::begun("1".into(), "receiver", 0.0, None);
         expire(&mut row);
         assert_eq!(

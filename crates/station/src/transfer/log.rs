@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_ended_stays_so_and_goes_first() {
+    fn ended_transfers_keep_their_state_and_are_dropped_first() {
         let mut log = Log::default();
         for index in 0..ROWS_MAX {
             log.add(begun(index.to_string(), "sender", 0.0, None));

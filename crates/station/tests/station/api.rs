@@ -15,7 +15,7 @@ fn feed(values: &[f64]) -> String {
 }
 
 #[test]
-fn a_fed_value_is_stored_forecast_and_streamed() {
+fn a_submitted_value_is_stored_forecast_and_streamed() {
     let station = start_new(quiet);
     let address = station.address();
     let mut events = SseReader::open(address, "/v1/stream?quantity=length");
@@ -90,7 +90,7 @@ fn records_of_an_origin_can_be_repeated() {
 }
 
 #[test]
-fn another_content_for_a_known_identity_is_a_conflict() {
+fn different_content_for_a_stored_record_is_a_conflict() {
     let station = start_new(quiet);
     let address = station.address();
     let body = |value: f64, time_s: Option<f64>| {
@@ -112,7 +112,7 @@ fn another_content_for_a_known_identity_is_a_conflict() {
 }
 
 #[test]
-fn unknown_parameters_are_refused_also_where_none_are_taken() {
+fn unknown_parameters_are_refused_also_on_routes_without_parameters() {
     let station = start_new(quiet);
     for path in ["/v1/station?foo=1", "/v1/targets?foo=1", "/v1/series?foo=1"] {
         let refused = get(station.address(), path);
@@ -123,7 +123,7 @@ fn unknown_parameters_are_refused_also_where_none_are_taken() {
 }
 
 #[test]
-fn bad_feeds_are_refused_whole_and_named() {
+fn invalid_submissions_are_refused_as_a_whole_with_a_reason() {
     let state = tempfile::tempdir().unwrap();
     let mut config = quiet(state.path());
     config.series_max = 3;
@@ -178,7 +178,7 @@ fn bad_feeds_are_refused_whole_and_named() {
 }
 
 #[test]
-fn late_values_are_stored_and_not_learnt() {
+fn late_values_are_stored_but_not_used_for_forecasts() {
     let station = start_new(quiet);
     let address = station.address();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
@@ -192,7 +192,7 @@ fn late_values_are_stored_and_not_learnt() {
 }
 
 #[test]
-fn bad_questions_are_named() {
+fn invalid_requests_are_refused_with_a_reason() {
     let station = start_new(quiet);
     let address = station.address();
     post(address, "/v1/measurements", &feed(&[1.0]));
@@ -219,7 +219,7 @@ fn bad_questions_are_named() {
 }
 
 #[test]
-fn real_answers_have_what_the_openapi_document_requires() {
+fn responses_have_the_fields_that_the_openapi_document_requires() {
     let station = start_new(quiet);
     let address = station.address();
     let many: Vec<f64> = (0..60).map(|i| f64::from(i % 7)).collect();
@@ -250,14 +250,14 @@ fn real_answers_have_what_the_openapi_document_requires() {
 }
 
 /// Checks the parts of JSON Schema that the document uses.
-fn conforms(document: &Value, schema: &Value, value: &Value, place: &str) {
+fn conforms(document: &Value, schema: &Value, value: &Value, path: &str) {
     if let Some(reference) = schema["$ref"].as_str() {
         let pointer = reference.strip_prefix('#').unwrap();
-        return conforms(document, document.pointer(pointer).unwrap(), value, place);
+        return conforms(document, document.pointer(pointer).unwrap(), value, path);
     }
     if let Some(choices) = schema["oneOf"].as_array().filter(|_| schema["type"].is_null()) {
         let choice = choices.iter().find(|choice| (choice["type"] == "null") == value.is_null());
-        return conforms(document, choice.unwrap(), value, place);
+        return conforms(document, choice.unwrap(), value, path);
     }
     let kinds: Vec<&str> = match &schema["type"] {
         Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
@@ -273,24 +273,24 @@ fn conforms(document: &Value, schema: &Value, value: &Value, place: &str) {
         "null" => value.is_null(),
         other => panic!("{other}"),
     };
-    assert!(kinds.iter().any(fits), "{place}: {value} is not {kinds:?}");
+    assert!(kinds.iter().any(fits), "{path}: {value} is not {kinds:?}");
     if let Some(allowed) = schema["enum"].as_array() {
-        assert!(allowed.contains(value), "{place}: {value}");
+        assert!(allowed.contains(value), "{path}: {value}");
     }
     for key in schema["required"].as_array().into_iter().flatten() {
-        assert!(value.get(key.as_str().unwrap()).is_some(), "{place}: {key} is missing in {value}");
+        assert!(value.get(key.as_str().unwrap()).is_some(), "{path}: {key} is missing in {value}");
     }
     if let Some(object) = value.as_object() {
         for (key, inner) in object {
             let known = &schema["properties"][key];
             if schema["properties"].is_object() {
-                assert!(known.is_object(), "{place}: {key} is not documented");
-                conforms(document, known, inner, &format!("{place}.{key}"));
+                assert!(known.is_object(), "{path}: {key} is not documented");
+                conforms(document, known, inner, &format!("{path}.{key}"));
             }
         }
     }
     for item in value.as_array().into_iter().flatten() {
-        conforms(document, &schema["items"], item, &format!("{place}[]"));
+        conforms(document, &schema["items"], item, &format!("{path}[]"));
     }
 }
 
@@ -314,7 +314,7 @@ fn the_page_and_the_metrics_are_served() {
 }
 
 #[test]
-fn a_station_says_whether_the_caller_is_on_its_host() {
+fn a_station_reports_whether_the_caller_is_on_its_host() {
     let state = tempfile::tempdir().unwrap();
     let mut config = quiet(state.path());
     config.listen = "0.0.0.0:0".parse().unwrap();

@@ -72,7 +72,7 @@ fn sensing(state: &std::path::Path) -> barograph_station::Config {
 
 /// A station's own measurements that its archive refuses are lost: the health is degraded.
 #[test]
-fn own_measurements_that_break_a_limit_of_the_archive_are_a_fault() {
+fn own_measurements_beyond_an_archive_limit_degrade_the_health() {
     let state = tempfile::tempdir().unwrap();
     let engine = HookedEngine::new(Failing::default());
     engine.takes_none.store(true, Ordering::SeqCst);
@@ -88,7 +88,7 @@ fn own_measurements_that_break_a_limit_of_the_archive_are_a_fault() {
 }
 
 #[test]
-fn a_station_without_its_archive_measures_on_and_says_so() {
+fn a_station_without_its_archive_keeps_measuring_and_is_degraded() {
     let state = tempfile::tempdir().unwrap();
     let engine = HookedEngine::new(Failing::default());
     engine.fails.store(true, Ordering::SeqCst);
@@ -139,7 +139,7 @@ fn a_station_without_its_archive_measures_on_and_says_so() {
 }
 
 #[test]
-fn an_append_of_unknown_fate_is_repeated_and_stored_once() {
+fn an_append_with_unknown_result_is_repeated_and_stored_once() {
     let state = tempfile::tempdir().unwrap();
     let engine = HookedEngine::new(Failing::default());
     engine.forgets_to_answer.store(true, Ordering::SeqCst);
@@ -156,7 +156,7 @@ fn an_append_of_unknown_fate_is_repeated_and_stored_once() {
 }
 
 #[test]
-fn numbers_that_the_archive_has_given_up_are_asked_for_anew() {
+fn sequence_numbers_that_the_archive_gave_up_are_requested_again() {
     let state = tempfile::tempdir().unwrap();
     let engine = HookedEngine::new(Failing::default());
     let station = start_over(sensing(state.path()), Arc::clone(&engine) as _);
@@ -173,7 +173,7 @@ fn numbers_that_the_archive_has_given_up_are_asked_for_anew() {
 }
 
 #[test]
-fn stopping_with_a_dead_archive_keeps_its_limit_and_says_what_is_lost() {
+fn stopping_with_a_failed_archive_ends_in_time_and_counts_lost_records() {
     let state = tempfile::tempdir().unwrap();
     let engine = HookedEngine::new(Failing::default());
     engine.fails.store(true, Ordering::SeqCst);
@@ -204,7 +204,7 @@ fn history_and_forecasts_survive_a_restart() {
 }
 
 #[test]
-fn what_cannot_be_used_is_named_and_left_alone() {
+fn an_unusable_archive_or_port_or_token_is_named_in_the_error() {
     let state = tempfile::tempdir().unwrap();
     let config = quiet(state.path());
     let running = start(config.clone());

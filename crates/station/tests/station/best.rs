@@ -62,7 +62,7 @@ fn measured_hosts_are_ranked_for_the_bytes_asked() {
 }
 
 #[test]
-fn many_hosts_are_answered_as_few_are() {
+fn many_hosts_are_ranked_like_few_hosts() {
     let station = start_new(quiet);
     let targets: Vec<String> = (0..20).map(|at| format!("t{at}")).collect();
     let pair = |(at, target)| ("here", target, 0.01 * f64::from(at), 1e8);
@@ -79,7 +79,7 @@ fn many_hosts_are_answered_as_few_are() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_with_its_name() {
+fn invalid_queries_are_refused_with_the_parameter_name() {
     let station = start_new(quiet);
     feed(&station, &[("here", "near", 0.001, 1e7)]);
     for (query, status, told) in [
@@ -119,7 +119,7 @@ fn entry(host: &str, groups: &[&str]) -> Entry {
 }
 
 #[test]
-fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
+fn groups_come_from_the_directory_and_paths_between_groups_are_composed() {
     let state = tempfile::tempdir().unwrap();
     let mut config: Config = quiet(state.path());
     config.mesh.site = name("a");
@@ -204,7 +204,7 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
 }
 
 #[test]
-fn a_group_named_after_a_host_or_target_does_not_stand_for_it() {
+fn a_group_named_like_a_host_or_target_does_not_replace_the_host() {
     let state = tempfile::tempdir().unwrap();
     let mut config: Config = quiet(state.path());
     config.mesh.site = name("a");
@@ -226,7 +226,7 @@ fn a_group_named_after_a_host_or_target_does_not_stand_for_it() {
 }
 
 #[test]
-fn a_host_that_is_lost_is_told_as_gone_at_once() {
+fn a_lost_host_is_reported_at_once() {
     let state = tempfile::tempdir().unwrap();
     let mut config: Config = quiet(state.path());
     config.mesh.site = name("a");

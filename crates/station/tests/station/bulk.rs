@@ -149,7 +149,7 @@ fn a_test_on_demand_counts_at_both_ends_and_a_spent_budget_refuses() {
 }
 
 #[test]
-fn a_restart_gives_no_budget_back() {
+fn a_restart_does_not_restore_spent_budget() {
     let state = tempfile::tempdir().unwrap();
     let of_a = || config(&state.path().join("a"), "a");
     let a = serve(of_a());
@@ -233,7 +233,7 @@ fn declines(mut stream: TcpStream, _: Option<Request>) {
 }
 
 #[test]
-fn a_peer_that_does_not_know_streams_is_a_failure_of_goodput() {
+fn goodput_fails_for_a_peer_without_stream_support() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));

@@ -71,7 +71,7 @@ fn forecasts_go_on_after_a_jump_of(ahead_ns: i64) {
 }
 
 #[test]
-fn a_member_s_clock_that_is_ahead_is_told_everywhere() {
+fn a_member_clock_that_is_ahead_is_reported_everywhere() {
     let station = serve_new(quietest);
     let address = station.address();
     let token = invite(address, Some("b"));
@@ -102,12 +102,12 @@ fn a_member_s_clock_that_is_ahead_is_told_everywhere() {
 }
 
 #[test]
-fn forecasts_go_on_after_a_member_was_an_hour_ahead() {
+fn forecasts_continue_after_a_member_clock_was_an_hour_ahead() {
     forecasts_go_on_after_a_jump_of(HOUR_NS);
 }
 
 #[test]
-fn forecasts_go_on_after_a_member_sent_the_year_2100() {
+fn forecasts_continue_after_a_member_sent_the_year_2100() {
     forecasts_go_on_after_a_jump_of(4_102_444_800 * SECOND_NS - now_unix_ns());
 }
 
@@ -154,12 +154,12 @@ fn forecasts_go_on_after_own_clock_was_ahead_by(ahead_ns: i64) {
 }
 
 #[test]
-fn what_is_fed_is_forecast_from_after_own_clock_was_an_hour_ahead() {
+fn submitted_values_are_forecast_after_own_clock_was_an_hour_ahead() {
     forecasts_go_on_after_own_clock_was_ahead_by(HOUR_NS);
 }
 
 #[test]
-fn what_is_fed_is_forecast_from_after_own_clock_was_20_years_ahead() {
+fn submitted_values_are_forecast_after_own_clock_was_20_years_ahead() {
     forecasts_go_on_after_own_clock_was_ahead_by(20 * YEAR_NS);
 }
 
@@ -174,7 +174,7 @@ fn feed(address: SocketAddr, seq: u64, time_unix_ns: i64) {
 }
 
 #[test]
-fn what_an_application_feeds_is_forecast_from_after_its_clock_went_back_an_hour() {
+fn submitted_values_are_forecast_after_the_sender_clock_went_back_an_hour() {
     let state = tempfile::tempdir().unwrap();
     let series = |address| {
         get(address, "/v1/series?source=feeder&target=feeder&quantity=queue").json()["series"][0].clone()
@@ -191,7 +191,7 @@ fn what_an_application_feeds_is_forecast_from_after_its_clock_went_back_an_hour(
 }
 
 #[test]
-fn a_label_ahead_that_an_application_gives_counts_as_now_and_is_marked() {
+fn a_submitted_future_time_label_counts_as_now_and_is_marked() {
     let station = serve_new(quietest);
     let address = station.address();
     let label = now_unix_ns() + HOUR_NS;

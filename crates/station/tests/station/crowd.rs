@@ -286,7 +286,7 @@ const SLOWER_MAX: f64 = 200.0;
 const DEADLINE_S: std::ops::RangeInclusive<f64> = 3.0..=10.0;
 
 #[test]
-fn a_crowd_that_says_nothing_keeps_neither_pages_nor_members_out() {
+fn many_silent_connections_do_not_lock_out_pages_or_members() {
     let Some(unloaded) = attacked(Attack::None, 64, 0, REQUESTS, crate::LIMIT) else { return };
     let usual_ms = unloaded.iter().map(|served| served.quantile_ms(0.5)).fold(0.0, f64::max);
     let deadline_s = (usual_ms / 1e3 * SLOWER_MAX).clamp(*DEADLINE_S.start(), *DEADLINE_S.end());

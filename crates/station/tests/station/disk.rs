@@ -74,7 +74,7 @@ fn a_station_starts_on_a_full_disk_measures_and_stores_when_there_is_room() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_disk_that_does_not_answer_is_named_and_not_called_damage() {
+fn a_failing_disk_is_named_and_not_reported_as_damage() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("disk");
     fs::create_dir(&path).unwrap();

@@ -10,7 +10,7 @@ use crate::{quiet, start, start_new, up};
 const TYPE: (&str, &str) = ("Content-Type", "application/json");
 
 #[test]
-fn a_caller_from_elsewhere_needs_the_token() {
+fn a_caller_on_another_host_needs_the_token() {
     let state = tempfile::tempdir().unwrap();
     let station = start(quiet(state.path()));
     let address = station.address();
@@ -42,7 +42,7 @@ fn a_caller_from_elsewhere_needs_the_token() {
 }
 
 #[test]
-fn targets_are_not_taken_from_elsewhere_unless_allowed() {
+fn other_hosts_cannot_add_targets_unless_allowed() {
     let state = tempfile::tempdir().unwrap();
     let station = start(quiet(state.path()));
     let token = std::fs::read_to_string(state.path().join("token")).unwrap();
@@ -60,7 +60,7 @@ fn targets_are_not_taken_from_elsewhere_unless_allowed() {
 }
 
 #[test]
-fn pages_of_other_sites_can_do_nothing() {
+fn requests_of_pages_of_other_sites_are_refused() {
     let state = tempfile::tempdir().unwrap();
     let mut config = quiet(state.path());
     config.allowed_hosts = vec!["weather.example".into()];
@@ -146,7 +146,7 @@ fn a_caller_that_finds_all_connections_busy_gets_the_reason() {
 /// A request that waits for a mesh without a response does not keep its connection. The station
 /// closes this connection for a new caller.
 #[test]
-fn a_read_that_waits_gives_its_connection_to_a_newcomer() {
+fn a_waiting_request_gives_its_connection_to_a_new_caller() {
     let state = tempfile::tempdir().unwrap();
     let mesh = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut config = barograph_station::Config { connections_max: 2, ..quiet(state.path()) };
@@ -165,7 +165,7 @@ fn a_read_that_waits_gives_its_connection_to_a_newcomer() {
 }
 
 #[test]
-fn a_probe_needs_its_upgrade_and_then_has_the_connection() {
+fn a_probe_needs_an_upgrade_and_then_uses_the_connection() {
     let station = start_new(quiet);
     let address = station.address();
     assert_eq!(get(address, "/v1/probe").status, 426);
@@ -180,7 +180,7 @@ fn a_probe_needs_its_upgrade_and_then_has_the_connection() {
 }
 
 #[test]
-fn targets_can_be_added_listed_and_removed_and_survive() {
+fn targets_can_be_added_listed_and_removed_and_survive_a_restart() {
     let state = tempfile::tempdir().unwrap();
     let station = start(quiet(state.path()));
     let address = station.address();
@@ -210,7 +210,7 @@ fn targets_can_be_added_listed_and_removed_and_survive() {
 }
 
 #[test]
-fn a_peer_that_sends_half_a_request_does_not_stop_the_station() {
+fn a_peer_that_sends_half_a_request_does_not_delay_the_stop() {
     let station = start_new(quiet);
     let address = station.address();
     let mut slow = connect(address);
@@ -222,7 +222,7 @@ fn a_peer_that_sends_half_a_request_does_not_stop_the_station() {
 }
 
 #[test]
-fn wrong_credentials_are_counted_and_do_not_slow_right_ones() {
+fn wrong_credentials_are_counted_and_do_not_slow_right_credentials() {
     let state = tempfile::tempdir().unwrap();
     let station = crate::serve(quiet(state.path()));
     let address = station.address();
@@ -260,7 +260,7 @@ fn wrong_credentials_are_counted_and_do_not_slow_right_ones() {
 /// A peer requests a challenge by the scheme alone, repeatedly: that counts as no wrong signature,
 /// and is not delayed.
 #[test]
-fn a_question_for_a_challenge_is_no_wrong_signature() {
+fn a_challenge_request_does_not_count_as_a_wrong_signature() {
     let station = start_new(quiet);
     let headers =
         [("Authorization", "Barograph-Station"), ("Connection", "Upgrade"), ("Upgrade", "barograph-probe/1")];

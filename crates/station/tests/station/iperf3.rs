@@ -81,8 +81,8 @@ fn a_second(station: &barograph_station::Station, to: &str) -> Value {
 }
 
 #[test]
-fn iperf3_makes_the_test_where_both_ends_say_so() {
-    let Some(here) = fake_iperf3("iperf3::iperf3_makes_the_test_where_both_ends_say_so") else { return };
+fn iperf3_runs_the_test_if_both_ends_enable_iperf3() {
+    let Some(here) = fake_iperf3("iperf3::iperf3_runs_the_test_if_both_ends_enable_iperf3") else { return };
     let state = tempfile::tempdir().unwrap();
     let a = serve(with(state.path(), "a", BulkWith::Iperf3));
     let b = join(&a, with(state.path(), "b", BulkWith::Iperf3));
@@ -133,9 +133,8 @@ fn iperf3_makes_the_test_where_both_ends_say_so() {
 }
 
 #[test]
-fn a_peer_that_does_not_know_iperf3_s_kind_is_a_failure_of_goodput() {
-    let Some(_) = fake_iperf3("iperf3::a_peer_that_does_not_know_iperf3_s_kind_is_a_failure_of_goodput")
-    else {
+fn goodput_fails_for_a_peer_without_iperf3_support() {
+    let Some(_) = fake_iperf3("iperf3::goodput_fails_for_a_peer_without_iperf3_support") else {
         return;
     };
     let state = tempfile::tempdir().unwrap();

@@ -19,7 +19,7 @@ pub(crate) fn limit(address: SocketAddr, name: &str) -> Value {
 }
 
 #[test]
-fn a_full_bank_is_degraded_and_names_the_setting() {
+fn a_full_series_table_degrades_health_and_names_the_setting() {
     let state = tempfile::tempdir().unwrap();
     let station = start(Config { series_max: 1, ..quiet(state.path()) });
     let address = station.address();
@@ -63,7 +63,7 @@ fn fresh(origin: &str, seq: u64, target: &str) -> Value {
 
 /// Records that the archive acknowledges and does not keep are counted by cause.
 #[test]
-fn what_the_archive_does_not_keep_is_named_with_its_cause() {
+fn records_that_the_archive_does_not_keep_are_counted_by_cause() {
     let state = tempfile::tempdir().unwrap();
     // The series table has no room for series of members.
     let station = serve(Config { series_max: 3, ..quiet(state.path()) });
@@ -90,7 +90,7 @@ fn what_the_archive_does_not_keep_is_named_with_its_cause() {
 }
 
 #[test]
-fn a_batch_beyond_the_members_half_of_the_spool_is_refused_and_changes_no_status() {
+fn a_batch_beyond_the_members_half_of_the_spool_is_refused_and_keeps_status() {
     let state = tempfile::tempdir().unwrap();
     let station = serve(Config { spool_records_max: 20, ..quiet(state.path()) });
     let address = station.address();
@@ -123,7 +123,7 @@ fn a_member_beyond_its_share_of_the_archive_is_counted() {
 /// The archive has no room for measurements of members: these measurements are lost, and the
 /// station is degraded.
 #[test]
-fn a_full_archive_is_degraded_and_names_the_setting() {
+fn a_full_archive_degrades_health_and_names_the_setting() {
     let state = tempfile::tempdir().unwrap();
     let start = || {
         // All members together may have seventy of the eighty series, and each member ten.
@@ -172,7 +172,7 @@ fn series_left_out_at_the_start_are_counted() {
 }
 
 #[test]
-fn a_stream_too_many_is_counted() {
+fn a_stream_beyond_the_limit_is_counted() {
     let state = tempfile::tempdir().unwrap();
     let station = start(Config { streams_max: 0, ..quiet(state.path()) });
     assert_eq!(get(station.address(), "/v1/stream").status, 503);
@@ -187,7 +187,7 @@ fn a_stream_too_many_is_counted() {
 }
 
 #[test]
-fn an_address_with_its_share_is_a_warning_that_names_the_settings() {
+fn an_address_beyond_its_share_causes_a_warning_that_names_the_settings() {
     let state = tempfile::tempdir().unwrap();
     let mut config = quiet(state.path());
     config.echo.peer_bytes_per_hour = 1;
@@ -207,7 +207,7 @@ fn an_address_with_its_share_is_a_warning_that_names_the_settings() {
 /// A member that must wait before its next request is not a problem of the station. The station
 /// only counts such requests.
 #[test]
-fn a_member_that_has_to_wait_is_counted_and_no_warning() {
+fn a_member_that_must_wait_is_counted_without_a_warning() {
     let station = serve_new(quiet);
     let address = station.address();
     let token = invite(address, None);
@@ -218,14 +218,14 @@ fn a_member_that_has_to_wait_is_counted_and_no_warning() {
 }
 
 #[test]
-fn a_transfer_too_many_is_counted() {
+fn a_transfer_beyond_the_limit_is_counted() {
     let state = tempfile::tempdir().unwrap();
-    let places = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut config = quiet(state.path());
-    config.transfer.receive = vec![places.path().into()];
+    config.transfer.receive = vec![directory.path().into()];
     config.transfer.transfers_max = 0;
     let station = start(config);
-    let body = serde_json::json!({ "directory": places.path() }).to_string();
+    let body = serde_json::json!({ "directory": directory.path() }).to_string();
     assert_eq!(post(station.address(), "/v1/transfers/lines", &body).status, 429);
     let transfers = limit(station.address(), "transfers");
     assert_eq!(transfers["setting"], "transfer.transfers_max");
@@ -260,7 +260,7 @@ fn a_member_with_too_many_series_is_refused_at_joining() {
 /// The room for the series of admitted members stays reserved while these members are not
 /// connected, and after a restart of the station that serves the mesh.
 #[test]
-fn members_that_are_away_keep_their_room() {
+fn series_room_of_disconnected_members_stays_reserved() {
     let state = tempfile::tempdir().unwrap();
     let config = Config { series_max: 69, ..quiet(state.path()) };
     let station = serve(config.clone());

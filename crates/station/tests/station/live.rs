@@ -39,7 +39,7 @@ fn the_host_and_its_own_responder_are_measured_and_streamed_with_forecasts() {
 }
 
 #[test]
-fn a_target_that_hangs_delays_no_other() {
+fn a_hanging_target_does_not_delay_other_targets() {
     let state = tempfile::tempdir().unwrap();
     // This target accepts connections in its backlog and never responds.
     let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -73,7 +73,7 @@ fn number(answer: &crate::http::HttpResponse, key: &str) -> u64 {
 }
 
 #[test]
-fn a_closed_port_is_an_answer_of_its_host_and_a_failure_of_its_service() {
+fn a_closed_port_counts_as_a_host_response_and_a_service_failure() {
     let state = tempfile::tempdir().unwrap();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let service = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -106,7 +106,7 @@ fn a_closed_port_is_an_answer_of_its_host_and_a_failure_of_its_service() {
 }
 
 #[test]
-fn a_station_that_is_gone_fails_what_needs_it_also_after_a_restart() {
+fn measurements_of_a_stopped_station_fail_also_after_a_restart() {
     let far_state = tempfile::tempdir().unwrap();
     let far = start(quiet(far_state.path()));
     let name = far.address().to_string();
@@ -126,7 +126,7 @@ fn a_station_that_is_gone_fails_what_needs_it_also_after_a_restart() {
 }
 
 #[test]
-fn a_server_that_hangs_at_every_question_still_has_its_connect() {
+fn connect_is_measured_for_a_server_that_never_responds() {
     let state = tempfile::tempdir().unwrap();
     let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut config = quiet(state.path());
@@ -140,7 +140,7 @@ fn a_server_that_hangs_at_every_question_still_has_its_connect() {
 }
 
 #[test]
-fn a_station_is_found_out_and_measured_as_one() {
+fn a_target_that_is_a_station_is_detected_and_measured_as_a_station() {
     let far_state = tempfile::tempdir().unwrap();
     let far = start(quiet(far_state.path()));
     let state = tempfile::tempdir().unwrap();
@@ -164,7 +164,7 @@ fn a_station_is_found_out_and_measured_as_one() {
 }
 
 #[test]
-fn a_reload_changes_targets_and_says_what_needs_a_restart() {
+fn a_reload_changes_targets_and_lists_settings_that_need_a_restart() {
     let state = tempfile::tempdir().unwrap();
     let config = quiet(state.path());
     let station = start(config.clone());
@@ -181,7 +181,7 @@ fn a_reload_changes_targets_and_says_what_needs_a_restart() {
 }
 
 #[test]
-fn a_slow_watcher_is_told_what_it_missed() {
+fn a_slow_subscriber_gets_the_count_of_missed_events() {
     let station = start_new(quiet);
     let address = station.address();
     let mut events = SseReader::open(address, "/v1/stream?quantity=depth");
@@ -204,7 +204,7 @@ fn a_slow_watcher_is_told_what_it_missed() {
 }
 
 #[test]
-fn a_token_goes_to_the_target_it_was_given_for_and_to_no_other() {
+fn a_token_is_sent_only_to_its_configured_target() {
     let (far_state, other_state, state) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let behind_a_proxy = |state: &std::path::Path| {
@@ -236,7 +236,7 @@ fn a_token_goes_to_the_target_it_was_given_for_and_to_no_other() {
 }
 
 #[test]
-fn a_token_file_is_read_again_and_a_bad_one_changes_nothing() {
+fn a_token_file_is_reloaded_and_a_bad_token_file_changes_nothing() {
     let far_state = tempfile::tempdir().unwrap();
     let mut config = quiet(far_state.path());
     config.loopback_needs_token = true;
@@ -260,7 +260,7 @@ fn a_token_file_is_read_again_and_a_bad_one_changes_nothing() {
 }
 
 #[test]
-fn a_station_on_a_concrete_address_measures_itself_and_takes_targets_from_its_host() {
+fn a_station_on_one_address_measures_itself_and_accepts_local_targets() {
     let Some(ip) = own_address() else {
         barograph_sim::report_skipped("this host has no address but loopback");
         return;

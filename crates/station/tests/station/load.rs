@@ -44,7 +44,7 @@ fn with_long_history(config: Config) -> Running {
 }
 
 #[test]
-fn a_page_of_history_is_bounded_in_bytes_and_goes_on_by_its_cursor() {
+fn a_history_page_is_bounded_in_bytes_and_continues_at_its_cursor() {
     let state = tempfile::tempdir().unwrap();
     let station = with_long_history(quiet(state.path()));
     let (mut path, mut times, mut pages) = (HISTORY.to_string(), Vec::new(), 0);
@@ -81,7 +81,7 @@ fn unread(address: SocketAddr, path: &str) -> (u16, TcpStream) {
 }
 
 #[test]
-fn unread_answers_take_no_more_than_their_budget() {
+fn unread_responses_stay_within_their_memory_budget() {
     let state = tempfile::tempdir().unwrap();
     let station = with_long_history(quiet(state.path()));
     let address = station.address();

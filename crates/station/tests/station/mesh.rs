@@ -95,7 +95,7 @@ fn until_forecast(station: &Station, target: &str, quantity: &str) {
 }
 
 #[test]
-fn two_stations_forecast_each_other_without_a_token_and_miss_a_lost_peer() {
+fn two_stations_forecast_each_other_without_a_token_and_report_a_lost_peer() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
@@ -176,7 +176,7 @@ fn a_subscriber_that_was_away_gets_the_missed_events() {
 }
 
 #[test]
-fn a_request_without_a_good_signature_is_told_why() {
+fn a_request_without_a_valid_signature_is_refused_with_a_reason() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
@@ -229,7 +229,7 @@ fn a_request_without_a_good_signature_is_told_why() {
 }
 
 #[test]
-fn bad_neighbours_are_shown_with_a_reason_and_not_measured() {
+fn invalid_peers_are_shown_with_a_reason_and_not_measured() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
@@ -263,7 +263,7 @@ fn bad_neighbours_are_shown_with_a_reason_and_not_measured() {
 }
 
 #[test]
-fn two_stations_of_one_name_are_told_so_and_do_not_fight() {
+fn a_name_conflict_is_reported_until_the_name_is_free() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
@@ -313,17 +313,17 @@ fn two_of_one_name(copy_the_key: bool) {
 }
 
 #[test]
-fn two_running_stations_of_one_name_do_not_fight() {
+fn two_running_stations_of_one_name_do_not_displace_each_other_repeatedly() {
     two_of_one_name(false);
 }
 
 #[test]
-fn a_copy_of_a_station_is_told_from_the_station() {
+fn a_copy_of_a_station_is_distinguished_from_the_station() {
     two_of_one_name(true);
 }
 
 #[test]
-fn a_directory_that_is_away_at_the_start_is_said_and_known_peers_are_measured() {
+fn an_unreachable_directory_is_reported_and_known_peers_are_measured() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a_config = config(&state.path().join("a"), "a");
@@ -343,7 +343,7 @@ fn a_directory_that_is_away_at_the_start_is_said_and_known_peers_are_measured() 
 }
 
 #[test]
-fn a_station_alone_is_its_own_directory_and_is_well() {
+fn a_single_station_is_its_own_directory_and_is_healthy() {
     let station = start_new(quiet);
     get_until(station.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
     let mesh = get(station.address(), "/v1/mesh").json();

@@ -15,7 +15,7 @@ use crate::{LIMIT, quiet, up};
 const SERIES: &str = "/v1/series?source=b&target=c&quantity=rtt";
 
 #[test]
-fn an_archive_forecasts_from_what_members_measure() {
+fn an_archive_forecasts_from_measurements_of_members() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = NatsServer::start(directory.path()) else { return };
     let config = archive(directory.path(), &server.url);

@@ -3,7 +3,7 @@
 use crate::{http, quiet, start_new};
 
 #[test]
-fn the_whole_page_weighs_little() {
+fn the_page_stays_within_its_size_limit() {
     let station = start_new(quiet);
     let mut sum = 0;
     for path in FILES {
@@ -19,7 +19,7 @@ fn the_whole_page_weighs_little() {
 }
 
 #[test]
-fn the_list_above_is_whole() {
+fn the_list_of_page_files_is_complete() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/web");
     let mut built: Vec<String> = std::fs::read_dir(folder)
         .unwrap()

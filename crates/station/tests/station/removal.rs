@@ -63,7 +63,7 @@ fn has_history(address: SocketAddr, source: &str, target: &str) {
 }
 
 #[test]
-fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
+fn a_removed_station_is_forgotten_everywhere_and_its_history_is_kept() {
     let state = tempfile::tempdir().unwrap();
     let mut head_config = config(state.path(), "head");
     let head = serve(head_config.clone());
@@ -167,7 +167,7 @@ fn a_station_that_is_admitted_again_at_another_site_is_shown_again() {
 }
 
 #[test]
-fn an_invitation_that_is_withdrawn_unused_removes_no_station() {
+fn withdrawing_an_unused_invitation_removes_no_station() {
     let state = tempfile::tempdir().unwrap();
     let head = serve(config(state.path(), "head"));
     hand_in(head.address(), "db");

@@ -34,7 +34,7 @@ fn sites(answer: &Value) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn a_place_is_proposed_with_its_reason_accepted_kept_and_forgotten() {
+fn a_site_is_proposed_with_its_reason_accepted_stored_and_forgotten() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let entries: Vec<_> = ["near", "far", "mute"]
@@ -95,7 +95,7 @@ fn a_place_is_proposed_with_its_reason_accepted_kept_and_forgotten() {
 }
 
 #[test]
-fn strangers_and_a_configured_site_are_refused() {
+fn site_changes_are_refused_for_strangers_and_for_a_configured_site() {
     let state = tempfile::tempdir().unwrap();
     let mut config: Config = quiet(&state.path().join("here"));
     config.mesh.site = Name::new("lab").unwrap();
@@ -150,13 +150,13 @@ fn assert_measure_each_other(stations: [&Station; 2], groups: [&[&str]; 2]) {
 }
 
 #[test]
-fn stations_that_accept_in_turn_go_on_measuring_each_other() {
+fn stations_that_accept_sites_in_turn_keep_measuring_each_other() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let [a, b] = ["a", "b"].map(|host| quick(state.path(), host, &directory, |_| {}));
     let is_proposed = |station: &Station, represents: bool| {
-        let place = json!({ "site": "a", "represents": represents });
-        get_until(station.address(), "/v1/sites", |answer| answer.json()["proposed"] == place);
+        let position = json!({ "site": "a", "represents": represents });
+        get_until(station.address(), "/v1/sites", |answer| answer.json()["proposed"] == position);
     };
     let accept = |station: &Station| {
         let answer = post(station.address(), "/v1/sites", "{}");
@@ -186,7 +186,7 @@ fn stations_that_accept_in_turn_go_on_measuring_each_other() {
 }
 
 #[test]
-fn an_accepted_site_stays_under_auto_and_the_rest_is_automatic() {
+fn in_auto_mode_an_accepted_site_can_be_reset_and_an_automatic_site_cannot() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let entries: Vec<_> = ["near", "other"]
@@ -211,7 +211,7 @@ fn an_accepted_site_stays_under_auto_and_the_rest_is_automatic() {
 }
 
 #[test]
-fn changes_at_the_same_time_are_made_in_turn() {
+fn concurrent_site_changes_are_applied_one_after_the_other() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let near = block_on(directory.register(&entry("near", &[]), Duration::from_secs(60))).unwrap();

@@ -127,7 +127,7 @@ fn kill(pair: &Pair, station: &Station, name: &str, then: Then, trigger: Trigger
 }
 
 #[test]
-fn the_death_of_each_task_is_reported() {
+fn the_failure_of_each_task_is_reported() {
     let state = tempfile::tempdir().unwrap();
     let pair = Pair::start(state.path());
     let known = |tasks: &[(&'static str, Then, Trigger)]| -> BTreeSet<&str> {
@@ -148,7 +148,7 @@ fn the_death_of_each_task_is_reported() {
 }
 
 #[test]
-fn a_station_that_stops_reports_no_death() {
+fn a_stopped_station_reports_no_task_failure() {
     let state = tempfile::tempdir().unwrap();
     let Pair { host, member } = Pair::start(state.path());
     let tasks: Vec<_> = [&host, &member].iter().flat_map(|station| station.tasks()).collect();

@@ -68,7 +68,7 @@ fn https_and_plain_probes_share_the_port() {
     page.rtt(3).unwrap();
     assert_eq!(page.up(1 << 20).unwrap().bytes, 1 << 20);
     assert_eq!(page.down(1 << 20).unwrap().0, 1 << 20);
-    page.ask(Request::RttNagle { n: 1 }).unwrap();
+    page.request(Request::RttNagle { n: 1 }).unwrap();
     page.send(&[1, 2]);
     assert_eq!((page.take(), page.take()), (vec![1], vec![2]));
     assert_eq!(crate::echo::client::Page::try_open(address, None).err(), Some(403), "not beside TLS");
@@ -85,7 +85,7 @@ fn https_and_plain_probes_share_the_port() {
 }
 
 #[test]
-fn certificates_that_cannot_be_used_are_named() {
+fn unusable_certificates_are_named() {
     let state = tempfile::tempdir().unwrap();
     let mut config = quiet(state.path());
     let file = state.path().join("empty.pem");

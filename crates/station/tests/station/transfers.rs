@@ -47,7 +47,7 @@ fn until_state(at: &Station, id: &str, state: &str) -> Value {
     find(&answer).unwrap()
 }
 
-fn places() -> tempfile::TempDir {
+fn transfer_directories() -> tempfile::TempDir {
     let top = tempfile::tempdir().unwrap();
     for name in ["in/deep", "out/tree", "secret"] {
         fs::create_dir_all(top.path().join(name)).unwrap();
@@ -56,9 +56,9 @@ fn places() -> tempfile::TempDir {
 }
 
 #[test]
-fn one_station_sends_to_another_for_a_third_party_and_the_rate_is_measured() {
-    let places = places();
-    let top = places.path();
+fn a_third_party_starts_a_transfer_between_stations_with_a_measured_rate() {
+    let directories = transfer_directories();
+    let top = directories.path();
     let bytes: Vec<u8> = (0..48 << 20).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     fs::write(top.join("out/tree/large"), &bytes).unwrap();
     fs::write(top.join("out/tree/small"), "x").unwrap();
@@ -100,9 +100,9 @@ fn one_station_sends_to_another_for_a_third_party_and_the_rate_is_measured() {
 }
 
 #[test]
-fn a_station_sends_and_takes_only_what_its_configuration_names() {
-    let places = places();
-    let top = places.path();
+fn a_station_sends_and_receives_only_configured_paths() {
+    let directories = transfer_directories();
+    let top = directories.path();
     fs::write(top.join("secret/key"), "k").unwrap();
     symlink(top.join("secret"), top.join("out/way")).unwrap();
     let mut narrow = config(top, "a");

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn outliers_are_left_out_and_listed_with_their_cause() {
+    fn outliers_are_excluded_and_listed_with_their_cause() {
         let a = "time_s,value,retrans\n0,1,0\n10,1,0\n20,100,2\n30,1,0\n40,1,0\n";
         let b = "0.5,2\n10.5,2\n20.5,2\n30.5,200\n40.5,2\n";
         let study = study(a, b, Preference::Smaller);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_hardly_belong_together_are_doubted() {
+    fn few_or_distant_pairs_give_a_warning() {
         let text = |count: i32, shift_s: i32| {
             (0..count).map(|i| format!("{},1\n", 10 * i + shift_s)).collect::<String>()
         };
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_equals_itself() {
+    fn a_series_compared_with_itself_has_no_difference() {
         let text: String = (0..300).map(|i| format!("{i},{}\n", 5 + (i * 7) % 11)).collect();
         let study = study(&text, &text, Preference::Larger);
         assert_eq!((study.coefficient, study.distance), (Some(1.0), Some(0.0)));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_each_is_compared_as_far_as_it_goes() {
+    fn one_pair_of_values_gives_a_coefficient_only() {
         let study = study("0,2\n", "1,1\n", Preference::Larger);
         assert_eq!((study.coefficient, study.distance, study.a.moments.variance), (Some(0.5), None, None));
     }

@@ -54,7 +54,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn by_hand() {
+    fn kolmogorov_smirnov_equals_results_computed_by_hand() {
         let distance = |a: &[f64], b: &[f64]| kolmogorov_smirnov(a, b).unwrap();
         assert_eq!(distance(&[1.0, 2.0], &[3.0, 4.0]), 1.0);
         // After 1, F is 1/2 and G is 0. After 2, F is 1/2 and G is 1/3. After 3, F is 1 and G is
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_critical_value_is_the_table_s() {
+    fn the_critical_value_equals_the_published_table() {
         // Published tables give 1.358 · √(2/n).
         assert!((critical_value(1000, 1000).unwrap() - 0.060_74).abs() < 1e-4);
         assert_eq!(critical_value(0, 5), None);
@@ -79,7 +79,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_distance(a in sample(), b in sample()) {
+        fn kolmogorov_smirnov_is_symmetric_and_equals_its_definition(a in sample(), b in sample()) {
             let distance = kolmogorov_smirnov(&a, &b).unwrap();
             prop_assert!((0.0..=1.0).contains(&distance));
             prop_assert_eq!(kolmogorov_smirnov(&b, &a).unwrap(), distance);
@@ -95,7 +95,7 @@ mod tests {
         }
 
         #[test]
-        fn only_the_order_of_the_values_counts(a in sample(), b in sample()) {
+        fn kolmogorov_smirnov_depends_only_on_the_order_of_values(a in sample(), b in sample()) {
             let bent = |sample: &[f64]| sample.iter().map(|x| (x / 3.0).exp() + x).collect::<Vec<f64>>();
             prop_assert_eq!(kolmogorov_smirnov(&a, &b), kolmogorov_smirnov(&bent(&a), &bent(&b)));
         }

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_value_has_no_forecast_and_constants_no_error() {
+    fn the_first_value_has_no_forecast_and_constants_have_error_0() {
         assert_eq!(forecast_errors([5.0; 4].into_iter(), &config()).unwrap(), [0.0; 3]);
         assert!(forecast_errors([5.0].into_iter(), &config()).unwrap().is_empty());
         // After a single value, the only possible forecast is that value.
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn bins_by_hand() {
+    fn histogram_bins_equal_results_computed_by_hand() {
         let histogram = Histogram::of(&[-50.0, -0.5, 0.0, 0.25, 49.9, 50.0, -50.1], 100.0);
         assert_eq!((histogram.width, histogram.below, histogram.above), (1.0, 1, 1));
         let counts = &histogram.counts;
@@ -116,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_error_is_in_one_place(errors in prop::collection::vec(-1e70..1e70f64, 0..50), span in 0.0..1e70) {
+        fn every_error_is_counted_in_one_bin(errors in prop::collection::vec(-1e70..1e70f64, 0..50), span in 0.0..1e70) {
             let Histogram { counts, below, above, .. } = Histogram::of(&errors, span);
             prop_assert_eq!(counts.iter().sum::<u64>() + below + above, errors.len() as u64);
         }

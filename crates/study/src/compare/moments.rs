@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_those_of_a_sample() {
+    fn mean_and_variance_are_those_of_a_sample() {
         let moments = Moments::of([2.0, 4.0, 4.0, 6.0].into_iter());
         assert_eq!(moments, Moments { count: 4, mean: 4.0, variance: Some(8.0 / 3.0) });
         assert_eq!(Moments::of([7.0].into_iter()), Moments { count: 1, mean: 7.0, variance: None });

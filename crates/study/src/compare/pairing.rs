@@ -86,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_nearest_are_paired_and_the_rest_is_counted() {
+    fn the_nearest_values_are_paired_and_unpaired_values_are_counted() {
         let pairing = Pairing::of(&[0.0, 10.0, 20.0, 30.0], &[1.0, 19.5, 22.0]);
         assert_eq!(pairing.pairs, [(0, 0), (2, 1), (3, 2)], "22 is nearest to 20, but 19.5 is nearer still");
         assert_eq!((pairing.unpaired_a, pairing.unpaired_b), (1, 0));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_in_both_orders_are_paired_turn_by_turn() {
+    fn values_measured_in_alternating_order_are_paired_correctly() {
         // The values come in the order A B, B A, A B. The two values of each pair are 1 s apart,
         // and 3 s lie between two pairs.
         let pairing = Pairing::of(&[0.0, 5.0, 8.0], &[1.0, 4.0, 9.0]);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_of_one_series_shifts_nothing() {
+    fn a_pause_of_one_series_shifts_no_pair() {
         let a: Vec<f64> = (0..100).map(f64::from).collect();
         let b: Vec<f64> = a.iter().filter(|t| !(40.0..60.0).contains(*t)).map(|t| t + 0.1).collect();
         let pairing = Pairing::of(&a, &b);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_series_are_paired_too() {
+    fn empty_and_extreme_series_are_paired() {
         assert_eq!(Pairing::of(&[], &[]), Pairing::default());
         assert_eq!(Pairing::of(&[1.0], &[]).unpaired_a, 1);
         let same = Pairing::of(&[3.0; 4], &[3.0; 4]);
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pairs_follow_time_use_each_value_once_and_leave_no_neighbours(a in times(), b in times()) {
+        fn pairs_are_in_time_order_and_leave_no_unpaired_neighbours(a in times(), b in times()) {
             let Pairing { pairs, unpaired_a, unpaired_b, time_difference_max_s, time_difference_median_s } = Pairing::of(&a, &b);
             prop_assert!(pairs.is_sorted_by(|one, next| one.0 < next.0 && one.1 < next.1));
             prop_assert_eq!((pairs.len() + unpaired_a, pairs.len() + unpaired_b), (a.len(), b.len()));
@@ -146,7 +146,7 @@ mod tests {
         }
 
         #[test]
-        fn the_order_of_the_series_makes_no_difference(a in times(), b in times()) {
+        fn swapping_the_series_gives_the_same_pairs(a in times(), b in times()) {
             prop_assume!(a.iter().all(|time| !b.contains(time)));
             let mirrored: Vec<_> = Pairing::of(&b, &a).pairs.into_iter().map(|(i, j)| (j, i)).collect();
             prop_assert_eq!(Pairing::of(&a, &b).pairs, mirrored);

@@ -63,7 +63,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn by_hand() {
+    fn regression_coefficient_equals_results_computed_by_hand() {
         let pairs = || [(1.0, 2.0), (2.0, 2.0)].into_iter();
         // B on A: (1·2 + 2·2) ÷ (1 + 4); A on B: 6 ÷ (4 + 4).
         assert_eq!(coefficient(pairs(), Preference::Larger), Some(1.2));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn below_one_means_that_b_reports_worse() {
+    fn a_coefficient_below_1_means_that_b_is_worse() {
         let half_the_goodput = [(10.0, 5.0), (8.0, 4.0)].into_iter();
         assert_eq!(coefficient(half_the_goodput, Preference::Larger), Some(0.5));
         let twice_the_time = [(0.01, 0.02), (0.02, 0.04)].into_iter();
@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn of_multiples_it_is_the_factor(
+        fn the_coefficient_of_multiples_is_their_factor(
             values in prop::collection::vec(1e-3..1e9f64, 1..50),
             factor in 0.01..100.0f64,
         ) {

@@ -30,8 +30,9 @@ impl MeasurementDetail {
     /// The details on a JSON line; a value of another type is ignored.
     pub(super) fn of_json(text: &str) -> Self {
         let Ok(object) = serde_json::from_str::<Value>(text) else { return Self::default() };
-        let places = || PLACES.iter().filter_map(|place| object.pointer(place));
-        let find = |names: &[&str]| places().find_map(|place| names.iter().find_map(|name| place.get(name)));
+        let objects = || COUNTER_POINTERS.iter().filter_map(|pointer| object.pointer(pointer));
+        let find =
+            |names: &[&str]| objects().find_map(|object| names.iter().find_map(|name| object.get(name)));
         let end = |name: &str| object.get(name).and_then(Value::as_str).and_then(named);
         Self {
             source: end("source"),
@@ -124,7 +125,7 @@ const RETRANS: [&str; 2] = ["retrans", "total_retrans"];
 
 /// JSON pointers (RFC 6901) to the kernel's counters, as in lines of `barograph probe --json`, of
 /// other programs, of stations and of pages.
-const PLACES: [&str; 6] = ["", "/tcp_info", "/info", "/detail", "/detail/tcp_info", "/detail/tcp"];
+const COUNTER_POINTERS: [&str; 6] = ["", "/tcp_info", "/info", "/detail", "/detail/tcp_info", "/detail/tcp"];
 
 /// Maximum number of columns of a header. No record has this many columns. The limit bounds the
 /// cost of a header.
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_beside_a_measurement_is_no_quantity() {
+    fn only_names_of_quantities_have_a_better_direction() {
         for (name, expected) in [
             ("rtt", Some(true)),
             ("rtt_loaded", Some(true)),

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_rounding_made_of_zero_is_zero() {
+    fn tick_labels_show_rounding_errors_of_zero_as_0() {
         for (number, range, label) in [
             (-2.2e-16, -0.6..0.8, "0"),
             (5.6e-17, -0.1..0.1, "0"),

@@ -1,4 +1,4 @@
-//! A series on a grid of equal periods; what is missing stays missing.
+//! A series on a grid of equal periods; a period without a value stays blank.
 
 use crate::input::Sample;
 
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_periods_stay_blank_and_second_values_are_left_out() {
+    fn periods_without_values_stay_blank_and_duplicates_are_counted() {
         let series =
             samples(&[(0.0, 1.0), (299.0, 2.0), (602.0, 3.0), (610.0, 9.0), (1500.0, 4.0), (1801.0, 5.0)]);
         let grid = Grid::of(&series, Some(300.0)).unwrap();
@@ -173,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn a_period_that_is_a_little_longer_makes_no_blanks() {
+    fn a_slightly_longer_period_gives_no_blanks() {
         let series: Vec<(f64, f64)> = (0..5000).map(|i| (f64::from(i) * 301.0, 1.0)).collect();
         let grid = Grid::of(&samples(&series), Some(300.0)).unwrap();
         assert_eq!((grid.slots.len(), grid.blanks(), grid.duplicates), (5000, 0, 0));
     }
 
     #[test]
-    fn what_is_no_series_is_said() {
+    fn invalid_series_are_rejected_with_a_reason() {
         let of = |pairs: &[(f64, f64)]| Grid::of(&samples(pairs), None).unwrap_err();
         assert_eq!(of(&[]), GridError::TooFewValues { count: 0 });
         assert_eq!(of(&[(0.0, 1.0)]), GridError::TooFewValues { count: 1 });
@@ -201,7 +201,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_subsamples_of_all_offsets_are_the_grid(
+        fn the_subsamples_of_all_offsets_make_up_the_grid(
             slots in prop::collection::vec(prop::option::of(0.0..1e9), 1..200),
             every in 1_usize..50,
         ) {
@@ -214,7 +214,7 @@ mod tests {
         }
 
         #[test]
-        fn no_value_is_lost(steps in prop::collection::vec(0.0..3000.0, 1..200)) {
+        fn every_value_is_in_a_slot_or_counted_as_duplicate(steps in prop::collection::vec(0.0..3000.0, 1..200)) {
             let mut time_s = 0.0;
             let mut series = vec![Sample { time_s, value: 0.0 }];
             for step in &steps {

@@ -196,7 +196,8 @@ const HEAD: i32 = 34;
 const TICKS_S: [f64; 12] =
     [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0, 43_200.0, 86_400.0, 604_800.0, 2_592_000.0];
 
-/// Maximum number of series that are drawn. The command prints the numbers of all series.
+/// Maximum number of series that are drawn. The command prints the results of all series as text or
+/// JSON.
 const PANELS_MAX: usize = 12;
 
 /// Colours of Okabe and Ito (2008) for the predictors in their order; `BYTES` is for the cost.

@@ -171,7 +171,7 @@ mod tests {
 
     /// 10, 14, 12, 20, 8: differences 4, 2, 8, 12; so MAE 26/4 and MSE 228/4.
     #[test]
-    fn the_last_value_by_hand() {
+    fn last_value_errors_equal_results_computed_by_hand() {
         let grid = grid(&[10.0, 14.0, 12.0, 20.0, 8.0].map(Some));
         let plain = Predictor::Last.errors(&grid, 1, 0, 0).unwrap();
         assert_eq!(plain, OffsetErrors { offset: 0, scored: 4, mae: 6.5, mse: 57.0 });
@@ -185,7 +185,7 @@ mod tests {
 
     /// 10, then 10 + 0.35·4 = 11.4, then 11.4 + 0.35·0.6 = 11.61: errors 4, 0.6 and 8.39.
     #[test]
-    fn the_exponential_average_by_hand() {
+    fn exponential_average_errors_equal_results_computed_by_hand() {
         let grid = grid(&[10.0, 14.0, 12.0, 20.0].map(Some));
         let errors = Predictor::Exponential.errors(&grid, 1, 0, 0).unwrap();
         assert_eq!(errors.scored, 3);
@@ -196,7 +196,7 @@ mod tests {
     /// 10, –, 14, 12: only 12 follows a measurement. The average is updated with 14, but no
     /// forecast of 14 is scored.
     #[test]
-    fn forecasts_lapse_at_a_blank() {
+    fn no_forecast_is_scored_after_a_blank() {
         let grid = grid(&[Some(10.0), None, Some(14.0), Some(12.0)]);
         let last = Predictor::Last.errors(&grid, 1, 0, 0).unwrap();
         assert_eq!((last.scored, last.mae), (1, 2.0));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn random_forecasts_fill_the_range_of_the_entire_trace() {
+    fn random_forecasts_cover_the_range_of_the_trace() {
         let grid = grid(&[Some(2.0), Some(6.0)]);
         let state = PredictorState::new(Predictor::Random, grid.range(), 3);
         let drawn: Vec<f64> = (0..1000).map(|index| state.forecast(index).unwrap().0).collect();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_battery_is_that_of_the_command() {
+    fn the_battery_predictor_equals_the_battery_of_the_compare_command() {
         let values: Vec<f64> = (0..50).map(|i| f64::from(i * 7 % 13) + 5.0).collect();
         let slots: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
         let errors = Predictor::Battery.errors(&grid(&slots), 1, 0, 0).unwrap();

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_is_what_the_user_the_line_or_the_name_says() {
+    fn test_length_comes_from_the_option_the_line_or_the_file_name() {
         let rows = "time_s,goodput,test_s\n0,5,10\n60,3,1\n300,6,10\n360,4,1\n";
         let named = ReadOptions { name: "x_7s.csv", ..ReadOptions::default() };
         assert_eq!(lengths(rows, &named), [(Some(1.0), 2), (Some(10.0), 2)]);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn goodput_is_known_by_its_name_or_unit() {
+    fn goodput_is_detected_by_its_name_or_unit() {
         assert_eq!(bit_per_s("", Some("goodput_down")), Some(1.0));
         assert_eq!(bit_per_s("Mbit/s", None), Some(1e6));
         assert_eq!(bit_per_s("ms", Some("rtt")), None);

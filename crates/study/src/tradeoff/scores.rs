@@ -210,7 +210,7 @@ mod tests {
 
     /// The two subsamples of 10, 14, 12, 20, 8 have MAE 3 and 6, and MSE 10 and 36.
     #[test]
-    fn all_offsets_count_alike() {
+    fn all_offsets_have_equal_weight() {
         let study = study(measured(300.0, [10.0, 14.0, 12.0, 20.0, 8.0].map(Some).to_vec()), &[600.0]);
         let row = study.row(0, 2, Predictor::Last).unwrap();
         assert_eq!((row.period_s, row.scored(), row.offsets.len()), (600.0, 3, 2));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_are_multiples_of_the_base() {
+    fn requested_periods_are_rounded_to_multiples_of_the_base() {
         let slots = vec![Some(1.0); 400];
         let grid = |base_s| Grid { base_s, slots: slots.clone(), duplicates: 0 };
         assert_eq!(multiples(&grid(300.0), &[300.0, 600.0, 86_400.0]), [1, 2, 288]);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_an_hour_fall_with_the_period() {
+    fn bytes_per_hour_decrease_with_longer_periods() {
         // 2 Mbit/s for 10 s are 2.5 MB, twelve times an hour at 5 min.
         let measured = measured(300.0, vec![Some(2.0); 3]);
         assert_eq!(measured.bytes_per_hour(300.0), Some(30e6));
@@ -243,7 +243,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_base_period_gives_the_plain_scores(values in prop::collection::vec(0.0_f64..1e6, 2..60)) {
+        fn scores_at_the_base_period_equal_the_plain_scores(values in prop::collection::vec(0.0_f64..1e6, 2..60)) {
             let study = study(measured(300.0, values.iter().copied().map(Some).collect()), &[]);
             let row = study.row(0, 1, Predictor::Last).unwrap();
             let steps: Vec<f64> = values.windows(2).map(|two| (two[1] - two[0]).abs()).collect();
@@ -253,7 +253,7 @@ mod tests {
         }
 
         #[test]
-        fn every_pair_of_neighbours_is_scored_in_one_subsample(
+        fn every_pair_of_adjacent_values_is_scored_in_one_subsample(
             slots in prop::collection::vec(prop::option::weighted(0.8, 0.0..1e6), 2..80),
             every in 1_usize..20,
         ) {

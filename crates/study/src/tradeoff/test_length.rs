@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_tell_the_length() {
+    fn test_length_is_parsed_from_a_file_name() {
         for (name, expected) in [
             ("goodput_10s.csv", Some(10.0)),
             ("goodput_1.5s.csv", Some(1.5)),

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bins_hold_what_they_should() {
+    fn bins_cover_their_octaves_and_clamp_at_both_ends() {
         assert_eq!(bin(0.0), ONE);
         assert_eq!(bin(-0.01), ONE - 1);
         assert_eq!(bin(1.0), ONE + 8);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prior_is_a_distribution() {
+    fn the_shares_of_the_prior_sum_to_1() {
         let sum: f32 = PRIOR.iter().sum();
         // Shares below a millionth and the lognormal part below the first bin are left out.
         assert!((sum - 1.0).abs() < 2e-3, "{sum}");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn old_counts_fade() {
+    fn old_counts_decay() {
         let mut histogram = Histogram::new(BinCounts::NONE);
         histogram.count(3, true);
         for _ in 0..10_000 {

@@ -264,8 +264,8 @@ fn mix(share: f64, a: Moments, b: Moments) -> Moments {
     (share * a.0 + (1.0 - share) * b.0, share * a.1 + (1.0 - share) * b.1)
 }
 
-/// Sum of the weighted counts of a link, of its host (which include the counts of the link) and of
-/// the prior.
+/// Sum of three weighted counts: of a link, of the link's host, and of the prior. The counts of the
+/// host include those of the link.
 pub(super) fn weighed(
     own: (f64, &BinCounts),
     host: &BinCounts,

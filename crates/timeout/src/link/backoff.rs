@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_within_their_bounds_and_jitter() {
+    fn waits_double_within_bounds_and_jitter() {
         let (min, max) = (Duration::from_millis(100), Duration::from_secs(1));
         let mut backoff = Backoff::new(min, max, 7);
         for failures in 1..200 {
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bound_makes_it_panic() {
+    fn no_bounds_cause_a_panic() {
         assert_eq!(Backoff::new(Duration::ZERO, Duration::ZERO, 1).wait(u32::MAX), Duration::ZERO);
         assert!(Backoff::new(Duration::MAX, Duration::MAX, 1).wait(9) <= crate::MAX_TIMEOUT);
     }

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_given_back() {
+    fn reserved_bytes_are_released_on_drop() {
         let limit = BufferLimit::new(10);
         let (mut a, mut b) = (limit.reserve(), limit.reserve());
         assert!(a.more(6) && a.more(1) && b.more(3));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_makes_it_panic() {
+    fn no_reservation_size_causes_a_panic() {
         let limit = BufferLimit::new(usize::MAX);
         let mut all = limit.reserve();
         assert!(all.more(usize::MAX) && !all.more(usize::MAX));

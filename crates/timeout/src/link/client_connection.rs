@@ -78,10 +78,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
 
     /// Checks that nothing arrived since the last acknowledgement, as required before a message.
     pub(super) async fn quiet(&mut self) -> Result<(), AttemptError> {
-        poll_fn(|context| Poll::Ready(self.heard(context))).await
+        poll_fn(|context| Poll::Ready(self.check_no_data(context))).await
     }
 
-    fn heard(&mut self, context: &mut Context<'_>) -> Result<(), AttemptError> {
+    fn check_no_data(&mut self, context: &mut Context<'_>) -> Result<(), AttemptError> {
         let mut byte = [0];
         let mut buffer = ReadBuf::new(&mut byte);
         match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_longest_idle_is_forgotten_and_the_connected_never() {
+    async fn a_full_table_forgets_the_longest_idle_sender_but_no_connected_one() {
         let table = SenderTable::new(3);
         let connected = table.of(sender(1)).expect("room");
         *connected.last.lock().await = 7;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_are_connected_there_is_no_room() {
+    fn a_table_full_of_connected_senders_rejects_new_senders() {
         let table = SenderTable::new(2);
         let (a, b) = (table.of(sender(1)), table.of(sender(2)));
         assert!(a.is_some() && b.is_some() && table.of(sender(3)).is_none());
@@ -134,7 +134,7 @@ mod tests {
         assert!(table.of(sender(3)).is_some());
     }
     #[test]
-    fn a_connection_hears_of_the_next_one_of_its_sender() {
+    fn a_new_connection_of_a_sender_notifies_the_previous_one() {
         let sender = SenderState::default();
         let mut first = sender.arrive();
         assert_eq!(first.try_recv(), Err(oneshot::error::TryRecvError::Empty));

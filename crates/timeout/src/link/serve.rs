@@ -180,9 +180,9 @@ where
         }
     }
 
-    /// Handles a message unless it was handled before. A copy waits for the outcome of the copy
-    /// before it, but only while the sender waits for the response to this copy. Otherwise a sender
-    /// with short timeouts would fill all connections with copies.
+    /// Handles a message unless it was handled before. A later copy waits for the outcome of the
+    /// earlier copy, but only while the sender waits for the response to the later copy. Otherwise
+    /// a sender with short timeouts would fill all connections with copies.
     async fn handle_once(&mut self, message: Message, last: &Mutex<u64>) -> Result<AckStatus, Closed> {
         let id = message.id;
         let mut byte = [0];
@@ -193,8 +193,8 @@ where
             Err(_) => tokio::select! {
                 biased;
                 last = last.lock() => last,
-                heard = self.stream.read(&mut byte) => {
-                    return Err(if let Ok(1..) = heard { Closed::Protocol } else { Closed::Ended });
+                received = self.stream.read(&mut byte) => {
+                    return Err(if let Ok(1..) = received { Closed::Protocol } else { Closed::Ended });
                 }
             },
         };
@@ -242,9 +242,9 @@ pub(super) async fn send_and_close<S: AsyncRead + AsyncWrite + Unpin>(stream: &m
     let said = async {
         stream.write_all(frame).await?;
         stream.shutdown().await?;
-        let mut heard = [0; HELLO_BYTES];
+        let mut received = [0; HELLO_BYTES];
         for _ in 0..CLOSE_READS_MAX {
-            if stream.read(&mut heard).await? == 0 {
+            if stream.read(&mut received).await? == 0 {
                 break;
             }
         }

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_stay_within_burst_and_share() {
+    fn the_number_of_copies_is_within_burst_and_share() {
         let tokens = RetryTokens::new(RetryBudget { share: 0.2, burst: 3 });
         let mut taken = (0..10).filter(|_| tokens.take()).count();
         assert_eq!(taken, 3);
@@ -88,14 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn it_saves_up_no_more_than_the_burst() {
+    fn the_budget_saves_at_most_its_burst() {
         let tokens = RetryTokens::new(RetryBudget { share: 1.0, burst: 2 });
         (0..100).for_each(|_| tokens.put(tokens.per_call));
         assert_eq!(tokens.left(), 2.0);
     }
 
     #[test]
-    fn wild_shares_are_bounded() {
+    fn invalid_shares_are_clamped() {
         for (share, per_call) in [(f64::NAN, 0), (-1.0, 0), (f64::INFINITY, COPY), (7.0, COPY)] {
             assert_eq!(RetryTokens::new(RetryBudget { share, burst: 1 }).per_call, per_call, "{share}");
         }

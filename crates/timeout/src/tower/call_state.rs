@@ -1,5 +1,6 @@
-//! State of a call: which attempts run, since when, and how long they may take. It records the end
-//! of each attempt at the target, also of attempts that are running when the call is dropped.
+//! State of a call: which attempts run, since when, and how long they may take. When an attempt
+//! ends, the state records this in its [`TargetState`]. This includes attempts that are running
+//! when the call is dropped.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -7,11 +8,11 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::error::{Elapsed, ElapsedCause};
-use super::target::{Kind, Target};
+use super::target::{Kind, TargetState};
 use crate::{Attempt, AttemptOutcome, TimeoutDecision};
 
 pub(super) struct CallState {
-    target: Arc<Target>,
+    target: Arc<TargetState>,
     bytes: u64,
     max_attempts: u32,
     /// Number of attempts that began, at least 1.
@@ -52,7 +53,12 @@ pub(super) enum AttemptSlot {
 
 impl CallState {
     /// Begins the first attempt; also returns the earnings to add to the budget.
-    pub(super) fn begin(target: Arc<Target>, params: &CallParams, now: Instant, earns: u64) -> (Self, u64) {
+    pub(super) fn begin(
+        target: Arc<TargetState>,
+        params: &CallParams,
+        now: Instant,
+        earns: u64,
+    ) -> (Self, u64) {
         let attempt = Attempt {
             bytes: params.bytes,
             number: 0,
@@ -105,7 +111,7 @@ impl CallState {
         self.alarm
     }
 
-    pub(super) fn target(&self) -> &Target {
+    pub(super) fn target(&self) -> &TargetState {
         &self.target
     }
 

@@ -305,5 +305,6 @@ impl<K, Req, C> fmt::Debug for AdaptiveTimeoutLayer<K, Req, C> {
     }
 }
 
-/// The call fails early, and the caller can make the second attempt.
+/// Number of attempts that the estimator assumes for a request that the layer does not retry: the
+/// call fails early, and the caller can make the second attempt.
 pub(super) const PLAIN_ATTEMPTS: u32 = 2;

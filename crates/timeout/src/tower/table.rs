@@ -12,7 +12,7 @@ use std::vec::Vec;
 
 use arc_swap::ArcSwap;
 
-use super::target::Target;
+use super::target::TargetState;
 use crate::sync::lock;
 
 /// The current buckets, and their writer's state.
@@ -43,7 +43,7 @@ type Cell<K> = OnceLock<Box<Entry<K>>>;
 struct Entry<K> {
     hash: u64,
     key: K,
-    target: Arc<Target>,
+    target: Arc<TargetState>,
     next: Cell<K>,
 }
 
@@ -60,7 +60,7 @@ impl<K: Clone + Eq + Hash> TargetTable<K> {
 
     /// Returns the target of `key`, or inserts the target that `make` creates. Finding a target
     /// takes no lock.
-    pub(super) fn find(&self, key: K, make: impl FnOnce() -> Target) -> Arc<Target> {
+    pub(super) fn find(&self, key: K, make: impl FnOnce() -> TargetState) -> Arc<TargetState> {
         let hash = self.hasher.hash_one(&key);
         if let Ok(target) = self.buckets.load().find(hash, &key) {
             return target.clone();
@@ -69,11 +69,11 @@ impl<K: Clone + Eq + Hash> TargetTable<K> {
     }
 
     /// Returns the target of `key`, if there is one.
-    pub(super) fn peek(&self, key: &K) -> Option<Arc<Target>> {
+    pub(super) fn peek(&self, key: &K) -> Option<Arc<TargetState>> {
         self.buckets.load().find(self.hasher.hash_one(key), key).ok().cloned()
     }
 
-    pub(super) fn all(&self) -> Vec<(K, Arc<Target>)> {
+    pub(super) fn all(&self) -> Vec<(K, Arc<TargetState>)> {
         let buckets = self.buckets.load_full();
         buckets.entries().map(|entry| (entry.key.clone(), entry.target.clone())).collect()
     }
@@ -86,7 +86,7 @@ impl<K: Clone + Eq + Hash> TargetTable<K> {
         lock(&self.numbers).forgotten
     }
 
-    fn find_or_insert(&self, hash: u64, key: K, make: impl FnOnce() -> Target) -> Arc<Target> {
+    fn find_or_insert(&self, hash: u64, key: K, make: impl FnOnce() -> TargetState) -> Arc<TargetState> {
         let mut numbers = lock(&self.numbers);
         let mut buckets = self.buckets.load_full();
         if let Ok(target) = buckets.find(hash, &key) {
@@ -136,7 +136,7 @@ impl<K: Clone + Eq> Buckets<K> {
     }
 
     /// Returns the target, or the empty cell in which the target would be stored.
-    fn find(&self, hash: u64, key: &K) -> Result<&Arc<Target>, &Cell<K>> {
+    fn find(&self, hash: u64, key: &K) -> Result<&Arc<TargetState>, &Cell<K>> {
         // The number of buckets is a power of two, so the cast drops only bits that the mask would
         // drop.
         let mut cell = &self.cells[hash as usize & (self.cells.len() - 1)];
@@ -151,7 +151,7 @@ impl<K: Clone + Eq> Buckets<K> {
 
     /// Adds a target. The caller must have the table's lock, or must not have shared these
     /// buckets yet.
-    fn insert(&self, hash: u64, key: K, target: Arc<Target>) {
+    fn insert(&self, hash: u64, key: K, target: Arc<TargetState>) {
         if let Err(cell) = self.find(hash, &key) {
             let entry = Box::new(Entry { hash, key, target, next: OnceLock::new() });
             let set = cell.set(entry);
@@ -181,12 +181,12 @@ mod tests {
     use super::*;
     use crate::Adaptive;
 
-    fn target() -> Target {
-        Target::new(Adaptive::default(), Instant::now())
+    fn target() -> TargetState {
+        TargetState::new(Adaptive::default(), Instant::now())
     }
 
     #[test]
-    fn a_target_that_is_there_is_found_while_the_table_is_locked() {
+    fn a_known_target_is_found_while_the_table_is_locked() {
         let table: TargetTable<String> = TargetTable::new(1000);
         (0..1000).for_each(|n: u32| drop(table.find(n.to_string(), target)));
         let locked = lock(&table.numbers);
@@ -207,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn those_idle_longest_are_forgotten() {
+    fn a_full_table_forgets_the_longest_idle_targets() {
         let table = TargetTable::new(80);
         let began = Instant::now();
         for n in 0..80_u32 {
             // A target with a greater key has been idle longer.
             let used = began - Duration::from_secs(n.into());
-            table.find(n, || Target::new(Adaptive::default(), used));
+            table.find(n, || TargetState::new(Adaptive::default(), used));
         }
         table.find(80, target);
         let mut keys: Vec<_> = table.all().into_iter().map(|(key, _)| key).collect();

@@ -48,7 +48,7 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug)]
-pub(super) struct Target(Mutex<State>);
+pub(super) struct TargetState(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -68,7 +68,7 @@ impl State {
     }
 }
 
-impl Target {
+impl TargetState {
     pub(super) fn new(estimator: Adaptive, now: Instant) -> Self {
         Self(Mutex::new(State {
             estimator,

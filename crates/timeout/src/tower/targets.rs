@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::budget::{RetryBudget, RetryTokens};
 use super::metrics::{LayerMetrics, TargetMetrics};
 use super::table::TargetTable;
-use super::target::Target;
+use super::target::TargetState;
 use crate::{Adaptive, AdaptiveConfig, HostStatistics, StateError};
 
 /// Settings of a set of targets.
@@ -151,8 +151,8 @@ impl<K: Clone + Eq + Hash> Targets<K> {
         refused
     }
 
-    pub(super) fn find(&self, key: K, now: Instant) -> Arc<Target> {
-        let make = || Target::new(Adaptive::new(&self.0.config, &self.0.host), now);
+    pub(super) fn find(&self, key: K, now: Instant) -> Arc<TargetState> {
+        let make = || TargetState::new(Adaptive::new(&self.0.config, &self.0.host), now);
         self.0.table.find(key, make)
     }
 }

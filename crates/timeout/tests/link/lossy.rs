@@ -68,7 +68,7 @@ proptest! {
     #![proptest_config(Config { cases: 12, ..Config::default() })]
 
     #[test]
-    fn every_message_is_handled_once_and_in_order(seed: u64) {
+    fn every_message_on_a_lossy_link_is_handled_once_and_in_order(seed: u64) {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(thousand_messages(seed));

@@ -54,7 +54,7 @@ async fn serve_well(mut stream: DuplexStream) -> io::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acknowledges_twice() {
+async fn a_peer_that_acknowledges_twice_does_no_harm() {
     // Without a pause, the next send finds the second acknowledgement. With a pause, the second
     // acknowledgement counts as the response to the next message.
     for pause in [Duration::ZERO, 20 * MS] {
@@ -84,7 +84,7 @@ async fn acknowledges_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn acknowledges_another_message() {
+async fn acknowledging_the_wrong_message_is_an_error() {
     let connector = scripted(|_, mut stream| {
         Box::pin(async move {
             greet(&mut stream).await?;
@@ -101,7 +101,7 @@ async fn acknowledges_another_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn says_garbage() {
+async fn a_peer_that_sends_garbage_fails_the_attempt() {
     for (after_greeting, garbage) in [(false, [0x47; 64]), (true, [0x47; 64]), (true, [0; 64])] {
         let connector = scripted(move |_, mut stream| {
             Box::pin(async move {
@@ -126,7 +126,7 @@ async fn says_garbage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn speaks_another_version() {
+async fn a_peer_with_another_version_is_an_error() {
     let connector = scripted(|_, mut stream| {
         Box::pin(async move {
             let mut welcome = Welcome::OtherVersion.encode();
@@ -145,7 +145,7 @@ async fn speaks_another_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn has_no_room_and_later_has() {
+async fn a_link_retries_a_receiver_that_is_full_until_it_has_room() {
     let connector = scripted(|n, mut stream| {
         Box::pin(async move {
             match n {
@@ -163,7 +163,7 @@ async fn has_no_room_and_later_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn accepts_the_connection_and_never_welcomes() {
+async fn a_peer_that_never_sends_its_welcome_ends_the_send_with_an_error() {
     let connector = scripted(|_, stream| {
         Box::pin(async move {
             let _held = stream;
@@ -186,7 +186,7 @@ async fn accepts_the_connection_and_never_welcomes() {
 /// The peer reads a part of the message and no more: the timeout also ends the write, not only the
 /// wait.
 #[tokio::test(start_paused = true)]
-async fn stops_reading_amid_a_message() {
+async fn a_timeout_ends_the_write_to_a_peer_that_stops_reading() {
     let connector = scripted(|n, mut stream| {
         Box::pin(async move {
             if n != 0 {
@@ -204,7 +204,7 @@ async fn stops_reading_amid_a_message() {
 
 /// An idle connection that the peer has closed costs no attempt.
 #[tokio::test(start_paused = true)]
-async fn closes_between_messages() {
+async fn a_connection_closed_between_messages_costs_no_attempt() {
     let connector = scripted(|_, mut stream| {
         Box::pin(async move {
             greet(&mut stream).await?;

@@ -50,7 +50,7 @@ async fn retried(seed: u8) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_retry_does_not_hasten_is_hardly_ever_retried() {
+async fn messages_that_a_retry_does_not_speed_up_are_rarely_retried() {
     for seed in 1..=4 {
         let retried = retried(seed).await;
         eprintln!("{retried} of {MESSAGES} messages were retried");

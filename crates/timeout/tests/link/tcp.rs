@@ -45,13 +45,13 @@ async fn ten_messages(address: SocketAddr) {
 }
 
 #[tokio::test]
-async fn over_ipv4_and_ipv6() {
+async fn messages_arrive_over_ipv4_and_ipv6() {
     ten_messages((Ipv4Addr::LOCALHOST, 0).into()).await;
     ten_messages((Ipv6Addr::LOCALHOST, 0).into()).await;
 }
 
 #[tokio::test]
-async fn both_ends_keep_alive_and_do_not_delay() {
+async fn both_ends_of_a_connection_set_keepalive_and_nodelay() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     // The name may also have an IPv6 address, where nothing listens; without a hosts file, the name
     // has no address at all.
@@ -70,7 +70,7 @@ async fn both_ends_keep_alive_and_do_not_delay() {
 }
 
 #[tokio::test]
-async fn no_process_listens() {
+async fn a_send_to_a_closed_port_is_an_error_without_attempts() {
     // A port that was free a moment ago, and that nothing else can bind while `held` exists.
     let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     held.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
@@ -94,7 +94,7 @@ async fn no_process_listens() {
 /// A peer can read the frame of a receiver that then closes the connection, even if the receiver
 /// has not read the hello before.
 #[tokio::test]
-async fn a_receiver_that_is_full_is_heard() {
+async fn a_full_receiver_sends_its_reply_before_it_closes() {
     let config = ListenConfig { connections_max: 0, ..ListenConfig::default() };
     let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0), config).await.unwrap();
     let target = listener.local_addr().unwrap().to_string();
@@ -115,7 +115,7 @@ async fn a_receiver_that_is_full_is_heard() {
 
 /// A link can move to another thread, and so can a send in progress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_links_at_once() {
+async fn many_links_send_at_once() {
     let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0), ListenConfig::default()).await.unwrap();
     let target = listener.local_addr().unwrap().to_string();
     let serving = serve(listener);

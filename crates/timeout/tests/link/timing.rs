@@ -15,7 +15,7 @@ use crate::common::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_hundred_messages_go_over_one_connection() {
+async fn a_hundred_messages_use_one_connection() {
     let (connector, listener) =
         simulated(in_turn(&[AttemptFate::after(20 * MS)]), at_once, ListenConfig::default());
     let serving = serve(listener);
@@ -33,7 +33,7 @@ async fn a_hundred_messages_go_over_one_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stall_is_cut_off_and_the_message_sent_again() {
+async fn a_stall_is_cut_off_and_the_message_is_sent_again() {
     let law = in_turn(&[AttemptFate::lost(), AttemptFate::after(20 * MS)]);
     let (connector, listener) = simulated(law, |_| Ok(300 * MS), ListenConfig::default());
     let serving = serve(listener);
@@ -104,7 +104,7 @@ async fn a_copy_waits_while_the_first_is_being_handled() {
 /// All attempts are over while the first copy is still handled: the next message is handled after
 /// this copy.
 #[tokio::test(start_paused = true)]
-async fn the_next_message_waits_for_one_that_was_given_up() {
+async fn the_next_message_waits_for_a_message_that_was_abandoned() {
     let (mut link, serving) = linked_to_worker(ListenConfig::default(), 10 * SECOND, SECOND, 3);
     link.send(b"a").await.unwrap_err();
     link.estimator_mut().inner = FixedTimeout(60 * SECOND);
@@ -115,7 +115,7 @@ async fn the_next_message_waits_for_one_that_was_given_up() {
 
 /// Copies on connections that have ended do not fill the receiver.
 #[tokio::test(start_paused = true)]
-async fn an_impatient_sender_takes_up_two_places() {
+async fn a_sender_with_many_timeouts_uses_at_most_two_connections() {
     let config = ListenConfig { connections_max: 3, ..ListenConfig::default() };
     let (mut link, serving) = linked_to_worker(config, 100 * SECOND, SECOND, 20);
     let error = link.send(b"a").await.unwrap_err();
@@ -126,7 +126,7 @@ async fn an_impatient_sender_takes_up_two_places() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_fails_is_asked_again() {
+async fn a_message_is_handled_again_after_its_handler_failed() {
     let (connector, listener) =
         simulated(in_turn(&[AttemptFate::after(MS)]), at_once, ListenConfig::default());
     let (ready, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -148,7 +148,7 @@ async fn a_handler_that_fails_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_never_acknowledges() {
+async fn a_send_to_a_peer_that_never_acknowledges_ends_with_an_error() {
     let fate = AttemptFate { arrives: Some(MS), answer: Answer::Lost };
     let (connector, listener) = simulated(in_turn(&[fate]), at_once, ListenConfig::default());
     let serving = serve(listener);
@@ -170,7 +170,7 @@ async fn a_peer_that_never_acknowledges() {
 /// With the paper's formula and escalation, the last attempt runs to the limit, so a slow response
 /// is still received.
 #[tokio::test(start_paused = true)]
-async fn the_last_try_outwaits_a_peer_that_has_become_slow() {
+async fn the_last_attempt_waits_for_a_peer_that_has_become_slow() {
     let mut n = 0;
     let law = move |_: &_| {
         n += 1;
@@ -190,7 +190,7 @@ async fn the_last_try_outwaits_a_peer_that_has_become_slow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_connection_is_tried_again_with_a_growing_wait() {
+async fn a_refused_connection_is_retried_with_growing_waits() {
     let (connector, listener) =
         simulated(in_turn(&[AttemptFate::lost()]), |_| Err(10 * MS), ListenConfig::default());
     let serving = serve(listener);
@@ -217,7 +217,7 @@ async fn a_refused_connection_is_tried_again_with_a_growing_wait() {
 
 /// While a receiver restarts, time is lost, but no attempt and no message.
 #[tokio::test(start_paused = true)]
-async fn a_receiver_that_is_away_for_a_while_loses_nothing() {
+async fn no_message_is_lost_while_a_receiver_is_down() {
     for away in [SECOND, 10 * SECOND, 20 * SECOND] {
         let set_up = move |now| if now < away { Err(MS) } else { Ok(MS) };
         let (mut link, serving) = linked(in_turn(&[AttemptFate::after(MS)]), set_up, SECOND, 1);
@@ -230,7 +230,7 @@ async fn a_receiver_that_is_away_for_a_while_loses_nothing() {
 
 /// Even if all waits are 0, the sender pauses between set-ups, and it gives up in the end.
 #[tokio::test(start_paused = true)]
-async fn no_backoff_does_not_spin() {
+async fn a_back_off_of_0_does_not_spin() {
     for (connect_timeout, set_ups) in [(SECOND, 100), (Duration::ZERO, 1)] {
         let (connector, _listener) =
             simulated(in_turn(&[AttemptFate::lost()]), |_| Err(Duration::ZERO), ListenConfig::default());
@@ -243,7 +243,7 @@ async fn no_backoff_does_not_spin() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_is_never_set_up_is_given_up_by_a_timer_of_its_own() {
+async fn a_connection_that_is_never_established_ends_at_the_connect_timeout() {
     let mut n = 0;
     let set_up = move |_| {
         n += 1;
@@ -275,7 +275,7 @@ async fn resets_are_failures_and_not_timeouts() {
 
 /// A future that is dropped at any time leaves a usable link, and its attempt is recorded.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_send_leaves_a_link_that_works() {
+async fn a_link_works_after_a_dropped_send() {
     let law = in_turn(&[AttemptFate::after(20 * MS)]);
     let (mut link, serving) = linked(law, |_| Ok(10 * MS), SECOND, 5);
     for after in 0..40 {
@@ -294,7 +294,7 @@ async fn a_dropped_send_leaves_a_link_that_works() {
 
 /// A slow receiver slows its sender down: one message at a time, and no queue.
 #[tokio::test(start_paused = true)]
-async fn a_slow_receiver_is_waited_for() {
+async fn a_sender_waits_for_a_slow_receiver() {
     let (mut link, serving) = linked_to_worker(ListenConfig::default(), 3 * SECOND, 60 * SECOND, 5);
     let began = Instant::now();
     for n in 1..=10 {
@@ -305,7 +305,7 @@ async fn a_slow_receiver_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shut_down_lets_the_handler_end_and_acknowledges() {
+async fn a_shutdown_waits_for_the_handler_and_acknowledges() {
     let (mut link, serving) = linked_to_worker(ListenConfig::default(), 5 * SECOND, 60 * SECOND, 2);
     let (handled, began) = (serving.handled.clone(), Instant::now());
     let (receipt, ()) = tokio::join!(link.send(b"a"), async {
@@ -317,7 +317,7 @@ async fn a_shut_down_lets_the_handler_end_and_acknowledges() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_never_ends_does_not_hold_up_the_shut_down() {
+async fn a_handler_that_never_ends_does_not_delay_the_shutdown() {
     let config = ListenConfig { grace: 7 * SECOND, ..ListenConfig::default() };
     let (mut link, serving) = linked_to_worker(config, 1_000_000 * SECOND, SECOND, 1);
     link.send(b"a").await.unwrap_err();
@@ -327,7 +327,7 @@ async fn a_handler_that_never_ends_does_not_hold_up_the_shut_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn odd_timeouts_cut_or_wait_and_do_no_harm() {
+async fn timeouts_of_0_or_the_maximum_do_no_harm() {
     for (timeout, well) in [(Duration::ZERO, false), (Duration::from_nanos(1), false), (Duration::MAX, true)]
     {
         let law = in_turn(&[AttemptFate::after(20 * MS)]);
@@ -340,7 +340,7 @@ async fn odd_timeouts_cut_or_wait_and_do_no_harm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_identity_that_is_used_twice_is_an_error() {
+async fn using_a_sender_id_twice_is_an_error() {
     let (connector, listener) =
         simulated(in_turn(&[AttemptFate::after(MS)]), at_once, ListenConfig::default());
     let connector = Arc::new(connector);
@@ -371,7 +371,7 @@ impl<C: barograph_timeout::link::Connect> barograph_timeout::link::Connect for B
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_too_long_is_not_sent() {
+async fn a_message_above_the_size_limit_is_not_sent() {
     let config = ListenConfig { message_bytes_max: 100, ..ListenConfig::default() };
     let (connector, listener) = simulated(in_turn(&[AttemptFate::after(MS)]), at_once, config);
     let serving = serve(listener);

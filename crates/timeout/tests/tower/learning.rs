@@ -10,7 +10,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use crate::{LEARNED, Request, SAFE, STUCK, Server, USUAL, call, cold, counts, over, retrying, warm};
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_knows_nothing_has_a_generous_timeout() {
+async fn a_call_to_a_new_target_has_the_initial_timeout() {
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = cold(over(&targets), &server);
     server.next(STUCK, Ok(0));
@@ -25,7 +25,7 @@ async fn a_call_that_knows_nothing_has_a_generous_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_call_is_cut_off_once_the_usual_time_is_known() {
+async fn a_slow_call_is_cut_off_after_the_target_has_learned() {
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = warm(over(&targets), &server).await;
     server.next(STUCK, Ok(0));
@@ -57,7 +57,7 @@ async fn no_timeout_is_shorter_than_two_ticks_of_the_timer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn targets_are_learned_apart() {
+async fn targets_learn_separately() {
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = warm(over(&targets), &server).await;
     let other = Request { to: "b", twice: true };
@@ -67,7 +67,7 @@ async fn targets_are_learned_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deadline_ends_a_call_and_is_no_timeout() {
+async fn a_call_ended_by_its_deadline_does_not_count_as_timed_out() {
     let (targets, server) = (Targets::default(), Server::default());
     for layer in [over(&targets), retrying(&targets, 3)] {
         let mut client = cold(layer.deadline(Duration::from_secs(2)), &server);
@@ -81,7 +81,7 @@ async fn the_deadline_ends_a_call_and_is_no_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_call_is_superseded() {
+async fn a_dropped_call_counts_as_superseded() {
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = warm(over(&targets), &server).await;
     for _ in 0..2000 {
@@ -95,7 +95,7 @@ async fn a_dropped_call_is_superseded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_passes_through_and_teaches_nothing() {
+async fn errors_pass_through_and_do_not_change_the_forecast() {
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = warm(retrying(&targets, 3), &server).await;
     let before = targets.metrics().targets[0].decision.forecast;
@@ -108,7 +108,7 @@ async fn an_error_passes_through_and_teaches_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_says_what_an_answer_is() {
+async fn a_function_decides_which_responses_count_as_answers() {
     let layer = AdaptiveTimeoutLayer::new(|_: &u32| "a")
         .answered_if(|result: Result<&u32, &std::io::Error>| result.is_ok_and(|status| *status != 503));
     let targets = layer.targets();
@@ -137,7 +137,7 @@ impl std::error::Error for Wrapped {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_found_inside_of_a_clients_own_error() {
+async fn elapsed_is_found_inside_the_error_of_a_client() {
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = warm(over(&targets), &server).await;
     server.next(STUCK, Ok(0));
@@ -147,7 +147,7 @@ async fn it_is_found_inside_of_a_clients_own_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_learned_can_be_saved_and_loaded() {
+async fn learned_state_can_be_saved_and_loaded() {
     let (targets, server) = (Targets::default(), Server::default());
     warm(over(&targets), &server).await;
     let loaded = Targets::default();
@@ -169,7 +169,7 @@ async fn a_target_can_start_from_a_forecast() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_are_open_metrics() {
+async fn metrics_are_written_as_openmetrics() {
     let layer = AdaptiveTimeoutLayer::new(|_: &()| "a \"quoted\\\n\" one");
     let targets = layer.targets();
     let mut client = layer.layer(service_fn(async |()| Ok::<_, std::io::Error>(())));

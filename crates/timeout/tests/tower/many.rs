@@ -11,7 +11,7 @@ const THREADS: u32 = 4;
 const ROUNDS: u32 = 3;
 
 #[test]
-fn ten_thousand_targets_from_several_threads_lose_nothing() {
+fn ten_thousand_targets_on_several_threads_lose_no_call() {
     let targets = Targets::default();
     std::thread::scope(|threads| {
         for thread in 0..THREADS {
@@ -42,7 +42,7 @@ fn call_all(targets: &Targets<u32>, thread: u32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hostile_keys_find_no_more_room_and_leave_the_busy_target_alone() {
+async fn hostile_keys_do_not_exceed_the_limit_or_displace_a_busy_target() {
     let targets = Targets::new(TargetsConfig { max_targets: 100, ..TargetsConfig::default() });
     let layer = AdaptiveTimeoutLayer::sharing(&targets, |key: &u32| *key);
     let service = service_fn(async |key: u32| Ok::<_, std::io::Error>(key));
@@ -62,7 +62,7 @@ async fn hostile_keys_find_no_more_room_and_leave_the_busy_target_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn loading_more_than_there_is_room_for_stays_within_it() {
+async fn loading_too_many_targets_keeps_the_limit() {
     let all = Targets::default();
     (0..500).for_each(|key| all.start_from(key, Duration::from_millis(20), Duration::from_millis(5)));
     let few = Targets::<u32>::new(TargetsConfig { max_targets: 0, ..TargetsConfig::default() });

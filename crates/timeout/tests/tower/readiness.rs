@@ -14,7 +14,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use crate::{LEARNED, Request, SAFE, STUCK, Server, USUAL, call, counts, hedging, over, retrying};
 
 /// A server that takes a while to become ready before each call, and may fail instead.
-struct Door {
+struct SlowServer {
     server: Server,
     opens: Duration,
     breaks: bool,
@@ -22,19 +22,19 @@ struct Door {
     open: bool,
 }
 
-impl Door {
+impl SlowServer {
     fn new(server: &Server, opens: Duration) -> Self {
         Self { server: server.clone(), opens, breaks: false, opening: None, open: false }
     }
 }
 
-impl Clone for Door {
+impl Clone for SlowServer {
     fn clone(&self) -> Self {
         Self { breaks: self.breaks, ..Self::new(&self.server, self.opens) }
     }
 }
 
-impl Service<Request> for Door {
+impl Service<Request> for SlowServer {
     type Response = u32;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<u32, BoxError>> + Send>>;
@@ -46,7 +46,7 @@ impl Service<Request> for Door {
             ready!(opening.as_mut().poll(context));
             self.opening = None;
             if self.breaks {
-                return Poll::Ready(Err("the door is broken".into()));
+                return Poll::Ready(Err("the server is broken".into()));
             }
             self.open = true;
         }
@@ -66,26 +66,26 @@ impl Service<Request> for Door {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_readiness_is_not_timed() {
+async fn waiting_for_readiness_does_not_count_as_response_time() {
     let (targets, server) = (Targets::default(), Server::default());
-    let mut client = retrying(&targets, 2).layer(Door::new(&server, Duration::from_secs(10)));
+    let mut client = retrying(&targets, 2).layer(SlowServer::new(&server, Duration::from_secs(10)));
     for _ in 0..100 {
         client.ready().await.unwrap().call(SAFE).await.unwrap();
     }
     server.next(STUCK, Ok(1)).next(USUAL, Ok(2));
-    assert_eq!(client.ready().await.unwrap().call(SAFE).await.unwrap(), 2, "the retry waited for the door");
+    assert_eq!(client.ready().await.unwrap().call(SAFE).await.unwrap(), 2, "the retry waited for the server");
     assert_eq!((counts(&targets).timed_out, counts(&targets).false_estimated), (1, 0));
     let decision = targets.metrics().targets[0].decision;
     assert!(decision.forecast.is_some_and(|forecast| forecast < 10 * USUAL), "{decision:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_never_gets_ready_again_does_not_hold_a_call_beyond_the_limit() {
+async fn a_service_that_is_never_ready_again_does_not_hold_a_call_beyond_the_limit() {
     let (targets, server) = (Targets::default(), Server::default());
     let request = Request { to: "shuts", twice: true };
     let layers = [retrying(&targets, 2).deadline(LEARNED), retrying(&targets, 2)];
     for (layer, by) in layers.into_iter().zip([ElapsedCause::Deadline, ElapsedCause::NotReady]) {
-        let mut client = layer.layer(Door::new(&server, USUAL));
+        let mut client = layer.layer(SlowServer::new(&server, USUAL));
         server.next(10 * MAX_TIMEOUT, Ok(1));
         let began = Instant::now();
         let error = client.ready().await.unwrap().call(request.clone()).await.unwrap_err();
@@ -97,22 +97,22 @@ async fn a_service_that_never_gets_ready_again_does_not_hold_a_call_beyond_the_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_while_getting_ready_passes_through() {
+async fn errors_from_poll_ready_pass_through() {
     let (targets, server) = (Targets::default(), Server::default());
-    let mut broken = Door::new(&server, USUAL);
+    let mut broken = SlowServer::new(&server, USUAL);
     broken.breaks = true;
     let error = over(&targets).layer(broken).ready().await.err().expect("it breaks");
-    assert_eq!(error.to_string(), "the door is broken");
+    assert_eq!(error.to_string(), "the server is broken");
 
     for hedge in [false, true] {
         let (targets, server) = (Targets::default(), Server::default());
         let layer = if hedge { hedging(&targets) } else { retrying(&targets, 2) };
-        let mut client = layer.layer(Door::new(&server, USUAL));
+        let mut client = layer.layer(SlowServer::new(&server, USUAL));
         server.next(Duration::from_secs(1000), Ok(1));
         let request = Request { to: "breaks", twice: true };
         let result = client.ready().await.unwrap().call(request).await;
         match hedge {
-            false => assert_eq!(result.unwrap_err().to_string(), "the door is broken"),
+            false => assert_eq!(result.unwrap_err().to_string(), "the server is broken"),
             true => assert_eq!(result.unwrap(), 1, "the attempt under way is unharmed"),
         }
         assert_eq!(server.calls(), 1);
@@ -120,7 +120,7 @@ async fn an_error_while_getting_ready_passes_through() {
     }
 
     let (targets, server) = (Targets::default(), Server::default());
-    let mut client = hedging(&targets).layer(Door::new(&server, USUAL));
+    let mut client = hedging(&targets).layer(SlowServer::new(&server, USUAL));
     server.next(10 * MAX_TIMEOUT, Ok(1));
     let (request, began) = (Request { to: "breaks", twice: true }, Instant::now());
     let error = client.ready().await.unwrap().call(request).await.unwrap_err();
@@ -129,7 +129,7 @@ async fn an_error_while_getting_ready_passes_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_takes_the_place_of_what_it_cancelled() {
+async fn a_retry_uses_the_concurrency_slot_of_the_cancelled_attempt() {
     let (targets, server) = (Targets::default(), Server::default());
     let answering = server.clone();
     let inner = service_fn(move |request| answering.clone().answer(request));

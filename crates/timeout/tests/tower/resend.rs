@@ -28,7 +28,7 @@ async fn an_overdue_call_is_cancelled_and_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_try_runs_to_the_limit() {
+async fn the_last_attempt_runs_to_the_limit() {
     let settings = TargetsConfig {
         estimator: AdaptiveConfig { max_timeout: Duration::from_secs(900), ..AdaptiveConfig::default() },
         ..TargetsConfig::default()
@@ -47,7 +47,7 @@ async fn the_last_try_runs_to_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_not_be_sent_twice_is_sent_once_and_its_caller_is_told_early() {
+async fn calls_that_must_not_be_repeated_are_sent_once_and_fail_early() {
     let (targets, server) = (budget(1.0, 1000), Server::default());
     let mut client = warm(retrying(&targets, 5), &server).await;
     server.next(STUCK, Ok(9));
@@ -63,7 +63,7 @@ async fn what_may_not_be_sent_twice_is_sent_once_and_its_caller_is_told_early() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn beside_hedges_what_may_not_be_sent_twice_is_not_cut_off() {
+async fn hedging_does_not_cut_off_calls_that_must_not_be_repeated() {
     let (targets, server) = (budget(1.0, 1000), Server::default());
     let mut client = warm(hedging(&targets), &server).await;
     for slow in 1..=5 {
@@ -75,7 +75,7 @@ async fn beside_hedges_what_may_not_be_sent_twice_is_not_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_copied_is_sent_once() {
+async fn requests_that_cannot_be_cloned_are_sent_once() {
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = warm(over(&targets).retry(5, |_| true, |_| None), &server).await;
     server.next(STUCK, Ok(9));
@@ -108,7 +108,7 @@ async fn a_hedge_never_sends_a_second_copy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hedge_that_the_first_attempt_beats_was_a_false_timeout() {
+async fn a_hedge_that_loses_to_the_first_attempt_is_a_false_timeout() {
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = warm(hedging(&targets), &server).await;
     server.next(STUCK, Ok(1)).next(STUCK, Ok(2));
@@ -153,7 +153,7 @@ async fn an_empty_budget_sends_no_copies_and_cuts_nothing_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_earn_copies() {
+async fn calls_earn_budget_for_copies() {
     for (share, earned) in [(0.05, 20), (0.025, 10)] {
         let (targets, server) = (budget(share, 1), Server::default());
         let mut client = warm(retrying(&targets, 2), &server).await;
@@ -172,7 +172,7 @@ async fn calls_earn_copies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_targets_earn_adds_up() {
+async fn budget_earned_by_all_targets_adds_up() {
     let (targets, server) = (budget(0.5, 1), Server::default());
     let mut client = cold(retrying(&targets, 2), &server);
     for (to, answer, calls) in
@@ -198,7 +198,7 @@ async fn retries_and_hedges_share_one_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_a_hedged_call_drops_both() {
+async fn dropping_a_hedged_call_drops_both_attempts() {
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = warm(hedging(&targets), &server).await;
     server.next(2 * STUCK, Ok(1)).next(2 * STUCK, Ok(2));
@@ -210,7 +210,7 @@ async fn dropping_a_hedged_call_drops_both() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_copies_of_a_hedge_end_with_the_limit() {
+async fn both_attempts_of_a_hedged_call_end_at_the_limit() {
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = warm(hedging(&targets), &server).await;
     server.next(10 * MAX_TIMEOUT, Ok(1)).next(10 * MAX_TIMEOUT, Ok(2));

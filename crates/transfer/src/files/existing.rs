@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, openat, readlinkat, 
 use rustix::io::Errno;
 
 use super::jail::Jail;
-use super::{DestinationConfig, Entry, EntryKind, FileError, Manifest};
+use super::{DestinationConfig, EntryKind, FileError, Manifest, ManifestEntry};
 
 /// A manifest of which all entries exist already, with the same sizes. This type never writes.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl ExistingFiles {
     }
 }
 
-fn is_there(jail: &mut Jail, entry: &Entry) -> Result<bool, FileError> {
+fn is_there(jail: &mut Jail, entry: &ManifestEntry) -> Result<bool, FileError> {
     let path = jail.shown(&entry.path);
     let Some((parent, name)) = jail.parent(&entry.path, false)? else { return Ok(false) };
     let stat = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -92,7 +92,7 @@ fn is_there(jail: &mut Jail, entry: &Entry) -> Result<bool, FileError> {
 
 /// Opens the file of an entry. Returns `None` if the file is missing or is a link, or if this
 /// process has no permission to read it.
-fn open(jail: &mut Jail, entry: &Entry) -> Result<Option<File>, FileError> {
+fn open(jail: &mut Jail, entry: &ManifestEntry) -> Result<Option<File>, FileError> {
     let path = jail.shown(&entry.path);
     let Some((parent, name)) = jail.parent(&entry.path, false)? else { return Ok(None) };
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -107,7 +107,7 @@ fn open(jail: &mut Jail, entry: &Entry) -> Result<Option<File>, FileError> {
 /// zeros in the holes. Also returns `false` if `stop` is set.
 fn holds(
     file: &File,
-    entry: &Entry,
+    entry: &ManifestEntry,
     digest: &[u8; 32],
     buffer: &mut [u8],
     stop: &AtomicBool,

@@ -54,7 +54,7 @@ pub enum EntryKind {
 
 /// A file, directory or link of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ManifestEntry {
     /// Path below the destination: bytes in any encoding, `/` between components.
     pub path: Vec<u8>,
     pub kind: EntryKind,
@@ -65,7 +65,7 @@ pub struct Entry {
     pub modified: Modified,
 }
 
-impl Entry {
+impl ManifestEntry {
     /// Number of bytes of the object that belong to this entry.
     pub fn stored(&self) -> u64 {
         match &self.kind {
@@ -127,7 +127,7 @@ pub struct Piece {
 /// other in the order of the entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    entries: Vec<Entry>,
+    entries: Vec<ManifestEntry>,
     /// Offset of each entry's bytes in the object.
     starts: Vec<u64>,
     /// For each sparse file, the offsets of its extents in its stored bytes.
@@ -138,20 +138,20 @@ pub struct Manifest {
 impl Manifest {
     /// Creates a manifest of `entries`, in any order.
     /// Errors: an entry is not valid; a limit is exceeded.
-    pub fn new(mut entries: Vec<Entry>) -> Result<Self, ManifestError> {
+    pub fn new(mut entries: Vec<ManifestEntry>) -> Result<Self, ManifestError> {
         entries.sort_by(|a, b| by_component(&a.path, &b.path));
         Self::ordered(entries)
     }
 
     /// Creates a manifest of entries that are in order already. Paths are compared component by
     /// component, so the contents of a directory follow the directory.
-    fn ordered(entries: Vec<Entry>) -> Result<Self, ManifestError> {
+    fn ordered(entries: Vec<ManifestEntry>) -> Result<Self, ManifestError> {
         if ENTRIES_MAX < entries.len() {
             return Err(ManifestError::TooMany(entries.len() as u64, "entries", ENTRIES_MAX as u64));
         }
         let (mut starts, mut sparse) = (Vec::with_capacity(entries.len()), HashMap::new());
         let (mut bytes, mut extents_all, mut encoded) = (0u64, 0, codec::head_len(entries.len()));
-        let (mut before, mut leaf): (Option<&Entry>, Option<&Entry>) = (None, None);
+        let (mut before, mut leaf): (Option<&ManifestEntry>, Option<&ManifestEntry>) = (None, None);
         for (index, entry) in entries.iter().enumerate() {
             check_path(&entry.path)?;
             check_fields(entry)?;
@@ -196,12 +196,12 @@ impl Manifest {
     }
 
     /// The entries, in order.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[ManifestEntry] {
         &self.entries
     }
 
     /// The regular files, with their indices in [`entries`](Self::entries).
-    pub fn files(&self) -> impl Iterator<Item = (usize, &Entry)> {
+    pub fn files(&self) -> impl Iterator<Item = (usize, &ManifestEntry)> {
         self.entries.iter().enumerate().filter(|(_, entry)| matches!(entry.kind, EntryKind::File { .. }))
     }
 
@@ -260,7 +260,7 @@ impl Manifest {
     }
 }
 
-fn check_fields(entry: &Entry) -> Result<(), ManifestError> {
+fn check_fields(entry: &ManifestEntry) -> Result<(), ManifestError> {
     let wrong = |what| Err(ManifestError::Field(entry.shown(), what));
     if 0o777 < entry.mode || matches!(entry.kind, EntryKind::Link { .. }) && entry.mode != 0 {
         return wrong("permissions beyond those of owner, group and others");

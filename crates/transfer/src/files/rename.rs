@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::destination::partial_name;
 use super::system::{self, SYNCED_ALONE_MAX};
-use super::{Destination, Entry, EntryKind, FileError, Modified};
+use super::{Destination, EntryKind, FileError, ManifestEntry, Modified};
 
 impl Destination {
     /// Verifies all files by the sender's `digests`, which are in the order of
@@ -163,7 +163,7 @@ impl Destination {
         {
             self.make_directory(entry, made.contains(&(index as u64)))?;
         }
-        let is_link = |entry: &Entry| matches!(entry.kind, EntryKind::Link { .. });
+        let is_link = |entry: &ManifestEntry| matches!(entry.kind, EntryKind::Link { .. });
         let files =
             entries.iter().enumerate().filter(|(_, entry)| matches!(entry.kind, EntryKind::File { .. }));
         let links = entries.iter().enumerate().filter(|(_, entry)| is_link(entry));
@@ -213,7 +213,7 @@ impl Destination {
     }
 
     /// Gives a directory its time and permissions.
-    fn change_directory(&mut self, entry: &Entry, is_synced: bool) -> Result<(), FileError> {
+    fn change_directory(&mut self, entry: &ManifestEntry, is_synced: bool) -> Result<(), FileError> {
         let mode = Mode::from_raw_mode(entry.mode.into());
         let Some(directory) = self.jail.directory(&entry.path)? else { return Ok(()) };
         futimens(&directory, &times(entry.modified))
@@ -226,7 +226,7 @@ impl Destination {
 
     /// Creates a writable directory; it gets its permissions when its contents are complete. If
     /// `is_own` is set, this transfer created the directory, perhaps before a crash.
-    fn make_directory(&mut self, entry: &Entry, is_own: bool) -> Result<(), FileError> {
+    fn make_directory(&mut self, entry: &ManifestEntry, is_own: bool) -> Result<(), FileError> {
         let path = self.jail.shown(&entry.path);
         let Some((parent, name)) = self.jail.parent(&entry.path, true)? else { return Ok(()) };
         match mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
@@ -244,7 +244,12 @@ impl Destination {
 
     /// Gives an entry its final name, unless the entry has this name already. `placed` collects the
     /// inodes of entries that have their names.
-    fn rename(&mut self, index: usize, entry: &Entry, placed: &mut HashSet<u64>) -> Result<(), FileError> {
+    fn rename(
+        &mut self,
+        index: usize,
+        entry: &ManifestEntry,
+        placed: &mut HashSet<u64>,
+    ) -> Result<(), FileError> {
         let path = self.jail.shown(&entry.path);
         let (partial, from) = (self.partial.as_fd(), partial_name(index));
         let nofollow = AtFlags::SYMLINK_NOFOLLOW;
@@ -302,7 +307,7 @@ impl RenamedFiles {
 }
 
 /// Whether the file with this name is the entry's file, judged by size and time.
-fn is_same(stat: &Stat, entry: &Entry) -> bool {
+fn is_same(stat: &Stat, entry: &ManifestEntry) -> bool {
     let EntryKind::File { size, .. } = &entry.kind else { return false };
     let (seconds, nanos) = system::modified(stat);
     let Modified { seconds: own, nanos: fine } = entry.modified;

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, fstat, statat};
 use super::lru::LruCache;
 use super::system;
 use super::walk::{FileState, open_unfollowed, walk};
-use super::{Entry, EntryKind, FileError, GROUP_BYTES, Manifest, SkippedPath, Tree, WalkConfig};
+use super::{EntryKind, FileError, GROUP_BYTES, Manifest, ManifestEntry, SkippedPath, Tree, WalkConfig};
 use hash_cache::HashCache;
 
 /// Number of groups that are kept in memory after they were read, 16 MiB in total. So each group is
@@ -58,11 +58,11 @@ struct SourceFile {
 
 impl Source {
     /// Finds all files below `paths`, and returns a notice for each path that is not sent. Errors:
-    /// a path that cannot be read or sent.
+    /// a path cannot be read, or one of `paths` itself cannot be sent.
     pub fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Self, Vec<SkippedPath>), FileError> {
         let (found, notices) = walk(paths, config)?;
         let mut by_path: HashMap<Vec<u8>, SourceFile> = HashMap::new();
-        let mut entries: Vec<Entry> = vec![];
+        let mut entries: Vec<ManifestEntry> = vec![];
         for one in found {
             by_path.insert(one.entry.path.clone(), SourceFile { path: one.at, state: one.state, touches: 0 });
             entries.push(one.entry);
@@ -153,7 +153,10 @@ impl Source {
     /// receiver had before, and that have no [kept](Self::use_hash_cache) hash. Errors: a file that
     /// cannot be read or has changed.
     pub fn digest(&mut self, entry: usize) -> Result<[u8; 32], FileError> {
-        if !matches!(self.manifest.entries().get(entry), Some(Entry { kind: EntryKind::File { .. }, .. })) {
+        if !matches!(
+            self.manifest.entries().get(entry),
+            Some(ManifestEntry { kind: EntryKind::File { .. }, .. })
+        ) {
             return Ok([0; 32]);
         }
         loop {

@@ -18,7 +18,7 @@ use super::jail::open_unlinked;
 use super::manifest::EXTENTS_MAX;
 use super::path::{PathError, check_path, check_target, is_reserved};
 use super::system::{self, PASSED};
-use super::{Entry, EntryKind, FileError, ManifestError, Modified};
+use super::{EntryKind, FileError, ManifestEntry, ManifestError, Modified};
 
 /// Options of the walk over the paths to send.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,7 +60,7 @@ pub enum SkippedPath {
 /// An entry to send, with its path and state.
 #[derive(Debug)]
 pub(super) struct FoundEntry {
-    pub(super) entry: Entry,
+    pub(super) entry: ManifestEntry,
     pub(super) at: PathBuf,
     pub(super) state: FileState,
 }
@@ -194,7 +194,11 @@ pub(super) fn walk(
         let mode = if matches!(kind, EntryKind::Link { .. }) { 0 } else { (stat.st_mode & 0o777) as u16 };
         let state = FileState::of(&stat);
         let modified = Modified { seconds: state.modified.0, nanos: state.modified.1 as u32 };
-        found.push(FoundEntry { entry: Entry { path: one.path, kind, mode, modified }, at: one.at, state });
+        found.push(FoundEntry {
+            entry: ManifestEntry { path: one.path, kind, mode, modified },
+            at: one.at,
+            state,
+        });
         if super::manifest::ENTRIES_MAX < found.len() {
             let most = super::manifest::ENTRIES_MAX as u64;
             return Err(ManifestError::TooMany(found.len() as u64, "entries", most).into());

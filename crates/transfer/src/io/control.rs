@@ -26,7 +26,7 @@ mod tests;
 
 use std::ops::Range;
 
-use super::identity::Token;
+use super::identity::AuthToken;
 use super::seal::Suite;
 
 pub use channel::Channel;
@@ -41,7 +41,7 @@ pub enum Message {
     /// The first message, from the sender.
     Hello {
         /// The token of the receiver address, if the receiver requires it.
-        token: Option<Token>,
+        token: Option<AuthToken>,
         /// Name and version of the program, for people.
         software: String,
     },

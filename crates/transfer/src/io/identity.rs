@@ -24,7 +24,7 @@ use thiserror::Error;
 
 pub(crate) use receiver_address::fuzz;
 pub use receiver_address::{ReceiverAddress, ReceiverAddressError};
-pub use token::Token;
+pub use token::AuthToken;
 pub(super) use token::random;
 pub use trust::Trust;
 pub(super) use trust::{ALPN, Untrusted, client, server};
@@ -243,11 +243,11 @@ impl Identity {
 
     /// A token that only the holder of the key can compute. The same key always has the same token,
     /// so a restarted receiver has the same receiver address.
-    pub fn token(&self) -> Token {
+    pub fn token(&self) -> AuthToken {
         // The token is an HMAC of its purpose, with the private key as the key (RFC 2104).
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.secret_der());
         let tag = hmac::sign(&key, b"barograph-transfer token");
-        Token(tag.as_ref().first_chunk().copied().unwrap_or_default())
+        AuthToken(tag.as_ref().first_chunk().copied().unwrap_or_default())
     }
 
     pub(super) fn parts(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {

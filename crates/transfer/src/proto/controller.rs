@@ -18,7 +18,7 @@ pub use drain_limiter::DrainLimiter;
 pub use equation::Equation;
 pub use fixed::Fixed;
 pub use kind::{ControllerConfig, ControllerKind, UnknownKind};
-pub use model::Model;
+pub use model::ModelController;
 pub use paper::Paper;
 pub use response::ResponseFunction;
 pub use scalable::Scalable;
@@ -75,7 +75,7 @@ pub struct FeedbackSample<'a> {
     pub delivery: Option<Delivery>,
     /// Runs of lost packets with a newly known cause, in the order of their packets; without host
     /// losses.
-    pub losses: &'a [LossRun],
+    pub losses: &'a [DetectedLossRun],
     /// Number of packets accounted for so far: acknowledged, or lost with a known cause; without
     /// host losses. Loss intervals are differences of this number.
     pub accounted_packets: u64,
@@ -108,7 +108,7 @@ pub struct Delivery {
 
 /// A run of consecutive lost packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LossRun {
+pub struct DetectedLossRun {
     /// Position of the run's first packet, in the count of [`FeedbackSample::accounted_packets`].
     pub at: u64,
     /// Number of packets in the run.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use barograph_loss::{Cause, Classifier};
 
 use self::window::{Gap, ReportedCause, Window};
-use crate::proto::wire::Evidence;
+use crate::proto::wire::GapReport;
 
 /// Classifies losses by cause.
 ///
@@ -16,12 +16,13 @@ use crate::proto::wire::Evidence;
 /// the receiver has a drop counter, a loss is classified at once: it is a network loss if the
 /// counter did not rise over the gap, and a host loss if the counter rose and the receiver's claims
 /// are trusted. Other losses wait for half a round trip to one round trip, until a pattern is
-/// visible. Then they are judged in the window of the last [`LossAttributor::WINDOW_PACKETS`]
-/// packets. Packets that arrive before this judgement are not reported as lost.
+/// visible. Then they are classified in the window of the last [`LossAttributor::WINDOW_PACKETS`]
+/// packets. Packets that arrive before this classification are not reported as lost.
 ///
-/// Judging a window takes 4 to 40 µs, depending on the number of runs. A window is judged once a
-/// round trip, or more often if a round trip has more packets than a window, and never without
-/// losses. After the window has had its largest number of runs, no more memory is allocated.
+/// Classifying a window takes 4 to 40 µs, depending on the number of runs. A window is classified
+/// once a round trip, or more often if a round trip has more packets than a window, and never
+/// without losses. After the window has had its largest number of runs, no more memory is
+/// allocated.
 #[derive(Clone, Debug)]
 pub struct LossAttributor {
     classifier: Classifier,
@@ -29,12 +30,12 @@ pub struct LossAttributor {
     /// Whether the receiver's claims are used without a check. False after a check contradicted the
     /// claims.
     trusts: bool,
-    /// Time when the window is judged next; `None` if no loss waits for a judgement.
+    /// Time when the window is classified next; `None` if no loss waits for a classification.
     due: Option<Duration>,
-    judged_at: Option<Duration>,
+    classified_at: Option<Duration>,
     /// Lowest index of a lost packet that waits for a cause.
     waits_from: Option<u64>,
-    judgements: u64,
+    classifications: u64,
 }
 
 /// A run of packets that was declared lost.
@@ -49,7 +50,7 @@ pub struct UnattributedLoss {
     /// Bytes in flight when the run's first packet was sent.
     pub in_flight_bytes: u64,
     /// What the receiver reported about the gap.
-    pub evidence: Evidence,
+    pub evidence: GapReport,
 }
 
 /// The cause of a run of lost packets.
@@ -62,7 +63,7 @@ pub struct AttributedLoss {
     pub is_taken_back: bool,
 }
 
-/// Time and state of the path at which losses are judged.
+/// Time and state of the path at which losses are classified.
 #[derive(Clone, Copy, Debug)]
 pub struct PathContext {
     pub now: Duration,
@@ -90,9 +91,9 @@ impl LossAttributor {
             window: Window::default(),
             trusts: true,
             due: None,
-            judged_at: None,
+            classified_at: None,
             waits_from: None,
-            judgements: 0,
+            classifications: 0,
         }
     }
 
@@ -108,7 +109,7 @@ impl LossAttributor {
     ) {
         if self.waits_from.is_some_and(|index| index + Self::WINDOW_PACKETS < missing.index) {
             // Judge now: otherwise the waiting loss would leave the window without a cause.
-            self.judge(context, missing.index, attributed);
+            self.classify_window(context, missing.index, attributed);
         }
         self.window.trim(missing.index.saturating_sub(Self::WINDOW_PACKETS), attributed);
         let (told, cause) = match missing.evidence.host_drops {
@@ -123,7 +124,8 @@ impl LossAttributor {
         attributed.extend(cause.map(|cause| AttributedLoss { missing, cause, is_taken_back: false }));
         if told != ReportedCause::Network {
             let soonest = context.now + context.rtt / 2;
-            let at = self.judged_at.map_or(soonest, |judged_at| soonest.max(judged_at + context.rtt));
+            let at =
+                self.classified_at.map_or(soonest, |classified_at| soonest.max(classified_at + context.rtt));
             self.due = Some(self.due.map_or(at, |due| due.min(at)));
         }
     }
@@ -138,7 +140,7 @@ impl LossAttributor {
     /// Judges the window if it is due. Packets below `settled` arrived or were declared lost.
     pub fn poll(&mut self, context: PathContext, settled: u64, attributed: &mut Vec<AttributedLoss>) {
         if self.due.is_some_and(|due| due <= context.now) {
-            self.judge(context, settled, attributed);
+            self.classify_window(context, settled, attributed);
         }
     }
 
@@ -147,19 +149,20 @@ impl LossAttributor {
         self.due
     }
 
-    /// Number of times that the window was judged.
-    pub fn judgements(&self) -> u64 {
-        self.judgements
+    /// Number of times that the window was classified.
+    pub fn classifications(&self) -> u64 {
+        self.classifications
     }
 
-    fn judge(&mut self, context: PathContext, settled: u64, attributed: &mut Vec<AttributedLoss>) {
-        (self.due, self.judged_at, self.waits_from) = (None, Some(context.now), None);
+    fn classify_window(&mut self, context: PathContext, settled: u64, attributed: &mut Vec<AttributedLoss>) {
+        (self.due, self.classified_at, self.waits_from) = (None, Some(context.now), None);
         self.window.trim(settled.saturating_sub(Self::WINDOW_PACKETS), attributed);
         if self.window.is_attributed() {
             return;
         }
-        self.judgements += 1;
-        if let Some(is_disbelieved) = self.window.judge(&self.classifier, settled, context.burst, attributed)
+        self.classifications += 1;
+        if let Some(is_disbelieved) =
+            self.window.classify(&self.classifier, settled, context.burst, attributed)
         {
             self.trusts = !is_disbelieved;
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::proto::nanos;
 
-/// Token bucket that releases bytes at a rate, in small bursts.
+/// AuthToken bucket that releases bytes at a rate, in small bursts.
 ///
 /// A burst may begin when the bucket holds a quantum, which is what the rate releases in 0.125 ms.
 /// The burst may take all bytes in the bucket, at most two quanta. So a caller that is up to 0.125
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_rates_still_send() {
+    fn the_pacer_still_sends_at_invalid_rates() {
         for rate in [0.0, -1.0, f64::NAN, f64::NEG_INFINITY] {
             let mut pacer = Pacer::new(1500, rate);
             let (sent, _) = sent(&mut pacer, 1500, Duration::from_secs(41), Duration::ZERO);

@@ -15,10 +15,10 @@ use std::time::Duration;
 use rangemap::RangeSet;
 
 use crate::proto::TooLong;
-use crate::proto::wire::{Echo, Evidence, Feedback, HEADER_BYTES, Note, Totals};
+use crate::proto::wire::{Feedback, GapReport, HEADER_BYTES, SenderReport, TimestampEcho, Totals};
 use delay::LeastDelay;
 use drain::Drain;
-use held::Held;
+use held::ReceivedRanges;
 use numbers::{NumberPosition, ReceivedNumbers};
 use schedule::Schedule;
 
@@ -39,7 +39,7 @@ pub struct Arrival {
     /// Range of the object that the packet carries.
     pub range: Range<u64>,
     /// The sender's note, if the packet has one.
-    pub note: Option<Note>,
+    pub note: Option<SenderReport>,
     /// Arrival time since the epoch that all calls use. This is the kernel's timestamp if there is
     /// one. The time must not be later than the next `now`, and not earlier than the arrival time
     /// of the previous packet.
@@ -118,12 +118,12 @@ pub enum Refusal {
 pub struct Receiver {
     feedback_bytes_max: usize,
     object_bytes: u64,
-    held: Held,
+    held: ReceivedRanges,
     numbers: ReceivedNumbers,
     /// Evidence from the packet with the highest number so far.
     highest: Option<GapContext>,
     /// The packet that arrived last.
-    newest: Option<Echo>,
+    newest: Option<TimestampEcho>,
     newest_at: Duration,
     least_delay: LeastDelay,
     drain: Drain,
@@ -158,7 +158,7 @@ impl Receiver {
         Ok(Self {
             feedback_bytes_max: config.feedback_bytes_max.max(Feedback::BYTES_MIN),
             object_bytes,
-            held: Held::new(object_bytes, held),
+            held: ReceivedRanges::new(object_bytes, held),
             numbers: ReceivedNumbers::default(),
             highest: None,
             newest: None,
@@ -189,7 +189,7 @@ impl Receiver {
             position => position?,
         };
         self.count(at, bytes, drops);
-        if let Some(Note { floor, rtt_us }) = note {
+        if let Some(SenderReport { floor, rtt_us }) = note {
             // A note cannot raise the floor above the number of its own packet, even if the note
             // contains a higher floor.
             self.numbers.raise_floor(floor.min(number));
@@ -209,7 +209,7 @@ impl Receiver {
             self.schedule.on_complete();
         }
         self.totals.marked += u64::from(is_marked == Some(true));
-        (self.newest, self.newest_at) = (Some(Echo { number, sent_us, held_us: 0 }), at);
+        (self.newest, self.newest_at) = (Some(TimestampEcho { number, sent_us, held_us: 0 }), at);
         Ok(fresh)
     }
 
@@ -249,7 +249,8 @@ impl Receiver {
 
     /// When feedback is due next if no packet arrives before.
     ///
-    /// Within a round this is in the past. It may change after [`Receiver::handle_data`] and
+    /// Between two datagrams of a round of feedback, the returned time is 0, because the next
+    /// datagram is due at once. The returned time may change after [`Receiver::handle_data`] and
     /// [`Receiver::poll_feedback`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {
@@ -308,7 +309,7 @@ impl Receiver {
         let mut feedback = Feedback {
             start: at,
             runs: Vec::new(),
-            echo: self.newest.map(|newest| Echo { held_us, ..newest }),
+            echo: self.newest.map(|newest| TimestampEcho { held_us, ..newest }),
             totals: Totals { drain_bytes_s: self.drain.bytes_s(), ..self.totals },
         };
         let room = bytes_max.saturating_sub(feedback.head_len());
@@ -319,9 +320,9 @@ impl Receiver {
 
 /// Returns the evidence of a gap. `before` is the highest packet before the gap, and `after` is the
 /// packet that opened the gap.
-fn between(before: Option<&GapContext>, after: &GapContext, least_delay: &LeastDelay) -> Evidence {
-    let Some(before) = before else { return Evidence::default() };
-    Evidence {
+fn between(before: Option<&GapContext>, after: &GapContext, least_delay: &LeastDelay) -> GapReport {
+    let Some(before) = before else { return GapReport::default() };
+    GapReport {
         host_drops: before.drops.zip(after.drops).map(|(before, after)| drain::rose(before, after)),
         is_marked: match (before.is_marked, after.is_marked) {
             (Some(true), _) | (_, Some(true)) => Some(true),

@@ -88,7 +88,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn the_first_sets_all_and_later_ones_move_them() {
+    fn the_first_sample_sets_the_rtt_and_later_samples_adjust_the_rtt() {
         let mut rtt = Rtt::default();
         rtt.add(80 * MS, 30 * MS);
         assert_eq!((rtt.smoothed, rtt.variation, rtt.min), (80 * MS, 40 * MS, 80 * MS));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longer_follows_a_rise_at_once_and_a_fall_slowly() {
+    fn the_longer_rtt_follows_a_rise_at_once_and_a_fall_slowly() {
         let mut rtt = Rtt::default();
         rtt.add(20 * MS, Duration::ZERO);
         rtt.add(60 * MS, Duration::ZERO);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_many_round_trips_cannot_be_hidden_as_held() {
+    fn a_peer_cannot_hide_a_long_queue_as_held_time() {
         let mut rtt = Rtt::default();
         rtt.add(20 * MS, Duration::ZERO);
         rtt.add(500 * MS, 480 * MS);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_says_it_held_longer_makes_no_path_shorter() {
+    fn an_exaggerated_held_time_does_not_lower_the_rtt() {
         let mut rtt = Rtt::default();
         for held in [MS, Duration::MAX, 500 * MS, 21 * MS] {
             rtt.add(20 * MS, held);

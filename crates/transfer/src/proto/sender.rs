@@ -29,7 +29,7 @@ use self::reports::Reports;
 use self::sent_packets::{PACKETS_MAX, SentPacket, SentPackets, SentState};
 use self::timers::Timers;
 use crate::proto::controller::{Delivery, FeedbackSample};
-use crate::proto::wire::{Feedback, NOTE_BYTES, Note};
+use crate::proto::wire::{Feedback, NOTE_BYTES, SenderReport};
 use crate::proto::{Controller, PathContext, Rtt, TooLong, nanos};
 
 /// Configuration of a [`Sender`].
@@ -54,8 +54,8 @@ pub struct Packet {
     pub sent_us: u32,
     /// Range of the object that the packet carries.
     pub range: Range<u64>,
-    /// Note to the receiver, if one is due.
-    pub note: Option<Note>,
+    /// Report to the receiver, if one is due.
+    pub note: Option<SenderReport>,
 }
 
 /// Breach of the protocol by the receiver; it ends the transfer.
@@ -236,14 +236,14 @@ impl Sender {
         self.reports.totals().drain_bytes_s
     }
 
-    /// Time when the classifier judges the window next; `None` if no loss waits for a judgement.
+    /// Time when the classifier runs next; `None` if no loss waits for a classification.
     pub fn classifier_due(&self) -> Option<Duration> {
         self.causes.due()
     }
 
-    /// Number of times that the classifier judged the window.
+    /// Number of times that the classifier ran.
     pub fn classifier_runs(&self) -> u64 {
-        self.causes.judgements()
+        self.causes.classifications()
     }
 
     /// Returns the packets and bytes in flight twice: from the counters, and as a sum over the kept
@@ -349,7 +349,7 @@ impl Sender {
             self.timers.on_feedback(now, has_acked);
         }
         self.detect_losses(now, is_newer);
-        self.judge_losses(now);
+        self.attribute_losses(now);
         self.losses.end_feedback();
         if !is_news {
             self.forget_settled();
@@ -386,7 +386,7 @@ impl Sender {
         if self.loss_at().is_some_and(|at| at <= now) {
             self.detect_losses(now, false);
         }
-        self.judge_losses(now);
+        self.attribute_losses(now);
         // Also remove packets that were declared lost only because of time. Otherwise a full memory
         // would stay full.
         self.forget_settled();
@@ -495,16 +495,16 @@ impl Sender {
         self.pacing.spend(len);
         self.stats.sent_packets += 1;
         self.stats.sent_bytes += len;
-        Packet { number, sent_us: micros(now), range, note: self.note(now) }
+        Packet { number, sent_us: micros(now), range, note: self.sender_report(now) }
     }
 
     /// The note of this packet, if one is due: a note is sent about twice in each round trip.
-    fn note(&mut self, now: Duration) -> Option<Note> {
+    fn sender_report(&mut self, now: Duration) -> Option<SenderReport> {
         self.timers.is_note_due(now, &self.rtt).then(|| {
             self.timers.note_sent(now);
             let smoothed_us = || u32::try_from(self.rtt.smoothed.as_micros()).unwrap_or(u32::MAX).max(1);
             let rtt_us = self.rtt.latest.map_or(0, |_| smoothed_us());
-            Note { floor: self.numbers.number_of(self.sent_packets.first()), rtt_us }
+            SenderReport { floor: self.numbers.number_of(self.sent_packets.first()), rtt_us }
         })
     }
 
@@ -613,7 +613,7 @@ impl Sender {
         losses.detect(now, is_newer, rtt, sent_packets, object, |loss| causes.lose(context, loss));
     }
 
-    fn judge_losses(&mut self, now: Duration) {
+    fn attribute_losses(&mut self, now: Duration) {
         self.causes.poll(self.context(now), self.losses.settled());
     }
 

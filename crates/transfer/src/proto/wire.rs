@@ -146,12 +146,12 @@ pub struct DataHead {
     /// Offset of the packet's bytes in the object.
     pub offset: u64,
     /// The sender's note; some packets have one, at least one in each round trip.
-    pub note: Option<Note>,
+    pub note: Option<SenderReport>,
 }
 
-/// What a sender reports to its receiver, in some data packets.
+/// What a sender reports to its receiver, in some data packets (the *note* of the specification).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct SenderReport {
     /// Packets below this number need no further report.
     pub floor: u64,
     /// Smoothed round-trip time (µs), from which the receiver computes when feedback is due; 0
@@ -167,7 +167,7 @@ pub struct Feedback {
     /// Runs of packets without a gap between them; the first run begins at `start`.
     pub runs: Vec<AckRange>,
     /// The packet that arrived last; the sender measures the round-trip time with this echo.
-    pub echo: Option<Echo>,
+    pub echo: Option<TimestampEcho>,
     /// Counts since the start of the transfer.
     pub totals: Totals,
 }
@@ -180,12 +180,12 @@ pub struct AckRange {
     /// Number of packets that have not arrived so far.
     pub missing: u32,
     /// What the receiver knows about the missing packets.
-    pub evidence: Evidence,
+    pub evidence: GapReport,
 }
 
 /// What a receiver knows about one gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Evidence {
+pub struct GapReport {
     /// Whether the kernel's counter of packets dropped by the socket rose over the gap; `None` if
     /// there is no such counter.
     pub host_drops: Option<bool>,
@@ -199,7 +199,7 @@ pub struct Evidence {
 
 /// The data packet that arrived last, as the receiver reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Echo {
+pub struct TimestampEcho {
     pub number: u64,
     /// Sending time in the packet's head (µs, wrapping).
     pub sent_us: u32,

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use rangemap::RangeSet;
 
-use crate::proto::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, Note, PacketKind};
+use crate::proto::wire::{
+    DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, PacketKind, SenderReport,
+};
 use crate::proto::{Arrival, NewBytes, Receiver, ReceiverConfig, Refusal, TooLong};
 
 #[cfg(feature = "files")]
@@ -78,7 +80,7 @@ pub fn fuzz_receiver(data: &[u8]) {
             5 => Step::Late { back: arg, offset: u64::from(next().unwrap_or(0)) << 4, bytes: 16 },
             6 => Step::Anywhere { number: (arg | 1) << (step / 12), offset: arg << 3, bytes: 40 },
             7 => Step::Jump { shift: arg as u32 % 33 },
-            8 => Step::Note { floor_back: arg, rtt_us: 1 << (step / 12) },
+            8 => Step::SenderReport { floor_back: arg, rtt_us: 1 << (step / 12) },
             9 => Step::Wait { us: (arg + 1) << (step / 12) },
             10 => Step::Drop { count: arg as u32 },
             _ => Step::Report,
@@ -120,7 +122,7 @@ pub enum Step {
     },
     /// The next packet carries a note. The floor in the note is `floor_back` below the next number.
     /// If `floor_back` is at least 128, the floor is above the next number.
-    Note {
+    SenderReport {
         floor_back: u64,
         /// Round-trip time in the note (µs).
         rtt_us: u32,
@@ -142,7 +144,7 @@ pub struct Checked {
     object_bytes: u64,
     now: Duration,
     drops: u32,
-    note: Option<Note>,
+    note: Option<SenderReport>,
     /// Offset of the next packet's bytes.
     offset: u64,
     /// Packet numbers that arrived, from the floor on.
@@ -191,18 +193,18 @@ impl Checked {
         match step {
             Step::InOrder { skipped, bytes } => {
                 let end = (self.offset + bytes).min(self.object_bytes);
-                self.give(self.next + skipped, self.offset..end);
+                self.deliver(self.next + skipped, self.offset..end);
                 self.offset = if end == self.object_bytes { 0 } else { end };
             }
             Step::Late { back, offset, bytes } => {
-                self.give(self.next.saturating_sub(back), offset..offset + bytes);
+                self.deliver(self.next.saturating_sub(back), offset..offset + bytes);
             }
-            Step::Anywhere { number, offset, bytes } => self.give(number, offset..offset + bytes),
-            Step::Jump { shift } => self.give(self.next.saturating_add(1 << shift), 0..1),
-            Step::Note { floor_back, rtt_us } => {
+            Step::Anywhere { number, offset, bytes } => self.deliver(number, offset..offset + bytes),
+            Step::Jump { shift } => self.deliver(self.next.saturating_add(1 << shift), 0..1),
+            Step::SenderReport { floor_back, rtt_us } => {
                 let below = self.next.saturating_sub(floor_back);
                 let floor = if floor_back < 128 { below } else { self.next + floor_back };
-                self.note = Some(Note { floor, rtt_us });
+                self.note = Some(SenderReport { floor, rtt_us });
             }
             Step::Wait { us } => self.now += Duration::from_micros(us),
             Step::Drop { count } => self.drops = self.drops.wrapping_add(count),
@@ -228,7 +230,7 @@ impl Checked {
         assert_eq!(self.receiver.is_complete(), there == self.object_bytes);
     }
 
-    fn give(&mut self, number: u64, range: Range<u64>) {
+    fn deliver(&mut self, number: u64, range: Range<u64>) {
         let note = self.note.take();
         let arrival = Arrival {
             number,
@@ -245,7 +247,7 @@ impl Checked {
             Ok(fresh) => {
                 assert!(range.end <= self.object_bytes && is_new && is_near, "{arrival:?}");
                 self.count(&range);
-                self.note_number(number, note);
+                self.record_number(number, note);
                 self.write(&range, fresh);
             }
             Err(Refusal::Beyond { end, .. }) => assert!(self.object_bytes < end, "{arrival:?}"),
@@ -266,7 +268,7 @@ impl Checked {
         self.credit += range.end - range.start + (HEADER_BYTES + DATA_HEAD_BYTES) as u64;
     }
 
-    fn note_number(&mut self, number: u64, note: Option<Note>) {
+    fn record_number(&mut self, number: u64, note: Option<SenderReport>) {
         self.came.insert(number);
         self.newest = Some(number);
         if let Some(note) = note {
@@ -367,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_corpora_hold() {
+    fn every_corpus_passes_its_fuzz_checks() {
         replay("datagram", fuzz_datagram);
         replay("receiver", fuzz_receiver);
         replay("sender", fuzz_sender);

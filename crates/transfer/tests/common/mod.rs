@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use barograph_sim::{LinkSpec, Model, PacketFate, SeededRng};
+use barograph_sim::{LinkDirection, LinkSpec, PacketFate, SeededRng};
 use barograph_transfer::controller::FeedbackSample;
 use barograph_transfer::testkit::pair::{
     DatagramArrival, DatagramContent, EmulatedDatagram, FlowConfig, Link, ReceivingEnd,
 };
-use barograph_transfer::testkit::wire::{AckRange, Echo, Evidence, Feedback, Totals};
+use barograph_transfer::testkit::wire::{AckRange, Feedback, GapReport, TimestampEcho, Totals};
 use barograph_transfer::testkit::{Arrival, Controller, Sender, SenderConfig};
 use rangemap::RangeSet;
 
@@ -21,8 +21,8 @@ pub const OVERHEAD: u32 = 60;
 /// packet.
 #[derive(Debug)]
 pub struct Line {
-    pub there: Model,
-    pub back: Model,
+    pub there: LinkDirection,
+    pub back: LinkDirection,
     rng: SeededRng,
     pub twice: f64,
     /// (stall, period): the receiving host drops packets that arrive in the first `stall` of each
@@ -39,8 +39,8 @@ impl Line {
     pub fn new(there: LinkSpec, back: LinkSpec) -> Self {
         let rng = SeededRng::new(there.seed, 77);
         Self {
-            there: Model::new(there).unwrap(),
-            back: Model::new(back).unwrap(),
+            there: LinkDirection::new(there).unwrap(),
+            back: LinkDirection::new(back).unwrap(),
             rng,
             twice: 0.0,
             stall: None,
@@ -122,7 +122,7 @@ pub struct Counter {
     pub object_bytes: u64,
     pub held: RangeSet<u64>,
     pub came: RangeSet<u64>,
-    evidence: BTreeMap<u64, Evidence>,
+    evidence: BTreeMap<u64, GapReport>,
     last_drops: Option<u32>,
     floor: u64,
     rtt: Duration,
@@ -160,7 +160,7 @@ impl Counter {
     fn feedbacks(&mut self, now: Duration) -> Vec<Feedback> {
         self.evidence =
             self.evidence.split_off(&self.evidence.range(..=self.floor).next_back().map_or(0, |(at, _)| *at));
-        let echo = self.last.map(|(number, sent_us, at)| Echo {
+        let echo = self.last.map(|(number, sent_us, at)| TimestampEcho {
             number,
             sent_us,
             held_us: (now - at).as_micros() as u32,
@@ -174,7 +174,7 @@ impl Counter {
             let evidence =
                 self.evidence.range(..=from).next_back().map(|(_, known)| *known).unwrap_or_default();
             let host_drops = self.claims.or(evidence.host_drops);
-            ((to - from) as u32, Evidence { host_drops, ..evidence })
+            ((to - from) as u32, GapReport { host_drops, ..evidence })
         };
         for range in ranges {
             let start = range.start.max(self.floor);
@@ -215,7 +215,7 @@ impl ReceivingEnd for Counter {
         }
         if self.next < arrival.number {
             let host_drops = arrival.drops.map(|drops| Some(drops) != self.last_drops.or(Some(0)));
-            let evidence = Evidence { host_drops, is_marked: None, delay_us: None };
+            let evidence = GapReport { host_drops, is_marked: None, delay_us: None };
             self.evidence.insert(self.next, evidence);
         }
         self.next = self.next.max(arrival.number + 1);
@@ -248,13 +248,13 @@ impl ReceivingEnd for Counter {
 pub struct Fixed {
     pub rate: f64,
     pub window: u64,
-    pub told: std::sync::Arc<std::sync::Mutex<Heard>>,
+    pub input: std::sync::Arc<std::sync::Mutex<RecordedInput>>,
 }
 
 /// The input that a controller received so far.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
-    pub losses: Vec<barograph_transfer::controller::LossRun>,
+pub struct RecordedInput {
+    pub losses: Vec<barograph_transfer::controller::DetectedLossRun>,
     pub host_lost: u64,
     pub acked_packets: u64,
     pub accounted: u64,
@@ -266,26 +266,26 @@ pub struct Heard {
 
 impl Controller for Fixed {
     fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
-        let mut told = self.told.lock().unwrap();
-        assert!(told.accounted <= seen.accounted_packets, "the count never falls");
-        assert!(told.rounds <= seen.round);
+        let mut input = self.input.lock().unwrap();
+        assert!(input.accounted <= seen.accounted_packets, "the count never falls");
+        assert!(input.rounds <= seen.round);
         for loss in seen.losses {
-            let end = told.losses.last().map_or(0, |last| last.at + u64::from(last.packets));
+            let end = input.losses.last().map_or(0, |last| last.at + u64::from(last.packets));
             assert!(end <= loss.at && 0 < loss.packets, "{loss:?} after {end}");
         }
-        told.losses.extend(seen.losses);
-        told.host_lost += seen.host_lost_packets;
-        told.acked_packets += seen.acked_packets;
-        told.accounted = seen.accounted_packets;
-        told.rounds = seen.round;
-        told.in_flight_max = told.in_flight_max.max(seen.in_flight_bytes);
-        told.rates.extend(
+        input.losses.extend(seen.losses);
+        input.host_lost += seen.host_lost_packets;
+        input.acked_packets += seen.acked_packets;
+        input.accounted = seen.accounted_packets;
+        input.rounds = seen.round;
+        input.in_flight_max = input.in_flight_max.max(seen.in_flight_bytes);
+        input.rates.extend(
             seen.delivery.filter(|delivery| !delivery.is_app_limited).map(|delivery| delivery.bytes_s),
         );
     }
 
     fn on_no_feedback(&mut self, now: Duration) {
-        self.told.lock().unwrap().silences.push(now);
+        self.input.lock().unwrap().silences.push(now);
     }
 
     fn rate_bytes_s(&self) -> f64 {

@@ -151,7 +151,7 @@ impl Sink for Stuck {
 }
 
 #[test]
-fn a_sink_that_is_slow_loses_nothing_and_is_read_for_until_memory_is_full() {
+fn a_slow_sink_loses_no_data_and_the_flow_reads_until_memory_is_full() {
     let sink = Checked::default();
     let watch = Arc::new(FlowMonitor::default());
     let waited = Arc::default();
@@ -184,7 +184,7 @@ impl Origin for Broken {
 }
 
 #[test]
-fn a_reader_that_breaks_down_ends_the_flow_at_once() {
+fn a_panic_in_the_reader_thread_ends_the_flow_at_once() {
     let sink = Checked::default();
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let world = World { origin: Box::new(Broken), ..World::new(1_000_000, &sink) };
@@ -194,7 +194,7 @@ fn a_reader_that_breaks_down_ends_the_flow_at_once() {
 }
 
 #[test]
-fn feedback_that_the_way_back_does_not_take_is_sent_shorter() {
+fn feedback_too_long_for_the_return_path_is_sent_shorter() {
     use barograph_transfer::testkit::io::seal::{Sealer, Suite};
     use barograph_transfer::testkit::wire::{DataHead, Header, PacketKind};
     use barograph_transfer::testkit::{Receiver, ReceiverConfig};
@@ -234,7 +234,7 @@ fn feedback_that_the_way_back_does_not_take_is_sent_shorter() {
 }
 
 #[test]
-fn a_receiver_that_lies_ends_the_flow() {
+fn a_receiver_that_acknowledges_unsent_packets_ends_the_flow() {
     use barograph_transfer::testkit::io::seal::{Sealer, Suite};
     use barograph_transfer::testkit::wire::{AckRange, Feedback, Header, PacketKind};
     let sink = Checked::default();

@@ -24,7 +24,7 @@ fn forged_at(offset: u64, secret: &[u8; 32], transfer: u32, kind: PacketKind, nu
 }
 
 #[test]
-fn what_others_send_is_refused_and_counted() {
+fn forged_packets_are_refused_and_counted() {
     let sink = Checked::default();
     let mut to = None;
     let (outflow, inflow) = World::new(2_000_000, &sink).ends(|address| *to.insert(address));
@@ -63,7 +63,7 @@ fn what_others_send_is_refused_and_counted() {
 /// A copy of a packet that seems to come from a port to which nothing can be sent. Only a process
 /// that may open raw sockets can send such a copy.
 #[test]
-fn a_packet_from_no_port_turns_nothing() {
+fn a_packet_from_port_zero_does_not_redirect_feedback() {
     let Ok(raw) = socket2::Socket::new(socket2::Domain::IPV4, 3.into(), Some(socket2::Protocol::UDP)) else {
         barograph_sim::report_skipped("raw sockets are not allowed");
         return;
@@ -89,7 +89,7 @@ fn a_packet_from_no_port_turns_nothing() {
 }
 
 #[test]
-fn feedback_of_others_is_refused_and_counted() {
+fn forged_feedback_is_refused_and_counted() {
     let sink = Checked::default();
     // The socket is connected, so forged datagrams come from its only peer, but without the secret.
     let liar = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -15,7 +15,7 @@ use barograph_transfer::SenderStats;
 use barograph_transfer::controller::ControllerKind;
 use barograph_transfer::testkit::io::flow::{FlowMonitor, FlowProgress};
 use barograph_transfer::testkit::io::seal::Suite;
-use world::{Checked, Harm, Known, Relay, World, receive};
+use world::{Checked, DatagramRelay, Harm, Known, World, receive};
 
 /// Sends an object, and checks that every byte arrived exactly once and is durable.
 fn arrives(world: World, sink: &Checked, harm: Option<Harm>) -> (SenderStats, [FlowProgress; 2], u64) {
@@ -23,7 +23,7 @@ fn arrives(world: World, sink: &Checked, harm: Option<Harm>) -> (SenderStats, [F
     let held_bytes: u64 = held.iter().map(|range| range.end - range.start).sum();
     let mut relay = None;
     let (outflow, inflow) = world.ends(|to| match harm {
-        Some(harm) => relay.insert(Relay::new(to, harm, 5)).address,
+        Some(harm) => relay.insert(DatagramRelay::new(to, harm, 5)).address,
         None => to,
     });
     let (came, theirs) = receive(inflow);
@@ -37,11 +37,11 @@ fn arrives(world: World, sink: &Checked, harm: Option<Harm>) -> (SenderStats, [F
     assert_eq!(stats.acked_bytes, bytes - held_bytes);
     let seen = [*watch.progress.lock().unwrap(), *theirs.progress.lock().unwrap()];
     assert_eq!((seen[0].held_bytes, seen[1].held_bytes), (bytes, bytes));
-    (stats, seen, relay.map_or(0, Relay::end))
+    (stats, seen, relay.map_or(0, DatagramRelay::end))
 }
 
 #[test]
-fn an_object_arrives_however_it_is_sealed() {
+fn an_object_arrives_with_every_cipher_suite() {
     for suite in [Suite::Clear, Suite::Aes128Gcm, Suite::ChaCha20Poly1305] {
         for is_immediate in [false, true] {
             let sink = Checked { is_immediate, ..Checked::default() };
@@ -65,7 +65,7 @@ fn an_object_arrives_by_ipv6() {
 }
 
 #[test]
-fn an_empty_object_is_there_at_once() {
+fn an_empty_object_completes_without_packets() {
     let sink = Checked::default();
     let (stats, ..) = arrives(World::new(0, &sink), &sink, None);
     assert_eq!(stats.sent_packets, 0);
@@ -82,7 +82,7 @@ fn the_last_bytes_of_the_longest_object_arrive() {
 }
 
 #[test]
-fn what_is_lost_and_what_comes_late_or_twice_arrives_once() {
+fn an_object_arrives_despite_lost_late_and_duplicate_packets() {
     for kind in [ControllerKind::DEFAULT, ControllerKind::Fixed] {
         let sink = Checked::default();
         let harm = Harm { lost: 0.03, held_back: 0.05, doubled: 0.03, ..Harm::default() };
@@ -92,7 +92,7 @@ fn what_is_lost_and_what_comes_late_or_twice_arrives_once() {
 }
 
 #[test]
-fn what_is_changed_on_the_way_is_refused_and_counted() {
+fn changed_datagrams_are_refused_and_counted() {
     let sink = Checked::default();
     let harm = Harm { flipped: 0.02, cut: 0.02, doubled: 0.02, ..Harm::default() };
     let (_, [out, back], harmed) = arrives(World::new(3_000_000, &sink), &sink, Some(harm));
@@ -103,7 +103,7 @@ fn what_is_changed_on_the_way_is_refused_and_counted() {
 }
 
 #[test]
-fn a_path_that_swallows_long_datagrams_gets_shorter_ones() {
+fn a_path_that_drops_long_datagrams_gets_shorter_datagrams() {
     let sink = Checked::default();
     let harm = Harm { longest: 1250, ..Harm::default() };
     let (stats, ..) = arrives(World::new(300_000, &sink), &sink, Some(harm));

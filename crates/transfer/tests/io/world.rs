@@ -171,13 +171,13 @@ pub(crate) struct Harm {
 }
 
 /// A relay between two ends, which damages datagrams in both directions.
-pub(crate) struct Relay {
+pub(crate) struct DatagramRelay {
     pub(crate) address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<u64>>,
 }
 
-impl Relay {
+impl DatagramRelay {
     pub(crate) fn new(to: SocketAddr, harm: Harm, seed: u64) -> Self {
         let socket = UdpSocket::bind(SocketAddr::new(to.ip(), 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
@@ -194,7 +194,7 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
+impl Drop for DatagramRelay {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use barograph_sim::{Jitter, Queue};
 
 use crate::path::Path;
-use crate::run::{Outcome, Run};
+use crate::run::{Run, RunResult};
 
 /// Seeds that were not used to choose any constant.
 pub(crate) const SEEDS: [u64; 3] = [21, 22, 23];
@@ -247,7 +247,7 @@ pub(crate) fn nuisances(seed: u64) -> Vec<Figure> {
     figures
 }
 
-impl Outcome {
+impl RunResult {
     fn share(&self, path: &Path, flow: usize, from_s: f64, to_s: f64) -> f64 {
         self.bps(flow, from_s, to_s) / path.rate_bps as f64
     }

@@ -16,17 +16,17 @@ fn check(figures: Vec<Figure>) {
 }
 
 #[test]
-fn random_loss_takes_little_of_the_rate() {
+fn random_loss_reduces_the_rate_only_slightly() {
     check(figures::random_loss(SEEDS[0]));
 }
 
 #[test]
-fn a_deep_queue_stays_short_and_a_short_one_is_no_bar() {
+fn deep_queues_stay_short_and_short_queues_do_not_limit_the_rate() {
     check(figures::queues(SEEDS[0]));
 }
 
 #[test]
-fn a_policer_gives_its_rate_for_few_losses() {
+fn the_rate_of_a_policer_is_used_with_few_losses() {
     check(figures::policer(SEEDS[0]));
 }
 
@@ -36,17 +36,17 @@ fn a_cubic_flow_keeps_its_share() {
 }
 
 #[test]
-fn four_flows_come_to_equal_shares() {
+fn four_flows_converge_to_equal_shares() {
     check(figures::among_ours(SEEDS[0]));
 }
 
 #[test]
-fn a_new_rate_is_found() {
+fn a_changed_rate_of_the_path_is_found() {
     check(figures::changes(SEEDS[0]));
 }
 
 #[test]
-fn nuisances_do_no_harm() {
+fn the_rate_stays_high_despite_outages_marks_jitter_and_bursts() {
     check(figures::nuisances(SEEDS[0]));
 }
 

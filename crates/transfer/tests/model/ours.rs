@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use barograph_transfer::Rtt;
-use barograph_transfer::controller::{Controller, Delivery, FeedbackSample, LossRun};
-use barograph_transfer::testkit::controller::model::Model;
+use barograph_transfer::controller::{Controller, Delivery, DetectedLossRun, FeedbackSample};
+use barograph_transfer::testkit::controller::model::ModelController;
 
 pub(crate) const PACKET: u32 = 1500;
 
@@ -31,7 +31,7 @@ pub(crate) struct Report {
 }
 
 pub(crate) struct Ours {
-    pub(crate) controller: Box<Model>,
+    pub(crate) controller: Box<ModelController>,
     /// (from, to, rate): between these times, the sender has only `rate` bytes a second to send.
     pub(crate) limited: Option<(Duration, Duration, f64)>,
     pub(crate) feedbacks_per_rtt: f64,
@@ -55,7 +55,7 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    pub(crate) fn new(controller: Box<Model>, start: Duration) -> Self {
+    pub(crate) fn new(controller: Box<ModelController>, start: Duration) -> Self {
         Self {
             controller,
             limited: None,
@@ -215,8 +215,8 @@ impl Ours {
         rtt
     }
 
-    fn find_losses(&mut self) -> Vec<LossRun> {
-        let mut losses: Vec<LossRun> = Vec::new();
+    fn find_losses(&mut self) -> Vec<DetectedLossRun> {
+        let mut losses: Vec<DetectedLossRun> = Vec::new();
         let mut was_lost = false;
         while self.floor + REORDER < self.highest + 1 {
             let Some(sent) = self.flight.pop_front() else { break };
@@ -229,7 +229,13 @@ impl Ours {
                 }
                 if !was_lost {
                     let in_flight_bytes = sent.in_flight;
-                    losses.push(LossRun { at: number, packets: 0, bytes: 0, sent: sent.at, in_flight_bytes });
+                    losses.push(DetectedLossRun {
+                        at: number,
+                        packets: 0,
+                        bytes: 0,
+                        sent: sent.at,
+                        in_flight_bytes,
+                    });
                 }
                 let last = losses.last_mut().unwrap();
                 last.packets += 1;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use barograph_sim::{Jitter, LinkSpec, Model as Link, PacketFate, PacketLoss, Queue};
+use barograph_sim::{Jitter, LinkDirection, LinkSpec, PacketFate, PacketLoss, Queue};
 
 /// A path with equal delay in both directions and a bottleneck on the way to the receiver.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ impl Path {
 
 pub(crate) struct Bottleneck {
     path: Path,
-    link: Link,
+    link: LinkDirection,
     tokens: f64,
     tokens_at: Duration,
 }
@@ -74,7 +74,7 @@ impl Bottleneck {
         if path.policer_bytes.is_some() {
             (spec.rate_bps, spec.queue) = (None, Queue::Unlimited);
         }
-        let link = Link::new(spec).unwrap();
+        let link = LinkDirection::new(spec).unwrap();
         Self {
             path: path.clone(),
             link,
@@ -118,7 +118,7 @@ impl Bottleneck {
         let waiting = self.backlog_bytes(now);
         let queue = self.path.spec().queue;
         self.path.rate_bps = rate_bps;
-        self.link = Link::new(LinkSpec { queue, ..self.path.spec() }).unwrap();
+        self.link = LinkDirection::new(LinkSpec { queue, ..self.path.spec() }).unwrap();
         // Put the waiting bytes into the new link as one packet: an idle link accepts a packet of
         // any size.
         if waiting > 0 {

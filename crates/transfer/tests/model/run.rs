@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use barograph_transfer::testkit::Cubic;
-use barograph_transfer::testkit::controller::model::Model;
+use barograph_transfer::testkit::controller::model::ModelController;
 
 use crate::ours::{Ours, PACKET};
 use crate::path::{Bottleneck, Path};
@@ -20,7 +20,7 @@ pub(crate) enum Flow {
 /// Results of a run. `delivered` (bytes), `sent` and `lost` (packets) are counted for each flow and
 /// each tenth of a second. `backlog` is the number of bytes in the queue at each hundredth of a
 /// second.
-pub(crate) struct Outcome {
+pub(crate) struct RunResult {
     pub(crate) delivered: Vec<Vec<u64>>,
     pub(crate) sent: Vec<Vec<u64>>,
     pub(crate) lost: Vec<Vec<u64>>,
@@ -44,7 +44,7 @@ pub(crate) struct Run {
     order: u64,
     /// Time of the next `Send` event of each flow.
     due: Vec<Option<Duration>>,
-    outcome: Outcome,
+    outcome: RunResult,
 }
 
 impl Run {
@@ -56,7 +56,7 @@ impl Run {
             events: BinaryHeap::new(),
             order: 0,
             due: Vec::new(),
-            outcome: Outcome { delivered: vec![], sent: vec![], lost: vec![], backlog: vec![] },
+            outcome: RunResult { delivered: vec![], sent: vec![], lost: vec![], backlog: vec![] },
         }
     }
 
@@ -67,7 +67,7 @@ impl Run {
     pub(crate) fn ours_with(mut self, start_s: f64, set: impl Fn(&mut Ours)) -> Self {
         let start = Duration::from_secs_f64(start_s);
         let seed = self.path.seed * 16 + self.flows.len() as u64;
-        let mut ours = Ours::new(Box::new(Model::new(PACKET, seed)), start);
+        let mut ours = Ours::new(Box::new(ModelController::new(PACKET, seed)), start);
         set(&mut ours);
         self.flows.push((start, Flow::Ours(Box::new(ours))));
         self
@@ -79,7 +79,7 @@ impl Run {
     }
 
     /// Runs all flows for this number of seconds.
-    pub(crate) fn go(mut self, seconds: f64) -> Outcome {
+    pub(crate) fn go(mut self, seconds: f64) -> RunResult {
         let end = Duration::from_secs_f64(seconds);
         let bins = end.as_nanos().div_ceil(BIN.as_nanos()) as usize + 1;
         for flow in 0..self.flows.len() {
@@ -179,7 +179,7 @@ impl Run {
     }
 }
 
-impl Outcome {
+impl RunResult {
     /// Bits a second that a flow delivered from `from_s` to `to_s`.
     pub(crate) fn bps(&self, flow: usize, from_s: f64, to_s: f64) -> f64 {
         sum(&self.delivered[flow], from_s, to_s) * 8.0 / (to_s - from_s)

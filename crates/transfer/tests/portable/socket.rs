@@ -62,7 +62,7 @@ fn trains_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn an_unspecified_address_takes_both_families_and_answers() {
+fn an_unspecified_address_receives_and_sends_ipv4_and_ipv6() {
     if loopbacks().len() < 2 {
         return;
     }
@@ -76,7 +76,7 @@ fn an_unspecified_address_takes_both_families_and_answers() {
 }
 
 #[test]
-fn a_connected_socket_hears_its_peer_alone() {
+fn a_connected_socket_receives_only_from_its_peer() {
     for at in loopbacks() {
         let (mut one_end, one_at) = bound(at, CONFIG);
         let (mut other, other_at) = bound(at, CONFIG);
@@ -107,7 +107,7 @@ fn a_port_without_listener_is_no_error() {
 }
 
 #[test]
-fn datagrams_are_as_long_as_on_ethernet_and_too_long_ones_are_told() {
+fn datagrams_have_the_length_of_ethernet_and_longer_datagrams_fail() {
     for (at, ethernet) in loopbacks().into_iter().zip([1472, 1452]) {
         let ((mut to, address), (mut from, _)) = (bound(at, CONFIG), bound(at, CONFIG));
         assert_eq!(to.datagram_bytes_max().unwrap_err().kind(), ErrorKind::NotConnected);

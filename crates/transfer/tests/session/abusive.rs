@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use barograph_transfer::files::FileError;
 use barograph_transfer::io::{SessionError, TransferEvent};
-use barograph_transfer::testkit::files::{Entry, EntryKind, Manifest, Modified};
+use barograph_transfer::testkit::files::{EntryKind, Manifest, ManifestEntry, Modified};
 use barograph_transfer::testkit::io::control::{Channel, ControlError, Message, RefuseReason};
 use barograph_transfer::testkit::io::flow::FlowError;
 use tempfile::tempdir;
@@ -16,7 +16,7 @@ use tempfile::tempdir;
 use super::common::*;
 
 #[test]
-fn a_digest_that_is_wrong_leaves_nothing_and_can_be_tried_again() {
+fn a_wrong_digest_leaves_no_file_and_the_transfer_can_be_retried() {
     let into = tempdir().unwrap();
     let served = Served::new(config(into.path()), false);
     let (stop, manifest) = (AtomicBool::new(false), manifest(0));
@@ -43,7 +43,7 @@ fn a_digest_that_is_wrong_leaves_nothing_and_can_be_tried_again() {
 }
 
 #[test]
-fn a_sender_that_reads_too_short_datagrams_is_refused() {
+fn a_sender_with_a_too_small_datagram_limit_is_refused() {
     let into = tempdir().unwrap();
     let served = Served::new(config(into.path()), false);
     // The header, the longest feedback with one run, and the seal have 118 bytes together.
@@ -60,7 +60,7 @@ fn a_sender_that_reads_too_short_datagrams_is_refused() {
 }
 
 #[test]
-fn a_sender_that_vanishes_before_done_gets_it_when_it_reconnects() {
+fn a_sender_that_disconnects_before_done_receives_done_on_reconnection() {
     let into = tempdir().unwrap();
     let served = Served::new(config(into.path()), false);
     let (stop, manifest) = (AtomicBool::new(false), manifest(0));
@@ -77,7 +77,7 @@ fn a_sender_that_vanishes_before_done_gets_it_when_it_reconnects() {
     // The sender stops without a message as soon as the file exists, before or after `Done` was
     // sent.
     let dying = begin();
-    let mut looks = 0..PATIENCE.as_millis();
+    let mut looks = 0..TEST_TIMEOUT.as_millis();
     while !file.exists() && looks.next().is_some() {
         std::thread::park_timeout(Duration::from_millis(1));
     }
@@ -128,7 +128,7 @@ fn digests_before_the_bytes_are_refused() {
 }
 
 #[test]
-fn what_is_no_manifest_is_refused() {
+fn an_invalid_manifest_is_refused() {
     let into = tempdir().unwrap();
     let served = Served::new(config(into.path()), false);
     let mut cut = manifest(5000);
@@ -141,7 +141,7 @@ fn what_is_no_manifest_is_refused() {
 }
 
 #[test]
-fn a_sender_that_vanishes_or_falls_silent_is_not_waited_for() {
+fn the_session_ends_if_the_sender_disconnects_or_falls_silent() {
     let into = tempdir().unwrap();
     let served = Served::new(config(into.path()), false);
     let mut gone = connect(&served);
@@ -176,7 +176,7 @@ fn comparing(
             verifying.send(()).unwrap();
         }
     }));
-    let entry = Entry {
+    let entry = ManifestEntry {
         path: b"file".to_vec(),
         kind: EntryKind::File { size: SPARSE_BYTES, extents },
         mode: 0o644,
@@ -188,26 +188,26 @@ fn comparing(
     assert!(matches!(told, Ok(Message::Accept { .. })), "{told:?}");
     channel.send(&Message::Digests(vec![*blake3::hash(b"").as_bytes()])).unwrap();
     channel.flush(&AtomicBool::new(false)).unwrap();
-    verifies.recv_timeout(PATIENCE).unwrap();
+    verifies.recv_timeout(TEST_TIMEOUT).unwrap();
     (into, served, channel)
 }
 
 #[test]
-fn holes_of_a_file_that_is_there_are_not_read() {
+fn holes_of_an_existing_file_are_not_read() {
     let (_into, served, mut channel) = comparing(Some(vec![]));
     let (told, tells) = mpsc::channel();
     std::thread::spawn(move || {
         told.send(channel.wait(&AtomicBool::new(false))).unwrap();
         channel.close();
     });
-    let told = tells.recv_timeout(PATIENCE).expect("the hole is read");
+    let told = tells.recv_timeout(TEST_TIMEOUT).expect("the hole is read");
     assert!(matches!(told, Ok(Message::Done)), "{told:?}");
     assert!(served.ended().is_ok());
     drop(ManuallyDrop::into_inner(served));
 }
 
 #[test]
-fn a_file_that_is_there_is_compared_for_as_long_as_its_sender_is_there() {
+fn comparing_an_existing_file_ends_when_the_sender_disconnects() {
     let (_into, served, channel) = comparing(None);
     drop(channel);
     let ended = served.ended();

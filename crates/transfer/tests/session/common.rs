@@ -22,7 +22,7 @@ use barograph_transfer::testkit::io::seal::Suite;
 use tempfile::{TempDir, tempdir};
 
 /// Maximum time that a test waits for an event.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A host in a thread.
 pub(crate) struct Served {
@@ -79,7 +79,7 @@ impl Served {
 
     /// Waits for the end of the next transfer, and returns its result.
     pub(crate) fn ended(&self) -> Result<TransferSummary, SessionError> {
-        self.ends.recv_timeout(PATIENCE).unwrap()
+        self.ends.recv_timeout(TEST_TIMEOUT).unwrap()
     }
 
     /// Waits until the host ends. The host ends after one transfer (`once`), or after

@@ -11,7 +11,7 @@ use tempfile::tempdir;
 use super::common::*;
 
 #[test]
-fn two_senders_at_once_do_not_mix() {
+fn files_of_two_concurrent_senders_do_not_mix() {
     let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
     let served = Served::new(config(into.path()), false);
     std::thread::scope(|scope| {
@@ -28,7 +28,7 @@ fn two_senders_at_once_do_not_mix() {
 }
 
 #[test]
-fn the_same_transfer_twice_at_once_is_busy_and_so_is_one_too_many() {
+fn a_duplicate_transfer_or_one_transfer_too_many_is_refused_as_busy() {
     for transfers_max in [8, 1] {
         let ([_from, into], path) = file_to_send(&noise(9, 4 << 20));
         let served = Served::new(ReceiveConfig { transfers_max, ..config(into.path()) }, false);
@@ -49,7 +49,7 @@ fn the_same_transfer_twice_at_once_is_busy_and_so_is_one_too_many() {
                 })
                 .unwrap_err()
             });
-            begins.recv_timeout(PATIENCE).unwrap();
+            begins.recv_timeout(TEST_TIMEOUT).unwrap();
             let second = sent(to_send(&path, to));
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
             assert!(

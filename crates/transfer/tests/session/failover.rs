@@ -32,7 +32,7 @@ fn to_both(path: &std::path::Path, first: ReceiverEndpoint, second: ReceiverEndp
 }
 
 #[test]
-fn the_rest_goes_to_the_other_when_one_is_stopped() {
+fn the_rest_goes_to_the_second_receiver_when_the_first_is_stopped() {
     let ([_from, into], path) = file_to_send(&noise(5, BYTES));
     let first = Served::new(config(into.path()), false);
     let second = Served::new(config(into.path()), true);
@@ -67,7 +67,7 @@ fn the_rest_goes_to_the_other_when_one_is_stopped() {
 }
 
 #[test]
-fn a_receiver_that_cannot_be_reached_is_passed_over_and_all_are_tried() {
+fn an_unreachable_receiver_is_skipped_and_all_receivers_are_tried() {
     let ([_from, into], path) = file_to_send(&noise(6, 100_000));
     let gone = {
         let served = Served::new(config(into.path()), false);
@@ -84,7 +84,7 @@ fn a_receiver_that_cannot_be_reached_is_passed_over_and_all_are_tried() {
 }
 
 #[test]
-fn what_another_would_refuse_as_well_ends_it() {
+fn a_refusal_that_every_receiver_would_give_ends_the_transfer() {
     let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
     let path = from.path().join("file");
     fs::write(&path, "new").unwrap();
@@ -102,7 +102,7 @@ fn what_another_would_refuse_as_well_ends_it() {
 /// Simulates a different host. Such a host does not see the lock of the directory, but sees the
 /// lock of the file in the directory.
 #[test]
-fn the_lock_of_a_file_alone_keeps_others_out() {
+fn the_lock_of_a_file_alone_excludes_another_host() {
     use rustix::fs::{FlockOperation, flock};
 
     let into = tempdir().unwrap();

@@ -13,7 +13,7 @@ use super::common::*;
 const DISK: &str = "BAROGRAPH_TEST_SMALL_DISK";
 
 #[test]
-fn a_full_disk_is_told_at_both_ends_and_the_transfer_goes_on() {
+fn a_full_disk_is_reported_at_both_ends_and_the_transfer_resumes() {
     if let Some(disk) = std::env::var_os(DISK) {
         return on_a_small_disk(Path::new(&disk));
     }
@@ -30,7 +30,7 @@ fn a_full_disk_is_told_at_both_ends_and_the_transfer_goes_on() {
         return;
     }
     let (_, here) = module_path!().split_once("::").unwrap();
-    let name = format!("{here}::a_full_disk_is_told_at_both_ends_and_the_transfer_goes_on");
+    let name = format!("{here}::a_full_disk_is_reported_at_both_ends_and_the_transfer_resumes");
     let own = std::env::current_exe().unwrap();
     let output = within(&[own.as_ref(), "--exact".as_ref(), name.as_ref()]).unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

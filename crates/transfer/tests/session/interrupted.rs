@@ -81,7 +81,7 @@ fn check(from: &Path, into: &Path, sessions: &[Session], last: &TransferSummary)
 }
 
 #[test]
-fn a_sender_that_was_stopped_goes_on() {
+fn a_stopped_sender_resumes_the_transfer() {
     for seed in 1..=2 {
         let ([_from, into], path) = file_to_send(&noise(seed, BYTES));
         // Each session has a different receiver address.
@@ -104,7 +104,7 @@ fn a_sender_that_was_stopped_goes_on() {
 }
 
 #[test]
-fn a_receiver_that_was_stopped_goes_on_with_another_line() {
+fn a_restarted_receiver_with_another_address_resumes_the_transfer() {
     let ([_from, into], path) = file_to_send(&noise(3, BYTES));
     let mut sessions = vec![];
     for enough in moments(3) {
@@ -125,7 +125,7 @@ fn a_receiver_that_was_stopped_goes_on_with_another_line() {
 }
 
 #[test]
-fn a_sender_that_sent_nothing_removes_nothing() {
+fn a_sender_that_sent_nothing_removes_no_partial_files() {
     let ([_from, into], path) = file_to_send(&noise(6, BYTES));
     let served = Served::new(config(into.path()), false);
     let (_, ended) = send_until(slowly(&path, served.to()), BYTES as u64 / 4, &NEVER);
@@ -152,7 +152,7 @@ fn a_sender_that_sent_nothing_removes_nothing() {
 }
 
 #[test]
-fn a_sender_hears_what_is_durable_and_remembers_what_it_read() {
+fn a_sender_receives_the_durable_bytes_and_caches_its_hashes() {
     let (from, into, memory) = (tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap());
     let path = from.path().join("file");
     fs::write(&path, noise(4, BYTES)).unwrap();

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::AtomicBool;
 
 use barograph_transfer::files::{DestinationConfig, SkippedPath};
-use barograph_transfer::io::identity::{Identity, Token, Trust};
+use barograph_transfer::io::identity::{AuthToken, Identity, Trust};
 use barograph_transfer::io::{
     ReceiveConfig, ReceiveServer, ReceiverEndpoint, SendConfig, SessionError, TransferEvent, send,
 };
@@ -22,13 +22,13 @@ fn reason(error: SessionError) -> (RefuseReason, String) {
 }
 
 #[test]
-fn a_sender_with_another_address_sends_nothing() {
+fn a_sender_with_a_wrong_receiver_address_sends_nothing() {
     let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
     let path = from.path().join("file");
     fs::write(&path, "secret").unwrap();
     let served = Served::new(config(into.path()), false);
     let ReceiverEndpoint::Address(mut line) = served.to() else { panic!("it has an address") };
-    line.token = Token([1; 16]);
+    line.token = AuthToken([1; 16]);
     assert_eq!(
         reason(sent(to_send(&path, ReceiverEndpoint::Address(line.clone()))).unwrap_err()).0,
         RefuseReason::NotAllowed
@@ -40,7 +40,7 @@ fn a_sender_with_another_address_sends_nothing() {
 }
 
 #[test]
-fn what_is_there_or_too_much_is_refused_with_a_reason() {
+fn existing_files_and_exceeded_quotas_are_refused_with_a_reason() {
     let ([_from, into], path) = file_to_send(&noise(1, 5000));
     fs::write(into.path().join("file"), "mine").unwrap();
     let served = Served::new(config(into.path()), false);
@@ -64,7 +64,7 @@ fn what_is_there_or_too_much_is_refused_with_a_reason() {
 }
 
 #[test]
-fn a_receiver_of_few_files_reads_no_manifest_of_many() {
+fn a_receiver_with_a_low_entry_limit_reads_no_long_manifest() {
     let into = tempdir().unwrap();
     for (entries_max, is_short) in [(1, true), (1 << 20, false)] {
         let destination = DestinationConfig { entries_max, ..DestinationConfig::default() };
@@ -112,7 +112,7 @@ fn fifos_are_skipped_with_a_notice() {
 }
 
 #[test]
-fn unsealed_datagrams_go_only_where_both_want_them() {
+fn a_file_arrives_whether_or_not_the_receiver_allows_unencrypted_datagrams() {
     for clear in [true, false] {
         let ([_from, into], path) = file_to_send(&noise(2, 1 << 20));
         let served = Served::new(ReceiveConfig { allow_unencrypted: clear, ..config(into.path()) }, true);
@@ -122,7 +122,7 @@ fn unsealed_datagrams_go_only_where_both_want_them() {
 }
 
 #[test]
-fn a_sender_with_a_certificate_needs_no_line() {
+fn a_sender_with_a_certificate_needs_no_receiver_address() {
     let ([_from, into], path) = file_to_send(&noise(3, 100_000));
     let (ours, theirs) = (Identity::fresh().unwrap(), Identity::fresh().unwrap());
     let pin = Trust::Pinned(vec![theirs.fingerprint()]);
@@ -143,10 +143,10 @@ fn a_sender_with_a_certificate_needs_no_line() {
 }
 
 #[test]
-fn the_same_identity_and_token_make_the_same_line() {
+fn the_same_identity_and_token_make_the_same_receiver_address() {
     let into = tempdir().unwrap();
     let identity = Identity::fresh().unwrap();
-    let token = Some(Token([3; 16]));
+    let token = Some(AuthToken([3; 16]));
     let line = || {
         let config = ReceiveConfig { identity: Some(identity.clone()), token, ..config(into.path()) };
         let line = ReceiveServer::bind(config).unwrap().receiver_address("host");
@@ -156,7 +156,7 @@ fn the_same_identity_and_token_make_the_same_line() {
 }
 
 #[test]
-fn datagrams_come_to_the_ports_that_are_let_through() {
+fn datagrams_arrive_at_the_configured_udp_ports() {
     let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let served = Served::new(ReceiveConfig { udp_ports: Some(port..=port), ..config(into.path()) }, false);

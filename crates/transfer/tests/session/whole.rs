@@ -12,7 +12,7 @@ use tempfile::tempdir;
 use super::common::*;
 
 #[test]
-fn a_tree_arrives_as_it_was() {
+fn a_received_tree_equals_the_sent_tree() {
     let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
     let root = from.path().join("tree");
     tree(&root);
@@ -32,7 +32,7 @@ fn a_tree_arrives_as_it_was() {
 }
 
 #[test]
-fn what_is_there_already_is_compared_and_not_sent_again() {
+fn existing_files_are_compared_and_not_sent_again() {
     let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
     let root = from.path().join("tree");
     tree(&root);
@@ -70,7 +70,7 @@ fn what_is_there_already_is_compared_and_not_sent_again() {
 }
 
 #[test]
-fn one_receiver_is_reached_by_both_families() {
+fn one_receiver_serves_senders_over_ipv4_and_ipv6() {
     let Ok(_) = TcpListener::bind("[::1]:0") else {
         barograph_sim::report_skipped("both families: this host has no IPv6");
         return;

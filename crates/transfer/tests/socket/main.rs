@@ -114,7 +114,7 @@ fn long_trains_are_cut_for_the_kernel() {
 }
 
 #[test]
-fn trains_go_to_an_address_as_well() {
+fn trains_can_be_sent_to_an_explicit_address() {
     for at in loopbacks() {
         let ((mut to, address), (mut from, _)) = (bound(at, CONFIG), bound(at, CONFIG));
         let sent = bytes(30_000);
@@ -124,7 +124,7 @@ fn trains_go_to_an_address_as_well() {
 }
 
 #[test]
-fn odd_trains_do_no_harm() {
+fn empty_trains_and_invalid_segment_lengths_are_handled() {
     let (mut from, mut to) = pair(loopbacks()[0], CONFIG);
     assert_eq!(from.send(&[], None).unwrap(), 0);
     let trains = [
@@ -156,7 +156,7 @@ fn without_trains_datagrams_come_one_by_one() {
 }
 
 #[test]
-fn an_unspecified_address_takes_both_families() {
+fn an_unspecified_address_serves_ipv4_and_ipv6() {
     if loopbacks().len() < 2 {
         return;
     }
@@ -174,7 +174,7 @@ fn an_unspecified_address_takes_both_families() {
 }
 
 #[test]
-fn a_connected_socket_hears_its_peer_alone() {
+fn a_connected_socket_receives_only_from_its_peer() {
     for at in loopbacks() {
         let (mut one_end, one_at) = bound(at, CONFIG);
         let (mut other, other_at) = bound(at, CONFIG);
@@ -188,7 +188,7 @@ fn a_connected_socket_hears_its_peer_alone() {
 }
 
 #[test]
-fn what_the_path_does_not_take_is_told() {
+fn a_datagram_too_long_for_the_path_is_an_error() {
     for at in loopbacks() {
         let (mut from, mut to) = pair(at, CONFIG);
         let max = from.datagram_bytes_max().unwrap();
@@ -242,7 +242,7 @@ fn waiting_is_finer_than_a_millisecond() {
 }
 
 #[test]
-fn buffers_are_told_as_they_are() {
+fn capabilities_report_the_real_buffer_size() {
     let (small, _) = bound(loopbacks()[0], SocketConfig { buffer_bytes: 10_000, ..CONFIG });
     let (large, _) = bound(loopbacks()[0], SocketConfig { buffer_bytes: 100_000, ..CONFIG });
     assert_eq!([small, large].map(|socket| socket.capabilities().receive_buffer_bytes), [20_000, 200_000]);

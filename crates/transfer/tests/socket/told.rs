@@ -50,7 +50,7 @@ fn a_dropped_train_counts_once() {
 }
 
 #[test]
-fn marks_are_seen() {
+fn ecn_marks_are_reported() {
     for at in loopbacks() {
         let (mut from, mut to) = pair(at, CONFIG);
         let raw = UdpSocket::bind(at).unwrap();
@@ -71,7 +71,7 @@ fn marks_are_seen() {
 }
 
 #[test]
-fn marks_of_ipv4_are_seen_by_both_families() {
+fn ecn_marks_of_ipv4_are_reported_by_a_dual_stack_socket() {
     if loopbacks().len() < 2 {
         return;
     }
@@ -85,7 +85,7 @@ fn marks_of_ipv4_are_seen_by_both_families() {
 /// Tests that packets carry ECT(0) with IPv4, with IPv6, and from IPv6 to IPv4. If ECN is off, they
 /// must carry no mark.
 #[test]
-fn packets_can_be_marked() {
+fn packets_carry_ect_0_only_if_ecn_is_enabled() {
     let v4: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
     let mut ways: Vec<_> = loopbacks().into_iter().map(|at| (at, at)).collect();
     if ways.len() == 2 {
@@ -117,7 +117,7 @@ fn packets_can_be_marked() {
 }
 
 #[test]
-fn times_are_of_now() {
+fn arrival_times_are_current() {
     for at in loopbacks() {
         let (mut from, mut to) = pair(at, CONFIG);
         let before = SystemTime::now();

@@ -50,7 +50,7 @@ const STRATEGIES: [Strategy; 5] = [
 ];
 
 #[test]
-fn stalls_congestion_losses_and_resets_cost_the_same_over_the_real_link() {
+fn disturbances_cost_the_same_in_the_engine_and_over_the_real_link() {
     let scenario = scenario(ROUGH);
     for strategy in STRATEGIES {
         check_equal(&scenario, strategy, &alone(&scenario));
@@ -58,7 +58,7 @@ fn stalls_congestion_losses_and_resets_cost_the_same_over_the_real_link() {
 }
 
 #[test]
-fn load_of_cancelled_copies_costs_the_same_over_the_real_link() {
+fn cancelled_copies_cost_the_same_in_the_engine_and_over_the_real_link() {
     let scenario = scenario(LOADED);
     for strategy in STRATEGIES {
         check_equal(&scenario, strategy, &alone(&scenario));
@@ -66,7 +66,7 @@ fn load_of_cancelled_copies_costs_the_same_over_the_real_link() {
 }
 
 #[test]
-fn a_host_that_hears_in_another_order_makes_little_difference() {
+fn a_different_order_of_responses_makes_little_difference() {
     for text in [ROUGH, LOADED] {
         let scenario = scenario(text);
         let engine = engine::run_tree(&scenario, 1, Strategy::Default, |_| {});
@@ -90,7 +90,7 @@ fn late_copies_are_handled_once_and_delay_no_message() {
 }
 
 #[test]
-fn what_a_link_cannot_carry_is_refused() {
+fn messages_that_a_link_does_not_support_are_rejected() {
     for bytes in [11, 65 << 20] {
         let scenario = Scenario { message_bytes: vec![bytes], ..scenario("") };
         let error = run(&scenario, Strategy::Static(1.0), Copies::Vanish).expect_err("a size out of range");

@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_root_expects_the_maxima_of_all() {
+    fn the_expected_result_of_a_node_is_the_maxima_of_its_subtree() {
         let round = Round::draw(7, 50, 3, 2);
         for i in 0..50 {
             let of = |nodes: &[usize]| nodes.iter().map(|node| round.own[*node][i]).max();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_estimator_sees_its_own_tries_and_nothing_after() {
+    fn the_estimator_sees_its_own_attempts_only() {
         let mut paths = timeouts(Strategy::NwsEscalating, &[1], 0.1, 2).expect("a strategy for links");
         let mut message = MessageAttempts::new(65_536, UnlimitedLastTry::link_tries(2));
         let first = message.attempt(Duration::ZERO);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_cannot_do_is_refused() {
+    fn strategies_that_a_link_does_not_support_are_rejected() {
         for strategy in [Strategy::StaticBest, Strategy::DefaultHedged] {
             assert!(
                 timeouts(strategy, &[0], 1.0, 5).is_err_and(|e| e.to_string().contains(&strategy.name()))

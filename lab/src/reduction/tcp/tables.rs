@@ -6,7 +6,7 @@ use anyhow::ensure;
 use barograph_sim::{RelayReport, SeededRng};
 use serde::Serialize;
 
-use super::turns::{Outcome, Plan};
+use super::turns::{Plan, StrategyResult};
 use super::{Sets, Simulated, turns};
 use crate::reduction::engine::Row;
 use crate::reduction::paper::{REDUCTIONS, SETS};
@@ -40,7 +40,7 @@ pub(crate) struct Findings {
     /// Emulators that were too slow over the whole run.
     #[serde(rename = "void")]
     invalid_reasons: Vec<String>,
-    rows: Vec<Measured>,
+    rows: Vec<MeasuredRow>,
     simulated: Vec<Row>,
     comparisons: Vec<Comparison>,
 }
@@ -54,7 +54,7 @@ struct Tail {
 }
 
 #[derive(Serialize)]
-struct Measured {
+struct MeasuredRow {
     #[serde(flatten)]
     row: Row,
     /// Copies that arrived beside another and were not handled again, including void blocks.
@@ -78,13 +78,13 @@ struct Comparison {
 
 impl Findings {
     pub(crate) fn new(plan: &Plan, sets: &Sets, simulated: &Simulated) -> anyhow::Result<Self> {
-        let times: Vec<_> = sets.outcomes.iter().map(Outcome::times).collect();
+        let times: Vec<_> = sets.outcomes.iter().map(StrategyResult::times).collect();
         let blocks = times.first().map_or(0, Vec::len);
         ensure!(0 < blocks, "no block counts, all are void: {}", sets.void_blocks.join("; "));
         let message_bytes = 4 * plan.integers;
-        let measured = |of: &Outcome| {
+        let measured = |of: &StrategyResult| {
             let run = of.run(message_bytes as u64);
-            Measured {
+            MeasuredRow {
                 row: Row::of(of.strategy, &run),
                 duplicates: of.duplicates,
                 in_vain_share: of.needless_retries() as f64 / run.retried.max(1) as f64,
@@ -131,7 +131,7 @@ impl Findings {
 
 fn comparisons(plan: &Plan, sets: &Sets, simulated: &Simulated) -> Vec<Comparison> {
     let names: Vec<String> = sets.outcomes.iter().map(|of| of.strategy.name()).collect();
-    let times: Vec<_> = sets.outcomes.iter().map(Outcome::times).collect();
+    let times: Vec<_> = sets.outcomes.iter().map(StrategyResult::times).collect();
     let simulated = simulated.times();
     let compare = |by| {
         let tcp = Ranking::of(by, &times, plan.seed);
@@ -240,7 +240,8 @@ fn table(findings: &Findings) -> Table {
     );
     let share = |row: &Row| format!("{:.2}", 100.0 * row.retried_share);
     let time = |time: f64| format!("{time:.3}");
-    for (Measured { row, duplicates, in_vain_share }, there) in findings.rows.iter().zip(&findings.simulated)
+    for (MeasuredRow { row, duplicates, in_vain_share }, there) in
+        findings.rows.iter().zip(&findings.simulated)
     {
         let mut cells = vec![row.strategy.clone()];
         cells.extend([row.mean_s, row.p95_s, row.max_s, row.sd_s].map(time));
@@ -437,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_judged_within_blocks() {
+    fn pairs_of_strategies_are_compared_within_blocks() {
         let ranking = ranking(1.1, 5);
         assert_eq!(ranking.pairs[0][1], Ordering::Less);
         assert_eq!(ranking.pairs[1][0], Ordering::Greater);
@@ -450,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_other_way_round_is_said() {
+    fn contrary_rankings_are_reported() {
         let (one, other) = (ranking(1.1, 5), ranking(0.9, 6));
         let contrary = Agreement::of(&one, &other, &names());
         assert!(contrary.contrary.contains(&"a < b".to_owned()) && !contrary.holds(), "{contrary:?}");

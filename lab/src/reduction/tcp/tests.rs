@@ -5,7 +5,7 @@ use std::time::Duration;
 use barograph_sim::{Link, LinkSpec, PacketLoss, network_or_skip};
 use indicatif::ProgressBar;
 
-use super::turns::{Hosts, Outcome, Plan, StrategyRun, take_turns};
+use super::turns::{Hosts, Plan, StrategyResult, StrategyRun, take_turns};
 use crate::reduction::strategy::Strategy;
 
 const PLAN: Plan = Plan {
@@ -22,7 +22,7 @@ const PLAN: Plan = Plan {
 
 /// Every node checks its maxima, and every turn checks that each message was handled once, so
 /// returning is enough; the tests also check the counts.
-fn run(hosts: &Hosts, strategies: &[Strategy]) -> Vec<Outcome> {
+fn run(hosts: &Hosts, strategies: &[Strategy]) -> Vec<StrategyResult> {
     let new = |strategy: &Strategy| StrategyRun::new(hosts, &PLAN, *strategy, 0.1).expect("nodes");
     let mut runs: Vec<StrategyRun> = strategies.iter().map(new).collect();
     take_turns(hosts, &PLAN, &mut runs, &ProgressBar::hidden()).expect("every node has the result once");
@@ -30,7 +30,7 @@ fn run(hosts: &Hosts, strategies: &[Strategy]) -> Vec<Outcome> {
 }
 
 #[test]
-fn a_tree_over_loopback_has_the_right_maxima_everywhere_once() {
+fn a_tree_over_loopback_computes_the_maxima_once() {
     let hosts = Hosts::loopback().expect("a runtime");
     let outcomes = run(&hosts, &[Strategy::Static(600.0), Strategy::Default]);
     for outcome in &outcomes {
@@ -45,7 +45,7 @@ fn a_tree_over_loopback_has_the_right_maxima_everywhere_once() {
 }
 
 #[test]
-fn a_message_whose_tries_are_used_up_is_waited_for_and_still_handled_once() {
+fn a_message_without_attempts_left_is_waited_for_and_handled_once() {
     let network = network_or_skip!(Link::symmetric(LinkSpec {
         delay: Duration::from_millis(10),
         ..LinkSpec::default()
@@ -60,7 +60,7 @@ fn a_message_whose_tries_are_used_up_is_waited_for_and_still_handled_once() {
 }
 
 #[test]
-fn a_tree_through_a_bottleneck_with_losses_has_the_right_maxima_everywhere_once() {
+fn a_tree_over_a_lossy_bottleneck_computes_the_maxima_once() {
     let network = network_or_skip!(Link::symmetric(LinkSpec {
         delay: Duration::from_millis(5),
         rate_bps: Some(20_000_000),

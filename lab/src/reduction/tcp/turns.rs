@@ -73,13 +73,13 @@ impl StrategyRun {
         Ok(done)
     }
 
-    pub(crate) fn finish(self) -> Outcome {
+    pub(crate) fn finish(self) -> StrategyResult {
         let (_, duplicates) = self.tree.handled_and_duplicates();
-        Outcome { strategy: self.strategy, blocks: self.blocks, duplicates }
+        StrategyResult { strategy: self.strategy, blocks: self.blocks, duplicates }
     }
 }
 
-pub(crate) struct Outcome {
+pub(crate) struct StrategyResult {
     pub(crate) strategy: Strategy,
     /// Blocks in which the emulator kept up.
     blocks: Vec<Vec<Reduced>>,
@@ -87,7 +87,7 @@ pub(crate) struct Outcome {
     pub(crate) duplicates: u64,
 }
 
-impl Outcome {
+impl StrategyResult {
     /// Adds the result of the same strategy in another set.
     pub(crate) fn absorb(&mut self, other: Self) {
         self.blocks.extend(other.blocks);

@@ -82,7 +82,7 @@ fn a_model_is_learned_from_tables_and_from_lines() {
 }
 
 #[test]
-fn what_nothing_can_be_learned_from_is_named() {
+fn unusable_training_input_is_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     for (name, input, message) in [
         ("empty", "# label\trle\n", "no windows"),
@@ -126,7 +126,7 @@ fn the_shipped_models_are_made_by_the_script() {
 }
 
 #[test]
-fn the_order_of_files_changes_no_digit() {
+fn the_order_of_files_does_not_change_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let all = labelled(false);
     // Three files, each with every ninth window, from a different first window.
@@ -193,7 +193,7 @@ fn kinds_and_lengths_are_chosen_by_name() {
 }
 
 #[test]
-fn a_model_that_is_there_stays_until_the_new_one_is_whole() {
+fn an_existing_model_stays_until_the_new_model_is_complete() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("lines"), labelled(false)).unwrap();

@@ -1,4 +1,4 @@
-//! Reads the spool.
+//! Reads the records of the spool, oldest first.
 
 use rusqlite::params;
 

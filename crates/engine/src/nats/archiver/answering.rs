@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::super::archive_request::{self, ArchiveRequest, ArchiveResponseJson};
 use super::super::connection::{RequestError, json};
 use super::super::progress::{Progress, Readiness};
-use super::super::request_limits::{Cost, PendingRequest};
+use super::super::request_limits::{PendingRequest, RequestCost};
 use super::{RETRY_MAX, RETRY_MIN, Shared};
 use crate::wire::RecordJson;
 use crate::{Cursor, Engine as _, EngineError, Page, Record};
@@ -130,10 +130,10 @@ impl ReceivedRequest {
         Ok(Self { requester: requester.to_owned(), kind: kind.to_owned(), request, came: Instant::now() })
     }
 
-    fn cost(&self) -> Cost {
+    fn cost(&self) -> RequestCost {
         match self.kind.as_str() {
-            archive_request::HISTORY | archive_request::LATEST => Cost::Page,
-            _ => Cost::Number,
+            archive_request::HISTORY | archive_request::LATEST => RequestCost::Page,
+            _ => RequestCost::Number,
         }
     }
 

@@ -328,7 +328,7 @@ async fn step(
         (statistics.lag, statistics.last_error) = (pending, None);
     }
     for record in records.iter().filter(|record| record.origin == shared.connection.config.host) {
-        position.note(record);
+        position.record_own(record);
     }
     position.move_to(last, newest);
     shared.progress.send_modify(|progress| (progress.seq, progress.own) = (last, position.watermark()));
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_that_no_server_sends_is_lost_after_a_while() {
+    fn a_message_that_no_server_sends_is_lost_after_a_time_limit() {
         let (begin, mut behind) = (Instant::now(), None);
         let mut look = |is_there, after| is_lost(is_there, &mut behind, begin + after);
         let almost = BEHIND_MAX - Duration::from_millis(1);

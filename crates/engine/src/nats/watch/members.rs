@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::directory::{Content, Head, Operation, Registered};
+use super::super::directory::{Content, Operation, Registered, RegistrationHeader};
 use super::super::directory_writes::{DirectoryWrites, LeaseEnd};
 use super::super::stream_read::Stored;
 use super::POLL_EVERY;
@@ -119,7 +119,7 @@ impl Members {
 
     /// Processes a message of the bucket for one host. A message that is no registration changes
     /// nothing.
-    pub(super) fn note(&mut self, stored: &Stored, renewed: Renewal) -> Option<Event> {
+    pub(super) fn process(&mut self, stored: &Stored, renewed: Renewal) -> Option<Event> {
         if self.is_renewal(stored, renewed) {
             return None;
         }
@@ -189,13 +189,16 @@ impl Members {
     /// large mesh nearly all messages are such repetitions, so the text of a repetition is not
     /// parsed again.
     fn is_renewal(&mut self, stored: &Stored, renewed: Renewal) -> bool {
-        let Some(head) = Head::read(stored).filter(|head| head.operation.is_none()) else { return false };
-        let Some(member) = self.known.get_mut(&head.host) else { return false };
-        if *member.payload != *stored.payload || member.registration != head.id {
+        let Some(header) = RegistrationHeader::read(stored).filter(|header| header.operation.is_none())
+        else {
+            return false;
+        };
+        let Some(member) = self.known.get_mut(&header.host) else { return false };
+        if *member.payload != *stored.payload || member.registration != header.id {
             return false;
         }
         (member.message, member.renewed, member.ttl, member.dropped) =
-            (MessageId::of(stored), renewed, head.ttl, None);
+            (MessageId::of(stored), renewed, header.ttl, None);
         member.check_at = member.overdue_at();
         true
     }
@@ -269,7 +272,7 @@ impl Members {
     /// Returns the members with keys to be read, earliest end of lease first. If the end of a
     /// member's lease does not yet mean a loss, the member's key is not read, because the next poll
     /// finds a renewal.
-    pub(super) fn overdue(&mut self, now: Instant, writes: &DirectoryWrites) -> Overdue {
+    pub(super) fn late_renewals(&mut self, now: Instant, writes: &DirectoryWrites) -> LateRenewals {
         let (mut hosts, mut needs_own_write) = (Vec::new(), false);
         for (host, member) in &mut self.known {
             let over_at = member.over_at();
@@ -290,7 +293,7 @@ impl Members {
             }
         }
         hosts.sort();
-        Overdue { hosts: hosts.into_iter().map(|(_, host)| host).collect(), needs_own_write }
+        LateRenewals { hosts: hosts.into_iter().map(|(_, host)| host).collect(), needs_own_write }
     }
 
     /// Schedules the next read of the key of a member that is still registered: at the end of its
@@ -341,7 +344,7 @@ impl Members {
 }
 
 /// What the watch must do about members with a late renewal.
-pub(super) struct Overdue {
+pub(super) struct LateRenewals {
     /// Members with an entry that the watch must read again.
     pub(super) hosts: Vec<HostId>,
     /// Whether this station must write, to find out whether missing renewals mean a loss or an
@@ -417,36 +420,36 @@ mod tests {
     }
 
     #[test]
-    fn a_station_is_removed_while_its_key_has_the_mark_of_its_removal() {
+    fn a_station_is_removed_while_its_key_has_the_removal_mark() {
         let host = Name::new("north").unwrap();
         let group = Name::new("local:a").unwrap();
         let since = Renewal::Since(Instant::now());
         let (removal, mark) = (marked("removed/", "r1", 5, 11), marked("", "r1", 5, 13));
         let (up, removed) = (stored(10), Some(Event::Removed(host.clone())));
         let mut members = Members::new(&group);
-        assert!(matches!(members.note(&up, since), Some(Event::Up(_))));
-        assert_eq!(members.note(&removal, since), removed);
-        assert_eq!(members.note(&mark, since), None, "reported already");
+        assert!(matches!(members.process(&up, since), Some(Event::Up(_))));
+        assert_eq!(members.process(&removal, since), removed);
+        assert_eq!(members.process(&mark, since), None, "reported already");
         // A renewal between the two does not undo the removal.
         let mut members = Members::new(&group);
-        assert_eq!(members.note(&removal, since), removed);
-        assert!(matches!(members.note(&stored(12), since), Some(Event::Up(_))));
-        assert_eq!(members.note(&mark, since), removed);
+        assert_eq!(members.process(&removal, since), removed);
+        assert!(matches!(members.process(&stored(12), since), Some(Event::Up(_))));
+        assert_eq!(members.process(&mark, since), removed);
         // The station is admitted again, and repeats the mark of its former removal.
-        assert!(matches!(members.note(&stored(14), since), Some(Event::Up(_))));
+        assert!(matches!(members.process(&stored(14), since), Some(Event::Up(_))));
         let down = Some(Event::Down(host.clone()));
-        assert_eq!(members.note(&marked("", "r1", 7, 15), since), down);
+        assert_eq!(members.process(&marked("", "r1", 7, 15), since), down);
         // A mark alone is no removal.
         let mut members = Members::new(&group);
-        assert!(matches!(members.note(&up, since), Some(Event::Up(_))));
-        assert_eq!(members.note(&mark, since), down);
+        assert!(matches!(members.process(&up, since), Some(Event::Up(_))));
+        assert_eq!(members.process(&mark, since), down);
         // The whole bucket is read: with the mark, without it, and with a newer registration.
         for (messages, is_removed) in
             [(vec![&removal, &mark], true), (vec![&removal], false), (vec![&removal, &stored(14)], false)]
         {
             let mut now = Members::new(&group);
             for message in messages {
-                now.note(message, since);
+                now.process(message, since);
             }
             now.keep_marked_removals();
             let reported = if is_removed { vec![Event::Removed(host.clone())] } else { Vec::new() };
@@ -455,30 +458,30 @@ mod tests {
     }
 
     #[test]
-    fn no_station_is_lost_because_this_station_stood_still() {
+    fn a_pause_of_the_watching_station_makes_no_station_lost() {
         let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
         let began = Instant::now();
         let mut members = Members::new(&Name::new("local:a").unwrap());
-        members.note(&stored(5), Renewal::found(began, began + second / 2));
+        members.process(&stored(5), Renewal::found(began, began + second / 2));
         assert!(members.is_over(&host, began + 5 * second));
         // The station renewed its registration meanwhile, at an unknown time.
         let woken = began + 15 * second;
-        assert!(members.note(&stored(6), Renewal::found(began, woken)).is_none());
+        assert!(members.process(&stored(6), Renewal::found(began, woken)).is_none());
         assert!(!members.is_over(&host, woken + 3 * second));
         assert!(members.is_over(&host, woken + 4 * second));
     }
 
     #[test]
-    fn a_member_that_the_servers_dropped_is_lost_after_a_write_alone() {
+    fn a_member_dropped_by_the_servers_is_lost_only_after_a_write() {
         let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
         let began = Instant::now();
         let mut members = Members::new(&Name::new("local:a").unwrap());
-        members.note(&stored(5), Renewal::Since(began));
+        members.process(&stored(5), Renewal::Since(began));
         let mut writes = DirectoryWrites::new(second);
         writes.stored(began, 4 * second);
         members.dropped(&host, began + 4 * second);
         let late = began + 5 * second;
-        let overdue = members.overdue(late, &writes);
+        let overdue = members.late_renewals(late, &writes);
         assert!(
             overdue.hosts.is_empty() && overdue.needs_own_write,
             "nothing is asked where nothing is proved"
@@ -486,22 +489,22 @@ mod tests {
         assert!(!members.is_lost(&host, late, &writes) && members.first_overdue() > Some(late));
         writes.failed(late, "no quorum".into());
         writes.stored(began + 60 * second, 4 * second);
-        assert!(members.overdue(began + 61 * second, &writes).hosts.is_empty());
+        assert!(members.late_renewals(began + 61 * second, &writes).hosts.is_empty());
         assert_eq!(members.first_overdue(), Some(began + 64 * second), "it has a lease to return");
-        assert_eq!(members.overdue(began + 64 * second, &writes).hosts, std::slice::from_ref(&host));
+        assert_eq!(members.late_renewals(began + 64 * second, &writes).hosts, std::slice::from_ref(&host));
         assert!(members.is_lost(&host, began + 64 * second, &writes));
         // The station returned.
-        assert!(members.note(&stored(6), Renewal::Since(began + 62 * second)).is_none());
+        assert!(members.process(&stored(6), Renewal::Since(began + 62 * second)).is_none());
         assert!(!members.is_lost(&host, began + 64 * second, &writes));
     }
 
     #[test]
-    fn a_member_that_a_bucket_read_anew_does_not_have_has_a_lease_to_return() {
+    fn a_member_missing_after_a_reread_may_return_within_one_lease() {
         let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
         let began = Instant::now();
         let group = Name::new("local:a").unwrap();
         let mut before = Members::new(&group);
-        before.note(&stored(5), Renewal::Since(began));
+        before.process(&stored(5), Renewal::Since(began));
         let read_at = began + 100 * second;
         let mut now = Members::new(&group);
         now.keep_missing(&before, &BTreeSet::new(), read_at);
@@ -519,32 +522,32 @@ mod tests {
     }
 
     #[test]
-    fn a_message_in_the_same_place_of_another_bucket_is_a_renewal() {
+    fn the_same_stream_position_in_a_recreated_bucket_is_a_renewal() {
         let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
         let (began, group) = (Instant::now(), Name::new("local:a").unwrap());
         let mut before = Members::new(&group);
-        before.note(&stored(5), Renewal::Before(began));
+        before.process(&stored(5), Renewal::Before(began));
         for (made, is_over) in [("a", true), ("b", false)] {
             let mut now = Members::new(&group);
-            now.note(&stored_in(made, "north", 5), Renewal::Before(began + 3 * second));
+            now.process(&stored_in(made, "north", 5), Renewal::Before(began + 3 * second));
             now.keep_renewals(&before);
             assert_eq!(now.is_over(&host, began + 5 * second), is_over, "made at {made}");
         }
     }
 
     #[test]
-    fn reading_the_bucket_anew_more_often_than_a_lease_does_not_keep_the_dead() {
+    fn frequent_rereads_of_the_bucket_do_not_hide_a_dead_member() {
         let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
         let (began, group) = (Instant::now(), Name::new("local:a").unwrap());
         // A server that is behind still has the entry; the other servers do not.
         for is_in_bucket in [true, false] {
             let mut writes = DirectoryWrites::new(second);
             let mut members = Members::new(&group);
-            members.note(&stored(5), Renewal::Since(began));
+            members.process(&stored(5), Renewal::Since(began));
             let lost_at = (1..20).map(|half| began + half * 2 * second).find(|at| {
                 let mut anew = Members::new(&group);
                 if is_in_bucket {
-                    anew.note(&stored(5), Renewal::Before(*at));
+                    anew.process(&stored(5), Renewal::Before(*at));
                 }
                 anew.keep_renewals(&members);
                 anew.keep_missing(&members, &BTreeSet::new(), *at);
@@ -598,19 +601,21 @@ mod tests {
                 self.bucket.iter().map(|(host, (seq, _))| stored_by(host, *seq)).collect();
             if reads_anew {
                 let mut anew = Members::new(&self.members.group);
-                held.iter().for_each(|stored| drop(anew.note(stored, Renewal::Before(now))));
-                let named =
-                    held.iter().filter_map(|stored| Head::read(stored).map(|head| head.host)).collect();
+                held.iter().for_each(|stored| drop(anew.process(stored, Renewal::Before(now))));
+                let named = held
+                    .iter()
+                    .filter_map(|stored| RegistrationHeader::read(stored).map(|header| header.host))
+                    .collect();
                 anew.keep_renewals(&self.members);
                 anew.keep_missing(&self.members, &named, now);
                 self.members = anew;
             } else {
                 let renewal = Renewal::found(self.polled_at, now);
                 let new = held.iter().filter(|stored| self.seen < stored.seq);
-                new.for_each(|stored| drop(self.members.note(stored, renewal)));
+                new.for_each(|stored| drop(self.members.process(stored, renewal)));
             }
             (self.seen, self.polled_at) = (self.last_seq, now);
-            for host in self.members.overdue(now, &self.writes).hosts {
+            for host in self.members.late_renewals(now, &self.writes).hosts {
                 if !self.bucket.contains_key(host.as_str()) {
                     self.members.dropped(&host, now);
                 }
@@ -630,7 +635,7 @@ mod tests {
         /// For any outages and any number of reads of the whole bucket: no live peer is reported as
         /// lost, and a dead peer is reported as lost soon after the last outage.
         #[test]
-        fn only_the_dead_are_lost_however_often_the_bucket_is_read_anew(
+        fn only_dead_peers_are_lost_for_any_number_of_rereads(
             outages in prop::collection::vec((1_u64..60, 1_u64..40), 0..4),
             anew_every in 1_u64..12,
             phase in 0_u64..5,

@@ -6,7 +6,7 @@ use super::*;
 const LIES: [f64; 12] = [1e-70, 1e-5, 0.05, 0.1, 0.3, 0.6, 1.6, 3.0, 20.0, 100.0, 1e5, 1e70];
 
 #[test]
-fn one_host_that_lies_hardly_moves_what_is_estimated_for_others() {
+fn false_values_of_one_host_hardly_change_the_estimates_of_other_hosts() {
     for what in [ComposedQuantity::Rtt, ComposedQuantity::Goodput] {
         for seed in 0..10 {
             let mut sites = Sites::new(seed);
@@ -44,7 +44,7 @@ fn one_host_that_lies_hardly_moves_what_is_estimated_for_others() {
 }
 
 #[test]
-fn losses_that_one_host_invents_are_not_believed() {
+fn false_losses_of_one_host_do_not_change_the_estimates() {
     let what = ComposedQuantity::Loss;
     let mut sites = Sites::new(1);
     let mut taught = sites.taught(what, EVENLY);
@@ -60,7 +60,7 @@ fn losses_that_one_host_invents_are_not_believed() {
 }
 
 #[test]
-fn nothing_is_learnt_from_one_host_alone() {
+fn pairs_of_a_single_host_do_not_train_the_model() {
     let legs = [around(1e8, 0.1), around(1e8, 0.1), around(1e8, 0.1)];
     let observation = |ends| PairObservation { ends, legs: &legs[..], measured: around(1e13, 0.1) };
     for what in [ComposedQuantity::Rtt, ComposedQuantity::Goodput] {

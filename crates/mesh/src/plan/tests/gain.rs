@@ -24,7 +24,7 @@ fn turns_of(rates: impl Fn(&str, u32) -> f64) -> BTreeMap<String, u32> {
 }
 
 #[test]
-fn a_pair_that_moves_has_more_turns_than_one_of_more_noise() {
+fn a_pair_with_a_changing_mean_gets_more_turns_than_a_noisier_pair() {
     // The mean rate of host 0 changes between − 40 % and + 40 % every 50 turns. The rate of host 1
     // varies by ± 60 % in each turn, and the rates of the other hosts by ± 4 %.
     let rates = |host: &str, step: u32| {
@@ -42,7 +42,7 @@ fn a_pair_that_moves_has_more_turns_than_one_of_more_noise() {
 }
 
 #[test]
-fn of_two_pairs_one_may_have_two_turns_in_a_row() {
+fn one_of_two_pairs_can_have_two_turns_in_a_row() {
     let mut planner = planner(PlanConfig::default(), &names(2));
     let mut peers = Vec::new();
     for step in 0..200_u32 {
@@ -57,7 +57,7 @@ fn of_two_pairs_one_may_have_two_turns_in_a_row() {
 }
 
 #[test]
-fn what_a_test_was_worth_counts_for_the_turns_before_it_and_failures_do_not_shorten_them() {
+fn gain_counts_the_turns_since_the_last_test_including_failed_ones() {
     let mut planner = planner(PlanConfig::default(), &names(1));
     // The tests of turns 1, 4 and 6 measure 1e8, 2e8 and 2e8 bit/s. Each forecast is the last rate.
     for (turn, rate) in [(1, Some(1e8)), (2, None), (3, None), (4, Some(2e8)), (5, None), (6, Some(2e8))] {
@@ -77,7 +77,7 @@ fn what_a_test_was_worth_counts_for_the_turns_before_it_and_failures_do_not_shor
 }
 
 #[test]
-fn pairs_that_nothing_is_known_of_go_by_age_and_absurd_rates_teach_nothing() {
+fn pairs_without_valid_rates_are_tested_by_age() {
     for rate in [0.0, f64::NAN, f64::INFINITY, -1.0, f64::MAX] {
         let turns = turns_of(|_, _| rate);
         assert!(turns.values().all(|turns| *turns == 100), "{rate}: {turns:?}");
@@ -85,7 +85,7 @@ fn pairs_that_nothing_is_known_of_go_by_age_and_absurd_rates_teach_nothing() {
 }
 
 #[test]
-fn absurd_forecasts_of_one_pair_spoil_no_other() {
+fn absurd_forecasts_of_one_pair_do_not_affect_other_pairs() {
     let (mut absurd, other) = (PairGains::default(), PairGains::default());
     for turn in 1..10 {
         absurd.learn(turn, Some(f64::MAX), f64::MIN_POSITIVE);

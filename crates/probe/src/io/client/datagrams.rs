@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pace_suits_the_number_and_the_deadline() {
+    fn datagram_pace_depends_on_count_and_deadline() {
         let s = Duration::from_secs_f64;
         for (n, left_s, pace_s) in [
             (10, 10.0, Ok(0.02)),

@@ -8,7 +8,7 @@ use barograph_forecast::Failure;
 use super::connect;
 use super::context::ProbeContext;
 use crate::io::deadline::Deadline;
-use crate::wire::{self, Done, Request};
+use crate::wire::{self, BulkSummary, Request};
 use crate::{ProbeError, Target};
 
 /// Requests permission for an iperf3 test of `ms` and at most `bytes_max`. Then calls `run` with
@@ -39,6 +39,6 @@ pub fn iperf3_session<T>(
     let result = run(SocketAddr::new(session.address.ip(), port), left)?;
     let done = session.connection.read_frame::<{ wire::DONE_BYTES }>();
     let done = done.map_err(|error| deadline.io("waiting for the end of the test", &error))?;
-    Done::decode(&done).map_err(|error| deadline.fail(Failure::InvalidResponse, error.to_string()))?;
+    BulkSummary::decode(&done).map_err(|error| deadline.fail(Failure::InvalidResponse, error.to_string()))?;
     Ok(result)
 }

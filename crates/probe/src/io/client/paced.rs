@@ -26,8 +26,8 @@ pub struct PacedResult {
     pub answered_s: Vec<f64>,
     /// Number of requested exchanges that were not answered, or not sent, before the end.
     pub missed: u32,
-    /// Whether a bulk transfer ran at the station when the exchanges began, or after they had
-    /// ended.
+    /// Whether the station reported a running bulk transfer, either before the first exchange or
+    /// after the last.
     pub loaded_there: bool,
     /// Time from the call until the session was open, so that the first exchange could be sent.
     pub opened_after: Duration,

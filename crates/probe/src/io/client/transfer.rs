@@ -12,7 +12,7 @@ use crate::io::deadline::Deadline;
 use crate::io::{kernel, payload};
 use crate::plan::Direction;
 use crate::quantity_result::MeasuredValue;
-use crate::wire::{DONE_BYTES, Done, EXCHANGE_BYTES, Request};
+use crate::wire::{BulkSummary, DONE_BYTES, EXCHANGE_BYTES, Request};
 use crate::{Experiment, ProbeError, Target, reduce};
 
 /// Goodput of one acknowledged transfer of `bytes` (JavaNws §2.1.1), in either direction.
@@ -89,9 +89,13 @@ fn download(
 }
 
 /// Decodes the station's report at the end of a transfer. Its byte count must equal `bytes`.
-pub(super) fn done_of(frame: &[u8; DONE_BYTES], bytes: u64, deadline: &Deadline) -> Result<Done, ProbeError> {
-    let done =
-        Done::decode(frame).map_err(|error| deadline.fail(Failure::InvalidResponse, error.to_string()))?;
+pub(super) fn done_of(
+    frame: &[u8; DONE_BYTES],
+    bytes: u64,
+    deadline: &Deadline,
+) -> Result<BulkSummary, ProbeError> {
+    let done = BulkSummary::decode(frame)
+        .map_err(|error| deadline.fail(Failure::InvalidResponse, error.to_string()))?;
     if done.bytes == bytes {
         return Ok(done);
     }

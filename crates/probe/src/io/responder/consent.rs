@@ -15,7 +15,7 @@ pub trait Consent: Send + Sync {
     ///
     /// # Errors
     /// The reason, which the responder sends to the caller.
-    fn agree(&self, transfer: &TransferRequest<'_>) -> Result<TransferPermit, DeclineReason>;
+    fn agree(&self, transfer: &BulkRequest<'_>) -> Result<BulkPermit, DeclineReason>;
 
     /// Whether the session of a station that signed as `caller` may continue. After `signed_at`,
     /// this station may have been removed from the mesh, and a different station may have
@@ -32,7 +32,7 @@ pub trait Consent: Send + Sync {
 
 /// A transfer that a caller requests.
 #[derive(Clone, Copy, Debug)]
-pub struct TransferRequest<'a> {
+pub struct BulkRequest<'a> {
     /// Name of the station that signed for its session; `None` if the caller was admitted without a
     /// signature.
     pub caller: Option<&'a str>,
@@ -69,7 +69,7 @@ pub struct InvalidTest {
 
 /// Result of an agreed transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TransferOutcome {
+pub struct BulkOutcome {
     /// Time since the permit was given.
     pub duration: Duration,
     /// Bytes that the transfer moved.
@@ -80,7 +80,7 @@ pub struct TransferOutcome {
 
 /// Permit for one transfer. Dropping the permit reports the result of the transfer, whether the
 /// transfer succeeded or failed.
-pub struct TransferPermit {
+pub struct BulkPermit {
     /// Maximum time that a stream may take beyond its requested length, if this time is shorter
     /// than the responder's own grace.
     pub grace: Duration,
@@ -91,11 +91,11 @@ pub struct TransferPermit {
     pub(super) receiver: Option<Box<dyn ExternalReceiver>>,
 }
 
-type OnEnd = Box<dyn FnOnce(TransferOutcome) + Send>;
+type OnEnd = Box<dyn FnOnce(BulkOutcome) + Send>;
 
-impl TransferPermit {
+impl BulkPermit {
     /// Creates a permit; `on_end` is called once, with the result of the transfer.
-    pub fn new(grace: Duration, on_end: impl FnOnce(TransferOutcome) + Send + 'static) -> Self {
+    pub fn new(grace: Duration, on_end: impl FnOnce(BulkOutcome) + Send + 'static) -> Self {
         let on_end: OnEnd = Box::new(on_end);
         Self { grace, began: Instant::now(), bytes: 0, failed: None, on_end: Some(on_end), receiver: None }
     }
@@ -116,18 +116,18 @@ impl TransferPermit {
     }
 }
 
-impl Drop for TransferPermit {
+impl Drop for BulkPermit {
     fn drop(&mut self) {
         if let Some(on_end) = self.on_end.take() {
             let duration = self.began.elapsed();
-            on_end(TransferOutcome { duration, bytes: self.bytes, failed: self.failed.take() });
+            on_end(BulkOutcome { duration, bytes: self.bytes, failed: self.failed.take() });
         }
     }
 }
 
-impl fmt::Debug for TransferPermit {
+impl fmt::Debug for BulkPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TransferPermit")
+        f.debug_struct("BulkPermit")
             .field("grace", &self.grace)
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()

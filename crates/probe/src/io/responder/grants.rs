@@ -20,8 +20,8 @@ impl<'a> SessionGrant<'a> {
     }
 
     /// Grants `n` datagrams and returns their nonce.
-    pub(super) fn give(&self, n: u32) -> u64 {
-        lock(self.grants).give(self.session, self.peer, n)
+    pub(super) fn issue(&self, n: u32) -> u64 {
+        lock(self.grants).issue(self.session, self.peer, n)
     }
 }
 
@@ -59,7 +59,7 @@ impl DatagramGrants {
 
     /// Grants `n` datagrams from `peer`. The new grant replaces the earlier grant of `session`.
     /// Returns the nonce.
-    fn give(&mut self, session: u64, peer: IpAddr, n: u32) -> u64 {
+    fn issue(&mut self, session: u64, peer: IpAddr, n: u32) -> u64 {
         self.end(session);
         self.count += 1;
         let nonce = self.keys.hash_one(self.count);
@@ -94,21 +94,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leave_is_for_a_count_an_address_and_a_session() {
+    fn a_datagram_grant_is_limited_to_a_count_an_address_and_a_session() {
         let here = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
         let mapped = IpAddr::V6(Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped());
         let elsewhere = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
         let mut grants = DatagramGrants::default();
         let (one, other) = (grants.session(), grants.session());
-        let nonce = grants.give(one, here, 1);
-        let theirs = grants.give(other, elsewhere, 1);
+        let nonce = grants.issue(one, here, 1);
+        let theirs = grants.issue(other, elsewhere, 1);
         assert!(!grants.take(nonce ^ 1, here), "never given");
         assert!(!grants.take(nonce, elsewhere), "given to another address");
         assert!(grants.take(nonce, here) && grants.take(nonce, mapped), "one and its copy");
         assert!(!grants.take(nonce, here), "used up");
         let mut last = 0;
         for _ in 0..1000 {
-            last = grants.give(one, here, 1);
+            last = grants.issue(one, here, 1);
         }
         assert_eq!(grants.given.len(), 2, "a new grant replaces the session's own");
         assert!(grants.take(theirs, elsewhere), "and no other's");

@@ -4,15 +4,15 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use super::consent::{ExternalReceiver, InvalidTest};
-use super::shared::{Shared, TransferSlot};
+use super::shared::{AdmittedBulk, Shared};
 use crate::io::connection::Connection;
-use crate::wire::{DeclineReason, Done, Reply};
+use crate::wire::{BulkSummary, DeclineReason, Reply};
 
 /// Starts the agreed program for a test of `ms`, waits for its end and reports the received bytes.
 pub(super) fn serve(
     connection: &mut Connection,
     ms: u32,
-    mut slot: TransferSlot<'_>,
+    mut slot: AdmittedBulk<'_>,
     shared: &Shared,
 ) -> io::Result<()> {
     let declined = |connection: &mut Connection| {
@@ -47,7 +47,7 @@ pub(super) fn serve(
     drop(program);
     // Free the slot first: the client may start its next test as soon as it has read this frame.
     slot.end(bytes);
-    connection.write_all(&Done { bytes, tcp_info: None }.encode())
+    connection.write_all(&BulkSummary { bytes, tcp_info: None }.encode())
 }
 
 /// Waits until `program` has ended and returns its result.

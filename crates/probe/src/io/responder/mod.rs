@@ -20,14 +20,14 @@ use std::time::Instant;
 use barograph_limits::caller_group::limit_address;
 
 use self::shared::{Shared, SignedCaller};
-use self::slots::{give_back, take};
+use self::slots::{release, take};
 use crate::io::connection::{Connection, Upgraded};
 use crate::io::deadline::Deadline;
 use crate::io::sync::lock;
 use crate::token;
 use crate::wire::DeclineReason;
 
-pub use consent::{Consent, ExternalReceiver, InvalidTest, TransferOutcome, TransferPermit, TransferRequest};
+pub use consent::{BulkOutcome, BulkPermit, BulkRequest, Consent, ExternalReceiver, InvalidTest};
 pub use limits::ResponderLimits;
 pub use listener::Listener;
 pub use shared::ForeignBulk;
@@ -223,9 +223,9 @@ impl SessionSlot {
 impl Drop for SessionSlot {
     fn drop(&mut self) {
         let mut slots = lock(&self.shared.slots);
-        give_back(&mut slots.by_network, &limit_address(self.peer));
+        release(&mut slots.by_network, &limit_address(self.peer));
         if let Some(caller) = &self.caller {
-            give_back(&mut slots.by_caller, &caller.name);
+            release(&mut slots.by_caller, &caller.name);
         }
     }
 }
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transfers_elsewhere_load_the_host_and_block_no_caller() {
+    fn foreign_transfers_mark_the_host_as_loaded_and_block_no_caller() {
         let responder = Responder::start(ResponderLimits::default(), None).unwrap();
         let first = responder.count_foreign_bulk();
         let second = responder.count_foreign_bulk();

@@ -4,15 +4,15 @@ use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::consent::{TransferPermit, TransferRequest};
+use super::consent::{BulkPermit, BulkRequest};
 use super::grants::SessionGrant;
 use super::iperf3;
 use super::limits::ResponderLimits;
-use super::shared::{Shared, SignedCaller, TransferSlot};
+use super::shared::{AdmittedBulk, Shared, SignedCaller};
 use crate::io::connection::Connection;
 use crate::io::{kernel, payload};
 use crate::plan::Direction;
-use crate::wire::{DeclineReason, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request};
+use crate::wire::{BulkSummary, DeclineReason, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request};
 
 /// Serves requests of `peer` until the client closes, a request is declined, or a limit is reached.
 pub(super) fn serve(
@@ -50,7 +50,7 @@ pub(super) fn serve(
                 echo_late(connection, n, &shared.limits, still_serves)?;
             }
             Request::Goodput { direction, bytes } => {
-                let slot = match TransferSlot::take(&TransferRequest { caller: name, request }, shared) {
+                let slot = match AdmittedBulk::take(&BulkRequest { caller: name, request }, shared) {
                     Ok(slot) => slot,
                     Err(declined) => return decline(connection, declined, shared),
                 };
@@ -63,17 +63,17 @@ pub(super) fn serve(
                 connection.write_all(&done.encode())?;
             }
             Request::Datagrams { n } => {
-                ready(connection, grant.give(n))?;
+                ready(connection, grant.issue(n))?;
             }
             Request::Iperf3 { ms, .. } => {
-                let slot = match TransferSlot::take(&TransferRequest { caller: name, request }, shared) {
+                let slot = match AdmittedBulk::take(&BulkRequest { caller: name, request }, shared) {
                     Ok(slot) => slot,
                     Err(declined) => return decline(connection, declined, shared),
                 };
                 return iperf3::serve(connection, ms, slot, shared);
             }
             Request::Stream { ms, bytes_max } => {
-                let mut slot = match TransferSlot::take(&TransferRequest { caller: name, request }, shared) {
+                let mut slot = match AdmittedBulk::take(&BulkRequest { caller: name, request }, shared) {
                     Ok(slot) => slot,
                     Err(declined) => return decline(connection, declined, shared),
                 };
@@ -83,7 +83,7 @@ pub(super) fn serve(
                 let bytes = receive_to_end(connection, ms, bytes_max, &shared.limits, &mut slot.permit)?;
                 slot.end(bytes);
                 // The client has closed its side, so no further request follows.
-                return connection.write_all(&Done { bytes, tcp_info: None }.encode());
+                return connection.write_all(&BulkSummary { bytes, tcp_info: None }.encode());
             }
         }
     }
@@ -91,7 +91,7 @@ pub(super) fn serve(
 
 /// Declines a request, which ends the session.
 fn decline(connection: &mut Connection, declined: DeclineReason, shared: &Shared) -> io::Result<()> {
-    shared.note_declined(declined);
+    shared.record_declined(declined);
     connection.write_all(&Reply::Declined(declined).encode())
 }
 
@@ -210,18 +210,18 @@ fn transfer(
     direction: Direction,
     bytes: u64,
     limits: &ResponderLimits,
-) -> io::Result<Done> {
+) -> io::Result<BulkSummary> {
     let minimum = &MinimumProgress::of_bytes(limits);
     match direction {
         Direction::Up => {
             receive(connection, bytes, limits.receive_block_bytes, minimum)?;
-            Ok(Done { bytes, tcp_info: None })
+            Ok(BulkSummary { bytes, tcp_info: None })
         }
         Direction::Down => {
             let _begin = connection.read_frame::<EXCHANGE_BYTES>()?;
             let began = Instant::now();
             send(connection, bytes, minimum)?;
-            Ok(Done {
+            Ok(BulkSummary {
                 bytes,
                 tcp_info: kernel::bulk_tcp_info(connection.tcp(), began.elapsed().as_secs_f64()),
             })
@@ -258,7 +258,7 @@ fn receive_to_end(
     ms: u32,
     bytes_max: u64,
     limits: &ResponderLimits,
-    permit: &mut TransferPermit,
+    permit: &mut BulkPermit,
 ) -> io::Result<u64> {
     let mut buffer = vec![0; limits.receive_block_bytes.clamp(1, payload::BLOCK_BYTES)];
     let grace = limits.transfer_grace.min(permit.grace);

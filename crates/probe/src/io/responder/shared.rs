@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::consent::{Consent, TransferPermit, TransferRequest};
+use super::consent::{BulkPermit, BulkRequest, Consent};
 use super::grants::DatagramGrants;
 use super::limits::ResponderLimits;
 use super::slots::SessionSlots;
@@ -72,10 +72,10 @@ impl Shared {
 
     /// Requests the host's consent to a transfer; without a [`Consent`], every transfer is
     /// accepted.
-    pub(super) fn agree(&self, transfer: &TransferRequest<'_>) -> Result<TransferPermit, DeclineReason> {
+    pub(super) fn agree(&self, transfer: &BulkRequest<'_>) -> Result<BulkPermit, DeclineReason> {
         match &self.consent {
             Some(consent) => consent.agree(transfer),
-            None => Ok(TransferPermit::new(self.limits.transfer_grace, |_| ())),
+            None => Ok(BulkPermit::new(self.limits.transfer_grace, |_| ())),
         }
     }
 
@@ -86,7 +86,7 @@ impl Shared {
     }
 
     /// Counts a declined request if the reason is a limit.
-    pub(super) fn note_declined(&self, declined: DeclineReason) {
+    pub(super) fn record_declined(&self, declined: DeclineReason) {
         let is_limit =
             matches!(declined, DeclineReason::Busy | DeclineReason::TooLarge { .. } | DeclineReason::Spent);
         self.declined.fetch_add(is_limit.into(), Ordering::Relaxed);
@@ -132,14 +132,14 @@ impl Drop for BulkSlot<'_> {
 
 /// The single slot for a transfer, with the permit for this transfer. Dropping the value ends the
 /// permit and frees the slot.
-pub(super) struct TransferSlot<'a> {
+pub(super) struct AdmittedBulk<'a> {
     // Fields drop in this order: the transfer is settled before the slot is free.
-    pub(super) permit: TransferPermit,
+    pub(super) permit: BulkPermit,
     _bulk: BulkSlot<'a>,
 }
 
-impl<'a> TransferSlot<'a> {
-    pub(super) fn take(transfer: &TransferRequest<'_>, shared: &'a Shared) -> Result<Self, DeclineReason> {
+impl<'a> AdmittedBulk<'a> {
+    pub(super) fn take(transfer: &BulkRequest<'_>, shared: &'a Shared) -> Result<Self, DeclineReason> {
         let bulk = shared.take_bulk_slot().ok_or(DeclineReason::Busy)?;
         Ok(Self { permit: shared.agree(transfer)?, _bulk: bulk })
     }

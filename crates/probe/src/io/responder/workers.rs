@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_kept_and_nothing_starts_after_the_stop() {
+    fn worker_threads_are_reused_and_no_job_starts_after_the_stop() {
         let pool = WorkerPool::new();
         let (sender, ran) = mpsc::channel();
         let mut threads = HashSet::new();

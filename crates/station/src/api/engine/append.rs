@@ -23,12 +23,12 @@ pub(super) async fn append(
     body: Body,
 ) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
-    let _request = member.allowance.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
-    let _append = member.allowance.append().map_err(|why| EngineRefusal::too_much(&shared, why))?;
+    let _request = member.quota.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
+    let _append = member.quota.append().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     expect_type(&headers, LINES)?;
     // Charge before reading, so that a refused body does not use up the budget for a smaller body.
     let length = length(&headers, BODY_BYTES_MAX)?;
-    member.allowance.take_body(length, Instant::now()).inspect_err(|_| count_throttled(&shared))?;
+    member.quota.take_body(length, Instant::now()).inspect_err(|_| count_throttled(&shared))?;
     let records = match tokio::time::timeout(BODY_TIMEOUT, read(body)).await {
         Ok(records) => records?,
         Err(_) => return Err(late()),
@@ -38,13 +38,13 @@ pub(super) async fn append(
     check_values(&records)?;
     bind_member(&shared, &member, &first.origin).await?;
     check_numbers(&shared, &records, &first.origin).await?;
-    member.allowance.take_records(records.len(), Instant::now());
+    member.quota.take_records(records.len(), Instant::now());
     let stored = shared.inbox.forward(records).await.map_err(|error| match error {
         FeedError::Unknown => EngineError::Unknown("the archive has not answered in time".into()),
         FeedError::Invalid(why) => EngineError::Invalid(why),
         other => EngineError::Unavailable(other.to_string()),
     })?;
-    let wait_s = member.allowance.wait(length, Instant::now()).as_secs_f64();
+    let wait_s = member.quota.wait(length, Instant::now()).as_secs_f64();
     Ok(done(&EngineAppended { records: stored, wait_s }))
 }
 

@@ -36,7 +36,7 @@ pub(super) async fn register(
     body: Body,
 ) -> Result<Response, EngineRefusal> {
     let (served, member) = member(&shared, &headers)?;
-    let _request = member.allowance.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
+    let _request = member.quota.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     let RegisterQuery { ttl_s } = query(&uri)?;
     if !(TTL_S_MIN..=TTL_S_MAX).contains(&ttl_s) {
         return Err(EngineRefusal::invalid(format!(
@@ -46,7 +46,7 @@ pub(super) async fn register(
     expect_type(&headers, "application/json")?;
     // Read the body first, so that a refusal need not close the connection.
     let text = whole(&headers, body, wire::ENTRY_BYTES_MAX).await?;
-    member.allowance.take_registration(Instant::now()).inspect_err(|_| count_throttled(&shared))?;
+    member.quota.take_registration(Instant::now()).inspect_err(|_| count_throttled(&shared))?;
     let entry = wire::read_entry(&text)?;
     // A station of an earlier version may be in a group with invisible characters already. That
     // version may not have stored the groups of its members.
@@ -68,7 +68,7 @@ pub(super) async fn register(
     if member.is_removed() {
         // The member was removed during the registration, so the removal found no lease. A
         // different member may have the name by now.
-        let _ = served.leases.leave(&entry.host, &registration);
+        let _ = served.leases.deregister(&entry.host, &registration);
         let is_held = || served.members.has(&entry.host);
         served.leases.remove(shared.engine.as_ref(), &entry.host, is_held).await?;
         return Err(EngineError::Denied("the invitation was withdrawn".into()).into());
@@ -126,13 +126,13 @@ pub(super) async fn renew(
     Ok(done(&EngineRenewed { ttl_s: ttl.as_secs_f64() }))
 }
 
-pub(super) async fn leave(
+pub(super) async fn deregister(
     axum::extract::State(shared): ApiStateExtractor,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, EngineRefusal> {
     with_registration(&shared, &uri, &headers, |leases, name, registration| {
-        leases.leave(name, registration)
+        leases.deregister(name, registration)
     })?;
     Ok(done(&EngineUnregistered {}))
 }

@@ -109,7 +109,7 @@ impl Leases {
     }
 
     /// Ends the registration, and removes the entry from the directory at once.
-    pub(in crate::api) fn leave(&self, name: &Name, registration: &str) -> Result<(), LeaseError> {
+    pub(in crate::api) fn deregister(&self, name: &Name, registration: &str) -> Result<(), LeaseError> {
         let mut entries = lock(&self.entries);
         match entries.get(name) {
             None => Err(LeaseError::Unregistered),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_registration_is_gone_when_its_time_is_and_not_before() {
+    async fn a_registration_ends_when_its_lease_expires_and_not_before() {
         const TTL: Duration = Duration::from_secs(3);
         let state = tempfile::tempdir().unwrap();
         let engine = Local::open(LocalConfig::new(state.path())).unwrap();
@@ -215,7 +215,7 @@ mod tests {
             assert_eq!(events.next().await, Some(Ok(Event::Up(entry()))));
         }
         assert_eq!(leases.renew(&name("b"), &older), Err(LeaseError::Displaced));
-        assert_eq!(leases.leave(&name("b"), &older), Err(LeaseError::Displaced));
+        assert_eq!(leases.deregister(&name("b"), &older), Err(LeaseError::Displaced));
         for _ in 0..5 {
             tokio::time::advance(TTL - Duration::from_millis(1)).await;
             assert_eq!(leases.renew(&name("b"), &registration), Ok(TTL));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_suspension_of_this_station_ends_no_lease() {
+    async fn a_suspension_of_this_station_does_not_end_a_lease() {
         const TTL: Duration = Duration::from_secs(10);
         let state = tempfile::tempdir().unwrap();
         let engine = Local::open(LocalConfig::new(state.path())).unwrap();

@@ -49,7 +49,7 @@ pub(super) async fn history(
     headers: HeaderMap,
 ) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
-    let request = member.allowance.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
+    let request = member.quota.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     let asked: HistoryQuery = query(&uri)?;
     let series =
         selector(Some(&asked.source), Some(&asked.target), Some(&asked.quantity)).map_err(invalid)?;
@@ -73,7 +73,7 @@ pub(super) async fn latest(
     headers: HeaderMap,
 ) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
-    let request = member.allowance.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
+    let request = member.quota.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     let asked: LatestQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref());
     let selector = selector.map_err(invalid)?;
@@ -89,7 +89,7 @@ pub(super) async fn watermark(
     headers: HeaderMap,
 ) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
-    let _request = member.allowance.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
+    let _request = member.quota.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     let asked: OriginQuery = query(&uri)?;
     let watermark = shared.engine.watermark(&name("origin", &asked.origin)?).await?;
     Ok(done(&EngineWatermark { watermark }))
@@ -101,7 +101,7 @@ pub(super) async fn next_seq(
     headers: HeaderMap,
 ) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
-    let _request = member.allowance.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
+    let _request = member.quota.request().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     let asked: OriginQuery = query(&uri)?;
     let next_seq = shared.engine.next_seq(&name("origin", &asked.origin)?).await?;
     Ok(done(&EngineNextSeq { next_seq }))

@@ -37,7 +37,7 @@ pub(super) async fn watch(
     headers: HeaderMap,
 ) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
-    let share = member.allowance.stream().map_err(|why| EngineRefusal::too_much(&shared, why))?;
+    let share = member.quota.stream().map_err(|why| EngineRefusal::too_much(&shared, why))?;
     let asked: WatchQuery = query(&uri)?;
     let items = shared.engine.watch(&name("group", &asked.group)?);
     let line: fn(Event) -> String = match reads_removed(&headers) {
@@ -75,15 +75,15 @@ pub(super) async fn subscribe(
 ) -> Result<Response, EngineRefusal> {
     let (_, member) = member(&shared, &headers)?;
     let too_much = |why| EngineRefusal::too_much(&shared, why);
-    let stream = member.allowance.stream().map_err(too_much)?;
-    let subscription = member.allowance.subscription().map_err(too_much)?;
+    let stream = member.quota.stream().map_err(too_much)?;
+    let subscription = member.quota.subscription().map_err(too_much)?;
     let asked: SubscribeQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref());
     let from = match asked.from.as_deref() {
         None | Some("now") => StartAt::Now,
         Some("oldest") => StartAt::Oldest,
-        Some(place) => StartAt::After(Cursor(
-            place.parse().map_err(|_| EngineRefusal::invalid("`from`: expected now, oldest or a cursor"))?,
+        Some(cursor) => StartAt::After(Cursor(
+            cursor.parse().map_err(|_| EngineRefusal::invalid("`from`: expected now, oldest or a cursor"))?,
         )),
     };
     let items = shared.engine.subscribe(&selector.map_err(invalid)?, from);

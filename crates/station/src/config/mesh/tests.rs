@@ -43,7 +43,7 @@ fn groups_and_addresses_are_checked() {
 }
 
 #[test]
-fn settings_that_exclude_each_other_name_a_key() {
+fn conflicting_settings_return_an_error_that_names_a_key() {
     let good = MeshConfig { join: Some("http://a:1/".into()), ..MeshConfig::default() };
     assert_eq!(good.check(), Ok(()));
     for (bad, key) in [
@@ -56,7 +56,7 @@ fn settings_that_exclude_each_other_name_a_key() {
 }
 
 #[test]
-fn a_mesh_of_any_size_is_measured_at_one_rate() {
+fn the_latency_test_rate_does_not_depend_on_the_mesh_size() {
     let config = MeshConfig::default();
     for peers in [1, 10, 100, 10_000] {
         let per_s = peers as f64 * 2.0 / config.latency_period(peers, 2).as_secs_f64();
@@ -66,7 +66,7 @@ fn a_mesh_of_any_size_is_measured_at_one_rate() {
 }
 
 #[test]
-fn the_site_is_a_group_and_no_group_comes_twice() {
+fn the_site_is_a_group_and_duplicate_groups_are_removed() {
     let name = |text| Name::new(text).unwrap();
     let config = MeshConfig { groups: vec![name("lab"), name("lab")], ..MeshConfig::default() };
     assert_eq!(config.all_groups(), [name("local:default"), name("lab")]);

@@ -20,24 +20,24 @@ impl Models {
         let hosts: Vec<&Name> = members.hosts().filter(|host| !members.is_lost(host)).collect();
         let pairs = hosts.len().saturating_mul(hosts.len().saturating_sub(1));
         let step = coprime_step(pairs);
-        let looked = pairs.min(LOOKED_MAX);
-        let chosen = (0..looked).map(|i| {
+        let count = pairs.min(LOOKUPS_MAX);
+        let chosen = (0..count).map(|i| {
             // Visits pairs in an order in which no pair occurs twice.
             let at = (i as u128 * step as u128 % pairs as u128) as usize;
             let (a, b) = (at / (hosts.len() - 1), at % (hosts.len() - 1));
             (hosts[a], hosts[b + usize::from(a <= b)])
         });
         let kinds = [ComposedQuantity::Rtt, ComposedQuantity::Goodput, ComposedQuantity::Loss];
-        let mut lessons = kinds.map(|what| (what, Vec::<TrainingPair<'_>>::new()));
+        let mut training_pairs = kinds.map(|what| (what, Vec::<TrainingPair<'_>>::new()));
         for (from, to) in chosen {
-            for (what, found) in &mut lessons {
+            for (what, found) in &mut training_pairs {
                 if found.len() < PAIRS_MAX {
-                    found.extend(lesson(members, forecasts, from, to, *what));
+                    found.extend(training_pair(members, forecasts, from, to, *what));
                 }
             }
         }
         forecasts.unlock();
-        let [rtt, goodput, loss] = lessons.map(|(what, found)| {
+        let [rtt, goodput, loss] = training_pairs.map(|(what, found)| {
             CompositionModel::fit(
                 what,
                 found.iter().map(|(ends, legs, measured)| PairObservation {
@@ -63,7 +63,7 @@ impl Models {
 /// direct path.
 type TrainingPair<'a> = ([&'a Name; 2], Vec<LegForecast>, LegForecast);
 
-fn lesson<'a>(
+fn training_pair<'a>(
     members: &MeshMembers,
     forecasts: &dyn PathForecasts,
     from: &'a Name,
@@ -98,4 +98,4 @@ const PAIRS_MAX: usize = 1000;
 
 /// Maximum number of pairs to look up: about all pairs of 100 hosts. The look-ups take a few
 /// seconds at most, pauses included, and do not run during a request.
-const LOOKED_MAX: usize = 10_000;
+const LOOKUPS_MAX: usize = 10_000;

@@ -106,11 +106,11 @@ impl Pairs<'_> {
             .unwrap_or(PathForecast::Missing)
     }
 
-    /// Applies `look` to the state of a series. `look` must not look up a second series, because
+    /// Applies `read` to the state of a series. `read` must not look up a second series, because
     /// the series table is locked.
-    fn look_up<T>(&self, series: &SeriesId, look: impl FnOnce(&SeriesState) -> T) -> Option<T> {
+    fn look_up<T>(&self, series: &SeriesId, read: impl FnOnce(&SeriesState) -> T) -> Option<T> {
         let mut held = self.held.borrow_mut();
-        if held.as_ref().is_some_and(|(_, looked)| LOOKUPS_PER_LOCK <= *looked) {
+        if held.as_ref().is_some_and(|(_, lookups)| LOOKUPS_PER_LOCK <= *lookups) {
             *held = None;
             if self.pause.is_zero() {
                 std::thread::yield_now();
@@ -118,9 +118,9 @@ impl Pairs<'_> {
                 std::thread::sleep(self.pause);
             }
         }
-        let (series_table, looked) = held.get_or_insert_with(|| (lock(self.series_table), 0));
-        *looked += 1;
-        series_table.get(series).map(look)
+        let (series_table, lookups) = held.get_or_insert_with(|| (lock(self.series_table), 0));
+        *lookups += 1;
+        series_table.get(series).map(read)
     }
 }
 

@@ -77,7 +77,7 @@ fn rank_hosts(to: &[&str], bytes: u64, members: &MeshMembers, forecasts: &FixedF
 }
 
 #[test]
-fn measured_hosts_are_ranked_and_what_intervals_do_not_part_is_close() {
+fn measured_hosts_are_ranked_and_hosts_with_overlapping_intervals_are_close() {
     let mut forecasts = FixedForecasts::default();
     forecasts.pair("h", "g", 1.0, 100.0);
     forecasts.pair("h", "ra", 1.0, 98.0);
@@ -93,7 +93,7 @@ fn measured_hosts_are_ranked_and_what_intervals_do_not_part_is_close() {
 }
 
 #[test]
-fn a_pair_never_measured_is_composed_by_way_of_representatives_and_wider() {
+fn an_unmeasured_pair_is_composed_through_representatives_and_is_wider() {
     let mut forecasts = FixedForecasts::default();
     forecasts.pair("h", "ra", 1.0, 900.0);
     forecasts.pair("ra", "rb", 20.0, 200.0);
@@ -123,7 +123,7 @@ fn a_pair_never_measured_is_composed_by_way_of_representatives_and_wider() {
 }
 
 #[test]
-fn what_measured_pairs_teach_corrects_and_narrows() {
+fn measured_pairs_correct_and_narrow_composed_forecasts() {
     let mut places_of: Vec<(String, [&str; 1])> = (0..8).map(|i| (format!("n{i}"), ["local:a"])).collect();
     places_of.push(("h".into(), ["local:a"]));
     let mut all: Vec<(&str, &[&str])> =
@@ -162,7 +162,7 @@ fn what_measured_pairs_teach_corrects_and_narrows() {
 }
 
 #[test]
-fn a_host_without_a_time_has_a_reason() {
+fn a_host_without_a_time_forecast_is_listed_with_a_reason() {
     let mut forecasts = FixedForecasts::default();
     forecasts.set("h", "g", ComposedQuantity::Rtt, fresh(0.012));
     forecasts.set("h", "x", ComposedQuantity::Rtt, fresh(0.012));
@@ -215,7 +215,7 @@ fn a_member_without_the_measurements_of_others_names_the_station_to_ask() {
 }
 
 #[test]
-fn a_question_costs_a_few_look_ups_for_each_host() {
+fn a_ranking_needs_few_look_ups_for_each_host() {
     let hosts: Vec<String> = (0..500).map(|i| format!("n{i}")).collect();
     let mut all: Vec<(&str, &[&str])> = hosts.iter().map(|host| (host.as_str(), &["local:b"][..])).collect();
     all.extend([("h", &["local:a"][..]), ("ra", &["local:a", "global"]), ("rb", &["local:b", "global"])]);
@@ -239,7 +239,7 @@ fn measured(source: &str, target: &str, quantity: &Quantity, second: i64, value:
 }
 
 #[test]
-fn a_bank_knows_a_path_from_either_end_while_it_is_new() {
+fn the_series_table_forecasts_a_fresh_path_from_either_end() {
     let mut series_table = SeriesTable::new(100);
     for second in (0..100).step_by(10) {
         series_table.observe(&measured("h", "x", &Quantity::RTT, second, 0.01 + 1e-5 * (second % 3) as f64));
@@ -303,7 +303,7 @@ fn a_bank_knows_a_path_from_either_end_while_it_is_new() {
 }
 
 #[test]
-fn a_path_that_lost_nothing_yet_may_lose_some() {
+fn a_path_without_losses_so_far_has_a_nonzero_upper_loss_bound() {
     let mut series_table = SeriesTable::new(100);
     for second in [0, 10] {
         series_table.observe(&measured("h", "x", &Quantity::LOSS, second, 0.0));

@@ -179,14 +179,14 @@ mod tests {
             1 => (-5.0..1e6).prop_map(Outcome::Value),
             1 => Just(Outcome::Value(0.0)),
             1 => (0usize..9, 0.0..60.0)
-                .prop_map(|(place, after_s)| Outcome::Failed { failure: Failure::ALL[place], after_s }),
+                .prop_map(|(index, after_s)| Outcome::Failed { failure: Failure::ALL[index], after_s }),
         ]
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
-        fn points_come_back_to_the_bit(
+        fn stored_points_are_restored_bit_for_bit(
             outcomes in proptest::collection::vec(outcomes(), 0..1500),
             quantity in prop_oneof![Just("rtt"), Just("cpu_available"), Just("own")],
         ) {
@@ -197,11 +197,11 @@ mod tests {
             };
             let mut series_table = SeriesTable::new(1);
             let mut issued = Vec::new();
-            for (place, outcome) in (0_i64..).zip(outcomes) {
+            for (index, outcome) in (0_i64..).zip(outcomes) {
                 // A gap after every fiftieth point.
-                let time_unix_ns = 1_000_000_000 * (place + 40 * (place / 50));
+                let time_unix_ns = 1_000_000_000 * (index + 40 * (index / 50));
                 // Every third value is marked.
-                let detail = if place % 3 == 0 { r#"{"n":1,"refused":true}"# } else { "" }.to_string();
+                let detail = if index % 3 == 0 { r#"{"n":1,"refused":true}"# } else { "" }.to_string();
                 let measurement = Measurement { series: series.clone(), time_unix_ns, outcome, detail };
                 let observed = series_table.observe(&measurement);
                 let (least, most) = crate::forecast::series::bounds(&series.quantity);
@@ -211,7 +211,7 @@ mod tests {
                 }
                 let ObserveResult::New(point) = observed else { panic!("{outcome:?} is refused") };
                 let is_value = matches!(outcome, Outcome::Value(_));
-                prop_assert_eq!(point.refused, is_value && place % 3 == 0);
+                prop_assert_eq!(point.refused, is_value && index % 3 == 0);
                 issued.push(point);
             }
             let kept: Vec<SeriesPoint> = series_table.get(&series).into_iter().flat_map(|one| one.points()).collect();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_takes_26_bytes_and_a_young_series_few_of_them() {
+    fn a_point_takes_26_bytes_and_capacity_grows_with_the_series() {
         assert_eq!(size_of::<PackedPoint>(), 26);
         let config = BatteryConfig::default();
         let mut ring = Ring::new(&config, &Methods::of(&config));

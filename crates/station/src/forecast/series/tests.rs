@@ -15,7 +15,7 @@ fn measurement(target: &str, second: i64, outcome: Outcome) -> Measurement {
 }
 
 #[test]
-fn the_first_point_has_no_forecast_and_the_second_has_the_one_issued_for_it() {
+fn the_first_point_has_no_forecast_and_the_second_has_an_issued_forecast() {
     let mut series_table = SeriesTable::new(10);
     let ObserveResult::New(first) = series_table.observe(&measurement("a", 1, Outcome::Value(5.0))) else {
         panic!()
@@ -44,7 +44,7 @@ fn failures_are_points_but_never_values() {
 }
 
 #[test]
-fn late_and_infinite_values_change_nothing() {
+fn late_and_infinite_values_do_not_change_a_series() {
     let mut series_table = SeriesTable::new(10);
     series_table.observe(&measurement("a", 5, Outcome::Value(5.0)));
     assert_eq!(
@@ -79,7 +79,7 @@ fn late_and_infinite_values_change_nothing() {
 }
 
 #[test]
-fn a_clock_that_was_ahead_makes_nothing_late() {
+fn a_clock_that_was_ahead_does_not_make_later_values_late() {
     let mut series_table = SeriesTable::new(1);
     let mut feed = |second: i64, now_s: i64| {
         let measurement = measurement("a", second, Outcome::Value(1.0));
@@ -105,7 +105,7 @@ fn the_number_of_series_is_bounded_and_refusals_are_counted() {
 }
 
 #[test]
-fn an_excluded_station_is_at_no_end_of_a_series_until_it_is_included() {
+fn series_from_or_to_a_removed_station_are_refused_until_readmission() {
     let mut series_table = SeriesTable::new(9);
     let to = measurement("gone", 1, Outcome::Value(1.0));
     let SeriesId { source, target, quantity } = to.series.clone();
@@ -169,7 +169,7 @@ fn series_are_counted_by_source() {
 }
 
 #[test]
-fn an_impossible_value_is_no_want_of_room() {
+fn an_impossible_value_does_not_count_as_a_refused_series() {
     let mut series_table = SeriesTable::new(1);
     let impossible = measurement("a", 1, Outcome::Value(-1.0));
     assert_eq!(series_table.observe(&impossible), ObserveResult::Impossible);
@@ -181,7 +181,7 @@ fn an_impossible_value_is_no_want_of_room() {
 }
 
 #[test]
-fn points_are_bounded_and_oldest_go_first() {
+fn points_are_bounded_and_the_oldest_are_dropped_first() {
     let mut series_table = SeriesTable::new(1);
     for second in 0..600 {
         series_table.observe(&measurement("a", second, Outcome::Value(second as f64)));
@@ -210,7 +210,7 @@ fn selection_filters_and_orders_by_quantity_then_target() {
 }
 
 #[test]
-fn intervals_stay_where_values_can_lie() {
+fn intervals_stay_within_the_range_of_possible_values() {
     let mut series_table = SeriesTable::new(2);
     let mut shares = measurement("a", 0, Outcome::Value(0.0));
     shares.series.quantity = Quantity::CPU_AVAILABLE;
@@ -251,7 +251,7 @@ fn most_outside_percent(factor: f64, shift: f64) -> u64 {
 }
 
 #[test]
-fn many_of_thirty_values_are_outside_when_a_link_becomes_restless_and_only_then() {
+fn only_a_restless_link_puts_35_percent_of_values_outside_intervals() {
     // deploy/prometheus/rules.yml alerts above 35 %.
     let (calm, shifted, restless) =
         (most_outside_percent(1.0, 0.0), most_outside_percent(1.0, 0.04), most_outside_percent(10.0, 0.0));
@@ -260,7 +260,7 @@ fn many_of_thirty_values_are_outside_when_a_link_becomes_restless_and_only_then(
 }
 
 #[test]
-fn scores_begin_at_0_when_they_are_restarted() {
+fn restarted_scores_begin_at_zero() {
     let mut series_table = SeriesTable::new(1);
     for (second, value) in (0..40).zip([1.0, 1.1].into_iter().cycle()) {
         series_table.observe(&measurement("a", second, Outcome::Value(value)));
@@ -290,7 +290,7 @@ fn levels_are_found_by_value() {
 }
 
 #[test]
-fn what_a_member_invents_leaves_the_room_that_others_need() {
+fn series_of_one_member_leave_room_reserved_for_other_members() {
     let name = |text: &str| Name::new(text).unwrap();
     let observe = |series_table: &mut SeriesTable, source: &str, target: i64| {
         let mut measurement = measurement(&format!("t{target}"), target, Outcome::Value(1.0));
@@ -331,11 +331,11 @@ fn resident_memory_of_full_series_is_printed() {
     for series in [300, 10_000] {
         let before = resident();
         let mut series_table = SeriesTable::new(series);
-        for place in 0..series {
+        for index in 0..series {
             for second in 0..POINTS_MAX as i64 {
                 let value = 0.02 + 0.001 * f64::from((second * 7919 % 101) as i32);
                 series_table.observe(&measurement(
-                    &format!("station-{place}"),
+                    &format!("station-{index}"),
                     second,
                     Outcome::Value(value),
                 ));

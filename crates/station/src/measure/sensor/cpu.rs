@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_host_gives_a_whole_processor() {
+    fn an_idle_host_gives_a_whole_processor() {
         let share = between(&text(0, 0, 0, 2, 1), &text(0, 0, 200, 2, 1)).unwrap();
         assert_eq!(share, 1.0);
     }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn two_busy_on_two_leave_two_thirds() {
+    fn two_busy_processes_on_two_processors_leave_two_thirds() {
         let share = between(&text(0, 0, 0, 2, 3), &text(200, 0, 0, 2, 3)).unwrap();
         assert!((share - 2.0 / 3.0).abs() < 1e-12, "{share}");
     }
@@ -180,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_go_back_or_stand_still_do_not_break_it() {
+    fn decreasing_or_constant_counters_do_not_break_the_sensor() {
         assert_eq!(between(&text(5, 5, 5, 1, 1), &text(5, 5, 5, 1, 1)), None);
         let share = between(&text(500, 0, 100, 1, 1), &text(0, 0, 200, 1, 1)).unwrap();
         assert_eq!(share, 1.0);
     }
 
     #[test]
-    fn broken_texts_are_refused_and_named() {
+    fn malformed_cpu_counters_return_a_named_error() {
         assert_eq!(CpuTimes::parse(""), Err(CpuError::Missing("cpu")));
         assert_eq!(CpuTimes::parse("cpu 1 2 3 4"), Err(CpuError::Missing("procs_running")));
         assert_eq!(CpuTimes::parse("cpu 1 x"), Err(CpuError::NotACount("x".into())));

@@ -31,13 +31,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_estimate() {
+    fn the_sensor_reads_the_available_memory() {
         let text = "MemTotal:       16000000 kB\nMemFree:  1 kB\nMemAvailable:    8000000 kB\n";
         assert_eq!(available_bytes(text), Ok(8_192_000_000.0));
     }
 
     #[test]
-    fn refuses_what_is_not_a_size() {
+    fn a_missing_or_invalid_memory_size_is_refused() {
         assert_eq!(available_bytes("MemFree: 1 kB"), Err(MemoryError::Missing));
         for bad in ["MemAvailable: kB", "MemAvailable: -1 kB", "MemAvailable: 5 MB", "MemAvailable:"] {
             assert!(matches!(available_bytes(bad), Err(MemoryError::NotASize(_))), "{bad}");

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn time_passes_between_runs_and_a_clock_that_was_set_back_gives_nothing() {
+    fn spent_budget_expires_between_runs_but_not_by_a_clock_set_back() {
         let state = tempfile::tempdir().unwrap();
         let path = state.path().join(FILE);
         assert_eq!(read(&path, NOW_S), Ok(vec![]));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_counts_as_spent_for_an_hour_and_no_longer() {
+    fn a_damaged_budget_file_counts_as_spent_for_one_hour() {
         let state = tempfile::tempdir().unwrap();
         let budget = BudgetConfig::default();
         let long = "x".repeat(BYTES_MAX as usize + 1);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use barograph_api::{BulkTest, BulkTestState, Keyword};
 use barograph_forecast::Name;
-use barograph_mesh::{Cost, Refusal};
-use barograph_probe::io::{Consent, TransferOutcome, TransferPermit, TransferRequest};
+use barograph_mesh::{Cost, TestRefusal};
+use barograph_probe::io::{BulkOutcome, BulkPermit, BulkRequest, Consent};
 use barograph_probe::wire::{DeclineReason, Request};
 
 use super::log::{self, ROLES};
@@ -24,10 +24,10 @@ impl Consent for TestConsent {
     }
 
     fn still_serves(&self, caller: &str, signed_at: Instant) -> bool {
-        Name::new(caller).is_ok_and(|name| self.0.mesh_state.still_knows(&name, signed_at))
+        Name::new(caller).is_ok_and(|name| self.0.mesh_state.may_still_request(&name, signed_at))
     }
 
-    fn agree(&self, transfer: &TransferRequest<'_>) -> Result<TransferPermit, DeclineReason> {
+    fn agree(&self, transfer: &BulkRequest<'_>) -> Result<BulkPermit, DeclineReason> {
         let Some(caller) = transfer.caller else {
             if matches!(transfer.request, Request::Iperf3 { .. }) {
                 return Err(DeclineReason::NotServed);
@@ -35,7 +35,7 @@ impl Consent for TestConsent {
             // For a caller on this host or with the owner's token, no budget applies. No test
             // between stations runs during the caller's transfer.
             let held = self.0.slot.take(BulkUse::Served).ok_or_else(|| self.0.busy())?;
-            return Ok(TransferPermit::new(Duration::MAX, move |_| drop(held)));
+            return Ok(BulkPermit::new(Duration::MAX, move |_| drop(held)));
         };
         match transfer.request {
             Request::Stream { ms, bytes_max } => {
@@ -60,7 +60,7 @@ impl TestConsent {
         length: Duration,
         bytes_max: u64,
         with: Option<&'static str>,
-    ) -> Result<TransferPermit, DeclineReason> {
+    ) -> Result<BulkPermit, DeclineReason> {
         let bulk = &self.0;
         let cap = bulk.plan.budget.test_cap();
         if !bulk.consents {
@@ -85,14 +85,14 @@ impl TestConsent {
             let wait = retry_after(&refusal);
             refused(refusal.to_string(), wait);
             match refusal {
-                Refusal::Busy { .. } => DeclineReason::BusyFor { retry_ms: ms(wait) },
-                Refusal::Spent { .. } => DeclineReason::SpentFor { retry_ms: ms(wait) },
-                Refusal::NotAMember => DeclineReason::NotServed,
+                TestRefusal::Busy { .. } => DeclineReason::BusyFor { retry_ms: ms(wait) },
+                TestRefusal::Spent { .. } => DeclineReason::SpentFor { retry_ms: ms(wait) },
+                TestRefusal::NotAMember => DeclineReason::NotServed,
             }
         })?;
         let id = lock(&bulk.log).add(row.clone());
         let bulk = Arc::clone(bulk);
-        Ok(TransferPermit::new(GRACE, move |TransferOutcome { duration, bytes, failed }| {
+        Ok(BulkPermit::new(GRACE, move |BulkOutcome { duration, bytes, failed }| {
             // The admission has already counted a test that did not end in time, so an error is
             // ignored here.
             let _ = lock(&bulk.gate).end(bulk.now(), token, Cost { duration, bytes });
@@ -116,20 +116,20 @@ impl TestConsent {
 
 impl Bulk {
     fn is_member(&self, caller: &str) -> bool {
-        Name::new(caller).is_ok_and(|name| self.mesh_state.knows(&name))
+        Name::new(caller).is_ok_and(|name| self.mesh_state.may_request(&name))
     }
 
     /// Grants budget and token for a peer's test, which starts at once: the peer sends on the
     /// connection of its request.
-    fn grant(&self, caller: &str, expected: Cost) -> Result<u64, Refusal> {
+    fn grant(&self, caller: &str, expected: Cost) -> Result<u64, TestRefusal> {
         let is_member = self.is_member(caller);
         let now = self.now();
         let mut gate = lock(&self.gate);
-        let grant = gate.ask(now, caller, is_member, expected)?;
+        let grant = gate.request(now, caller, is_member, expected)?;
         let begun = gate.begin(now, grant.token, caller);
         drop(gate);
         self.keep();
-        begun.map(|()| grant.token).map_err(|_| Refusal::Busy { retry_after: super::SLOT_RETRY })
+        begun.map(|()| grant.token).map_err(|_| TestRefusal::Busy { retry_after: super::SLOT_RETRY })
     }
 
     fn busy(&self) -> DeclineReason {

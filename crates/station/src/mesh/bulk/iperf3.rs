@@ -110,7 +110,7 @@ impl Test {
                     // The server of the peer may be started and not listen yet, so retry. A test
                     // that did not start costs nothing.
                     sent.store(0, Ordering::Relaxed);
-                    std::thread::park_timeout(AGAIN);
+                    std::thread::park_timeout(RETRY_PAUSE);
                 }
                 Err((failure, why)) => {
                     if failure == Failure::Refused {
@@ -211,7 +211,7 @@ const SESSION_OVERHEAD: Duration = super::SESSION_OVERHEAD;
 /// Maximum time from the start of iperf3 until iperf3 listens. This usually takes some
 /// milliseconds, and more on a busy machine.
 const STARTING: Duration = Duration::from_secs(2);
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Time between two checks whether the test was cancelled.
 const TICK: Duration = Duration::from_millis(100);
 

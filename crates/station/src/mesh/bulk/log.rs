@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_in_a_row_are_one_and_old_rows_go() {
+    fn consecutive_refusals_share_one_row_and_the_oldest_rows_are_dropped() {
         let mut log = Log::default();
         let row = |peer: &str| begun(1.0, ROLES[1], peer, 5.0, false);
         for _ in 0..1000 {

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_that_bytes_end_well_after_startup_teach_what_full_ones_do() {
+    fn byte_limited_tests_calibrate_like_full_tests_if_they_outlast_slow_start() {
         let budget = BudgetConfig::default();
         let mut path = known(5e9);
         path.guard = Some(ForecastInterval { lower_bit_s: 4e9, upper_bit_s: 6e9 });
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_kept_for_a_day_after_their_peers_left_and_no_more_than_so_many() {
+    fn paths_of_departed_peers_are_kept_for_a_day_up_to_a_limit() {
         let name = |index: usize| Name::new(&format!("h{index}")).unwrap();
         let many = DEPARTED_MAX + 2;
         let mut paths: BTreeMap<Name, PathHistory> =
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_test_is_short_and_later_ones_have_their_length() {
+    fn the_first_test_is_short_and_later_tests_have_the_full_length() {
         let budget = BudgetConfig::default();
         let first = PathHistory::default().scheduled(TestKind::Full, true, &budget);
         assert_eq!((first.length, first.bytes_max), (FIRST, 50_000_000));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_budget_makes_no_test_that_is_over_before_it_says_something() {
+    fn a_small_budget_still_allows_tests_of_a_useful_size() {
         let budget =
             BudgetConfig { bytes_per_hour: crate::config::BULK_BYTES_MIN, ..BudgetConfig::default() };
         assert!(budget.check().is_ok());
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calibrated_path_ends_early_but_for_audits_and_where_it_may_not() {
+    fn tests_on_a_calibrated_path_end_early_except_audits_and_where_disabled() {
         let budget = BudgetConfig::default();
         let mut path = known(100e6);
         path.guard = Some(ForecastInterval { lower_bit_s: 90e6, upper_bit_s: 110e6 });

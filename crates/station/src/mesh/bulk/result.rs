@@ -41,11 +41,11 @@ impl Bulk {
             }
             Err(error) => {
                 if let Some(retry_after) = refusal(error.declined) {
-                    let why = error.message.clone();
+                    let reason = error.message.clone();
                     let retry_after_s = Some(retry_after.as_secs_f64()).filter(|seconds| 0.0 < *seconds);
                     return (
                         log::refused(row, error.message, retry_after_s),
-                        TestAttempt::Refused { why, retry_after },
+                        TestAttempt::Refused { reason, retry_after },
                     );
                 }
                 let outcome = Outcome::Failed { failure: error.failure, after_s: error.after_s };
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_no_failure_and_ignorance_is_one() {
+    fn a_refusal_is_not_a_failure_but_an_unsupported_test_is() {
         let wait = Duration::from_millis(7);
         assert_eq!(refusal(Some(DeclineReason::SpentFor { retry_ms: 7 })), Some(wait));
         assert_eq!(refusal(Some(DeclineReason::Busy)), Some(Duration::ZERO));

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_is_alone_and_a_served_transfer_may_be_the_prober() {
+    fn a_test_runs_alone_and_a_served_transfer_may_run_beside_the_prober() {
         let slot = Arc::new(BulkSlot::default());
         let prober = slot.take(BulkUse::Prober).unwrap();
         assert!(slot.take(BulkUse::Prober).is_none() && slot.take(BulkUse::Test).is_none());

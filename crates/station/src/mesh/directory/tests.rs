@@ -131,7 +131,7 @@ async fn pass(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_station_with_a_long_lease_registers_anew_when_its_directory_was_restarted() {
+async fn a_station_with_a_long_lease_registers_again_after_a_directory_restart() {
     let station = station(true);
     pass(5).await;
     assert!(2 <= station.registrations(), "the next renewal is 100 s away");
@@ -142,14 +142,14 @@ async fn a_station_with_a_long_lease_registers_anew_when_its_directory_was_resta
 }
 
 #[test]
-fn the_grace_covers_the_longest_way_back() {
+fn the_grace_period_covers_the_longest_reconnection() {
     let second = Duration::from_secs(1);
     assert!(PAUSE_MAX.mul_f64(1.25) + 10 * second <= grace(second));
     assert_eq!(grace(300 * second), 301 * second);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lapsed_lease_is_no_connection() {
+async fn a_lapsed_lease_counts_as_disconnected() {
     let station = station(false);
     pass(2).await;
     assert!(station.mesh_state.directory().is_connected());
@@ -157,14 +157,14 @@ async fn a_lapsed_lease_is_no_connection() {
     pass(2).await;
     let directory = station.mesh_state.directory();
     assert!(!directory.is_connected() && !station.mesh_state.figures(&Name::new("a").unwrap()).is_connected);
-    assert!(directory.why().unwrap().contains("has expired"), "{:?}", directory.why());
+    assert!(directory.reason().unwrap().contains("has expired"), "{:?}", directory.reason());
     station.lease_is(LeaseState::Held);
     pass(2).await;
     assert!(station.mesh_state.directory().is_connected());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_directory_that_takes_no_writes_is_reported_with_what_to_do() {
+async fn a_read_only_directory_is_reported_with_a_remedy() {
     let station = station(false);
     pass(2).await;
     let is_since = |seconds| {
@@ -179,7 +179,7 @@ async fn a_directory_that_takes_no_writes_is_reported_with_what_to_do() {
     station.lease_is(LeaseState::Lapsed);
     pass(70).await;
     let directory = station.mesh_state.directory();
-    assert!(!directory.is_connected() && directory.why() == Some("no quorum"));
+    assert!(!directory.is_connected() && directory.reason() == Some("no quorum"));
     let reasons = station.mesh_state.reasons();
     assert!(reasons.len() == 1 && reasons[0].contains("read-only for 400 s (no quorum)"), "{reasons:?}");
     assert!(reasons[0].contains("Start the NATS servers"), "{reasons:?}");
@@ -193,7 +193,7 @@ async fn a_directory_that_takes_no_writes_is_reported_with_what_to_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_displaced_station_says_so_and_waits_until_the_name_is_free() {
+async fn a_displaced_station_reports_the_conflict_and_waits_for_the_name() {
     let station = station(false);
     pass(2).await;
     assert!(station.mesh_state.reasons().is_empty());
@@ -218,7 +218,7 @@ async fn a_displaced_station_says_so_and_waits_until_the_name_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_is_refused_is_said_at_once_with_what_to_do() {
+async fn a_refused_token_is_reported_at_once_with_a_remedy() {
     let station = station(false);
     station.engine.0.denies.store(true, Ordering::SeqCst);
     pass(2).await;

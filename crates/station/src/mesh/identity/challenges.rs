@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_is_known_until_it_expires_and_spent_once() {
+    fn a_challenge_is_valid_until_it_expires_and_usable_once() {
         let (mut challenges, issued_at) = (challenges(), Duration::from_secs(100));
         let challenge = challenges.issue(issued_at);
         assert!(challenges.is_issued(&challenge, issued_at + LIFETIME));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_for_each_station_and_forgotten() {
+    fn spent_challenges_are_bounded_for_each_station_and_forgotten() {
         let (mut challenges, now) = (challenges(), Duration::from_secs(1));
         let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
         let spent = (0..2 * SPENT_MAX).filter(|_| {

@@ -9,11 +9,11 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-fn places(hosts: &[(&str, &[&str])]) -> MeshMembers {
-    let place =
+fn members(hosts: &[(&str, &[&str])]) -> MeshMembers {
+    let member =
         |groups: &[&str]| MeshMember { groups: groups.iter().map(|one| name(one)).collect(), is_lost: false };
     MeshMembers::new(
-        hosts.iter().map(|(host, groups)| (name(host), place(groups))).collect::<BTreeMap<_, _>>(),
+        hosts.iter().map(|(host, groups)| (name(host), member(groups))).collect::<BTreeMap<_, _>>(),
     )
 }
 
@@ -23,7 +23,7 @@ fn view(own: &str, known: &[(&str, &str, f64)]) -> SiteProposals {
     let hosts: [(&str, &[&str]); 4] = ["a", "b", "c", "z"]
         .map(|host| (host, if host == "z" { &["local:y"][..] } else { &["local:default"] }));
     let assignment = SiteAssignment::configured(&MeshConfig::default());
-    SiteProposals::new(&name(own), &places(&hosts), &assignment, |from, to| {
+    SiteProposals::new(&name(own), &members(&hosts), &assignment, |from, to| {
         match known.iter().find(|(a, b, _)| *a == from.as_str() && *b == to.as_str()) {
             None => RttState::Unmeasured,
             Some((.., 0.0)) => RttState::Failed,
@@ -37,7 +37,7 @@ fn view(own: &str, known: &[(&str, &str, f64)]) -> SiteProposals {
 }
 
 #[test]
-fn a_direction_without_an_answer_leaves_its_pair_unknown() {
+fn a_direction_that_times_out_leaves_its_pair_unknown() {
     let near = |a, b| [(a, b, 0.1), (b, a, 0.1)];
     // All measurements from b to c time out. Station c, which has measured b, computes the sites.
     let known = [&near("a", "b")[..], &near("a", "c"), &[("c", "b", 0.1), ("b", "c", 0.0)]].concat();
@@ -64,7 +64,7 @@ fn sites(view: &SiteProposals) -> Vec<Vec<&str>> {
 }
 
 #[test]
-fn no_station_gets_into_a_site_by_its_own_values_alone() {
+fn a_station_cannot_enter_a_site_by_its_own_values_alone() {
     let honest = [
         ("a", "b", 0.3),
         ("b", "a", 0.3),
@@ -84,7 +84,7 @@ fn no_station_gets_into_a_site_by_its_own_values_alone() {
 }
 
 #[test]
-fn what_one_end_says_counts_at_that_end() {
+fn a_one_sided_measurement_counts_only_at_its_source() {
     let known = [("a", "b", 0.3), ("a", "c", 30.0), ("a", "z", 0.35)];
     let here = view("a", &known);
     assert_eq!(sites(&here), [vec!["a", "b", "z"], vec!["c"]]);
@@ -95,11 +95,11 @@ fn what_one_end_says_counts_at_that_end() {
 }
 
 #[test]
-fn stations_without_a_site_count_only_while_they_are_present_and_represent_no_site() {
+fn a_station_is_unset_only_in_the_default_site_and_outside_global() {
     let seen = |groups: &'static [&str]| {
         let assignment = SiteAssignment::configured(&MeshConfig::default());
-        let places = places(&[("a", &["local:default"]), ("b", groups)]);
-        SiteProposals::new(&name("a"), &places, &assignment, |_, _| RttState::Unmeasured).has_unset
+        let members = members(&[("a", &["local:default"]), ("b", groups)]);
+        SiteProposals::new(&name("a"), &members, &assignment, |_, _| RttState::Unmeasured).has_unset
     };
     assert!(seen(&["local:default"]));
     assert!(seen(&["lab", "local:default"]));
@@ -108,7 +108,7 @@ fn stations_without_a_site_count_only_while_they_are_present_and_represent_no_si
 }
 
 #[test]
-fn a_configured_site_goes_before_what_was_taken() {
+fn a_configured_site_overrides_an_accepted_site() {
     let state = tempfile::tempdir().unwrap();
     let unset = MeshConfig::default();
     let groups = |config: &MeshConfig| -> Vec<String> {
@@ -116,7 +116,7 @@ fn a_configured_site_goes_before_what_was_taken() {
     };
     assert_eq!(groups(&unset), ["local:default"]);
     let auto = MeshConfig { sites_auto: true, ..unset.clone() };
-    assert_eq!(groups(&auto), ["local:default", "global"], "it represents itself until it has a place");
+    assert_eq!(groups(&auto), ["local:default", "global"], "it represents itself until it has a position");
     std::fs::write(state.path().join(FILE), r#"{"site":"x","represents":true,"auto":true}"#).unwrap();
     // Other stations may have no site yet.
     assert_eq!(groups(&auto), ["local:x", "global", "local:default"]);

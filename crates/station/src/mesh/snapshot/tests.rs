@@ -85,7 +85,7 @@ impl Room {
 const MINUTE: Duration = Duration::from_mins(1);
 
 #[tokio::test(start_paused = true)]
-async fn one_refresh_serves_all_waiting_requests_and_later_ones_do_not_wait() {
+async fn one_refresh_serves_all_waiting_requests_and_later_requests_do_not_wait() {
     let room = Room::new();
     let all = futures_util::future::join_all((0..20).map(|_| room.snapshot.latest())).await;
     assert_eq!(room.looks(), 1);
@@ -105,7 +105,7 @@ async fn one_refresh_serves_all_waiting_requests_and_later_ones_do_not_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_refreshed_while_requests_come_less_often_in_the_hour_after_and_then_not_at_all() {
+async fn the_snapshot_refreshes_less_often_after_the_last_request_and_then_stops() {
     let room = Room::new();
     for _ in 0..2 {
         let looks = room.looks_asked(100).await;
@@ -121,7 +121,7 @@ async fn it_is_refreshed_while_requests_come_less_often_in_the_hour_after_and_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_for_members_alone_refreshes_only_them_and_keeps_no_task_running() {
+async fn a_members_request_refreshes_only_members_and_leaves_no_task_running() {
     let room = Room::new();
     for _ in 0..60 {
         room.snapshot.members(RENEWED).await;
@@ -133,7 +133,7 @@ async fn a_request_for_members_alone_refreshes_only_them_and_keeps_no_task_runni
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_for_unknown_hosts_cause_one_snapshot_and_no_learning() {
+async fn requests_for_unknown_hosts_cause_one_refresh_and_no_new_models() {
     let room = Room::new();
     // This request alone would cause a refresh only after ten seconds.
     let (mut members, models) = room.snapshot.latest().await;
@@ -157,11 +157,11 @@ async fn requests_for_unknown_hosts_cause_one_snapshot_and_no_learning() {
 }
 
 #[test]
-fn one_member_s_many_groups_come_last() {
+fn groups_of_a_member_with_many_groups_come_last() {
     let name = |text: String| Name::new(&text).unwrap();
     let mut named = Named::default();
-    named.note(&(0..64).map(|index| name(format!("!{index:02}"))).collect::<Vec<_>>());
-    named.note(&[name("local:zz".into()), name("zone".into())]);
+    named.add(&(0..64).map(|index| name(format!("!{index:02}"))).collect::<Vec<_>>());
+    named.add(&[name("local:zz".into()), name("zone".into())]);
     named.first(name("global".into()));
     let order: Vec<String> =
         std::iter::from_fn(|| named.next()).map(|group| group.to_string()).take(3).collect();

@@ -129,7 +129,8 @@ impl Inbox {
         }
     }
 
-    /// Requests that the recorder store its records within `limit`, and end.
+    /// Sends the recorder a message to stop. The recorder then stores its records within `limit`,
+    /// and ends.
     pub(crate) fn stop(&self, limit: Duration) {
         let mut message = Message::Stop { deadline: Instant::now() + limit };
         // The recorder empties the inbox continuously; if it has ended, the loop ends with
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_callers_hand_in_beyond_the_inbox_is_counted() {
+    async fn records_from_callers_beyond_the_inbox_capacity_are_counted() {
         let health = Arc::new(Health::new());
         let (inbox, _outbox) = Inbox::new(Arc::clone(&health));
         let here = Name::new("here").unwrap();

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mixed_takes_an_append_of_each_kind_in_order() {
+    fn mixed_records_take_one_append_for_each_kind_in_order() {
         let mut spool: VecDeque<SpoolEntry> = (0..100).map(|seq| entry(seq, 1, seq % 2 == 1)).collect();
         let own = take_batch(&mut spool, false);
         assert_eq!(numbers(&own), (0..100).step_by(2).collect::<Vec<_>>());
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_append_is_bounded_and_nothing_goes_before_its_turn() {
+    fn an_append_is_bounded_and_keeps_the_order_of_each_kind() {
         let sizes = [(1500, false), (1, true), (600, false), (1, true), (1, false)];
         let all = || (0..).zip(sizes).map(|(seq, (records, is_forwarded))| entry(seq, records, is_forwarded));
         let mut spool: VecDeque<SpoolEntry> = all().collect();

@@ -45,7 +45,7 @@ impl ArchiveSubscription {
                 Some(Err(error)) => {
                     tracing::warn!(%error, "cannot read records of other stations: their forecasts are not updated")
                 }
-                None => self.again_at = Some(Instant::now() + AGAIN_AFTER),
+                None => self.again_at = Some(Instant::now() + RESUBSCRIBE_DELAY),
             }
         }
     }
@@ -56,4 +56,4 @@ fn subscribe(archive: &Local) -> BoxStream<(Cursor, Record)> {
 }
 
 /// Delay before the next subscription if the archive's disk does not respond.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(1);

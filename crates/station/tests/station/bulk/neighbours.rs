@@ -61,7 +61,7 @@ fn swallow(mut stream: TcpStream) {
 }
 
 #[test]
-fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
+fn a_peer_that_grants_a_test_and_falls_silent_blocks_no_test_for_long() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     // This budget is large enough for tests on loopback. Each such test moves half a gigabyte.
@@ -139,7 +139,7 @@ impl ChallengeSigner for Key {
 }
 
 #[test]
-fn a_peer_that_asks_for_endless_tests_gets_its_part_and_leaves_others_theirs() {
+fn a_peer_that_requests_endless_tests_gets_only_its_share() {
     const HOUR: u64 = 20_000_000;
     const ONE: u64 = 1_000_000;
     let state = tempfile::tempdir().unwrap();

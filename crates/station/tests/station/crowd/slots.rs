@@ -179,13 +179,13 @@ fn a_crowd_keeps_no_other_caller_out(slot: Slot, crowd: Caller) {
 }
 
 #[test]
-fn a_crowd_with_every_stream_keeps_neither_pages_nor_members_out() {
+fn callers_that_hold_every_stream_do_not_lock_out_pages_or_members() {
     a_crowd_keeps_no_other_caller_out(Slot::Stream, Caller::Anonymous);
     a_crowd_keeps_no_other_caller_out(Slot::Stream, Caller::Authenticated);
 }
 
 #[test]
-fn a_crowd_with_every_session_keeps_neither_pages_nor_members_out() {
+fn callers_that_hold_every_session_do_not_lock_out_pages_or_members() {
     a_crowd_keeps_no_other_caller_out(Slot::Session, Caller::Anonymous);
     a_crowd_keeps_no_other_caller_out(Slot::Session, Caller::Authenticated);
 }

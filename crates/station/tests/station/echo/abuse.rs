@@ -51,7 +51,7 @@ fn connections(address: SocketAddr, wanted: usize) -> Vec<TcpStream> {
 }
 
 #[test]
-fn a_thousand_connections_get_one_address_its_share() {
+fn an_address_with_a_thousand_connections_gets_only_its_share() {
     let state = tempfile::tempdir().unwrap();
     // One address gets a quarter of these connections.
     let station = public(state.path(), |config| config.connections_max = 8000);
@@ -106,7 +106,7 @@ impl Drop for Over<'_> {
 }
 
 #[test]
-fn an_honest_page_measures_amid_floods() {
+fn an_honest_page_measures_during_floods() {
     let state = tempfile::tempdir().unwrap();
     let station = public(state.path(), |_| {});
     let address = station.address();
@@ -133,7 +133,7 @@ fn an_honest_page_measures_amid_floods() {
 }
 
 #[test]
-fn what_is_not_the_protocol_is_closed_with_its_code() {
+fn protocol_violations_close_the_session_with_their_code() {
     let state = tempfile::tempdir().unwrap();
     let station = public(state.path(), |_| {});
     let address = station.address();
@@ -171,7 +171,7 @@ fn what_is_not_the_protocol_is_closed_with_its_code() {
 }
 
 #[test]
-fn an_experiment_is_what_was_asked_for_and_no_more() {
+fn messages_outside_the_requested_experiment_close_the_session() {
     let state = tempfile::tempdir().unwrap();
     let station = public(state.path(), |_| {});
     let address = station.address();
@@ -184,18 +184,18 @@ fn an_experiment_is_what_was_asked_for_and_no_more() {
     ];
     for (what, request, message, code) in cases {
         let mut page = Page::open(address);
-        page.ask(request).unwrap();
+        page.request(request).unwrap();
         page.socket.send(message).unwrap();
         assert_eq!(page.closed(), Some(code), "{what}");
     }
     // A message in fragments is limited, too.
     let mut page = Page::open(address);
-    page.ask(up(1 << 20)).unwrap();
+    page.request(up(1 << 20)).unwrap();
     let _ = page.socket.get_mut().write_all(&endless());
     assert_eq!(page.closed(), Some(1009));
     // A transfer in messages of one byte uses up the limit for messages before it ends.
     let mut page = Page::open(address);
-    page.ask(up(1 << 20)).unwrap();
+    page.request(up(1 << 20)).unwrap();
     let drip = [0x82, 0x81, 0, 0, 0, 0, 0].repeat(200_000);
     let _ = page.socket.get_mut().write_all(&drip);
     assert_eq!(page.closed(), Some(1008));
@@ -208,7 +208,7 @@ fn an_experiment_is_what_was_asked_for_and_no_more() {
 }
 
 #[test]
-fn slow_and_silent_sessions_delay_no_other() {
+fn slow_and_silent_sessions_do_not_delay_other_sessions() {
     let state = tempfile::tempdir().unwrap();
     let station = public(state.path(), |_| {});
     let address = station.address();
@@ -216,16 +216,16 @@ fn slow_and_silent_sessions_delay_no_other() {
     // One address gets two transfer slots. A page that reads nothing holds one slot; a page that
     // writes nothing holds the other.
     let mut slow_reader = Page::open(address);
-    slow_reader.ask(transfer(Direction::Down)).unwrap();
+    slow_reader.request(transfer(Direction::Down)).unwrap();
     slow_reader.send(&[0, 0]);
     let mut slow_writer = Page::open(address);
-    slow_writer.ask(transfer(Direction::Up)).unwrap();
+    slow_writer.request(transfer(Direction::Up)).unwrap();
     slow_writer.send(&[0; 100]);
     let mut half_open = Page::open(address);
-    half_open.ask(Request::Rtt { n: 1000 }).unwrap();
+    half_open.request(Request::Rtt { n: 1000 }).unwrap();
     half_open.socket.get_mut().write_all(&[0x82]).unwrap();
     let third = Page::open(address).up(1);
-    assert_eq!(third, Err(DeclineReason::Busy), "their address has used its places up");
+    assert_eq!(third, Err(DeclineReason::Busy), "their address has used its slots up");
     still_serves(address);
     drop((slow_reader, slow_writer, half_open));
     station.stop(crate::LIMIT);
@@ -236,7 +236,7 @@ fn dripping(open: impl Fn() -> Page) -> Vec<Page> {
     let mut held = Vec::new();
     loop {
         let mut page = open();
-        match page.ask(Request::Goodput { direction: Direction::Up, bytes: 16 << 20 }) {
+        match page.request(Request::Goodput { direction: Direction::Up, bytes: 16 << 20 }) {
             Ok(()) => page.send(&[0]),
             Err(declined) => {
                 assert_eq!(declined, DeclineReason::Busy);
@@ -248,7 +248,7 @@ fn dripping(open: impl Fn() -> Page) -> Vec<Page> {
 }
 
 #[test]
-fn dripping_transfers_of_two_addresses_leave_places_to_a_third() {
+fn slow_transfers_of_two_addresses_leave_slots_for_a_third_address() {
     let state = tempfile::tempdir().unwrap();
     let station = public(state.path(), |_| {});
     let address = station.address();
@@ -267,7 +267,7 @@ fn dripping_transfers_of_two_addresses_leave_places_to_a_third() {
 }
 
 #[test]
-fn places_filled_from_elsewhere_leave_some_to_this_host() {
+fn transfers_of_other_hosts_leave_slots_for_this_host() {
     let state = tempfile::tempdir().unwrap();
     let station = start({
         let mut config = quiet(state.path());
@@ -278,7 +278,7 @@ fn places_filled_from_elsewhere_leave_some_to_this_host() {
     let held: Vec<Page> = (2..9)
         .map(|last| {
             let mut page = Page::open_forwarded(address, [127, 0, last, 1].into());
-            page.ask(Request::Goodput { direction: Direction::Up, bytes: 16 << 20 }).unwrap();
+            page.request(Request::Goodput { direction: Direction::Up, bytes: 16 << 20 }).unwrap();
             page.send(&[0]);
             page
         })
@@ -294,7 +294,7 @@ fn places_filled_from_elsewhere_leave_some_to_this_host() {
 }
 
 #[test]
-fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
+fn repeated_probes_are_declined_after_the_byte_budget() {
     let state = tempfile::tempdir().unwrap();
     // An eighth of this budget may be used at once: 32 MiB.
     let station = public(state.path(), |config| config.echo.peer_bytes_per_hour = 256 << 20);
@@ -326,7 +326,7 @@ fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
 }
 
 #[test]
-fn opening_sessions_one_after_the_other_is_stopped_by_what_it_costs() {
+fn repeated_session_openings_are_refused_after_the_byte_budget() {
     let state = tempfile::tempdir().unwrap();
     // An eighth of this budget may be used at once: enough for sixteen sessions.
     let station = public(state.path(), |config| config.echo.peer_bytes_per_hour = 8 << 20);
@@ -344,7 +344,7 @@ fn opening_sessions_one_after_the_other_is_stopped_by_what_it_costs() {
 }
 
 #[test]
-fn a_callers_own_host_pays_nothing_but_keeps_to_the_bounds() {
+fn a_local_page_has_no_byte_budget_but_keeps_the_size_limits() {
     let state = tempfile::tempdir().unwrap();
     let mut config = quiet(state.path());
     config.echo.peer_bytes_per_hour = 1 << 20;
@@ -357,13 +357,13 @@ fn a_callers_own_host_pays_nothing_but_keeps_to_the_bounds() {
 }
 
 #[test]
-fn a_connection_that_is_cut_amid_a_transfer_gives_its_place_back() {
+fn a_connection_closed_during_a_transfer_releases_its_slot() {
     let state = tempfile::tempdir().unwrap();
     let station = public(state.path(), |config| config.echo.transfers_max = 1);
     let address = station.address();
     for _ in 0..5 {
         let mut page = Page::open(address);
-        page.ask(Request::Goodput { direction: Direction::Up, bytes: 1 << 20 }).unwrap();
+        page.request(Request::Goodput { direction: Direction::Up, bytes: 1 << 20 }).unwrap();
         page.send(&[0; 1000]);
     }
     let mut page = Page::open(address);

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
-use barograph_probe::wire::{DeclineReason, Done, Reply, Request};
+use barograph_probe::wire::{BulkSummary, DeclineReason, Reply, Request};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::client::Request as Handshake;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
@@ -110,7 +110,7 @@ impl<S: Read + Write> Page<S> {
         }
     }
 
-    pub(crate) fn ask(&mut self, request: Request) -> Result<(), DeclineReason> {
+    pub(crate) fn request(&mut self, request: Request) -> Result<(), DeclineReason> {
         self.send(&request.encode());
         match Reply::decode(&self.take()).unwrap() {
             Reply::Ready { nonce } => {
@@ -123,7 +123,7 @@ impl<S: Read + Write> Page<S> {
 
     /// Makes `n` round-trip exchanges.
     pub(crate) fn rtt(&mut self, n: u32) -> Result<(), DeclineReason> {
-        self.ask(Request::Rtt { n })?;
+        self.request(Request::Rtt { n })?;
         for i in 0..n {
             let exchange = u16::try_from(i).unwrap().to_be_bytes();
             self.send(&exchange);
@@ -132,8 +132,8 @@ impl<S: Read + Write> Page<S> {
         Ok(())
     }
 
-    pub(crate) fn up(&mut self, bytes: usize) -> Result<Done, DeclineReason> {
-        self.ask(Request::Goodput { direction: barograph_probe::Direction::Up, bytes: bytes as u64 })?;
+    pub(crate) fn up(&mut self, bytes: usize) -> Result<BulkSummary, DeclineReason> {
+        self.request(Request::Goodput { direction: barograph_probe::Direction::Up, bytes: bytes as u64 })?;
         let block = vec![0x5A; 64 * 1024];
         let mut left = bytes;
         while 0 < left {
@@ -142,17 +142,17 @@ impl<S: Read + Write> Page<S> {
             left -= length;
         }
         self.socket.flush().unwrap();
-        Ok(Done::decode(&self.take()).unwrap())
+        Ok(BulkSummary::decode(&self.take()).unwrap())
     }
 
     /// Receives a transfer; returns the received bytes and the station's report.
-    pub(crate) fn down(&mut self, bytes: usize) -> Result<(usize, Done), DeclineReason> {
-        self.ask(Request::Goodput { direction: barograph_probe::Direction::Down, bytes: bytes as u64 })?;
+    pub(crate) fn down(&mut self, bytes: usize) -> Result<(usize, BulkSummary), DeclineReason> {
+        self.request(Request::Goodput { direction: barograph_probe::Direction::Down, bytes: bytes as u64 })?;
         self.send(&[0, 0]);
         let mut came = 0;
         while came < bytes {
             came += self.take().len();
         }
-        Ok((came, Done::decode(&self.take()).unwrap()))
+        Ok((came, BulkSummary::decode(&self.take()).unwrap()))
     }
 }

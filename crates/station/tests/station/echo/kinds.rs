@@ -9,11 +9,11 @@ use crate::http::{get, send};
 use crate::{quiet, start, start_new};
 
 #[test]
-fn each_kind_goes_round_with_every_byte_counted() {
+fn each_experiment_kind_completes_with_every_byte_counted() {
     let station = start_new(quiet);
     let mut page = Page::open(station.address());
     page.rtt(3).unwrap();
-    page.ask(Request::RttNagle { n: 4 }).unwrap();
+    page.request(Request::RttNagle { n: 4 }).unwrap();
     for i in 0..4 {
         page.send(&[i, 0xB0 | i]);
         assert_eq!((page.take(), page.take()), (vec![i], vec![0xB0 | i]));
@@ -26,8 +26,8 @@ fn each_kind_goes_round_with_every_byte_counted() {
         assert_eq!(done.tcp_info.is_some(), cfg!(target_os = "linux"));
     }
     page.rtt(1).unwrap();
-    assert_eq!(page.ask(Request::Datagrams { n: 1 }), Err(DeclineReason::NotServed));
-    assert_eq!(page.ask(Request::Rtt { n: 1001 }), Err(DeclineReason::TooLarge { limit: 1000 }));
+    assert_eq!(page.request(Request::Datagrams { n: 1 }), Err(DeclineReason::NotServed));
+    assert_eq!(page.request(Request::Rtt { n: 1001 }), Err(DeclineReason::TooLarge { limit: 1000 }));
     assert_eq!(page.up((16 << 20) + 1), Err(DeclineReason::TooLarge { limit: 16 << 20 }));
     page.rtt(1).unwrap();
     station.stop(crate::LIMIT);
@@ -35,7 +35,7 @@ fn each_kind_goes_round_with_every_byte_counted() {
 }
 
 #[test]
-fn the_station_says_what_it_serves_and_without_a_handshake_why_not() {
+fn the_station_describes_echo_and_explains_a_missing_handshake() {
     let state = tempfile::tempdir().unwrap();
     let station = start(quiet(state.path()));
     let address = station.address();
@@ -81,12 +81,12 @@ fn an_exchange_with_nagle_waits_for_a_delayed_acknowledgement() {
     let station = start_new(quiet);
     let mut page = Page::open(station.address());
     let mut plain = Vec::new();
-    page.ask(Request::Rtt { n: 9 }).unwrap();
+    page.request(Request::Rtt { n: 9 }).unwrap();
     for _ in 0..9 {
         plain.push(exchange(&mut page, 1));
     }
     let mut impeded = Vec::new();
-    page.ask(Request::RttNagle { n: 9 }).unwrap();
+    page.request(Request::RttNagle { n: 9 }).unwrap();
     for _ in 0..9 {
         // Delay acknowledgements, as the kernel does for a connection that it classifies as
         // interactive.

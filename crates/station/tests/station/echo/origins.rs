@@ -8,7 +8,7 @@ use crate::{quiet, start, start_new};
 const ELSEWHERE: &str = "https://a.example";
 
 #[test]
-fn pages_of_other_sites_measure_with_consent_only() {
+fn pages_of_other_sites_can_measure_only_from_allowed_origins() {
     let state = tempfile::tempdir().unwrap();
     let station = start(quiet(state.path()));
     let address = station.address();
@@ -29,7 +29,7 @@ fn pages_of_other_sites_measure_with_consent_only() {
 }
 
 #[test]
-fn answers_can_be_read_by_the_pages_that_may() {
+fn responses_are_readable_for_pages_of_allowed_origins() {
     let state = tempfile::tempdir().unwrap();
     let mut config = quiet(state.path());
     config.echo.origins = vec![ELSEWHERE.into()];
@@ -60,7 +60,7 @@ fn answers_can_be_read_by_the_pages_that_may() {
 }
 
 #[test]
-fn the_page_is_isolated_compressed_and_not_sent_twice() {
+fn the_page_is_isolated_and_compressed_and_cached_by_etag() {
     let station = start_new(quiet);
     let address = station.address();
     let plain = get(address, "/app.js");

@@ -31,7 +31,7 @@ fn reports_are_dropped_unless_the_station_keeps_them() {
 }
 
 #[test]
-fn reports_have_bounds_and_a_bad_one_ends_nothing() {
+fn reports_are_bounded_and_a_bad_report_does_not_end_the_session() {
     let state = tempfile::tempdir().unwrap();
     let mut config = quiet(state.path());
     config.echo.keep = true;

@@ -56,7 +56,7 @@ pub(super) fn first_lines(address: SocketAddr, bearer: &str, group: &str) -> Vec
 }
 
 #[test]
-fn absurd_entries_are_refused_with_what_is_wrong() {
+fn invalid_entries_are_refused_with_a_reason() {
     let station = serve_new(quiet);
     let address = station.address();
     let token = invite(address, Some("b"));
@@ -131,7 +131,7 @@ fn a_batch_is_bounded_and_stored_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_member_that_has_sent_its_burst_is_told_when_to_go_on() {
+fn a_member_that_used_its_burst_gets_a_retry_time() {
     let station = serve_new(keeping);
     let address = station.address();
     let token = invite(address, Some("b"));
@@ -172,7 +172,7 @@ fn a_member_that_has_sent_its_burst_is_told_when_to_go_on() {
 }
 
 #[test]
-fn ten_thousand_registrations_are_refused_politely_and_others_go_on() {
+fn ten_thousand_registrations_are_refused_without_delaying_other_members() {
     let station = serve_new(quiet);
     let address = station.address();
     let (flooder, other) = (invite(address, Some("b")), invite(address, Some("c")));
@@ -218,7 +218,7 @@ fn ten_thousand_registrations_are_refused_politely_and_others_go_on() {
 }
 
 #[test]
-fn a_slow_subscriber_delays_no_other_and_streams_are_counted() {
+fn a_slow_subscriber_does_not_delay_a_writer_and_streams_are_limited() {
     let station = serve_new(keeping);
     let address = station.address();
     let (slow, writer) = (invite(address, None), invite(address, Some("b")));
@@ -246,7 +246,7 @@ fn a_slow_subscriber_delays_no_other_and_streams_are_counted() {
 }
 
 #[test]
-fn subscriptions_of_one_member_are_counted() {
+fn subscriptions_of_one_member_are_limited() {
     let station = serve_new(keeping);
     let address = station.address();
     let (greedy, other) = (invite(address, None), invite(address, None));
@@ -260,7 +260,7 @@ fn subscriptions_of_one_member_are_counted() {
 }
 
 #[test]
-fn one_member_takes_a_share_of_the_series_and_the_rest_is_stored_alone() {
+fn series_beyond_the_share_of_a_member_are_stored_but_not_forecast() {
     let state = tempfile::tempdir().unwrap();
     let mut config = keeping(state.path());
     config.series_max = 40;
@@ -281,7 +281,7 @@ fn one_member_takes_a_share_of_the_series_and_the_rest_is_stored_alone() {
 }
 
 #[test]
-fn what_the_archive_has_no_room_for_is_not_acknowledged() {
+fn records_beyond_the_archive_capacity_are_not_acknowledged() {
     let station = serve_new(keeping);
     let address = station.address();
     let token = invite(address, Some("b"));
@@ -300,7 +300,7 @@ fn what_the_archive_has_no_room_for_is_not_acknowledged() {
 }
 
 #[test]
-fn values_that_a_quantity_cannot_have_are_refused_and_shown_nowhere() {
+fn impossible_values_of_a_quantity_are_refused_and_not_shown() {
     let station = serve_new(keeping);
     let address = station.address();
     let token = invite(address, Some("b"));
@@ -353,7 +353,7 @@ fn values_that_a_quantity_cannot_have_are_refused_and_shown_nowhere() {
 }
 
 #[test]
-fn one_record_does_not_burn_a_name() {
+fn one_record_does_not_make_a_name_unusable() {
     let station = serve_new(keeping);
     let address = station.address();
     let token = invite(address, Some("b"));

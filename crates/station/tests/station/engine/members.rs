@@ -10,7 +10,7 @@ use crate::http::{get, get_until, post, send};
 use crate::{quiet, serve, serve_new, start_new};
 
 #[test]
-fn a_station_writes_its_own_records_and_its_own_entry_alone() {
+fn a_station_can_write_only_its_own_records_and_entry() {
     let station = serve_new(keeping);
     let address = station.address();
     let (b, c) = (invite(address, Some("b")), invite(address, Some("c")));
@@ -70,7 +70,7 @@ fn a_station_writes_its_own_records_and_its_own_entry_alone() {
 }
 
 #[test]
-fn an_open_invitation_gives_no_name_that_is_in_use() {
+fn an_open_invitation_does_not_grant_a_name_in_use() {
     let station = serve_new(keeping);
     let address = station.address();
     let feed = |seq: u64| {
@@ -131,7 +131,7 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
 /// Earlier versions stored names that look like a different name. This version reads such names,
 /// but refuses a new station with such a name.
 #[test]
-fn no_new_station_has_a_name_that_shows_as_another() {
+fn a_new_station_with_a_confusable_name_is_refused() {
     let station = serve_new(quiet);
     let address = station.address();
     let token = invite(address, None);
@@ -239,7 +239,7 @@ fn a_withdrawn_invitation_ends_at_once() {
 
 /// A caller of an earlier version, for which the change `Removed` would be an error.
 #[test]
-fn a_removal_is_told_to_an_older_station_as_down() {
+fn a_removal_is_reported_to_an_older_station_as_down() {
     let station = serve_new(quiet);
     let address = station.address();
     let (b, c) = (invite(address, Some("b")), invite(address, Some("c")));
@@ -264,7 +264,7 @@ fn a_removal_is_told_to_an_older_station_as_down() {
 }
 
 #[test]
-fn a_station_on_anothers_engine_serves_no_member() {
+fn a_station_that_uses_a_foreign_engine_serves_no_members() {
     let station = start_new(quiet);
     let refused = post(station.address(), "/v1/invitations", "{}");
     assert_eq!(refused.status, 409, "{}", refused.body);

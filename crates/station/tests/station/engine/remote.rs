@@ -45,7 +45,7 @@ async fn next_of_b(
 }
 
 #[tokio::test]
-async fn a_lease_outlives_a_restart_and_a_stream_ends_with_it() {
+async fn a_lease_survives_a_server_restart_and_a_stream_does_not() {
     let state = tempfile::tempdir().unwrap();
     let mut config = keeping(state.path());
     let station = serve(config.clone());
@@ -86,7 +86,7 @@ async fn until_state(lease: &dyn barograph_engine::Lease, state: LeaseState) {
 }
 
 #[tokio::test]
-async fn a_lease_tells_that_it_ran_out_or_was_displaced_by_a_copy() {
+async fn a_lease_reports_expiry_and_displacement_by_a_copy() {
     let state = tempfile::tempdir().unwrap();
     let mut config = keeping(state.path());
     let station = serve(config.clone());
@@ -107,7 +107,7 @@ async fn a_lease_tells_that_it_ran_out_or_was_displaced_by_a_copy() {
 }
 
 #[test]
-fn it_is_asked_from_any_runtime_and_outlives_them() {
+fn the_remote_engine_works_from_any_runtime_and_outlives_each_runtime() {
     let station = serve_new(keeping);
     let engine = remote(station.address(), Some(invite(station.address(), Some("b"))));
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -128,7 +128,7 @@ fn it_is_asked_from_any_runtime_and_outlives_them() {
 }
 
 #[tokio::test]
-async fn what_is_not_ones_own_is_denied_and_a_token_is_needed() {
+async fn the_remote_engine_needs_a_token_and_is_denied_foreign_records() {
     let station = serve_new(keeping);
     let engine = remote(station.address(), None);
     assert!(matches!(engine.append(&[record(1)]).await, Err(EngineError::Denied(_))));
@@ -147,7 +147,7 @@ async fn what_is_not_ones_own_is_denied_and_a_token_is_needed() {
 }
 
 #[tokio::test]
-async fn a_large_batch_goes_in_pieces_and_comes_back() {
+async fn a_large_batch_is_appended_in_parts_and_read_back_in_pages() {
     let station = serve_new(keeping);
     let engine = remote(station.address(), Some(invite(station.address(), Some("b"))));
     let detail = format!("{{\"x\":\"{}\"}}", "\\\"".repeat((Record::DETAIL_BYTES_MAX - 8) / 2));
@@ -189,7 +189,7 @@ fn hostile(answer: fn(&mut std::net::TcpStream)) -> SocketAddr {
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n";
 
 #[tokio::test]
-async fn a_server_that_breaks_off_leaves_an_append_unknown_and_reads_unavailable() {
+async fn a_broken_connection_makes_an_append_unknown_and_reads_unavailable() {
     let closing = remote(hostile(|_| {}), None);
     assert!(matches!(closing.append(&[record(1)]).await, Err(EngineError::Unknown(_))));
     assert!(matches!(closing.next_seq(&name("b")).await, Err(EngineError::Unavailable(_))));
@@ -207,7 +207,7 @@ async fn a_server_that_breaks_off_leaves_an_append_unknown_and_reads_unavailable
 }
 
 #[tokio::test]
-async fn a_hostile_server_is_bounded() {
+async fn responses_of_a_hostile_server_are_bounded() {
     let endless_line = |stream: &mut std::net::TcpStream| {
         let _ = stream.write_all(HEAD);
         while stream.write_all(&[b'x'; 4096]).is_ok() {}
@@ -236,7 +236,7 @@ async fn a_hostile_server_is_bounded() {
 }
 
 #[tokio::test]
-async fn silence_is_noticed_in_a_bounded_time() {
+async fn a_silent_server_is_detected_in_a_bounded_time() {
     let silent = |stream: &mut std::net::TcpStream| {
         let _ = stream.write_all(HEAD);
         let _ = stream.read_to_end(&mut Vec::new());
@@ -253,7 +253,7 @@ async fn silence_is_noticed_in_a_bounded_time() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_at_once() {
+fn an_invalid_remote_configuration_is_refused_at_once() {
     let state = tempfile::tempdir().unwrap();
     let empty = state.path().join("empty.pem");
     std::fs::write(&empty, "").unwrap();

@@ -6,7 +6,7 @@ use rustix::fs::{AtFlags, FileType, fstatvfs, statat};
 use rustix::io::Errno;
 
 use super::super::path::check_target;
-use super::super::{Entry, EntryKind, Manifest, journal, system};
+use super::super::{EntryKind, Manifest, ManifestEntry, journal, system};
 use super::{Destination, DestinationConfig, FileError, partial_name};
 
 impl Destination {
@@ -127,7 +127,7 @@ fn names_added(before: &[u8], path: &[u8]) -> u64 {
 }
 
 /// Number of blocks that an entry takes: at least one, for the entry's name.
-fn blocks(entry: &Entry) -> u64 {
+fn blocks(entry: &ManifestEntry) -> u64 {
     let of_data = match &entry.kind {
         EntryKind::File { size, extents: None } => size.div_ceil(BLOCK_BYTES),
         EntryKind::File { extents: Some(extents), .. } => {

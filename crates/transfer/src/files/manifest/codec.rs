@@ -4,7 +4,7 @@
 
 use super::super::path::{PATH_BYTES_MAX, shown};
 use super::{
-    ENCODED_BYTES_MAX, ENTRIES_MAX, EXTENTS_MAX, Entry, EntryKind, Manifest, ManifestError, Modified,
+    ENCODED_BYTES_MAX, ENTRIES_MAX, EXTENTS_MAX, EntryKind, Manifest, ManifestEntry, ManifestError, Modified,
 };
 use crate::proto::wire::{WireError, varint};
 
@@ -81,7 +81,7 @@ impl Manifest {
 }
 
 /// Number of bytes of an encoded entry.
-pub(super) fn entry_len(entry: &Entry) -> usize {
+pub(super) fn entry_len(entry: &ManifestEntry) -> usize {
     let text = |bytes: &[u8]| varint::len(bytes.len() as u64) + bytes.len();
     let head = 1 + text(&entry.path) + varint::len(u64::from(entry.mode)) + 8;
     head + varint::len(u64::from(entry.modified.nanos))
@@ -100,7 +100,7 @@ pub(super) fn entry_len(entry: &Entry) -> usize {
         }
 }
 
-fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
+fn put_entry(out: &mut Vec<u8>, entry: &ManifestEntry) {
     out.push(match &entry.kind {
         EntryKind::File { extents: None, .. } => FILE,
         EntryKind::File { extents: Some(_), .. } => SPARSE,
@@ -131,7 +131,7 @@ fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
 
 /// Reads an entry. `extents_all` counts the extents of all entries so far. It is checked before
 /// memory for the extents is allocated.
-fn take_entry(rest: &mut &[u8], extents_all: &mut u64) -> Result<Entry, ManifestError> {
+fn take_entry(rest: &mut &[u8], extents_all: &mut u64) -> Result<ManifestEntry, ManifestError> {
     let (kind, after) = rest.split_first().ok_or(WireError::Truncated("an entry"))?;
     *rest = after;
     let path = take_text(rest, "a path")?;
@@ -168,7 +168,7 @@ fn take_entry(rest: &mut &[u8], extents_all: &mut u64) -> Result<Entry, Manifest
         LINK => EntryKind::Link { target: take_text(rest, "a link's target")? },
         _ => return Err(ManifestError::Field(shown(&path), "a kind that is unknown")),
     };
-    Ok(Entry { path, kind, mode, modified })
+    Ok(ManifestEntry { path, kind, mode, modified })
 }
 
 fn put_text(out: &mut Vec<u8>, bytes: &[u8]) {

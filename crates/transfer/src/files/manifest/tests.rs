@@ -4,17 +4,17 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn file(path: &[u8], size: u64, extents: Option<Vec<Range<u64>>>) -> Entry {
+fn file(path: &[u8], size: u64, extents: Option<Vec<Range<u64>>>) -> ManifestEntry {
     let modified = Modified { seconds: -3, nanos: 999_999_999 };
-    Entry { path: path.to_vec(), kind: EntryKind::File { size, extents }, mode: 0o640, modified }
+    ManifestEntry { path: path.to_vec(), kind: EntryKind::File { size, extents }, mode: 0o640, modified }
 }
 
-fn with(path: &[u8], kind: EntryKind) -> Entry {
-    Entry { path: path.to_vec(), kind, mode: 0, modified: Modified::default() }
+fn with(path: &[u8], kind: EntryKind) -> ManifestEntry {
+    ManifestEntry { path: path.to_vec(), kind, mode: 0, modified: Modified::default() }
 }
 
 #[test]
-fn places_go_on_from_file_to_file_and_skip_holes() {
+fn object_offsets_continue_across_files_and_skip_holes() {
     let manifest = Manifest::new(vec![
         file(b"d/a", 10, None),
         with(b"d", EntryKind::Directory),
@@ -37,9 +37,10 @@ fn places_go_on_from_file_to_file_and_skip_holes() {
 
 /// The example of `docs/spec/transfer.md` §7.
 #[test]
-fn the_specification_shows_these_bytes() {
+fn manifest_bytes_match_the_specification() {
     let at = |seconds, nanos| Modified { seconds, nanos };
-    let entry = |path: &[u8], kind, mode, modified| Entry { path: path.to_vec(), kind, mode, modified };
+    let entry =
+        |path: &[u8], kind, mode, modified| ManifestEntry { path: path.to_vec(), kind, mode, modified };
     let manifest = Manifest::new(vec![
         entry(b"l", EntryKind::Link { target: b"d/a".to_vec() }, 0, at(0, 0)),
         entry(b"d/s", EntryKind::File { size: 100, extents: Some(vec![10..15, 90..100]) }, 0o600, at(-1, 0)),
@@ -61,8 +62,8 @@ fn the_specification_shows_these_bytes() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
-    let error = |entries: Vec<Entry>| Manifest::new(entries).unwrap_err();
+fn invalid_manifests_are_refused() {
+    let error = |entries: Vec<ManifestEntry>| Manifest::new(entries).unwrap_err();
     for path in [
         &b""[..],
         b"/etc/passwd",
@@ -90,8 +91,8 @@ fn what_cannot_be_is_refused() {
     }
     assert!(matches!(error(vec![file(b"a", 0, Some(vec![]))]), ManifestError::Field(..)));
     for entry in [
-        Entry { mode: 0o4755, ..file(b"a", 1, None) },
-        Entry { modified: Modified { seconds: 0, nanos: 1_000_000_000 }, ..file(b"a", 1, None) },
+        ManifestEntry { mode: 0o4755, ..file(b"a", 1, None) },
+        ManifestEntry { modified: Modified { seconds: 0, nanos: 1_000_000_000 }, ..file(b"a", 1, None) },
         with(b"a", EntryKind::Link { target: vec![] }),
         with(b"a", EntryKind::Link { target: b"x\0".to_vec() }),
         file(b"a", NUMBER_MAX + 1, None),
@@ -105,7 +106,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn order_is_by_component() {
+fn entries_are_ordered_by_path_component() {
     let manifest =
         Manifest::new(vec![file(b"a b", 1, None), file(b"a/b", 1, None), with(b"a", EntryKind::Directory)])
             .unwrap();
@@ -114,11 +115,11 @@ fn order_is_by_component() {
 }
 
 #[test]
-fn the_longest_manifest_of_so_many_entries_fits() {
+fn the_longest_manifest_fits_the_limit_for_its_number_of_entries() {
     let name = |at: u8| [&[b'a' + at][..], &b"/bcdefghijklmno".repeat(255)].concat();
     for long in [
         with(&name(0), EntryKind::Link { target: vec![b'x'; 4095] }),
-        Entry {
+        ManifestEntry {
             mode: 0o777,
             ..file(
                 &name(0),
@@ -136,7 +137,7 @@ fn the_longest_manifest_of_so_many_entries_fits() {
 }
 
 #[test]
-fn a_number_of_entries_takes_no_memory() {
+fn a_large_number_of_entries_allocates_no_memory() {
     let mut bytes = b"BGM\x01".to_vec();
     crate::proto::wire::varint::put(&mut bytes, ENTRIES_MAX as u64);
     assert_eq!(Manifest::decode(&bytes), Err(ManifestError::Wire(WireError::Truncated("an entry"))));
@@ -157,7 +158,7 @@ fn put_sparse(bytes: &mut Vec<u8>, name: u8, extents: usize) {
 }
 
 #[test]
-fn extents_beyond_the_most_are_refused_before_they_take_memory() {
+fn too_many_extents_are_refused_before_allocation() {
     for extents in [&[4 * EXTENTS_MAX][..], &[EXTENTS_MAX, 1], &[3, EXTENTS_MAX - 2]] {
         let mut bytes = b"BGM\x01".to_vec();
         crate::proto::wire::varint::put(&mut bytes, extents.len() as u64);
@@ -216,7 +217,7 @@ fn a_million_files() {
     println!("{} bytes; {most}", manifest.encode().len());
 }
 
-fn any_entry() -> impl Strategy<Value = Entry> {
+fn any_entry() -> impl Strategy<Value = ManifestEntry> {
     let path =
         prop::collection::vec(prop::collection::vec(1u8.., 1..4), 1..4).prop_map(|names| names.join(&b'/'));
     let kind = prop_oneof![
@@ -241,14 +242,14 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     (path, kind, 0u16..=0o777, any::<i64>(), 0u32..1_000_000_000).prop_map(
         |(path, kind, mode, seconds, nanos)| {
             let mode = if matches!(kind, EntryKind::Link { .. }) { 0 } else { mode };
-            Entry { path, kind, mode, modified: Modified { seconds, nanos } }
+            ManifestEntry { path, kind, mode, modified: Modified { seconds, nanos } }
         },
     )
 }
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(entries in prop::collection::vec(any_entry(), 0..12), at in 0u64..1 << 40, more in 0u64..1 << 30) {
+    fn an_encoded_manifest_decodes_to_the_same_manifest(entries in prop::collection::vec(any_entry(), 0..12), at in 0u64..1 << 40, more in 0u64..1 << 30) {
         // Some lists of entries are not a manifest: for example, an entry is below a file, or two
         // entries have the same path.
         let Ok(manifest) = Manifest::new(entries) else { return Ok(()) };
@@ -267,7 +268,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_decode_to_a_manifest_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         crate::testkit::fuzz::fuzz_manifest(&bytes);
         crate::testkit::fuzz::fuzz_manifest(&[b"BGM\x01", &bytes[..]].concat());
     }

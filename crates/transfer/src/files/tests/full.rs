@@ -10,7 +10,7 @@ const DISK: &str = "BAROGRAPH_TEST_SMALL_DISK";
 const DISK_BYTES: usize = 2 << 20;
 
 #[test]
-fn a_full_disk_is_told_and_the_transfer_goes_on_where_it_was() {
+fn a_full_disk_is_reported_and_the_transfer_resumes() {
     if let Some(disk) = std::env::var_os(DISK) {
         return on_a_small_disk(Path::new(&disk));
     }
@@ -28,7 +28,7 @@ fn a_full_disk_is_told_and_the_transfer_goes_on_where_it_was() {
         barograph_sim::report_skipped("a disk that fills: no namespace with a file system of its own");
         return;
     }
-    let name = "files::tests::full::a_full_disk_is_told_and_the_transfer_goes_on_where_it_was";
+    let name = "files::tests::full::a_full_disk_is_reported_and_the_transfer_resumes";
     let own = std::env::current_exe().unwrap();
     let output = within(&[own.as_ref(), "--exact".as_ref(), name.as_ref()]).unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -53,7 +53,7 @@ fn goes_on_in_what_it_allocated(disk: &Path) {
 fn refuses_what_is_mounted_below(disk: &Path) {
     let root = disk.parent().unwrap();
     let name = disk.file_name().unwrap().to_str().unwrap();
-    let entry = |path: String| Entry {
+    let entry = |path: String| ManifestEntry {
         path: path.into_bytes(),
         kind: EntryKind::File { size: 3, extents: None },
         mode: 0o644,

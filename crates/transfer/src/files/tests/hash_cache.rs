@@ -34,7 +34,7 @@ fn touch(path: &Path) {
 }
 
 #[test]
-fn a_file_rewritten_with_its_size_and_time_is_hashed_anew() {
+fn a_file_rewritten_with_the_same_size_and_time_is_hashed_again() {
     let from = tempdir().unwrap();
     let path = make(from.path(), "file", BYTES);
     touch(&path);
@@ -118,7 +118,7 @@ fn hashes_are_kept_for_the_next_sender() {
 }
 
 #[test]
-fn of_files_that_have_just_changed_nothing_is_kept() {
+fn hashes_of_recently_changed_files_are_not_kept() {
     let (from, state) = (tempdir().unwrap(), tempdir().unwrap());
     let path = make(from.path(), "file", BYTES);
     for _ in 0..2 {
@@ -141,7 +141,7 @@ fn of_files_that_have_just_changed_nothing_is_kept() {
 }
 
 #[test]
-fn what_is_kept_stays_short() {
+fn the_hash_cache_stays_small() {
     let (from, state) = (tempdir().unwrap(), tempdir().unwrap());
     let tree = from.path().join("tree");
     let files = 5000;

@@ -7,8 +7,8 @@ use tempfile::tempdir;
 use super::path::check_target;
 use super::*;
 
-fn file(path: &[u8], size: u64) -> Entry {
-    Entry {
+fn file(path: &[u8], size: u64) -> ManifestEntry {
+    ManifestEntry {
         path: path.to_vec(),
         kind: EntryKind::File { size, extents: None },
         mode: 0o644,
@@ -16,8 +16,8 @@ fn file(path: &[u8], size: u64) -> Entry {
     }
 }
 
-fn link(path: &[u8], target: &[u8]) -> Entry {
-    Entry { kind: EntryKind::Link { target: target.to_vec() }, mode: 0, ..file(path, 0) }
+fn link(path: &[u8], target: &[u8]) -> ManifestEntry {
+    ManifestEntry { kind: EntryKind::Link { target: target.to_vec() }, mode: 0, ..file(path, 0) }
 }
 
 fn digest(bytes: &[u8]) -> [u8; 32] {
@@ -25,7 +25,7 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
 }
 
 #[test]
-fn links_on_the_way_are_not_followed() {
+fn symbolic_links_in_a_path_are_not_followed() {
     let (root, outside) = (tempdir().unwrap(), tempdir().unwrap());
     symlink(outside.path(), root.path().join("way")).unwrap();
     let manifest = Manifest::new(vec![file(b"way/in", 3)]).unwrap();
@@ -38,7 +38,7 @@ fn links_on_the_way_are_not_followed() {
     late.write(0, b"abc").unwrap();
     symlink(outside.path(), root.path().join("late")).unwrap();
     assert!(matches!(late.finish(&[digest(b"abc")]), Err(FileError::LinkInPath(_))));
-    let directory = Entry { kind: EntryKind::Directory, mode: 0o755, ..file(b"late", 0) };
+    let directory = ManifestEntry { kind: EntryKind::Directory, mode: 0o755, ..file(b"late", 0) };
     fs::remove_dir_all(root.path().join(ID.directory())).unwrap();
     let manifest = Manifest::new(vec![directory, file(b"late/in", 3)]).unwrap();
     assert!(destination(root.path(), &manifest).is_err());
@@ -46,7 +46,7 @@ fn links_on_the_way_are_not_followed() {
 }
 
 #[test]
-fn links_that_lead_out_are_not_made() {
+fn symbolic_links_to_outside_targets_are_not_created() {
     for (path, target) in [
         ("a", "/etc"),
         ("a", ".."),
@@ -74,7 +74,7 @@ fn links_that_lead_out_are_not_made() {
 }
 
 #[test]
-fn what_is_there_stays_unless_it_is_to_be_replaced() {
+fn existing_files_stay_unless_replacement_is_requested() {
     let root = tempdir().unwrap();
     let there = root.path().join("f");
     let manifest = Manifest::new(vec![file(b"f", 3)]).unwrap();
@@ -103,7 +103,7 @@ fn what_is_there_stays_unless_it_is_to_be_replaced() {
 }
 
 #[test]
-fn the_partial_directory_is_the_users_own_and_one_transfers() {
+fn the_partial_directory_belongs_to_one_user_and_one_transfer() {
     let (root, outside) = (tempdir().unwrap(), tempdir().unwrap());
     let manifest = Manifest::new(vec![file(b"f", 3)]).unwrap();
     let partial = root.path().join(ID.directory());
@@ -126,7 +126,7 @@ fn the_partial_directory_is_the_users_own_and_one_transfers() {
 }
 
 #[test]
-fn quotas_and_room_are_told_before_anything_comes() {
+fn quota_and_disk_space_errors_are_reported_before_any_data_arrives() {
     let root = tempdir().unwrap();
     let manifest = Manifest::new(vec![file(b"f", 1 << 50), file(b"g", 0)]).unwrap();
     let open = |config| Destination::open(root.path(), ID, manifest.clone(), config);
@@ -147,7 +147,7 @@ fn quotas_and_room_are_told_before_anything_comes() {
 }
 
 /// The reply of a receiver with `config` to an offer of `entries`.
-fn offered(entries: &[Entry], config: DestinationConfig) -> Result<(), FileError> {
+fn offered(entries: &[ManifestEntry], config: DestinationConfig) -> Result<(), FileError> {
     let root = tempdir().unwrap();
     let manifest = Manifest::new(entries.to_vec()).unwrap();
     let opened = Destination::open(root.path(), ID, manifest, config).map(drop);
@@ -156,8 +156,8 @@ fn offered(entries: &[Entry], config: DestinationConfig) -> Result<(), FileError
 }
 
 #[test]
-fn directories_that_only_lead_to_others_count_as_entries() {
-    let directory = |path: &[u8]| Entry { kind: EntryKind::Directory, mode: 0o755, ..file(path, 0) };
+fn parent_directories_count_as_entries() {
+    let directory = |path: &[u8]| ManifestEntry { kind: EntryKind::Directory, mode: 0o755, ..file(path, 0) };
     // The entries have nine names: a, b and c; d, e and f; g, h and i.
     let entries = [
         directory(b"a/b"),
@@ -187,12 +187,12 @@ fn directories_that_only_lead_to_others_count_as_entries() {
 }
 
 #[test]
-fn a_quota_counts_blocks_and_one_for_each_name() {
+fn a_quota_counts_whole_blocks_and_at_least_one_block_for_each_name() {
     let sparse = |path: &[u8], extents: &[u64]| {
         let extents = extents.iter().map(|start| *start..start + 1).collect();
-        Entry { kind: EntryKind::File { size: 1 << 40, extents: Some(extents) }, ..file(path, 0) }
+        ManifestEntry { kind: EntryKind::File { size: 1 << 40, extents: Some(extents) }, ..file(path, 0) }
     };
-    let directory = |path: &[u8]| Entry { kind: EntryKind::Directory, mode: 0o755, ..file(path, 0) };
+    let directory = |path: &[u8]| ManifestEntry { kind: EntryKind::Directory, mode: 0o755, ..file(path, 0) };
     for (entries, blocks) in [
         (vec![file(b"f", 0)], 1),
         (vec![file(b"f", 4096)], 1),
@@ -214,7 +214,7 @@ fn a_quota_counts_blocks_and_one_for_each_name() {
 }
 
 #[test]
-fn links_that_came_since_a_path_was_resolved_are_not_followed() {
+fn links_created_after_a_path_was_resolved_are_not_followed() {
     let top = tempdir().unwrap();
     let top = fs::canonicalize(top.path()).unwrap();
     make(&top, "secret/key", 5);
@@ -246,7 +246,7 @@ fn links_that_came_since_a_path_was_resolved_are_not_followed() {
 /// The forbidden directory is recognised by its inode, because a file system may treat different
 /// names as equal.
 #[test]
-fn no_path_leads_into_a_closed_directory() {
+fn no_path_reaches_a_forbidden_directory() {
     let root = tempfile::tempdir().unwrap();
     for name in ["closed", "open"] {
         std::fs::create_dir(root.path().join(name)).unwrap();

@@ -36,7 +36,7 @@ fn add(kept: &mut JournalState, record: &JournalRecord) {
 
 proptest! {
     #[test]
-    fn whole_records_count_and_no_others(
+    fn only_complete_journal_records_are_read(
         records in prop::collection::vec(any_record(), 0..12),
         cut in any::<prop::sample::Index>(),
         flip in prop::option::of((any::<prop::sample::Index>(), 1u8..)),
@@ -76,13 +76,13 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn reading_any_bytes_as_a_journal_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         crate::testkit::fuzz::fuzz_journal(&bytes);
     }
 }
 
 #[test]
-fn what_is_beyond_the_object_or_of_another_is_not_held() {
+fn journal_ranges_beyond_the_object_or_of_another_transfer_are_ignored() {
     let mut bytes = JournalState::head(ID, &DIGEST);
     let last = *bytes.last_chunk().unwrap();
     JournalRecord::Held(vec![0..10, 5..OBJECT_BYTES + 1]).put(&mut bytes, &last);
@@ -93,7 +93,7 @@ fn what_is_beyond_the_object_or_of_another_is_not_held() {
 }
 
 #[test]
-fn it_goes_on_behind_a_torn_record_and_is_kept_short() {
+fn the_journal_continues_after_a_torn_record_and_stays_short() {
     let root = tempdir().unwrap();
     let directory = fs::File::open(root.path()).unwrap();
     let open = || Journal::open(directory.as_fd(), root.path(), ID, &DIGEST, OBJECT_BYTES).unwrap();

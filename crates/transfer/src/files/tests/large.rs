@@ -5,7 +5,7 @@ use tempfile::tempdir;
 use super::*;
 
 #[test]
-fn what_is_begun_to_be_written_is_still_hashed_and_goes_on() {
+fn a_large_file_written_in_two_sessions_has_the_right_digest() {
     let (from, to) = (tempdir().unwrap(), tempdir().unwrap());
     let bytes = 40 << 20;
     let path = from.path().join("file");

@@ -29,7 +29,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn held_is_what_was_synced(
+    fn only_synced_ranges_are_held_after_a_restart(
         steps in prop::collection::vec((0u64..1000, 1u64..400_000, any::<bool>()), 1..12),
         cut in any::<prop::sample::Index>(),
         seed in any::<u64>(),
@@ -78,7 +78,7 @@ proptest! {
 }
 
 #[test]
-fn it_resumes_again_and_again() {
+fn a_transfer_resumes_many_times() {
     let (from, to) = (tempdir().unwrap(), tempdir().unwrap());
     let path = tree(from.path());
     let mut sessions = 0;
@@ -117,7 +117,7 @@ fn hashes_of_durable_groups_are_kept() {
 }
 
 #[test]
-fn a_file_that_came_wrong_comes_anew() {
+fn a_file_with_a_wrong_digest_is_received_again() {
     let (from, to) = (tempdir().unwrap(), tempdir().unwrap());
     let mut source = source(&tree(from.path()));
     let manifest = source.manifest().clone();
@@ -139,7 +139,7 @@ fn a_file_that_came_wrong_comes_anew() {
 }
 
 #[test]
-fn what_is_not_whole_gets_no_name() {
+fn an_incomplete_transfer_gives_no_file_its_name() {
     let (from, to) = (tempdir().unwrap(), tempdir().unwrap());
     let mut source = source(&tree(from.path()));
     let digests = source.digests().unwrap();
@@ -151,7 +151,7 @@ fn what_is_not_whole_gets_no_name() {
 }
 
 #[test]
-fn names_are_given_to_the_rest_after_a_crash() {
+fn remaining_files_get_their_names_after_a_crash() {
     let (from, to) = (tempdir().unwrap(), tempdir().unwrap());
     let path = tree(from.path());
     for name in ["a", "d/c"] {
@@ -177,7 +177,7 @@ fn names_are_given_to_the_rest_after_a_crash() {
 }
 
 #[test]
-fn a_sender_that_missed_done_gets_it_as_long_as_the_files_are_unchanged() {
+fn a_sender_that_missed_done_receives_done_if_the_files_are_unchanged() {
     use std::time::{Duration, SystemTime};
     type Act = fn(&Path);
     let away: [(&str, Act); 4] = [

@@ -12,7 +12,7 @@ use tempfile::tempdir;
 use super::*;
 
 #[test]
-fn a_tree_arrives_as_it_was() {
+fn a_received_tree_equals_the_sent_tree() {
     let (from, to) = (tempdir().unwrap(), tempdir().unwrap());
     let tree = from.path().join("tree");
     let group = GROUP_BYTES as usize;
@@ -73,7 +73,7 @@ fn a_tree_arrives_as_it_was() {
 }
 
 #[test]
-fn a_file_that_changes_is_named() {
+fn a_file_that_changes_is_named_in_the_error() {
     let from = tempdir().unwrap();
     let path = make(from.path(), "file", 3 * GROUP_BYTES as usize);
     let mut packet = [0; 1000];
@@ -105,7 +105,7 @@ fn a_file_that_changes_is_named() {
 }
 
 #[test]
-fn a_link_that_is_named_is_followed_and_gives_its_name() {
+fn a_link_given_as_a_path_is_followed_and_names_the_entry() {
     let from = tempdir().unwrap();
     make(from.path(), "tree/file", 5);
     for (link, target, names) in [
@@ -128,7 +128,7 @@ fn a_link_that_is_named_is_followed_and_gives_its_name() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_told() {
+fn files_that_cannot_be_sent_are_reported() {
     let from = tempdir().unwrap();
     make(from.path(), "tree/file", 5);
     let tree = from.path().join("tree");
@@ -172,7 +172,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_tree_is_the_digest_in_any_order(groups in 0usize..20, rest in 0usize..3000, order in any::<u64>()) {
+    fn a_hash_tree_gives_the_same_digest_for_any_order_of_groups(groups in 0usize..20, rest in 0usize..3000, order in any::<u64>()) {
         let file = noise(order, groups * GROUP_BYTES as usize + rest);
         let mut tree = Tree::new(file.len() as u64);
         let keys = noise(order ^ 5, groups + 1);
@@ -194,7 +194,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_hashed_beforehand_has_the_same_digests() {
+fn hashing_beforehand_gives_the_same_digests() {
     let from = tempdir().unwrap();
     let paths = [make(from.path(), "a", 700_000), make(from.path(), "b", 0), make(from.path(), "c", 5)];
     let (mut source, _) = Source::walk(&paths, WalkConfig::default()).unwrap();

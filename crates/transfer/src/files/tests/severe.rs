@@ -9,13 +9,13 @@ use tempfile::tempdir;
 
 use super::*;
 
-fn file(path: &[u8], size: u64, mode: u16) -> Entry {
+fn file(path: &[u8], size: u64, mode: u16) -> ManifestEntry {
     let modified = Modified { seconds: 1_000_000, nanos: 5 };
-    Entry { path: path.to_vec(), kind: EntryKind::File { size, extents: None }, mode, modified }
+    ManifestEntry { path: path.to_vec(), kind: EntryKind::File { size, extents: None }, mode, modified }
 }
 
-fn directory(path: &[u8], mode: u16) -> Entry {
-    Entry { kind: EntryKind::Directory, ..file(path, 0, mode) }
+fn directory(path: &[u8], mode: u16) -> ManifestEntry {
+    ManifestEntry { kind: EntryKind::Directory, ..file(path, 0, mode) }
 }
 
 fn digest(bytes: &[u8]) -> [u8; 32] {
@@ -56,7 +56,7 @@ fn lose_nodes(root: &Path, manifest: &Manifest) {
 }
 
 #[test]
-fn what_is_there_is_not_written_again() {
+fn received_ranges_are_not_written_again() {
     let root = tempdir().unwrap();
     let manifest = Manifest::new(vec![file(b"f", 600_000, 0o644)]).unwrap();
     let bytes = noise(1, 600_000);
@@ -71,9 +71,9 @@ fn what_is_there_is_not_written_again() {
 }
 
 #[test]
-fn directories_that_lock_their_owner_out_arrive_and_are_finished_again() {
+fn directories_without_owner_permissions_can_be_received_and_finished_again() {
     if !is_ordinary(
-        "files::tests::severe::directories_that_lock_their_owner_out_arrive_and_are_finished_again",
+        "files::tests::severe::directories_without_owner_permissions_can_be_received_and_finished_again",
     ) {
         return;
     }
@@ -114,8 +114,8 @@ fn directories_that_lock_their_owner_out_arrive_and_are_finished_again() {
 }
 
 #[test]
-fn what_was_verified_keeps_its_modes_whatever_the_journal_lost() {
-    if !is_ordinary("files::tests::severe::what_was_verified_keeps_its_modes_whatever_the_journal_lost") {
+fn verified_files_keep_their_modes_if_the_journal_lost_records() {
+    if !is_ordinary("files::tests::severe::verified_files_keep_their_modes_if_the_journal_lost_records") {
         return;
     }
     let root = tempdir().unwrap();
@@ -136,7 +136,7 @@ fn what_was_verified_keeps_its_modes_whatever_the_journal_lost() {
 }
 
 #[test]
-fn verifying_stops_before_it_reads_on_and_loses_nothing() {
+fn a_stopped_verification_reads_no_further_and_loses_no_data() {
     let root = tempdir().unwrap();
     let manifest = Manifest::new(vec![file(b"f", 600_000, 0o644)]).unwrap();
     let bytes = noise(1, 600_000);
@@ -156,7 +156,7 @@ fn verifying_stops_before_it_reads_on_and_loses_nothing() {
 }
 
 #[test]
-fn a_file_that_has_its_name_is_not_made_again() {
+fn a_file_that_has_its_final_name_is_not_created_again() {
     let root = tempdir().unwrap();
     let manifest = Manifest::new(vec![file(b"a", 3, 0o644), file(b"b", 3, 0o644)]).unwrap();
     let config = DestinationConfig { replace: true, ..Default::default() };
@@ -175,7 +175,7 @@ fn a_file_that_has_its_name_is_not_made_again() {
 }
 
 #[test]
-fn names_are_given_whatever_was_done_when_it_was_killed() {
+fn files_get_their_names_after_a_kill_at_any_step() {
     let names = ["a", "b", "d/c", "d/e/f"];
     for given in 0..=names.len() {
         for has_both in [false, true] {
@@ -208,7 +208,7 @@ fn names_are_given_whatever_was_done_when_it_was_killed() {
 }
 
 #[test]
-fn partial_files_that_are_gone_or_cut_come_anew() {
+fn missing_or_truncated_partial_files_are_received_again() {
     let (from, to) = (tempdir().unwrap(), tempdir().unwrap());
     for name in ["a", "b", "c"] {
         make(&from.path().join("t"), name, 300_000);
@@ -234,7 +234,7 @@ fn partial_files_that_are_gone_or_cut_come_anew() {
 }
 
 #[test]
-fn a_directory_of_something_else_is_left_alone() {
+fn a_foreign_directory_with_the_partial_name_stays_unchanged() {
     let root = tempdir().unwrap();
     let manifest = Manifest::new(vec![file(b"f", 3, 0o644)]).unwrap();
     let partial = root.path().join(ID.directory());
@@ -259,13 +259,13 @@ fn a_directory_of_something_else_is_left_alone() {
 }
 
 #[test]
-fn times_of_any_age_are_taken() {
+fn modification_times_of_any_age_are_accepted() {
     for seconds in [i64::MIN, -62_135_596_800, -1, 0, 1 << 33, i64::MAX] {
         let root = tempdir().unwrap();
         let modified = Modified { seconds, nanos: 999_999_999 };
         let manifest = Manifest::new(vec![
-            Entry { modified, ..file(b"d/f", 0, 0o644) },
-            Entry { modified, ..directory(b"d", 0o755) },
+            ManifestEntry { modified, ..file(b"d/f", 0, 0o644) },
+            ManifestEntry { modified, ..directory(b"d", 0o755) },
         ])
         .unwrap();
         destination(root.path(), &manifest).unwrap().finish(&[digest(b"")]).unwrap();

@@ -10,7 +10,7 @@ use rustls::Connection;
 use super::codec::{HEAD_BYTES, MANIFEST_BYTES_MAX, decode, encode, head};
 use super::error::{ControlError, SENDING};
 use super::order::{ControlEnd, ControlPhase};
-use super::pipe::{ConnectionEnd, Pipe};
+use super::pipe::{ConnectionEnd, TlsStream};
 use super::{Message, RefuseReason};
 use crate::io::identity::{ALPN, Fingerprint};
 use crate::io::seal::Secrets;
@@ -48,7 +48,7 @@ impl Default for Times {
 const PACE: u32 = 1 << 17;
 
 /// Time between two checks of a waiting thread whether to stop.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Longest time for one wait. There is a limit because the sum of a time and a wait must not exceed
 /// the range of the clock.
@@ -61,7 +61,7 @@ const LABEL: &[u8] = b"EXPERIMENTAL barograph-transfer/1";
 /// repeatedly, which also sends queued bytes and pings.
 #[derive(Debug)]
 pub struct Channel {
-    pipe: Pipe,
+    pipe: TlsStream,
     peer: SocketAddr,
     local: SocketAddr,
     end: ControlEnd,
@@ -96,7 +96,7 @@ impl Channel {
         Ok(Self {
             peer: canonical(stream.peer_addr()?),
             local: canonical(stream.local_addr()?),
-            pipe: Pipe::new(stream, tls)?,
+            pipe: TlsStream::new(stream, tls)?,
             end,
             phase: ControlPhase::Start,
             times,
@@ -195,7 +195,7 @@ impl Channel {
             if stop.load(Ordering::Relaxed) {
                 return Err(ControlError::Stopped);
             }
-            if let Some(message) = self.receive(LOOK_EVERY)? {
+            if let Some(message) = self.receive(POLL_INTERVAL)? {
                 return Ok(message);
             }
         }
@@ -209,7 +209,7 @@ impl Channel {
             if stop.load(Ordering::Relaxed) {
                 return Err(ControlError::Stopped);
             }
-            self.turn(Instant::now() + LOOK_EVERY)?;
+            self.turn(Instant::now() + POLL_INTERVAL)?;
         }
         Ok(())
     }
@@ -274,7 +274,8 @@ impl Channel {
         self.push()?;
         let now = Instant::now();
         let due = self.deadlines().into_iter().flatten().map(|(_, since, limit)| since + limit).min();
-        let ping = self.times.ping_every.saturating_sub(now.duration_since(self.last_sent)).max(LOOK_EVERY);
+        let ping =
+            self.times.ping_every.saturating_sub(now.duration_since(self.last_sent)).max(POLL_INTERVAL);
         self.pipe.poll(until.min(due.unwrap_or(until)).min(now + ping))?;
         // Read before the deadlines are checked. Then bytes that arrived in time are accepted, even
         // if this function is called late.

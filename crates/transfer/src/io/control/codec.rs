@@ -8,7 +8,7 @@ use self::fields::{
     check, checked_port, plain, put_software, reason_code, reason_of, suite_code, take, take_datagram_bytes,
     take_ranges, take_software, take_suite, take_suites, take_version, text_of,
 };
-use super::{Message, Token};
+use super::{AuthToken, Message};
 use crate::proto::wire::{WireError, varint};
 
 /// Version of the control protocol and of everything that is negotiated with it.
@@ -213,7 +213,7 @@ pub(super) fn decode(kind: MessageKind, mut body: &[u8]) -> Result<Message, Fram
             take_version(bytes)?;
             let token = match take::<1>(bytes, "the flags")? {
                 [0] => None,
-                [1] => Some(Token(take(bytes, "the token")?)),
+                [1] => Some(AuthToken(take(bytes, "the token")?)),
                 [flags] => return Err(FrameError::Value("the flags", u64::from(flags))),
             };
             Message::Hello { token, software: take_software(bytes)? }

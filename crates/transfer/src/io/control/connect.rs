@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use super::channel::{Channel, LOOK_EVERY, Times};
+use super::channel::{Channel, POLL_INTERVAL, Times};
 use super::error::ControlError;
 use super::order::ControlEnd;
-use super::{Message, Token};
+use super::{AuthToken, Message};
 use crate::io::identity::{Identity, ReceiverAddress, Trust, client};
 
 /// How a sender connects to a receiver.
@@ -22,8 +22,8 @@ pub struct Connector {
     pub trust: Trust,
     /// Certificate for a receiver that requests one.
     pub identity: Option<Identity>,
-    /// Token of the receiver address, if there is one.
-    pub token: Option<Token>,
+    /// AuthToken of the receiver address, if there is one.
+    pub token: Option<AuthToken>,
     /// Name and version of the program.
     pub software: String,
 }
@@ -77,7 +77,7 @@ impl Connector {
             }
             let again = Instant::now() + RETRY_AFTER;
             while Instant::now() < again && !stop.load(Ordering::Relaxed) {
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }
@@ -119,7 +119,7 @@ fn resolve(host: &str, port: u16, stop: &AtomicBool) -> Result<Vec<SocketAddr>, 
     })?;
     let until = Instant::now() + Times::default().entry_max;
     loop {
-        match answers.recv_timeout(LOOK_EVERY) {
+        match answers.recv_timeout(POLL_INTERVAL) {
             Ok(found) => return found.map_err(|error| ControlError::Name(host.into(), error.to_string())),
             Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
                 return Err(ControlError::Stopped);
@@ -149,7 +149,7 @@ fn dial_one(address: SocketAddr, stop: &AtomicBool) -> Result<TcpStream, Control
         if stop.load(Ordering::Relaxed) {
             return Err(ControlError::Stopped);
         }
-        let slice = PollTimeout::try_from(LOOK_EVERY).unwrap_or(PollTimeout::ZERO);
+        let slice = PollTimeout::try_from(POLL_INTERVAL).unwrap_or(PollTimeout::ZERO);
         let ready = poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], slice);
         if ready.is_ok_and(|ready| 0 < ready) {
             return match socket.take_error().map_err(failed)? {

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_cannot_have_all_places() {
+    fn one_address_cannot_take_all_handshake_slots() {
         let (slots, stream, now) = (Arc::<HandshakeSlots>::default(), stream(), Instant::now());
         let a = IpAddr::from([10, 0, 0, 1]);
         let held: Vec<_> =
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one_address() {
+    fn an_ipv6_network_counts_as_one_address() {
         let (slots, stream, now) = (Arc::<HandshakeSlots>::default(), stream(), Instant::now());
         let of = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, last, last, 0, last]);
         let held: Vec<_> = (0..20).filter_map(|last| slots.acquire(&stream, of(last), now)).collect();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_of_many_networks_cannot_keep_all_places() {
+    fn a_host_with_many_networks_cannot_keep_all_handshake_slots() {
         let (slots, stream, now) = (Arc::<HandshakeSlots>::default(), stream(), Instant::now());
         let of = |network: u16| IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, 1]);
         let mut held: Vec<_> =
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_gets_in_where_a_few_have_all_places() {
+    fn a_new_address_gets_a_slot_when_few_addresses_hold_all_slots() {
         let (slots, stream, now) = (Arc::<HandshakeSlots>::default(), stream(), Instant::now());
         let mut held = vec![];
         for host in 0..4 {

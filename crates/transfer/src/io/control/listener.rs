@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustls::{ServerConfig, ServerConnection};
 
-use super::channel::{Channel, DAY, LOOK_EVERY, Times};
+use super::channel::{Channel, DAY, POLL_INTERVAL, Times};
 use super::codec::FrameError;
 use super::error::ControlError;
 use super::handshake::{HANDSHAKES_MAX, HandshakeSlot, HandshakeSlots};
 use super::order::ControlEnd;
 use super::{Message, RefuseReason};
-use crate::io::identity::{Identity, ReceiverAddress, Token, Trust, server};
+use crate::io::identity::{AuthToken, Identity, ReceiverAddress, Trust, server};
 
 /// How a receiver listens for senders.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
     pub identity: Identity,
     /// A sender with this token is accepted.
-    pub token: Token,
+    pub token: AuthToken,
     /// Certificates of senders that are accepted without the token.
     pub trust: Option<Trust>,
     /// Name and version of the program.
@@ -181,7 +181,7 @@ impl Listener {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(_) => {
                     // Usually the process has no free descriptors: wait before the next try.
-                    std::thread::sleep(within.min(LOOK_EVERY));
+                    std::thread::sleep(within.min(POLL_INTERVAL));
                     break;
                 }
             }
@@ -256,7 +256,7 @@ impl HandshakeContext {
             self.unauthorised.fetch_add(1, Ordering::Relaxed);
             let until = Instant::now() + WRONG_DELAY;
             while Instant::now() < until && !self.is_shut.load(Ordering::Relaxed) {
-                if channel.receive(LOOK_EVERY).is_err() {
+                if channel.receive(POLL_INTERVAL).is_err() {
                     return Ok(None);
                 }
             }

@@ -13,7 +13,7 @@ use crate::io::identity::{IdentityError, Untrusted};
 
 /// A TLS connection over a non-blocking socket.
 #[derive(Debug)]
-pub(super) struct Pipe {
+pub(super) struct TlsStream {
     pub stream: TcpStream,
     pub tls: Connection,
     /// Bytes that TLS has not accepted yet, from index `sent` on.
@@ -31,14 +31,14 @@ pub(super) enum ConnectionEnd {
     CutOff,
 }
 
-impl Pipe {
+impl TlsStream {
     pub(super) fn new(stream: TcpStream, tls: Connection) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, tls, outbox: vec![], sent: 0, over: None })
     }
 
-    /// Queues bytes for [`Pipe::push`] to write.
+    /// Queues bytes for [`TlsStream::push`] to write.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.outbox.drain(..std::mem::take(&mut self.sent));
         self.outbox.extend(bytes);
@@ -110,7 +110,7 @@ impl Pipe {
         if let Err(error) = self.tls.process_new_packets() {
             // Send TLS's alert with the reason; ignore a failure to send it.
             let _ = self.tls.write_tls(&mut &self.stream);
-            return Err(judged(error));
+            return Err(classify_error(error));
         }
         let mut chunk = [0; 16_384];
         loop {
@@ -160,7 +160,7 @@ impl Pipe {
 }
 
 /// Converts an error of TLS to a more specific [`ControlError`], if there is one.
-fn judged(error: rustls::Error) -> ControlError {
+fn classify_error(error: rustls::Error) -> ControlError {
     use rustls::{AlertDescription as Alert, CertificateError, Error};
     match &error {
         Error::InvalidCertificate(CertificateError::Other(other)) => {

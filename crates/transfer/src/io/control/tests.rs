@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(20);
 fn config(trust: Option<Trust>) -> ListenerConfig {
     ListenerConfig {
         identity: Identity::fresh().unwrap(),
-        token: Token::random().unwrap(),
+        token: AuthToken::random().unwrap(),
         trust,
         software: "receiver 1".into(),
         manifest_bytes_max: 1 << 27,

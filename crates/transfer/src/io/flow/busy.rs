@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn computing_and_waiting_for_a_processor_are_busy() {
+    fn busy_time_includes_computing_and_waiting_for_a_processor() {
         assert_eq!(parse("458303 278846 3\n"), Some(Duration::from_nanos(737_149)));
         assert_eq!(parse("18446744073709551615 1 3"), Some(Duration::from_nanos(u64::MAX)));
         assert_eq!(parse("458303"), None);
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn this_thread_is_busy_while_it_computes() {
+    fn the_busy_time_of_a_thread_grows_while_the_thread_computes() {
         let thread = this_thread();
         let Some(before) = busy(thread) else {
             barograph_sim::report_skipped(

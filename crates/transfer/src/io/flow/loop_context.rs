@@ -1,4 +1,5 @@
-//! Clock, stop flag and progress, which both loops share.
+//! Clock, stop flag and progress of a loop: the code is the same for the sending and the receiving
+//! loop.
 #![expect(clippy::disallowed_methods, reason = "what waits for sockets and disks reads the clock")]
 
 #[cfg(target_os = "linux")]
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_is_as_long_ago_as_it_says_and_a_second_at_most() {
+    fn an_arrival_time_follows_its_timestamp_up_to_a_second_back() {
         let real = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let clock = ArrivalClock { now: Duration::from_secs(5), real };
         let at = |ago_ms: u64| clock.time(Some(real - Duration::from_millis(ago_ms)));

@@ -134,12 +134,12 @@ impl ReceiveLoop {
             if 0 < read {
                 continue;
             }
-            let nap = self.sleep.next(now, has_room).filter(|_| !is_finishing);
+            let sleep = self.sleep.next(now, has_room).filter(|_| !is_finishing);
             let left = due.map_or(WAIT_MAX, |due| due.saturating_sub(context.now()).min(WAIT_MAX));
             if !has_room {
                 self.writer.wait(left)?;
-            } else if let Some(nap) = nap {
-                std::thread::sleep(nap);
+            } else if let Some(sleep) = sleep {
+                std::thread::sleep(sleep);
             } else if !left.is_zero() {
                 self.socket.wait(false, if is_finishing { left.min(FINISH_WAIT) } else { left })?;
             }

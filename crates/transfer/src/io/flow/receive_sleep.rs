@@ -9,9 +9,9 @@ use std::time::Duration;
 pub(super) struct ReceiveSleep {
     /// Size of the socket's buffer in bytes, as the kernel counts them.
     buffer_bytes: usize,
-    /// Whether the kernel reports arrival times. Without them, a nap would count as delay.
+    /// Whether the kernel reports arrival times. Without them, a sleep would count as delay.
     has_times: bool,
-    /// `bytes_read`: number of bytes that were read since the last nap or wait. `buffer_used`:
+    /// `bytes_read`: number of bytes that were read since the last sleep or wait. `buffer_used`:
     /// maximum number of bytes of the buffer that their datagrams can have used.
     bytes_read: usize,
     buffer_used: usize,
@@ -21,11 +21,11 @@ pub(super) struct ReceiveSleep {
     /// When packets last waited in the socket for at least [`KEPT`], which shows that the host is
     /// busy with other work.
     busy_since: Option<Duration>,
-    /// `nap`: length of naps on a busy host, zero if even the shortest nap is too long.
-    /// `has_napped`: whether the last call of [`ReceiveSleep::next`] returned a nap.
+    /// `length`: time of one sleep on a busy host, zero if even the shortest sleep is too long.
+    /// `has_slept`: whether the last call of [`ReceiveSleep::next`] returned a sleep.
     /// `last_decision`: time of that call.
-    nap: Duration,
-    has_napped: bool,
+    length: Duration,
+    has_slept: bool,
     last_decision: Duration,
 }
 
@@ -38,8 +38,8 @@ impl ReceiveSleep {
             buffer_used: 0,
             is_held: false,
             busy_since: None,
-            nap: NAP,
-            has_napped: false,
+            length: SLEEP_MIN,
+            has_slept: false,
             last_decision: Duration::ZERO,
         }
     }
@@ -60,42 +60,44 @@ impl ReceiveSleep {
     pub(super) fn next(&mut self, now: Duration, has_room: bool) -> Option<Duration> {
         let (bytes_read, buffer_used) =
             (std::mem::take(&mut self.bytes_read), std::mem::take(&mut self.buffer_used));
-        let has_napped = std::mem::take(&mut self.has_napped);
+        let has_slept = std::mem::take(&mut self.has_slept);
         let passed = now.saturating_sub(std::mem::replace(&mut self.last_decision, now));
         self.is_held = !has_room;
         if !has_room || !self.has_times {
             return None;
         }
         if self.busy_since.is_none_or(|since| KEPT_FOR < now.saturating_sub(since)) {
-            self.nap = NAP;
-            return (NAP_BYTES <= bytes_read && NAP_BUFFER_BYTES <= self.buffer_bytes).then_some(NAP);
+            self.length = SLEEP_MIN;
+            return (SLEEP_BYTES <= bytes_read && SLEEP_BUFFER_BYTES <= self.buffer_bytes)
+                .then_some(SLEEP_MIN);
         }
-        if 2 * NAP_MAX < passed {
+        if 2 * SLEEP_MAX < passed {
             // After a long pause, earlier traffic does not predict the present rate.
-            self.nap = NAP;
-        } else if has_napped && buffer_used < self.buffer_bytes / 4 {
-            self.nap = (2 * self.nap).min(NAP_MAX);
-        } else if has_napped && self.buffer_bytes / 2 < buffer_used {
-            // The buffer may be too small for the shortest nap.
-            self.nap = if NAP < self.nap { (self.nap / 2).max(NAP) } else { Duration::ZERO };
+            self.length = SLEEP_MIN;
+        } else if has_slept && buffer_used < self.buffer_bytes / 4 {
+            self.length = (2 * self.length).min(SLEEP_MAX);
+        } else if has_slept && self.buffer_bytes / 2 < buffer_used {
+            // The buffer may be too small for the shortest sleep.
+            self.length =
+                if SLEEP_MIN < self.length { (self.length / 2).max(SLEEP_MIN) } else { Duration::ZERO };
         }
-        // Do not nap without traffic: otherwise naps would continue for ever.
-        self.has_napped = 0 < bytes_read && !self.nap.is_zero();
-        self.has_napped.then_some(self.nap)
+        // Do not sleep without traffic: otherwise sleeps would continue for ever.
+        self.has_slept = 0 < bytes_read && !self.length.is_zero();
+        self.has_slept.then_some(self.length)
     }
 }
 
-/// Minimum number of bytes since the last nap or wait for a nap: as many as a flow of some Gbit/s
-/// sends in one burst. The next burst of such a flow arrives within about [`NAP`]. Waking the
-/// receiver for each train would cost some microseconds of processor time.
-const NAP_BYTES: usize = 65_536;
-/// Length of a nap on a host that is not busy. It delays feedback by at most half of the shortest
+/// Minimum number of bytes since the last sleep or wait for a sleep: as many as a flow of some
+/// Gbit/s sends in one burst. The next burst of such a flow arrives within about [`SLEEP_MIN`].
+/// Waking the receiver for each train would cost some microseconds of processor time.
+const SLEEP_BYTES: usize = 65_536;
+/// Time of a sleep on a host that is not busy. It delays feedback by at most half of the shortest
 /// feedback interval. It does not change measured delays, because the kernel reports arrival times.
-const NAP: Duration = Duration::from_micros(50);
-/// Minimum size of the buffer for a nap on a fast flow, in bytes. At 100 Gbit/s, 625 KB arrive
-/// during [`NAP`], and the kernel counts them as 1.25 MB. The minimum is twice this size, because a
-/// nap may end late.
-const NAP_BUFFER_BYTES: usize = 4 * 625_000;
+const SLEEP_MIN: Duration = Duration::from_micros(50);
+/// Minimum size of the buffer for a sleep on a fast flow, in bytes. At 100 Gbit/s, 625 KB arrive
+/// during [`SLEEP_MIN`], and the kernel counts them as 1.25 MB. The minimum is twice this size,
+/// because a sleep may end late.
+const SLEEP_BUFFER_BYTES: usize = 4 * 625_000;
 /// Minimum wait of a packet in the socket that shows a busy host. A packet waits for so long only
 /// if other processes run for a few time slices before its reader (Linux: some milliseconds each),
 /// or if the reader has used up its CPU quota. On such a host, waking the reader for each packet
@@ -103,12 +105,12 @@ const NAP_BUFFER_BYTES: usize = 4 * 625_000;
 const KEPT: Duration = Duration::from_millis(10);
 /// Time for which a host counts as busy: some periods of a CPU quota, which are 0.1 s each.
 const KEPT_FOR: Duration = Duration::from_secs(1);
-/// Longest nap: a tenth of [`KEPT`]. A nap delays feedback by at most this time, plus the
+/// Longest sleep: a tenth of [`KEPT`]. A sleep delays feedback by at most this time, plus the
 /// scheduling delay of the host.
-const NAP_MAX: Duration = Duration::from_millis(1);
+const SLEEP_MAX: Duration = Duration::from_millis(1);
 /// Minimum number of bytes of the buffer that a packet is assumed to use: a page (4096 bytes on
 /// most processors), because some drivers give each packet a page, however short it is. If a packet
-/// takes less, naps are shorter than they could be.
+/// takes less, sleeps are shorter than they could be.
 const PLACE_BYTES: usize = 4096;
 
 #[cfg(test)]
@@ -128,8 +130,8 @@ mod tests {
     }
 
     /// Simulates a flow of packets to a small socket until `until`, with a reader that reads after
-    /// each nap, or when the next packet arrives if there is no nap. Returns the last nap, and the
-    /// number of packets that were dropped for lack of space.
+    /// each sleep, or when the next packet arrives if there is no sleep. Returns the last sleep,
+    /// and the number of packets that were dropped for lack of space.
     fn flow(
         sleep: &mut ReceiveSleep,
         bytes: usize,
@@ -138,7 +140,7 @@ mod tests {
         until: Duration,
     ) -> (Option<Duration>, usize) {
         let each = Duration::from_nanos(each_ns);
-        let (mut now, mut next, mut nap, mut dropped) = (from, from, None, 0);
+        let (mut now, mut next, mut slept, mut dropped) = (from, from, None, 0);
         while now < until {
             let mut waiting = 0;
             while next <= now {
@@ -146,10 +148,10 @@ mod tests {
             }
             dropped += waiting.max(FIT) - FIT;
             sleep.on_read(now, now, bytes * waiting.min(FIT), bytes);
-            nap = sleep.next(now, true);
-            now = nap.map_or(next.max(now), |nap| now + nap);
+            slept = sleep.next(now, true);
+            now = slept.map_or(next.max(now), |slept| now + slept);
         }
-        (nap, dropped)
+        (slept, dropped)
     }
 
     fn kept(buffer_bytes: usize) -> ReceiveSleep {
@@ -168,45 +170,45 @@ mod tests {
         // packets.
         assert_eq!(flow(&mut sleep, 1_433, 12_000, ms(100), ms(150)), (Some(us(200)), 0));
         assert_eq!(flow(&mut sleep, 1_433, 60_000, ms(150), ms(200)), (Some(us(800)), 0));
-        let (nap, dropped) = flow(&mut sleep, 548, 4_000, ms(200), ms(250));
+        let (slept, dropped) = flow(&mut sleep, 548, 4_000, ms(200), ms(250));
         assert!(
-            nap.is_some_and(|nap| nap <= us(100)) && dropped < 6 * FIT,
-            "{nap:?}, {dropped} until it was so short"
+            slept.is_some_and(|slept| slept <= us(100)) && dropped < 6 * FIT,
+            "{slept:?}, {dropped} until it was so short"
         );
-        assert_eq!(flow(&mut sleep, 1_433, 500_000, ms(250), ms(300)), (Some(NAP_MAX), 0), "a slow one");
+        assert_eq!(flow(&mut sleep, 1_433, 500_000, ms(250), ms(300)), (Some(SLEEP_MAX), 0), "a slow one");
         assert_eq!(sleep.next(ms(301), true), None, "nothing came: what comes wakes it");
         sleep.on_read(ms(1_200), ms(1_200), 1_000, 1_000);
         assert_eq!(sleep.next(ms(1_200), true), None, "it was not kept for a second");
     }
 
     #[test]
-    fn a_nap_begins_short_behind_a_pause() {
+    fn the_first_sleep_after_a_pause_is_short() {
         let mut sleep = kept(SMALL);
-        assert_eq!(flow(&mut sleep, 1_433, 500_000, ms(100), ms(150)).0, Some(NAP_MAX));
+        assert_eq!(flow(&mut sleep, 1_433, 500_000, ms(100), ms(150)).0, Some(SLEEP_MAX));
         assert_eq!(flow(&mut sleep, 1_433, 3_000, ms(160), ms(200)), (Some(us(50)), 0), "4 Gbit/s");
     }
 
     #[test]
-    fn a_buffer_that_the_shortest_would_fill_has_none() {
+    fn the_receiver_does_not_sleep_if_the_shortest_sleep_fills_the_buffer() {
         let mut sleep = kept(SMALL);
-        let (nap, dropped) = flow(&mut sleep, 1_000, 800, ms(100), ms(150));
-        assert!(nap.is_none() && dropped < 2 * FIT, "10 Gbit/s: {nap:?}, {dropped}");
+        let (slept, dropped) = flow(&mut sleep, 1_000, 800, ms(100), ms(150));
+        assert!(slept.is_none() && dropped < 2 * FIT, "10 Gbit/s: {slept:?}, {dropped}");
     }
 
     #[test]
-    fn what_a_disk_keeps_waiting_is_no_busy_host() {
+    fn waiting_for_a_disk_does_not_count_as_a_busy_host() {
         let mut sleep = ReceiveSleep::new(4 << 20, true);
         assert_eq!(sleep.next(ms(100), false), None);
         sleep.on_read(ms(150), ms(100), 40_000, 1_000);
         assert_eq!(sleep.next(ms(150), true), None);
         sleep.on_read(ms(151), ms(131), 40_000, 1_000);
-        assert_eq!(sleep.next(ms(151), true), Some(NAP), "but from then on");
+        assert_eq!(sleep.next(ms(151), true), Some(SLEEP_MIN), "but from then on");
     }
 
     #[test]
-    fn a_fast_flow_naps_where_the_buffer_holds_what_comes() {
+    fn the_receiver_of_a_fast_flow_sleeps_only_with_a_large_buffer() {
         for (buffer_bytes, has_times, given) in
-            [(4 << 20, true, Some(NAP)), (4 << 20, false, None), (SMALL, true, None)]
+            [(4 << 20, true, Some(SLEEP_MIN)), (4 << 20, false, None), (SMALL, true, None)]
         {
             let mut sleep = ReceiveSleep::new(buffer_bytes, has_times);
             sleep.on_read(ms(1), ms(1), 40_000, 1_000);

@@ -13,7 +13,7 @@ use super::{FlowError, Sink};
 /// Received bytes, on their way to the sink.
 pub(super) enum SinkWriter {
     /// The sink never waits, so packets are written to it directly.
-    Direct(Direct),
+    Direct(SynchronousSink),
     /// The sink may wait, so a separate thread writes to it.
     Threaded(WriteBlocks),
 }
@@ -25,7 +25,7 @@ impl SinkWriter {
         let durable = Arc::new(AtomicU64::new(held_bytes));
         let store = Store { sink, unsynced: 0, since: Instant::now(), durable };
         Ok(if store.sink.is_immediate() {
-            Self::Direct(Direct { store, is_finished: false })
+            Self::Direct(SynchronousSink { store, is_finished: false })
         } else {
             Self::Threaded(WriteBlocks::new(store)?)
         })
@@ -127,7 +127,7 @@ impl SinkWriter {
 }
 
 /// A sink that the receiving thread writes to.
-pub(super) struct Direct {
+pub(super) struct SynchronousSink {
     store: Store,
     is_finished: bool,
 }
@@ -233,7 +233,7 @@ impl WriteBlocks {
         };
         self.gather(offset, before)?;
         if GIVEN_MIN <= self.block.bytes.len() {
-            self.give()?;
+            self.send_block()?;
         }
         self.gather(offset + before.len() as u64, after)
     }
@@ -244,7 +244,7 @@ impl WriteBlocks {
         }
         let Block { bytes: gathered, parts } = &self.block;
         if BLOCK_BYTES < gathered.len() + bytes.len() || PARTS_MAX <= parts.len() {
-            self.give()?;
+            self.send_block()?;
         }
         let Block { bytes: gathered, parts } = &mut self.block;
         let carries_on = parts.last().is_some_and(|(at, end)| {
@@ -265,7 +265,7 @@ impl WriteBlocks {
             return Ok(());
         }
         let since = *self.since.get_or_insert(now);
-        if all || since + GATHER_FOR <= now { self.give() } else { Ok(()) }
+        if all || since + GATHER_FOR <= now { self.send_block() } else { Ok(()) }
     }
 
     fn finish(&mut self) -> Result<(), FlowError> {
@@ -274,7 +274,7 @@ impl WriteBlocks {
         flushed
     }
 
-    fn give(&mut self) -> Result<(), FlowError> {
+    fn send_block(&mut self) -> Result<(), FlowError> {
         let next = self.free.pop().unwrap_or_else(|| {
             self.made += 1;
             Block::new()
@@ -377,7 +377,7 @@ mod tests {
     const PACKET: usize = 1433;
 
     #[test]
-    fn what_comes_in_order_is_written_in_whole_blocks() {
+    fn packets_in_order_are_written_in_whole_blocks() {
         let object = object(5 * BLOCK_BYTES / 2);
         let packets = (0..object.len()).step_by(PACKET).map(|at| (at, object.len().min(at + PACKET)));
         let writes = written(packets, &object);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_any_order_is_written_where_it_belongs() {
+    fn packets_in_any_order_are_written_at_their_offsets() {
         let object = object(3 * BLOCK_BYTES + 17);
         let mut packets: Vec<(usize, usize)> =
             (0..object.len()).step_by(PACKET).map(|at| (at, object.len().min(at + PACKET))).collect();

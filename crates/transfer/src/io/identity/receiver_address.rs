@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use thiserror::Error;
 
-use super::{Fingerprint, Token};
+use super::{AuthToken, Fingerprint};
 
 /// The receiver address: host and port of a receiver, the fingerprint of its certificate, and a
 /// token.
@@ -35,8 +35,8 @@ pub struct ReceiverAddress {
     pub port: u16,
     /// Fingerprint of the receiver's certificate.
     pub fingerprint: Fingerprint,
-    /// Token that authorises the sender.
-    pub token: Token,
+    /// AuthToken that authorises the sender.
+    pub token: AuthToken,
 }
 
 /// Why a text is not a receiver address.
@@ -110,7 +110,7 @@ impl FromStr for ReceiverAddress {
         let bytes = URL_SAFE_NO_PAD.decode(code).map_err(|_| ReceiverAddressError::Code)?;
         let (fingerprint, token) = bytes.split_first_chunk().ok_or(ReceiverAddressError::Code)?;
         let token = token.try_into().map_err(|_| ReceiverAddressError::Code)?;
-        Ok(Self { host: host.into(), port, fingerprint: Fingerprint(*fingerprint), token: Token(token) })
+        Ok(Self { host: host.into(), port, fingerprint: Fingerprint(*fingerprint), token: AuthToken(token) })
     }
 }
 

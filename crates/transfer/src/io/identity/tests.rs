@@ -12,12 +12,12 @@ fn line(host: &str) -> ReceiverAddress {
         host: host.into(),
         port: 4433,
         fingerprint: Fingerprint([0xfb; 32]),
-        token: Token([0xff; 16]),
+        token: AuthToken([0xff; 16]),
     }
 }
 
 #[test]
-fn a_line_is_written_and_read() {
+fn a_receiver_address_is_formatted_and_parsed() {
     let code = "-_v7".repeat(11);
     // The address has 32 bytes of fb and then 16 bytes of ff. The expected characters at the
     // boundary were computed by hand from fb fb ff.
@@ -36,12 +36,12 @@ fn a_line_is_written_and_read() {
 /// The example of `docs/spec/transfer.md` §9.2, encoded with another implementation (Python's
 /// `base64`).
 #[test]
-fn the_specification_shows_this_line() {
+fn a_receiver_address_matches_the_specification() {
     let line = ReceiverAddress {
         host: "2001:db8::1".into(),
         port: 4433,
         fingerprint: Fingerprint(std::array::from_fn(|at| at as u8)),
-        token: Token(*b"0123456789abcdef"),
+        token: AuthToken(*b"0123456789abcdef"),
     };
     let shown = "brg://[2001:db8::1]:4433/AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8wMTIzNDU2Nzg5YWJjZGVm";
     assert_eq!(line.to_string(), shown);
@@ -49,7 +49,7 @@ fn the_specification_shows_this_line() {
 }
 
 #[test]
-fn a_wrong_line_says_what_is_wrong() {
+fn the_error_explains_an_invalid_receiver_address() {
     let good = line("h").to_string();
     let told = |text: &str| text.parse::<ReceiverAddress>().unwrap_err();
     assert_eq!(told("http://h:1/"), ReceiverAddressError::Scheme);
@@ -78,13 +78,13 @@ fn a_wrong_line_says_what_is_wrong() {
 
 proptest! {
     #[test]
-    fn any_line_is_read_as_it_was_written(host in "[a-z0-9.-]{1,30}", port in 1_u16.., print in any::<[u8; 32]>(), token in any::<[u8; 16]>()) {
-        let line = ReceiverAddress { host, port, fingerprint: Fingerprint(print), token: Token(token) };
+    fn any_formatted_receiver_address_parses_to_the_same_address(host in "[a-z0-9.-]{1,30}", port in 1_u16.., print in any::<[u8; 32]>(), token in any::<[u8; 16]>()) {
+        let line = ReceiverAddress { host, port, fingerprint: Fingerprint(print), token: AuthToken(token) };
         prop_assert_eq!(line.to_string().parse(), Ok(line));
     }
 
     #[test]
-    fn any_text_is_a_line_in_one_way_or_none(text in "(brg://)?[a-z0-9.:/_\\[\\]%-]{0,90}") {
+    fn a_receiver_address_has_only_one_spelling(text in "(brg://)?[a-z0-9.:/_\\[\\]%-]{0,90}") {
         if let Ok(line) = text.parse::<ReceiverAddress>() {
             prop_assert_eq!(line.to_string(), text);
         }
@@ -92,7 +92,7 @@ proptest! {
 }
 
 #[test]
-fn a_fingerprint_is_as_openssl_prints_it() {
+fn a_fingerprint_has_the_format_of_openssl() {
     // SHA-256 of "abc" (FIPS 180-4's example).
     let abc = Fingerprint::of(b"abc");
     let shown =
@@ -117,7 +117,7 @@ fn a_fingerprint_is_as_openssl_prints_it() {
 }
 
 #[test]
-fn an_identity_stays_the_same_in_its_file() {
+fn an_identity_file_always_gives_the_same_identity() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("identity.pem");
     let all: Vec<_> = std::thread::scope(|scope| {
@@ -137,7 +137,7 @@ fn an_identity_stays_the_same_in_its_file() {
 }
 
 #[test]
-fn a_key_that_others_can_read_is_refused() {
+fn a_key_file_that_other_users_can_read_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("identity.pem");
     let fingerprint = Identity::kept_in(&path).unwrap().fingerprint();
@@ -155,7 +155,7 @@ fn a_key_that_others_can_read_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_none_is_refused() {
+fn an_invalid_identity_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("empty");
     create(&path, b"").unwrap();

@@ -7,16 +7,16 @@ use subtle::ConstantTimeEq;
 /// The 128 bits of a receiver address that authorise a sender.
 ///
 /// ```
-/// use barograph_transfer::io::identity::Token;
+/// use barograph_transfer::io::identity::AuthToken;
 ///
 /// // Logs do not show the bits.
-/// let token = Token::random().unwrap();
-/// assert_eq!(format!("{token:?}"), "Token(…)");
+/// let token = AuthToken::random().unwrap();
+/// assert_eq!(format!("{token:?}"), "AuthToken(…)");
 /// ```
 #[derive(Clone, Copy)]
-pub struct Token(pub [u8; 16]);
+pub struct AuthToken(pub [u8; 16]);
 
-impl Token {
+impl AuthToken {
     /// Creates a token from random numbers of the system.
     ///
     /// # Errors
@@ -27,17 +27,17 @@ impl Token {
 }
 
 /// Compares two tokens in a time that does not depend on their bytes.
-impl PartialEq for Token {
+impl PartialEq for AuthToken {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }
 
-impl Eq for Token {}
+impl Eq for AuthToken {}
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for AuthToken {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Token(…)")
+        out.write_str("AuthToken(…)")
     }
 }
 

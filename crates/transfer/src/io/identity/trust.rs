@@ -125,7 +125,7 @@ struct Pinned {
 }
 
 impl Pinned {
-    fn judge(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+    fn check_pin(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
         if self.pins.contains(&Fingerprint::of(certificate)) {
             return Ok(());
         }
@@ -157,7 +157,7 @@ impl ServerCertVerifier for Pinned {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.judge(end_entity).map(|()| ServerCertVerified::assertion())
+        self.check_pin(end_entity).map(|()| ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -198,7 +198,7 @@ impl ClientCertVerifier for Pinned {
         _: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.judge(end_entity).map(|()| ClientCertVerified::assertion())
+        self.check_pin(end_entity).map(|()| ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

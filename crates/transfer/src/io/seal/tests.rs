@@ -36,7 +36,7 @@ fn sealed(suite: Suite, number: u64, payload: &[u8]) -> Vec<u8> {
 /// The bytes are those of the specification. They were computed with a different implementation
 /// (Python's `hmac` and `cryptography`).
 #[test]
-fn packets_are_sealed_as_the_specification_shows() {
+fn sealed_packets_match_the_specification() {
     let shown = [
         (Suite::Aes128Gcm, 5, "b0db351b4a4dca2443be0ac6357e3c af3856aeb9e5798339f223092392c89d"),
         (Suite::Aes128Gcm, EPOCH + 5, "59832620682f195d414bdd4fd2b16f 3d2c1c433e48f7da91cb7e4cdb1a0d60"),
@@ -57,7 +57,7 @@ fn packets_are_sealed_as_the_specification_shows() {
 /// Compares keys and IVs with those of the specification. The test of sealed packets does not show
 /// the keys and IVs themselves.
 #[test]
-fn keys_are_as_the_specification_shows() {
+fn keys_match_the_specification() {
     let shown = [
         (Suite::Aes128Gcm, 5, "b35a4d05aae820ab85921c9bc651b632", "8227d98915dccc6c8b5bdad5"),
         (Suite::Aes128Gcm, EPOCH + 5, "42a8d0a81f8ed594a139484fb7f10587", "324b709319ba6385f7944b63"),
@@ -91,7 +91,7 @@ fn keys_are_as_the_specification_shows() {
 }
 
 #[test]
-fn what_is_not_sealed_opens_as_it_is() {
+fn a_packet_of_the_clear_suite_opens_unchanged() {
     let mut datagram = plain(Suite::Clear, 5, b"abc");
     let before = datagram.clone();
     assert!(Sealer::new(Suite::Clear, &secret()).seal(5, &mut datagram));
@@ -101,7 +101,7 @@ fn what_is_not_sealed_opens_as_it_is() {
 }
 
 #[test]
-fn what_has_no_room_for_a_seal_is_not_sealed() {
+fn a_datagram_too_short_for_a_seal_is_not_sealed() {
     for suite in SUITES {
         let mut sealer = Sealer::new(suite, &secret());
         assert!(!sealer.seal(0, &mut [0; 31]) && sealer.seal(0, &mut [0; 32]));
@@ -109,7 +109,7 @@ fn what_has_no_room_for_a_seal_is_not_sealed() {
 }
 
 #[test]
-fn keys_change_with_the_number_and_those_around_it_are_kept() {
+fn keys_change_with_the_epoch_and_adjacent_epochs_still_open() {
     for suite in SUITES {
         let mut opener = Opener::new(suite, &secret());
         let mut opens = |number| opener.open(&mut sealed(suite, number, b"abc")).is_some();
@@ -129,7 +129,7 @@ fn keys_change_with_the_number_and_those_around_it_are_kept() {
 }
 
 #[test]
-fn a_forged_number_of_the_next_epoch_moves_nothing() {
+fn a_forged_packet_of_the_next_epoch_does_not_change_the_keys() {
     let mut opener = Opener::new(Suite::Aes128Gcm, &secret());
     for _ in 0..3 {
         let mut forged = sealed(Suite::Aes128Gcm, EPOCH + 1, b"abc");
@@ -142,7 +142,7 @@ fn a_forged_number_of_the_next_epoch_moves_nothing() {
 }
 
 #[test]
-fn after_so_many_forgeries_nothing_opens() {
+fn no_packet_opens_after_the_forgery_limit() {
     let mut opener = Opener::new(Suite::ChaCha20Poly1305, &secret());
     opener.forgeries_left = 1;
     assert!(opener.open(&mut sealed(Suite::ChaCha20Poly1305, 1, b"abc")).is_some());
@@ -153,13 +153,13 @@ fn after_so_many_forgeries_nothing_opens() {
 }
 
 #[test]
-fn the_suites_to_offer_begin_with_the_fastest() {
+fn the_fastest_suite_is_offered_first() {
     assert_eq!(Suite::sealed()[0], Suite::fastest());
     assert!(SUITES.iter().all(|suite| Suite::sealed().contains(suite)));
 }
 
 #[test]
-fn secrets_are_not_shown() {
+fn debug_output_does_not_show_secrets() {
     let shown = format!(
         "{:?} {:?} {:?}",
         Secrets { data: [7; 32], feedback: [7; 32] },
@@ -170,7 +170,7 @@ fn secrets_are_not_shown() {
 }
 
 #[test]
-fn a_packet_allocates_nothing() {
+fn sealing_and_opening_a_packet_allocates_no_memory() {
     for suite in SUITES {
         let mut sealer = Sealer::new(suite, &secret());
         let mut opener = Opener::new(suite, &secret());
@@ -185,7 +185,7 @@ fn a_packet_allocates_nothing() {
 
 proptest! {
     #[test]
-    fn what_was_sealed_opens(
+    fn a_sealed_packet_opens_to_its_payload(
         number in 0..2 * EPOCH,
         payload in proptest::collection::vec(any::<u8>(), 0..1500),
     ) {
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_changed_does_not_open(
+    fn a_changed_packet_does_not_open(
         number in 0..EPOCH,
         payload in proptest::collection::vec(any::<u8>(), 0..1500),
         place in any::<prop::sample::Index>(),
@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_opens_elsewhere(number in 0..EPOCH, at in 0..32usize, bit in 0..8u32) {
+    fn a_packet_does_not_open_with_another_secret_suite_or_number(number in 0..EPOCH, at in 0..32usize, bit in 0..8u32) {
         let mut other = secret();
         other[at] ^= 1 << bit;
         for suite in SUITES {

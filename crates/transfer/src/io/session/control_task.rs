@@ -10,10 +10,10 @@ use crate::io::control::{Channel, Message};
 use crate::io::flow::FlowError;
 
 /// Interval at which to check whether work in a different thread has ended.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Shorter interval at the start and the end of a transfer, because a short transfer has only a
 /// start and an end.
-const LOOK_SOON: Duration = Duration::from_millis(1);
+const POLL_INTERVAL_SOON: Duration = Duration::from_millis(1);
 /// Time for which the shorter interval is used: if work takes longer, an interval of 10 ms adds at
 /// most a tenth.
 const SOON_FOR: Duration = Duration::from_millis(100);
@@ -30,10 +30,10 @@ impl PollInterval {
     pub(super) fn every(&mut self, is_soon: bool) -> Duration {
         if !is_soon {
             self.soon_since = None;
-            return LOOK_EVERY;
+            return POLL_INTERVAL;
         }
         let since = self.soon_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < SOON_FOR { LOOK_SOON } else { LOOK_EVERY }
+        if since.elapsed() < SOON_FOR { POLL_INTERVAL_SOON } else { POLL_INTERVAL }
     }
 }
 

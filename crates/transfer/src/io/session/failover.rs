@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::control_task::{LOOK_EVERY, check_stop};
+use super::control_task::{POLL_INTERVAL, check_stop};
 use super::outgoing::{self, SessionRequest};
 use super::receivers::ReceiverRotation;
 use super::{ReceiverEndpoint, SendConfig, SessionError, TransferEvent, TransferSummary};
@@ -73,7 +73,7 @@ pub(super) fn send(
 fn wait_unless_stopped(wait: Duration, stop: &AtomicBool) -> bool {
     let until = Instant::now() + wait;
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     !stop.load(Ordering::Relaxed)
 }

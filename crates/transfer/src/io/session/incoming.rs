@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::control_task::{
-    LOOK_EVERY, PollInterval, check_stop, name, result, send_message, spawn, wait_for_work,
+    POLL_INTERVAL, PollInterval, check_stop, name, result, send_message, spawn, wait_for_work,
 };
 use super::disk::{ReceivedFiles, SharedDestination};
 use super::{
@@ -138,7 +138,7 @@ impl<'a> IncomingSession<'a> {
             return false;
         }
         while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
-            match channel.receive(LOOK_EVERY) {
+            match channel.receive(POLL_INTERVAL) {
                 Ok(_) => {}
                 Err(error) => return matches!(error, ControlError::Closed),
             }
@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_sender_does_not_reach_the_partial_files_of_another() {
+    fn ids_of_partial_files_differ_between_senders() {
         let names = [
             partial_files_id(None, [1; 16], b"a"),
             partial_files_id(None, [1; 16], b"b"),

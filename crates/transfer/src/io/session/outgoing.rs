@@ -35,7 +35,7 @@ pub(super) struct SessionRequest<'a> {
 }
 
 /// Result of a session, with the state that the next session needs.
-pub(super) struct Session {
+pub(super) struct SendResult {
     pub(super) source: Option<Source>,
     pub(super) progress: FlowProgress,
     /// Number of bytes that the receiver had before this session sent data, and the time for which
@@ -54,13 +54,13 @@ pub(super) fn session(
     request: &SessionRequest<'_>,
     stop: &AtomicBool,
     on_event: &mut dyn FnMut(TransferEvent),
-) -> Session {
+) -> SendResult {
     let began = Instant::now();
     let Connected { channel, software, manifest_bytes_max } = match connect(config, to, stop) {
         Ok(connected) => connected,
         Err(error) => {
             let (source, progress, ended) = (Some(source), FlowProgress::default(), Err(error));
-            return Session { source, progress, begun: None, durable_bytes: 0, ended };
+            return SendResult { source, progress, begun: None, durable_bytes: 0, ended };
         }
     };
     on_event(TransferEvent::Connected { peer: channel.peer(), software });
@@ -90,7 +90,7 @@ pub(super) fn session(
         Some(Some((reason, text))) => outgoing.channel.refuse(reason, &text),
         _ => outgoing.channel.close(),
     }
-    Session { source, progress, begun, durable_bytes, ended }
+    SendResult { source, progress, begun, durable_bytes, ended }
 }
 
 /// Identifier of a transfer: the same for the same files, as a manifest describes them.
@@ -430,13 +430,13 @@ const GIVE_WAY: Duration = Duration::from_micros(200);
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::files::{Entry, Modified};
+    use crate::files::{ManifestEntry, Modified};
 
     #[test]
-    fn a_receiver_has_as_long_to_verify_as_what_is_sent_takes() {
+    fn the_time_limit_of_verification_grows_with_the_manifest() {
         let max = |size: u64, extents, entries: usize| {
             let kind = EntryKind::File { size, extents };
-            let entry = |at: usize| Entry {
+            let entry = |at: usize| ManifestEntry {
                 path: at.to_string().into_bytes(),
                 kind: kind.clone(),
                 mode: 0o644,

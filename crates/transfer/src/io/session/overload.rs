@@ -94,13 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_loses_for_long_is_left() {
+    fn a_sender_leaves_a_host_that_drops_packets_for_long() {
         assert_eq!(left_at((0..60).map(|_| (100, 0, false)), 1 << 20), Some(9));
         assert_eq!(left_at((0..60).map(|second| (u64::from(second % 7 == 0), 0, true)), 1 << 20), Some(9));
     }
 
     #[test]
-    fn others_are_not() {
+    fn a_sender_stays_with_a_host_that_is_not_overloaded() {
         for (name, of) in [
             ("the network", (|_| (20, 50, false)) as fn(u64) -> (u64, u64, bool)),
             ("few", |_| (9, 0, false)),

@@ -11,7 +11,7 @@ use super::incoming::IncomingSession;
 use super::{SOFTWARE, SessionError, TransferEvent, TransferSummary};
 use crate::files::{DestinationConfig, Manifest};
 use crate::io::control::{AcceptedSender, ControlError, Listener, ListenerConfig};
-use crate::io::identity::{Identity, ReceiverAddress, Token, Trust};
+use crate::io::identity::{AuthToken, Identity, ReceiverAddress, Trust};
 
 /// What a receiver accepts, and from which senders.
 ///
@@ -37,9 +37,9 @@ pub struct ReceiveConfig {
     pub destination: DestinationConfig,
     /// Certificate of the receiver. `None` means that a new certificate is created.
     pub identity: Option<Identity>,
-    /// Token of the receiver address. `None` means a random token. A receiver with the same
+    /// AuthToken of the receiver address. `None` means a random token. A receiver with the same
     /// identity and token has the same receiver address.
-    pub token: Option<Token>,
+    pub token: Option<AuthToken>,
     /// Certificates of senders that need no token.
     pub trust: Option<Trust>,
     /// Whether datagrams may be sent without a seal.
@@ -117,7 +117,7 @@ impl ReceiveServer {
         };
         let token = match config.token {
             Some(token) => token,
-            None => Token::random().map_err(ControlError::from)?,
+            None => AuthToken::random().map_err(ControlError::from)?,
         };
         let listener = Listener::bind(
             config.at,

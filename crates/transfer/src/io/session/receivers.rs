@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_round_until_none_brings_anything() {
+    fn rotation_ends_when_no_receiver_makes_progress() {
         let mut receivers = ReceiverRotation::new(3);
         assert_eq!(receivers.after(NOW, &lost(), 0), Some(NOW));
         assert_eq!(
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_other_would_do_better_ends_it() {
+    fn rotation_ends_on_an_error_that_every_receiver_would_return() {
         for error in [
             refused(RefuseReason::Full),
             refused(RefuseReason::Digest),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_of_a_host_that_died_are_waited_for_but_not_for_ever() {
+    fn waiting_for_the_locks_of_a_dead_host_has_a_time_limit() {
         let mut receivers = ReceiverRotation::new(2);
         let (mut now, mut ends) = (NOW, vec![]);
         for _ in 0..1000 {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_waited_for_where_the_rest_is_to_go() {
+    fn the_sender_waits_for_a_lock_at_the_next_receiver() {
         let mut receivers = ReceiverRotation::new(2);
         assert_eq!(receivers.after(NOW, &overloaded(), 0), Some(NOW));
         for wait in 0..120 {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_one_receiver_leads_to_the_next() {
+    fn an_error_of_one_receiver_leads_to_the_next_receiver() {
         let system = SessionError::System { what: "a UDP socket", source: std::io::Error::other("no route") };
         for error in [SessionError::Incompatible("the path"), system] {
             let mut receivers = ReceiverRotation::new(2);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_left_once_for_what_its_host_loses() {
+    fn each_receiver_is_left_at_most_once_for_overload() {
         let mut receivers = ReceiverRotation::new(2);
         assert!(receivers.may_leave());
         assert_eq!(receivers.after(NOW, &overloaded(), 0), Some(NOW));

@@ -35,7 +35,7 @@ impl Portable {
         if at.is_ipv6() {
             socket.set_only_v6(false)?;
         }
-        ask_for_buffers(&socket, config.buffer_bytes);
+        request_buffers(&socket, config.buffer_bytes);
         socket.bind(&at.into())?;
         // This makes the socket non-blocking.
         let state = UdpSocketState::new((&socket).into())?;
@@ -142,7 +142,7 @@ fn errno(error: &io::Error) -> Errno {
 /// Sets the buffers as large as the system allows. Linux gives less than requested; other systems
 /// refuse a size that is too large, and then half of this size is requested. If every size is
 /// refused, the buffers keep their default size.
-fn ask_for_buffers(socket: &socket2::Socket, bytes: usize) {
+fn request_buffers(socket: &socket2::Socket, bytes: usize) {
     type Ask = fn(&socket2::Socket, usize) -> io::Result<()>;
     let asks: [Ask; 2] = [socket2::Socket::set_recv_buffer_size, socket2::Socket::set_send_buffer_size];
     for ask in asks {

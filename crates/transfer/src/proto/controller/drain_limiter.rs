@@ -139,7 +139,7 @@ impl DrainLimiter {
 
     /// Counts what the current rate delivered, and starts and ends trials of other rates
     /// ([`Floor`]).
-    fn judge(&mut self, now: Duration, seen: &FeedbackSample<'_>, round_trip: f64, rate: f64) {
+    fn update_cap(&mut self, now: Duration, seen: &FeedbackSample<'_>, round_trip: f64, rate: f64) {
         let (packet_bytes, inner) = (self.packet_bytes, self.inner.rate_bytes_s());
         let Some(cap) = &mut self.cap else { return };
         cap.counts.count(now, seen, packet_bytes, rate);
@@ -185,7 +185,7 @@ impl Controller for DrainLimiter {
         } else {
             self.open(now, round_trip);
         }
-        self.judge(now, seen, round_trip, rate);
+        self.update_cap(now, seen, round_trip, rate);
     }
 
     fn on_no_feedback(&mut self, now: Duration) {

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_losses_of_all_packets() {
+    fn the_cumulative_rate_divides_all_losses_by_all_packets() {
         let mut estimate = Cumulative::default();
         assert_eq!(estimate.rate(), 0.0);
         estimate.record(1000, 5);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_is_as_computed_by_hand() {
+    fn a_loss_history_matches_a_computation_by_hand() {
         let mut history = LossHistory::default();
         assert_eq!(history.rate(40), 0.0);
         // Events begin at 50 and at 250; the loss at 120 is within 100 ms of the loss at 50, so it
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_endless_run_the_last_events_are_kept_and_soon_found() {
+    fn an_endless_run_keeps_only_the_last_events_in_few_steps() {
         let mut history = LossHistory::default();
         history.lost(run(0, u64::MAX / 2), ROUND_TRIP, 1000.0);
         assert_eq!(history.intervals().collect::<Vec<_>>(), [100.0; 8]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_known_late_is_no_event() {
+    fn a_loss_that_is_reported_late_is_not_an_event() {
         let mut history = LossHistory::default();
         history.lost(run(1000, 1), ROUND_TRIP, 1000.0);
         assert!(!history.lost(run(500, 1), ROUND_TRIP, 1000.0));

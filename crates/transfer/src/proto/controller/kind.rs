@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::limits::positive;
-use super::model::Model;
+use super::model::ModelController;
 use super::paper::{Mode, Paper};
 use super::{Controller, DrainLimiter, Equation, Fixed, RATE_MAX_BYTES_S, Scalable};
 
-/// Kinds of controllers; the default is [`Model`].
+/// Kinds of controllers; the default is [`ModelController`].
 ///
 /// ```
 /// use barograph_transfer::controller::ControllerKind;
@@ -19,7 +19,7 @@ use super::{Controller, DrainLimiter, Equation, Fixed, RATE_MAX_BYTES_S, Scalabl
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ControllerKind {
-    /// Controller that models the path's bandwidth and delay ([`Model`]).
+    /// Controller that models the path's bandwidth and delay ([`ModelController`]).
     #[default]
     Model,
     /// The paper's controller, which changes the rate after each transmission window ([`Paper`]).
@@ -85,7 +85,7 @@ impl ControllerKind {
         let inner: Box<dyn Controller> = match self {
             Self::Paper => return Box::new(Paper::new(Mode::Window, config)),
             Self::PaperRate => return Box::new(Paper::new(Mode::Rate, config)),
-            Self::Model => Box::new(Model::new(config.packet_bytes, config.seed)),
+            Self::Model => Box::new(ModelController::new(config.packet_bytes, config.seed)),
             Self::HighSpeed => Box::new(Equation::highspeed()),
             Self::Tfrc => Box::new(Equation::tfrc()),
             Self::Scalable => Box::new(Scalable::default()),
@@ -123,8 +123,8 @@ pub struct ControllerConfig {
     pub rate_bytes_s: f64,
     /// Bytes of a full packet, headers included.
     pub packet_bytes: u32,
-    /// Seed for the times of [`Model`]'s bandwidth probes, so that flows that start together do not
-    /// probe together.
+    /// Seed for the times of [`ModelController`]'s bandwidth probes, so that flows that start
+    /// together do not probe together.
     pub seed: u64,
 }
 
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_found_by_the_name_it_tells() {
+    fn every_controller_is_parsed_from_its_own_name() {
         for kind in ControllerKind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rate_is_the_default() {
+    fn an_invalid_rate_is_replaced_by_the_default_rate() {
         for rate_bytes_s in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let fixed = ControllerKind::Fixed
                 .controller(ControllerConfig { rate_bytes_s, ..ControllerConfig::default() });

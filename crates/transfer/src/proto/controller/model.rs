@@ -26,7 +26,7 @@ mod tests;
 use std::time::Duration;
 
 use self::aggregation::Aggregation;
-use self::bandwidth::{Bandwidth, FullPipe};
+use self::bandwidth::{Bandwidth, FullBandwidthDetector};
 use self::path::MinRttFilter;
 use self::probe::Probe;
 use self::round::Round;
@@ -41,12 +41,12 @@ use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S};
 /// or every 63 round trips if that is shorter. If the path was not seen empty for 5 s, the model
 /// drains the path for 0.2 s.
 #[derive(Debug)]
-pub struct Model {
+pub struct ModelController {
     state: State,
     probe: Probe,
     round: Round,
     bandwidth: Bandwidth,
-    full_pipe: FullPipe,
+    full_pipe: FullBandwidthDetector,
     rtt_filter: MinRttFilter,
     aggregation: Aggregation,
     /// Largest number of bytes in flight at which the last probes did not lose too many packets;
@@ -60,7 +60,7 @@ pub struct Model {
     no_feedback: NoFeedbackBackoff,
 }
 
-impl Model {
+impl ModelController {
     /// Creates a model without measurements. `packet_bytes` is the size of a packet, headers
     /// included. `seed` makes the times of bandwidth probes random.
     pub fn new(packet_bytes: u32, seed: u64) -> Self {
@@ -71,7 +71,7 @@ impl Model {
             probe: Probe::new(seed),
             round: Round::default(),
             bandwidth: Bandwidth::default(),
-            full_pipe: FullPipe::default(),
+            full_pipe: FullBandwidthDetector::default(),
             rtt_filter: MinRttFilter::default(),
             aggregation: Aggregation::default(),
             inflight_hi: f64::INFINITY,
@@ -139,22 +139,22 @@ impl Model {
     }
 }
 
-impl Controller for Model {
+impl Controller for ModelController {
     fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         let now_s = now.as_secs_f64();
         self.no_feedback.reset();
         self.packet_bytes = f64::from(seen.packet_bytes.max(1));
         let is_first_rtt = self.rtt_filter.min_rtt_s().is_none();
-        self.rtt_filter.note(now_s, seen.round_trip);
+        self.rtt_filter.record(now_s, seen.round_trip);
         if let (true, Some(rtt)) = (is_first_rtt, self.rtt_filter.min_rtt_s()) {
             // BBR §5.6.2, InitPacingRate: the first round-trip time replaces the assumed 1 ms.
             self.rate_bytes_s = STARTUP_GAIN * INITIAL_PACKETS * self.packet_bytes / rtt;
         }
-        self.round.note(seen);
+        self.round.record(seen);
         if let Some(delivery) = &seen.delivery {
-            self.bandwidth.note(delivery);
+            self.bandwidth.record(delivery);
         }
-        self.aggregation.note(
+        self.aggregation.record(
             now_s,
             seen.acked_bytes as f64,
             self.bandwidth.in_use(),

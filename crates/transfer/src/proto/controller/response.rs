@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn tfrc_is_as_computed_by_hand() {
+    fn tfrc_matches_a_computation_by_hand() {
         // p = 0.01: √(0.02/3) = 0.081650, 12 √(0.03/8) 0.01 (1 + 0.0032) = 0.0073719: 11.2331
         // packets.
         assert!((ResponseFunction::Tfrc.window(0.01) - 11.2331).abs() < 1e-3);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_paper_chooses_its_equation_by_the_window_before() {
+    fn the_paper_controller_selects_its_equation_by_the_previous_window() {
         assert!((fobs_window(30.0, 0.01) - 12.0).abs() < 1e-9);
         assert!((fobs_window(38.0, 1e-4) - 120.0).abs() < 1e-9);
         assert!((fobs_window(39.0, 1e-4) - 262.5).abs() < 0.2);

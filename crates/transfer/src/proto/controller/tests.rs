@@ -20,7 +20,7 @@ fn window(controller: &mut dyn Controller, losses: Losses, round_trips: u32) -> 
 }
 
 #[test]
-fn highspeed_keeps_to_its_equation() {
+fn highspeed_follows_its_equation() {
     for (rate, round_trips) in [(1e-3, 6000), (1e-4, 10_000), (1e-5, 16_000)] {
         for losses in [Losses::Each(f64::round(1.0 / rate) as u64), Losses::Chance(rate, 7)] {
             let held = window(&mut Equation::highspeed(), losses, round_trips);
@@ -32,7 +32,7 @@ fn highspeed_keeps_to_its_equation() {
 }
 
 #[test]
-fn tfrc_keeps_to_its_equation() {
+fn tfrc_follows_its_equation() {
     for (rate, round_trips) in [(1e-2, 4000), (1e-3, 6000), (1e-4, 20_000)] {
         for losses in [Losses::Each(f64::round(1.0 / rate) as u64), Losses::Chance(rate, 7)] {
             let held = window(&mut Equation::tfrc(), losses, round_trips);
@@ -44,7 +44,7 @@ fn tfrc_keeps_to_its_equation() {
 }
 
 #[test]
-fn scalable_holds_eight_hundredths_of_a_packet_per_loss() {
+fn the_scalable_window_is_0_08_divided_by_the_loss_rate() {
     for rate in [1e-3, 1e-4, 2e-5] {
         for losses in [Losses::Each(f64::round(1.0 / rate) as u64), Losses::Chance(rate, 7)] {
             let held = window(&mut Scalable::default(), losses, 3000);
@@ -56,7 +56,7 @@ fn scalable_holds_eight_hundredths_of_a_packet_per_loss() {
 }
 
 #[test]
-fn the_papers_controller_keeps_to_its_equation_once_the_start_is_forgotten() {
+fn the_paper_controller_follows_its_equation_after_the_start() {
     for mode in [Mode::Window, Mode::Rate] {
         let held = window(&mut Paper::new(mode, ControllerConfig::default()), Losses::Each(10_000), 4000);
         let due = ResponseFunction::HighSpeed.window(1e-4);
@@ -66,7 +66,7 @@ fn the_papers_controller_keeps_to_its_equation_once_the_start_is_forgotten() {
 }
 
 #[test]
-fn the_paper_begins_at_the_most_and_one_loss_brings_it_down() {
+fn the_paper_controller_starts_at_its_maximum_and_slows_after_one_loss() {
     let mut paper =
         Paper::new(Mode::Window, ControllerConfig { rate_bytes_s: 12.5e6, ..ControllerConfig::default() });
     assert_eq!((paper.rate_bytes_s(), paper.window_bytes()), (12.5e6, u64::MAX));
@@ -103,7 +103,7 @@ fn the_paper_begins_at_the_most_and_one_loss_brings_it_down() {
 }
 
 #[test]
-fn slow_start_about_doubles_each_round_trip_and_ends_at_what_arrives() {
+fn slow_start_doubles_each_round_trip_and_ends_at_the_received_rate() {
     let mut highspeed = Equation::highspeed();
     assert_eq!((highspeed.rate_bytes_s(), highspeed.window_bytes()), (f64::INFINITY, 14_600));
     let mut state = State::new(Path { losses: Losses::None, host: None });
@@ -125,7 +125,7 @@ fn slow_start_about_doubles_each_round_trip_and_ends_at_what_arrives() {
 }
 
 #[test]
-fn a_mark_is_a_loss_once_a_round_trip() {
+fn ecn_marks_count_as_one_loss_per_round_trip() {
     for kind in [ControllerKind::HighSpeed, ControllerKind::Tfrc, ControllerKind::Scalable] {
         let mut controller = kind.controller(ControllerConfig::default());
         let mut state = State::new(Path { losses: Losses::None, host: None });
@@ -141,7 +141,7 @@ fn a_mark_is_a_loss_once_a_round_trip() {
 }
 
 #[test]
-fn silence_halves_every_rate_down_to_the_packet_in_four_seconds_that_is_paced() {
+fn silence_halves_every_rate_down_to_one_packet_in_four_seconds() {
     for kind in ControllerKind::ALL {
         let mut controller = kind.controller(ControllerConfig::default());
         let mut state = State::new(Path { losses: Losses::Each(5000), host: None });
@@ -195,7 +195,7 @@ fn contended(host: Host, losses: Losses, round_trips: u32) -> (f64, f64) {
 const DRAIN_BYTES_S: f64 = 37.5e6;
 
 #[test]
-fn what_a_contended_host_drains_is_used_and_little_thrown_away() {
+fn the_drain_rate_of_a_contended_host_is_used_with_few_drops() {
     // The cases are a very small buffer, the usual socket buffer, and a buffer of many round trips,
     // with and without a reported drain rate. One case runs for as long as the time between two
     // trials.
@@ -215,7 +215,7 @@ fn what_a_contended_host_drains_is_used_and_little_thrown_away() {
 }
 
 #[test]
-fn a_host_that_stalls_is_used_too_and_without_loss_where_its_buffer_holds_what_comes_meanwhile() {
+fn a_stalling_host_is_used_and_drops_nothing_if_its_buffer_is_large_enough() {
     // The host reads 1.2 Gbit/s a quarter of the time: 300 Mbit/s on average. At this average rate,
     // 0.3 to 3.4 MB arrive during stalls of 7.5, 30 and 90 ms.
     for (run, period) in [(1, 4), (4, 16), (12, 48)] {
@@ -238,7 +238,7 @@ fn a_host_that_stalls_is_used_too_and_without_loss_where_its_buffer_holds_what_c
 }
 
 #[test]
-fn a_host_that_is_free_again_is_used_again() {
+fn the_cap_ends_when_the_host_is_free_again() {
     let mut drain_limiter = DrainLimiter::new(Box::new(Fixed::new(ControllerConfig {
         rate_bytes_s: 125e6,
         ..ControllerConfig::default()
@@ -257,7 +257,7 @@ fn a_host_that_is_free_again_is_used_again() {
 }
 
 #[test]
-fn in_a_hybrid_window_the_networks_share_enters_and_the_cap_applies() {
+fn with_mixed_losses_the_network_share_sets_the_rate_up_to_the_host_cap() {
     let mut drain_limiter = ControllerKind::HighSpeed.controller(ControllerConfig::default());
     let host =
         Host { drain_bytes_s: DRAIN_BYTES_S, buffer_bytes: 212_992.0, is_told: true, scheduled: (1, 1) };

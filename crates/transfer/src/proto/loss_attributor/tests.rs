@@ -7,7 +7,7 @@ fn context(now: Duration) -> PathContext {
     PathContext { now, rtt: 20 * MS, burst: BURST }
 }
 
-fn missing(index: u64, packets: u32, evidence: Evidence) -> UnattributedLoss {
+fn missing(index: u64, packets: u32, evidence: GapReport) -> UnattributedLoss {
     UnattributedLoss {
         index,
         packets,
@@ -21,7 +21,7 @@ fn missing(index: u64, packets: u32, evidence: Evidence) -> UnattributedLoss {
 /// Declares these runs (index, packets) lost, with one packet sent each microsecond, and calls
 /// `poll` each time it is due. Returns the lost packets by cause, and the packets with a withdrawn
 /// cause.
-fn lose(attributor: &mut LossAttributor, runs: &[(u64, u32)], evidence: Evidence) -> ([u64; 3], u64) {
+fn lose(attributor: &mut LossAttributor, runs: &[(u64, u32)], evidence: GapReport) -> ([u64; 3], u64) {
     let mut attributed = Vec::new();
     let mut late = Duration::ZERO;
     for (index, packets) in runs {
@@ -67,17 +67,17 @@ fn lost(runs: &[(u64, u32)]) -> u64 {
     runs.iter().map(|(_, packets)| u64::from(*packets)).sum()
 }
 
-fn claim(host_drops: bool) -> Evidence {
-    Evidence { host_drops: Some(host_drops), ..Evidence::default() }
+fn claim(host_drops: bool) -> GapReport {
+    GapReport { host_drops: Some(host_drops), ..GapReport::default() }
 }
 
 #[test]
-fn what_the_kernel_counted_is_used_at_once() {
+fn the_drop_count_of_the_kernel_is_used_at_once() {
     let (runs, lost_all) = (stalls(), lost(&stalls()));
     assert_eq!(lose(&mut LossAttributor::default(), &runs, claim(true)), ([lost_all, 0, 0], 0));
     let mut attributor = LossAttributor::default();
     assert_eq!(lose(&mut attributor, &runs, claim(false)), ([0, lost_all, 0], 0));
-    assert_eq!(attributor.judgements(), 0, "nothing was left to ask");
+    assert_eq!(attributor.classifications(), 0, "nothing was left to ask");
     let mut attributed = Vec::new();
     let mut attributor = LossAttributor::default();
     attributor.lose(context(MS), missing(50, 3, claim(true)), &mut attributed);
@@ -85,21 +85,25 @@ fn what_the_kernel_counted_is_used_at_once() {
 }
 
 #[test]
-fn without_a_count_the_pattern_tells() {
+fn without_a_drop_count_the_loss_pattern_decides() {
     let lost_all = lost(&stalls());
-    let (told, _) = lose(&mut LossAttributor::default(), &stalls(), Evidence::default());
+    let (told, _) = lose(&mut LossAttributor::default(), &stalls(), GapReport::default());
     assert_eq!(told.iter().sum::<u64>(), lost_all);
     assert!(told[0] * 10 >= lost_all * 7 && told[1] == 0, "{told:?} of stalls");
     let lost_all = lost(&single());
     let mut attributor = LossAttributor::default();
-    let (told, _) = lose(&mut attributor, &single(), Evidence::default());
+    let (told, _) = lose(&mut attributor, &single(), GapReport::default());
     assert_eq!(told.iter().sum::<u64>(), lost_all);
     assert_eq!(told[0], 0, "{told:?} of a lossy link");
-    assert!(attributor.judgements() <= 4, "{} judgements in three round trips", attributor.judgements());
+    assert!(
+        attributor.classifications() <= 4,
+        "{} classifications in three round trips",
+        attributor.classifications()
+    );
 }
 
 #[test]
-fn a_claim_against_a_clear_pattern_is_taken_back_and_not_believed_again() {
+fn a_claim_against_a_clear_pattern_is_withdrawn_and_then_ignored() {
     let lost_all = lost(&single());
     let (told, back) = lose(&mut LossAttributor::default(), &single(), claim(true));
     // The receiver's claims are used in the first round trip, and then withdrawn. Each loss that
@@ -110,11 +114,11 @@ fn a_claim_against_a_clear_pattern_is_taken_back_and_not_believed_again() {
 }
 
 #[test]
-fn losses_that_arrive_after_all_are_not_reported() {
+fn lost_packets_that_arrive_late_are_not_reported() {
     let mut attributor = LossAttributor::default();
     let mut attributed = Vec::new();
-    attributor.lose(context(MS), missing(100, 5, Evidence::default()), &mut attributed);
-    attributor.lose(context(MS), missing(200, 1, Evidence::default()), &mut attributed);
+    attributor.lose(context(MS), missing(100, 5, GapReport::default()), &mut attributed);
+    attributor.lose(context(MS), missing(200, 1, GapReport::default()), &mut attributed);
     let forgotten = Some(Cause::Unknown);
     assert_eq!(
         [102, 200, 7, 102].map(|index| attributor.ack_lost(index, 1500)),
@@ -130,16 +134,16 @@ fn losses_that_arrive_after_all_are_not_reported() {
 }
 
 #[test]
-fn more_than_a_window_in_a_round_trip_is_heard_before_it_leaves() {
+fn losses_are_classified_before_they_leave_the_window() {
     let mut attributor = LossAttributor::default();
     let mut attributed = Vec::new();
     for n in 0..400u64 {
-        attributor.lose(context(MS), missing(n * 500, 1, Evidence::default()), &mut attributed);
+        attributor.lose(context(MS), missing(n * 500, 1, GapReport::default()), &mut attributed);
     }
     assert!(
-        (8..=10).contains(&attributor.judgements()),
-        "{} judgements at 200 000 packets",
-        attributor.judgements()
+        (8..=10).contains(&attributor.classifications()),
+        "{} classifications at 200 000 packets",
+        attributor.classifications()
     );
     assert!(
         attributed.len() >= 350 && attributed.iter().all(|attributed| attributed.cause != Cause::Host),
@@ -147,7 +151,7 @@ fn more_than_a_window_in_a_round_trip_is_heard_before_it_leaves() {
         attributed.len()
     );
     // A run longer than the window has an unknown cause.
-    attributor.lose(context(MS), missing(300_000, 50_000, Evidence::default()), &mut attributed);
+    attributor.lose(context(MS), missing(300_000, 50_000, GapReport::default()), &mut attributed);
     attributor.poll(context(100 * MS), 350_010, &mut attributed);
     assert_eq!(
         attributed.last().map(|attributed| (attributed.missing.packets, attributed.cause)),
@@ -156,7 +160,7 @@ fn more_than_a_window_in_a_round_trip_is_heard_before_it_leaves() {
 }
 
 #[test]
-fn nothing_is_allocated_once_it_has_heard_as_much() {
+fn the_attributor_allocates_no_memory_after_the_first_round() {
     let mut attributor = LossAttributor::default();
     let runs = single();
     let mut attributed = Vec::with_capacity(2 * runs.len());
@@ -168,7 +172,7 @@ fn nothing_is_allocated_once_it_has_heard_as_much() {
             attributor.poll(context(now), from + index, &mut attributed);
             attributor.lose(
                 context(now),
-                missing(from + index, *packets, Evidence::default()),
+                missing(from + index, *packets, GapReport::default()),
                 &mut attributed,
             );
         }

@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use barograph_loss::{Cause, Classifier, GapEvidence, Meter, Signature};
 
 use super::{AttributedLoss, UnattributedLoss};
-use crate::proto::wire::Evidence;
+use crate::proto::wire::GapReport;
 
 /// Runs of lost packets in order; all other packets arrived.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     gaps: VecDeque<Gap>,
     start: u64,
-    /// This field and the next three fields are buffers for [`Window::judge`]. They are kept so
-    /// that no memory is allocated for each judgement.
+    /// This field and the next three fields are buffers for [`Window::classify`]. They are kept so
+    /// that no memory is allocated for each classification.
     signature: Signature,
     meter: Meter,
     known: Vec<GapEvidence>,
@@ -108,10 +108,10 @@ impl Window {
         }
     }
 
-    /// Judges the window, which ends before `settled`, and reports the causes of the losses that
-    /// waited for this verdict. Returns whether the receiver's claims are contradicted, or `None`
-    /// if the receiver made no claims.
-    pub(super) fn judge(
+    /// Classifies the window, which ends before `settled`, and reports the causes of the losses
+    /// that waited for this verdict. Returns whether the receiver's claims are contradicted, or
+    /// `None` if the receiver made no claims.
+    pub(super) fn classify(
         &mut self,
         classifier: &Classifier,
         settled: u64,
@@ -184,7 +184,7 @@ impl Window {
     }
 }
 
-fn known(evidence: &Evidence) -> GapEvidence {
+fn known(evidence: &GapReport) -> GapEvidence {
     GapEvidence {
         host_drops: evidence.host_drops.map(u32::from),
         delay_s: evidence.delay_us.map(|delay_us| f64::from(delay_us) / 1e6),

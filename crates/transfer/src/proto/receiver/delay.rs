@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clocks_share_nothing_but_their_pace() {
+    fn delays_do_not_depend_on_the_offset_between_the_clocks() {
         for (sender_us, receiver_us) in
             [(0, 0), (u32::MAX - 5, 7), (12, u64::from(u32::MAX) - 20), (3, 9 << 40)]
         {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trickle_makes_the_window_no_longer() {
+    fn sparse_packets_do_not_lengthen_the_window() {
         let mut least = LeastDelay::default();
         least.learn(0, at(100));
         let mut last = None;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_window_is_forgotten() {
+    fn delays_older_than_the_window_are_forgotten() {
         let mut least = LeastDelay::default();
         let base = least.learn(0, at(100));
         // From now on the path is 1 ms longer.

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_that_between_drops() {
+    fn the_drain_rate_is_measured_between_drops() {
         let mut drain = Drain::default();
         // 1000 bytes arrive each millisecond. Every 20 ms the reader stalls for 5 ms. After each
         // stall the counter, which wraps, has risen.
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_drops_say_nothing() {
+    fn rare_drops_give_no_drain_rate() {
         let mut drain = Drain::default();
         for (ms, drops) in [(0, 0), (1, 1), (1_500, 2), (3_000, 3)] {
             drain.on_read(at(ms), 1_000, Some(drops));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_long_ago_is_told_no_more() {
+    fn an_old_drain_rate_is_not_reported() {
         let mut drain = Drain::default();
         for (ms, drops) in [(0, 0), (1, 1), (201, 2), (5_000, 2)] {
             drain.on_read(at(ms), 1_000, Some(drops));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_rises_past_its_end() {
+    fn a_drop_count_that_wraps_has_risen() {
         assert!(rose(u32::MAX, 0) && rose(4, 5));
         assert!(!rose(5, 5) && !rose(0, u32::MAX));
     }

@@ -10,7 +10,7 @@ use crate::proto::wire::NUMBER_MAX;
 /// Ranges of the object that the receiver holds. The range that grew last is stored separately, so
 /// that a packet that continues this range costs only two comparisons.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ReceivedRanges {
     /// All ranges, without the bytes that were added to `last` since `last` was stored here.
     stored: RangeSet<u64>,
     /// The range that grew last; empty before the first packet.
@@ -22,7 +22,7 @@ pub(super) struct Held {
     object_bytes: u64,
 }
 
-impl Held {
+impl ReceivedRanges {
     /// Creates the set for an object of `object_bytes`, of which the receiver already holds the
     /// ranges `stored`. Ranges beyond the object's end are ignored.
     pub(super) fn new(object_bytes: u64, mut stored: RangeSet<u64>) -> Self {

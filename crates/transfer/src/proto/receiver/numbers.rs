@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Refusal;
-use crate::proto::wire::{AckRange, Evidence, NUMBER_MAX};
+use crate::proto::wire::{AckRange, GapReport, NUMBER_MAX};
 
 /// State of the packet numbers from `floor` to `next`. Numbers in a gap are missing; all other
 /// numbers arrived. `next` is the highest number that arrived, plus one.
@@ -19,7 +19,7 @@ pub(super) struct ReceivedNumbers {
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     end: u64,
-    evidence: Evidence,
+    evidence: GapReport,
 }
 
 /// Position of a new number among the numbers that arrived.
@@ -80,7 +80,7 @@ impl ReceivedNumbers {
         &mut self,
         number: u64,
         position: NumberPosition,
-        evidence: impl FnOnce() -> Evidence,
+        evidence: impl FnOnce() -> GapReport,
     ) {
         match position {
             NumberPosition::Next => self.next = number + 1,

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_four_reports_in_a_round_trip_and_fewer_than_2_percent_of_a_fast_flow() {
+    fn feedback_is_sent_four_times_per_round_trip_and_below_2_percent() {
         let never = u64::MAX;
         // 100 000 packets a second.
         assert!((39..=41).contains(&rounds(100_000, 10.0, 1, never)), "100 ms: each 25 ms");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_told_until_it_is_told_often_enough() {
+    fn the_last_report_is_repeated_a_limited_number_of_times() {
         let mut schedule = Schedule::default();
         assert_eq!(schedule.due(), None);
         schedule.on_packet(us(500), false);

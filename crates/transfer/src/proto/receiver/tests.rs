@@ -47,7 +47,7 @@ fn counts(feedback: &Feedback) -> Vec<(u32, u32)> {
 }
 
 #[test]
-fn gaps_are_told_with_what_is_known_of_them() {
+fn feedback_reports_gaps_with_their_evidence() {
     let mut receiver = receiver(10_000);
     for number in [2, 3] {
         assert_eq!(receiver.handle_data(&packet(number)), Ok(NewBytes::All));
@@ -62,14 +62,14 @@ fn gaps_are_told_with_what_is_known_of_them() {
     receiver.handle_data(&Arrival { drops: None, is_marked: None, ..packet(11) }).unwrap();
     let told = feedback(&mut receiver);
     assert_eq!((told.start, counts(&told)), (0, vec![(0, 2), (3, 2), (1, 1), (1, 1), (1, 0)]));
-    let known = |host_drops, is_marked, delay_us| Evidence { host_drops, is_marked, delay_us };
-    let evidence: Vec<Evidence> = told.runs.iter().map(|run| run.evidence).collect();
+    let known = |host_drops, is_marked, delay_us| GapReport { host_drops, is_marked, delay_us };
+    let evidence: Vec<GapReport> = told.runs.iter().map(|run| run.evidence).collect();
     let expected = [
-        Evidence::default(),
+        GapReport::default(),
         known(Some(false), Some(true), Some(700)),
         known(Some(true), Some(true), Some(0)),
         known(None, None, Some(0)),
-        Evidence::default(),
+        GapReport::default(),
     ];
     assert_eq!(evidence, expected);
     assert_eq!(told.totals, Totals { packets: 6, bytes: 600, marked: 1, drain_bytes_s: 0 });
@@ -95,7 +95,7 @@ fn late_packets_fill_gaps_and_copies_are_refused() {
 }
 
 #[test]
-fn pieces_of_a_gap_keep_what_is_known_of_it() {
+fn pieces_of_a_gap_keep_the_evidence_of_the_gap() {
     let mut receiver = receiver(10_000);
     receiver.handle_data(&packet(0)).unwrap();
     receiver.handle_data(&Arrival { drops: Some(12), ..packet(9) }).unwrap();
@@ -104,18 +104,19 @@ fn pieces_of_a_gap_keep_what_is_known_of_it() {
     let gap = |missing| AckRange {
         received: 1,
         missing,
-        evidence: Evidence { host_drops: Some(true), is_marked: Some(false), delay_us: Some(0) },
+        evidence: GapReport { host_drops: Some(true), is_marked: Some(false), delay_us: Some(0) },
     };
     assert_eq!(told.runs, [gap(3), gap(4), AckRange { received: 1, ..AckRange::default() }]);
 }
 
 #[test]
-fn the_floor_forgets() {
+fn the_receiver_forgets_packets_below_the_floor() {
     let mut receiver = receiver(100_000);
     for number in [0, 3, 7, 9] {
         receiver.handle_data(&packet(number)).unwrap();
     }
-    let note = |floor, number| Arrival { note: Some(Note { floor, rtt_us: 1_000 }), ..packet(number) };
+    let note =
+        |floor, number| Arrival { note: Some(SenderReport { floor, rtt_us: 1_000 }), ..packet(number) };
     receiver.handle_data(&note(5, 10)).unwrap();
     let told = feedback(&mut receiver);
     assert_eq!((told.start, counts(&told)), (5, vec![(0, 2), (1, 1), (2, 0)]));
@@ -129,7 +130,7 @@ fn the_floor_forgets() {
 }
 
 #[test]
-fn what_is_there_is_not_written_again() {
+fn held_ranges_are_not_written_again() {
     let held = [100..250, 400..500, 5_000..9_999].into_iter().collect();
     let mut receiver = Receiver::new(CONFIG, 1_000, held).unwrap();
     assert_eq!(receiver.held().iter().cloned().collect::<Vec<_>>(), [100..250, 400..500], "of the object");
@@ -154,7 +155,7 @@ fn what_is_there_is_not_written_again() {
 }
 
 #[test]
-fn a_hostile_sender_cannot_make_it_keep_more() {
+fn a_hostile_sender_cannot_exceed_the_memory_limit_of_a_receiver() {
     // Only each second number arrives, with each second byte.
     let mut receiver = receiver(1 << 40);
     let every_other = |number: u64, step: u64| Arrival {
@@ -172,7 +173,7 @@ fn a_hostile_sender_cannot_make_it_keep_more() {
     assert_eq!(receiver.handle_data(&every_other(next - 2, 1)), Ok(NewBytes::All), "or into one");
     // A packet with a note that raises the floor is accepted, although there was no memory for this
     // packet before.
-    let note = Some(Note { floor: next - 10, rtt_us: 0 });
+    let note = Some(SenderReport { floor: next - 10, rtt_us: 0 });
     receiver.handle_data(&Arrival { note, ..every_other(next + 2, 1) }).unwrap();
     for number in next + 3..next + 3 + ranges_max as u64 {
         let _ = receiver.handle_data(&every_other(number, 3));
@@ -188,7 +189,7 @@ fn a_hostile_sender_cannot_make_it_keep_more() {
 }
 
 #[test]
-fn numbers_beyond_an_outage_are_taken_and_beyond_reason_not() {
+fn packet_numbers_after_an_outage_are_accepted_and_larger_jumps_refused() {
     let mut receiver = receiver(1_000);
     let at_number = |number| Arrival { number, ..packet(1) };
     assert_eq!(receiver.handle_data(&at_number(1 << 30)), Err(Refusal::TooFar(1 << 30)));
@@ -205,7 +206,7 @@ fn numbers_beyond_an_outage_are_taken_and_beyond_reason_not() {
 }
 
 #[test]
-fn the_ends_of_all_counts_are_safe() {
+fn the_largest_values_do_not_overflow() {
     assert_eq!(Receiver::new(CONFIG, NUMBER_MAX + 1, RangeSet::new()).err(), Some(TooLong(NUMBER_MAX + 1)));
     let mut receiver = Receiver::new(CONFIG, NUMBER_MAX, RangeSet::new()).unwrap();
     let end =
@@ -223,7 +224,7 @@ fn the_ends_of_all_counts_are_safe() {
 }
 
 #[test]
-fn feedback_that_does_not_fit_goes_on_in_the_next() {
+fn feedback_that_does_not_fit_continues_in_the_next_datagram() {
     let mut receiver = receiver(1 << 30);
     for number in 0..1_000 {
         receiver.handle_data(&packet(number * 3)).unwrap();
@@ -238,11 +239,11 @@ fn feedback_that_does_not_fit_goes_on_in_the_next() {
 }
 
 #[test]
-fn no_sender_makes_it_send_many_times_what_came() {
+fn feedback_bytes_are_limited_by_the_received_bytes() {
     let mut receiver = receiver(1 << 30);
     let empty = |number: u64, at| Arrival {
         range: 0..0,
-        note: Some(Note { floor: 0, rtt_us: 1 }),
+        note: Some(SenderReport { floor: 0, rtt_us: 1 }),
         at: us(at),
         ..packet(number)
     };
@@ -269,7 +270,7 @@ fn no_sender_makes_it_send_many_times_what_came() {
 }
 
 #[test]
-fn the_last_bytes_are_told_at_once() {
+fn the_last_bytes_are_reported_at_once() {
     let mut receiver = receiver(300);
     receiver.handle_data(&packet(0)).unwrap();
     assert!(receiver.poll_feedback(packet(0).at).is_some(), "the first packet, too");
@@ -280,11 +281,11 @@ fn the_last_bytes_are_told_at_once() {
     assert!(receiver.is_complete());
     let told = receiver.poll_feedback(last.at + us(50)).unwrap();
     assert_eq!(counts(&told), [(3, 0)]);
-    assert_eq!(told.echo, Some(Echo { number: 2, sent_us: 2_000, held_us: 50 }));
+    assert_eq!(told.echo, Some(TimestampEcho { number: 2, sent_us: 2_000, held_us: 50 }));
 }
 
 #[test]
-fn what_drains_is_told() {
+fn feedback_reports_the_drain_rate() {
     let mut receiver = receiver(1 << 30);
     receiver.handle_data(&packet(0)).unwrap();
     assert_eq!(feedback(&mut receiver).totals.drain_bytes_s, 0);
@@ -306,7 +307,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(number, offset, bytes)| Step::Anywhere { number, offset, bytes }),
         1 => (0_u32..33).prop_map(|shift| Step::Jump { shift }),
         1 => (0_u64..200, any::<u32>())
-            .prop_map(|(floor_back, rtt_us)| Step::Note { floor_back, rtt_us }),
+            .prop_map(|(floor_back, rtt_us)| Step::SenderReport { floor_back, rtt_us }),
         2 => (0_u64..20_000).prop_map(|us| Step::Wait { us }),
         1 => (0_u32..9).prop_map(|count| Step::Drop { count }),
         2 => Just(Step::Report),
@@ -315,7 +316,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn what_is_told_and_kept_is_what_came(
+    fn feedback_and_held_ranges_equal_the_received_packets(
         object_bytes in 0_u64..2_000, held in (0_u64..2_000, 0_u64..2_000),
         steps in proptest::collection::vec(step(), 0..300),
     ) {
@@ -325,7 +326,7 @@ proptest! {
     }
 
     #[test]
-    fn any_operations_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn a_receiver_survives_any_operations(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
         fuzz_receiver(&bytes);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use barograph_loss::Cause;
 
-use crate::proto::controller::LossRun;
+use crate::proto::controller::DetectedLossRun;
 use crate::proto::{AttributedLoss, LossAttributor, PathContext, UnattributedLoss};
 
 /// Counts losses by the cause that the [`LossAttributor`] finds.
@@ -15,7 +15,7 @@ pub(super) struct LossAccounting {
     /// Runs of lost packets with a newly known cause that is not counted yet.
     attributed: Vec<AttributedLoss>,
     /// Losses not yet reported to the controller, and host losses since its last call.
-    losses: Vec<LossRun>,
+    losses: Vec<DetectedLossRun>,
     host_pending: u64,
     /// Number of packets accounted for so far: acknowledged, or lost with a known cause; without
     /// host losses.
@@ -113,7 +113,7 @@ impl LossAccounting {
         let at = missing.index.saturating_sub(u64::try_from(self.host).unwrap_or(0));
         let at = at.min(self.accounted.saturating_sub(packets)).max(self.losses_end);
         self.losses_end = at + packets;
-        self.losses.push(LossRun {
+        self.losses.push(DetectedLossRun {
             at,
             packets: missing.packets,
             bytes: missing.bytes,
@@ -133,7 +133,7 @@ impl LossAccounting {
     }
 
     /// Returns what to report to the controller: the losses, and the number of host losses.
-    pub(super) fn pending(&self) -> (&[LossRun], u64) {
+    pub(super) fn pending(&self) -> (&[DetectedLossRun], u64) {
         (&self.losses, self.host_pending)
     }
 
@@ -147,7 +147,7 @@ impl LossAccounting {
         self.attributor.as_ref()?.due()
     }
 
-    pub(super) fn judgements(&self) -> u64 {
-        self.attributor.as_ref().map_or(0, |attributor| attributor.judgements())
+    pub(super) fn classifications(&self) -> u64 {
+        self.attributor.as_ref().map_or(0, |attributor| attributor.classifications())
     }
 }

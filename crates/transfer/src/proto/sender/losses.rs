@@ -8,7 +8,7 @@ use super::reorder::ReorderingMargin;
 use super::sent_packets::{PACKETS_MAX, SentPacket, SentPackets, SentState};
 use crate::proto::Rtt;
 use crate::proto::loss_attributor::UnattributedLoss;
-use crate::proto::wire::Evidence;
+use crate::proto::wire::GapReport;
 
 /// Detects lost packets by later acknowledgements and by reported gaps.
 #[derive(Debug, Default)]
@@ -185,7 +185,7 @@ impl LossDetector {
 fn unattributed_loss(
     index: u64,
     sent: &SentPacket,
-    evidence: Evidence,
+    evidence: GapReport,
     sent_packets: &SentPackets,
 ) -> UnattributedLoss {
     UnattributedLoss {
@@ -199,7 +199,7 @@ fn unattributed_loss(
 }
 
 /// Returns the evidence of the gap that contains this packet.
-fn evidence_before(index: u64, sent_packets: &SentPackets) -> Evidence {
+fn evidence_before(index: u64, sent_packets: &SentPackets) -> GapReport {
     let lost_before = |back: &u64| {
         let sent = index.checked_sub(*back).and_then(|before| sent_packets.get(before));
         sent.filter(|sent| sent.state == SentState::Lost)

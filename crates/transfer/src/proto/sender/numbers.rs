@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indices_and_numbers_are_each_others_inverse() {
+    fn indices_and_packet_numbers_convert_in_both_directions() {
         let mut numbers = NumberAllocator::new(7);
         let all: Vec<u64> = (0..50_000).map(|index| numbers.take(index)).collect();
         let skipped: Vec<u64> =
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn another_seed_leaves_others_out() {
+    fn different_seeds_skip_different_numbers() {
         let ends = |seed| {
             let mut numbers = NumberAllocator::new(seed);
             (0..9000).map(|index| numbers.take(index)).collect::<Vec<_>>()

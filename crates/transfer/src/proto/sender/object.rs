@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_not_sent_and_what_is_lost_goes_first() {
+    fn held_ranges_are_not_sent_and_lost_ranges_are_sent_first() {
         let held: RangeSet<u64> = [0..10, 25..30, 90..2000].into_iter().collect();
         let mut object = Object::new(100, &held);
         assert_eq!(object.take(8), Some(10..18));

@@ -107,7 +107,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn a_steady_flow_is_measured_as_it_is() {
+    fn the_delivery_rate_of_a_steady_flow_is_measured_correctly() {
         let mut sampler = DeliveryRateSampler::default();
         // Packets of 1000 bytes, one a millisecond, are acknowledged 10 ms later, ten at a time.
         let mut snapshots = Vec::new();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_for_want_of_more_says_so() {
+    fn packets_of_an_app_limited_sender_give_app_limited_samples() {
         let mut sampler = DeliveryRateSampler::default();
         sampler.set_app_limited(0);
         let snapshot = sampler.send(0, 0, 1000);

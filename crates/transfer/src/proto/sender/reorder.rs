@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_margin_grows_to_what_was_seen_is_bounded_and_calms_down() {
+    fn the_margin_grows_to_the_observed_reordering_has_a_bound_and_resets() {
         let mut reorder = ReorderingMargin::default();
         let mut rtt = Rtt::default();
         rtt.add(Duration::from_millis(80), Duration::ZERO);

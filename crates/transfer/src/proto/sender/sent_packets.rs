@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::proto::wire::Evidence;
+use crate::proto::wire::GapReport;
 
 use super::path::SendSnapshot;
 
@@ -35,7 +35,7 @@ pub(super) struct SentPacket {
     pub(super) is_copied: bool,
     pub(super) snapshot: SendSnapshot,
     /// Evidence that the receiver reported for a gap that begins at this packet.
-    pub(super) evidence: Option<Evidence>,
+    pub(super) evidence: Option<GapReport>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_ones_are_kept_until_told_and_the_ring_turns() {
+    fn lost_packets_are_kept_until_reported_and_the_ring_wraps() {
         let mut sent_packets = sent_packets(100);
         (0..50).for_each(|index| _ = sent_packets.settle(index, SentState::Lost));
         sent_packets.forget(10);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::sent_packets::PROBES_RESERVED;
 use super::*;
-use crate::proto::wire::{AckRange, Echo, Evidence, Totals};
+use crate::proto::wire::{AckRange, GapReport, TimestampEcho, Totals};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -27,9 +27,9 @@ impl Controller for Free {
 /// A controller with a window of 10 500 bytes. It records the packet length of the last feedback,
 /// and how many feedbacks measured a round-trip time.
 #[derive(Debug)]
-struct Measured(Arc<AtomicU32>, Arc<AtomicU32>);
+struct FeedbackRecorder(Arc<AtomicU32>, Arc<AtomicU32>);
 
-impl Controller for Measured {
+impl Controller for FeedbackRecorder {
     fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
         self.0.store(seen.packet_bytes, Ordering::Relaxed);
         self.1.fetch_add(seen.round_trip.is_some().into(), Ordering::Relaxed);
@@ -60,13 +60,13 @@ fn runs(start: u64, runs: &[(u32, u32)]) -> Feedback {
     let run = |(received, missing): &(u32, u32)| AckRange {
         received: *received,
         missing: *missing,
-        evidence: Evidence::default(),
+        evidence: GapReport::default(),
     };
     Feedback { start, runs: runs.iter().map(run).collect(), ..Feedback::default() }
 }
 
 #[test]
-fn what_was_not_sent_cannot_be_acknowledged() {
+fn feedback_cannot_acknowledge_unsent_packets() {
     let mut sender = sender(100_000_000, 3);
     let sent = send(&mut sender, MS, 9000);
     let end = sent.last().map_or(0, |packet| packet.number + 1);
@@ -76,7 +76,7 @@ fn what_was_not_sent_cannot_be_acknowledged() {
     for number in skipped.clone().chain([end, end + 1000, u64::MAX - 1, u64::MAX]) {
         let error = sender.handle_feedback(2 * MS, 0, &runs(number, &[(1, 0)]));
         assert_eq!(error, Err(ProtocolViolation::NeverSent(number)));
-        let echo = Some(Echo { number, sent_us: 1000, held_us: 0 });
+        let echo = Some(TimestampEcho { number, sent_us: 1000, held_us: 0 });
         let error = sender.handle_feedback(2 * MS, 0, &Feedback { echo, ..Feedback::default() });
         assert_eq!(error, Err(ProtocolViolation::NeverSent(number)));
     }
@@ -90,7 +90,7 @@ fn what_was_not_sent_cannot_be_acknowledged() {
 }
 
 #[test]
-fn what_was_acknowledged_cannot_be_taken_back() {
+fn feedback_cannot_withdraw_an_acknowledgement() {
     let mut sender = sender(1_000_000, 3);
     send(&mut sender, MS, 100);
     assert_eq!(sender.handle_feedback(10 * MS, 5, &runs(0, &[(0, 1), (9, 5), (5, 0)])), Ok(()));
@@ -111,13 +111,13 @@ fn what_was_acknowledged_cannot_be_taken_back() {
 }
 
 #[test]
-fn an_echo_with_times_that_cannot_be_makes_no_round_trip() {
+fn an_echo_with_impossible_times_gives_no_rtt_sample() {
     let mut sender = sender(1_000_000, 3);
     let sent = send(&mut sender, 5 * MS, 10);
     let sent_us = sent.first().map_or(0, |packet| packet.sent_us);
     let mut number = 0;
     let mut hear = |now, packet, sent_us, held_us| {
-        let echo = Some(Echo { number: packet, sent_us, held_us });
+        let echo = Some(TimestampEcho { number: packet, sent_us, held_us });
         number += 1;
         // The first packet did not arrive, so all later packets are kept.
         let feedback = Feedback { echo, ..runs(0, &[(0, 1), (7, 2)]) };
@@ -132,7 +132,7 @@ fn an_echo_with_times_that_cannot_be_makes_no_round_trip() {
 }
 
 #[test]
-fn an_object_longer_than_places_can_say_is_refused() {
+fn an_object_longer_than_the_largest_offset_is_refused() {
     let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classify_losses: true };
     let new = |bytes| Sender::new(config, bytes, &RangeSet::new(), Box::new(Free)).map(|_| ());
     assert_eq!(new((1 << 62) - 1), Ok(()));
@@ -140,10 +140,10 @@ fn an_object_longer_than_places_can_say_is_refused() {
 }
 
 #[test]
-fn packets_are_as_long_as_the_path_takes_from_now_on() {
+fn a_new_payload_length_applies_to_the_next_packets() {
     let seen = Arc::new(AtomicU32::new(0));
     let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classify_losses: true };
-    let controller = Box::new(Measured(seen.clone(), Arc::default()));
+    let controller = Box::new(FeedbackRecorder(seen.clone(), Arc::default()));
     let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
     // A window of 10 500 bytes holds ten packets of 1050 bytes.
     assert_eq!(send(&mut sender, MS, 99).len(), 10);
@@ -167,13 +167,13 @@ fn packets_are_as_long_as_the_path_takes_from_now_on() {
 }
 
 #[test]
-fn a_round_trip_is_told_once() {
+fn an_rtt_sample_is_reported_once() {
     let measured = Arc::new(AtomicU32::new(0));
     let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classify_losses: true };
-    let controller = Box::new(Measured(Arc::default(), measured.clone()));
+    let controller = Box::new(FeedbackRecorder(Arc::default(), measured.clone()));
     let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
     let sent_us = send(&mut sender, MS, 99).first().unwrap().sent_us;
-    let echo = Some(Echo { number: 0, sent_us, held_us: 0 });
+    let echo = Some(TimestampEcho { number: 0, sent_us, held_us: 0 });
     for (number, came) in (1..).zip([2, 4, 6]) {
         // Each feedback acknowledges more packets, and all feedbacks echo the first packet.
         let feedback = Feedback { echo, ..runs(0, &[(came, 0)]) };
@@ -183,7 +183,7 @@ fn a_round_trip_is_told_once() {
 }
 
 #[test]
-fn an_answer_is_asked_for_by_what_the_path_takes() {
+fn probes_use_the_reduced_payload_length() {
     let mut sender = sender(3000 - 12, 3);
     assert_eq!(send(&mut sender, MS, 99).len(), 3);
     assert_eq!(sender.limit(), SendLimit::Object);
@@ -205,7 +205,7 @@ fn an_answer_is_asked_for_by_what_the_path_takes() {
 }
 
 #[test]
-fn memory_is_bounded_when_nothing_comes() {
+fn sender_memory_is_bounded_without_feedback() {
     let mut sender = sender(1 << 61, 3);
     let most = PACKETS_MAX - PROBES_RESERVED;
     assert_eq!(send(&mut sender, MS, usize::MAX).len(), most);
@@ -235,7 +235,7 @@ fn memory_is_bounded_when_nothing_comes() {
 }
 
 #[test]
-fn a_full_memory_whose_last_packets_are_lost_by_time_makes_room() {
+fn a_full_packet_memory_frees_space_when_packets_are_lost_by_time() {
     let mut sender = sender(1 << 40, 3);
     let sent = send(&mut sender, MS, usize::MAX);
     assert_eq!(sent.len(), PACKETS_MAX - PROBES_RESERVED);
@@ -254,7 +254,7 @@ fn a_full_memory_whose_last_packets_are_lost_by_time_makes_room() {
 }
 
 #[test]
-fn a_part_of_a_report_that_was_lost_makes_no_losses() {
+fn a_lost_part_of_a_report_causes_no_packet_losses() {
     let mut sender = sender(10_000_000, 3);
     send(&mut sender, MS, 300);
     assert_eq!(sender.handle_feedback(20 * MS, 1, &runs(0, &[(50, 1), (9, 0)])), Ok(()));
@@ -268,9 +268,10 @@ fn a_part_of_a_report_that_was_lost_makes_no_losses() {
 }
 
 #[test]
-fn a_queue_that_fills_makes_no_losses() {
+fn a_queue_that_fills_causes_no_packet_losses() {
     let mut sender = sender(10_000_000, 3);
-    let echo = |packet: &Packet| Some(Echo { number: packet.number, sent_us: packet.sent_us, held_us: 0 });
+    let echo =
+        |packet: &Packet| Some(TimestampEcho { number: packet.number, sent_us: packet.sent_us, held_us: 0 });
     let first = send(&mut sender, MS, 10);
     let feedback = Feedback { echo: echo(&first[0]), ..runs(0, &[(10, 0)]) };
     assert_eq!(sender.handle_feedback(21 * MS, 1, &feedback), Ok(()));
@@ -286,7 +287,7 @@ fn a_queue_that_fills_makes_no_losses() {
 }
 
 #[test]
-fn the_same_report_again_costs_nothing_and_changes_nothing() {
+fn a_repeated_report_changes_nothing() {
     let mut sender = sender(100_000_000, 1);
     send(&mut sender, MS, 900);
     let report = runs(0, &[(300, 2), (200, 1), (300, 0)]);
@@ -300,7 +301,7 @@ fn the_same_report_again_costs_nothing_and_changes_nothing() {
 }
 
 #[test]
-fn feedback_without_news_is_silence() {
+fn feedback_without_new_information_counts_as_silence() {
     let mut sender = sender(100_000_000, 1);
     send(&mut sender, MS, 900);
     let report = runs(0, &[(300, 0)]);
@@ -321,7 +322,7 @@ fn feedback_without_news_is_silence() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn whatever_a_receiver_says_the_sender_keeps_its_promises(data in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn the_sender_keeps_its_invariants_for_any_feedback(data in prop::collection::vec(any::<u8>(), 0..600)) {
         crate::testkit::fuzz::fuzz_sender(&data);
     }
 }

@@ -1,6 +1,6 @@
 //! Encoding of data packets.
 
-use super::{DATA_HEAD_BYTES, DataHead, NOTE_BYTES, NUMBER_MAX, Note, WireError};
+use super::{DATA_HEAD_BYTES, DataHead, NOTE_BYTES, NUMBER_MAX, SenderReport, WireError};
 
 impl DataHead {
     /// Length of the longest head, in bytes.
@@ -19,7 +19,7 @@ impl DataHead {
         let flag = if self.note.is_some() { HAS_NOTE } else { 0 };
         out.extend(self.sent_us.to_be_bytes());
         out.extend((flag | self.offset.min(NUMBER_MAX)).to_be_bytes());
-        if let Some(Note { floor, rtt_us }) = self.note {
+        if let Some(SenderReport { floor, rtt_us }) = self.note {
             out.extend(floor.min(NUMBER_MAX).to_be_bytes());
             out.extend(rtt_us.to_be_bytes());
         }
@@ -44,7 +44,7 @@ impl DataHead {
             if NUMBER_MAX < floor {
                 return Err(WireError::TooLarge("the note's floor", floor));
             }
-            (Some(Note { floor, rtt_us: u32::from_be_bytes(*rtt_us) }), rest)
+            (Some(SenderReport { floor, rtt_us: u32::from_be_bytes(*rtt_us) }), rest)
         };
         let offset = place & NUMBER_MAX;
         // The sum cannot saturate, because the offset and the length are far below 2^63.

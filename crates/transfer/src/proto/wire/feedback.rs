@@ -1,7 +1,7 @@
-//! Encoding of feedback.
+//! Encoding of feedback in packets (docs/spec/transfer.md).
 
 use super::varint::{self, put, take, take_u32};
-use super::{AckRange, Echo, Evidence, Feedback, NUMBER_MAX, Totals, WireError};
+use super::{AckRange, Feedback, GapReport, NUMBER_MAX, TimestampEcho, Totals, WireError};
 
 impl Feedback {
     /// Number of bytes that is enough for any feedback with one run, without header and seal. It is
@@ -18,7 +18,7 @@ impl Feedback {
         let mut room = bytes_max.checked_sub(self.head_len())?;
         out.push(if self.echo.is_some() { HAS_ECHO } else { 0 });
         put(out, self.start);
-        if let Some(Echo { number, sent_us, held_us }) = self.echo {
+        if let Some(TimestampEcho { number, sent_us, held_us }) = self.echo {
             put(out, number);
             out.extend(sent_us.to_be_bytes());
             put(out, u64::from(held_us));
@@ -58,7 +58,7 @@ impl Feedback {
             return Err(WireError::Reserved("the flags"));
         }
         let start = take(&mut rest, "the start")?;
-        let echo = if flags & HAS_ECHO == 0 { None } else { Some(Echo::decode(&mut rest)?) };
+        let echo = if flags & HAS_ECHO == 0 { None } else { Some(TimestampEcho::decode(&mut rest)?) };
         let totals = Totals {
             packets: take(&mut rest, "the count of packets")?,
             bytes: take(&mut rest, "the count of bytes")?,
@@ -122,7 +122,7 @@ impl AckRange {
         put(out, u64::from(self.received));
         put(out, u64::from(self.missing));
         if self.missing != 0 {
-            let Evidence { host_drops, is_marked, delay_us } = self.evidence;
+            let GapReport { host_drops, is_marked, delay_us } = self.evidence;
             let delay = if delay_us.is_some() { HAS_DELAY } else { 0 };
             out.push(bits(host_drops) | bits(is_marked) << 2 | delay);
             if let Some(delay_us) = delay_us {
@@ -135,7 +135,7 @@ impl AckRange {
         let received = take_u32(bytes, "a count of received packets")?;
         let missing = take_u32(bytes, "a count of missing packets")?;
         if missing == 0 {
-            return Ok(Self { received, missing, evidence: Evidence::default() });
+            return Ok(Self { received, missing, evidence: GapReport::default() });
         }
         let (known, rest) = bytes.split_first().ok_or(WireError::Truncated(EVIDENCE))?;
         *bytes = rest;
@@ -145,11 +145,11 @@ impl AckRange {
         let (host_drops, is_marked) = (known_bit(known & 3)?, known_bit(known >> 2 & 3)?);
         let delay_us =
             if known & HAS_DELAY == 0 { None } else { Some(take_u32(bytes, "the delay before a gap")?) };
-        Ok(Self { received, missing, evidence: Evidence { host_drops, is_marked, delay_us } })
+        Ok(Self { received, missing, evidence: GapReport { host_drops, is_marked, delay_us } })
     }
 }
 
-impl Echo {
+impl TimestampEcho {
     fn decode(bytes: &mut &[u8]) -> Result<Self, WireError> {
         let number = take(bytes, "the echo's number")?;
         let (sent_us, rest) = bytes.split_first_chunk().ok_or(WireError::Truncated("the echo"))?;

@@ -11,7 +11,7 @@ fn encoded(feedback: &Feedback) -> Vec<u8> {
 }
 
 #[test]
-fn a_data_packet_is_as_the_specification_shows() {
+fn data_packets_match_the_specification() {
     let header = Header { kind: PacketKind::Data, transfer: 0x0102_0304, number: 5 };
     let mut bytes = header.encode().to_vec();
     let plain = DataHead { sent_us: 1_000_000, offset: 0x1_0000, note: None };
@@ -27,7 +27,7 @@ fn a_data_packet_is_as_the_specification_shows() {
     let (again, body) = Header::decode(&bytes).unwrap();
     assert_eq!((again, DataHead::decode(body)), (header, Ok((plain, &b"abc"[..]))));
 
-    let noted = DataHead { note: Some(Note { floor: 4, rtt_us: 20_000 }), ..plain };
+    let noted = DataHead { note: Some(SenderReport { floor: 4, rtt_us: 20_000 }), ..plain };
     let mut body = vec![];
     noted.encode(&mut body);
     let told = [
@@ -41,15 +41,15 @@ fn a_data_packet_is_as_the_specification_shows() {
 }
 
 #[test]
-fn a_feedback_is_as_the_specification_shows() {
-    let lost = Evidence { host_drops: Some(false), is_marked: Some(true), delay_us: Some(1800) };
+fn feedback_matches_the_specification() {
+    let lost = GapReport { host_drops: Some(false), is_marked: Some(true), delay_us: Some(1800) };
     let feedback = Feedback {
         start: 4,
         runs: vec![
             AckRange { received: 100, missing: 2, evidence: lost },
-            AckRange { received: 3, missing: 0, evidence: Evidence::default() },
+            AckRange { received: 3, missing: 0, evidence: GapReport::default() },
         ],
-        echo: Some(Echo { number: 108, sent_us: 1_000_000, held_us: 50 }),
+        echo: Some(TimestampEcho { number: 108, sent_us: 1_000_000, held_us: 50 }),
         totals: Totals { packets: 103, bytes: 147_084, marked: 1, drain_bytes_s: 0 },
     };
     let bytes = encoded(&feedback);
@@ -67,8 +67,8 @@ fn a_feedback_is_as_the_specification_shows() {
 }
 
 #[test]
-fn what_does_not_fit_goes_into_the_next() {
-    let run = AckRange { received: 10, missing: 1, evidence: Evidence::default() };
+fn runs_that_do_not_fit_go_into_the_next_datagram() {
+    let run = AckRange { received: 10, missing: 1, evidence: GapReport::default() };
     let feedback = Feedback { start: 50, runs: vec![run; 5], ..Feedback::default() };
     // Flags, start and four totals take six bytes; each run takes three bytes.
     let mut bytes = vec![];
@@ -81,7 +81,7 @@ fn what_does_not_fit_goes_into_the_next() {
 }
 
 #[test]
-fn what_is_no_datagram_is_named() {
+fn invalid_datagrams_are_refused_with_a_specific_error() {
     let good = Header { kind: PacketKind::Feedback, transfer: 7, number: NUMBER_MAX }.encode();
     assert!(Header::decode(&good).is_ok());
     let changed = |at: usize, byte: u8| {
@@ -109,7 +109,7 @@ fn what_is_no_datagram_is_named() {
 }
 
 #[test]
-fn feedback_of_another_form_is_refused() {
+fn malformed_feedback_is_refused() {
     let head = [0, 9, 0, 0, 0, 0];
     let decode = |runs: &[u8]| Feedback::decode(&[&head[..], runs].concat()).map(|_| ());
     assert_eq!(decode(&[]), Ok(()));
@@ -137,9 +137,9 @@ fn number() -> impl Strategy<Value = u64> {
     (0_u32..62, 0..=NUMBER_MAX).prop_map(|(shift, number)| number >> shift)
 }
 
-fn evidence() -> impl Strategy<Value = Evidence> {
+fn evidence() -> impl Strategy<Value = GapReport> {
     (any::<Option<bool>>(), any::<Option<bool>>(), any::<Option<u32>>())
-        .prop_map(|(host_drops, is_marked, delay_us)| Evidence { host_drops, is_marked, delay_us })
+        .prop_map(|(host_drops, is_marked, delay_us)| GapReport { host_drops, is_marked, delay_us })
 }
 
 fn feedback() -> impl Strategy<Value = Feedback> {
@@ -160,7 +160,7 @@ fn feedback() -> impl Strategy<Value = Feedback> {
         {
             *last = AckRange { received: last.received.max(1), ..AckRange::default() };
         }
-        let echo = echo.map(|(number, sent_us, held_us)| Echo { number, sent_us, held_us });
+        let echo = echo.map(|(number, sent_us, held_us)| TimestampEcho { number, sent_us, held_us });
         let (packets, bytes, marked, drain_bytes_s) = totals;
         Feedback { start, runs, echo, totals: Totals { packets, bytes, marked, drain_bytes_s } }
     })
@@ -168,13 +168,13 @@ fn feedback() -> impl Strategy<Value = Feedback> {
 
 proptest! {
     #[test]
-    fn data_is_read_as_it_was_written(
+    fn an_encoded_data_packet_decodes_to_the_same_packet(
         transfer in any::<u32>(), number in number(), sent_us in any::<u32>(),
         offset in 0..NUMBER_MAX - 100, note in proptest::option::of((number(), any::<u32>())),
         payload in proptest::collection::vec(any::<u8>(), 0..100),
     ) {
         let header = Header { kind: PacketKind::Data, transfer, number };
-        let note = note.map(|(floor, rtt_us)| Note { floor, rtt_us });
+        let note = note.map(|(floor, rtt_us)| SenderReport { floor, rtt_us });
         let head = DataHead { sent_us, offset, note };
         let mut bytes = header.encode().to_vec();
         head.encode(&mut bytes);
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn feedback_is_read_as_it_was_written(feedback in feedback(), bytes_max in Feedback::BYTES_MIN..400) {
+    fn encoded_feedback_decodes_to_the_same_feedback(feedback in feedback(), bytes_max in Feedback::BYTES_MIN..400) {
         let bytes = encoded(&feedback);
         prop_assert_eq!(Feedback::decode(&bytes), Ok(feedback.clone()));
         // A feedback that is split into several datagrams has the same content.
@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_read_in_one_way(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), kind in 0_u8..4) {
+    fn any_bytes_are_refused_or_have_one_decoding(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), kind in 0_u8..4) {
         // Most of the datagrams have this version; otherwise few would be decoded further.
         if let (Some(first), true) = (bytes.first_mut(), kind != 0) {
             *first = VERSION << 4 | kind;

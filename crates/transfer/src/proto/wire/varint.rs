@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_examples_of_rfc_9000_hold() {
+    fn varints_match_the_examples_of_rfc_9000() {
         // RFC 9000 §A.1.
         for (bytes, value) in [
             (&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c][..], 151_288_809_941_952_652),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_kept() {
+    fn values_outside_the_bounds_are_refused() {
         for value in [0, 0x3f, 0x40, 0x3fff, 0x4000, 0x3fff_ffff, 0x4000_0000, MAX] {
             let mut written = vec![];
             put(&mut written, value);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rangemap::RangeSet;
 
 use crate::proto::controller::FeedbackSample;
-use crate::proto::wire::{AckRange, Echo, Evidence, Feedback, Totals};
+use crate::proto::wire::{AckRange, Feedback, GapReport, TimestampEcho, Totals};
 use crate::proto::{Controller, SendLimit, Sender, SenderConfig};
 
 /// Runs a sender through the steps that `data` encodes. Each step is a byte and its arguments. In
@@ -68,7 +68,7 @@ pub fn fuzz_sender(data: &[u8]) {
                 let feedback = Feedback {
                     start,
                     runs: (0..arg % 5).map(|_| run(&mut next)).collect(),
-                    echo: (step & 8 == 0).then_some(Echo {
+                    echo: (step & 8 == 0).then_some(TimestampEcho {
                         number: top,
                         sent_us: now.as_micros() as u32,
                         held_us: 9,
@@ -144,7 +144,7 @@ impl Far {
     /// Returns the report of a receiver, in one datagram.
     fn feedback(&self, held_us: u32) -> Feedback {
         let echo = self.newest.and_then(|number| self.sent.get(&number).map(|sent| (number, sent)));
-        let echo = echo.map(|(number, sent)| Echo { number, sent_us: sent.sent_us, held_us });
+        let echo = echo.map(|(number, sent)| TimestampEcho { number, sent_us: sent.sent_us, held_us });
         let mut runs: Vec<AckRange> = Vec::new();
         let mut at = self.floor;
         for number in self.came.range(self.floor..) {
@@ -191,8 +191,8 @@ fn run(next: &mut impl FnMut() -> Option<u8>) -> AckRange {
     AckRange { received: many(received), missing: many(missing), evidence: evidence(known) }
 }
 
-fn evidence(known: u8) -> Evidence {
-    Evidence {
+fn evidence(known: u8) -> GapReport {
+    GapReport {
         host_drops: [None, Some(false), Some(true)][usize::from(known) % 3],
         is_marked: (known & 64 != 0).then_some(known & 128 != 0),
         delay_us: (known & 32 != 0).then_some(u32::from(known) << 24),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::{SESSION_OVERHEAD, Test};
 
 /// Class and message of a failure that a report describes.
-pub(super) type Wrong = (Failure, String);
+pub(super) type ReportError = (Failure, String);
 
 /// The fields of a report that are used; all others are ignored.
 #[derive(Debug, Default, Deserialize)]
@@ -55,7 +55,7 @@ struct Sum {
 ///
 /// # Errors
 /// The error of iperf3, classified, or `InvalidResponse` for impossible figures.
-pub(super) fn streamed(output: &[u8], test: Test) -> Result<StreamResult, Wrong> {
+pub(super) fn streamed(output: &[u8], test: Test) -> Result<StreamResult, ReportError> {
     let garbage = |why: String| (Failure::InvalidResponse, why);
     let report = read(output).map_err(garbage)?;
     if let Some(error) = report.error {
@@ -187,7 +187,7 @@ mod tests {
 
     const TEST: Test = Test { seconds: 2, bytes_max: 100_000_000, forecast_bit_s: 20e6 };
 
-    fn report(sent: &str, received: &str) -> Result<StreamResult, Wrong> {
+    fn report(sent: &str, received: &str) -> Result<StreamResult, ReportError> {
         let text = format!(
             r#"{{"start": {{}}, "end": {{"streams": [{{"sender": {{"min_rtt": 137}}}}],
             "sum_sent": {sent}, "sum_received": {received}, "sender_tcp_congestion": "cubic"}}}}"#
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_read_and_absurd_ones_are_refused() {
+    fn a_plausible_report_is_parsed_and_an_absurd_report_is_refused() {
         let sent = r#"{"bytes": 5000000, "seconds": 2.0, "retransmits": 3}"#;
         let streamed = report(sent, r#"{"bytes": 4900000, "seconds": 2.1}"#).unwrap();
         assert!((streamed.rate_bit_s() - 4.9e6 * 8.0 / 2.1).abs() < 1e-6);
@@ -232,13 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_at_the_limit_is_said_to_be() {
+    fn a_rate_at_the_limit_is_reported_as_byte_limited() {
         let most = r#"{"bytes": 99000000, "seconds": 2.0}"#;
         assert_eq!(report(most, most).unwrap().ended, StreamEnd::Bytes);
     }
 
     #[test]
-    fn an_error_is_the_failure_that_it_is() {
+    fn each_iperf3_error_maps_to_its_failure() {
         for (error, failure) in [
             ("unable to connect to server: Connection refused", Failure::Refused),
             ("unable to connect to server: No route to host", Failure::Unreachable),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_charged_what_came_and_more_for_what_was_not_agreed() {
+    fn a_server_is_charged_received_bytes_and_more_for_an_unagreed_test() {
         const PLAIN: &str = r#""protocol": "TCP", "num_streams": 1, "reverse": 0"#;
         const SUMS: &str = r#""sum_sent": {"bytes": 0}, "sum_received": {"bytes": 77}"#;
         assert_eq!(served(PLAIN, SUMS, ""), Ok(77));

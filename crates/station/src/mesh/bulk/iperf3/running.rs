@@ -120,7 +120,7 @@ mod tests {
     use crate::mesh::bulk::iperf3::fake;
 
     #[test]
-    fn what_is_missing_is_said_as_it_is() {
+    fn a_missing_or_unusable_iperf3_is_reported_with_its_reason() {
         let of = |script: &str| {
             let (_directory, program) = fake(script);
             version(program.as_os_str())

@@ -81,7 +81,7 @@ fn a_server_ends_when_its_handle_is_dropped() {
 }
 
 #[test]
-fn a_server_that_ends_at_once_says_why_and_is_charged_nothing() {
+fn a_server_that_exits_at_once_returns_its_error_and_no_charge() {
     let (_directory, mut server) = server(
         r#"echo '{"start": {"connected": []}, "end": {}, "error": "Address already in use"}'; exit 1"#,
     );
@@ -94,7 +94,7 @@ fn a_server_that_ends_at_once_says_why_and_is_charged_nothing() {
 }
 
 #[test]
-fn a_client_that_uses_the_port_for_something_else_is_charged_for_it() {
+fn a_client_that_runs_a_different_test_is_charged_for_its_bytes() {
     let (_directory, mut server) = server(
         r#"echo '{"start": {"connected": [{}], "test_start": {"protocol": "TCP", "num_streams": 1, "reverse": 1}},
         "end": {"sum_sent": {"bytes": 1700}, "sum_received": {"bytes": 0}}}'"#,
@@ -105,7 +105,7 @@ fn a_client_that_uses_the_port_for_something_else_is_charged_for_it() {
 }
 
 #[test]
-fn a_server_listens_where_the_session_came_to() {
+fn a_server_listens_on_the_local_address_of_the_session() {
     let server = Server::new(Duration::from_secs(2), 1000, 5201);
     for (address, word) in [("::1", "::1"), ("192.0.2.1", "192.0.2.1")] {
         let words = server.arguments(address.parse().unwrap(), 5201);
@@ -137,7 +137,7 @@ fn real(address: &str, seconds: u64) -> Option<(Server, SocketAddr)> {
 }
 
 #[test]
-fn iperf3_itself_is_held_to_the_rate_and_both_ends_count_alike() {
+fn iperf3_keeps_the_rate_limit_and_both_ends_count_similar_bytes() {
     for address in ["127.0.0.1", "::1"] {
         let Some((mut server, at)) = real(address, 1) else { return };
         let test = Test { seconds: 1, bytes_max: 12_500_000, forecast_bit_s: 50e6 };
@@ -167,7 +167,7 @@ fn a_stranger_that_takes_the_port_is_charged() {
                 break;
             }
             assert!(Instant::now() < limit, "{way:?}: no server listens");
-            std::thread::park_timeout(AGAIN);
+            std::thread::park_timeout(RETRY_PAUSE);
         }
         let no_test = end_of(&mut server).unwrap_err();
         assert!(25_000_000 <= no_test.bytes, "{way:?}: {no_test:?}");

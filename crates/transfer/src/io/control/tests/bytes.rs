@@ -31,7 +31,7 @@ fn any_ranges() -> impl Strategy<Value = Vec<Range<u64>>> {
 }
 
 fn any_message() -> impl Strategy<Value = Message> {
-    let token = prop::option::of(any::<[u8; 16]>().prop_map(Token));
+    let token = prop::option::of(any::<[u8; 16]>().prop_map(AuthToken));
     let datagram_bytes_max = 1_u32..65_536;
     let reason = (1_u8..=10).prop_map(|code| match decode(MessageKind::Refuse, &[code]) {
         Ok(Message::Refuse { reason, .. }) => reason,
@@ -73,14 +73,14 @@ fn any_message() -> impl Strategy<Value = Message> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(message in any_message()) {
+    fn an_encoded_message_decodes_to_the_same_message(message in any_message()) {
         let frame = encode(&message).unwrap();
         prop_assert_eq!(read(&frame).unwrap(), message);
         fuzz_control(&frame);
     }
 
     #[test]
-    fn a_message_that_is_cut_or_goes_on_is_none(message in any_message(), cut in any::<prop::sample::Index>()) {
+    fn a_truncated_or_extended_message_does_not_decode_to_the_same_message(message in any_message(), cut in any::<prop::sample::Index>()) {
         let frame = encode(&message).unwrap();
         let (kind, body) = (message.kind(), &frame[HEAD_BYTES..]);
         // A manifest, a text, digests and ranges extend to the end of a message. So the start of a
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_read_in_one_way(kind in 0_u8..12, body in prop::collection::vec(any::<u8>(), 0..120)) {
+    fn any_bytes_are_refused_or_have_one_decoding(kind in 0_u8..12, body in prop::collection::vec(any::<u8>(), 0..120)) {
         fuzz_control(&[&(body.len() as u32).to_be_bytes(), &[kind][..], &body].concat());
         fuzz_control(&body);
     }
@@ -100,11 +100,11 @@ proptest! {
 
 /// The examples of `docs/spec/transfer.md` §10.
 #[test]
-fn the_specification_shows_these_bytes() {
+fn message_bytes_match_the_specification() {
     let hex = |text: &str| -> Vec<u8> {
         text.split_whitespace().map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
     };
-    let hello = Message::Hello { token: Some(Token(*b"0123456789abcdef")), software: "b 1".into() };
+    let hello = Message::Hello { token: Some(AuthToken(*b"0123456789abcdef")), software: "b 1".into() };
     let accept = Message::Accept {
         transfer: 0x0102_0304,
         port: 4433,
@@ -147,7 +147,7 @@ fn messages_before_authentication_are_short() {
 }
 
 #[test]
-fn wrong_messages_are_refused_by_name() {
+fn invalid_messages_are_refused_with_a_specific_error() {
     let told = |kind, body: &[u8]| decode(kind, body).unwrap_err().to_string();
     assert_eq!(
         told(MessageKind::Hello, &[2, 0, 0]),
@@ -185,7 +185,7 @@ fn wrong_messages_are_refused_by_name() {
 }
 
 #[test]
-fn what_no_reader_takes_is_not_written() {
+fn messages_that_no_reader_accepts_are_not_encoded() {
     let accept =
         |port, held| Message::Accept { transfer: 1, port, suite: Suite::Clear, datagram_bytes_max: 9, held };
     assert!(encode(&accept(1, vec![0..1, 2..3])).is_ok());
@@ -209,10 +209,10 @@ fn what_no_reader_takes_is_not_written() {
 }
 
 #[test]
-fn a_token_is_not_shown() {
-    let hello = Message::Hello { token: Some(Token(*b"sixteen letters!")), software: String::new() };
+fn debug_output_does_not_show_a_token() {
+    let hello = Message::Hello { token: Some(AuthToken(*b"sixteen letters!")), software: String::new() };
     assert!(!format!("{hello:?}").contains("115"));
-    assert_ne!(Token::random().unwrap(), Token::random().unwrap());
+    assert_ne!(AuthToken::random().unwrap(), AuthToken::random().unwrap());
 }
 
 /// Writes the corpus of `fuzz_control`. Run it by hand when messages change.
@@ -223,7 +223,7 @@ fn corpus() {
     std::fs::create_dir_all(&folder).unwrap();
     let all = [
         ("hello", Message::Hello { token: None, software: "barograph 0.1.0".into() }),
-        ("hello-token", Message::Hello { token: Some(Token([7; 16])), software: "ä".into() }),
+        ("hello-token", Message::Hello { token: Some(AuthToken([7; 16])), software: "ä".into() }),
         ("welcome", Message::Welcome { software: "barograph 0.1.0".into(), manifest_bytes_max: 1 << 27 }),
         (
             "offer",

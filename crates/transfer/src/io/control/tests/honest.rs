@@ -6,7 +6,7 @@ use super::super::*;
 use super::{GO, accept, offer, pair};
 
 #[test]
-fn a_transfer_is_agreed_on_and_ends() {
+fn sender_and_receiver_agree_on_a_transfer_and_close_the_connection() {
     let (sender, guest) = pair();
     assert_eq!((&sender.software[..], &guest.software[..]), ("receiver 1", "sender 1"));
     assert!(guest.has_token && sender.manifest_bytes_max == 1 << 27);

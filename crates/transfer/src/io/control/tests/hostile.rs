@@ -67,10 +67,10 @@ fn tls_client(
 }
 
 #[test]
-fn a_wrong_token_does_not_let_in() {
+fn a_sender_with_a_wrong_token_is_refused() {
     let listener = listener();
     let mut line = listener.receiver_address("127.0.0.1");
-    line.token = Token::random().unwrap();
+    line.token = AuthToken::random().unwrap();
     let asked = Instant::now();
     let (sender, guest) = connect(&listener, &Connector::to_address(&line, "sender"));
     assert!(
@@ -92,7 +92,7 @@ fn a_wrong_token_does_not_let_in() {
 }
 
 #[test]
-fn a_man_in_the_middle_has_another_certificate_and_learns_no_token() {
+fn a_man_in_the_middle_is_detected_and_receives_no_token() {
     let (honest, between) = (listener(), listener());
     let line = honest.receiver_address("127.0.0.1");
     let (sender, guest) = connect(&between, &Connector::to_address(&line, "sender"));
@@ -107,7 +107,7 @@ fn a_man_in_the_middle_has_another_certificate_and_learns_no_token() {
 }
 
 #[test]
-fn tls_1_2_is_not_spoken() {
+fn tls_1_2_is_refused() {
     let listener = listener();
     let trust = Trust::Pinned(vec![]);
     let error = while_no_sender_is_accepted(&listener, || {
@@ -127,7 +127,7 @@ fn tls_1_2_is_not_spoken() {
 }
 
 #[test]
-fn another_protocol_of_tls_is_refused() {
+fn a_client_without_the_right_alpn_protocol_is_refused() {
     let listener = listener();
     let error = while_no_sender_is_accepted(&listener, || {
         let mut tls = tls_client(&listener, |config| config.alpn_protocols = vec![b"h2".to_vec()]);
@@ -147,7 +147,7 @@ fn another_protocol_of_tls_is_refused() {
 }
 
 #[test]
-fn strangers_and_scanners_are_turned_away() {
+fn connections_of_scanners_are_rejected() {
     let listener = listener();
     for (count, bytes) in [
         &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
@@ -173,7 +173,7 @@ fn strangers_and_scanners_are_turned_away() {
 }
 
 #[test]
-fn what_is_no_hello_ends_at_once() {
+fn a_first_message_other_than_hello_ends_the_connection_at_once() {
     let listener = listener();
     let told = |bytes: &[u8]| {
         while_no_sender_is_accepted(&listener, || {
@@ -243,7 +243,7 @@ fn frame(message: &Message) -> Vec<u8> {
 }
 
 #[test]
-fn a_crowd_that_never_says_hello_does_not_shut_the_honest_out() {
+fn a_thousand_idle_connections_do_not_block_an_honest_sender() {
     let listener = listener();
     let (at, line) = (listener.local_addr(), listener.receiver_address("127.0.0.1"));
     let threads_before = threads();

@@ -15,7 +15,7 @@ const HASTE: Times = Times {
 };
 
 #[test]
-fn both_may_say_much_at_once() {
+fn both_peers_can_send_long_messages_at_once() {
     let (mut sender, mut receiver) =
         hasty_pair(Times { ping_every: Duration::from_millis(1), ..Times::default() });
     // The messages are larger than in a real transfer, so that each direction needs more than the
@@ -96,7 +96,7 @@ fn frame_of_digests() -> Vec<u8> {
 }
 
 #[test]
-fn pings_keep_it_open_and_silence_ends_it() {
+fn pings_keep_a_connection_open_and_silence_ends_the_connection() {
     let (mut sender, mut receiver) = hasty_pair(Times { entry_max: SOON, ..HASTE });
     let until = Instant::now() + 2 * HASTE.silence_max;
     while Instant::now() < until {
@@ -154,7 +154,7 @@ fn a_peer_that_does_not_read_times_out() {
 }
 
 #[test]
-fn a_handshake_has_an_end() {
+fn a_slow_handshake_times_out() {
     let listener = Listener::bind_with("127.0.0.1:0".parse().unwrap(), config(None), HASTE).unwrap();
     let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
     let asked = Instant::now();
@@ -169,7 +169,7 @@ fn a_handshake_has_an_end() {
 }
 
 #[test]
-fn a_connection_that_is_cut_is_told_from_one_that_ended() {
+fn a_cut_connection_is_distinguished_from_a_closed_connection() {
     let (sender, guest) = pair();
     let (sender, mut receiver) = (sender.channel, guest.channel);
     sender.shut_socket();
@@ -193,7 +193,7 @@ fn a_connection_that_is_cut_is_told_from_one_that_ended() {
 }
 
 #[test]
-fn a_refusal_is_read_though_it_crosses_a_long_message() {
+fn a_refusal_is_read_while_a_long_message_is_sent() {
     let (mut sender, mut receiver) = hasty_pair(Times::default());
     let sending = std::thread::spawn(move || {
         sender.send(&offer(vec![1; 8 << 20])).unwrap();
@@ -213,7 +213,7 @@ fn a_refusal_is_read_though_it_crosses_a_long_message() {
 }
 
 #[test]
-fn endless_refusals_fill_no_memory() {
+fn endless_refusals_do_not_fill_memory() {
     let (mut sender, mut receiver) = hasty_pair(Times::default());
     let refuse = |text: &str| {
         codec::encode(&Message::Refuse { reason: RefuseReason::Full, text: text.into() }).unwrap()

@@ -44,12 +44,12 @@ fn host(identity: Identity, trust: Option<Trust>) -> Listener {
     Listener::bind("127.0.0.1:0".parse().unwrap(), ListenerConfig { identity, ..config(trust) }).unwrap()
 }
 
-fn by(trust: Trust, identity: Option<Identity>, token: Option<Token>) -> Connector {
+fn by(trust: Trust, identity: Option<Identity>, token: Option<AuthToken>) -> Connector {
     Connector { trust, identity, token, software: "sender".into() }
 }
 
 #[test]
-fn a_receiver_is_authenticated_by_the_authority_of_its_name() {
+fn a_receiver_is_authenticated_by_a_certificate_authority() {
     let (ours, foreign) = (Authority::new("ours"), Authority::new("foreign"));
     let listener = host(ours.identity("127.0.0.1", SERVER, 2100), None);
     let token = Some(listener.receiver_address("").token);
@@ -70,7 +70,7 @@ fn a_receiver_is_authenticated_by_the_authority_of_its_name() {
 }
 
 #[test]
-fn a_sender_without_a_token_is_known_by_its_certificate() {
+fn a_sender_without_a_token_is_authenticated_by_its_certificate() {
     let (ours, foreign) = (Authority::new("ours"), Authority::new("foreign"));
     let own = Identity::fresh().unwrap();
     let known = Identity::fresh().unwrap();
@@ -109,7 +109,7 @@ fn a_sender_without_a_token_is_known_by_its_certificate() {
 }
 
 #[test]
-fn a_receiver_names_its_authorities() {
+fn a_receiver_with_an_empty_list_of_authorities_is_refused() {
     let at = "127.0.0.1:0".parse().unwrap();
     for (pem, why) in [(&b""[..], "has to name them"), (b"\n", "the file has none")] {
         let bound = Listener::bind(at, config(Some(Trust::Authorities(pem.to_vec()))));
@@ -119,7 +119,7 @@ fn a_receiver_names_its_authorities() {
 }
 
 #[test]
-fn a_certificate_without_its_key_is_nothing() {
+fn a_certificate_with_another_key_is_refused() {
     // With the key of a different certificate, the listener does not start.
     let (chain, _) = (Authority::new("a").certificate.pem(), ());
     let key = KeyPair::generate().unwrap().serialize_pem();

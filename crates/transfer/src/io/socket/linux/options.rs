@@ -38,7 +38,7 @@ pub(in super::super) fn make(at: SocketAddr, config: SocketConfig) -> io::Result
             v4?;
         }
     }
-    ask_for_buffers(&socket, config.buffer_bytes)?;
+    request_buffers(&socket, config.buffer_bytes)?;
     socket.bind(&at.into())?;
     Ok(socket)
 }
@@ -84,7 +84,7 @@ fn dont_fragment_v4(socket: &socket2::Socket) -> io::Result<()> {
 
 /// Requests buffers of `bytes` bytes. The system may limit them. If the process has CAP_NET_ADMIN,
 /// requests buffers beyond the system's limit.
-fn ask_for_buffers(socket: &socket2::Socket, bytes: usize) -> io::Result<()> {
+fn request_buffers(socket: &socket2::Socket, bytes: usize) -> io::Result<()> {
     // The kernel stores twice the requested size in a C int.
     let bytes = bytes.min(i32::MAX as usize / 2);
     socket.set_recv_buffer_size(bytes)?;

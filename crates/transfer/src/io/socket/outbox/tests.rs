@@ -111,7 +111,7 @@ fn an_error_of_an_earlier_datagram_changes_nothing() {
 }
 
 #[test]
-fn too_large_datagrams_are_an_error_and_trains_stay() {
+fn a_too_large_datagram_is_an_error_and_trains_stay_enabled() {
     let bytes = bytes(30_000);
     let trains = [1472, 1200].map(|segment| Train { bytes: &bytes, segment });
     let mut kernel = Kernel { datagram_max: 1400, ..Kernel::new([]) };
@@ -127,7 +127,7 @@ fn too_large_datagrams_are_an_error_and_trains_stay() {
 }
 
 #[test]
-fn what_a_lasting_error_loses_is_counted() {
+fn datagrams_lost_to_a_lasting_error_are_counted() {
     let bytes = bytes(1000);
     let trains = [Train { bytes: &bytes, segment: 500 }; 2];
     let mut kernel = Kernel::new([Meets::Error(Errno::ENETUNREACH); 2]);
@@ -138,14 +138,14 @@ fn what_a_lasting_error_loses_is_counted() {
 }
 
 #[test]
-fn other_errors_surface() {
+fn unexpected_socket_errors_are_returned() {
     let trains = [Train { bytes: &[1], segment: 1 }];
     let (sent, ..) = send(&trains, &mut Kernel::new([Meets::Error(Errno::EBADF); 2]));
     assert_eq!(sent.unwrap_err().raw_os_error(), Some(Errno::EBADF as i32));
 }
 
 #[test]
-fn another_train_than_the_begun_one_is_sent_whole() {
+fn a_different_train_after_a_partial_send_is_sent_whole() {
     let (one, mut other) = (bytes(5000), bytes(5000));
     other[0] ^= 1;
     let (mut outbox, mut counters) = (TrainSender::default(), SocketCounters::default());
@@ -164,7 +164,7 @@ fn another_train_than_the_begun_one_is_sent_whole() {
 }
 
 #[test]
-fn a_train_of_the_largest_length_is_one_message() {
+fn trains_of_the_largest_length_are_sent_in_one_call() {
     let bytes = bytes(44 * 1472);
     let trains = [Train { bytes: &bytes, segment: 1472 }; 3];
     let mut kernel = Kernel::new([]);
@@ -181,7 +181,7 @@ proptest! {
     /// Every datagram is sent once and in order, or is counted as lost. This must not depend on how
     /// much the kernel accepts in one call, or on whether it accepts trains.
     #[test]
-    fn nothing_is_lost_or_doubled(
+    fn every_datagram_is_sent_once_or_counted_as_lost(
         shapes in prop::collection::vec((0..150_000usize, 500..9000usize), 1..6),
         script in prop::collection::vec(meets(), 0..40),
         takes_trains: bool,

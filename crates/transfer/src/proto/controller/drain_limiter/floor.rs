@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_rate_is_kept_while_it_moves_more_and_then_the_lowest_sought() {
+    fn the_floor_rises_while_more_arrives_then_seeks_the_lowest_such_rate() {
         let mut floor = Floor::default();
         assert_eq!(floor.on_period(period(100.0, 30.0), 1e3), Some(300.0));
         assert_eq!(floor.on_period(period(300.0, 90.0), 1e3), Some(900.0));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_reads_slowly_all_the_time_has_no_floor_and_few_trials() {
+    fn a_constantly_slow_host_has_no_floor_and_few_trials() {
         let mut floor = Floor::default();
         assert_eq!(floor.on_period(period(101.0, 100.0), 1e3), Some(303.0));
         assert_eq!(floor.on_period(period(303.0, 100.0), 1e3), Some(101.0));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_that_sinks_with_what_it_lets_through_goes_back_to_where_more_came() {
+    fn a_sinking_cap_returns_to_the_rate_at_which_more_arrived() {
         let mut floor = Floor::default();
         // The host reads seven eighths of the time, and the controller allows a rate of 300: a
         // trial that begins near 300 shows nothing.
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_became_slower_is_tried_once() {
+    fn a_host_that_became_slower_gets_one_trial() {
         let mut floor = Floor { wait: WAIT, ..Floor::default() };
         assert_eq!(floor.on_period(period(202.0, 200.0), 1e3), None);
         assert_eq!(floor.on_period(period(101.0, 100.0), 1e3), Some(202.0), "more came then");

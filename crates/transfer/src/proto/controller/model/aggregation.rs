@@ -16,7 +16,7 @@ pub(super) struct Aggregation {
 }
 
 impl Aggregation {
-    pub(super) fn note(
+    pub(super) fn record(
         &mut self,
         now_s: f64,
         acked_bytes: f64,

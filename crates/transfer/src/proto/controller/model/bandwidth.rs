@@ -22,7 +22,7 @@ impl Default for Bandwidth {
 impl Bandwidth {
     /// Adds a sample. If the sender had too little to send, the sample counts only if it is not
     /// below the maximum (BBR §5.5.5).
-    pub(super) fn note(&mut self, delivery: &Delivery) {
+    pub(super) fn record(&mut self, delivery: &Delivery) {
         let Some(rate) = rate_of(delivery) else { return };
         if delivery.prior_delivered_bytes < self.given_up_at {
             return;
@@ -70,7 +70,7 @@ impl Bandwidth {
 /// Whether the pipe is full: three rounds of faster sending delivered less than a quarter more (BBR
 /// §5.3.1.2).
 #[derive(Debug, Default)]
-pub(super) struct FullPipe {
+pub(super) struct FullBandwidthDetector {
     baseline: f64,
     rounds: u32,
     /// Whether the pipe was found full since the last restart.
@@ -78,7 +78,7 @@ pub(super) struct FullPipe {
     pub(super) was_reached: bool,
 }
 
-impl FullPipe {
+impl FullBandwidthDetector {
     /// Starts a new measurement. The following rounds are compared with `baseline` (bytes a
     /// second).
     pub(super) fn restart(&mut self, baseline: f64) {
@@ -87,7 +87,7 @@ impl FullPipe {
 
     /// Ends a round in which `latest` bytes a second was the highest rate. The round counts twice
     /// if `is_lossy` is set.
-    pub(super) fn note_round(&mut self, latest: f64, is_lossy: bool) {
+    pub(super) fn record_round(&mut self, latest: f64, is_lossy: bool) {
         if self.is_full {
             return;
         }

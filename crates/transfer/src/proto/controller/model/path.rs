@@ -27,7 +27,7 @@ struct RttSample {
 
 impl MinRttFilter {
     /// Adds a round-trip time, if one was measured.
-    pub(super) fn note(&mut self, now_s: f64, latest: Option<Duration>) {
+    pub(super) fn record(&mut self, now_s: f64, latest: Option<Duration>) {
         self.is_stale = self.recent.is_some_and(|recent| now_s > recent.at_s + PROBE_INTERVAL_S);
         let Some(latest) = latest else { return };
         let sample = RttSample { rtt_s: latest.as_secs_f64().max(RTT_MIN_S), at_s: now_s };

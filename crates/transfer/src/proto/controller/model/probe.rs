@@ -2,7 +2,7 @@
 //! §5.3.3).
 
 use super::state::State;
-use super::{BETA, Model, PACING_MARGIN};
+use super::{BETA, ModelController, PACING_MARGIN};
 use crate::proto::controller::FeedbackSample;
 
 /// Timer of bandwidth probes, and results of the last probes.
@@ -93,17 +93,17 @@ impl Probe {
     }
 }
 
-impl Model {
+impl ModelController {
     /// Yields bandwidth if a queue has existed for [`STANDING_ROUNDS`] successive rounds.
     ///
     /// Such a queue does not come from this sender's probe: together the senders send more than the
     /// link delivers. The new bandwidth is the measured delivery rate, lowered so that at most
-    /// [`Model::kept_packets`] packets of this sender stay in the queue.
+    /// [`ModelController::kept_packets`] packets of this sender stay in the queue.
     ///
     /// All senders see the same queue, so a sender's share of the queue is its share of the link
     /// (in Copa, NSDI 2018, §2, each sender aims at a number of packets). Large shares shrink,
     /// small shares do not.
-    pub(super) fn note_queue(&mut self) {
+    pub(super) fn on_standing_queue(&mut self) {
         let least_s = self.round.least_rtt_s;
         let min_s = self.rtt_filter.min_rtt_s().unwrap_or(0.0);
         let got = self.round.bytes_s / (self.state.pacing_gain() * PACING_MARGIN);

@@ -40,7 +40,7 @@ struct LossShare {
 }
 
 impl Round {
-    pub(super) fn note(&mut self, seen: &FeedbackSample<'_>) {
+    pub(super) fn record(&mut self, seen: &FeedbackSample<'_>) {
         self.loss_share.accounted += seen.acked_packets as f64;
         self.loss_share.marked += seen.marked_packets.min(seen.acked_packets) as f64;
         for loss in seen.losses {

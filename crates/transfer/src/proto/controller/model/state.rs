@@ -2,7 +2,7 @@
 //! these states (BBR §5.1).
 
 use super::probe::UP_GAIN;
-use super::{BETA, Model, PACING_MARGIN, STARTUP_GAIN};
+use super::{BETA, ModelController, PACING_MARGIN, STARTUP_GAIN};
 use crate::proto::controller::FeedbackSample;
 
 /// State of the controller (BBR §5.1).
@@ -47,7 +47,7 @@ impl State {
     }
 
     /// Factor on the bandwidth–delay product, which gives the window (BBR §5.6.1, table).
-    /// `Model::set_window` limits ProbeRTT.
+    /// `ModelController::set_window` limits ProbeRTT.
     pub(super) fn window_gain(self) -> f64 {
         if self == Self::Up { 2.25 } else { 2.0 }
     }
@@ -61,7 +61,7 @@ impl State {
     }
 }
 
-impl Model {
+impl ModelController {
     /// Updates the model with one feedback, and then updates the state (BBR §5.2.3).
     pub(super) fn advance(&mut self, now_s: f64, seen: &FeedbackSample<'_>) {
         self.probe.rounds += u64::from(self.round.has_ended);
@@ -72,7 +72,7 @@ impl Model {
                 self.lower_short_term();
             }
             if is_settled && matches!(self.state, State::Down | State::Cruise) && !self.round.was_limited {
-                self.note_queue();
+                self.on_standing_queue();
             }
         }
         match self.state {
@@ -113,7 +113,7 @@ impl Model {
         // If the network loses this many packets, the pipe is full, even if the receiver's host
         // limits the sender.
         if self.round.has_ended && (is_lossy || !self.round.was_limited) {
-            self.full_pipe.note_round(self.round.bytes_s, is_lossy);
+            self.full_pipe.record_round(self.round.bytes_s, is_lossy);
             if self.full_pipe.was_reached && is_lossy {
                 let fits = self.product_bytes(1.0) + self.aggregation.extra_bytes();
                 self.inflight_hi = fits.max(self.round.flight_bytes);

@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::Model;
+use super::ModelController;
 use crate::proto::Rtt;
-use crate::proto::controller::{Controller, Delivery, FeedbackSample, LossRun};
+use crate::proto::controller::{Controller, Delivery, DetectedLossRun, FeedbackSample};
 
 const PACKET: u32 = 1500;
 
@@ -14,7 +14,7 @@ fn rtt(latest: Duration) -> Rtt {
 
 /// Gives the model the feedback of `rounds` rounds on a path that delivers `bytes_s`. There are
 /// four feedbacks in each round trip of 100 ms. Returns the time of the end (ms).
-fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_app_limited: bool) -> u64 {
+fn feed(model: &mut ModelController, from_ms: u64, rounds: u64, bytes_s: f64, is_app_limited: bool) -> u64 {
     let quarter = (bytes_s * 0.025) as u64;
     for n in 0..4 * rounds {
         let now = Duration::from_millis(from_ms + 25 * n);
@@ -43,15 +43,15 @@ fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_app_limit
 }
 
 #[test]
-fn it_begins_with_ten_packets_and_paces_them() {
-    let model = Model::new(PACKET, 1);
+fn the_model_begins_with_ten_paced_packets() {
+    let model = ModelController::new(PACKET, 1);
     assert_eq!(model.window_bytes(), 15_000);
     assert!(model.rate_bytes_s() > 15_000.0 / 0.001);
 }
 
 #[test]
-fn it_settles_at_the_bandwidth_delivered() {
-    let mut model = Model::new(PACKET, 1);
+fn the_model_settles_at_the_delivered_bandwidth() {
+    let mut model = ModelController::new(PACKET, 1);
     feed(&mut model, 1000, 40, 1e7, false);
     let rate = model.rate_bytes_s();
     assert!((0.85e7..=1.25e7).contains(&rate), "{rate}");
@@ -61,8 +61,8 @@ fn it_settles_at_the_bandwidth_delivered() {
 }
 
 #[test]
-fn too_little_to_send_does_not_lower_it() {
-    let mut model = Model::new(PACKET, 1);
+fn an_app_limited_sender_does_not_lower_the_rate() {
+    let mut model = ModelController::new(PACKET, 1);
     let at = feed(&mut model, 1000, 40, 1e7, false);
     feed(&mut model, at, 300, 1e5, true);
     assert!(model.rate_bytes_s() > 0.85e7, "{}", model.rate_bytes_s());
@@ -70,8 +70,8 @@ fn too_little_to_send_does_not_lower_it() {
 }
 
 #[test]
-fn a_probe_that_is_not_used_ends() {
-    let mut model = Model::new(PACKET, 1);
+fn an_unused_bandwidth_probe_ends() {
+    let mut model = ModelController::new(PACKET, 1);
     let mut at = feed(&mut model, 1000, 40, 1e7, false);
     let (mut raised, mut longest) = (0, 0);
     for _ in 0..200 {
@@ -84,8 +84,8 @@ fn a_probe_that_is_not_used_ends() {
 }
 
 #[test]
-fn silence_halves_and_the_next_feedback_restores_the_rate() {
-    let mut model = Model::new(PACKET, 1);
+fn silence_halves_the_rate_and_the_next_feedback_restores_the_rate() {
+    let mut model = ModelController::new(PACKET, 1);
     let at = feed(&mut model, 1000, 40, 1e7, false);
     let (rate, window) = (model.rate_bytes_s(), model.window_bytes());
     model.on_no_feedback(Duration::from_millis(at));
@@ -101,8 +101,8 @@ fn silence_halves_and_the_next_feedback_restores_the_rate() {
 }
 
 prop_compose! {
-    fn any_loss()(at: u64, packets: u32, bytes: u64, sent: u64, in_flight_bytes: u64) -> LossRun {
-        LossRun { at, packets, bytes, sent: Duration::from_nanos(sent), in_flight_bytes }
+    fn any_loss()(at: u64, packets: u32, bytes: u64, sent: u64, in_flight_bytes: u64) -> DetectedLossRun {
+        DetectedLossRun { at, packets, bytes, sent: Duration::from_nanos(sent), in_flight_bytes }
     }
 }
 
@@ -129,12 +129,12 @@ fn any_step() -> impl Strategy<Value = (u64, Option<Hostile>)> {
     (0_u64..10_000_000_000, prop::option::weighted(0.9, hostile))
 }
 
-type Hostile = ([u64; 6], Option<u64>, Option<Delivery>, Vec<LossRun>, u32);
+type Hostile = ([u64; 6], Option<u64>, Option<Delivery>, Vec<DetectedLossRun>, u32);
 
 proptest! {
     #[test]
-    fn nothing_that_comes_makes_nonsense(steps in prop::collection::vec(any_step(), 1..200), seed: u64) {
-        let mut model = Model::new(PACKET, seed);
+    fn rate_and_window_stay_valid_for_any_feedback(steps in prop::collection::vec(any_step(), 1..200), seed: u64) {
+        let mut model = ModelController::new(PACKET, seed);
         let mut now = Duration::ZERO;
         let mut packet_bytes = PACKET;
         for (gap, step) in steps {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::proto::Rtt;
 use crate::proto::controller::{
-    Controller, ControllerConfig, ControllerKind, Delivery, FeedbackSample, LossRun,
+    Controller, ControllerConfig, ControllerKind, Delivery, DetectedLossRun, FeedbackSample,
 };
 
 /// Input of one call to a controller.
@@ -19,7 +19,7 @@ struct Told {
     counts: [u64; 6],
     packet_bytes: u32,
     delivery: Option<Delivery>,
-    losses: Vec<LossRun>,
+    losses: Vec<DetectedLossRun>,
 }
 
 fn number() -> impl Strategy<Value = u64> {
@@ -62,7 +62,7 @@ fn told() -> impl Strategy<Value = Told> {
             }
         });
     let packets = prop_oneof![Just(0), Just(1), Just(u32::MAX), any::<u32>()];
-    let loss = (number(), packets.clone(), time()).prop_map(|(at, packets, sent)| LossRun {
+    let loss = (number(), packets.clone(), time()).prop_map(|(at, packets, sent)| DetectedLossRun {
         at,
         packets,
         bytes: at,
@@ -115,7 +115,7 @@ fn tell(controller: &mut dyn Controller, now: Duration, told: &Told) {
 
 proptest! {
     #[test]
-    fn rates_stay_rates(calls in proptest::collection::vec(told(), 1..40), configured in rate()) {
+    fn every_controller_keeps_a_valid_rate_for_any_calls(calls in proptest::collection::vec(told(), 1..40), configured in rate()) {
         for kind in ControllerKind::ALL {
             let mut controller = kind.controller(ControllerConfig { rate_bytes_s: configured, ..ControllerConfig::default() });
             let mut now = Duration::ZERO;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use barograph_sim::SeededRng;
 
 use crate::proto::Rtt;
-use crate::proto::controller::{Controller, Delivery, FeedbackSample, LossRun};
+use crate::proto::controller::{Controller, Delivery, DetectedLossRun, FeedbackSample};
 
 pub(super) const PACKET_BYTES: u32 = 1472;
 pub(super) const RTT_MS: f64 = 10.0;
@@ -124,7 +124,7 @@ impl State {
     }
 
     /// Gives the controller feedback with only this loss.
-    pub(super) fn lose(&self, controller: &mut dyn Controller, loss: LossRun) {
+    pub(super) fn lose(&self, controller: &mut dyn Controller, loss: DetectedLossRun) {
         controller.on_feedback(self.now, &FeedbackSample { losses: &[loss], ..self.seen() });
     }
 
@@ -239,6 +239,12 @@ pub(super) fn rtt(time: Duration) -> Rtt {
     Rtt { latest: Some(time), smoothed: time, variation: Duration::ZERO, min: time }
 }
 
-pub(super) fn loss(at: u64, packets: u32, sent: Duration) -> LossRun {
-    LossRun { at, packets, bytes: u64::from(packets) * u64::from(PACKET_BYTES), sent, in_flight_bytes: 0 }
+pub(super) fn loss(at: u64, packets: u32, sent: Duration) -> DetectedLossRun {
+    DetectedLossRun {
+        at,
+        packets,
+        bytes: u64::from(packets) * u64::from(PACKET_BYTES),
+        sent,
+        in_flight_bytes: 0,
+    }
 }

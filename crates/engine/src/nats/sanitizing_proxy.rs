@@ -1,7 +1,7 @@
 //! The connection to a server, through this process: bytes from the server pass the [`Sanitizer`].
 //!
 //! ```text
-//! client ◄─ 127.0.0.1, without TLS ─► Relay ◄─ TLS ─► a server
+//! client ◄─ 127.0.0.1, without TLS ─► SanitizingProxy ◄─ TLS ─► a server
 //! ```
 //!
 //! The client decides when to connect; each attempt reaches the next server in turn. Other users of
@@ -25,7 +25,7 @@ use super::sanitize::{LINE_BYTES_MAX, Sanitizer};
 use super::{NatsConfig, NatsTls};
 
 /// A listener on the loopback interface for the client of this process.
-pub(super) struct Relay {
+pub(super) struct SanitizingProxy {
     listener: TcpListener,
     shared: Arc<Shared>,
 }
@@ -47,7 +47,7 @@ struct Servers {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-impl Relay {
+impl SanitizingProxy {
     /// Starts to listen.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl Shared {
                 let remote = self.admit(&mut local, remote, &info).await;
                 match remote {
                     Ok(Some((remote, sanitizer))) => self.pass(&mut local, remote, sanitizer).await,
-                    Ok(None) => return tracing::debug!("a connection to the relay was not ours"),
+                    Ok(None) => return tracing::debug!("a connection to the proxy was not ours"),
                     Err(error) => Err(error),
                 }
             }

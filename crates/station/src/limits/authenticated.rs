@@ -10,9 +10,9 @@ use crate::sync::lock;
 
 /// The addresses and their clock; clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct ProvedCallers(Arc<(Instant, Mutex<AuthenticatedAddresses>)>);
+pub(crate) struct AuthenticatedCallers(Arc<(Instant, Mutex<AuthenticatedAddresses>)>);
 
-impl ProvedCallers {
+impl AuthenticatedCallers {
     pub(crate) fn new() -> Self {
         Self(Arc::new((Instant::now(), Mutex::default())))
     }
@@ -29,8 +29,8 @@ impl ProvedCallers {
 
     /// The station or operator that authorised a request of this address within the last hour, if
     /// any.
-    pub(crate) fn prover(&self, ip: IpAddr) -> Option<CredentialOwner> {
+    pub(crate) fn credential_owner(&self, ip: IpAddr) -> Option<CredentialOwner> {
         let now = self.now();
-        self.with(|proved| proved.credential_owner(ip, now).cloned())
+        self.with(|authenticated| authenticated.credential_owner(ip, now).cloned())
     }
 }

@@ -11,63 +11,63 @@ use barograph_forecast::Name;
 use crate::sync::lock;
 
 #[derive(Debug, Default)]
-pub(crate) struct Claims(Mutex<Names>);
+pub(crate) struct NameReservations(Mutex<Names>);
 
 #[derive(Debug, Default)]
 struct Names {
     /// Each name in applications' requests under way, with the number of requests that contain the
     /// name.
-    fed: HashMap<Name, usize>,
+    reserved: HashMap<Name, usize>,
     claimed: HashSet<Name>,
 }
 
 /// Names of an application's request. No station can claim these names until this value is dropped.
 #[derive(Debug)]
-pub(super) struct Feeding<'a> {
-    claims: &'a Claims,
+pub(super) struct NameReservation<'a> {
+    reservations: &'a NameReservations,
     names: BTreeSet<Name>,
 }
 
 /// A station's claim to a name. The claim ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
-    claims: &'a Claims,
+    reservations: &'a NameReservations,
     name: Name,
 }
 
-impl Claims {
+impl NameReservations {
     /// Records the names of an application's request.
     ///
     /// # Errors
     /// Returns a name that a station claims at this moment.
-    pub(super) fn feed(&self, names: BTreeSet<Name>) -> Result<Feeding<'_>, Name> {
+    pub(super) fn reserve(&self, names: BTreeSet<Name>) -> Result<NameReservation<'_>, Name> {
         let mut all = lock(&self.0);
         if let Some(claimed) = names.iter().find(|name| all.claimed.contains(name)) {
             return Err(claimed.clone());
         }
         for name in &names {
-            *all.fed.entry(name.clone()).or_default() += 1;
+            *all.reserved.entry(name.clone()).or_default() += 1;
         }
-        Ok(Feeding { claims: self, names })
+        Ok(NameReservation { reservations: self, names })
     }
 
     /// Starts a claim to `name`. Returns `None` if a request of an application contains `name` at
     /// this moment, or if another station claims `name`.
     pub(super) fn claim(&self, name: &Name) -> Option<Claim<'_>> {
         let mut all = lock(&self.0);
-        let is_free = !all.fed.contains_key(name) && all.claimed.insert(name.clone());
-        is_free.then(|| Claim { claims: self, name: name.clone() })
+        let is_free = !all.reserved.contains_key(name) && all.claimed.insert(name.clone());
+        is_free.then(|| Claim { reservations: self, name: name.clone() })
     }
 }
 
-impl Drop for Feeding<'_> {
+impl Drop for NameReservation<'_> {
     fn drop(&mut self) {
-        let mut all = lock(&self.claims.0);
+        let mut all = lock(&self.reservations.0);
         for name in &self.names {
-            if let Some(requests) = all.fed.get_mut(name) {
+            if let Some(requests) = all.reserved.get_mut(name) {
                 *requests -= 1;
                 if *requests == 0 {
-                    all.fed.remove(name);
+                    all.reserved.remove(name);
                 }
             }
         }
@@ -76,7 +76,7 @@ impl Drop for Feeding<'_> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        lock(&self.claims.0).claimed.remove(&self.name);
+        lock(&self.reservations.0).claimed.remove(&self.name);
     }
 }
 
@@ -86,19 +86,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_fed_or_claimed_and_never_both_at_once() {
-        let claims = Claims::default();
+    fn a_name_cannot_be_fed_and_claimed_at_the_same_time() {
+        let reservations = NameReservations::default();
         let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
         let names = || BTreeSet::from([a.clone(), b.clone()]);
-        let (first, second) = (claims.feed(names()).unwrap(), claims.feed(names()).unwrap());
-        assert!(claims.claim(&a).is_none());
+        let (first, second) =
+            (reservations.reserve(names()).unwrap(), reservations.reserve(names()).unwrap());
+        assert!(reservations.claim(&a).is_none());
         drop(first);
-        assert!(claims.claim(&a).is_none(), "one request is still under way");
+        assert!(reservations.claim(&a).is_none(), "one request is still under way");
         drop(second);
-        let claim = claims.claim(&a).unwrap();
-        assert!(claims.claim(&a).is_none() && claims.claim(&b).is_some());
-        assert_eq!(claims.feed(names()).unwrap_err(), a);
+        let claim = reservations.claim(&a).unwrap();
+        assert!(reservations.claim(&a).is_none() && reservations.claim(&b).is_some());
+        assert_eq!(reservations.reserve(names()).unwrap_err(), a);
         drop(claim);
-        assert!(claims.feed(names()).is_ok() && claims.claim(&a).is_some(), "nothing is kept");
+        assert!(reservations.reserve(names()).is_ok() && reservations.claim(&a).is_some(), "nothing is kept");
     }
 }
