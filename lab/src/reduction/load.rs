@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(values, [0.5, 1.0, 2.0]);
         fs::write(folder.path().join("rtt.csv"), "0,1\n1,-1\n").unwrap();
         let error = load(&file).unwrap_err().to_string();
-        assert!(error.contains("positive numbers"), "{error}");
+        assert!(error.contains("must be positive"), "{error}");
     }
 
     #[test]
