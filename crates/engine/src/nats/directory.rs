@@ -331,7 +331,7 @@ pub(super) struct Registered {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Content {
     Entry(Entry),
-    None(Operation),
+    Operation(Operation),
 }
 
 /// Meaning of a message without an entry.
@@ -354,7 +354,7 @@ impl Registered {
     pub(super) fn read(stored: &Stored) -> Option<Self> {
         let RegistrationHeader { host, id, ttl, operation } = RegistrationHeader::read(stored)?;
         let content = match operation {
-            Some(operation) => Content::None(operation),
+            Some(operation) => Content::Operation(operation),
             None => {
                 let entry = wire::read_entry(&stored.payload).ok().filter(|entry| entry.host == host)?;
                 Content::Entry(entry)

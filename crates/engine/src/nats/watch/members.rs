@@ -126,16 +126,16 @@ impl Members {
         let Registered { host, id, ttl, content } = Registered::read(stored)?;
         let entry = match content {
             Content::Entry(entry) => Some(entry),
-            Content::None(Operation::Removal) => {
+            Content::Operation(Operation::Removal) => {
                 let stored_unix_ns = stored.stored_unix_ns();
                 self.removals.insert(host.clone(), Removal { id, stored_unix_ns, is_marked: false });
                 self.set_removed(&host);
                 return Some(Event::Removed(host));
             }
-            Content::None(Operation::RemovalMark) if self.is_of_removal(&host, &id, stored) => {
+            Content::Operation(Operation::RemovalMark) if self.is_of_removal(&host, &id, stored) => {
                 return self.set_removed(&host).then_some(Event::Removed(host));
             }
-            Content::None(_) => None,
+            Content::Operation(_) => None,
         };
         self.removed.remove(&host);
         let Some(entry) = entry.filter(|entry| entry.groups.contains(&self.group)) else {
@@ -356,8 +356,9 @@ pub(super) struct LateRenewals {
 /// and two polls. A renewal is due after a third of the lease, and the next poll reads the renewal.
 const RENEWAL_SLACK: Duration = Duration::from_millis(200);
 
-/// Longest time from a removal to its mark. An archive waits for the response to the first message
-/// before it sends the second.
+/// Longest time from a removal to its mark, by the servers' clocks. An archive waits for the
+/// response to the first message before it sends the second: some seconds at most, or it reports an
+/// error. The rest is for clocks of servers that differ.
 const MARKED_WITHIN: Duration = Duration::from_mins(1);
 
 /// Longest time between two polls after which the storage time of a renewal still counts as known:

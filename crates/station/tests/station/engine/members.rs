@@ -128,6 +128,22 @@ fn an_open_invitation_does_not_grant_a_name_in_use() {
     assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{}", refused.body);
 }
 
+/// Only the archive of the station that serves a mesh has numbers of a removed station. If other
+/// stations refused the name, a member could stop an application there.
+#[test]
+fn only_the_serving_station_refuses_the_origin_of_a_removed_station() {
+    let after_a_removal = |state: &std::path::Path| {
+        std::fs::write(state.join("removed.json"), r#"[{"host": "b", "at_unix_ns": 1}]"#).unwrap();
+        keeping(state)
+    };
+    let numbered =
+        json!({ "origin": "b", "records": [{ "target": "q", "quantity": "depth", "value": 1, "seq": 1 }] });
+    for (station, status) in [(serve_new(after_a_removal), 409), (start_new(after_a_removal), 201)] {
+        let answer = post(station.address(), "/v1/measurements", &numbered.to_string());
+        assert_eq!(answer.status, status, "{}", answer.body);
+    }
+}
+
 /// Earlier versions stored names that look like a different name. This version reads such names,
 /// but refuses a new station with such a name.
 #[test]
