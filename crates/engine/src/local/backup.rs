@@ -57,7 +57,7 @@ fn publish(partial: &Path, path: &Path, link: impl FnOnce(&Path, &Path) -> io::R
     }
 }
 
-/// Copies page by page. Fails if another program's lock stops it for `busy_max`.
+/// Copies page by page. Returns an error if another program's lock stops the copy for `busy_max`.
 fn copy(files: &Files, path: &Path, busy_max: Duration) -> rusqlite::Result<()> {
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let from = Connection::open_with_flags(&files.archive, flags | OpenFlags::SQLITE_OPEN_READ_ONLY)?;
@@ -83,8 +83,8 @@ fn copy(files: &Files, path: &Path, busy_max: Duration) -> rusqlite::Result<()> 
     }
 }
 
-/// Temporary name of the unfinished copy. Dropping this value removes the temporary name. The same
-/// file may by then also have its final name, which remains.
+/// Temporary name of the unfinished copy. Dropping this value removes the temporary name. If the
+/// copy is complete by then, the file also has its final name, and keeps that name.
 struct Partial {
     path: PathBuf,
 }

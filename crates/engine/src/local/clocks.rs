@@ -1,4 +1,5 @@
-//! Detects stations with a clock ahead of this one's, from the labels of their records.
+//! Detects stations with a clock that is ahead of this station's clock, from the labels of their
+//! records.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -186,8 +186,8 @@ impl Files {
     }
 
     /// Checks a small archive completely for damage. A large archive is not checked, because that
-    /// would delay the start by seconds; SQLite detects damage there when it reads the damaged
-    /// page.
+    /// would delay the start by seconds; SQLite detects the damage of a large archive when SQLite
+    /// reads the damaged page.
     fn check(&self, connection: &Connection) -> Result<(), EngineError> {
         if fs::metadata(&self.archive).is_ok_and(|file| CHECKED_BYTES < file.len()) {
             return Ok(());
@@ -244,7 +244,7 @@ fn lock(directory: &Path) -> Result<File, EngineError> {
     Ok(file)
 }
 
-/// Message of a file system error, with what an administrator can do, if that is known.
+/// Message of a file system error, with the remedy for an administrator, if a remedy is known.
 #[must_use]
 pub fn describe_io_error(error: &io::Error) -> String {
     match error.kind() {

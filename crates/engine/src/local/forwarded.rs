@@ -13,9 +13,9 @@ use crate::{HostId, Record};
 /// [`Local::append_forwarded`](crate::Local::append_forwarded).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardedCounts {
-    /// Records stored by this call.
+    /// Number of records that this call stored.
     pub stored: u64,
-    /// Records seen before: stored, discarded or skipped once already.
+    /// Number of records that were seen before: each was stored, discarded or skipped once already.
     pub repeated: u64,
     /// Number of records that were counted as seen and not stored. There are four causes: the
     /// record is older than retention keeps, is not the writer's own, belongs to a series for which
@@ -32,20 +32,21 @@ pub struct ForwardedCounts {
 /// [`LocalStatistics`](crate::LocalStatistics).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DropCounts {
-    /// Discarded: the archive has no room for a further series of any member
-    /// ([`LocalConfig::series_max`](crate::LocalConfig::series_max)).
+    /// Number of records that were discarded because the archive has no room for a further series
+    /// of any member ([`LocalConfig::series_max`](crate::LocalConfig::series_max)).
     pub series: u64,
-    /// Discarded: the member has used its share of all series.
+    /// Number of records that were discarded because the member has used its share of all series.
     pub member_series: u64,
-    /// Discarded: the record is older than retention keeps.
+    /// Number of records that were discarded because they are older than retention keeps.
     pub old: u64,
-    /// Discarded: the record is not its writer's own.
+    /// Number of records that were discarded because they are not their writer's own.
     pub foreign: u64,
-    /// Refused: there are too many origins.
+    /// Number of records that were refused because there are too many origins.
     pub origins: u64,
-    /// Refused: there are too many gaps in the sequences.
+    /// Number of records that were refused because there are too many gaps in the sequences.
     pub gaps: u64,
-    /// Refused: the number is too far above the origin's highest number.
+    /// Number of records that were refused because their sequence numbers are too far above the
+    /// highest number of their origin.
     pub numbers: u64,
 }
 
@@ -66,6 +67,9 @@ impl DropCounts {
 pub(super) enum AppendMode {
     /// All records are stored, or the batch is refused.
     AllOrNothing,
+    /// Like [`AllOrNothing`](Self::AllOrNothing), for records that a caller numbers; see
+    /// [`Local::append_numbered`](crate::Local::append_numbered).
+    Numbered,
     /// Each record is stored, discarded or refused by itself; see
     /// [`Local::append_forwarded`](crate::Local::append_forwarded).
     Forwarded,
@@ -100,8 +104,8 @@ impl Index {
         (self.series_max - share <= self.series.len()).then_some(&mut dropped_by_cause.series)
     }
 
-    /// Returns the counter of the reason to refuse a forwarded record; `None` if it may count as
-    /// seen.
+    /// Returns the counter of the reason to refuse a forwarded record; `None` if the record may
+    /// count as seen.
     fn refuse_counter<'n>(
         &mut self,
         record: &Record,
@@ -118,13 +122,15 @@ impl Index {
         (!has_room).then_some(&mut dropped_by_cause.gaps)
     }
 
-    /// Returns whether the run makes no further gap, or leaves the gaps free that are reserved for
-    /// the station itself. A different limit already keeps each origin to a tenth of all gaps.
+    /// Returns true if the run of numbers makes no further gap, or if gaps are free besides those
+    /// that are reserved for the station itself. A different limit already keeps each origin to a
+    /// tenth of all gaps.
     fn has_spare_gap(&self, origin: &HostId, (first, last): (u64, u64)) -> bool {
         self.gaps() < GAPS_ALL_MAX - GAPS_ALL_MAX / MEMBER_DIVISOR || self.touches(origin, first, last)
     }
 
-    /// Returns whether the origin may use this number. If not, logs it at most once a minute.
+    /// Returns whether the origin may use this number. If not, logs a warning, at most once a
+    /// minute for each origin.
     fn is_seq_plausible(&mut self, origin: &HostId, seq: u64) -> bool {
         let highest = self.highest(origin);
         let may = Record::is_seq_plausible(seq, highest);
@@ -153,7 +159,10 @@ impl Index {
             if let Some(counter) = self.refuse_counter(record, run, &mut dropped_by_cause) {
                 *counter += 1;
                 counts.refused += 1;
-            } else if !self.mark_seen(transaction, record, run, changed)? {
+                continue;
+            }
+            self.mark_forwarded(transaction, &record.origin)?;
+            if !self.mark_seen(transaction, record, run, changed)? {
                 counts.repeated += 1;
             } else if skipped.is_some() {
                 // A marker has no measurement, so its cause is not counted.
@@ -174,11 +183,12 @@ impl Index {
 impl Record {
     /// Makes a marker that is never stored: it reports to an archive that the numbers `first` to
     /// `last` of this station will get no record.
-    /// [`Local::append_forwarded`](crate::Local::append_forwarded) counts them as seen. Use it only
-    /// for numbers without a record.
+    /// [`Local::append_forwarded`](crate::Local::append_forwarded) counts these numbers as seen.
+    /// Use a marker only for numbers without a record.
     ///
     /// The marker has a source other than its origin, so an engine without support for markers
-    /// stores no measurement, at most the number. Its detail has the first number of the run.
+    /// stores no measurement of the origin. At most, that engine counts the number of the marker as
+    /// seen. The marker's detail has the first number of the run.
     #[must_use]
     pub fn skip_marker(origin: &HostId, first: u64, last: u64) -> Self {
         let usual = Name::new(SKIP_SOURCE).expect("it is a name");

@@ -59,7 +59,7 @@ pub struct LocalConfig {
     /// thousand records wait, they are committed without further delay.
     ///
     /// Default: 1 s. An append then waits at most this time before its commit begins, and an idle
-    /// disk does not wake up for every measurement. At most an hour.
+    /// disk does not wake up for every measurement. The value is at most an hour.
     pub commit_interval: Duration,
     /// Age beyond which records are removed, and refused when they are appended.
     ///
@@ -84,7 +84,7 @@ pub struct LocalConfig {
     /// index takes about 25 MB.
     pub series_max: usize,
     /// Longest wait of an append beyond `commit_interval`, for space in the queue and for its
-    /// commit. Default: 30 s. A disk that needs more time is broken. At most an hour.
+    /// commit. Default: 30 s. A disk that needs more time is broken. The value is at most an hour.
     pub deadline: Duration,
     /// Number of records by which a live subscriber may be behind. Beyond this number the
     /// subscriber gets [`EngineError::Lagged`] and continues with the newest records. Default: 10
@@ -158,9 +158,10 @@ pub struct LocalStatistics {
     pub spool_rejections: u64,
     /// Transactions of appends since the start.
     pub commits: u64,
-    /// Duration of the last commit, fsync included; `None` before the first one.
+    /// Duration of the last commit, fsync included; `None` before the first commit.
     pub last_commit: Option<Duration>,
-    /// Error of the last commit; `None` if it succeeded.
+    /// Error of the newest commit or retention run that failed; `None` after a later commit
+    /// succeeded.
     pub last_error: Option<EngineError>,
 }
 
@@ -218,7 +219,8 @@ impl Local {
     /// # Errors
     /// Nothing is deleted.
     /// - [`EngineError::Invalid`]: a duration of `config` is out of range.
-    /// - [`EngineError::Unavailable`]: another station uses the directory, or it cannot be written.
+    /// - [`EngineError::Unavailable`]: another station uses the directory, or the directory cannot
+    ///   be written.
     /// - [`EngineError::TooNew`]: a newer version wrote the archive.
     /// - [`EngineError::Corrupt`]: the archive is damaged. The message names the file and the
     ///   remedy.
@@ -281,7 +283,7 @@ impl Local {
     /// The copy gets its name when it is complete and durable.
     ///
     /// # Errors
-    /// [`EngineError::Invalid`] if `path` exists; [`EngineError::Unavailable`] if it cannot be
+    /// [`EngineError::Invalid`] if `path` exists; [`EngineError::Unavailable`] if `path` cannot be
     /// written.
     pub async fn backup(&self, path: &Path) -> Result<(), EngineError> {
         let (files, path) = (Arc::clone(&self.reader.files), path.to_path_buf());
@@ -356,13 +358,13 @@ impl Local {
     }
 
     /// Bounds the labels of records that other stations wrote ([`Record::bound_label`]), and
-    /// records the origins that have a clock ahead of this station's clock. Call it before
-    /// [`Local::append_forwarded`].
+    /// records the origins that have a clock ahead of this station's clock. Call this function
+    /// before [`Local::append_forwarded`].
     ///
     /// Each record comes with the time at which it arrived in the mesh, `None` = now. When a stream
-    /// is read again, a label that was ahead may not be ahead of now any more; it is still bounded
-    /// by the arrival. Only records that arrived within the last minute say something about the
-    /// clock of their origin.
+    /// is read again, a label that was ahead may not be ahead of now any more; the label is still
+    /// bounded by the time of arrival. Only records that arrived within the last minute show
+    /// whether the clock of their origin is ahead now.
     pub fn bound_labels<'a>(&self, records: impl Iterator<Item = (&'a mut Record, Option<i64>)>) {
         let (now_unix_ns, now) = (wall_unix_ns(), std::time::Instant::now());
         let mut clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -396,16 +398,28 @@ impl Local {
     /// repeated (origin, seq) has no effect, as in an append.
     ///
     /// A record is counted as seen and discarded if it is older than retention keeps, is not its
-    /// writer's own ([`Record::is_own`]), or its series has no room. So the watermark passes the
-    /// discarded record, and its writer need not send it again. A writer fills gaps in its own
-    /// sequence with [`Record::skip_marker`]. The caller must have verified that each record comes
-    /// from the station that it names as its origin.
+    /// writer's own ([`Record::is_own`]), or belongs to a series for which the archive has no room.
+    /// So the watermark passes the discarded record, and the writer need not send the record again.
+    /// A writer fills gaps in its own sequence with [`Record::skip_marker`]. The caller must have
+    /// verified that each record comes from the station that it names as its origin.
     ///
     /// # Errors
     /// [`EngineError::Invalid`] if a record or the batch breaks a limit ([`Record::check`],
-    /// [`Record::BATCH_MAX`]); then nothing is stored. Otherwise those of an append.
+    /// [`Record::BATCH_MAX`]); then nothing is stored. Otherwise the errors of [`Engine::append`].
     pub async fn append_forwarded(&self, batch: &[Record]) -> Result<ForwardedCounts, EngineError> {
         self.store(batch, AppendMode::Forwarded).await
+    }
+
+    /// Appends records that a caller numbers: a batch with an origin that ever forwarded a record
+    /// to this archive ([`append_forwarded`](Self::append_forwarded)) is refused. That origin
+    /// numbers its records itself. If the caller used the same numbers, an append would take the
+    /// caller's records for repetitions, and would not store them.
+    ///
+    /// # Errors
+    /// [`EngineError::Denied`] if an origin of the batch forwarded records; then nothing is stored.
+    /// Otherwise those of an append.
+    pub async fn append_numbered(&self, batch: &[Record]) -> Result<(), EngineError> {
+        self.store(batch, AppendMode::Numbered).await.map(drop)
     }
 
     async fn store(&self, batch: &[Record], mode: AppendMode) -> Result<ForwardedCounts, EngineError> {
@@ -507,7 +521,8 @@ impl Drop for Local {
     }
 }
 
-/// Returns the bytes that a valid batch takes of the queue.
+/// Checks that the batch is within the limits. Returns the number of bytes that the batch takes of
+/// the queue.
 fn check_batch(batch: &[Record]) -> Result<u32, EngineError> {
     if Record::BATCH_MAX < batch.len() {
         return Err(EngineError::Invalid(format!(

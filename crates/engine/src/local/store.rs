@@ -25,7 +25,7 @@ pub(super) struct Store {
     pub(super) retention: Retention,
     series_max: usize,
     clock: RetentionClock,
-    /// Records that are forwarded to a mesh; `None` if none are.
+    /// Records that are forwarded to a mesh; `None` if no records are forwarded.
     pub(super) spool: Option<SpoolConfig>,
     /// Index of the archive; `None` after a failed transaction, until the index is read again.
     index: Option<Index>,
@@ -49,7 +49,7 @@ pub(super) struct Index {
     runs: usize,
     /// Largest number of series; see [`LocalConfig::series_max`](super::LocalConfig::series_max).
     pub(super) series_max: usize,
-    /// Records that wait for a mesh; `None` if nothing is to be forwarded.
+    /// Records that wait for a mesh; `None` if no records are forwarded.
     pub(super) spool: Option<Spool>,
     pub(super) log_limiter: LogLimiter,
 }
@@ -57,6 +57,15 @@ pub(super) struct Index {
 struct Origin {
     id: i64,
     seen: SeqSet,
+    /// Whether a record of the origin was ever forwarded to this archive. A different station then
+    /// assigns the origin's sequence numbers.
+    is_forwarded: bool,
+}
+
+impl Origin {
+    fn new(id: i64) -> Self {
+        Self { id, seen: SeqSet::default(), is_forwarded: false }
+    }
 }
 
 /// For each origin, the lowest and the highest sequence number that one transaction added.
@@ -93,7 +102,8 @@ impl Store {
         self.retention.cutoff_unix_ns(present)
     }
 
-    /// Stores the batches in one durable transaction. Returns for each whether it was accepted.
+    /// Stores the batches in one durable transaction. Returns a result for each batch: accepted, or
+    /// the reason for the refusal.
     ///
     /// # Errors
     /// If the transaction failed. Then nothing was stored, except with [`EngineError::Unknown`].
@@ -119,13 +129,15 @@ impl Store {
                         &mut rows,
                         &mut changed,
                     )?),
-                    AppendMode::AllOrNothing => match index.refusal(batch, cutoff_unix_ns) {
-                        None => Ok((
-                            index.admit(transaction, batch, &mut rows, &mut changed)?,
-                            DropCounts::default(),
-                        )),
-                        Some(refusal) => Err(refusal),
-                    },
+                    AppendMode::AllOrNothing | AppendMode::Numbered => {
+                        match index.refusal(batch, mode, cutoff_unix_ns) {
+                            None => Ok((
+                                index.admit(transaction, batch, &mut rows, &mut changed)?,
+                                DropCounts::default(),
+                            )),
+                            Some(refusal) => Err(refusal),
+                        }
+                    }
                 };
                 if result.is_ok() {
                     index.newest_unix_ns = newest_unix_ns;
@@ -192,12 +204,15 @@ impl Index {
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let id = row.get(0)?;
-            let origin =
-                origins.entry(name(row, 1)?).or_insert_with(|| Origin { id, seen: SeqSet::default() });
+            let origin = origins.entry(name(row, 1)?).or_insert_with(|| Origin::new(id));
             if let (Some(first), Some(last)) = (row.get::<_, Option<i64>>(2)?, row.get::<_, Option<i64>>(3)?)
             {
                 origin.seen.push_run(first.cast_unsigned(), last.cast_unsigned());
             }
+        }
+        let forwarded = forwarded_origins(connection)?;
+        for origin in origins.values_mut() {
+            origin.is_forwarded = forwarded.contains(&origin.id);
         }
         let runs = origins.values().map(|origin: &Origin| origin.seen.run_count()).sum();
         // This query is fast, because it reads only the newest record of each series.
@@ -243,12 +258,23 @@ impl Index {
     }
 
     /// Returns the reason to refuse the batch, if there is one.
-    fn refusal(&self, batch: &[Record], cutoff_unix_ns: i64) -> Option<EngineError> {
+    fn refusal(&self, batch: &[Record], mode: AppendMode, cutoff_unix_ns: i64) -> Option<EngineError> {
         self.is_excluded(batch)
+            .or_else(|| self.forwarded(batch).filter(|_| mode == AppendMode::Numbered))
             .or_else(|| self.is_out_of_reach(batch))
             .or_else(|| self.too_old(batch, cutoff_unix_ns))
             .or_else(|| self.too_large(batch))
             .or_else(|| self.is_spool_full(batch))
+    }
+
+    /// Returns an error if a station forwards records of the batch's origin: this station numbers
+    /// the records of the origin, so the archive may already have other records with the numbers
+    /// of the batch.
+    fn forwarded(&self, batch: &[Record]) -> Option<EngineError> {
+        let is_forwarded =
+            |record: &&Record| self.origins.get(&record.origin).is_some_and(|origin| origin.is_forwarded);
+        let record = batch.iter().find(is_forwarded)?;
+        Some(EngineError::Denied(format!("{} numbers its records itself", record.origin)))
     }
 
     /// Returns an error if the batch would grow the index beyond its bounds. A batch that begins
@@ -359,7 +385,8 @@ impl Index {
         Ok(true)
     }
 
-    /// Marks the numbers that `over` skips as seen.
+    /// Marks as seen the numbers that the marker `over` skips, or the number of `over` if `over` is
+    /// not a marker.
     pub(super) fn mark_skipped(
         &mut self,
         transaction: &Transaction<'_>,
@@ -374,9 +401,24 @@ impl Index {
     fn origin(&mut self, transaction: &Transaction<'_>, name: &HostId) -> rusqlite::Result<&mut Origin> {
         if !self.origins.contains_key(name) {
             let id = add_origin(transaction, name)?;
-            self.origins.insert(name.clone(), Origin { id, seen: SeqSet::default() });
+            self.origins.insert(name.clone(), Origin::new(id));
         }
         Ok(self.origins.get_mut(name).expect("it is there now"))
+    }
+
+    /// Marks an origin as one that forwards records to this archive.
+    pub(super) fn mark_forwarded(
+        &mut self,
+        transaction: &Transaction<'_>,
+        name: &HostId,
+    ) -> rusqlite::Result<()> {
+        let origin = self.origin(transaction, name)?;
+        if !origin.is_forwarded {
+            transaction.execute_batch(FORWARDED_TABLE)?;
+            transaction.execute("INSERT INTO forwarded VALUES (?1)", [origin.id])?;
+            origin.is_forwarded = true;
+        }
+        Ok(())
     }
 
     /// Returns the key of an origin, and adds the origin if it is new.
@@ -388,7 +430,7 @@ impl Index {
         self.origin(transaction, name).map(|origin| origin.id)
     }
 
-    /// Highest sequence number of an origin; 0 if it has none.
+    /// Highest sequence number of an origin; 0 if the origin has no number.
     pub(super) fn highest(&self, origin: &HostId) -> u64 {
         self.origins.get(origin).map_or(0, |origin| origin.seen.highest())
     }
@@ -427,8 +469,8 @@ impl Index {
         self.origins.len() < ORIGINS_MAX || self.origins.contains_key(origin)
     }
 
-    /// Returns whether a run of the origin's sequence makes no gap, or one within the bounds of the
-    /// index.
+    /// Returns true if a run of the origin's sequence makes no further gap, or if the index has
+    /// room for a further gap.
     pub(super) fn has_room_for_gap(&self, origin: &HostId, (first, last): (u64, u64)) -> bool {
         let Some(origin) = self.origins.get(origin) else { return true };
         let gaps = self.runs.saturating_sub(self.origins.len());
@@ -496,7 +538,7 @@ impl Index {
             transaction.prepare_cached("DELETE FROM held WHERE origin = ?1 AND first BETWEEN ?2 AND ?3")?;
         let mut add = transaction.prepare_cached("INSERT INTO held VALUES (?1, ?2, ?3)")?;
         for (&name, &(lowest, highest)) in changed {
-            let Some(Origin { id, seen }) = self.origins.get(name) else { continue };
+            let Some(Origin { id, seen, .. }) = self.origins.get(name) else { continue };
             let runs: Vec<_> = seen.runs_between(lowest, highest).collect();
             let from = runs.first().map_or(lowest, |&(first, _)| first);
             // Also clear a run that begins directly above `highest`: that run is now part of the
@@ -516,6 +558,18 @@ fn count_by_source(series: &HashMap<SeriesId, i64>) -> HashMap<HostId, usize> {
         *counts.entry(series.source.clone()).or_insert(0) += 1;
     }
     counts
+}
+
+/// Keys of the origins that forwarded records to this archive. The first such record creates the
+/// table.
+fn forwarded_origins(connection: &Connection) -> rusqlite::Result<HashSet<i64>> {
+    let tables = "SELECT count(*) FROM sqlite_schema WHERE name = 'forwarded'";
+    if connection.query_row(tables, [], |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(HashSet::new());
+    }
+    let mut statement = connection.prepare("SELECT origin FROM forwarded")?;
+    let keys = statement.query_map([], |row| row.get(0))?;
+    keys.collect()
 }
 
 fn add_origin(transaction: &Transaction<'_>, name: &Name) -> rusqlite::Result<i64> {
@@ -540,6 +594,10 @@ pub(super) fn wall_unix_ns() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
+
+/// Table of the origins that forwarded records. The table is not part of `schema.sql`, because
+/// archives of earlier versions do not have it.
+const FORWARDED_TABLE: &str = "CREATE TABLE IF NOT EXISTS forwarded (origin INTEGER PRIMARY KEY) STRICT";
 
 /// Largest number of origins: ten times the number of stations in the largest mesh that the engine
 /// is designed for.

@@ -1,5 +1,5 @@
-//! Subscriptions: each reads the records in the order of storing, as fast as its subscriber does,
-//! and sleeps after the newest record.
+//! Subscriptions. Each subscription reads the records in the order of storing, as fast as its
+//! subscriber reads them. After the newest record, the subscription sleeps.
 //!
 //! Nothing is buffered for a slow subscriber, so subscribers cost no memory. A subscription is a
 //! scan if few of the records that it reads match. A scan loads the archive, and hardly loads its
@@ -27,8 +27,8 @@ pub(super) struct Subscription {
     /// Highest position that retention had removed at the last read. `None` before the first read,
     /// because earlier removals are not reported.
     removed: Option<u64>,
-    /// Largest number of records by which the subscription may be behind; beyond it the
-    /// subscription continues after the newest record. `None` for no limit.
+    /// Largest number of records by which the subscription may be behind. A subscription that is
+    /// further behind continues after the newest record. `None` = no limit.
     lag: Option<u64>,
     /// Last position of the subscription; `None` if it does not end.
     until: Option<u64>,

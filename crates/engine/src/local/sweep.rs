@@ -1,8 +1,8 @@
 //! Retention: removes records that are too old. Then, while the archive is too large, retention
 //! removes records of the origins that take the most space, starting with the records that were
-//! stored first. An even share is the archive's limit divided by the number of origins. If an
-//! origin uses less than seven eighths of an even share, and the estimated shares are right, it
-//! loses no records because of other origins.
+//! stored first. An even share is the archive's limit divided by the number of origins. If the
+//! estimated shares are right, an origin that uses less than seven eighths of an even share loses
+//! no records because of other origins.
 //!
 //! One step removes at most [`STEP`] records, or estimates the shares, so that an append waits for
 //! some tens of milliseconds at most.
@@ -22,7 +22,7 @@ pub(super) struct Retention {
 }
 
 impl Retention {
-    /// Earliest time that is kept at `present_unix_ns`.
+    /// Earliest time label of the records that retention keeps at the time `present_unix_ns`.
     pub(super) fn cutoff_unix_ns(self, present_unix_ns: i64) -> i64 {
         present_unix_ns.saturating_sub(i64::try_from(self.keep.as_nanos()).unwrap_or(i64::MAX))
     }
@@ -32,7 +32,8 @@ impl Retention {
 pub(super) struct Sweep {
     /// Time before which records are too old.
     cutoff_unix_ns: i64,
-    /// The last series that was checked for age; `None` if all were, and the size is checked next.
+    /// The last series that was checked for age; `None` if all series were checked, so that the
+    /// size is checked next.
     visited: Option<i64>,
     /// The origins that use too much space, and the number of steps before the shares are estimated
     /// again.
@@ -88,9 +89,9 @@ impl Sweep {
 /// origins to the same number of bytes, so that together they release a given fraction of all
 /// bytes.
 ///
-/// The bytes of their records are estimated from records at positions spread over the whole
-/// archive. Counting all records would take seconds, during which no append is stored. The bytes of
-/// the names of the origins' series are added.
+/// The bytes of the records of each origin are estimated from records at positions spread over the
+/// whole archive. Counting all records would take seconds, during which no append is stored. The
+/// bytes of the names of the origins' series are added.
 struct OversizedOrigins {
     /// Number of records to remove, by the key of the origin.
     origins: HashMap<i64, i64>,
@@ -137,9 +138,9 @@ impl OversizedOrigins {
             let mut rows = one.query([begin + random.i64(0..width), begin + width, own, passed])?;
             let Some(row) = rows.next()? else { continue };
             let (cursor, origin, bytes): (i64, _, _) = (row.get(0)?, row.get(1)?, bytes_in_file(row.get(2)?));
-            // Each position between the previous record and this record finds this record. If
-            // records just before this record were removed, there are many such positions, so this
-            // record gets a smaller weight.
+            // Every random position between the previous record and this record selects this
+            // record. If records just before this record were removed, there are many such
+            // positions, so this record gets a smaller weight.
             let positions =
                 cursor - before.query_row([begin, cursor, own, passed], |row| row.get::<_, i64>(0))?;
             let estimate = estimates.entry(origin).or_insert(OriginEstimate {
@@ -234,8 +235,8 @@ fn bytes_in_file(detail_bytes: i64) -> i64 {
 }
 
 /// Removes records older than the cutoff from the series after `visited`, and series that are then
-/// empty. Returns the last series that was checked (`None` if all were), and the number of removed
-/// records.
+/// empty. Returns the last series that was checked (`None` if all series were checked), and the
+/// number of removed records.
 fn remove_old(
     transaction: &Transaction<'_>,
     index: &mut Index,

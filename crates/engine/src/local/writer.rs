@@ -60,7 +60,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Runs until it is closed or all senders are gone.
+    /// Runs the storage thread until the archive is closed or all senders are dropped.
     pub(super) fn run(mut self, task: &TaskStatus) {
         let mut group = CommitGroup::default();
         let mut run: Option<RetentionRun> = None;
@@ -198,8 +198,8 @@ impl Writer {
         statistics.last_error = error.cloned();
     }
 
-    /// Does one step of retention if it is running. Returns the number of removed records when the
-    /// run ends; 0 if it failed.
+    /// Does one step of the run of retention, if there is a run. Returns the number of removed
+    /// records when the run ends; 0 if the run failed.
     fn step(&mut self, run: &mut Option<RetentionRun>) -> Option<u64> {
         let current = run.as_mut()?;
         let result = match current.sweep.step(&mut self.store) {

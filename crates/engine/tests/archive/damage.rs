@@ -80,7 +80,7 @@ async fn damage_found_while_reading_is_an_error_and_no_panic() {
     assert!(matches!(read, Err(EngineError::Corrupt(_))), "{read:?}");
 }
 
-/// If the stored counters are too low, a new record gets the position of an existing one.
+/// If the stored counters are too low, a new record gets the position of an existing record.
 #[tokio::test]
 async fn contradictory_keys_are_reported_as_corruption() {
     let directory = tempfile::tempdir().unwrap();

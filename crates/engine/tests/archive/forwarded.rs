@@ -22,6 +22,27 @@ fn foreign(seq: u64) -> Record {
     Record { series: SeriesId { source: name("south"), ..series("north") }, ..record(seq) }
 }
 
+#[tokio::test]
+async fn a_caller_cannot_number_records_of_an_origin_that_forwards_records() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let of = |origin: &str, seq: u64| Record { origin: name(origin), ..record(seq) };
+    engine.append_numbered(&[of("app", 1)]).await.unwrap();
+    // A refused record is not in the archive, so its number is free.
+    let refused = [Record { seq: Record::SEQ_MAX, ..record(1) }];
+    assert_eq!(engine.append_forwarded(&refused).await.unwrap().refused, 1);
+    engine.append_numbered(&[record(1)]).await.unwrap();
+    // The number of a record that is counted as seen and not stored is in use.
+    engine.append_forwarded(&[foreign(2)]).await.unwrap();
+    let denied = |result| matches!(result, Err(EngineError::Denied(_)));
+    assert!(denied(engine.append_numbered(&[of("app", 2), record(3)]).await));
+    drop(engine);
+    let engine = open(directory.path());
+    assert!(denied(engine.append_numbered(&[record(3)]).await));
+    engine.append_numbered(&[of("app", 2)]).await.unwrap();
+    engine.append(&[record(3)]).await.unwrap();
+}
+
 fn counts(stored: u64, repeated: u64, discarded: u64) -> ForwardedCounts {
     ForwardedCounts { stored, repeated, discarded, refused: 0 }
 }
@@ -51,8 +72,9 @@ async fn the_watermark_passes_records_that_are_not_kept() {
     assert_eq!(engine.append_forwarded(&[]).await, Ok(ForwardedCounts::default()));
 }
 
-/// If an archive is rebuilt from a stream, each record gets the same label as in the first archive,
-/// although a label that was ahead on arrival is not ahead any more.
+/// If an archive is rebuilt from a stream, each record gets the same label as in the first archive.
+/// This is also true for a label that was ahead of the clock when the record arrived, and is in the
+/// past now.
 #[tokio::test]
 async fn a_label_is_bounded_by_the_arrival_of_its_record() {
     let directory = tempfile::tempdir().unwrap();
@@ -62,7 +84,7 @@ async fn a_label_is_bounded_by_the_arrival_of_its_record() {
     let ahead = Record { time_unix_ns: arrival + 5 * minute_ns, ..record(1) };
     let slightly = Record { time_unix_ns: arrival + minute_ns / 2, ..record(2) };
     let mut records = [ahead.clone(), slightly.clone(), ahead.clone()];
-    // The clock of the servers may be ahead of this host's.
+    // The clock of the servers may be ahead of this host's clock.
     let arrivals = [arrival, arrival, now + 5 * minute_ns].map(Some);
     engine.bound_labels(records.iter_mut().zip(arrivals));
     assert_eq!(

@@ -54,7 +54,7 @@ async fn retention_removes_old_records_and_keeps_the_watermark() {
     );
     assert_eq!(items[1].as_ref().unwrap().1.seq, 3);
 
-    // Removed records are not stored again, and their numbers count.
+    // Removed records are not stored again, and their numbers still count as seen.
     engine.append(&[aged(2, 0), aged(4, 0)]).await.unwrap();
     drop(engine);
     let engine = Local::open(config).unwrap();
@@ -88,7 +88,8 @@ async fn a_clock_far_ahead_of_the_records_removes_no_recent_record() {
     let keeps_all = Local::open(config(directory.path())).unwrap();
     keeps_all.append(&old).await.unwrap();
     drop(keeps_all);
-    // The clock seems to be 980 days ahead of all records, and new records get its labels.
+    // The clock seems to be 980 days ahead of all records, and new records get labels from this
+    // clock.
     let keep = Duration::from_secs(10 * 86_400);
     let engine = Local::open(LocalConfig { keep, ..config(directory.path()) }).unwrap();
     assert_eq!(engine.sweep().await, Ok(2), "what is old by the labels themselves");

@@ -25,7 +25,7 @@ pub(super) async fn measurements(
 ) -> Result<Response, ApiRefusal> {
     let feed: Measurements = json_body(&headers, body).await?;
     // Store all values in a task of their own, even if the caller disconnects: the names stay
-    // reserved until the values are stored, or storing them has taken too long.
+    // reserved until the values are stored, or until the time limit for storing values has passed.
     let storing = tokio::spawn(async move { store(&shared, feed).await });
     storing.await.map_err(|error| ApiRefusal::ended(&error))?
 }
@@ -42,7 +42,7 @@ async fn store(shared: &ApiState, feed: Measurements) -> Result<Response, ApiRef
     let stored = shared.inbox.feed(records).await.map_err(|error| {
         let status = match error {
             FeedError::Invalid(_) => StatusCode::BAD_REQUEST,
-            FeedError::Conflict { .. } => StatusCode::CONFLICT,
+            FeedError::Conflict { .. } | FeedError::ForwardedOrigin => StatusCode::CONFLICT,
             FeedError::TooManyOrigins => StatusCode::TOO_MANY_REQUESTS,
             FeedError::Unavailable(_) | FeedError::Stopping | FeedError::Unknown => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -107,17 +107,6 @@ fn checked(shared: &ApiState, feed: Measurements) -> Result<Vec<SubmittedRecord>
             format!("`origin`: {origin} is a member of the mesh; only {origin} may number its records");
         return Err(ApiRefusal::new(StatusCode::CONFLICT, error));
     }
-    let is_removed = |origin: &Name| shared.served.is_some() && lock(&shared.series_table).is_removed(origin);
-    if let Some(origin) = origin.as_ref().filter(|origin| is_removed(origin)) {
-        // The archive of the station that serves a mesh may have records of the removed station
-        // with these or higher sequence numbers. The archive would then take the caller's records
-        // for duplicates: it would acknowledge them without storing them.
-        let error = format!(
-            "`origin`: {origin} was a station of the mesh and was removed, and it may have used these \
-             sequence numbers; use a different origin"
-        );
-        return Err(ApiRefusal::new(StatusCode::CONFLICT, error));
-    }
     let mut records = Vec::with_capacity(feed.records.len());
     let mut new_series: HashSet<SeriesId> = HashSet::new();
     let mut seqs: HashSet<u64> = HashSet::new();
@@ -137,8 +126,8 @@ fn checked(shared: &ApiState, feed: Measurements) -> Result<Vec<SubmittedRecord>
             None => origin.clone().unwrap_or_else(|| shared.host.clone()),
         };
         if is_member(&source) {
-            // A member's series contain only its own values: with two writers, values could not be
-            // attributed.
+            // A member's series contain only its own values. If an application also wrote to these
+            // series, the source of a value would be unknown.
             let error =
                 format!("`source`: {source} is a member of the mesh; only {source} may write its series");
             return Err(at(ApiRefusal::new(StatusCode::CONFLICT, error)));
@@ -159,16 +148,10 @@ fn checked(shared: &ApiState, feed: Measurements) -> Result<Vec<SubmittedRecord>
         }
         records.push(SubmittedRecord { measurement, identity, time_given: record.time_s.is_some() });
     }
-    let mut series_table = lock(&shared.series_table);
-    if series_table.room() < new_series.len() {
+    if lock(&shared.series_table).room() < new_series.len() {
         shared.health.refused(Limit::Series, new_series.len() as u64);
         let error = "the station has no room for further series; raise limits.series_max";
         return Err(ApiRefusal::new(StatusCode::TOO_MANY_REQUESTS, error));
-    }
-    for SeriesId { source, target, .. } in records.iter().map(|record| &record.measurement.series) {
-        // Show the records of an application, also under the name of a removed station.
-        series_table.admit_station(source);
-        series_table.admit_station(target);
     }
     Ok(records)
 }

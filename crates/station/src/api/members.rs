@@ -1,7 +1,7 @@
 //! `/v1/invitations` and `/v1/members`: the stations that may use this station's engine.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, Uri};
@@ -11,7 +11,8 @@ use barograph_forecast::Name;
 use serde::Deserialize;
 
 use super::engine::MemberService;
-use super::{ApiRefusal, ApiState, ApiStateExtractor, NoParameters, feed, json, query};
+use super::query::{NoParameters, query};
+use super::{ApiRefusal, ApiState, ApiStateExtractor, feed, json};
 use crate::limits::Limit;
 use crate::mesh::members::MembersError;
 use crate::mesh::{EngineLocation, PeerState};
@@ -80,8 +81,8 @@ pub(super) async fn remove(
         let state = shared.mesh_state.peers().get(&name).map(|peer| peer.state.clone());
         match state {
             Some(PeerState::Lost) => {}
-            // `name` was removed before. Repeat the removal for stations that were away for a long
-            // time.
+            // `name` was removed before. Repeat the removal for stations that were not connected
+            // for a long time.
             None if shared.mesh_state.removed.contains(&name) => {}
             // `name` was lost before this station was started, and this station still has the
             // series of `name`.
@@ -113,8 +114,16 @@ pub(super) async fn remove(
         let shared = Arc::clone(&shared);
         let removing = tokio::spawn(async move {
             let Some(served) = &shared.served else { return Ok(()) };
-            served.leases.remove(shared.engine.as_ref(), &name, || served.members.has(&name)).await?;
+            let is_held = || served.members.has(&name);
+            let is_removed = served.leases.remove(shared.engine.as_ref(), &name, is_held).await?;
             shared.reserve_series();
+            if !is_removed {
+                return Ok(());
+            }
+            // Answer when the removal is in the file, so that a crash after the answer does not
+            // undo the removal.
+            let _ = tokio::time::timeout(WRITE_TIMEOUT, shared.mesh_state.removed.wait_until_written(&name))
+                .await;
             Ok::<_, barograph_engine::EngineError>(())
         });
         removing.await.map_err(|error| ApiRefusal::ended(&error))??;
@@ -159,3 +168,7 @@ fn refusal(error: MembersError) -> ApiRefusal {
     };
     ApiRefusal::new(status, error.to_string())
 }
+
+/// Longest time that an answer waits until a removal is written. A disk that is slower than this
+/// delays the answer, but the removal itself has taken effect.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use barograph_forecast::Name;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use super::PEERS_MAX;
 use crate::state::StateFiles;
@@ -16,6 +17,8 @@ use crate::sync::lock;
 pub(crate) struct RemovedStations {
     files: StateFiles,
     list: Mutex<List>,
+    /// Signals that the file was written.
+    written: Notify,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +55,8 @@ impl RemovedStations {
             tracing::warn!("{}: {error}; stations removed earlier may be shown again", path.display());
             VecDeque::new()
         });
-        Self { files: files.clone(), list: Mutex::new(List { stations, is_changed: false }) }
+        let list = Mutex::new(List { stations, is_changed: false });
+        Self { files: files.clone(), list, written: Notify::new() }
     }
 
     /// Adds a station; returns false if the station was on the list already. If the list is full,
@@ -89,7 +93,7 @@ impl RemovedStations {
 
     /// Writes the list if it has changed. Blocks for the disk.
     pub(super) fn keep(&self) {
-        if !std::mem::take(&mut lock(&self.list).is_changed) {
+        if !lock(&self.list).is_changed {
             return;
         }
         let all = self.all();
@@ -102,6 +106,27 @@ impl RemovedStations {
             text.into_bytes(),
             "after a restart stations that were removed may be shown again",
         );
+        let mut list = lock(&self.list);
+        list.is_changed = list.stations != all;
+        drop(list);
+        self.written.notify_waiters();
+    }
+
+    /// Waits until the station is on the list and the list was written. If the write fails, the file
+    /// is written later ([`StateFiles`]), and this function does not wait for that.
+    pub(crate) async fn wait_until_written(&self, host: &Name) {
+        loop {
+            let written = self.written.notified();
+            if self.is_written(host) {
+                return;
+            }
+            written.await;
+        }
+    }
+
+    fn is_written(&self, host: &Name) -> bool {
+        let list = lock(&self.list);
+        !list.is_changed && list.stations.iter().any(|removed| removed.host == *host)
     }
 }
 

@@ -12,9 +12,9 @@
 //! stream of NATS ─► archive ─────────────────► subscription ─► battery ─► hub
 //! ```
 //!
-//! A record of this station gets its sequence number when its append begins, and keeps it until the
-//! archive has stored it. So records dropped from the spool leave no gap, and a repeated append
-//! stores nothing twice.
+//! A record of this station gets its sequence number when its append begins, and keeps this number
+//! until the archive has stored the record. So records dropped from the spool leave no gap, and a
+//! repeated append stores nothing twice.
 
 mod digests;
 mod inbox;
@@ -84,7 +84,8 @@ pub(crate) async fn run(
 struct Recorder {
     parts: RecorderDependencies,
     spool: VecDeque<SpoolEntry>,
-    /// Digests of the newest records with an identity.
+    /// Digests of the newest records that callers submitted with an identity (origin and sequence
+    /// number).
     digests: RecentDigests,
     /// Number of records in the spool.
     spooled: usize,
@@ -95,10 +96,11 @@ struct Recorder {
     append_singly: usize,
     /// Next sequence number of this station; `None` until the archive has returned it.
     next_seq: Option<u64>,
-    /// Whether to read the next sequence number again before assigning one: the archive may have
-    /// skipped numbers since, because a different station used them.
+    /// Whether to read the next sequence number from the archive again, before a number is
+    /// assigned. The archive may have skipped numbers meanwhile, because a different station used
+    /// these numbers.
     must_reread_seq: bool,
-    /// Highest sequence number seen of each other origin.
+    /// For each other origin, the highest sequence number that the recorder knows.
     highest: HashMap<Name, u64>,
     /// Delay before the next append, after failures.
     delay: Duration,
@@ -257,7 +259,7 @@ impl Recorder {
         self.spool.push_back(entry);
     }
 
-    /// Subtracts an entry that has left the spool.
+    /// Subtracts the records of an entry that was removed from the spool.
     fn release(&mut self, entry: &SpoolEntry) {
         self.spooled -= entry.records.len();
         if entry.is_forwarded {
@@ -302,9 +304,9 @@ impl Recorder {
         Box::pin(async move {
             tokio::time::sleep(delay).await;
             let forwarded = entries_are_forwarded(&append.entries);
-            append.result = match archive.filter(|_| forwarded) {
-                Some(archive) => append_forwarded(engine.as_ref(), &archive, &mut append).await,
-                None => store(engine.as_ref(), &host, &mut append).await,
+            append.result = match &archive {
+                Some(archive) if forwarded => append_forwarded(engine.as_ref(), archive, &mut append).await,
+                archive => store(engine.as_ref(), archive.as_deref(), &host, &mut append).await,
             };
             append
         })
@@ -322,8 +324,12 @@ impl Recorder {
         match result {
             Ok(()) => {
                 self.delay = Duration::ZERO;
-                self.parts.health.appended();
-                self.answer_refused(&mut entries, &refused);
+                if refused.len() < entries.len() {
+                    self.parts.health.appended();
+                } else {
+                    self.parts.health.archive_answered();
+                }
+                self.answer_refused(&mut entries, refused);
                 self.acknowledge(entries);
             }
             Err(EngineError::Invalid(_)) if entries.len() == 1 && self.renumber(&mut entries[0]) => {
@@ -379,15 +385,17 @@ impl Recorder {
         true
     }
 
-    /// Sends the error to the callers of entries with a record that the archive refused.
-    fn answer_refused(&mut self, entries: &mut Vec<SpoolEntry>, refused: &[usize]) {
-        for &at in refused.iter().rev() {
+    /// Sends the error to the callers of the refused entries.
+    fn answer_refused(&mut self, entries: &mut Vec<SpoolEntry>, refused: Vec<(usize, FeedError)>) {
+        for (at, error) in refused.into_iter().rev() {
             let entry = entries.remove(at);
             self.release(&entry);
+            if !entry.is_forwarded {
+                self.digests.forget(&entry.records);
+            }
             if let Some(answer) = entry.answer {
-                let why = "it accepts no further origin or gap, or the sequence number is too high";
                 // The caller may be gone.
-                let _ = answer.send(Err(FeedError::Unavailable(why.into())));
+                let _ = answer.send(Err(error));
             }
         }
     }
@@ -408,6 +416,12 @@ impl Recorder {
             let Some(answer) = entry.answer else { continue };
             for record in &entry.records {
                 let is_new = self.is_new(record) || entry.is_new;
+                if is_new && !entry.is_forwarded {
+                    // Show the records of an application, also under the name of a removed station.
+                    let mut series_table = lock(&self.parts.series_table);
+                    series_table.admit_station(&record.series.source);
+                    series_table.admit_station(&record.series.target);
+                }
                 if is_new && (!entry.is_forwarded || self.is_within_quota(record)) {
                     // Records of other origins are ordered by their sequence numbers, not by the
                     // clocks of these origins.

@@ -50,7 +50,7 @@ struct ReplayedRecord {
     seq: u64,
     time_unix_ns: i64,
     outcome: Outcome,
-    /// Empty, unless the time label was replaced.
+    /// Detail of the record if its time label was replaced; otherwise empty.
     detail: String,
 }
 

@@ -122,20 +122,21 @@ impl Leases {
     }
 
     /// Ends the registration of the name and removes the station from the mesh, unless `is_held`
-    /// returns true because a different member has the name by now.
+    /// returns true because a different member has the name by now. Returns whether the station was
+    /// removed.
     pub(in crate::api) async fn remove(
         &self,
         engine: &dyn Engine,
         name: &Name,
         is_held: impl Fn() -> bool + Send,
-    ) -> Result<(), EngineError> {
+    ) -> Result<bool, EngineError> {
         let _registering = self.registration_lock.lock().await;
         if is_held() {
-            return Ok(());
+            return Ok(false);
         }
         engine.remove(name).await?;
         remove(&mut lock(&self.entries), name);
-        Ok(())
+        Ok(true)
     }
 
     /// Whether the name is registered.
@@ -175,7 +176,8 @@ fn remove(entries: &mut HashMap<Name, LeaseEntry>, name: &Name) {
 }
 
 /// Number of checks during one lease. Members renew a lease after every third of its duration. A
-/// suspension of a third of the lease covers at least one check, so it is detected.
+/// suspension for a third of the lease covers at least one check, so the station detects the
+/// suspension.
 const TICKS: u32 = 6;
 
 /// Number of hexadecimal digits of a registration id. An id has 128 random bits, so that no station

@@ -13,8 +13,8 @@ use crate::forecast::series::Measurement;
 /// Digests of the newest [`DIGESTS_MAX`] records that were handed in with an identity.
 ///
 /// The archive stores one record for each identity, and gives no error for a second record with a
-/// different content. These digests detect such a record, so that its caller is not told that it is
-/// stored.
+/// different content. These digests detect the second record, so that the station does not report
+/// to its caller that this record is stored.
 #[derive(Default)]
 pub(super) struct RecentDigests {
     hasher: RandomState,

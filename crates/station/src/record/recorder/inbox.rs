@@ -20,7 +20,8 @@ pub(crate) struct Inbox {
     health: Arc<Health>,
 }
 
-/// A record that a caller submits. Without an identity, its origin is this station.
+/// A record that a caller submits. A record without an identity (origin and sequence number) has
+/// this station as its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct SubmittedRecord {
     pub(crate) measurement: Measurement,
@@ -41,6 +42,11 @@ pub(crate) enum FeedError {
     Invalid(String),
     #[error("record {seq} of `{origin}` is already stored with other content")]
     Conflict { origin: Name, seq: u64 },
+    #[error(
+        "`origin` is the name of a station that is or was in the mesh; use a different origin, \
+         because that station numbers its records itself"
+    )]
+    ForwardedOrigin,
     #[error("more than {ORIGINS_MAX} origins have submitted records")]
     TooManyOrigins,
     #[error("unknown whether the records were stored; send them again")]
@@ -99,10 +105,10 @@ impl Inbox {
         })
     }
 
-    /// Hands in records that a member of the mesh measured, and waits until they are durable or
-    /// counted as seen.
+    /// Submits records that a member of the mesh measured. Waits until each record is durable, or
+    /// is acknowledged without being stored.
     ///
-    /// After [`FeedError::Unknown`] the caller must hand in the same records again.
+    /// After [`FeedError::Unknown`] the caller must submit the same records again.
     pub(crate) async fn forward(&self, records: Vec<Record>) -> Result<usize, FeedError> {
         let (answer, stored) = oneshot::channel();
         self.hand_in(Message::Forwarded { records, answer }, stored).await

@@ -42,10 +42,9 @@ pub(super) struct AppendBatch {
     pub(super) next_seq: Option<u64>,
     /// See `must_reread_seq` of the recorder.
     pub(super) must_reread_seq: bool,
-    /// Indices of the entries with a record that the archive refused. The archive refuses a record
-    /// if it accepts no further origin or gap, or if the sequence number is too far above the
-    /// stored sequence numbers.
-    pub(super) refused: Vec<usize>,
+    /// Indices, in ascending order, of the entries that were refused although the append
+    /// succeeded; each with the reason.
+    pub(super) refused: Vec<(usize, FeedError)>,
     /// Other origins for which the highest stored sequence number is read before the append.
     pub(super) origins: Vec<(Name, Option<u64>)>,
     pub(super) result: Result<(), EngineError>,
@@ -94,7 +93,10 @@ pub(super) async fn append_forwarded(
         entry.is_new = absorbed.stored == entry.records.len() as u64;
     }
     let refused = absorbed.iter().enumerate().filter(|(_, absorbed)| 0 < absorbed.refused);
-    append.refused = refused.map(|(at, _)| at).collect();
+    // The archive refuses a record if it accepts no further origin or gap, or if the sequence
+    // number is too far above the stored sequence numbers.
+    let why = "it accepts no further origin or gap, or the sequence number is too high";
+    append.refused = refused.map(|(at, _)| (at, FeedError::Unavailable(why.into()))).collect();
     Ok(())
 }
 
@@ -111,9 +113,11 @@ async fn read_highest_seq(engine: &dyn Engine, append: &mut AppendBatch) -> Resu
     Ok(())
 }
 
-/// Assigns the missing sequence numbers, and appends.
+/// Assigns the missing sequence numbers, and appends. `archive` is the archive for records of
+/// members; `None` if there are no members.
 pub(super) async fn store(
     engine: &dyn Engine,
+    archive: Option<&Local>,
     host: &Name,
     append: &mut AppendBatch,
 ) -> Result<(), EngineError> {
@@ -130,8 +134,30 @@ pub(super) async fn store(
             append.next_seq = Some(next + 1);
         }
     }
-    let batch: Vec<Record> = append.entries.iter().flat_map(|entry| entry.records.iter().cloned()).collect();
-    within_limit(engine.append(&batch)).await
+    let Some(archive) = archive else {
+        let batch: Vec<Record> = append.entries.iter().flat_map(|entry| entry.records.clone()).collect();
+        return within_limit(engine.append(&batch)).await;
+    };
+    // The records of an entry have the same origin.
+    let is_numbered =
+        |entry: &&SpoolEntry| entry.records.first().is_some_and(|record| record.origin != *host);
+    let others = append.entries.iter().filter(|entry| !is_numbered(entry));
+    let batch: Vec<Record> = others.flat_map(|entry| entry.records.clone()).collect();
+    let numbered = append.entries.iter().enumerate().filter(|(_, entry)| is_numbered(entry));
+    let numbered = numbered.map(|(at, entry)| async move {
+        match archive.append_numbered(&entry.records).await {
+            Err(EngineError::Denied(_)) => Ok(Some(at)),
+            other => other.map(|()| None),
+        }
+    });
+    // One commit stores all of them.
+    let appended = async {
+        let numbered = futures_util::future::try_join_all(numbered);
+        futures_util::future::try_join(engine.append(&batch), numbered).await
+    };
+    let ((), refused) = within_limit(appended).await?;
+    append.refused = refused.into_iter().flatten().map(|at| (at, FeedError::ForwardedOrigin)).collect();
+    Ok(())
 }
 
 async fn within_limit<T>(future: impl Future<Output = Result<T, EngineError>>) -> Result<T, EngineError> {

@@ -50,7 +50,8 @@ fn a_station_can_write_only_its_own_records_and_entry() {
         "all or nothing"
     );
 
-    // A record with the member as origin and a different source counts as seen, and is not stored.
+    // The station acknowledges a record with the member as origin and a different source, but does
+    // not store this record.
     assert_eq!(write(&b, &[record("b", "c", 2)]).status, 200);
     assert_eq!(ask(address, &b, "GET", "watermark?origin=b", "").json(), json!({ "watermark": 2 }));
     let history = ask(address, &b, "GET", "history?source=c&target=south&quantity=rtt", "");
@@ -128,20 +129,53 @@ fn an_open_invitation_does_not_grant_a_name_in_use() {
     assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{}", refused.body);
 }
 
-/// Only the archive of the station that serves a mesh has numbers of a removed station. If other
+/// A member numbers its records itself. If an application uses the same name and numbers, the
+/// archive takes the records for repetitions and does not store them. So the station refuses these
+/// records, also after the removal of the member and after a restart.
+#[test]
+fn an_application_cannot_number_records_under_the_name_of_a_station_that_forwarded_records() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config = quiet(state.path());
+    let station = serve(config.clone());
+    let address = station.address();
+    config.listen = address;
+    let token = invite(address, None);
+    assert_eq!(register(address, &token, "b").status, 200);
+    let measured = ask(address, &token, "POST", "records", &lines(&[record("b", "c", 1)]));
+    assert_eq!(measured.status, 200, "{}", measured.body);
+    assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
+    let removed = std::fs::read_to_string(state.path().join("removed.json")).unwrap();
+    assert!(removed.contains("\"b\""), "the answer came before the file was written: {removed}");
+    // Records of this station that name `b` only as their source do not change this.
+    let beside = json!({ "source": "b", "target": "q", "quantity": "depth", "value": 1 });
+    let taken = post(address, "/v1/measurements", &json!({ "records": [beside] }).to_string());
+    assert_eq!(taken.status, 201, "{}", taken.body);
+    let numbered = |origin: &str| {
+        let record = json!({ "target": "q", "quantity": "depth", "value": 1, "seq": 1 });
+        let answer =
+            post(address, "/v1/measurements", &json!({ "origin": origin, "records": [record] }).to_string());
+        (answer.status, answer.body)
+    };
+    let (status, body) = numbered("b");
+    assert!(status == 409 && body.contains("use a different origin"), "{status} {body}");
+    assert_eq!(numbered("d").0, 201);
+    drop(station);
+    let _station = serve(config);
+    assert_eq!(numbered("b").0, 409);
+    assert_eq!(numbered("d").0, 201);
+}
+
+/// Only the archive of the station that serves a mesh has records of a removed station. If other
 /// stations refused the name, a member could stop an application there.
 #[test]
-fn only_the_serving_station_refuses_the_origin_of_a_removed_station() {
-    let after_a_removal = |state: &std::path::Path| {
+fn other_stations_accept_the_origin_of_a_removed_station() {
+    let station = start_new(|state| {
         std::fs::write(state.join("removed.json"), r#"[{"host": "b", "at_unix_ns": 1}]"#).unwrap();
         keeping(state)
-    };
-    let numbered =
-        json!({ "origin": "b", "records": [{ "target": "q", "quantity": "depth", "value": 1, "seq": 1 }] });
-    for (station, status) in [(serve_new(after_a_removal), 409), (start_new(after_a_removal), 201)] {
-        let answer = post(station.address(), "/v1/measurements", &numbered.to_string());
-        assert_eq!(answer.status, status, "{}", answer.body);
-    }
+    });
+    let record = json!({ "target": "q", "quantity": "depth", "value": 1, "seq": 1 });
+    let numbered = json!({ "origin": "b", "records": [record] });
+    assert_eq!(post(station.address(), "/v1/measurements", &numbered.to_string()).status, 201);
 }
 
 /// Earlier versions stored names that look like a different name. This version reads such names,
