@@ -27,7 +27,7 @@
 //!
 //! # The three types that matter
 //!
-//! - [`io::SendConfig`]: what to send, to which receiver and how; [`io::send`] sends it.
+//! - [`io::SendConfig`]: what to send, to which receiver and how; [`io::send`] sends the files.
 //! - [`io::ReceiveServer`]: receives into one directory, from one sender or several.
 //! - [`controller::ControllerKind`]: the congestion controller; the default models the path.
 //!
@@ -67,3 +67,8 @@ pub mod controller {
         Controller, ControllerKind, Delivery, DetectedLossRun, FeedbackSample, UnknownKind,
     };
 }
+
+// The examples of README.md are doctests.
+#[cfg(all(doctest, feature = "io"))]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::proto::nanos;
 
-/// AuthToken bucket that releases bytes at a rate, in small bursts.
+/// Token bucket that releases bytes at a rate, in small bursts.
 ///
 /// A burst may begin when the bucket holds a quantum, which is what the rate releases in 0.125 ms.
 /// The burst may take all bytes in the bucket, at most two quanta. So a caller that is up to 0.125
@@ -115,7 +115,7 @@ impl Pacer {
 const QUANTUM_S: f64 = 0.125e-3;
 /// Bytes that UDP_SEGMENT accepts in one call. Above 4 Gbit/s a quantum has this size.
 const SEGMENTS_BYTES: f64 = 65_536.0;
-/// Longest time between packets (s), so that a stopped sender notices when the path works again.
+/// Longest time between packets (s), so that a stopped sender detects when the path works again.
 /// RFC 5348 §4.3 allows up to 64 s (t_mbi).
 pub(crate) const INTERVAL_MAX_S: f64 = 4.0;
 /// Tolerance in bytes when tokens are compared. Tokens are rounded because times are whole

@@ -40,9 +40,9 @@ pub struct Arrival {
     pub range: Range<u64>,
     /// The sender's note, if the packet has one.
     pub note: Option<SenderReport>,
-    /// Arrival time since the epoch that all calls use. This is the kernel's timestamp if there is
-    /// one. The time must not be later than the next `now`, and not earlier than the arrival time
-    /// of the previous packet.
+    /// Arrival time since the epoch that all calls use. The time is the kernel's timestamp if there
+    /// is one. The time must not be later than the next `now`, and not earlier than the arrival
+    /// time of the previous packet.
     pub at: Duration,
     /// Whether the packet has a congestion mark (RFC 3168); `None` if marks are not visible.
     pub is_marked: Option<bool>,
@@ -137,7 +137,8 @@ pub struct Receiver {
 struct GapContext {
     drops: Option<u32>,
     is_marked: Option<bool>,
-    /// The result of [`LeastDelay::learn`] (µs).
+    /// One-way delay of the packet with a constant offset (µs), as [`LeastDelay::learn`] returned
+    /// it.
     delay_us: u32,
 }
 
@@ -220,7 +221,8 @@ impl Receiver {
         self.feedback_bytes_max = self.feedback_bytes_max.min(bytes_max.max(Feedback::BYTES_MIN));
     }
 
-    /// Returns the next feedback if one is due at `now`; call it until it returns `None`.
+    /// Returns the next feedback if one is due at `now`. The caller must repeat the call until
+    /// `None` is returned.
     ///
     /// Each feedback fits a datagram of the configured size. A round reports all packets from the
     /// floor on. If feedback would take more bytes than arrived, the round reports only the first
@@ -301,8 +303,8 @@ impl Receiver {
         Ok(fresh)
     }
 
-    /// Returns a feedback about the packets from number `at` on. It has at most `bytes_max` bytes,
-    /// but at least one run.
+    /// Returns a feedback about the packets from number `at` on. The feedback has at most
+    /// `bytes_max` bytes, but at least one run.
     fn feedback(&self, now: Duration, at: u64, bytes_max: usize) -> Feedback {
         let held_us = now.saturating_sub(self.newest_at).as_micros();
         let held_us = u32::try_from(held_us).unwrap_or(u32::MAX);

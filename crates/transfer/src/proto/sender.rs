@@ -1,14 +1,13 @@
 //! State of a sender: which bytes are still to be sent, which packets are in flight, and which
 //! packets were acknowledged or lost.
 
-mod causes;
+mod feedback;
 mod losses;
 mod numbers;
 mod object;
 mod pacing;
 mod path;
 mod reorder;
-mod reports;
 mod sent_packets;
 #[cfg(test)]
 mod tests;
@@ -19,18 +18,17 @@ use std::time::Duration;
 
 use rangemap::RangeSet;
 
-use self::causes::LossAccounting;
+use self::feedback::Reports;
 use self::losses::LossDetector;
 use self::numbers::NumberAllocator;
 use self::object::Object;
 use self::pacing::Pacing;
 use self::path::DeliveryRateSampler;
-use self::reports::Reports;
 use self::sent_packets::{PACKETS_MAX, SentPacket, SentPackets, SentState};
 use self::timers::Timers;
-use crate::proto::controller::{Delivery, FeedbackSample};
-use crate::proto::wire::{Feedback, NOTE_BYTES, SenderReport};
-use crate::proto::{Controller, PathContext, Rtt, TooLong, nanos};
+use crate::proto::loss_attributor::LossAccounting;
+use crate::proto::wire::{NOTE_BYTES, SenderReport};
+use crate::proto::{Controller, Rtt, TooLong, nanos};
 
 /// Configuration of a [`Sender`].
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +121,7 @@ pub struct Sender {
     rtt: Rtt,
     pacing: Pacing,
     losses: LossDetector,
-    causes: LossAccounting,
+    loss_accounting: LossAccounting,
     reports: Reports,
     timers: Timers,
     pending: PendingAcks,
@@ -141,9 +139,8 @@ struct PendingAcks {
 }
 
 impl Sender {
-    /// Maximum number of packets that are kept, with 80 bytes for each packet. Packets in flight
-    /// are kept, and packets after the oldest of these that were acknowledged or recently declared
-    /// lost.
+    /// Maximum number of packets that are kept, with 80 bytes for each packet. All packets are kept
+    /// from the oldest packet on that is in flight or was recently declared lost.
     pub const PACKETS_MAX: usize = PACKETS_MAX;
 
     /// Creates a sender of an object of `object_bytes`, of which the receiver already has the
@@ -163,7 +160,7 @@ impl Sender {
             rtt: Rtt::default(),
             pacing: Pacing::new(config.payload_bytes, config.overhead_bytes, controller),
             losses: LossDetector::default(),
-            causes: LossAccounting::new(config.classify_losses),
+            loss_accounting: LossAccounting::new(config.classify_losses),
             reports: Reports::default(),
             timers: Timers::default(),
             pending: PendingAcks::default(),
@@ -172,7 +169,7 @@ impl Sender {
     }
 
     /// Sets the bytes of the object in a full packet (0 counts as 1), if the path carries shorter
-    /// packets than was assumed, or longer ones.
+    /// or longer packets than were assumed.
     ///
     /// Packets in flight do not change. Lost ranges are cut into packets of the new length. The
     /// controller receives the new length with the next feedback.
@@ -196,9 +193,9 @@ impl Sender {
         SenderStats {
             lost_packets: self.losses.lost_packets,
             spurious_packets: self.losses.spurious_packets,
-            lost_host: self.causes.host(),
-            lost_network: self.causes.network,
-            lost_unknown: self.causes.unknown,
+            lost_host: self.loss_accounting.host(),
+            lost_network: self.loss_accounting.network,
+            lost_unknown: self.loss_accounting.unknown,
             ..self.stats
         }
     }
@@ -238,12 +235,12 @@ impl Sender {
 
     /// Time when the classifier runs next; `None` if no loss waits for a classification.
     pub fn classifier_due(&self) -> Option<Duration> {
-        self.causes.due()
+        self.loss_accounting.due()
     }
 
     /// Number of times that the classifier ran.
     pub fn classifier_runs(&self) -> u64 {
-        self.causes.classifications()
+        self.loss_accounting.classifications()
     }
 
     /// Returns the packets and bytes in flight twice: from the counters, and as a sum over the kept
@@ -275,7 +272,8 @@ impl Sender {
         }
     }
 
-    /// Returns the next packet if one may be sent at `now`; call it until it returns `None`.
+    /// Returns the next packet if one may be sent at `now`. The caller must repeat the call until
+    /// `None` is returned.
     pub fn poll_packet(&mut self, now: Duration) -> Option<Packet> {
         if self.is_done() {
             return None;
@@ -299,8 +297,9 @@ impl Sender {
     /// The range that is sent next, in one packet or several, if nothing is lost before: lost bytes
     /// first, then bytes that were never sent.
     ///
-    /// A caller that reads ahead checks whether it has this range. If not, it calls
-    /// [`Sender::hold_back`] instead of [`Sender::poll_packet`]. Probes may carry other bytes.
+    /// A caller that reads ahead checks whether it has this range. If the range is missing, the
+    /// caller calls [`Sender::hold_back`] instead of [`Sender::poll_packet`]. Probes may carry
+    /// other bytes.
     pub fn next_range(&self) -> Option<Range<u64>> {
         self.object.next()
     }
@@ -317,55 +316,10 @@ impl Sender {
         self.rate_sampler.set_app_limited(self.sent_packets.in_flight_bytes());
     }
 
-    /// Handles a feedback; `number` is that of its datagram.
-    ///
-    /// An older feedback adds acknowledgements and nothing else. A feedback without new information
-    /// restarts no timer.
-    /// Errors: the receiver breaks the protocol; a part of the feedback may have been processed.
-    pub fn handle_feedback(
-        &mut self,
-        now: Duration,
-        number: u64,
-        feedback: &Feedback,
-    ) -> Result<(), ProtocolViolation> {
-        let is_newer = self.reports.is_newer(number);
-        if is_newer && self.reports.are_less(&feedback.totals) {
-            return Err(ProtocolViolation::TakenBack);
-        }
-        let acked_before = self.pending.packets;
-        self.process_runs(now, feedback, is_newer)?;
-        let has_acked = acked_before < self.pending.packets;
-        // Replayed feedback, or feedback without new information, does not show that the path
-        // works.
-        let is_news = is_newer && (has_acked || self.reports.totals().packets < feedback.totals.packets);
-        if is_newer {
-            self.pending.marked_packets += self.reports.store_totals(feedback.totals);
-            self.process_echo(now, feedback)?;
-            let covered = self.numbers.index_of(feedback.start)
-                ..self.numbers.index_of(feedback.end().min(self.numbers.end()));
-            self.losses.cover(covered, self.reports.store_number(number), &self.sent_packets);
-        }
-        if is_news {
-            self.timers.on_feedback(now, has_acked);
-        }
-        self.detect_losses(now, is_newer);
-        self.attribute_losses(now);
-        self.losses.end_feedback();
-        if !is_news {
-            self.forget_settled();
-            return Ok(());
-        }
-        let (has_round_ended, delivery) = self.rate_sampler.sample(nanos(now), self.rtt.min);
-        self.losses.update_rounds(now, has_round_ended, &self.rtt);
-        self.forget_settled();
-        self.call_controller(now, delivery);
-        Ok(())
-    }
-
     /// When [`Sender::handle_timeout`] or [`Sender::poll_packet`] must be called next if no
     /// feedback comes before; `None` once all is acknowledged.
     ///
-    /// It may be in the past.
+    /// The returned time may be in the past.
     pub fn poll_timeout(&self) -> Option<Duration> {
         if self.is_done() {
             return None;
@@ -375,7 +329,8 @@ impl Sender {
         } else {
             (self.object.has_next() && self.has_room()).then(|| self.pacing.next())
         };
-        let all = [sending, self.causes.due(), self.loss_at(), self.probe_at(), self.no_feedback_at()];
+        let all =
+            [sending, self.loss_accounting.due(), self.loss_at(), self.probe_at(), self.no_feedback_at()];
         all.into_iter().flatten().min()
     }
 
@@ -384,9 +339,9 @@ impl Sender {
             return;
         }
         if self.loss_at().is_some_and(|at| at <= now) {
-            self.detect_losses(now, false);
+            self.detect_losses(now, None);
         }
-        self.attribute_losses(now);
+        self.attribute_losses(now, 0);
         // Also remove packets that were declared lost only because of time. Otherwise a full memory
         // would stay full.
         self.forget_settled();
@@ -460,7 +415,7 @@ impl Sender {
         }
         let context = self.context(now);
         if let Some(loss) = self.losses.give_up_oldest(&mut self.sent_packets, &mut self.object) {
-            self.causes.lose(context, loss);
+            self.loss_accounting.lose(context, loss);
         }
         self.forget_settled();
     }
@@ -506,145 +461,6 @@ impl Sender {
             let rtt_us = self.rtt.latest.map_or(0, |_| smoothed_us());
             SenderReport { floor: self.numbers.number_of(self.sent_packets.first()), rtt_us }
         })
-    }
-
-    /// Acknowledges packets, and records the evidence of gaps.
-    fn process_runs(
-        &mut self,
-        now: Duration,
-        feedback: &Feedback,
-        is_newer: bool,
-    ) -> Result<(), ProtocolViolation> {
-        let (mut at, end) = (feedback.start, self.numbers.end());
-        let mut cursor = self.numbers.seek(at);
-        for run in &feedback.runs {
-            let came_to = at.saturating_add(u64::from(run.received));
-            if run.received > 0 {
-                // This check also refuses runs with a sum that saturates at the highest number.
-                if end <= at || end < came_to {
-                    return Err(ProtocolViolation::NeverSent(at.max(end)));
-                }
-                let from = self.numbers.index_from(&mut cursor, at);
-                if let Some(skipped) = self.numbers.skipped_to(cursor, came_to) {
-                    return Err(ProtocolViolation::NeverSent(skipped));
-                }
-                // No number was skipped within this run.
-                self.ack(now, from..from + (came_to - at));
-            }
-            at = came_to.saturating_add(u64::from(run.missing));
-            if is_newer && run.missing > 0 && came_to < end {
-                let from = self.numbers.index_from(&mut cursor, came_to);
-                let gap = from..self.numbers.index_from(&mut cursor, at.min(end));
-                if !self.sent_packets.are_open(gap.clone()) {
-                    return Err(ProtocolViolation::TakenBack);
-                }
-                // Ignore settled gaps, and gaps made only of skipped packet numbers.
-                if self.losses.settled() < gap.end
-                    && !gap.is_empty()
-                    && let Some(sent) = self.sent_packets.get_mut(gap.start)
-                {
-                    sent.evidence = Some(run.evidence);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Acknowledges the packets with these indices that were not acknowledged before.
-    fn ack(&mut self, now: Duration, indices: Range<u64>) {
-        let now_ns = nanos(now);
-        let (mut from, mut range) = (indices.start, 0..0);
-        while let Some(index) = self.sent_packets.next_open(from..indices.end) {
-            from = index + 1;
-            let Some(sent) = self.sent_packets.settle(index, SentState::Acked) else { break };
-            let bytes = self.sent_packets.bytes(&sent);
-            self.rate_sampler.ack(now_ns, &sent.snapshot, bytes);
-            self.pending.packets += 1;
-            self.pending.bytes += bytes;
-            self.losses.ack(index);
-            if sent.state == SentState::Lost {
-                self.losses.ack_lost(index, self.rate_sampler.round());
-                self.causes.ack_lost(index, bytes);
-            } else {
-                self.causes.ack();
-            }
-            // Consecutive packets often carry consecutive ranges, which are recorded as one.
-            if range.end == sent.start {
-                range.end = sent.range().end;
-            } else {
-                self.stats.acked_bytes += self.object.ack(std::mem::replace(&mut range, sent.range()));
-            }
-        }
-        self.stats.acked_bytes += self.object.ack(range);
-    }
-
-    /// Measures the round-trip time with the packet that the receiver echoes, once for each packet.
-    fn process_echo(&mut self, now: Duration, feedback: &Feedback) -> Result<(), ProtocolViolation> {
-        let Some(echo) = feedback.echo else { return Ok(()) };
-        if self.numbers.end() <= echo.number || self.numbers.is_skipped(echo.number) {
-            return Err(ProtocolViolation::NeverSent(echo.number));
-        }
-        // Ignore the echo if the packet is forgotten, or if the echoed sending time is not the
-        // packet's.
-        let sent = self
-            .sent_packets
-            .get(self.numbers.index_of(echo.number))
-            .filter(|sent| sent.state == SentState::Acked);
-        let sent_at = sent.map(|sent| Duration::from_nanos(sent.snapshot.sent_ns));
-        if let Some(sent_at) = sent_at.filter(|at| micros(*at) == echo.sent_us)
-            && self.reports.store_echo(echo.number)
-        {
-            self.rtt.add(now.saturating_sub(sent_at), Duration::from_micros(echo.held_us.into()));
-            self.pending.round_trip = self.rtt.latest;
-        }
-        Ok(())
-    }
-
-    fn context(&self, now: Duration) -> PathContext {
-        PathContext { now, rtt: self.rtt.smoothed, burst: self.pacing.burst_packets() }
-    }
-
-    /// Declares packets lost that were overtaken long enough ago. If `is_newer` is true (the
-    /// feedback is newer than all earlier feedback), also declares packets lost that enough other
-    /// packets overtook.
-    fn detect_losses(&mut self, now: Duration, is_newer: bool) {
-        let context = self.context(now);
-        let Self { losses, causes, rtt, sent_packets, object, .. } = self;
-        losses.detect(now, is_newer, rtt, sent_packets, object, |loss| causes.lose(context, loss));
-    }
-
-    fn attribute_losses(&mut self, now: Duration) {
-        self.causes.poll(self.context(now), self.losses.settled());
-    }
-
-    fn forget_settled(&mut self) {
-        self.sent_packets.forget(self.losses.forgets_below(&self.sent_packets));
-        self.numbers.forget_below(self.sent_packets.first());
-    }
-
-    fn call_controller(&mut self, now: Duration, delivery: Option<Delivery>) {
-        let full = self.pacing.full_bytes();
-        // The receiver counts bytes of the object, but the controller counts headers too.
-        let drain = u128::from(self.drain_bytes_s()) * u128::from(full) / u128::from(self.pacing.payload());
-        let pending = std::mem::take(&mut self.pending);
-        let (losses, host_lost_packets) = self.causes.pending();
-        let seen = FeedbackSample {
-            rtt: self.rtt,
-            round_trip: pending.round_trip,
-            round: self.rate_sampler.round(),
-            acked_packets: pending.packets,
-            acked_bytes: pending.bytes,
-            marked_packets: pending.marked_packets,
-            in_flight_bytes: self.sent_packets.in_flight_bytes(),
-            delivery,
-            losses,
-            host_lost_packets,
-            drain_bytes_s: u64::try_from(drain).unwrap_or(u64::MAX),
-            accounted_packets: self.causes.accounted(),
-            packet_bytes: u32::try_from(full).unwrap_or(u32::MAX),
-        };
-        self.pacing.on_feedback(now, &seen);
-        self.causes.clear_pending();
     }
 }
 

@@ -145,7 +145,7 @@ pub struct DataHead {
     pub sent_us: u32,
     /// Offset of the packet's bytes in the object.
     pub offset: u64,
-    /// The sender's note; some packets have one, at least one in each round trip.
+    /// The sender's note, if the packet has one. At least one packet in each round trip has a note.
     pub note: Option<SenderReport>,
 }
 
@@ -179,11 +179,11 @@ pub struct AckRange {
     pub received: u32,
     /// Number of packets that have not arrived so far.
     pub missing: u32,
-    /// What the receiver knows about the missing packets.
+    /// Evidence of the receiver about the missing packets.
     pub evidence: GapReport,
 }
 
-/// What a receiver knows about one gap.
+/// Evidence of a receiver about one gap: drops, marks and delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GapReport {
     /// Whether the kernel's counter of packets dropped by the socket rose over the gap; `None` if

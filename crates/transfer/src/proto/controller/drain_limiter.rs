@@ -16,7 +16,8 @@ use floor::{Floor, Period};
 /// the host cannot read are wasted. After a host loss the rate falls at once to slightly below the
 /// drain rate, and then rises again slowly. If a lower rate only reduces goodput, the cap rises
 /// again: a host that does not read at all for a while loses the same share at any rate. In a
-/// hybrid window (Dickens §7.1) network losses reach the controller and the cap applies as well.
+/// window with losses of both causes (a hybrid window, Dickens §7.1), network losses reach the
+/// controller and the cap applies as well.
 #[derive(Debug)]
 pub struct DrainLimiter {
     inner: Box<dyn Controller>,
@@ -224,13 +225,13 @@ const BELOW: f64 = 0.98;
 /// 0.5 % of what is sent is wasted.
 const OPENING: f64 = 0.0025;
 
-/// Minimum length of a turn (s). While a receiver waits for a few time slices of other processes,
-/// it sends no feedback (Linux: at least 2.8 ms each).
+/// Minimum length of a turn (s). While a receiver waits for a few time slices of other processes
+/// (Linux: at least 2.8 ms each), the receiver sends no feedback.
 const STALL_S: f64 = 0.01;
 
-/// The host counts as no longer a limit after [`QUIET_TURNS`] turns and [`QUIET_S`] seconds, if
-/// both passed without a host loss. In this time the cap rises by at least a factor of 1.9. A
-/// compiler or a backup on the host would have filled any buffer by then.
+/// After [`QUIET_TURNS`] turns without a host loss, and at least [`QUIET_S`] seconds, the host no
+/// longer counts as a limit. In this time the cap rises by at least a factor of 1.9. If a compiler
+/// or a backup still slowed the host, any buffer would be full by then.
 const QUIET_TURNS: f64 = 256.0;
 const QUIET_S: f64 = 10.0;
 

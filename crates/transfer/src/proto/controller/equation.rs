@@ -131,8 +131,9 @@ impl Equation {
 
     fn take_losses(&mut self, now: Duration, seen: &FeedbackSample<'_>, round_trip: f64) {
         // RFC 5348 §6.3.1: the first interval is the interval for which the equation gives the
-        // highest receive rate so far. This rate is half of the highest sending rate. If nothing
-        // arrived before the first loss, half a packet a round trip is assumed.
+        // highest receive rate so far. In slow start, the highest receive rate is half of the
+        // highest sending rate. If nothing arrived before the first loss, half a packet a round
+        // trip is assumed.
         let reached = (self.received.greatest() * round_trip / self.packet_bytes).max(0.5);
         let reached = if reached.is_finite() { reached } else { 0.5 };
         let first_interval = 1.0 / self.response.rate(reached);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::limits::{NoFeedbackBackoff, packet_bytes};
 use super::{Controller, ControllerConfig, FeedbackSample};
 
-/// Sends at one rate even if the network loses packets. For links without other users. If no
+/// Sends at one rate even if the network loses packets; only for links without other users. If no
 /// feedback comes, the rate halves as RFC 5348 §4.4 requires.
 #[derive(Debug)]
 pub struct Fixed {

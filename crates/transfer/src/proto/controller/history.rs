@@ -61,9 +61,9 @@ impl LossEvents {
     /// Adds a run of losses. Calls `on_event` for each event that contains packets of the run, in
     /// order. The arguments are the event and the number of packets of the run in it.
     ///
-    /// Packets that were sent before the newest event began belong to the newest event. Their loss
-    /// became known late, and no earlier event is added. If a run spans more round trips than a
-    /// history keeps, only its first and its last nine events are reported.
+    /// Packets that were sent before the newest event began belong to the newest event. The loss of
+    /// these packets became known late, and no earlier event is added. If a run spans more round
+    /// trips than a history keeps, only its first and its last nine events are reported.
     pub fn lost(&mut self, run: LossSpan, round_trip: Duration, mut on_event: impl FnMut(LossEvent, u64)) {
         let round_trip = round_trip.max(Duration::from_nanos(1));
         let mut rest = run;
@@ -97,9 +97,9 @@ pub struct LossHistory {
 impl LossHistory {
     /// Adds a run of losses. Returns true if a new loss event began in the run.
     ///
-    /// `first_interval` (packets) replaces the interval before the first event, which does not show
-    /// the loss rate because the sending rate was growing. The caller computes `first_interval`
-    /// from the sending rate at that time (RFC 5348 §6.3.1).
+    /// `first_interval` (packets) replaces the interval before the first event. That interval does
+    /// not show the loss rate, because the sending rate was growing. The caller computes
+    /// `first_interval` from the receive rate (RFC 5348 §6.3.1).
     pub fn lost(&mut self, run: LossSpan, round_trip: Duration, first_interval: f64) -> bool {
         let mut before = self.events.newest();
         let mut is_new = false;

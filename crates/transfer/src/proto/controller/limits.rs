@@ -21,8 +21,8 @@ pub(super) fn packet_bytes(seen: &FeedbackSample<'_>) -> f64 {
 }
 
 /// Smoothed round-trip time (s); `None` before the first measurement. The returned time is at least
-/// 1 µs, which is shorter than any real round trip. It is at most 60 s, the lowest upper bound of a
-/// retransmission timer (RFC 6298 §2.5).
+/// 1 µs, which is shorter than any real round trip. The returned time is at most 60 s, the lowest
+/// upper bound of a retransmission timer (RFC 6298 §2.5).
 pub(super) fn round_trip_s(rtt: Rtt) -> Option<f64> {
     rtt.latest.map(|_| rtt.smoothed.as_secs_f64().clamp(1e-6, 60.0))
 }

@@ -39,7 +39,7 @@ use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S};
 ///
 /// Random loss under 2 % does not lower the rate. The model probes for more bandwidth every 1–3 s,
 /// or every 63 round trips if that is shorter. If the path was not seen empty for 5 s, the model
-/// drains the path for 0.2 s.
+/// drains the path for at least 0.2 s.
 #[derive(Debug)]
 pub struct ModelController {
     state: State,

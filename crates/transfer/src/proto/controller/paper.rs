@@ -23,7 +23,8 @@ pub enum Mode {
 /// - Long-term loss rate: it is the number of packets lost divided by the number of packets sent,
 ///   since the start.
 /// - Start: the sender starts at the configured rate, without slow start. The first losses lower
-///   the rate. The window never exceeds what this rate sends in a round trip.
+///   the rate. The window never exceeds the number of packets that the configured rate sends in a
+///   round trip.
 /// - Rate mode: the rate is the window divided by the current round-trip time.
 /// - Congestion marks: each mark counts as a lost packet (RFC 3168 §5 requires the same response as
 ///   to a drop).

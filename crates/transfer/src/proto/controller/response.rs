@@ -79,8 +79,9 @@ fn slowness(rate: f64) -> f64 {
 /// Inverse of TFRC's equation, computed by bisection of the logarithm. The result is more exact
 /// than the 5 % that RFC 5348 §6.3.1 requires.
 fn tfrc_rate(window: f64) -> f64 {
-    // This is the rate of the equation without its second term. The second term only makes the
-    // window smaller, and so reduces the rate by less than a factor of e²⁰.
+    // `exp(top)` is the rate of the equation without its second term, or 1 if that rate is higher.
+    // The second term only makes the window smaller, and so reduces the rate by less than a factor
+    // of e²⁰.
     let top = log((1.5 / (window * window)).min(1.0));
     let (mut from, mut to) = (top - 20.0, top);
     for _ in 0..BISECTIONS {
@@ -90,7 +91,8 @@ fn tfrc_rate(window: f64) -> f64 {
     exp(0.5 * (from + to))
 }
 
-/// Number of bisections. They halve a range of 20 until the rate is exact to a part in 10⁹.
+/// Number of bisections. The bisections halve a range of 20 (of the logarithm) until the rate is
+/// exact to a part in 10⁹.
 const BISECTIONS: u32 = 34;
 
 /// Lower and upper limit of the windows (packets) that are inverted. Below the lower limit, every

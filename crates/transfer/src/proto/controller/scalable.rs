@@ -99,7 +99,7 @@ const DECREASE: f64 = 0.125;
 /// Lowest window in packets (RFC 9002 §7.2).
 const WINDOW_MIN: f64 = 2.0;
 
-/// Factor on the window divided by the round-trip time, which gives the pacing rate. The factor is
+/// The pacing rate is the window divided by the round-trip time, times this factor. The factor is
 /// above 1, so that the window limits the sender (RFC 9002 §7.7). Slow start needs 2, because each
 /// acknowledgement releases two packets.
 const AHEAD: f64 = 1.25;

@@ -115,8 +115,9 @@ fn slow_start_doubles_each_round_trip_and_ends_at_the_received_rate() {
         println!("{grown:.3}");
         assert!((1.7..=2.001).contains(&grown), "{grown}");
     }
-    // A packet that is sent now is lost. The first interval is 1 / p(w) for the window that
-    // arrives. So the new rate is the receive rate, which is half of the sending rate.
+    // A packet that is sent now is lost. The first interval is 1 / p(w), where w is the number of
+    // packets that arrive in a round trip. So the new rate is the receive rate, which is half of
+    // the sending rate.
     let received = state.delivered_bytes_s();
     let loss = path::loss(state.accounted, 1, state.now);
     state.lose(&mut highspeed, loss);

@@ -12,8 +12,8 @@ use crate::proto::wire::GapReport;
 pub(super) struct Window {
     gaps: VecDeque<Gap>,
     start: u64,
-    /// This field and the next three fields are buffers for [`Window::classify`]. They are kept so
-    /// that no memory is allocated for each classification.
+    /// This field and the next three fields are buffers for [`Window::classify`]. The buffers are
+    /// kept so that no memory is allocated for each classification.
     signature: Signature,
     meter: Meter,
     known: Vec<GapEvidence>,

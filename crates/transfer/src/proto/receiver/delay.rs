@@ -43,7 +43,7 @@ impl LeastDelay {
 
     fn turn(&mut self, at: Duration) {
         let behind = at - self.part_end;
-        // This number is also correct at the first packet, when all parts are empty.
+        // `turns` is also correct at the first packet, when all parts are empty.
         let turns = (behind.as_secs() / PART_S).saturating_add(1);
         for _ in 0..turns.min(PARTS as u64) {
             self.part = (self.part + 1) % PARTS;

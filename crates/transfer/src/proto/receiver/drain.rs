@@ -80,9 +80,9 @@ pub(super) fn rose(before: u32, after: u32) -> bool {
     0 < after.wrapping_sub(before) as i32
 }
 
-/// Minimum duration of a measurement from drop to drop. It is the period of a CPU quota (Linux's
-/// `cpu.max`), and lasts many time slices of a scheduler. A shorter measurement could consist of
-/// one stall.
+/// Minimum duration of a measurement from drop to drop. This duration is the period of a CPU quota
+/// (Linux's `cpu.max`), and is as long as many time slices of a scheduler. A shorter measurement
+/// could consist of one stall.
 const OVERFLOW_MIN: Duration = Duration::from_millis(100);
 
 /// Longest duration of a measurement. If the time between drops is longer, the receiver does not

@@ -166,9 +166,9 @@ impl ReceivedNumbers {
 /// round trips.
 pub(super) const GAPS_MAX: usize = 1 << 16;
 
-/// Maximum distance of a new number from the highest number. If more packets than this are lost in
-/// an outage, no packet can be received any more. At 3 million packets a second the limit allows an
-/// outage of six minutes. A gap of any length takes the same memory.
+/// Maximum distance of a new number from the highest number. If more packets than this number are
+/// lost in an outage, no packet can be received any more. At 3 million packets a second the limit
+/// allows an outage of six minutes. A gap of any length takes the same memory.
 pub(super) const AHEAD_MAX: u64 = 1 << 30;
 
 /// Maximum distance from the floor to the highest number, so that the length of each run fits 32

@@ -72,7 +72,8 @@ impl Schedule {
         (self.last, self.datagrams, self.packets) = (Some(now), 0, 0);
     }
 
-    /// Adds the bytes of a packet that was read to the credit. `bytes` are its bytes of the object.
+    /// Increases the credit by the length of a packet that was read. `bytes` is the number of bytes
+    /// of the object in the packet.
     #[inline]
     pub(super) fn earn(&mut self, bytes: u64) {
         self.credit_bytes = self.credit_bytes.saturating_add(bytes).saturating_add(PACKET_BYTES);
@@ -98,8 +99,7 @@ const PER_RTT_GAP: u32 = 16;
 const PACKETS_EACH: u64 = 64;
 
 /// Bytes of the header and the head, which a packet has in addition to the bytes of the object.
-/// Feedback is also counted with its header. Seals are not counted, neither of packets nor of
-/// feedback.
+/// Feedback is also counted with its header. The seals of packets and of feedback are not counted.
 const PACKET_BYTES: u64 = (HEADER_BYTES + DATA_HEAD_BYTES) as u64;
 
 /// Longest pause after a round, for each of its datagrams, if fewer packets than [`PACKETS_EACH`]
@@ -121,10 +121,10 @@ const RTT_UNKNOWN: Duration = Duration::from_millis(1);
 /// than four reports.
 const RTT_MAX: Duration = Duration::from_secs(1);
 
-/// Number of repeated rounds after the round that reports the last packet. The first is sent after
-/// a round trip (at least 1 ms). Each further round waits twice as long as the round before. If the
-/// path loses a tenth of the reports, all six reports of the last packets are lost once in a
-/// million cases. In such a case the sender must send a probe.
+/// Number of repeated rounds after the round that reports the last packet. The first repeated round
+/// is sent after a round trip (at least 1 ms). Each further round waits twice as long as the round
+/// before. If the path loses a tenth of the reports, all six reports of the last packets are lost
+/// once in a million cases. In such a case the sender must send a probe.
 const REPEATS: u32 = 5;
 
 #[cfg(test)]
@@ -168,7 +168,7 @@ mod tests {
         assert!((1_500..=1_563).contains(&rounds(1_000, 10.0, 1, 10)), "gaps make no more of them");
         assert!((4_900..=5_001).contains(&rounds(200, 10.0, 1, never)), "0.2 ms: one a round trip");
         assert!((9_900..=10_001).contains(&rounds(1, 10.0, 1, never)), "ten thousand at most");
-        // With a gap in each 10 packets, reports are more frequent.
+        // With a gap in every 10 packets, reports are more frequent.
         assert!((155..=161).contains(&rounds(100_000, 10.0, 1, 10)), "100 ms: each 6.25 ms");
         // Rounds of 20 datagrams, and a million packets a second.
         assert!((39..=41).contains(&rounds(100_000, 1.0, 20, never)), "as often where packets are many");

@@ -16,8 +16,8 @@ fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// Packet `number`, with the bytes that this packet has if no packet is lost. It was sent at
-/// `number` ms, and arrived 10 ms later.
+/// Packet `number`, with the bytes that this packet has if no packet is lost. The packet was sent
+/// at `number` ms, and arrived 10 ms later.
 fn packet(number: u64) -> Arrival {
     Arrival {
         number,
@@ -156,7 +156,7 @@ fn held_ranges_are_not_written_again() {
 
 #[test]
 fn a_hostile_sender_cannot_exceed_the_memory_limit_of_a_receiver() {
-    // Only each second number arrives, with each second byte.
+    // Only every other number arrives, with every other byte.
     let mut receiver = receiver(1 << 40);
     let every_other = |number: u64, step: u64| Arrival {
         range: number * step..number * step + 1,
@@ -262,8 +262,8 @@ fn feedback_bytes_are_limited_by_the_received_bytes() {
             (told, told_bytes) = (told + 1, told_bytes + feedback.bytes() as u64);
         }
     }
-    // At most one datagram with one run for each packet; otherwise feedback has no more bytes than
-    // arrived.
+    // Each packet may cause one datagram with one run. Apart from these datagrams, feedback has no
+    // more bytes than arrived.
     assert!(told <= 2_001 + came / 1_200, "{told} datagrams for {came} bytes");
     let least = 2_001 * Feedback::BYTES_MIN as u64;
     assert!(told_bytes <= least + came, "{told_bytes} bytes for {came}");

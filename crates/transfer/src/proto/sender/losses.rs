@@ -16,18 +16,15 @@ pub(super) struct LossDetector {
     reorder: ReorderingMargin,
     /// All packets below this index are settled: acknowledged or declared lost.
     settled: u64,
-    /// Highest acknowledged index plus one: now, and before the datagram of feedback that is being
-    /// processed.
-    acked_to: u64,
-    acked_to_before: u64,
     /// The newest datagram of feedback, with the earlier datagrams of its round of feedback,
     /// covered the packets below this index.
     covered_to: u64,
-    /// Whether these datagrams cover all packets from the first unsettled one on.
+    /// Whether the newest datagram of feedback, with the earlier datagrams of its round of
+    /// feedback, covers all packets from the first unsettled packet on.
     is_whole: bool,
-    /// Values of `settled` at the end of the sender's last round (or two round trips), and at the
-    /// end of the round before. Lost packets below the second value are forgotten; later lost
-    /// packets may still arrive.
+    /// Values of `settled` at the end of the sender's last round, and at the end of the round
+    /// before. If no round ends for two round-trip times, the values are updated nevertheless. Lost
+    /// packets below `round_ends[1]` are forgotten; later lost packets may still arrive.
     round_ends: [u64; 2],
     /// Time when `round_ends` changed last.
     round_ended: Duration,
@@ -37,40 +34,27 @@ pub(super) struct LossDetector {
     pub(super) spurious_packets: u64,
 }
 
+/// Packets that the newest datagram of feedback covers.
+#[derive(Debug)]
+pub(super) struct Coverage {
+    /// Indices of these packets.
+    pub(super) indices: Range<u64>,
+    /// Whether the datagram directly follows the datagram that was the newest before.
+    pub(super) is_next: bool,
+}
+
 impl LossDetector {
     pub(super) fn settled(&self) -> u64 {
         self.settled
     }
 
-    pub(super) fn ack(&mut self, index: u64) {
-        self.acked_to = self.acked_to.max(index + 1);
-    }
-
-    /// Records the acknowledgement of a packet that was declared lost.
-    pub(super) fn ack_lost(&mut self, index: u64, round: u64) {
+    /// Records the acknowledgement of a packet that was declared lost. `acked_to_before` is the
+    /// highest index that was acknowledged before this feedback, plus one.
+    pub(super) fn ack_lost(&mut self, index: u64, acked_to_before: u64, round: u64) {
         self.spurious_packets += 1;
         // The feedback before this one did not acknowledge the packet, so all later packets that
         // were acknowledged before this feedback overtook the packet.
-        self.reorder.grow(self.acked_to_before.saturating_sub(index + 1), round);
-    }
-
-    /// Updates the index below which feedback shows which packets are missing.
-    ///
-    /// A round of feedback with many gaps takes several datagrams. If one of these datagrams is
-    /// lost, the packets that this datagram covered must not count as missing. `covered` are the
-    /// indices that the current datagram covers. `is_next` is true if the current datagram directly
-    /// follows the newest datagram before.
-    pub(super) fn cover(&mut self, covered: Range<u64>, is_next: bool, sent_packets: &SentPackets) {
-        let is_first = sent_packets.next_open(self.settled..covered.start).is_none();
-        self.is_whole = is_first || self.is_whole && is_next && covered.start <= self.covered_to;
-        if self.is_whole {
-            self.covered_to = covered.end;
-        }
-    }
-
-    /// Ends the processing of one datagram of feedback.
-    pub(super) fn end_feedback(&mut self) {
-        self.acked_to_before = self.acked_to;
+        self.reorder.grow(acked_to_before.saturating_sub(index + 1), round);
     }
 
     /// Updates what is kept for each round of the sender, after feedback with new information.
@@ -89,7 +73,7 @@ impl LossDetector {
 
     /// Time at which the oldest overtaken packet is declared lost.
     pub(super) fn due(&self, sent_packets: &SentPackets, rtt: &Rtt) -> Option<Duration> {
-        self.lost_at(sent_packets.next_open(self.settled..self.acked_to)?, sent_packets, rtt)
+        self.lost_at(sent_packets.next_open(self.settled..sent_packets.acked_to())?, sent_packets, rtt)
     }
 
     fn lost_at(&self, index: u64, sent_packets: &SentPackets, rtt: &Rtt) -> Option<Duration> {
@@ -99,27 +83,28 @@ impl LossDetector {
         Some(sent + self.reorder.time(rtt) * factor)
     }
 
-    /// Declares packets lost that were overtaken long enough ago. If `is_newer` is true, the
-    /// feedback is newer than all earlier feedback. Then also declares lost the packets that this
-    /// round of feedback covered and that enough other packets overtook. Calls `lost` with each run
-    /// of these packets.
+    /// Declares lost all packets that were overtaken long enough ago. `coverage` is given for
+    /// feedback that is newer than all earlier feedback. Then also declares lost the packets that
+    /// this round of feedback covered and that enough other packets overtook. Calls `lost` with
+    /// each run of these packets.
     pub(super) fn detect(
         &mut self,
         now: Duration,
-        is_newer: bool,
+        coverage: Option<Coverage>,
         rtt: &Rtt,
         sent_packets: &mut SentPackets,
         object: &mut Object,
         mut lost: impl FnMut(UnattributedLoss),
     ) {
-        let missing_below = if is_newer && self.is_whole { self.covered_to } else { 0 };
+        let missing_below = coverage.map_or(0, |coverage| self.cover(&coverage, sent_packets));
+        let acked_to = sent_packets.acked_to();
         let mut run: Option<UnattributedLoss> = None;
         let mut range = 0..0;
         loop {
-            let next = sent_packets.next_open(self.settled..self.acked_to);
-            self.settled = next.unwrap_or(self.settled.max(self.acked_to));
+            let next = sent_packets.next_open(self.settled..acked_to);
+            self.settled = next.unwrap_or(self.settled.max(acked_to));
             let Some(index) = next else { break };
-            let is_overtaken = index < missing_below && self.reorder.packets() < self.acked_to - index;
+            let is_overtaken = index < missing_below && self.reorder.packets() < acked_to - index;
             if !is_overtaken && self.lost_at(index, sent_packets, rtt).is_none_or(|at| now < at) {
                 break;
             }
@@ -146,6 +131,22 @@ impl LossDetector {
         }
         object.lose(range);
         run.into_iter().for_each(lost);
+    }
+
+    /// Updates the index below which feedback shows which packets are missing. Returns this index,
+    /// or 0 if an earlier datagram of this round of feedback is missing.
+    ///
+    /// A round of feedback with many gaps takes several datagrams. If one of these datagrams is
+    /// lost, the packets that this datagram covered must not count as missing.
+    fn cover(&mut self, coverage: &Coverage, sent_packets: &SentPackets) -> u64 {
+        let Coverage { indices: covered, is_next } = coverage;
+        let is_first = sent_packets.next_open(self.settled..covered.start).is_none();
+        self.is_whole = is_first || self.is_whole && *is_next && covered.start <= self.covered_to;
+        if !self.is_whole {
+            return 0;
+        }
+        self.covered_to = covered.end;
+        self.covered_to
     }
 
     /// Declares the oldest packet lost, to make room for a probe. The bytes of this packet are sent

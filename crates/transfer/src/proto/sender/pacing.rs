@@ -9,7 +9,8 @@ use crate::proto::pacer::Pacer;
 /// The controller, with the pacer and the window that follow from it.
 #[derive(Debug)]
 pub(super) struct Pacing {
-    /// Bytes of the object in a full packet, and bytes in addition to these.
+    /// `payload`: bytes of the object in a full packet. `overhead`: bytes that headers, seal, UDP
+    /// and IP add to a packet.
     payload: u64,
     overhead: u64,
     controller: Box<dyn Controller>,

@@ -16,8 +16,8 @@ pub(super) struct DeliveryRateSampler {
     /// sent while the sender, not the path, limited the rate.
     limited_until: u64,
     round: u64,
-    /// The round ends when a packet is acknowledged that was sent after this number of bytes was
-    /// delivered.
+    /// The round ends with the acknowledgement of a packet that was sent after this number of bytes
+    /// was delivered.
     round_end: u64,
     /// Snapshot of the newest packet acknowledged since the last sample.
     newest: Option<SendSnapshot>,

@@ -28,7 +28,8 @@ impl Default for ReorderingMargin {
 }
 
 impl ReorderingMargin {
-    /// Maximum number of packets that may overtake a packet before it is declared lost.
+    /// A packet is declared lost when a packet that was sent this number of packets later has
+    /// arrived.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }
@@ -38,13 +39,14 @@ impl ReorderingMargin {
         (rtt.longer() * self.eighths / 8).max(GRANULARITY)
     }
 
-    /// Widens the margin: a packet arrived that was declared lost and that was overtaken by at
-    /// least `distance` packets.
+    /// Widens the margin after the arrival of a packet that was declared lost, and that at least
+    /// `distance` packets overtook.
     pub(super) fn grow(&mut self, distance: u64, round: u64) {
         self.calm = 0;
         self.packets = self.packets.max(distance.saturating_add(1));
         // RFC 8985 §6.2 step 4: widen at most once a round, by at most one round trip in total.
-        // Doubling finds the true distance if this is larger than the measured distance.
+        // Doubling finds the true distance if the true distance is larger than the measured
+        // distance.
         if self.grown < round {
             self.grown = round;
             self.eighths = (self.eighths + 1).min(EIGHTHS_MAX);
@@ -53,8 +55,8 @@ impl ReorderingMargin {
         self.packets = self.packets.min(PACKETS_MAX);
     }
 
-    /// Records a round with losses. After [`CALM_ROUNDS`] such rounds without the arrival of a lost
-    /// packet, the margin is reset.
+    /// Records a round with losses. The margin is reset after [`CALM_ROUNDS`] such rounds, if no
+    /// packet that was declared lost arrived in the meantime.
     pub(super) fn calm_down(&mut self) {
         self.calm += 1;
         if self.calm >= CALM_ROUNDS {
@@ -72,8 +74,8 @@ const EIGHTHS: u32 = 9;
 /// Maximum margin in time, in eighths of a round-trip time: at most one round trip in addition (RFC
 /// 8985 §6.2).
 const EIGHTHS_MAX: u32 = 16;
-/// Maximum margin in packets: several bursts. If packets are overtaken by more packets than this,
-/// the margin in time decides.
+/// Maximum margin in packets: several bursts. If packets are overtaken by more packets than this
+/// maximum, the margin in time decides.
 const PACKETS_MAX: u64 = 4096;
 /// Number of rounds with losses after which the margin is reset (RFC 8985 §6.2: 16 recoveries).
 const CALM_ROUNDS: u32 = 16;

@@ -15,6 +15,8 @@ pub(super) struct SentPackets {
     /// Packets from index `first` on.
     packets: VecDeque<SentPacket>,
     first: u64,
+    /// Highest acknowledged index plus one.
+    acked_to: u64,
     /// One bit for each packet. A bit is 1 if the packet is not acknowledged, so in flight or lost.
     /// A search skips acknowledged packets 64 at a time.
     open: Box<[u64; WORDS]>,
@@ -56,6 +58,7 @@ impl SentPackets {
         Self {
             packets: VecDeque::new(),
             first: 0,
+            acked_to: 0,
             open: Box::new([0; WORDS]),
             overhead,
             in_flight_bytes: 0,
@@ -71,6 +74,11 @@ impl SentPackets {
     /// Lowest index that is still kept.
     pub(super) fn first(&self) -> u64 {
         self.first
+    }
+
+    /// Highest acknowledged index plus one; 0 if no packet was acknowledged.
+    pub(super) fn acked_to(&self) -> u64 {
+        self.acked_to
     }
 
     pub(super) fn len(&self) -> usize {
@@ -123,6 +131,7 @@ impl SentPackets {
             self.in_flight_packets = self.in_flight_packets.saturating_sub(1);
         }
         if state == SentState::Acked {
+            self.acked_to = self.acked_to.max(index + 1);
             self.open[word(index)] &= !(1 << (index % 64));
         }
         Some(was)
@@ -143,7 +152,7 @@ impl SentPackets {
         None
     }
 
-    /// Whether all packets in the range that are kept are not acknowledged.
+    /// Whether no packet in the range is acknowledged. Packets that are not kept are ignored.
     pub(super) fn are_open(&self, range: Range<u64>) -> bool {
         let (mut at, end) = (range.start.max(self.first), range.end.min(self.end()));
         while at < end {

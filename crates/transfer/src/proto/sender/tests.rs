@@ -7,7 +7,8 @@ use proptest::prelude::*;
 
 use super::sent_packets::PROBES_RESERVED;
 use super::*;
-use crate::proto::wire::{AckRange, GapReport, TimestampEcho, Totals};
+use crate::proto::controller::FeedbackSample;
+use crate::proto::wire::{AckRange, Feedback, GapReport, TimestampEcho, Totals};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -24,8 +25,8 @@ impl Controller for Free {
     }
 }
 
-/// A controller with a window of 10 500 bytes. It records the packet length of the last feedback,
-/// and how many feedbacks measured a round-trip time.
+/// A controller with a window of 10 500 bytes. The controller records the packet length of the last
+/// feedback, and how many feedbacks measured a round-trip time.
 #[derive(Debug)]
 struct FeedbackRecorder(Arc<AtomicU32>, Arc<AtomicU32>);
 

@@ -13,7 +13,7 @@ impl DataHead {
 
     /// Appends the head; the packet's bytes of the object follow it.
     ///
-    /// Offsets and floors above [`NUMBER_MAX`] must not be sent. They are encoded as
+    /// Offsets and floors above [`NUMBER_MAX`] must not be sent. Such numbers are encoded as
     /// [`NUMBER_MAX`].
     pub fn encode(&self, out: &mut Vec<u8>) {
         let flag = if self.note.is_some() { HAS_NOTE } else { 0 };

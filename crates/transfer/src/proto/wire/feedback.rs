@@ -4,8 +4,8 @@ use super::varint::{self, put, take, take_u32};
 use super::{AckRange, Feedback, GapReport, NUMBER_MAX, TimestampEcho, Totals, WireError};
 
 impl Feedback {
-    /// Number of bytes that is enough for any feedback with one run, without header and seal. It is
-    /// the sum of flags, start, echo, totals and the longest run.
+    /// Number of bytes that is enough for any feedback with one run, without header and seal. The
+    /// number is the sum of flags, start, echo, totals and the longest run.
     pub const BYTES_MIN: usize = 1 + 8 + (8 + 4 + 8) + 4 * 8 + AckRange::BYTES_MAX;
 
     /// Appends the feedback with as many of the runs as fit `bytes_max` bytes. Returns the number
@@ -36,8 +36,8 @@ impl Feedback {
         Some(fitted)
     }
 
-    /// Returns the feedback without its first `runs` runs. This is the content of the next datagram
-    /// if `runs` runs fitted.
+    /// Returns the feedback without its first `runs` runs. The result is the content of the next
+    /// datagram if `runs` runs fitted into this one.
     #[cfg(test)]
     pub(super) fn after(&self, runs: usize) -> Self {
         let (told, rest) = self.runs.split_at(runs.min(self.runs.len()));

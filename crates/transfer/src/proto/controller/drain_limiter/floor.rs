@@ -4,8 +4,8 @@
 ///
 /// If a host always reads slowly, a lower rate means fewer losses, down to none at some rate, which
 /// is the right cap. A host that pauses and then reads fast loses the packets that arrive during
-/// the pause and do not fit its buffer. It loses nearly the same share of the packets at any rate.
-/// For such a host a lower rate only moves less data, and each new cap, which is set to the
+/// the pause and do not fit its buffer. Such a host loses nearly the same share of the packets at
+/// any rate. For this host a lower rate only moves less data, and each new cap, which is set to the
 /// delivered rate, is lower than the previous one.
 ///
 /// Two observations distinguish these hosts: what a higher rate delivered before, and what a much
@@ -51,9 +51,9 @@ pub(super) struct Period {
 
 impl Floor {
     /// Length of a period (s). A period lasts at least ten periods of a CPU quota, so that one
-    /// quota period more or less changes the result by only a tenth. It also lasts at least eight
-    /// round trips, because the first round trip acknowledges packets that were sent before the
-    /// period.
+    /// quota period more or less changes the result by only a tenth. A period also lasts at least
+    /// eight round trips, because the first round trip acknowledges packets that were sent before
+    /// the period.
     pub(super) fn period_s(round_trip_s: f64) -> f64 {
         (8.0 * round_trip_s).max(10.0 * super::QUOTA_S)
     }
@@ -205,8 +205,8 @@ mod tests {
     #[test]
     fn a_sinking_cap_returns_to_the_rate_at_which_more_arrived() {
         let mut floor = Floor::default();
-        // The host reads seven eighths of the time, and the controller allows a rate of 300: a
-        // trial that begins near 300 shows nothing.
+        // The host reads seven eighths of the time, and the controller allows a rate of 300 bytes a
+        // second: a trial that begins near this rate shows nothing.
         assert_eq!(floor.on_period(period(250.0, 218.0), 300.0), Some(750.0));
         assert_eq!(floor.on_period(period(280.0, 220.0), 300.0), Some(250.0));
         let mut cap = 250.0;

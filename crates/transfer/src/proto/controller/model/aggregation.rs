@@ -3,8 +3,8 @@
 
 use super::round::Round;
 
-/// Greatest surplus (bytes) in the last 10 rounds, or in the last quarter of a second if that is
-/// longer.
+/// Greatest surplus (bytes) in the current and the previous span of rounds. A span lasts five
+/// rounds, but at least a quarter of a second.
 #[derive(Debug, Default)]
 pub(super) struct Aggregation {
     since_s: f64,

@@ -3,7 +3,7 @@
 use crate::proto::controller::Delivery;
 
 /// Greatest delivery rate of this probing cycle and of the previous cycle (BBR §5.5.3). Also the
-/// lower limit on the rate that congestion has set since the last probe.
+/// short-term bandwidth: the upper limit on the rate that congestion has set since the last probe.
 #[derive(Debug)]
 pub(super) struct Bandwidth {
     slots: [f64; 2],

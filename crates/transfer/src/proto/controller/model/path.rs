@@ -69,8 +69,8 @@ impl MinRttFilter {
     }
 }
 
-/// Maximum time in seconds during which the path may never be seen empty; then the path is drained
-/// (BBR §2.13.2, ProbeRTTInterval).
+/// Longest time, in seconds, since the path was last seen empty. After this time the path is
+/// drained (BBR §2.13.2, ProbeRTTInterval).
 const PROBE_INTERVAL_S: f64 = 5.0;
 
 /// Time in seconds for which the least round-trip time is kept (BBR §2.13.1, MinRTTFilterLen).
@@ -80,8 +80,8 @@ const FILTER_S: f64 = 10.0;
 /// any queue that is detected here, and more than timestamps and bursts of 64 KB add.
 const SAME: f64 = 1.02;
 
-/// Least round-trip time that is recorded: one microsecond. No path has a shorter one, and a
-/// positive number prevents division by zero.
+/// Least round-trip time that is recorded: one microsecond. No path has a shorter round-trip time,
+/// and a positive number prevents division by zero.
 const RTT_MIN_S: f64 = 1e-6;
 
 /// Share of the round-trip time above which an additional delay counts as a queue. A sender that

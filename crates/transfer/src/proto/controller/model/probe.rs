@@ -20,9 +20,9 @@ pub(super) struct Probe {
     /// Whether a probe has ended, but some of its packets are not yet acknowledged or declared
     /// lost.
     pub(super) is_stopping: bool,
-    /// Whether the last probe lost too much; and whether the current probe was stopped before it
-    /// lost too much (BBR §5.3.3.6).
+    /// Whether the last probe lost too many packets (BBR §5.3.3.6).
     was_too_high: bool,
+    /// Whether the current probe was stopped before it lost too many packets (BBR §5.3.3.6).
     was_cut_short: bool,
     /// Number of consecutive probes that lost too many packets and gained no bandwidth.
     failed_probes: u32,
@@ -32,18 +32,18 @@ pub(super) struct Probe {
     /// the last probes.
     share: f64,
     queue: StandingQueue,
-    /// Number of rounds of the current probe, and the delivery rate of its last round (bytes a
-    /// second).
+    /// Number of rounds of the current probe so far.
     raises: u32,
+    /// Delivery rate of the last round of the current probe (bytes a second).
     baseline: f64,
 }
 
 /// The standing queue since the last probe.
 #[derive(Debug, Default)]
 struct StandingQueue {
-    /// Consecutive rounds with the queue, and their mean delivery rate (bytes a second at a pacing
-    /// gain of 1).
+    /// Number of consecutive rounds in which the queue existed.
     rounds: u32,
+    /// Mean delivery rate of these rounds (bytes a second at a pacing gain of 1).
     got_bytes_s: f64,
     is_answered: bool,
     /// Least round-trip time (s) of the previous round.
@@ -107,7 +107,8 @@ impl ModelController {
         let least_s = self.round.least_rtt_s;
         let min_s = self.rtt_filter.min_rtt_s().unwrap_or(0.0);
         let got = self.round.bytes_s / (self.state.pacing_gain() * PACING_MARGIN);
-        // Subtract the variation of the delay within the round, which is not a standing queue.
+        // Subtract the variation of the delay within the round: this variation is not a standing
+        // queue.
         let has_queue = self.rtt_filter.has_queue(least_s - self.round.rtt_spread_s());
         let kept_bytes = self.kept_packets(min_s) * self.packet_bytes;
         let queue = &mut self.probe.queue;
@@ -227,8 +228,8 @@ impl ModelController {
             return;
         }
         let latest = self.round.bytes_s;
-        // In the first round, packets are acknowledged that were sent before the probe. Each later
-        // round is compared with the round before it.
+        // The packets that are acknowledged in the first round were sent before the probe. Each
+        // later round is compared with the round before it.
         let is_first = self.probe.raises == 0;
         let before = std::mem::replace(&mut self.probe.baseline, latest);
         let gain = if before > 0.0 { (latest / before).clamp(1.0, UP_GAIN) } else { UP_GAIN };
@@ -298,8 +299,8 @@ const WAIT_SPREAD_S: f64 = 2.0;
 /// begins at 0 or 1 at random.
 const RENO_ROUNDS: f64 = 63.0;
 
-/// The golden ratio minus one. The fractional parts of its multiples are spread evenly from 0 to 1
-/// (Weyl).
+/// The golden ratio minus one. The fractional parts of the multiples of this number are spread
+/// evenly from 0 to 1 (Weyl).
 const GOLDEN_PART: f64 = 0.618_033_988_749_894_9;
 
 /// Pacing gain of the phase Up (BBR §5.6.1).
@@ -310,9 +311,9 @@ pub(super) const UP_GAIN: f64 = 1.25;
 const STANDING_ROUNDS: u32 = 4;
 
 /// Share of the least round-trip time by which a queue must shrink in a round to count as this
-/// sender's own. If a sender uses the whole link and sends a tenth less, its queue shrinks by a
-/// tenth of the least round-trip time in each round. If the sender uses half of the link, the queue
-/// shrinks by a twentieth.
+/// sender's own queue. If a sender uses the whole link and sends a tenth less, its queue shrinks by
+/// a tenth of the least round-trip time in each round. If the sender uses half of the link, the
+/// queue shrinks by a twentieth.
 const DRAINED_SHARE: f64 = 0.08;
 
 /// Number of packets that a sender may keep in a standing queue: a constant, plus a number for each
@@ -324,8 +325,8 @@ const DRAINED_SHARE: f64 = 0.08;
 /// senders yields at 20 ms. A longer path delivers more before all senders have seen the queue and
 /// yielded, so each sender may keep more packets: 600 packets a second are 7 Mbit/s. The numbers
 /// were chosen on seeds 11 to 15 and 41 to 45 of the lab's paths, at 100 Mbit/s. The numbers do not
-/// depend on the rate of the link. If every sender keeps far more packets than this, all senders
-/// yield by the same share.
+/// depend on the rate of the link. If every sender keeps far more packets than this number, all
+/// senders yield by the same share.
 const KEPT_PACKETS: f64 = 30.0;
 const KEPT_PACKETS_S: f64 = 600.0;
 
@@ -333,11 +334,12 @@ const KEPT_PACKETS_S: f64 = 600.0;
 /// least two fifths of its bandwidth. Two probes regain the rest.
 const YIELD_MAX: f64 = 0.6;
 
-/// A probe ends when the sender's share of the link exceeds this.
+/// A probe ends when the sender's share of the link exceeds this number.
 ///
 /// A sender with a share s of a full link that sends a quarter more gets 1.25 ÷ (1 + s ÷ 4) times
-/// as much: 1.11 at a half. So a probe continues while bandwidth is free or other flows have more
-/// than this flow. It ends when this flow has at least half of the link.
+/// as much: 1.11 times as much if s is a half. So a probe continues while bandwidth is free or
+/// other flows have more than this flow. The probe ends when this flow has at least half of the
+/// link.
 const SHARE_MAX: f64 = 0.5;
 
 /// Maximum number of increases in one probe while a queue exists. Three increases by a quarter

@@ -28,8 +28,8 @@ pub(super) struct Round {
     forgiven_until_s: f64,
 }
 
-/// Counts from which the share of lost packets is computed. They include this round, and earlier
-/// rounds if this round has too few packets.
+/// Counts from which the share of lost packets is computed. The counts include this round, and
+/// earlier rounds if this round has too few packets.
 #[derive(Debug, Default)]
 struct LossShare {
     rounds: u32,
@@ -115,8 +115,8 @@ impl Round {
         self.has_marked || self.has_lost && (self.has_queue(rtt_filter) || self.is_heavy(0.0))
     }
 
-    /// Whether more than 2 % of the packets were lost or marked. The number of packets is that of
-    /// the packets accounted for, or `flight_packets` if that is more.
+    /// Whether more than 2 % of the packets were lost or marked. The share is of the packets
+    /// accounted for, or of `flight_packets` packets if this number is larger.
     pub(super) fn is_heavy(&self, flight_packets: f64) -> bool {
         let allowed = self.allowed(flight_packets);
         // Random losses have a Poisson distribution: two deviations above 2 % are rare at 2 % loss,

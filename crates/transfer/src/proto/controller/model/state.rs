@@ -35,7 +35,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// Factor on the bandwidth, which gives the pacing rate (BBR §5.6.1, table).
+    /// Pacing gain: the pacing rate is the bandwidth times this factor (BBR §5.6.1, table).
     pub(super) fn pacing_gain(self) -> f64 {
         match self {
             Self::Startup => STARTUP_GAIN,
@@ -46,8 +46,8 @@ impl State {
         }
     }
 
-    /// Factor on the bandwidth–delay product, which gives the window (BBR §5.6.1, table).
-    /// `ModelController::set_window` limits ProbeRTT.
+    /// Window gain: the window is the bandwidth–delay product times this factor (BBR §5.6.1,
+    /// table). In ProbeRTT, `ModelController::set_window` limits the window further.
     pub(super) fn window_gain(self) -> f64 {
         if self == Self::Up { 2.25 } else { 2.0 }
     }
@@ -110,8 +110,8 @@ impl ModelController {
     /// other flows do not end Startup while the rate still grows.
     fn advance_startup(&mut self) {
         let is_lossy = self.round.is_heavy(0.0) && self.round.has_many_runs();
-        // If the network loses this many packets, the pipe is full, even if the receiver's host
-        // limits the sender.
+        // If the network loses so many packets (`is_lossy`), the pipe is full, even if the
+        // receiver's host limits the sender.
         if self.round.has_ended && (is_lossy || !self.round.was_limited) {
             self.full_pipe.record_round(self.round.bytes_s, is_lossy);
             if self.full_pipe.was_reached && is_lossy {
