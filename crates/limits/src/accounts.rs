@@ -13,7 +13,8 @@ use crate::token_bucket::{Rate, TokenBucket};
 pub struct Accounts {
     each: TokenBucket,
     total: TokenBucket,
-    /// Accounts of addresses, while they are not full.
+    /// Account of each address that paid or was charged. Full accounts are removed when the table
+    /// needs room.
     peers: HashMap<IpAddr, TokenBucket>,
 }
 
@@ -95,9 +96,9 @@ impl Accounts {
 /// This amount is enough for one transfer of each size in each direction.
 const BURST_TIME: Duration = Duration::from_secs(450);
 /// Largest number of accounts that are kept; together they take half a megabyte. A caller with more
-/// addresses than this either empties the server's account first, or spends little from each
-/// address. In the second case, a new address waits until one of these accounts is full again and
-/// is removed, which is soon after a payment of 1 KiB.
+/// addresses than this number either empties the server's account first, or spends little from each
+/// address. In the second case, a new address waits until one account is full again, because only
+/// full accounts are removed. An account is full again soon after a payment of 1 KiB.
 const ADDRESSES_MAX: usize = 8192;
 
 #[cfg(test)]

@@ -5,11 +5,11 @@
 //! holders of the token). All others are *anonymous*; together they get half of all connections. A
 //! quarter is kept for anonymous callers: authenticated callers never get it.
 //!
-//! If there is no room, a connection without a request in progress is shed. It belongs to the
-//! network with the largest number of such connections, and was silent for the longest time among
-//! them. If all connections have requests in progress, one connection is shed, but only if the
-//! network of that connection has at least two connections more than the network of the new
-//! connection.
+//! If there is no room, a connection without a request in progress is shed. The connection to shed
+//! is from the network with the largest number of such connections, and is the connection that was
+//! silent for the longest time in that network. If all connections have requests in progress, one
+//! connection is shed, but only if the network of that connection has at least two connections more
+//! than the network of the new connection.
 //!
 //! Connections from this host may use all room that others do not use. If connections from this
 //! host are more than an eighth of all, the idle connections from this host are shed first.
@@ -39,7 +39,7 @@ pub struct Admission {
 /// Whether an [`Admission`] admits connections or slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmissionKind {
-    /// Connections, which have requests or wait for one.
+    /// Open connections. A connection has requests in progress, or waits for a request.
     Connections,
     /// Live streams, or sessions of pages.
     SessionSlots,
@@ -63,14 +63,15 @@ struct Connection {
     /// The caller's address for limits; `None` = this host.
     address: Option<IpAddr>,
     /// Whether the address was authenticated when the connection was accepted. A slot of an
-    /// anonymous caller does not become a slot of an authenticated caller when the address is
-    /// authenticated later: anonymous callers can have all slots, and authenticated callers only a
-    /// part of them, so the change could exceed that part.
+    /// anonymous caller stays an anonymous slot when the address is authenticated later. Anonymous
+    /// callers can have all slots, but the limit of authenticated callers is lower. If slots
+    /// changed their class, authenticated callers could exceed their limit.
     was_authenticated: bool,
     /// Number of requests in progress.
     requests: usize,
-    /// Latest of these times: the connection was accepted, a request of it ended, or the system
-    /// accepted a part of a response. Bytes of an incomplete head do not count.
+    /// Time of the latest of these events: the connection was accepted, a request on the connection
+    /// ended, the system accepted a part of a response, or a request arrived that does not count as
+    /// in progress. Bytes of an incomplete head do not count.
     silent_since: Duration,
 }
 
@@ -92,7 +93,8 @@ impl Admission {
         Self { max, kind, next: 0, open: BTreeMap::new() }
     }
 
-    /// Admits or rejects a connection of `ip`; `is_local` = it comes from this host.
+    /// Admits or rejects a connection of `ip`; `is_local`: whether the connection comes from this
+    /// host.
     ///
     /// # Errors
     /// [`AdmissionError`] if there is no room and no connection may be shed.
@@ -138,8 +140,9 @@ impl Admission {
         }
     }
 
-    /// Records that the system accepted a part of a response, which shows that the caller reads the
-    /// response.
+    /// Records progress of the caller. Either the caller read a part of a response, so the system
+    /// accepted a further part of this response. Or the caller sent a request that does not count
+    /// as in progress.
     pub fn progressed(&mut self, id: ConnectionId, now: Duration) {
         if let Some(connection) = self.open.get_mut(&id) {
             connection.silent_since = now;
@@ -464,7 +467,7 @@ mod tests {
         let anonymous = admission.accept(ip(5, 1), false, at(3)).unwrap();
         assert!(anonymous.shed.is_some_and(|shed| !members.contains(&shed)));
         assert_eq!(anonymous.head_within, HEAD_OF_ANONYMOUS);
-        // This host's eighth.
+        // An eighth of the connections is reserved for this host.
         assert_eq!(admission.accept([127, 0, 0, 1].into(), true, at(3)).unwrap().shed, None);
         assert_eq!(admission.accept([127, 0, 0, 1].into(), true, at(3)).unwrap().shed, None);
         assert!(admission.accept([127, 0, 0, 1].into(), true, at(3)).unwrap().shed.is_some());

@@ -45,7 +45,8 @@ impl AuthenticatedAddresses {
     }
 
     /// The owner of the token or signature that authorised exactly this address within the last
-    /// hour; `None` = there is none. Another host of the same IPv6 /64 is not authorised by it.
+    /// hour; `None` if there is no such owner. A token that authorised one address does not
+    /// authorise other addresses of the same IPv6 /64.
     #[must_use]
     pub fn credential_owner(&self, address: IpAddr, now: Duration) -> Option<&CredentialOwner> {
         let authentications = self.authentications.get(&limit_address(address))?;
@@ -157,12 +158,12 @@ const ADDRESSES_MAX: usize = 4096;
 /// networks are needed to fill the table.
 const NETWORK_ADDRESSES_MAX: usize = 256;
 /// Largest number of authentications of one limit address: an IPv6 /64 may have several stations
-/// and dashboards. If a new authentication displaced that of a host, the host's next request with a
-/// token authenticates the host again.
+/// and dashboards. A new authentication may displace the authentication of a host. The next request
+/// of that host with a token authenticates the host again.
 const AUTHENTICATIONS_MAX: usize = 16;
 /// Divisor of two limits: one station gets a quarter of [`AUTHENTICATIONS_MAX`] at each limit
-/// address, and a quarter of [`NETWORK_ADDRESSES_MAX`] in total. That is enough, because a station
-/// has only a few addresses at a time.
+/// address, and a quarter of [`NETWORK_ADDRESSES_MAX`] in total. These shares are enough, because a
+/// station has only a few addresses at a time.
 const OWNER_DIVISOR: usize = 4;
 
 #[cfg(test)]

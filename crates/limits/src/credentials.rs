@@ -55,9 +55,11 @@ pub enum LogDecision {
     /// No line: the network was logged within the last minute, or the lines of this minute are used
     /// up.
     None,
-    /// Number of wrong credentials of this network since its last line, including this one.
+    /// A line about one network. The value is the number of wrong credentials from this network
+    /// since the last line about it, including the present wrong credential.
     Network(u64),
-    /// Too many networks: no further line in this minute.
+    /// A line that reports wrong credentials from too many networks. No further line is written in
+    /// this minute.
     Flood,
 }
 
@@ -66,9 +68,9 @@ struct NetworkFailures {
     /// Number of failures with decay: the value halves every minute.
     score: f64,
     at: Duration,
-    /// Time of the last log line about this network; `unlogged` is the number of failures since
-    /// then.
+    /// Time of the last log line about this network; `None` = there was no such line.
     logged: Option<Duration>,
+    /// Number of failures since the last log line about this network.
     unlogged: u64,
 }
 
@@ -156,7 +158,7 @@ pub const FREE_FAILURES: f64 = 8.0;
 const DELAY_MIN: Duration = Duration::from_millis(50);
 /// Largest number of doublings of the delay. With this number, the delay is always [`DELAY_MAX`].
 const DOUBLINGS_MAX: f64 = 10.0;
-/// The longest delay. Clients wait longer than this for a response.
+/// The longest delay. Clients wait longer than this delay for a response.
 pub const DELAY_MAX: Duration = Duration::from_secs(5);
 /// Largest score. Eight minutes after a flood, the score has decayed below [`FREE_FAILURES`], so
 /// the next failures have no delay.

@@ -23,8 +23,8 @@
 //! assert_eq!(bucket.take(1, now), Err(Duration::from_millis(500)));
 //! ```
 //!
-//! The crate is pure: the caller passes addresses and times in, and acts on the decisions. It opens
-//! no socket, reads no clock and starts no thread.
+//! The crate is pure: the caller passes addresses and times in, and acts on the decisions. The
+//! crate opens no socket, reads no clock and starts no thread.
 
 pub mod accounts;
 pub mod admission;
@@ -33,3 +33,8 @@ pub mod caller_group;
 pub mod credentials;
 pub mod pace;
 pub mod token_bucket;
+
+// The examples of README.md are doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

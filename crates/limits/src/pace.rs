@@ -13,6 +13,6 @@ pub fn transfer_time_max(bytes: u64) -> Duration {
 /// for other callers. A caller also pays for this number of bytes for each millisecond in which the
 /// caller uses a slot.
 pub const SLOWEST_BYTES_PER_MS: u64 = 125;
-/// Time allowed in addition to the time at the slowest rate. It covers round trips over a
+/// Time allowed in addition to the time at the slowest rate. The time covers round trips over a
 /// satellite, slow start, and one or two lost packets.
 const GRACE: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! A budget that refills with time: a token bucket.
 //!
-//! Its state is one number, the time at which the bucket is full again: the generic cell rate
-//! algorithm in its virtual-scheduling form (ITU-T I.371, annex A).
+//! The state of a bucket is one number, the time at which the bucket is full again: the generic
+//! cell rate algorithm in its virtual-scheduling form (ITU-T I.371, annex A).
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use std::time::Duration;
 pub struct Rate(u64);
 
 impl Rate {
-    /// `amount` per hour, at least one.
+    /// Rate of `amount` per hour. An `amount` of 0 is raised to 1.
     #[must_use]
     pub fn per_hour(amount: u64) -> Self {
         Self(amount.max(1))
     }
 
-    /// `amount` per second; at least one per hour.
+    /// Rate of `amount` per second. An `amount` of 0 is raised to 1 per hour.
     #[must_use]
     pub fn per_s(amount: u64) -> Self {
         Self::per_hour(amount.saturating_mul(3600))
@@ -42,7 +42,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Creates a full bucket. Its capacity is the amount that `rate` adds in the time `burst`.
+    /// Creates a full bucket with a capacity of the amount that `rate` adds in the time `burst`.
     #[must_use]
     pub fn new(rate: Rate, burst: Duration) -> Self {
         Self { rate, burst_ns: nanoseconds(burst), paid_until_ns: 0 }

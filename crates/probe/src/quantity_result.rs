@@ -29,11 +29,12 @@ impl QuantityResult {
 /// A measured value with its samples and `TCP_INFO`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredValue {
-    /// The value, in the quantity's unit: the median of [`samples`](Self::samples). For goodput it
-    /// is the rate, corrected by the forecast of the round-trip time if one was given.
+    /// The value, in the quantity's unit: the median of [`samples`](Self::samples). For goodput,
+    /// the value is the rate, corrected by the forecast of the round-trip time if such a forecast
+    /// was given.
     pub value: f64,
-    /// Number of samples behind the value: answered exchanges, handshakes or transfers. For `loss`
-    /// it is the number of datagrams sent, for `rtt_udp` the number of datagrams answered.
+    /// Number of samples behind the value: answered exchanges, handshakes or transfers. For `loss`,
+    /// this is the number of datagrams sent; for `rtt_udp`, the number of datagrams answered.
     pub n: u32,
     /// Goodput without the correction, in bit/s; `None` for every other quantity.
     pub raw: Option<f64>,
@@ -45,21 +46,6 @@ pub struct MeasuredValue {
     /// Whether at least one sample of a `connect` is the time of a refusal: the host answers, but
     /// the port is closed. `false` for every other quantity.
     pub refused: bool,
-}
-
-#[cfg(feature = "io")]
-impl MeasuredValue {
-    /// Median of `samples`; `None` if there are no samples.
-    pub(crate) fn median_of(samples: Vec<f64>, tcp_info: Option<TcpInfo>) -> Option<Self> {
-        let value = crate::reduce::median(&samples)?;
-        let n = u32::try_from(samples.len()).unwrap_or(u32::MAX);
-        Some(Self { n, samples, ..Self::one(value, tcp_info) })
-    }
-
-    /// A value with one sample, which is the value itself.
-    pub(crate) fn one(value: f64, tcp_info: Option<TcpInfo>) -> Self {
-        Self { value, n: 1, raw: None, samples: vec![value], tcp_info, refused: false }
-    }
 }
 
 /// Reason why an experiment gave no value.

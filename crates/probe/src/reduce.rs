@@ -1,5 +1,8 @@
 //! Reduces measured times to reported values.
 
+#[cfg(feature = "io")]
+use crate::quantity_result::{MeasuredValue, TcpInfo};
+
 /// Median of `samples`; for an even count, the mean of the two middle samples.
 ///
 /// Returns `None` if `samples` is empty. Samples must be finite; their order does not matter.
@@ -12,6 +15,21 @@ pub fn median(samples: &[f64]) -> Option<f64> {
         0 => None,
         n if n % 2 == 1 => Some(sorted[middle]),
         _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+#[cfg(feature = "io")]
+impl MeasuredValue {
+    /// Median of `samples`; `None` if there are no samples.
+    pub(crate) fn median_of(samples: Vec<f64>, tcp_info: Option<TcpInfo>) -> Option<Self> {
+        let value = median(&samples)?;
+        let n = u32::try_from(samples.len()).unwrap_or(u32::MAX);
+        Some(Self { n, samples, ..Self::one(value, tcp_info) })
+    }
+
+    /// A value with one sample, which is the value itself.
+    pub(crate) fn one(value: f64, tcp_info: Option<TcpInfo>) -> Self {
+        Self { value, n: 1, raw: None, samples: vec![value], tcp_info, refused: false }
     }
 }
 
@@ -38,17 +56,17 @@ pub struct Goodput {
 /// Rate of `bytes` transferred in `elapsed_s` seconds. The last round trip of that time carried
 /// only the acknowledgement (JavaNws §2.1.1: "we subtract the *predicted* round-trip time").
 ///
-/// The function subtracts the forecast, but at most the least round-trip time, which every transfer
-/// needs: a larger forecast would give a rate that the path does not have. It subtracts at most
-/// half of `elapsed_s`, so that an error in the least round-trip time stays small relative to the
-/// remaining time. If either value is unknown, it subtracts nothing. Returns `None` if `elapsed_s`
-/// is not positive and finite.
+/// The function subtracts the forecast, but at most the least round-trip time. Every transfer needs
+/// this time, so a larger forecast would give a rate that the path does not have. The function
+/// subtracts at most half of `elapsed_s`, so that an error in the least round-trip time stays small
+/// relative to the remaining time. If the forecast or the least round-trip time is unknown, the
+/// function subtracts nothing. Returns `None` if `elapsed_s` is not positive and finite.
 #[must_use]
 pub fn goodput(bytes: u64, elapsed_s: f64, round_trip: RoundTrip) -> Option<Goodput> {
     if !(elapsed_s.is_finite() && 0.0 < elapsed_s) {
         return None;
     }
-    // Exact up to 2^53 bits, a petabyte.
+    // The conversion is exact up to 2^53 bits, a petabyte.
     let bits = bytes as f64 * 8.0;
     let idle_s = positive(round_trip.forecast_s).min(positive(round_trip.least_s)).min(elapsed_s / 2.0);
     Some(Goodput { raw: bits / elapsed_s, corrected: bits / (elapsed_s - idle_s) })

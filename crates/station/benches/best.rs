@@ -3,9 +3,10 @@
 //! `cargo bench -p barograph-station --bench best [-- QUESTIONS]`. The mesh has 40 sites of ten
 //! hosts. The measured pairs are those within each site and those between the representatives: 5160
 //! pairs, each with a round trip, a goodput and a loss. One connection sends a hundred requests a
-//! second, one after the other; the time is measured by the caller. Meanwhile the directory is read
-//! and all models are learnt again every ten seconds. A second caller requests an unknown host
-//! every second; because of this, the directory is read one more time in every ten seconds.
+//! second, one after the other; the time is measured by the caller. Meanwhile, the station reads
+//! the directory and learns all models again every ten seconds. Another caller requests an unknown
+//! host every second. Because of these requests, the station reads the directory one more time in
+//! every ten seconds.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fmt::Write as _;

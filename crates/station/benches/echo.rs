@@ -1,11 +1,12 @@
-//! Cost of 200 pages for a station, and their effect on each other's round-trip times.
+//! CPU time that 200 pages cost a station, and the effect of the pages on each other's round-trip
+//! times.
 //!
 //! `cargo bench -p barograph-station --bench echo [-- CLIENTS SECONDS]`. The station is a process
 //! of its own (this program again), so that its CPU time is separate from the clients'. Every
-//! second, each client makes an exchange and a transfer of 64 KiB. Half of the clients transfer up,
-//! and half down. All clients connect from one address, and the station charges this address for
-//! their bytes. One more client makes an exchange every 20 ms, first alone, then together with the
-//! other clients.
+//! second, each client makes an exchange and a transfer of 64 KiB. Half of the clients transfer
+//! data to the station, and the other half receive data from the station. All clients connect from
+//! one address, and the station charges this address for their bytes. One more client makes an
+//! exchange every 20 ms, first alone, then together with the other clients.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::{BufRead, BufReader, Read};
@@ -71,8 +72,8 @@ fn load(address: SocketAddr, child: &Child, clients: u64, seconds: u64) {
     println!("declined or late by more than a second: {}", failed.load(Ordering::Relaxed));
 }
 
-/// Median round-trip time (µs) while a second session transfers without a pause, half of the time
-/// up and half down.
+/// Median round-trip time (µs) while another session transfers without a pause, alternately to and
+/// from the station.
 fn beside_bulk(address: SocketAddr, page: &mut Page) -> f64 {
     let until = Instant::now() + Duration::from_secs(5);
     let bulk = std::thread::spawn(move || {
@@ -140,7 +141,8 @@ impl Page {
         }
     }
 
-    /// Makes one exchange every 20 ms.
+    /// Makes one exchange every 20 ms for the duration `time`; returns the round-trip times in
+    /// seconds.
     fn exchanges(&mut self, time: Duration) -> Vec<f64> {
         let began = Instant::now();
         let mut times = Vec::new();

@@ -8,7 +8,7 @@ mod feed;
 mod file;
 mod guard;
 mod health;
-mod heavy;
+pub(crate) mod heavy;
 mod json;
 mod latency;
 mod members;
@@ -16,8 +16,8 @@ mod name_reservations;
 mod page;
 mod peers;
 mod probe;
+mod query;
 mod read;
-mod selection;
 mod sites;
 mod stream;
 mod targets;
@@ -34,11 +34,10 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use barograph_api::ErrorBody;
-use barograph_engine::{Engine, Selector};
-use barograph_forecast::{Name, Quantity};
+use barograph_engine::Engine;
+use barograph_forecast::Name;
 use barograph_probe::io::Responder;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::config::Config;
@@ -48,7 +47,6 @@ use crate::forecast::series::SeriesTable;
 use crate::health::Health;
 use crate::limits::authenticated::AuthenticatedCallers;
 use crate::limits::connections::{ConnectionGuard, Connections};
-use crate::limits::heavy::HeavyReads;
 use crate::limits::unread::{CallerClass, UnreadResponses};
 use crate::limits::{Limit, reserved};
 use crate::measure::targets::Targets;
@@ -62,6 +60,7 @@ use crate::transfer::Transfers;
 
 pub(crate) use engine::MemberService;
 use guard::RemoteEnd;
+use heavy::HeavyReads;
 pub(crate) use name_reservations::NameReservations;
 
 /// State shared by all request handlers.
@@ -73,13 +72,13 @@ pub(crate) struct ApiState {
     pub(crate) series_table: Arc<Mutex<SeriesTable>>,
     pub(crate) hub: PointHub,
     pub(crate) engine: Arc<dyn Engine>,
-    /// Members and their leases; `None` if the engine is not this station's own.
+    /// Members and their leases; `None` if this station does not serve its own engine.
     pub(crate) served: Option<MemberService>,
     /// Address on which the station listens.
     pub(crate) address: SocketAddr,
     pub(crate) inbox: Inbox,
     pub(crate) health: Arc<Health>,
-    /// Small files of the state directory, which may be written late.
+    /// Small files of the state directory. A failed write is retried later.
     pub(crate) files: StateFiles,
     pub(crate) targets: Targets,
     pub(crate) mesh_state: Arc<MeshState>,
@@ -138,7 +137,8 @@ impl ApiState {
         Ok(slot)
     }
 
-    /// Groups of each other station that has series here, whether it is up or away.
+    /// Groups of each other station that stores its series here, including stations that are not up
+    /// now.
     fn groups_of_others(&self) -> HashMap<Name, Vec<Name>> {
         match &self.served {
             Some(served) => served.groups(),
@@ -297,41 +297,11 @@ fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
 
 /// A response as from [`json`], made from a text that is JSON already.
 fn json_text(status: StatusCode, text: impl IntoResponse) -> Response {
-    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
-    (status, headers, text).into_response()
+    (status, JSON_HEADERS, text).into_response()
 }
 
-/// Query of a request without parameters.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NoParameters {}
-
-/// Parses the query of `uri`. If a parameter is unknown or invalid, returns a refusal with status
-/// 400 that names the parameter.
-fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, ApiRefusal> {
-    axum::extract::Query::<T>::try_from_uri(uri).map(|query| query.0).map_err(|rejection| {
-        let text = rejection.body_text();
-        // Drop the first part, which only names the failing library step.
-        let why = text.split_once(": ").map_or(&*text, |(_, why)| why);
-        ApiRefusal::bad(format!("the query: {why}"))
-    })
-}
-
-/// Makes a selector of `source`, `target` and `quantity`, each optional.
-fn selector(
-    source: Option<&str>,
-    target: Option<&str>,
-    quantity: Option<&str>,
-) -> Result<Selector, ApiRefusal> {
-    let name = |key: &str, text: Option<&str>| {
-        text.map(Name::new).transpose().map_err(|error| ApiRefusal::bad(format!("`{key}`: {error}")))
-    };
-    let quantity = quantity
-        .map(Quantity::new)
-        .transpose()
-        .map_err(|error| ApiRefusal::bad(format!("`quantity`: {error}")))?;
-    Ok(Selector { source: name("source", source)?, target: name("target", target)?, quantity })
-}
+/// Headers of a JSON response.
+const JSON_HEADERS: [(&str, &str); 2] = [("content-type", "application/json"), ("cache-control", "no-store")];
 
 #[cfg(test)]
 mod tests {

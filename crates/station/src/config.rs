@@ -61,15 +61,16 @@ settings! {
         /// Host names under which browsers may open the station, in addition to its addresses,
         /// localhost and `host`. The station refuses requests for other names.
         allowed_hosts: Vec<String> = Vec::new() => "allowed_hosts", list(Ok), AtOnce;
-        /// Whether callers on other hosts that have the token may add targets for this host to
-        /// probe.
+        /// Whether callers on other hosts may add targets for this host to probe, if the callers
+        /// have the token.
         allow_remote_targets: bool = false => "allow_remote_targets", flag(), AtOnce;
-        /// Whether callers on this host need the token, too. If false, a caller needs none if it
-        /// connects over loopback, or to an address of this host from the same address. WARNING:
-        /// behind a reverse proxy on this host all callers connect in this way. The station
-        /// recognises a proxy by HTTP/1.0 or by a Via, Forwarded, X-Forwarded-… or X-Real-IP
-        /// header. It cannot recognise a proxy that speaks HTTP/1.1 and adds no such header. So
-        /// behind a proxy set this to true; otherwise any caller may need no token.
+        /// Whether callers on this host need the token, too. If false, two kinds of callers need no
+        /// token: those that connect over loopback, and those that connect from an address of this
+        /// host to the same address. WARNING: behind a reverse proxy on this host all callers
+        /// connect in this way. The station recognises a proxy by HTTP/1.0 or by a Via, Forwarded,
+        /// X-Forwarded-… or X-Real-IP header. It cannot recognise a proxy that speaks HTTP/1.1 and
+        /// adds no such header. So behind a proxy set this to true; otherwise any caller may need
+        /// no token.
         loopback_needs_token: bool = false => "loopback_needs_token", flag(), AtOnce;
         /// Whether to measure this station's responder, the default gateway and the resolver. No
         /// host further away is measured by default.
@@ -115,19 +116,19 @@ settings! {
         /// 5·n·(n−1) + 10·n. The default is enough for 88 stations; 200 stations need 201 000
         /// series (5 GB). A mesh with sites (mesh.site) needs far fewer series.
         ///
-        /// The station that others join keeps all of these series. This station refuses a new
-        /// station if the series of the new station would not fit beside the series of all members,
-        /// including members that are away. An archive on NATS refuses no station, and warns in
-        /// /healthz. Series that a member measures beyond the formula take no room from others. The
-        /// archive on disk has room for twice as many series, at least 100 000. All members
-        /// together get seven eighths of this room, and each member gets an eighth.
+        /// The station that other stations join keeps all of these series. This station refuses a
+        /// new station if the series of the new station would not fit beside the series of all
+        /// members, including members that are not up now. An archive on NATS refuses no station,
+        /// and warns in /healthz. Series that a member measures beyond the formula take no room
+        /// from others. The archive on disk has room for twice as many series, at least 100 000.
+        /// All members together get seven eighths of this room, and each member gets an eighth.
         series_max: usize = 40_000 => "limits.series_max", integer(1..=1_000_000), AtStart;
-        /// Maximum number of HTTP connections at once. One address of another host gets a quarter
-        /// of them, and all other hosts together leave an eighth to this host. Anonymous callers,
-        /// which no token or signature has authorised within the last hour, get at most half of the
-        /// connections; a quarter of the connections is reserved for anonymous callers. If there is
-        /// no room, the station closes an idle connection, or the oldest stream of the network that
-        /// has the most streams.
+        /// Maximum number of HTTP connections at once. Each address of another host gets at most a
+        /// quarter of the connections. An eighth of the connections is reserved for callers on this
+        /// host. Anonymous callers, which no token or signature has authorised within the last
+        /// hour, get at most half of the connections; a quarter of the connections is reserved for
+        /// anonymous callers. If there is no room, the station closes an idle connection, or the
+        /// oldest stream of the network that has the most streams.
         ///
         /// Hosts behind one NAT are one address. With more than sixty members behind one NAT, or
         /// many open pages, raise this and streams_max (`address_share` in /healthz counts the

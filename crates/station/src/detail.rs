@@ -40,7 +40,7 @@ struct Detail<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tcp_info: Option<TcpInfoJson<'a>>,
     /// Whether the port refused the connection; the value is then the time of the refusal. Absent
-    /// unless true.
+    /// if false.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<bool>,
 }
@@ -73,7 +73,7 @@ pub(crate) fn of_transfer(bytes: u64, duration_s: f64, lost_host: u64, lost_netw
 }
 
 #[derive(Serialize)]
-struct Message<'a> {
+struct MessageDetail<'a> {
     message: &'a str,
 }
 
@@ -126,7 +126,7 @@ struct FailedTest<'a> {
     message: &'a str,
 }
 
-/// Detail of a test between stations with a planned length of `test_s` seconds.
+/// Detail of a test between stations. The planned length of the test is `test_s` seconds.
 pub(crate) fn of_test(streamed: &StreamResult, test_s: f64, audit: bool, with: Option<&str>) -> String {
     let followed = match streamed.ended {
         StreamEnd::Early(reason) => Some(reason),
@@ -151,7 +151,7 @@ pub(crate) fn of_test(streamed: &StreamResult, test_s: f64, audit: bool, with: O
     serde_json::to_string(&detail).unwrap_or_default()
 }
 
-/// Detail of a test between stations that failed: the planned length `test_s` in seconds, and the
+/// Detail of a failed test between stations: the planned length `test_s` in seconds, and the
 /// message.
 pub(crate) fn failed_test(text: &str, test_s: f64) -> String {
     let message: String = text.chars().take(MESSAGE_CHARACTERS_MAX).collect();
@@ -161,7 +161,7 @@ pub(crate) fn failed_test(text: &str, test_s: f64) -> String {
 /// Detail of a failure: its message, cut so that the archive accepts the detail.
 pub(crate) fn message(text: &str) -> String {
     let message: String = text.chars().take(MESSAGE_CHARACTERS_MAX).collect();
-    serde_json::to_string(&Message { message: &message }).unwrap_or_default()
+    serde_json::to_string(&MessageDetail { message: &message }).unwrap_or_default()
 }
 
 /// Maximum number of characters of a message. Even if every character is escaped as six bytes, the

@@ -45,7 +45,7 @@ pub(crate) const SUBPROTOCOL: &str = "barograph-probe.1";
 
 /// Operations that a session needs from its connection.
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {
-    /// Turns Nagle's algorithm off (true) or on.
+    /// Turns Nagle's algorithm off if `nodelay` is true, and on otherwise.
     fn set_nodelay(&self, nodelay: bool) -> std::io::Result<()>;
 
     /// TCP statistics of the kernel after a transfer that took `elapsed_s`.
@@ -119,8 +119,8 @@ impl Echo {
         }
     }
 
-    /// Takes a slot for a session; also returns whether another session was closed for it. Nothing
-    /// is charged yet: [`EchoSessionSlot::pay`] charges the caller when the session opens.
+    /// Takes a slot for a session; also returns whether another session was closed to make room.
+    /// Nothing is charged yet: [`EchoSessionSlot::pay`] charges the caller when the session opens.
     ///
     /// # Errors
     /// The reason as a sentence for the caller, and the limit of the station that was reached.
@@ -155,7 +155,7 @@ impl Echo {
         self.page_reports.is_enabled()
     }
 
-    /// Reports of pages that were dropped because of a limit.
+    /// Number of page reports that the station dropped because of a limit.
     pub(crate) fn reports_crowded_out(&self) -> u64 {
         self.page_reports.crowded_out()
     }

@@ -4,8 +4,8 @@ use barograph_engine::wire;
 
 use crate::echo::reports::PageMeasurement;
 
-/// Parses `data` as a report of a page. An accepted report must survive a round trip, and its
-/// source must not be the name of a host.
+/// Parses `data` as a report of a page. The text of an accepted report must parse to an equal
+/// report, and the source of the report must not be the name of a host.
 ///
 /// # Panics
 /// If an accepted report breaks these rules, which is a defect.
@@ -21,8 +21,8 @@ pub fn fuzz_report(data: &[u8]) {
 }
 
 /// Parses `data` as messages between stations (docs/spec/engine.md): as lines in two pieces, and
-/// each line as every type that a line can have. Accepted messages must keep their limits and
-/// survive a round trip.
+/// each line as every type that a line can have. An accepted message must be within the limits, and
+/// the text made from this message must parse to an equal message.
 ///
 /// # Panics
 /// If an accepted message breaks these rules, which is a defect.

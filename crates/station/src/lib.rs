@@ -68,3 +68,8 @@ pub use mesh::{EngineLocation, Engines, JoinError, Spool, identity};
 pub(crate) use quantity::unit;
 pub use signals::Signal;
 pub use station::{StartError, Station, open_archive};
+
+// The examples of README.md are doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -1,11 +1,10 @@
-//! Limits of a station, and the work refused because of them: counted, and reported while it
-//! matters. Pure; times count from the station's start.
+//! Limits of a station. Counts the work that is refused because of a limit, and reports recent
+//! refusals. Pure; times count from the station's start.
 
 pub(crate) mod authenticated;
 pub(crate) mod connections;
 #[cfg(test)]
 mod documented;
-pub(crate) mod heavy;
 pub(crate) mod member_quota;
 pub(crate) mod unread;
 
@@ -316,7 +315,7 @@ impl Default for Refusals {
 /// Work refused because of one limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RefusalCount {
-    /// Amount since the start.
+    /// Amount of work refused since the start of the station.
     pub(crate) count: u64,
     /// Times of the first and the newest refusal of the current episode of refusals.
     episode: Option<(Duration, Duration)>,
@@ -376,7 +375,8 @@ impl Limit {
         }
     }
 
-    /// Whether `/healthz` has a sentence of its own for this limit, with its own time.
+    /// Whether other code makes the sentence in `/healthz` for this limit, with a reporting time of
+    /// its own.
     pub(crate) fn has_own_reason(self) -> bool {
         matches!(self, Self::MeshSpool | Self::Inbox | Self::Workers)
     }
@@ -449,9 +449,9 @@ pub(crate) fn too_many_series<T: PartialEq>(
 /// (`rtt_loaded`, `loss_loaded`), and goodput.
 const SERIES_OF_A_PAIR: usize = 5;
 
-/// Number of a station's own series: CPU and memory, and eight series of four targets, each idle
-/// and loaded. The targets are the station's own responder, a gateway of each address family, and a
-/// resolver. Configured targets are not included.
+/// Number of a station's own series: one series of the CPU, one of the memory, and two series of
+/// each of four targets (idle and loaded). The targets are the station's own responder, a gateway
+/// of each address family, and a resolver. Configured targets are not included.
 const SERIES_OF_A_STATION: usize = 10;
 
 #[cfg(test)]

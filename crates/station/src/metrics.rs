@@ -13,9 +13,9 @@ use barograph_forecast::{Forecast, Interval, Outcome, SeriesId};
 
 use crate::echo::Counters;
 use crate::forecast::series::{SeriesState, SeriesTable, in_order};
+use crate::forecast::series_reader::for_each_state;
 use crate::health::Health;
 use crate::limits::Limit;
-use crate::limits::heavy::for_each_state;
 use crate::mesh::{BOUNDS_S, BulkTestMetrics, LatencyDistribution, MeshMetrics, ROLES, STATES};
 use crate::sync::lock;
 use barograph_limits::credentials::Credential;

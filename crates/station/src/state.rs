@@ -150,9 +150,9 @@ const NO_URL: &str = "commands on this host need `--station URL`";
 const NO_TOKEN: &str = "the token is only in memory; a restart makes a new one";
 /// Name of the token's file in the state directory.
 pub const TOKEN_FILE: &str = "token";
-/// Minimum length of a token, so that it cannot be guessed over the network.
+/// Minimum number of bytes of a token, so that a token cannot be guessed over the network.
 const TOKEN_BYTES_MIN: usize = 16;
-/// Maximum length of a token, so that it fits into a header.
+/// Maximum number of bytes of a token, so that a token fits into a header.
 const TOKEN_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -14,13 +14,13 @@ use barograph_limits::admission::AdmissionKind;
 use tokio::sync::watch;
 
 use self::parts::{Opened, own_name};
+use crate::api::heavy::HeavyReads;
 use crate::api::{ApiState, NameReservations};
 use crate::config::Config;
 use crate::config::tls::{self, TlsError};
 use crate::http::server;
 use crate::limits::authenticated::AuthenticatedCallers;
 use crate::limits::connections::Connections;
-use crate::limits::heavy::HeavyReads;
 use crate::limits::unread::UnreadResponses;
 use crate::measure::prober::Prober;
 use crate::measure::targets::TargetsError;
@@ -31,13 +31,14 @@ use crate::sync::lock;
 /// A running station, started by [`Station::up`].
 ///
 /// Threads: `http`, `recorder` and `directory`, each with a current-thread async runtime; `tester`;
-/// `prober` with its short-lived experiments; the responder's sessions; and those of the archive.
+/// `prober` with its short-lived experiments; the threads of the responder's sessions; and the
+/// threads of the archive.
 pub struct Station {
     shared: Arc<ApiState>,
     prober: Arc<Mutex<Option<Prober>>>,
     registrar: Registrar,
     tester: Tester,
-    /// Held so that the archiver runs as long as the station.
+    /// Kept so that the archiver runs as long as the station.
     _archiver: Option<Arc<mesh::Archiver>>,
     stopping: watch::Sender<bool>,
     certificates: Option<watch::Sender<Arc<rustls::ServerConfig>>>,
@@ -100,8 +101,8 @@ pub fn open_archive(config: &Config) -> Result<Local, StartError> {
 }
 
 impl Station {
-    /// Opens the archive and starts a station by its configuration: on its own, so that others can
-    /// join it, or as a member of a mesh.
+    /// Opens the archive and starts a station by its configuration: on its own, so that other
+    /// stations can join it, or as a member of a mesh.
     ///
     /// # Errors
     /// [`StartError`], in one sentence with the value that cannot be used.

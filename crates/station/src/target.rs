@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use barograph_forecast::{Name, Quantity};
+use barograph_probe::io::TargetKind;
+use barograph_probe::target::Scheme;
 use barograph_probe::{Direction, Experiment, Plan};
 
 /// A target: another station, `host:port` or a URL.
@@ -65,7 +67,7 @@ pub enum Provenance {
 }
 
 impl Provenance {
-    /// Name of the provenance, as shown.
+    /// Name of the provenance in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -77,7 +79,7 @@ impl Provenance {
     }
 }
 
-/// Why an address or its quantities make no target.
+/// Why an address with its quantities cannot be a target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum TargetError {
@@ -139,7 +141,8 @@ impl Target {
         }
     }
 
-    /// Experiments that give the requested quantities; empty = to be detected.
+    /// Experiments that measure the configured quantities; empty = the station must detect what the
+    /// target supports.
     #[must_use]
     pub fn kinds(&self) -> Vec<ExperimentKind> {
         let gives =
@@ -154,7 +157,7 @@ impl Target {
     }
 }
 
-/// Kind of an experiment, without its sizes. It identifies a job of the timetable.
+/// Kind of an experiment, without its sizes. The kind identifies a job of the timetable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExperimentKind {
     /// Round-trip time to a station.
@@ -188,7 +191,8 @@ impl ExperimentKind {
         Self::GoodputDown,
     ];
 
-    /// The experiment of this kind, with transfers of `bytes`.
+    /// The experiment of this kind. If the experiment is a transfer, the transfer has `bytes`
+    /// bytes.
     #[must_use]
     pub fn experiment(self, bytes: u64) -> Experiment {
         match self {
@@ -220,11 +224,11 @@ impl ExperimentKind {
     /// Experiments for a target without configured quantities: only cheap experiments, and never a
     /// bulk test.
     #[must_use]
-    pub fn usual(is_station: bool, is_url: bool) -> &'static [Self] {
-        match (is_station, is_url) {
-            (true, _) => &[Self::Rtt, Self::Loss],
-            (false, true) => &[Self::Connect, Self::ResponseTime],
-            (false, false) => &[Self::Connect],
+    pub fn usual(kind: TargetKind, scheme: Scheme) -> &'static [Self] {
+        match (kind, scheme) {
+            (TargetKind::Station, _) => &[Self::Rtt, Self::Loss],
+            (TargetKind::Server, Scheme::Http | Scheme::Https) => &[Self::Connect, Self::ResponseTime],
+            (TargetKind::Server, Scheme::Address) => &[Self::Connect],
         }
     }
 }
@@ -288,9 +292,9 @@ mod tests {
 
     #[test]
     fn no_default_experiment_is_a_bulk_test() {
-        for station in [true, false] {
-            for url in [true, false] {
-                assert!(!ExperimentKind::usual(station, url).iter().any(|kind| kind.is_bulk()));
+        for target in [TargetKind::Station, TargetKind::Server] {
+            for scheme in [Scheme::Address, Scheme::Http, Scheme::Https] {
+                assert!(!ExperimentKind::usual(target, scheme).iter().any(|kind| kind.is_bulk()));
             }
         }
     }

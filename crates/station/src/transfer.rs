@@ -391,7 +391,7 @@ impl Transfers {
     }
 }
 
-/// Listens on the first free port of those that are configured.
+/// Listens on the first free port of the configured ports.
 fn bind(
     config: &TransferConfig,
     directory: PathBuf,

@@ -15,8 +15,9 @@ use barograph_mesh::LOCAL;
 use serde::Deserialize;
 
 use super::guard::RemoteEnd;
-use super::heavy::{self, run_blocking};
-use super::{ApiRefusal, ApiState, ApiStateExtractor, json_text, query};
+use super::heavy::{self, ReadSource, run_blocking};
+use super::query::query;
+use super::{ApiRefusal, ApiState, ApiStateExtractor, json_text};
 use crate::forecast::best::{
     self, Age, Basis, BestRequest, MeshMembers, Models, Pairs, QuantityEstimate, RankedHost, Ranking,
 };
@@ -53,9 +54,7 @@ pub(super) async fn best(
         let (asked, from) = (Arc::clone(&asked), Arc::clone(&from));
         let make = async { run_blocking(move || text(&station, &members, &models, &from, &asked)).await? };
         match is_large {
-            true => {
-                heavy::text(&shared, &remote, crate::limits::heavy::ReadSource::SeriesTable, None, make).await
-            }
+            true => heavy::text(&shared, &remote, ReadSource::SeriesTable, None, make).await,
             false => make.await,
         }
     };
@@ -76,7 +75,7 @@ fn most_hosts(members: &MeshMembers, to: &str) -> usize {
     to.split(',').map(|word| hosts(word).max(1)).sum()
 }
 
-/// Makes the text of the response, in some microseconds for each host.
+/// Makes the text of the response. This takes some microseconds for each host.
 fn text(
     shared: &ApiState,
     members: &MeshMembers,

@@ -13,7 +13,8 @@ use barograph_api::{
 use barograph_forecast::Name;
 use barograph_mesh::{BudgetUsage, Cost};
 
-use super::{ApiRefusal, ApiStateExtractor, NoParameters, feed, json, query};
+use super::query::{NoParameters, query};
+use super::{ApiRefusal, ApiStateExtractor, feed, json};
 use crate::mesh::TestAttempt;
 
 fn shape(cost: Cost) -> BulkTestCost {
@@ -48,8 +49,8 @@ pub(super) async fn list(
     Ok(json(StatusCode::OK, &answer))
 }
 
-/// Runs a test, and responds after the test. The response takes the length of the test and a few
-/// seconds.
+/// Runs a test, and responds after the test. The response arrives a few seconds after the end of
+/// the test.
 pub(super) async fn begin(
     axum::extract::State(shared): ApiStateExtractor,
     headers: HeaderMap,
@@ -103,7 +104,7 @@ fn refused(error: String, retry_after: Duration) -> Response {
     response
 }
 
-/// Shortest test (s); a shorter one does not contain slow start.
+/// Shortest test (s); a shorter test does not contain slow start.
 const SECONDS_MIN: f64 = 0.1;
 /// Shortest delay before the next try. A shorter delay from the peer is raised to this time.
 const RETRY_MIN: Duration = Duration::from_secs(1);

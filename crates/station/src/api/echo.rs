@@ -21,7 +21,8 @@ pub(super) async fn echo(
     let (admission, accept) = match open(&shared, &remote, &request) {
         Ok(opened) => opened,
         Err(refusal) => {
-            // A request without Upgrade only checks the address.
+            // A request without the header `Upgrade` only checks the address, so do not count a
+            // refused session.
             if request.headers().contains_key(header::UPGRADE) {
                 shared.echo.counters().sessions_refused.fetch_add(1, Ordering::Relaxed);
             }
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_handshake_example_of_the_standard_is_accepted() {
-        // RFC 6455 §1.3.
+        // Key and result from RFC 6455 §1.3.
         assert_eq!(handshake_of(&GOOD).unwrap(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 

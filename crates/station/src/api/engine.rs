@@ -47,7 +47,7 @@ impl MemberService {
         self.members.len()
     }
 
-    /// Groups of each member, whether it is up or away.
+    /// Groups of each member, including members that are not up now.
     pub(crate) fn groups(&self) -> HashMap<Name, Vec<Name>> {
         let mut groups = self.members.groups();
         groups.extend(self.leases.groups());
@@ -79,7 +79,8 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Arc<ApiState>>)> {
     ]
 }
 
-/// Whether a request is for one of these routes. Each of them checks the member's token itself.
+/// Whether a request is for one of these routes. The handler of each route checks the member's
+/// token.
 pub(super) fn is_below(path: &str) -> bool {
     path.starts_with("/v1/engine/")
 }
@@ -291,7 +292,7 @@ async fn change(
 }
 
 fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, EngineRefusal> {
-    super::query(uri).map_err(invalid)
+    super::query::query(uri).map_err(invalid)
 }
 
 fn invalid(refusal: ApiRefusal) -> EngineRefusal {

@@ -15,7 +15,7 @@ pub(super) struct File {
     pub(super) path: &'static str,
     content_type: &'static str,
     bytes: &'static [u8],
-    /// Whether pages of other sites may load the file, too, as code that they embed.
+    /// Whether pages of other sites may also load the file, as code in these pages.
     public: bool,
     packed: OnceLock<Packed>,
 }

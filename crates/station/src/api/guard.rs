@@ -30,7 +30,7 @@ pub(super) use crate::http::remote_end::{Encryption, RemoteEnd};
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) name: Name,
-    /// A time before the signature was verified.
+    /// Time just before the station verified the signature.
     pub(crate) signed_at: Instant,
 }
 
@@ -57,10 +57,18 @@ pub(super) async fn guard(
     mut request: Request<Body>,
     next: Next,
 ) -> Response {
-    let mut request_guard = connection.request();
+    let is_generated = is_generated(&request);
+    // A generated response may wait long for its permit. During this wait the connection counts as
+    // idle, so that it can be closed for another one.
+    let mut request_guard = if is_generated {
+        connection.request_arrived();
+        None
+    } else {
+        Some(connection.request())
+    };
     let shown = if is_public_read(&request) { None } else { credential(&request) };
     let authorised = authorise_request(&shared, &remote, &request);
-    let is_probe = request.uri().path() == wire::PATH;
+    let is_probe = is_probe(&request);
     let member = match shown {
         Some(Credential::Invitation) => engine::member_of_token(&shared, request.headers()),
         _ => None,
@@ -77,12 +85,13 @@ pub(super) async fn guard(
             if let Some(caller) = caller {
                 request.extensions_mut().insert(caller);
             }
-            if is_generated(&request) {
-                // The response may wait long for its permit. During this wait the connection counts
-                // as idle, so that it can be closed for another one.
-                drop(request_guard);
+            if is_generated {
                 let response = bounded(&shared, &remote, &connection, next.run(request).await).await;
-                request_guard = connection.request();
+                // Only a stream counts as in progress, until it ends. With a known length, the
+                // first frame would already end the request (`RequestGuard::until_sent`).
+                if response.body().size_hint().exact().is_none() {
+                    request_guard = Some(connection.request());
+                }
                 response
             } else {
                 next.run(request).await
@@ -100,7 +109,7 @@ pub(super) async fn guard(
             // make room.
             drop(request_guard);
             tokio::time::sleep(delay).await;
-            request_guard = connection.request();
+            request_guard = Some(connection.request());
         } else if credential != Credential::Invitation {
             if let Some(owner) = owner {
                 connection.record_authentication(owner);
@@ -139,7 +148,10 @@ pub(super) async fn guard(
         // A peer of the mesh needs no token; it signs the challenge.
         headers.append(header::WWW_AUTHENTICATE, challenge);
     }
-    response.map(|body| request_guard.until_sent(body))
+    response.map(|body| match request_guard {
+        Some(request_guard) => request_guard.until_sent(body),
+        None => body,
+    })
 }
 
 /// Whether the station generates the response to the request, instead of sending an embedded file.
@@ -194,8 +206,7 @@ fn authorise_request(
     remote: &RemoteEnd,
     request: &Request<Body>,
 ) -> Result<Option<Caller>, AccessDenied> {
-    let is_probe = request.uri().path() == wire::PATH;
-    if remote.encryption == Encryption::PlainWithTls && !is_probe {
+    if remote.encryption == Encryption::PlainWithTls && !is_probe(request) {
         return Err(ApiRefusal::new(StatusCode::FORBIDDEN, "this station serves HTTPS: use https://").into());
     }
     let host = asked_host(request)?;
@@ -217,11 +228,15 @@ fn authorise_request(
         // The routes of the engine check the member's token, wherever the request comes from.
         return Ok(None);
     }
-    let is_local = remote.is_local(request.version(), request.headers(), &config);
-    authorise(shared, remote, request.headers(), is_probe, is_local)
+    authorise(shared, remote, request, &config)
 }
 
-/// Kind of credential in a request; `None` without one.
+/// Whether a request opens a session of probes.
+fn is_probe(request: &Request<Body>) -> bool {
+    request.uri().path() == wire::PATH
+}
+
+/// Kind of credential in a request; `None` for a request without a credential.
 fn credential(request: &Request<Body>) -> Option<Credential> {
     let given = request.headers().get(header::AUTHORIZATION)?.to_str().unwrap_or_default();
     let scheme = given.split(' ').next().unwrap_or_default();
@@ -238,8 +253,9 @@ fn credential(request: &Request<Body>) -> Option<Credential> {
 
 /// Whether a request changes nothing, starts no other traffic, and is allowed to every caller.
 fn is_public_read(request: &Request<Body>) -> bool {
-    let path = request.uri().path();
-    matches!(*request.method(), Method::GET | Method::HEAD) && path != wire::PATH && !engine::is_below(path)
+    matches!(*request.method(), Method::GET | Method::HEAD)
+        && !is_probe(request)
+        && !engine::is_below(request.uri().path())
 }
 
 /// Pages that may read the response to a read (Fetch, §3.2 "CORS protocol").
@@ -282,10 +298,10 @@ fn is_listed(origin: &HeaderValue, allowed: &[String]) -> bool {
 fn authorise(
     shared: &ApiState,
     remote: &RemoteEnd,
-    headers: &HeaderMap,
-    is_probe: bool,
-    is_local: bool,
+    request: &Request<Body>,
+    config: &Config,
 ) -> Result<Option<Caller>, AccessDenied> {
+    let (is_probe, headers) = (is_probe(request), request.headers());
     let given = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
     let refusal = |error: &str| ApiRefusal::new(StatusCode::UNAUTHORIZED, error);
     let wrong = |error: &str| Err(AccessDenied { refusal: refusal(error), is_wrong: true });
@@ -320,7 +336,7 @@ fn authorise(
         }
         // Report an invalid `Authorization` header also to a caller that needs no token.
         Some(_) => wrong("expected `Authorization: Bearer TOKEN`"),
-        None if is_local => Ok(None),
+        None if remote.is_local(request.version(), headers, config) => Ok(None),
         None => Err(refusal("a token is needed: Authorization: Bearer TOKEN").into()),
     }
 }
@@ -337,8 +353,8 @@ fn may_be_guess(error: SignatureError) -> bool {
     }
 }
 
-/// Whether the `Origin` of a request is neither that of the station's own page nor in `allowed`.
-/// Programs send no `Origin`.
+/// Whether a request has an `Origin` other than the origin of the station's own page and the
+/// origins in `allowed`. Programs send no `Origin`.
 ///
 /// Over TLS only an `https` page is the station's own: an attacker on the path can forge a page
 /// over plain HTTP. Without TLS the scheme proves nothing, because a proxy may have terminated TLS.
@@ -405,7 +421,8 @@ fn is_https(origin: &HeaderValue) -> bool {
     origin.as_bytes().starts_with(b"https://")
 }
 
-/// Headers that proxies add (RFC 9110 §7.6.3, RFC 7239 §4, and by custom).
+/// Headers that proxies add: standard headers (RFC 9110 §7.6.3, RFC 7239 §4) and headers that are
+/// in common use.
 const FORWARDED: [&str; 3] = ["forwarded", "via", "x-real-ip"];
 const FORWARDED_PREFIX: &str = "x-forwarded-";
 

@@ -7,6 +7,7 @@ use barograph_engine::wire::is_sound_detail;
 use barograph_engine::{Record, original_label_unix_ns};
 use barograph_forecast::{Forecast, Interval, Outcome, SeriesId};
 
+use super::heavy::Rows;
 use crate::forecast::best::Age;
 use crate::forecast::hub;
 use crate::forecast::series::{LEVELS, Measurement, NextForecasts, SeriesPoint, SeriesState};
@@ -24,7 +25,12 @@ pub(super) fn id(series: &SeriesId) -> (Cow<'_, str>, Cow<'_, str>, Cow<'_, str>
     (source.as_str().into(), target.as_str().into(), quantity.as_str().into(), unit(quantity).into())
 }
 
-pub(super) fn series<'a>(series: &'a SeriesId, state: &'a SeriesState) -> barograph_api::SeriesSummary<'a> {
+/// Adds the row of a series to the list `/v1/series`.
+pub(super) fn push_series(rows: &mut Rows, series: &SeriesId, state: &SeriesState) {
+    rows.push(&self::series(series, state));
+}
+
+fn series<'a>(series: &'a SeriesId, state: &'a SeriesState) -> barograph_api::SeriesSummary<'a> {
     let Measurement { time_unix_ns, outcome, detail, .. } = state.last();
     let (source, target, quantity, unit) = id(series);
     barograph_api::SeriesSummary {
@@ -108,12 +114,22 @@ pub(super) fn event(event: &hub::PointEvent, level: usize) -> StreamEvent<'_> {
     }
 }
 
+/// Returns the function that adds the row of a series to the list `/v1/forecast`, with the interval
+/// at `level`. A series without a forecast has no row.
+pub(super) fn push_forecasts(level: f64) -> impl Fn(&mut Rows, &SeriesId, &SeriesState) {
+    move |rows, series, state| {
+        if let Some(forecasts) = forecasts_of(series, state, level) {
+            rows.push(&forecasts);
+        }
+    }
+}
+
 pub(super) fn forecasts_of<'a>(
     series: &'a SeriesId,
     state: &SeriesState,
     level: f64,
 ) -> Option<Forecasts<'a>> {
-    state.forecasts().map(|next| forecasts(series, &next, level, state.interval(level)))
+    state.forecasts_with_interval(level).map(|(next, ends)| forecasts(series, &next, level, ends))
 }
 
 fn forecasts<'a>(

@@ -5,7 +5,8 @@ use axum::response::Response;
 use barograph_api::{Latency, LatencyList};
 use serde::Deserialize;
 
-use super::{ApiRefusal, ApiStateExtractor, json, query, selector};
+use super::query::{query, selector};
+use super::{ApiRefusal, ApiStateExtractor, json};
 use crate::mesh::LatencyDistribution;
 
 #[derive(Deserialize)]

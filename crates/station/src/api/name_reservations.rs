@@ -1,7 +1,7 @@
-//! Names of requests under way: names of an application's values, and names that stations claim.
+//! Names of requests in progress: names of an application's values, and names that stations claim.
 //!
 //! A claim is checked against these names and against the series that the station shows, because
-//! values under way are in no series yet.
+//! values of a request in progress are in no series yet.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Mutex;
@@ -15,8 +15,8 @@ pub(crate) struct NameReservations(Mutex<Names>);
 
 #[derive(Debug, Default)]
 struct Names {
-    /// Each name in applications' requests under way, with the number of requests that contain the
-    /// name.
+    /// Each name in applications' requests in progress, with the number of requests that contain
+    /// the name.
     reserved: HashMap<Name, usize>,
     claimed: HashSet<Name>,
 }

@@ -16,7 +16,8 @@ use futures_util::stream::unfold;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::watch;
 
-use super::{ApiRefusal, ApiStateExtractor, NoParameters, json, query};
+use super::query::{NoParameters, query};
+use super::{ApiRefusal, ApiStateExtractor, json};
 use crate::api::RemoteEnd;
 use crate::limits::connections::ConnectionGuard;
 use crate::measure::targets::Targets;
@@ -32,8 +33,8 @@ pub(super) async fn mesh(
     let (directory, assignment) = (mesh_state.directory(), mesh_state.site_assignment());
     let [(_, up), (_, lost), (_, ignored)] = mesh_state.counts();
     let spool = mesh_state.spool().map(|spool| Spool {
-        // Also count the records in memory. They wait there until the mesh has reported which
-        // sequence numbers this station has used.
+        // Also count the records in memory. These records wait in memory until the mesh has
+        // reported which sequence numbers this station has used.
         records: spool.records + shared.health.spool_records.load(Ordering::Relaxed),
         records_max: config.spool_records_max,
         is_full: spool.is_full,

@@ -58,7 +58,8 @@ pub(super) async fn probe(
     Ok(response)
 }
 
-/// Takes the connection out of the HTTP server, makes it blocking, and passes it to its slot.
+/// Takes the connection out of the HTTP server, makes the connection blocking, and passes the
+/// connection to `slot`.
 async fn hand_over(upgrade: OnUpgrade, slot: SessionSlot) -> std::io::Result<()> {
     let (upgraded, already_read) = upgrade::take(upgrade).await?;
     let blocking = |stream: TcpStream| -> std::io::Result<std::net::TcpStream> {

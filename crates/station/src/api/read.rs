@@ -14,11 +14,10 @@ use barograph_forecast::{Interval, SeriesId};
 use serde::{Deserialize, Serialize};
 
 use super::guard::RemoteEnd;
-use super::heavy::{self, list, run_blocking};
-use super::selection::SeriesSelection;
-use super::{ApiRefusal, ApiStateExtractor, NoParameters, json, json_text, query, selector};
+use super::heavy::{self, ReadSource, SharedResponseKind, run_blocking};
+use super::query::{NoParameters, SeriesSelection, forecast_level, query, selector};
+use super::{ApiRefusal, ApiStateExtractor, json, json_text};
 use crate::forecast::series::{LEVELS, level_index};
-use crate::limits::heavy::{ReadSource, SharedResponseKind};
 use crate::metrics::{Format, SeriesTableSamples};
 use crate::sync::lock;
 
@@ -74,14 +73,7 @@ pub(super) async fn series(
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let selection = SeriesSelection::new(&shared, selector, asked.group.as_deref()).await?;
     let common = selection.is_all().then_some(SharedResponseKind::Series);
-    let series_table = Arc::clone(&shared.series_table);
-    let make = run_blocking(move || {
-        list(&series_table, &selection, "series", |rows, series, state| {
-            rows.push(&json::series(series, state))
-        })
-    });
-    let text = heavy::text(&shared, &remote, ReadSource::SeriesTable, common, make).await?;
-    Ok(json_text(StatusCode::OK, text))
+    heavy::list(&shared, &remote, common, selection, "series", json::push_series).await
 }
 
 #[derive(Deserialize)]
@@ -216,22 +208,10 @@ pub(super) async fn forecast(
 ) -> Result<Response, ApiRefusal> {
     let asked: ForecastQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
-    let level = asked.level.unwrap_or(Interval::DEFAULT_LEVEL);
-    if !(0.01..=0.999).contains(&level) {
-        return Err(ApiRefusal::bad(format!("`level`: expected 0.01 to 0.999, found {level}")));
-    }
+    let level = forecast_level(asked.level)?;
     let selection = SeriesSelection::new(&shared, selector, asked.group.as_deref()).await?;
     let common = (selection.is_all() && asked.level.is_none()).then_some(SharedResponseKind::Forecasts);
-    let series_table = Arc::clone(&shared.series_table);
-    let make = run_blocking(move || {
-        list(&series_table, &selection, "forecasts", |rows, series, state| {
-            if let Some(forecasts) = json::forecasts_of(series, state, level) {
-                rows.push(&forecasts);
-            }
-        })
-    });
-    let text = heavy::text(&shared, &remote, ReadSource::SeriesTable, common, make).await?;
-    Ok(json_text(StatusCode::OK, text))
+    heavy::list(&shared, &remote, common, selection, "forecasts", json::push_forecasts(level)).await
 }
 
 pub(super) async fn metrics(

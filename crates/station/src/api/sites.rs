@@ -7,7 +7,8 @@ use barograph_api::{AcceptPosition, CurrentPosition, NextHost, PendingPosition, 
 use barograph_forecast::Interval;
 use barograph_mesh::{PathEstimate, Site, SitePosition, SiteReport};
 
-use super::{ApiRefusal, ApiState, ApiStateExtractor, NoParameters, feed, json, query};
+use super::query::{NoParameters, query};
+use super::{ApiRefusal, ApiState, ApiStateExtractor, feed, json};
 use crate::mesh::sites::{SiteProposals, SitesError};
 
 pub(super) async fn show(

@@ -14,8 +14,9 @@ use futures_util::stream::unfold;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::watch;
 
+use super::query::{query, selector};
 use super::read::{LevelQuery, kept_level};
-use super::{ApiRefusal, ApiStateExtractor, RemoteEnd, json, query, selector};
+use super::{ApiRefusal, ApiStateExtractor, RemoteEnd, json};
 use crate::forecast::hub;
 use crate::limits::connections::ConnectionGuard;
 
@@ -79,6 +80,6 @@ impl PointStream {
     }
 }
 
-/// Period of comments that keep the connection open through proxies, which usually close it after
-/// 60 s of silence.
+/// Period of comments that keep the connection open. Proxies usually close a connection after 60 s
+/// of silence.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);

@@ -11,7 +11,8 @@ use barograph_api::{NewTarget, RemovedName, TargetList};
 use serde::Deserialize;
 
 use super::guard::RemoteEnd;
-use super::{ApiRefusal, ApiStateExtractor, NoParameters, feed, json, query};
+use super::query::{NoParameters, query};
+use super::{ApiRefusal, ApiStateExtractor, feed, json};
 use crate::limits::Limit;
 use crate::measure::targets::TargetsError;
 use crate::target::{Provenance, Target};
@@ -112,7 +113,7 @@ fn refusal(error: TargetsError) -> ApiRefusal {
     ApiRefusal::new(status, error.to_string())
 }
 
-/// Shortest period (s); a shorter one would be a load test.
+/// Shortest period (s). With a shorter period, the measurements would be a load test.
 const PERIOD_S_MIN: f64 = 0.1;
 /// Longest period (s): a day.
 const PERIOD_S_MAX: f64 = 86_400.0;

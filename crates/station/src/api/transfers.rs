@@ -8,7 +8,8 @@ use axum::response::Response;
 use barograph_api::{NewReceiver, NewTransfer, TransferList, WaitingTransfer};
 use serde::Deserialize;
 
-use super::{ApiRefusal, ApiState, ApiStateExtractor, NoParameters, feed, json, query};
+use super::query::{NoParameters, query};
+use super::{ApiRefusal, ApiState, ApiStateExtractor, feed, json};
 use crate::http::server;
 use crate::limits::Limit;
 use crate::transfer::{TransferError, Transfers};

@@ -37,7 +37,7 @@ fn the_documented_file_equals_the_defaults() {
     }
 }
 
-/// The file with all settings: their defaults, or examples for those without one.
+/// The file with all settings: their defaults, or examples for settings without a default.
 fn document() -> String {
     let mut text = comment(Config::ABOUT);
     let config = Config::default();

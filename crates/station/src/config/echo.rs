@@ -20,25 +20,26 @@ settings! {
         enabled: bool = true => "echo.enabled", flag(), AtOnce;
         /// Other sites with pages that may read this station and measure it, as their origins,
         /// spelt as browsers send them: `"https://a.example"`, `"http://b.example:8080"`, or `"*"`
-        /// for all. Pages of the station itself always may. Pages of other sites may never make
-        /// changes or use /v1/probe.
+        /// for all. Pages of the station itself may always read and measure it. Pages of other
+        /// sites may never make changes or use /v1/probe.
         origins: Vec<String> = Vec::new() => "echo.origins", list(origins), AtOnce;
-        /// Maximum number of sessions at once; a page has two. One address of another host gets a
-        /// quarter, and all other hosts together leave an eighth to this host. For 200 clients
-        /// behind one address with two sessions each, set 2048, and allow as many open files
-        /// (ulimit -n).
+        /// Maximum number of sessions at once; a page has two. Each address of another host gets at
+        /// most a quarter of the sessions. An eighth of the sessions is reserved for callers on
+        /// this host. For 200 clients behind one address with two sessions each, set 2048, and
+        /// allow as many open files (ulimit -n).
         sessions_max: usize = 256 => "echo.sessions_max", integer(1..=65_536), AtStart;
-        /// Maximum number of transfers at once; further transfers wait for up to 2 s. One address
-        /// of another host gets an eighth, one network (/24, /48) a half, and all other hosts
-        /// together leave an eighth to this host. With more at once, transfers would measure each
-        /// other.
+        /// Maximum number of transfers at once; further transfers wait for up to 2 s. Each address
+        /// of another host gets at most an eighth of the transfers, and each network (/24, /48) at
+        /// most half. An eighth of the transfers is reserved for callers on this host. More
+        /// transfers at once would distort each other's results.
         transfers_max: usize = 16 => "echo.transfers_max", integer(1..=1024), AtStart;
         /// Maximum number of bytes per hour for all callers on other hosts; an eighth of this
         /// number may be used at once. 10 GiB an hour are 24 Mbit/s. A page that moves 64 KiB in
         /// each direction every second needs half a GiB an hour.
         bytes_per_hour: u64 = 10 << 30 => "echo.bytes_per_hour", integer(1 << 20..=1 << 50), AtStart;
-        /// The same limit for one address of another host (for IPv6, one /64). Behind a reverse
-        /// proxy all callers are one address: raise this to bytes_per_hour.
+        /// Maximum number of bytes per hour for each address of another host (for IPv6, each /64);
+        /// an eighth of this number may be used at once. Behind a reverse proxy all callers are one
+        /// address: raise this to bytes_per_hour.
         peer_bytes_per_hour: u64 = 1 << 30 => "echo.peer_bytes_per_hour", integer(1 << 20..=1 << 50), AtStart;
         /// Whether to keep measurements that pages report, as series of `web:NAME`. The station
         /// stores a random name made by the page, the quantity, the value and the time, for as long
@@ -46,15 +47,16 @@ settings! {
         /// reports only if its reader has agreed. Any caller that may open a session may report any
         /// value, so these series cannot be trusted.
         keep: bool = false => "echo.keep", flag(), AtOnce;
-        /// Maximum number of names in use at once, each with up to five series. One address of
-        /// another host gets a quarter. A name that is idle for an hour makes room for another; its
-        /// records stay. New series are kept only while half of limits.series_max is free.
+        /// Maximum number of names in use at once, each with up to five series. Each address of
+        /// another host gets at most a quarter of the names. A name that is idle for an hour makes
+        /// room for another; its records stay. New series are kept only while half of
+        /// limits.series_max is free.
         keep_sources_max: usize = 64 => "echo.keep_sources_max", integer(1..=65_536), AtStart;
         /// Maximum number of reports per hour; the default is twenty pages with five quantities
-        /// every 10 s. One address of another host gets a quarter, and an eighth of that at once.
-        /// Reports are records of this station. When the archive has reached archive.keep_bytes,
-        /// reports take space from the station's own measurements. A report takes 62 bytes; the
-        /// default rate fills 1 GiB in 20 days.
+        /// every 10 s. Each address of another host gets at most a quarter of the reports, and may
+        /// use an eighth of this quarter at once. Reports are records of this station. When the
+        /// archive has reached archive.keep_bytes, reports take space from the station's own
+        /// measurements. A report takes 62 bytes; the default rate fills 1 GiB in 20 days.
         keep_reports_per_hour: u64 = 36_000 => "echo.keep_reports_per_hour", integer(32..=1 << 30), AtStart;
     }
 }

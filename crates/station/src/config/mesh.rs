@@ -31,8 +31,8 @@ settings! {
     /// A mesh of stations that find, measure and forecast each other (docs/spec/mesh.md).
     pub struct MeshConfig {
         /// Join the mesh of this station: a host, host:port or URL (flag `--join`). Every station
-        /// can be joined; `barograph invite` on it prints a token. A station that joins listens on
-        /// `[::]:10132`, unless `listen` is set.
+        /// can be joined; `barograph invite` on the station to join prints a token. A station that
+        /// joins listens on `[::]:10132`, unless `listen` is set.
         join: Option<String> = None =>
             "mesh.join", optional(text(station_url)), AtStart, example "head.example:10132";
         /// File with the token from `barograph invite`. BAROGRAPH_JOIN_TOKEN overrides it.
@@ -57,7 +57,7 @@ settings! {
         /// Certificate (PEM) of this station for NATS.
         nats_certificate: Option<PathBuf> = None =>
             "mesh.nats_certificate", optional(path()), AtStart, example "/etc/barograph/nats.pem";
-        /// Private key (PEM) of that certificate.
+        /// Private key (PEM) of this station's certificate for NATS.
         nats_key: Option<PathBuf> = None =>
             "mesh.nats_key", optional(path()), AtStart, example "/etc/barograph/nats-key.pem";
         /// Whether this station keeps the history of the whole mesh. Only with NATS.
@@ -99,7 +99,8 @@ settings! {
         /// standard input. The station ends the program after 30 s.
         on_change: Option<String> = None =>
             "mesh.on_change", optional(text(Ok)), AtOnce, example "/usr/local/bin/peer-changed";
-        /// URL to which the station posts the same event as JSON.
+        /// URL to which the station posts the JSON of each peer event (joined, lost, returned,
+        /// removed).
         webhook: Option<String> = None =>
             "mesh.webhook", optional(text(webhook)), AtOnce, example "https://alerts.example/barograph";
         /// Whether this station and its peers make bulk tests with each other, within the budgets
@@ -133,7 +134,7 @@ settings! {
         /// rate that would take more than bulk_bytes_per_hour allows. WARNING: iperf3 does not
         /// authenticate callers. During a granted test the port is open to every host that reaches
         /// this station's address. Such a host can run a test of its own instead of the granted
-        /// one, and make this station send data (SECURITY.md).
+        /// test, and make this station send data (SECURITY.md).
         bulk_with: BulkWith = BulkWith::Own =>
             "mesh.bulk_with", choice(&[("own", BulkWith::Own), ("iperf3", BulkWith::Iperf3)]), AtStart;
         /// Port of the iperf3 server. 0 = the system chooses one for each test.
@@ -157,7 +158,7 @@ impl MeshConfig {
         self.site.as_str() != UNSET
     }
 
-    /// Groups of the station with the configured site, the site's group first.
+    /// Groups of the station at the configured site. The group of the site is first.
     #[must_use]
     pub fn all_groups(&self) -> Vec<Name> {
         self.groups_at(&self.site, false)
@@ -346,7 +347,8 @@ const ADDRESSES_MAX: usize = barograph_engine::Entry::ADDRESSES_MAX;
 /// Smallest budget of bytes per hour. A test may use half of it, and a test with less than 2 MB
 /// does not get beyond slow start.
 pub(crate) const BULK_BYTES_MIN: u64 = 4_000_000;
-/// Largest budget of bytes per hour: about a day at 100 Gbit/s. This limit detects typing errors.
+/// Largest budget of bytes per hour: about the number of bytes that 100 Gbit/s transfer in a day.
+/// This limit detects typing errors.
 const BULK_BYTES_MAX: u64 = 1_000_000_000_000_000;
 
 #[cfg(test)]

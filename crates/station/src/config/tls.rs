@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum TlsError {
-    /// Only one of the two files is configured.
+    /// The configuration names only the certificate or only the key.
     #[error("set both tls.certificate and tls.key, or neither")]
     Half,
     /// A file cannot be read, or contains no PEM block of the expected kind (certificate or key).

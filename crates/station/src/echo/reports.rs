@@ -1,5 +1,5 @@
-//! Reports of pages about their measurements, kept as series of the station if its operator
-//! configures that.
+//! Reports of pages about their measurements, kept as series of the station if the setting
+//! `echo.keep` is true.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -238,14 +238,14 @@ const PREFIX: &str = "web:";
 const NAME_BYTES_MAX: usize = 64;
 /// Maximum number of bytes of a report; the longest valid report is shorter.
 const TEXT_BYTES_MAX: usize = 256;
-/// Shortest time between two reports of a quantity. A page measures once a second at most; half of
-/// this period allows for inaccurate timers of pages.
+/// Shortest time between two reports of a quantity. A page measures at most once a second. The
+/// limit is half a second, because timers of pages are inaccurate.
 const PERIOD_MIN: Duration = Duration::from_millis(500);
 /// Divisor for the share of one address of another host. The share is a quarter of the names and a
 /// quarter of the reports per hour, as for sessions.
 const EACH_SHARE: u64 = 4;
-/// Time without reports after which a source name is removed to make room for another: twelve times
-/// the longest report period of a page. The removed name may be used again later.
+/// Time without reports after which a source name is removed to make room for another source name:
+/// twelve times the longest report period of a page. The removed name may be used again later.
 const IDLE_MAX: Duration = Duration::from_hours(1);
 
 #[cfg(test)]

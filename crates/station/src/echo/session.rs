@@ -69,7 +69,7 @@ struct Session<'a, S> {
 
 /// Why a session is over.
 enum SessionEnd {
-    /// The peer has closed, or cannot be reached.
+    /// The peer has closed the connection, or cannot be reached.
     Gone,
     /// The station closes the session with this code and reason.
     Cut(CloseCode, &'static str),
@@ -80,8 +80,8 @@ enum Incoming {
     Text(Utf8Bytes),
 }
 
-/// The slot of a transfer that runs, and the charge for its time. Both end when this value is
-/// dropped.
+/// The slot of a running transfer, and the charge for the time of the transfer. Dropping this value
+/// releases the slot and charges the caller.
 struct TransferPermit {
     _slot: TransferSlot,
     _charge: SlotCharge,
@@ -354,8 +354,9 @@ impl<S: Socket> Session<'_, S> {
         }
     }
 
-    /// Sends the reason, then reads until the peer closes, too. Closing with unread bytes would
-    /// make the system send a reset, which can discard the reason at the peer (RFC 9112 §9.6).
+    /// Sends the reason, then reads until the peer has also closed the connection. Closing with
+    /// unread bytes would make the system send a reset, which can discard the reason at the peer
+    /// (RFC 9112 §9.6).
     async fn close(&mut self, code: CloseCode, reason: &'static str) -> io::Result<()> {
         let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
         self.socket.get_mut().allow_only(LINGER_BYTES);
@@ -367,7 +368,8 @@ impl<S: Socket> Session<'_, S> {
             match stream.read(&mut rest).await {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
-                // Leave the rest unread. The caller's timeout gives the reason time to arrive.
+                // The peer's allowance is used up, so read no more. Wait until the time limit for
+                // closing ends, so that the reason can arrive at the peer.
                 Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => pending().await,
                 Err(error) => return Err(error),
             }
@@ -381,7 +383,8 @@ fn received(item: Option<Result<Message, Error>>) -> Result<Option<Incoming>, Se
         None => Err(SessionEnd::Gone),
         Some(Ok(Message::Binary(bytes))) => Ok(Some(Incoming::Binary(bytes))),
         Some(Ok(Message::Text(text))) => Ok(Some(Incoming::Text(text))),
-        // The library answers a close; the next call returns the end.
+        // The library answers a close message itself; its next call returns the end of the
+        // connection.
         Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_))) => Ok(None),
         Some(Err(error)) => Err(SessionEnd::from(error)),
     }
@@ -427,8 +430,9 @@ fn websocket() -> WebSocketConfig {
 
 /// The transfer had more bytes than requested.
 const TOO_MUCH: SessionEnd = SessionEnd::Cut(CloseCode::Protocol, "more bytes than the request says");
-/// Longest message in either direction. It is large enough that the cost of a message is small
-/// compared with the cost of its bytes, and 256 sessions together hold about 30 MB at most.
+/// Maximum number of bytes of a message in either direction. This size is large enough that the
+/// cost of a message is small compared with the cost of its bytes, and 256 sessions together hold
+/// about 30 MB at most.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Size of the read buffer of each session (bytes). A message of the largest size takes four reads.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
@@ -445,13 +449,14 @@ const REQUEST_ALLOWANCE: u64 = 1024;
 /// limited.
 const REPORT_ALLOWANCE: u64 = 512;
 /// Number of bytes of a transfer above which this host's own measurements are marked as loaded. A
-/// page's usual probes of 64 to 256 KiB do not exceed this number. Otherwise they would mark most
-/// measurements, although they load the host only for a few milliseconds.
+/// page's usual probes of 64 to 256 KiB do not exceed this number. With a lower number, these
+/// probes would mark most measurements, although each probe loads the host only for a few
+/// milliseconds.
 const LOADS_BYTES: u64 = 256 * 1024;
 /// Longest time to send a message, enough even at 56 kbit/s.
 const TAKE_MAX: Duration = Duration::from_secs(10);
 /// Silence after which a peer is sent a ping. During an experiment, silence of this length ends the
-/// session. It is longer than the sum of the usual pauses between retransmissions.
+/// session. This time is longer than the sum of the usual pauses between retransmissions.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Time without requests after which a session ends: twice the longest period of a page (5 min).
 const UNASKED_MAX: Duration = Duration::from_mins(10);

@@ -11,16 +11,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::sync::lock;
 use barograph_limits::caller_group::{CallerGroup, limit_address, network};
 
-/// The transfer slots of a station. One address gets at most an eighth, one network (/24, /48) a
-/// half. All callers on other hosts together leave an eighth to callers on this host, which are
-/// limited only by the total number.
+/// The transfer slots of a station. Each address gets at most an eighth of the slots, and each
+/// network (/24, /48) at most half. An eighth of the slots is reserved for callers on this host.
+/// These callers are limited only by the total number of slots.
 #[derive(Debug)]
 pub(super) struct TransferSlots {
     all: Arc<Semaphore>,
     elsewhere: Arc<Semaphore>,
     address_max: usize,
     network_max: usize,
-    /// Semaphores of the addresses and networks that hold a slot or wait for one.
+    /// Semaphores of the addresses and networks that use a slot or wait for a slot.
     each: Mutex<HashMap<CallerGroup, Weak<Semaphore>>>,
 }
 

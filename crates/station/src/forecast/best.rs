@@ -2,8 +2,8 @@
 //! composed paths (docs/spec/best.md).
 //!
 //! Pure: [`PathForecasts`] provides the forecasts of pairs, [`MeshMembers`] the members. Each
-//! candidate needs three look-ups. If its path is composed, its legs are looked up, too; each leg
-//! is looked up once for all candidates.
+//! candidate needs three look-ups. If the path to a candidate is composed, the forecasts of the
+//! legs are also looked up. Each leg is looked up once for all candidates.
 
 mod members;
 mod models;
@@ -27,7 +27,7 @@ pub(crate) use pairs::Pairs;
 pub(crate) enum PathForecast {
     /// A usable forecast, and the age of the value that it was made from.
     Fresh(LegForecast, Age),
-    /// A forecast made from a value that is too old for a statement about now.
+    /// A forecast made from a value that is too old to describe the present.
     Stale(Age),
     Missing,
 }
@@ -37,8 +37,8 @@ pub(crate) enum PathForecast {
 pub(crate) struct Age {
     /// Age in seconds; `None` if the label is ahead of now, because the age is then unknown.
     pub(crate) age_s: Option<f64>,
-    /// How far the label was ahead of its arrival, or is ahead of now (s); `None` if the label is
-    /// not ahead.
+    /// Time (s) by which the label was ahead of the clock when the value arrived, or by which the
+    /// label is ahead of now; `None` if the label is not ahead.
     pub(crate) ahead_s: Option<f64>,
 }
 
@@ -102,8 +102,8 @@ pub(crate) struct Ranking {
 pub(crate) struct RankedHost {
     pub(crate) host: Name,
     pub(crate) time_s: PathEstimate,
-    /// Whether the time is too close to that of the first host to rank the two hosts; true for the
-    /// first host itself.
+    /// Whether the time is too close to the time of the first host to rank the two hosts; true for
+    /// the first host itself.
     pub(crate) is_close: bool,
     pub(crate) rtt: QuantityEstimate,
     /// `None` if the goodput is unknown. The bytes of the transfer then fit the initial window.
@@ -208,7 +208,7 @@ impl RankingContext<'_> {
         Ok(HostEstimates { rtt, goodput, loss: part(ComposedQuantity::Loss).ok() })
     }
 
-    /// Uses the measured forecast if it is fresh; composes it otherwise.
+    /// Uses the measured forecast if this forecast is fresh; otherwise composes a forecast.
     fn quantity_estimate<'v>(
         &self,
         from: &Name,

@@ -27,9 +27,10 @@ pub const POINTS_MAX: usize = 512;
 /// hundreds of peers.
 pub(crate) const MEMBER_SHARE: usize = 4;
 
-/// Time (ns) after the removal of a station. A label later than this time shows that the station is
-/// back, or is measured without the mesh. A label may be ahead of its arrival, and a record may
-/// arrive later by the same time.
+/// Time (ns) after the removal of a station. A value with a later label shows that the station is
+/// back, or that a host measures the station without the mesh. This time is twice
+/// [`Record::LABEL_AHEAD_MAX`]: once for a label that is ahead of its arrival, and once for a
+/// record that arrives late.
 const RETURNED_AFTER_NS: i64 = 2 * Record::LABEL_AHEAD_MAX.as_nanos() as i64;
 
 /// One measurement of a series, as the station handles it.
@@ -65,7 +66,8 @@ pub enum ObserveResult {
 pub struct SeriesTable {
     states: BTreeMap<SeriesId, SeriesState>,
     quota: SeriesQuota,
-    /// Stations without series here, each with the time of its removal (ns since 1970-01-01 UTC).
+    /// Removed stations, which have no series in this table; each with the time of its removal (ns
+    /// since 1970-01-01 UTC).
     removed: BTreeMap<Name, i64>,
     series_max: usize,
     refused: u64,
@@ -139,8 +141,8 @@ impl SeriesTable {
     }
 
     /// Removes all series from and to a station that was removed from the mesh at `at_unix_ns`.
-    /// Refuses values of these series until [`SeriesTable::admit_station`], or until a value
-    /// arrives that was measured more than two minutes after the removal. The source of this value
+    /// Refuses values of these series until [`SeriesTable::admit_station`], or until the arrival of
+    /// a value that was measured more than two minutes after the removal. The source of this value
     /// is the station, which is back, or a host that measures the station without a mesh.
     pub fn remove_station(&mut self, station: &Name, at_unix_ns: i64) {
         self.removed.insert(station.clone(), at_unix_ns);
@@ -187,9 +189,9 @@ impl SeriesTable {
         self.quota.reserve(reserved);
     }
 
-    /// Whether a further series of `member` is within the member's share. The share is the member's
-    /// reservation. If the room reserved for other sources stays free, the share is a quarter of
-    /// all series.
+    /// Whether a further series of `member` is within the member's share. The share is at least the
+    /// number of series reserved for the member. The share is a quarter of all series if there is
+    /// also room for the series that are reserved for other sources.
     pub fn is_within_quota(&mut self, member: &Name) -> bool {
         self.mark_evictable(member);
         let count = self.count_of(member);
@@ -208,9 +210,9 @@ impl SeriesTable {
         self.quota.mark_evictable(source);
     }
 
-    /// If `source` has fewer series than reserved, removes a series of the evictable source that is
-    /// furthest above its own reservation. Removes the series that has received no point for the
-    /// longest time. Returns whether a series was removed.
+    /// If `source` has fewer series than reserved, removes one series of the evictable source that
+    /// is furthest above its own reservation. This is the series of that source that has received
+    /// no point for the longest time. Returns whether a series was removed.
     fn evict_for(&mut self, source: &Name) -> bool {
         if self.reserved_for(source) <= self.count_of(source) {
             return false;
@@ -301,13 +303,13 @@ impl SeriesTable {
         self.states.is_empty()
     }
 
-    /// Counts series of the archive that found no room during the replay.
+    /// Counts series of the archive for which the series table had no room during the replay.
     pub(crate) fn count_left_out(&mut self, series: usize) {
         self.refused += series as u64;
     }
 
-    /// Number of refused measurements of series that found no room, plus series left out during the
-    /// replay.
+    /// Number of measurements refused because the series table had no room for their series, plus
+    /// the number of series left out during the replay.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused

@@ -9,7 +9,6 @@ pub(crate) struct RemoteEnd {
     pub(crate) address: SocketAddr,
     /// Address of this host to which the remote end connected.
     pub(crate) local_ip: IpAddr,
-    /// Encryption of the connection.
     pub(crate) encryption: Encryption,
 }
 

@@ -33,7 +33,8 @@ pub(crate) struct Ports {
     pub(crate) address: SocketAddr,
 }
 
-/// Binds TCP, then UDP on the same number. For port 0, retries until one number is free for both.
+/// Binds a TCP port, then the UDP port with the same number. For port 0, retries until one number
+/// is free for both.
 pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
     allow_descriptors();
     for _ in 0..PORT_TRIES {
@@ -64,7 +65,7 @@ pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
 }
 
 /// Raises the number of file descriptors to the hard limit. The usual soft limit is 1024, and each
-/// connection needs one.
+/// connection needs one descriptor.
 fn allow_descriptors() {
     if let Ok((now, most)) = getrlimit(Resource::RLIMIT_NOFILE)
         && now < most
@@ -115,7 +116,7 @@ pub(crate) struct Server {
     /// State of the loop that accepts connections.
     pub(crate) task: Arc<TaskStatus>,
     pub(crate) connections: Connections,
-    /// `run` also waits until all echo sessions have ended.
+    /// Echo sessions. [`Server::run`] waits until all of them have ended.
     pub(crate) echo: Arc<Echo>,
     /// Current certificates, read at each connection; `None` for plain HTTP.
     pub(crate) tls: Option<watch::Receiver<Arc<rustls::ServerConfig>>>,
@@ -283,8 +284,9 @@ async fn first_byte(stream: &TcpStream) -> Option<u8> {
     }
 }
 
-/// Sends one sentence to the peer, then reads and discards until the peer closes. Closing first
-/// would make the system send a reset, which can discard the response at the peer (RFC 9112 §9.6).
+/// Sends one sentence to the peer, then reads and discards bytes until the peer closes the
+/// connection. If the station closed first, this would make the system send a reset, which can
+/// discard the response at the peer (RFC 9112 §9.6).
 async fn refuse(mut stream: TcpStream) {
     const BODY: &str = "{\"error\":\"too many connections are open (limits.connections_max)\"}";
     let answer = format!(

@@ -45,7 +45,8 @@ pub(crate) struct ConnectionGuard {
     head_within: Duration,
     has_asked: AtomicBool,
     end: Arc<Notify>,
-    /// Deadline for reading the part of the response that was sent so far; `None` without one.
+    /// Time by which the caller must have read the bytes of the response that were sent so far;
+    /// `None` if there is no such time.
     read_until: Mutex<Option<tokio::time::Instant>>,
     /// Notified when `read_until` was set.
     reads: Notify,
@@ -57,8 +58,8 @@ impl Connections {
         Self(Arc::new(Shared { authenticated, state: Mutex::new(state), ended: Notify::new() }))
     }
 
-    /// Admits a connection, and closes another one if there is no room; returns whether it closed
-    /// one.
+    /// Admits a connection. If there is no room, closes another connection. Returns whether another
+    /// connection was closed.
     ///
     /// # Errors
     /// The limit that refused the connection.
@@ -144,7 +145,7 @@ impl Connections {
 }
 
 impl ConnectionGuard {
-    /// Returns when this connection must close for another one.
+    /// Returns when this connection must close to make room for another connection.
     pub(crate) async fn shed(&self) {
         self.end.notified().await;
     }
@@ -197,7 +198,14 @@ impl ConnectionGuard {
         RequestGuard(Arc::clone(self))
     }
 
-    /// Records that the system accepted bytes of a response.
+    /// Records a request that does not count as in progress: the connection stays idle, but its
+    /// silence starts anew.
+    pub(crate) fn request_arrived(&self) {
+        self.has_asked.store(true, Ordering::Relaxed);
+        self.progressed();
+    }
+
+    /// Records that a request arrived, or that the system accepted bytes of a response.
     fn progressed(&self) {
         lock(&self.all.0.state).admission.progressed(self.id, self.all.now());
     }
@@ -244,7 +252,7 @@ impl Drop for RequestGuard {
     }
 }
 
-/// A body, with the request that ends with it.
+/// A body, with the request that ends when the body ends.
 struct TrackedBody {
     body: Body,
     request: Option<RequestGuard>,
@@ -342,11 +350,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ProgressStream<S> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use futures_util::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
 
-    /// Two callers have a response in a buffer. The one that reads must not be closed.
+    /// Two callers have a response in a buffer. The connection of the caller that reads must not be
+    /// closed.
     #[tokio::test]
     async fn a_client_that_reads_a_long_response_slowly_is_not_idle() {
         let all = Connections::new(64, AdmissionKind::Connections, AuthenticatedCallers::new());
@@ -363,5 +373,16 @@ mod tests {
         assert!(all.shed_one());
         assert!(lock(&all.0.state).ends.contains_key(&reads.id), "the one that reads was closed");
         waits.shed().await;
+    }
+
+    #[test]
+    fn a_request_that_does_not_count_as_in_progress_only_ends_the_silence() {
+        let all = Connections::new(64, AdmissionKind::Connections, AuthenticatedCallers::new());
+        let accept = |host| all.accept(IpAddr::from([192, 0, 2, host]), false).unwrap().0;
+        let (asked, silent) = (accept(1), accept(2));
+        asked.request_arrived();
+        assert!(asked.has_asked.load(Ordering::Relaxed));
+        assert!(all.shed_one() && silent.shed().now_or_never().is_some(), "it was silent longest");
+        assert!(all.shed_one() && asked.shed().now_or_never().is_some(), "it is idle");
     }
 }

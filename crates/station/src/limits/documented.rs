@@ -3,7 +3,8 @@
 use barograph_engine::LocalConfig;
 use barograph_probe::io::ResponderLimits;
 
-use super::{heavy, member_quota, unread};
+use super::{member_quota, unread};
+use crate::api::heavy;
 use crate::config::{Config, EchoConfig};
 use crate::echo;
 use crate::forecast::series::MEMBER_SHARE;

@@ -17,7 +17,7 @@ pub(crate) struct MemberQuota {
     subscriptions: Arc<Semaphore>,
     requests: Arc<Semaphore>,
     appends: Arc<Semaphore>,
-    /// Origin of the times in the budgets.
+    /// Time from which the times in the budgets are measured.
     began: Instant,
     records: Mutex<TokenBucket>,
     bytes: Mutex<TokenBucket>,

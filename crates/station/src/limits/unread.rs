@@ -69,6 +69,13 @@ impl UnreadResponses {
         state.has_room(None, class)
     }
 
+    /// Whether there is room for a further response of any caller. Every limit is at least
+    /// [`LOCAL_MAX`], and no part has more bytes than all, so [`UnreadResponses::has_room`] is then
+    /// true for every class.
+    pub(crate) fn has_room_for_all(&self) -> bool {
+        self.bytes() < LOCAL_MAX
+    }
+
     /// Takes the bytes of a response from the budget. The last response may exceed its share;
     /// otherwise a response larger than a share could never be read. The excess does not reduce
     /// other shares.
@@ -235,6 +242,8 @@ const LOCAL_MAX: usize = BYTES_MAX / 8;
 pub(crate) const ANONYMOUS_MAX: usize = BYTES_MAX / 2;
 /// Number of bytes reserved for authenticated callers: the rest of the budget.
 const AUTHENTICATED_MAX: usize = BYTES_MAX - LOCAL_MAX - ANONYMOUS_MAX;
+/// [`UnreadResponses::has_room_for_all`] depends on these orders.
+const _: () = assert!(LOCAL_MAX <= SHARE_MAX && LOCAL_MAX <= ANONYMOUS_MAX && LOCAL_MAX <= AUTHENTICATED_MAX);
 
 #[cfg(test)]
 mod tests {
@@ -319,6 +328,23 @@ mod tests {
         drop(unread.hold(authenticated(4), &small()).unwrap());
         drop(first);
         assert_eq!(unread.bytes(), 0);
+    }
+
+    #[test]
+    fn room_for_all_callers_is_room_for_each_caller() {
+        let unread = UnreadResponses::default();
+        let callers = [
+            CallerClass::Local,
+            CallerClass::Authenticated(ip(1, 1), station(1)),
+            CallerClass::Anonymous(ip(1, 1)),
+        ];
+        for caller in &callers {
+            let almost = unread.hold(caller.clone(), &Bytes::from(vec![0; LOCAL_MAX - 1])).unwrap();
+            assert!(unread.has_room_for_all() && callers.iter().all(|other| unread.has_room(other)));
+            let last = unread.hold(caller.clone(), &Bytes::from(vec![0; 1])).unwrap();
+            assert!(!unread.has_room_for_all());
+            drop((almost, last));
+        }
     }
 
     #[test]

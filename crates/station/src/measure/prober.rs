@@ -124,7 +124,7 @@ struct State {
     reports: Sender<Command>,
     config: Arc<Config>,
     targets: BTreeMap<Name, Target>,
-    /// Detected kinds of the targets without quantities.
+    /// Detected kinds of the targets without configured quantities.
     detected: BTreeMap<Name, TargetKind>,
     timetable: Timetable<Job>,
     sensors: Sensors,
@@ -390,7 +390,7 @@ impl Worker {
         }
     }
 
-    /// Measures `connect` of a target of undetected kind, and infers the kind from it.
+    /// Measures `connect` of a target of undetected kind, and infers the kind from the result.
     ///
     /// A server that never answers a GET is still a server. A host that refuses the connection is
     /// up, but its kind is known only when a program listens on the port. Until then the station
@@ -401,8 +401,8 @@ impl Worker {
         if !refused {
             return answered.then_some(TargetKind::Server);
         }
-        let is_url = self.target.address.scheme() != Scheme::Address;
-        for kind in ExperimentKind::usual(self.was_station(), is_url)
+        let last_kind = if self.was_station() { TargetKind::Station } else { TargetKind::Server };
+        for kind in ExperimentKind::usual(last_kind, self.target.address.scheme())
             .iter()
             .filter(|kind| **kind != ExperimentKind::Connect)
         {
@@ -500,8 +500,8 @@ impl Worker {
         next.map(|next| next.median.value)
     }
 
-    /// Numbers of bulk transfers that have begun so far: on this host, and by the responder. A
-    /// changed count shows a transfer that began and ended in between.
+    /// Numbers of bulk transfers that have begun so far: on this host, and by the responder. If a
+    /// number has changed between two calls, a transfer began between these calls.
     fn bulk_begun(&self) -> (u64, u64) {
         (self.parts.bulk_slot.begun(), self.parts.responder.bulk_begun())
     }
@@ -520,13 +520,15 @@ fn stopped<T>(result: &Result<T, ProbeError>) -> bool {
 /// The jobs that measure a target, with their periods.
 fn jobs_of(target: &Target, detected: Option<TargetKind>, config: &Config) -> Vec<(Job, Duration)> {
     let probe_period = target.period_or(config.probe_period);
-    let is_url = target.address.scheme() != Scheme::Address;
+    let scheme = target.address.scheme();
     let kinds = match (target.quantities.is_empty(), detected) {
         (false, _) => target.kinds(),
         // A URL with a path is a page of a server, not a station: nothing to detect.
-        (true, None) if is_url && target.address.path() != "/" => ExperimentKind::usual(false, true).to_vec(),
+        (true, None) if scheme != Scheme::Address && target.address.path() != "/" => {
+            ExperimentKind::usual(TargetKind::Server, scheme).to_vec()
+        }
         (true, None) => return vec![(Job::Detect(target.name.clone()), probe_period)],
-        (true, Some(kind)) => ExperimentKind::usual(kind == TargetKind::Station, is_url).to_vec(),
+        (true, Some(kind)) => ExperimentKind::usual(kind, scheme).to_vec(),
     };
     let period = |kind: ExperimentKind| if kind.is_bulk() { config.goodput_period } else { probe_period };
     let mut jobs: Vec<(Job, Duration)> =

@@ -1,8 +1,8 @@
 //! Times at which jobs are due: periods with jitter, seeded by the job's name. Pure: the caller
 //! provides the time.
 //!
-//! Jitter keeps stations from probing in step. The jitter is uniform within ±`JITTER` of the
-//! period. Each job has its own generator, so other jobs do not change its phase.
+//! Because of the jitter, stations do not probe at the same times. The jitter is uniform within
+//! ±`JITTER` of the period. Each job has its own generator, so other jobs do not change its phase.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl<J: Ord + Clone> Timetable<J> {
         due.into_iter().map(|(_, job)| job).collect()
     }
 
-    /// Sets the next time of a job that could not begin to `at`.
+    /// Sets the next time of `job` to `at`, because the job could not begin.
     pub fn postpone(&mut self, job: &J, at: Duration) {
         if let Some(row) = self.jobs.get_mut(job) {
             row.due = at;

@@ -1,5 +1,5 @@
-//! Addresses of stations: those that this station registers, and the usable ones of a peer. Pure
-//! except [`interfaces`].
+//! Addresses of stations: the addresses that this station registers, and the usable addresses of a
+//! peer. Pure except [`interfaces`].
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +7,8 @@ use barograph_engine::Entry;
 
 use crate::config::unreachable_reason;
 
-/// Splits the addresses of a peer: those that can be tried from here, and the others with a reason.
+/// Splits the addresses of a peer: the addresses that this station can try, and the other addresses
+/// with a reason.
 ///
 /// A loopback address belongs to the peer's own host. Only a station that has no addresses except
 /// loopback uses such an address, because all its peers are on its own host.

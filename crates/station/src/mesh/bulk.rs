@@ -95,7 +95,7 @@ pub(crate) struct BulkDependencies {
 /// Result of a test that this station wanted to start.
 #[derive(Debug)]
 pub(crate) enum TestAttempt {
-    /// The test ran, with or without a rate.
+    /// The test ran, and either measured a rate or did not.
     Ran { row: BulkTest, cost: Cost },
     /// The peer refused its consent.
     Refused { reason: String, retry_after: Duration },
@@ -299,8 +299,9 @@ impl Bulk {
         attempt
     }
 
-    /// Charges the test to this host's budget and takes this host's token. The time limit of the
-    /// token begins at once, because the peer's response arrives within the time of the test.
+    /// Charges the test to this host's budget, and takes a token for the test from this host's
+    /// [`TestAdmission`]. The time limit of the token begins at once, because the peer's response
+    /// arrives within the time of the test.
     fn start(&self, now: Duration, peer: &Name, expected: Cost) -> Result<u64, TestRefusal> {
         let mut gate = lock(&self.gate);
         let grant = gate.start(now, peer.as_str(), expected)?;

@@ -1,4 +1,5 @@
-//! Finds the address at which a peer answers, and verifies that it is the peer.
+//! Finds the address at which a peer answers, and verifies that the station at this address is the
+//! peer.
 //!
 //! A private address belongs to another host in another network, so the station that answers must
 //! give its name.

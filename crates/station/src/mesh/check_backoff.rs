@@ -132,9 +132,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Pause after a check that found the peer: the usual time between two measurements of the peer.
 const PAUSE_FOUND: Duration = Duration::from_secs(10);
 /// Shortest time between two checks that are caused by changes of one peer. An entry may name
-/// addresses of hosts outside the mesh, and every station tries them, so changing the entry must
-/// not cause tries at will. This time is several leases long. A real station rarely changes its
-/// addresses twice within this time.
+/// addresses of hosts outside the mesh, and every station tries these addresses. Without this
+/// limit, a station that changes its entry could cause as many tries as it wants. This time is
+/// several leases long. A real station rarely changes its addresses twice within this time.
 const WAKE_EVERY: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub(super) struct OwnEntry {
 }
 
 impl OwnEntry {
-    /// Current addresses at which others reach this station.
+    /// Current addresses at which other stations reach this station.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         if self.config.advertise.is_empty() {
             addresses::own(self.listen, &addresses::interfaces())
@@ -138,8 +138,8 @@ fn what_to_do(location: &EngineLocation, error: &EngineError) -> String {
 }
 
 /// Time for which a peer may be missing from snapshots before this station marks the peer as lost.
-/// It is the longer of two times, plus one second: `lease`, and the time in which all stations
-/// register again after a restart of the directory.
+/// This time is the longer of two times, plus one second: `lease`, and the time in which all
+/// stations register again after a restart of the directory.
 pub(super) fn grace(lease: Duration) -> Duration {
     lease.max(RETURN_MAX) + Duration::from_secs(1)
 }

@@ -54,8 +54,8 @@ pub(crate) fn one_line(error: &barograph_engine::EngineError) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The engines of a station: it stores records in them, reads records from them, and registers with
-/// them.
+/// The engines in which a station stores its records, from which the station reads records, and
+/// with which the station registers.
 #[derive(Clone)]
 pub struct Engines {
     pub(crate) engine: Arc<dyn Engine>,
@@ -63,7 +63,7 @@ pub struct Engines {
     /// station does not need the mesh.
     pub(crate) local: Arc<dyn Engine>,
     /// Archive that this station serves to the stations that it invites; `None` = no station can
-    /// join this one.
+    /// join this station.
     pub(crate) served: Option<Arc<Local>>,
     /// Archive of this station, if it stores records of other stations; `None` = it stores only
     /// records of this station.
@@ -78,11 +78,11 @@ pub struct Engines {
 /// Where the engine of a mesh runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineLocation {
-    /// In this station; others may join it.
+    /// The engine runs in this station; other stations may join this station.
     Local,
-    /// In the station with this URL.
+    /// The engine runs in the station with this URL.
     Remote(String),
-    /// On NATS servers that all members use.
+    /// The engine uses NATS servers, which all members share.
     Nats {
         /// Whether this station stores the mesh's history.
         archive: bool,
@@ -114,7 +114,7 @@ pub struct Spool {
     pub last_error: Option<String>,
 }
 
-/// Returns the current state of a spool.
+/// A function that returns the current state of a spool.
 type SpoolFn = Arc<dyn Fn() -> Spool + Send + Sync>;
 
 impl Engines {

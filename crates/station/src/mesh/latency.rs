@@ -38,7 +38,7 @@ struct LatencyTally {
     missed: u64,
 }
 
-/// Latency distribution of one peer, idle or loaded, as shown.
+/// Latency distribution of one peer, idle or loaded, for the API and `/metrics`.
 #[derive(Clone, Debug)]
 pub(crate) struct LatencyDistribution {
     /// `rtt` or `rtt_loaded`, from this host to the peer.
@@ -211,11 +211,11 @@ pub(crate) const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 /// seconds.
 pub(crate) const BOUNDS_S: [f64; 16] =
     [1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
-/// Time for which the distributions of a departed peer are shown. They help to find out why the
-/// peer left.
+/// Time for which the distributions of a departed peer are shown. These distributions help to find
+/// out why the peer left.
 const KEPT: Duration = Duration::from_hours(1);
 /// Allowed time to open a session, in addition to [`OPENING_ROUNDS`]. Only a longer time counts as
-/// a delay. It is the time after which TCP retransmits a lost first segment (RFC 6298 §2).
+/// a delay. TCP retransmits a lost first segment after this time (RFC 6298 §2).
 const OPENING: Duration = Duration::from_secs(1);
 /// Number of round trips to open a session: two connections, the refusal with its challenge, the
 /// Upgrade, and the request.

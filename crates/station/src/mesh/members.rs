@@ -1,5 +1,5 @@
-//! The members of a mesh: stations that may use the engine of this one, with their invitations and
-//! names.
+//! The members of a mesh: stations that may use the engine of this station, with their invitations
+//! and names.
 //!
 //! The file `members` of the state directory holds no token, only its SHA-256 (FIPS 180-4). A token
 //! has 256 random bits, so the digest of the token reveals nothing. Tokens are looked up by digest,
@@ -244,7 +244,7 @@ impl Members {
             .collect()
     }
 
-    /// Whether no member and no invitation has the name.
+    /// Checks that no member and no invitation has the name.
     ///
     /// # Errors
     /// [`MembersError::Own`], [`MembersError::Taken`]
@@ -384,7 +384,7 @@ fn digest_of(token: &str) -> Digest {
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// Consequence, as shown, if the file could not be written after a withdrawal.
+/// Text for `/healthz`: the consequence if the file could not be written after a withdrawal.
 const STILL_INVITED: &str = "after a restart, removed members can join again";
 /// The file's name in the state directory.
 pub(crate) const FILE: &str = "members";

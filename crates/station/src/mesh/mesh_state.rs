@@ -85,7 +85,7 @@ pub(crate) struct DirectoryConnection {
     pub(super) watch_error: Option<String>,
     /// Groups that should be watched.
     pub(super) groups: Vec<Name>,
-    /// Set while the directory can be read and takes no writes.
+    /// `Some` while the directory can be read but accepts no writes.
     pub(super) read_only: Option<ReadOnly>,
     /// Since when [`Self::is_connected`] is false.
     pub(super) away_since: Option<Instant>,
@@ -167,7 +167,8 @@ impl DirectoryConnection {
         })
     }
 
-    /// Updates `away_since` after a change.
+    /// Sets `away_since` to `now` when the connection is lost, and to `None` when the station is
+    /// connected.
     fn update_away_since(&mut self, now: Instant) {
         self.away_since = if self.is_connected() { None } else { self.away_since.or(Some(now)) };
     }
@@ -228,8 +229,8 @@ impl MeshState {
         DirectoryConnection { read_only: self.read_only(), ..lock(&self.directory).clone() }
     }
 
-    /// Why the directory accepts no writes although it can be read, and since when. While this is
-    /// set, no peer is marked as lost.
+    /// Why the directory accepts no writes although it can be read, and since when. While this
+    /// function returns a reason, no peer is marked as lost.
     pub(crate) fn read_only(&self) -> Option<ReadOnly> {
         self.engine.upgrade()?.read_only()
     }
@@ -246,7 +247,7 @@ impl MeshState {
     }
 
     /// Statistics of the archive that stores records of other stations; `None` if this station has
-    /// none.
+    /// no such archive.
     pub(crate) fn archive(&self) -> Option<LocalStatistics> {
         self.foreign_archive.upgrade().map(|archive| archive.statistics())
     }
@@ -300,9 +301,9 @@ impl MeshState {
         lock(&self.removals).insert(host, Instant::now());
     }
 
-    /// Whether a session may continue that the station `host` signed for at `signed_at`. The
-    /// station must still be allowed to request experiments, and must not have been removed since
-    /// then. After a removal, a different station may have the name.
+    /// Whether a session may continue. The station `host` signed the request for this session at
+    /// `signed_at`. The station must still be allowed to request experiments, and must not have
+    /// been removed since then. After a removal, a different station may have the name.
     pub(super) fn may_still_request(&self, host: &Name, signed_at: Instant) -> bool {
         self.may_request(host) && !lock(&self.removals).ended(host, signed_at)
     }

@@ -21,7 +21,7 @@ pub(super) struct LocalStation {
     pub(super) addresses: Vec<SocketAddr>,
 }
 
-/// All stations that the directory has reported, by name, without this one.
+/// All stations that the directory has reported, by name, without this station.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     all: BTreeMap<Name, Peer>,
@@ -179,10 +179,10 @@ impl Peers {
         self.all.get(host)
     }
 
-    /// Public key of a station that may request probes at `now`: a peer that is up, or a peer that
-    /// was lost at most `lease` ago, because that peer may only have lost its connection to the
-    /// directory. `None` = the station may not request probes; `Some(None)` = the station has no
-    /// key.
+    /// Public key of a station that may request probes at `now`. The station must be a peer that is
+    /// up, or a peer that was lost at most `lease` ago: such a peer may only have lost its
+    /// connection to the directory. `None` = the station may not request probes; `Some(None)` = the
+    /// station has no key.
     pub(crate) fn key(&self, host: &Name, now: Instant, lease: Duration) -> Option<Option<[u8; 32]>> {
         let peer = self.all.get(host)?;
         let is_late = || peer.lost.is_some_and(|lost| now.saturating_duration_since(lost) <= lease);
@@ -229,7 +229,8 @@ impl Peers {
     ) -> bool {
         let Some(peer) = self.all.get_mut(host) else { return false };
         if tried.len() != peer.usable.len() || !tried.iter().all(|address| peer.usable.contains(address)) {
-            // The addresses of the peer changed during the check, and the new ones need a check.
+            // The addresses of the peer changed during the check, and the new addresses need a
+            // check.
             return false;
         }
         let before = peer.target();
@@ -247,7 +248,8 @@ impl Peers {
 
 impl Peer {
     /// Address at which the peer is measured: the address that answered last, until a check fails.
-    /// A silent peer is not measured, because its experiments would delay those of other peers.
+    /// A silent peer is not measured, because its experiments would delay the experiments with
+    /// other peers.
     pub(super) fn target(&self) -> Option<SocketAddr> {
         self.in_use.filter(|_| self.state == PeerState::Up && self.trouble.is_none())
     }

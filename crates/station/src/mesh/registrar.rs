@@ -1,5 +1,5 @@
-//! The thread that maintains the table of peers. For events of the directory, it updates the
-//! targets, publishes peer events and calls hooks.
+//! The thread that maintains the table of peers. When an event of the directory arrives, this
+//! thread updates the targets, publishes peer events and calls hooks.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -386,7 +386,7 @@ impl RegistrarState {
                 .peers()
                 .lost(&host, now_s, std::time::Instant::now())
                 .then_some(PeerChange::Lost),
-            // A removal was handled above, where the function returns.
+            // This arm does not run: the code above handles a removal and returns.
             MembershipChange::Removed(_) => None,
             MembershipChange::Joined(_) | MembershipChange::Returned(_) | MembershipChange::Changed(_) => {
                 let known = self.parts.mesh_state.peers().get(&entry.host).map(|peer| peer.entry.key);
@@ -438,10 +438,10 @@ impl RegistrarState {
         }
     }
 
-    /// Ends the sessions of the station that had the name before. Call it after the new key is
-    /// stored, so that no session with the old key can begin later. Logs the change, at most once a
-    /// minute for each name. The key changes if a station was set up again, or if a different
-    /// station uses its name.
+    /// Ends the sessions of the station that had the name before. Call this function after the new
+    /// key is stored, so that no session with the old key can begin later. Logs the change, at most
+    /// once a minute for each name. The key changes if a station was set up again, or if a
+    /// different station uses its name.
     fn on_new_key(&mut self, host: &Name) {
         self.parts.mesh_state.end_sessions(host);
         if self.new_keys.is_due(host.as_str(), std::time::Instant::now()) {

@@ -23,8 +23,8 @@ impl Removals {
     }
 }
 
-/// Time after which a removal is forgotten. It is longer than the longest session of the responder,
-/// 120 s (docs/spec/probe.md).
+/// Time after which a removal is forgotten. This time is longer than the longest session of the
+/// responder, 120 s (docs/spec/probe.md).
 const SESSION_MAX: Duration = Duration::from_secs(180);
 
 #[cfg(test)]

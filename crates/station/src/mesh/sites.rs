@@ -72,8 +72,8 @@ impl SiteProposals {
         let seen: Vec<bool> = (0..n)
             .map(|host| host == own || ways[host * n..][..n].iter().any(|way| *way != RttState::Unmeasured))
             .collect();
-        let pair = |a: usize, b: usize| match both_ways(ways[a * n + b], ways[b * n + a], a == own, b == own)
-        {
+        let way = |a: usize, b: usize| DirectedRtt { rtt: ways[a * n + b], is_own: a == own };
+        let pair = |a: usize, b: usize| match both_ways(way(a, b), way(b, a)) {
             RttState::Unmeasured if !seen[a] && !seen[b] => RttState::NotVisible,
             both => both,
         };
@@ -94,8 +94,8 @@ impl SiteProposals {
         certain_position(self.own, &self.hosts, &self.sites)
     }
 
-    /// Position of this station by the forecasts; `None` if it stands alone, or too little is
-    /// known.
+    /// Position that the forecasts propose for this station; `None` without a proposal, for example
+    /// if this station is alone at its site.
     fn proposed(&self) -> Option<SitePosition> {
         position(self.own, &self.hosts, &self.sites)
     }
@@ -240,7 +240,8 @@ impl Sites {
     /// also takes proposed positions. Runs until the future is dropped.
     pub(crate) async fn run(&self) {
         let every = SITE_CHECK_PERIOD.min(self.config.sites_hold / SITE_CHECKS_MIN).max(PROPOSALS_AGE);
-        // Delays leaving `local:default` until no other station needs it there.
+        // Delays the departure from `local:default` until no other station has needed this group
+        // for `sites_hold`.
         let mut leaving = Debounce::new(self.config.sites_hold);
         loop {
             tokio::time::sleep(every).await;
@@ -328,16 +329,24 @@ impl Sites {
     }
 }
 
+/// Round-trip time of a pair, as one end of the pair forecasts it.
+#[derive(Clone, Copy)]
+struct DirectedRtt {
+    rtt: RttState,
+    /// Whether this station is the end that makes the forecast.
+    is_own: bool,
+}
+
 /// Combines the forecasts of the two ends of a pair. If only one end has a forecast, this forecast
 /// counts only if that end is this station.
-fn both_ways(there: RttState, back: RttState, is_own_there: bool, is_own_back: bool) -> RttState {
-    match (there, back) {
+fn both_ways(there: DirectedRtt, back: DirectedRtt) -> RttState {
+    match (there.rtt, back.rtt) {
         (RttState::Known(there), RttState::Known(back)) => {
             RttState::Known(if there.value < back.value { back } else { there })
         }
         (RttState::Failed, _) | (_, RttState::Failed) => RttState::Failed,
-        (RttState::Known(_), _) if is_own_there => there,
-        (_, RttState::Known(_)) if is_own_back => back,
+        (RttState::Known(_), _) if there.is_own => there.rtt,
+        (_, RttState::Known(_)) if back.is_own => back.rtt,
         _ => RttState::Unmeasured,
     }
 }

@@ -78,7 +78,7 @@ impl MeshSnapshot {
     }
 
     /// Returns the membership and models of the last refresh, at most [`UNASKED`] old. The call
-    /// counts as a request, so the cache is refreshed further.
+    /// counts as a request, so the periodic refreshes of the cache continue.
     pub(crate) async fn latest(&self) -> (Arc<MeshMembers>, Arc<Models>) {
         if let Some(mesh) = self.parts.cached() {
             return mesh;
@@ -177,7 +177,7 @@ impl SnapshotParts {
     async fn refresh_models(&self, members: Arc<MeshMembers>) -> Arc<Models> {
         let series_table = Arc::clone(&self.series_table);
         let learn = move || Models::learnt(&members, &Pairs::new(&series_table, now_unix_ns(), PAUSE));
-        // Takes a second or two in a large mesh.
+        // Learning takes up to two seconds in a large mesh.
         let found = away("learning from pairs", learn).await.map(Arc::new);
         let mut cache = lock(&self.cache);
         let models = found

@@ -195,7 +195,7 @@ fn labels_are_escaped_and_failures_are_absent() {
     assert!(text.contains("barograph_measured_seconds{quantity=\"rtt_loaded\""));
 }
 
-/// Names of metrics in a text: words of these letters that begin with `barograph_`.
+/// Names of metrics in a text: words of small letters and `_` that begin with `barograph_`.
 fn named(text: &str) -> std::collections::BTreeSet<&str> {
     let word = |c: char| !(c.is_ascii_lowercase() || c == '_');
     text.split(word).filter(|word| word.starts_with("barograph_")).collect()

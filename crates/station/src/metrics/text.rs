@@ -42,7 +42,7 @@ impl Format {
 struct Range<'a> {
     media: &'a str,
     version: Option<&'a str>,
-    /// In thousandths, 0 to 1000.
+    /// Quality in thousandths, from 0 to 1000.
     quality: u16,
 }
 

@@ -43,7 +43,7 @@ pub(super) fn expire(row: &mut Transfer) {
 }
 
 /// Time after which a receiver address expires if no sender connects. The time begins when the
-/// address is issued, and again after a failed transfer. It is long enough for two people to
+/// address is issued, and again after a failed transfer. This time is long enough for two people to
 /// exchange the address.
 const WAITS: Duration = Duration::from_mins(10);
 
@@ -57,7 +57,7 @@ mod tests {
         let after = |seconds| began + Duration::from_secs(seconds);
         let mut expiry = Expiry::new(began);
         assert!(!expiry.is_over(began) && !expiry.is_over(after(599)) && expiry.is_over(after(600)));
-        // A transfer may take any time.
+        // A running transfer does not expire.
         expiry.on_begun();
         assert!(!expiry.is_over(after(90_000)));
         expiry.on_failed(after(90_000));

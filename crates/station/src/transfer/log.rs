@@ -17,7 +17,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Adds a row. A full log drops the oldest row of those that have ended.
+    /// Adds a row. If the log is full, first drops the oldest row of a transfer that has ended.
     pub(crate) fn add(&mut self, row: Transfer) {
         if ROWS_MAX <= self.rows.len()
             && let Some(index) = self.rows.iter().position(|row| row.state.is_ended())

@@ -233,7 +233,7 @@ fn a_lost_host_is_reported_at_once() {
     let archive = Arc::new(open_archive(&config).unwrap());
     let entry = Entry {
         host: name("peer"),
-        // No station responds there, and a failed round trip is not learnt.
+        // No station responds at this address, and a failed round trip is not learnt.
         addresses: vec!["192.0.2.1:10132".parse().unwrap()],
         version: env!("CARGO_PKG_VERSION").into(),
         groups: vec![name("local:a")],

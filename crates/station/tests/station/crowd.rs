@@ -134,7 +134,7 @@ fn attacked(
     Some(served.unwrap())
 }
 
-/// Adds 41 addresses in four networks for attackers, and two for well-behaved callers.
+/// Adds 41 addresses in four networks for attackers, and two addresses for well-behaved callers.
 fn add_addresses(network: &Network) {
     let add = |address: Ipv4Addr| {
         let added =

@@ -1,4 +1,4 @@
-//! A state directory on a full disk, or one in which a small file cannot be written.
+//! A state directory on a full disk, or a state directory in which a small file cannot be written.
 
 use std::path::Path;
 use std::time::Duration;

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use crate::http::{HttpResponse, post, send};
 
-/// Invites a station with this name, or with any; returns its token.
+/// Invites a station with this name, or with any name if `name` is `None`; returns the token of the
+/// invitation.
 pub(crate) fn invite(address: SocketAddr, name: Option<&str>) -> String {
     let body = name.map_or(json!({}), |name| json!({ "name": name }));
     let answer = post(address, "/v1/invitations", &body.to_string());

@@ -16,7 +16,7 @@ fn a_caller_on_another_host_needs_the_token() {
     let address = station.address();
     let token = std::fs::read_to_string(state.path().join("token")).unwrap();
     let bearer = format!("Bearer {}", token.trim());
-    // With a proxy's header, a request on loopback counts as one from another host.
+    // With a proxy's header, a request on loopback counts as a request from another host.
     let elsewhere = ("X-Forwarded-For", "192.0.2.9");
     let body = r#"{"records": []}"#;
     let ask = |headers: &[(&str, &str)]| send(address, "POST", "/v1/measurements", headers, body).status;
@@ -157,7 +157,7 @@ fn a_waiting_request_gives_its_connection_to_a_new_caller() {
     let mut waiting = connect(address);
     waiting.set_read_timeout(Some(crate::LIMIT)).unwrap();
     waiting.write_all(b"GET /v1/latest?source=elsewhere HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    // When this request is answered, the other one has arrived, too.
+    // When the stream is open, the waiting request has arrived, too.
     let events = SseReader::open(address, "/v1/stream");
     assert_eq!(get(address, "/v1/station").status, 200);
     assert!(matches!(waiting.read(&mut [0; 16]), Ok(0) | Err(_)), "it was closed for the newcomer");
@@ -257,8 +257,8 @@ fn wrong_credentials_are_counted_and_do_not_slow_right_credentials() {
     station.stop(crate::LIMIT);
 }
 
-/// A peer requests a challenge by the scheme alone, repeatedly: that counts as no wrong signature,
-/// and is not delayed.
+/// A peer repeatedly requests a challenge by sending only the scheme. Such a request does not count
+/// as a wrong signature, and its response is not delayed.
 #[test]
 fn a_challenge_request_does_not_count_as_a_wrong_signature() {
     let station = start_new(quiet);

@@ -52,7 +52,7 @@ fn forward(address: SocketAddr, token: &str, records: &[Value]) -> Vec<u16> {
     records.chunks(1000).map(append).collect()
 }
 
-/// A record of `origin` with this number, measured now.
+/// A record of `origin` with the sequence number `seq`, measured now.
 fn fresh(origin: &str, seq: u64, target: &str) -> Value {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let mut record = record(origin, origin, seq);
@@ -179,7 +179,7 @@ fn a_stream_beyond_the_limit_is_counted() {
     assert_eq!(get(station.address(), "/v1/peers/events").status, 503);
     let streams = limit(station.address(), "streams");
     assert_eq!((&streams["refused"], &streams["max"]), (&2.into(), &0.into()));
-    // Callers can cause that at will, so monitoring must not report the station as broken.
+    // Any caller can cause these refusals, so monitoring must not report the station as broken.
     let health = get(station.address(), "/healthz");
     assert_eq!((health.status, &health.json()["reasons"]), (200, &serde_json::json!([])));
     let says = health.json()["warnings"].to_string();

@@ -50,7 +50,7 @@ fn quiet(state: &Path) -> Config {
 /// A running station, stopped when dropped.
 struct Running {
     station: Option<Station>,
-    /// State directory of a station that was started with an empty one.
+    /// Temporary state directory; `None` if the test has its own state directory.
     _state: Option<TempDir>,
 }
 

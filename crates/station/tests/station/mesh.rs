@@ -278,8 +278,8 @@ fn a_name_conflict_is_reported_until_the_name_is_free() {
     a.stop(LIMIT);
 }
 
-/// Two stations of one name both run: the first reports that it has lost its name, and neither
-/// displaces the other again.
+/// Two stations of one name both run: the first station reports that it has lost its name, and
+/// neither station displaces the other station again.
 fn two_of_one_name(copy_the_key: bool) {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));

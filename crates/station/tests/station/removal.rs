@@ -1,4 +1,5 @@
-//! A station is removed from the mesh: all others remove its series, also a station that was away.
+//! Tests of a station that is removed from the mesh. All other stations remove the series of this
+//! station. A station that was stopped at that time does so after its start.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -168,7 +168,7 @@ fn stations_that_accept_sites_in_turn_keep_measuring_each_other() {
     assert_measure_each_other([&a, &b], [&["local:default"], &["local:a", "global", "local:default"]]);
     is_proposed(&a, true);
     accept(&a);
-    // No station is without a site any more.
+    // All stations have a site now.
     for station in [&a, &b] {
         until_groups(station, &["local:a", "global"]);
     }

@@ -17,7 +17,7 @@ use crate::{LIMIT, Running, quiet, serve, up};
 #[derive(Clone, Copy, PartialEq)]
 enum Then {
     Down,
-    /// The station started it again.
+    /// The station started the task again.
     Up,
 }
 
@@ -70,7 +70,7 @@ const MEMBER: &[(&str, Then, Trigger)] = &[
     ("recorder", Then::Down, by_itself),
 ];
 
-/// Tasks that only run at the station that serves the mesh.
+/// Tasks that run only at the station that serves the mesh.
 const HOST: &[(&str, Then, Trigger)] = &[("member_leases", Then::Up, by_itself)];
 
 fn config(state: &Path, host: &str) -> Config {

@@ -73,7 +73,7 @@ fn https_and_plain_probes_share_the_port() {
     assert_eq!((page.take(), page.take()), (vec![1], vec![2]));
     assert_eq!(crate::echo::client::Page::try_open(address, None).err(), Some(403), "not beside TLS");
 
-    // Without that token a plain connection is refused, also on loopback.
+    // A plain connection without a single-use token is refused, also on loopback.
     let plain = send(address, "GET", "/v1/series", &[], "");
     assert_eq!(plain.status, 403);
     assert!(plain.error().contains("HTTPS"));

@@ -107,7 +107,7 @@ fn check_values(records: &[Record]) -> Result<(), EngineRefusal> {
     Ok(())
 }
 
-/// Checks that no sequence number is too far above those that the member has used.
+/// Checks that no sequence number is too far above the sequence numbers that the member has used.
 async fn check_numbers(shared: &ApiState, records: &[Record], origin: &Name) -> Result<(), EngineRefusal> {
     let highest = records.iter().map(|record| record.seq).max().unwrap_or(0);
     if Record::is_seq_plausible(highest, 0) {

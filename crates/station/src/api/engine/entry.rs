@@ -48,8 +48,8 @@ pub(super) async fn register(
     let text = whole(&headers, body, wire::ENTRY_BYTES_MAX).await?;
     member.quota.take_registration(Instant::now()).inspect_err(|_| count_throttled(&shared))?;
     let entry = wire::read_entry(&text)?;
-    // A station of an earlier version may be in a group with invisible characters already. That
-    // version may not have stored the groups of its members.
+    // A member of an earlier version may already be in a group with invisible characters in its
+    // name. An earlier version of this station did not always store the groups of its members.
     let known_groups = member.groups();
     let may_be_old = member.has_registered() && known_groups.is_none();
     let known_groups = known_groups.unwrap_or_default();
@@ -92,8 +92,8 @@ pub(super) async fn register(
 }
 
 /// Checks that this station has room for the series of the host of `entry`, in addition to the
-/// series of all members, including members that are away. The check always succeeds for a member
-/// in the groups with which it was admitted, or in groups that need no more series.
+/// series of all members, including members that are not up now. The check always succeeds for a
+/// member in the groups with which it was admitted, or in groups that need no more series.
 fn has_room_for(shared: &ApiState, member: &Member, entry: &Entry) -> Result<(), EngineRefusal> {
     let admitted = member.groups();
     if member.has_registered() && admitted.as_ref().is_none_or(|groups| *groups == entry.groups) {

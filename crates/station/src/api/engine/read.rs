@@ -1,4 +1,4 @@
-//! Reads of a member: it may read everything.
+//! Read requests of a member. A member may read everything.
 
 use std::convert::Infallible;
 
@@ -12,7 +12,8 @@ use futures_util::stream;
 use serde::Deserialize;
 
 use super::{EngineRefusal, done, in_lines, invalid, member, name, query};
-use crate::api::{ApiStateExtractor, selector};
+use crate::api::ApiStateExtractor;
+use crate::api::query::selector;
 use crate::limits::member_quota::QuotaPermit;
 
 #[derive(Deserialize)]

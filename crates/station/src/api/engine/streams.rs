@@ -13,7 +13,8 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::{EngineRefusal, in_lines, invalid, member, name, query};
-use crate::api::{ApiStateExtractor, selector};
+use crate::api::ApiStateExtractor;
+use crate::api::query::selector;
 use crate::limits::member_quota::QuotaPermit;
 
 #[derive(Deserialize)]
@@ -161,9 +162,10 @@ impl<T: Send + 'static> MemberStream<T> {
     }
 }
 
-/// Time without items after which an empty line is sent. A lease covers several such times, so that
-/// a dead connection is detected early.
+/// Time without items after which an empty line is sent. This time is much shorter than a usual
+/// lease, so the client detects a dead connection long before the lease ends.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// Maximum number of bytes of lines to collect, about one socket write.
+/// Number of bytes of collected lines after which no further line is added: about one write to the
+/// socket.
 const PIECE_BYTES: usize = 16 << 10;

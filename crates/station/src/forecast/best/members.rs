@@ -47,7 +47,7 @@ impl MeshMembers {
         self.members.contains_key(host)
     }
 
-    /// The groups of a host; empty if it is unknown.
+    /// The groups of a host; empty if the host is unknown.
     pub(crate) fn groups(&self, host: &Name) -> &[Name] {
         self.members.get(host).map_or(&[], |member| &member.groups)
     }
@@ -100,6 +100,6 @@ fn is_global(groups: &[Name]) -> bool {
     groups.iter().any(|group| group.as_str() == GLOBAL)
 }
 
-/// Maximum number of representatives to keep for a site. One of them represents the site; the two
-/// ends of a path may be the other two.
+/// Maximum number of representatives to keep for a site. The two ends of a path may be two of these
+/// representatives; the third then represents the site.
 const REPRESENTATIVES_MAX: usize = 3;

@@ -14,8 +14,8 @@ pub(crate) struct Models {
 }
 
 impl Models {
-    /// Learns from pairs of members that are measured and also connected by representatives: at
-    /// most [`PAIRS_MAX`] for each quantity, spread over all pairs.
+    /// Makes the models from pairs of members that are measured and also connected by
+    /// representatives: at most [`PAIRS_MAX`] for each quantity, spread over all pairs.
     pub(crate) fn learnt(members: &MeshMembers, forecasts: &dyn PathForecasts) -> Self {
         let hosts: Vec<&Name> = members.hosts().filter(|host| !members.is_lost(host)).collect();
         let pairs = hosts.len().saturating_mul(hosts.len().saturating_sub(1));
@@ -92,8 +92,8 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Maximum number of pairs to learn a model from: enough to know its mean and scatter to a few
-/// percent.
+/// Maximum number of pairs to learn a model from: enough to determine the mean and the scatter of
+/// the error within a few percent.
 const PAIRS_MAX: usize = 1000;
 
 /// Maximum number of pairs to look up: about all pairs of 100 hosts. The look-ups take a few

@@ -13,7 +13,7 @@ use crate::forecast::series::{SeriesState, SeriesTable};
 use crate::sync::lock;
 
 /// Access to the series table, which is locked for [`LOOKUPS_PER_LOCK`] look-ups at a time. If each
-/// look-up locked the series table, each one would wait for a battery that learns. If one lock
+/// look-up locked the series table, each look-up would wait for a battery that learns. If one lock
 /// covered all look-ups, batteries would wait for a large request.
 pub(crate) struct Pairs<'a> {
     series_table: &'a Mutex<SeriesTable>,
@@ -23,8 +23,8 @@ pub(crate) struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// Creates access for one request. With a `pause`, sleeps between two locks, so that others can
-    /// use the series table. Without a pause, yields to threads that already wait.
+    /// Creates access for one request. With a `pause`, sleeps between two locks, so that other
+    /// threads can use the series table. Without a pause, yields to threads that already wait.
     pub(crate) fn new(series_table: &'a Mutex<SeriesTable>, now_unix_ns: i64, pause: Duration) -> Self {
         Self { series_table, now_unix_ns, pause, held: RefCell::default() }
     }
@@ -106,8 +106,8 @@ impl Pairs<'_> {
             .unwrap_or(PathForecast::Missing)
     }
 
-    /// Applies `read` to the state of a series. `read` must not look up a second series, because
-    /// the series table is locked.
+    /// Applies `read` to the state of a series. `read` must not look up another series, because the
+    /// series table is locked.
     fn look_up<T>(&self, series: &SeriesId, read: impl FnOnce(&SeriesState) -> T) -> Option<T> {
         let mut held = self.held.borrow_mut();
         if held.as_ref().is_some_and(|(_, lookups)| LOOKUPS_PER_LOCK <= *lookups) {

@@ -1,4 +1,4 @@
-//! Number of series of each source, reserved room, and sources that lose series to others.
+//! Number of series of each source, reserved room, and sources that lose series to other sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 

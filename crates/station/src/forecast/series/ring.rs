@@ -64,8 +64,8 @@ impl Ring {
         Self { kept: VecDeque::new(), before, methods: methods.clone() }
     }
 
-    /// Adds the newest point, and removes the oldest if full. `ungapped_forecast` is the forecast
-    /// for least absolute error for a value without a gap.
+    /// Adds the newest point. If the buffer is full, removes the oldest point. `ungapped_forecast`
+    /// is the forecast for least absolute error for a value without a gap.
     pub(super) fn push(&mut self, point: &SeriesPoint, ungapped_forecast: Option<f64>) {
         if self.kept.len() == POINTS_MAX
             && let Some(oldest) = self.kept.pop_front()
@@ -140,8 +140,8 @@ impl PackedPoint {
         Outcome::Failed { failure: Failure::ALL[usize::from(self.kind - 1)], after_s: self.number }
     }
 
-    /// Updates `calibration` with this point, as the battery updated its own. A failure changes
-    /// nothing.
+    /// Updates `calibration` with this point, as the battery updated its own calibration. A failure
+    /// changes nothing.
     fn update_calibration(&self, calibration: &mut IntervalCalibration) {
         if self.is_value() {
             calibration.learn(self.ungapped_forecast(), self.number, Some(seconds(self.time_unix_ns)));

@@ -136,8 +136,8 @@ impl SeriesState {
         })
     }
 
-    /// Forecasts of a value at `time_unix_ns`. After a gap they differ from those of
-    /// [`SeriesState::forecasts`].
+    /// Forecasts of a value at `time_unix_ns`. After a gap, these forecasts differ from the
+    /// forecasts that [`SeriesState::forecasts`] returns.
     #[must_use]
     pub fn forecasts_at(&self, time_unix_ns: i64) -> Option<NextForecasts> {
         let time_s = seconds(time_unix_ns);
@@ -154,6 +154,12 @@ impl SeriesState {
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<(f64, f64)> {
         clamp_interval(self.battery.interval(level), &self.last.series.quantity)
+    }
+
+    /// As [`SeriesState::forecasts`], with [`SeriesState::interval`] at `level`.
+    #[must_use]
+    pub fn forecasts_with_interval(&self, level: f64) -> Option<(NextForecasts, Option<(f64, f64)>)> {
+        Some((self.forecasts()?, self.interval(level)))
     }
 
     /// As [`SeriesState::interval`], for a value at `time_unix_ns`.

@@ -1,6 +1,6 @@
 //! Share of one processor that a new process would get, from two readings of `/proc/stat`.
 //!
-//! The Network Weather Service computes it for a single processor from vmstat's figures
+//! The Network Weather Service computes this share for a single processor from vmstat's figures
 //! (Wolski, Spring, Hayes: "Predicting the CPU Availability of Time-shared Unix Systems on the
 //! Computational Grid", HPDC-8, 1999, equation 2):
 //!
@@ -53,7 +53,7 @@ impl CpuTimes {
     /// Reads the text of `/proc/stat` (proc_stat(5)).
     ///
     /// # Errors
-    /// [`CpuError`] when a line is missing or not made of counts.
+    /// [`CpuError`] when a line is missing, or has a field that is not a number.
     pub fn parse(text: &str) -> Result<Self, CpuError> {
         let mut total = None;
         let mut processors = 0;
@@ -117,7 +117,8 @@ fn share(before: &CpuTimes, after: &CpuTimes, runnable: f64) -> Option<f64> {
     let processors = after.processors as f64;
     let in_processors = |ticks: f64| processors * ticks / total;
     let busy = in_processors(user + system);
-    // A snapshot may miss processes: at least as many were runnable as processors were busy.
+    // A snapshot may miss processes. The number of runnable processes was at least the number of
+    // busy processors.
     let competitors = f64::max(runnable, busy);
     let user_weight = if user + system <= 0.0 { 0.0 } else { user / (user + system) };
     let fair = (in_processors(user) + user_weight * in_processors(system)) / (competitors + 1.0);

@@ -3,7 +3,7 @@
 /// Error: a text is not in the format of `/proc/meminfo`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// The line is missing: kernels before 3.14 do not estimate it.
+    /// The line `MemAvailable` is missing. Kernels before 3.14 do not write this line.
     #[error("/proc/meminfo has no line `MemAvailable`")]
     Missing,
     /// The line exists but is not a number of kB.

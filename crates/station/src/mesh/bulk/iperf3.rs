@@ -47,7 +47,7 @@ impl Test {
     }
 
     /// The same test within the `limit` of a peer. A `limit` of at most [`STREAM_MS_MAX`] is in
-    /// milliseconds, a larger one in bytes.
+    /// milliseconds; a larger `limit` is in bytes.
     pub(super) fn lowered(self, limit: u64) -> Option<Self> {
         let length = Duration::from_secs(self.seconds.into());
         let (length, bytes_max) = if u64::from(STREAM_MS_MAX) < limit {
@@ -146,7 +146,8 @@ impl Server {
         Self { program: NAME.into(), seconds, bytes_max, port, running: None }
     }
 
-    /// Bit rate limit: twice the agreed rate. iperf3 ends a test that exceeds it for a second.
+    /// Bit rate limit: twice the agreed rate. iperf3 ends a test that exceeds this limit for one
+    /// second.
     fn bit_s_max(&self) -> u64 {
         (self.bytes_max.saturating_mul(16) / u64::from(self.seconds)).max(1)
     }
@@ -206,7 +207,7 @@ fn fake(script: &str) -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 /// Time that a session needs in addition to the test: for two connections and iperf3's exchange of
-/// results. It is the same as for Barograph's own streams.
+/// results. This time is the same as for Barograph's own streams.
 const SESSION_OVERHEAD: Duration = super::SESSION_OVERHEAD;
 /// Maximum time from the start of iperf3 until iperf3 listens. This usually takes some
 /// milliseconds, and more on a busy machine.

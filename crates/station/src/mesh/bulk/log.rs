@@ -77,9 +77,9 @@ impl Log {
     }
 }
 
-/// Roles of a station in a test, as shown.
+/// Names of the roles of a station in a test, for `GET /v1/tests` and `/metrics`.
 pub(crate) const ROLES: [&str; 2] = ["source", "target"];
-/// States that are counted, as shown.
+/// Names of the states of tests that are counted, for `/metrics`.
 pub(crate) const STATES: [&str; 3] = ["done", "failed", "refused"];
 /// Maximum number of rows: as many tests as a busy station runs in half a day.
 const ROWS_MAX: usize = 100;

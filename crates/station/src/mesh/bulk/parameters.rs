@@ -14,7 +14,7 @@ use barograph_probe::stream::{EarlyStopPolicy, StreamEnd, StreamPlan, StreamResu
 pub(super) struct PathHistory {
     /// Forecast of the path's goodput (bit/s); `None` = the goodput was never measured.
     pub(super) forecast_bit_s: Option<f64>,
-    /// 90 % prediction interval of its goodput.
+    /// 90 % prediction interval of the path's goodput.
     pub(super) guard: Option<ForecastInterval>,
     pub(super) calibration: Calibration,
     /// Duration of the last test that ended early.
@@ -139,8 +139,8 @@ impl PathHistory {
     }
 }
 
-/// Drops paths to peers that left over a day ago. Of the paths to other departed peers, keeps at
-/// most [`DEPARTED_MAX`]: the paths to the peers that left last.
+/// Drops paths to peers that left more than a day ago. Of the paths to other departed peers, keeps
+/// at most [`DEPARTED_MAX`]: the paths to the peers that left last.
 pub(super) fn prune(paths: &mut BTreeMap<Name, PathHistory>, is_peer: impl Fn(&Name) -> bool, now: Duration) {
     for (_, path) in paths.iter_mut().filter(|(name, _)| is_peer(name)) {
         path.seen = now;
@@ -171,8 +171,8 @@ fn first_bytes(budget: &BudgetConfig) -> u64 {
 /// paths. In the default budget of 36 s an hour, a station that runs four such tests as source and
 /// four as target uses 16 s.
 const FIRST: Duration = Duration::from_secs(2);
-/// The first test of a path may use the bytes of an hour divided by this number. In the default
-/// budget of 1.25 GB these are 50 MB, which take 4 s at 100 Mbit/s and 0.4 s at 1 Gbit/s.
+/// The first test of a path may use the budget of bytes per hour divided by this number. In the
+/// default budget of 1.25 GB these are 50 MB, which take 4 s at 100 Mbit/s and 0.4 s at 1 Gbit/s.
 const FIRST_PART: u64 = 25;
 /// Minimum number of bytes of a test; the smallest budget permits two such tests. At 80 Mbit/s such
 /// a test takes 0.2 s. In a much smaller test, most bytes would fill buffers on the path, so the

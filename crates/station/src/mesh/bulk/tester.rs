@@ -54,8 +54,8 @@ impl Tester {
 struct Plan {
     bulk: Arc<Bulk>,
     planner: Planner,
-    /// For each peer, how many more times this peer may make the next turn earlier. The number is 0
-    /// for a peer with a test result in this run.
+    /// For each peer, the number of further times that the peer may bring the next turn forward.
+    /// The number is 0 for a peer with a test result in this run.
     new: BTreeMap<Name, u32>,
     /// Whether the next turn was brought forward already.
     is_brought_forward: bool,
@@ -125,15 +125,12 @@ impl Plan {
         let now = self.bulk.now();
         let left = self.new.entry(peer.clone()).or_default();
         match attempt {
-            TestAttempt::Ran { row, cost } if row.state == BulkTestState::Done => {
+            TestAttempt::Ran { row, cost } => {
                 *left = 0;
-                // A completed test always has a rate. If the rate were missing, the planner would
-                // ignore the NaN.
-                self.planner.record_test(now, &next.peer, cost, row.goodput_bit_s.unwrap_or(f64::NAN));
-            }
-            TestAttempt::Ran { cost, .. } => {
-                *left = 0;
-                self.planner.record_failure(now, &next.peer, cost);
+                match row.goodput_bit_s.filter(|_| row.state == BulkTestState::Done) {
+                    Some(rate) => self.planner.record_test(now, &next.peer, cost, rate),
+                    None => self.planner.record_failure(now, &next.peer, cost),
+                }
             }
             TestAttempt::Refused { retry_after, .. } => {
                 *left = left.saturating_sub(1);
@@ -151,8 +148,8 @@ impl Plan {
     }
 }
 
-/// Delay of a first test, as a fraction (0 to 1) of the time over which first tests are spread. It
-/// depends on the station's name, the turn and the seed.
+/// Delay of a first test, as a fraction (0 to 1) of the time over which first tests are spread. The
+/// fraction depends on the station's name, the turn and the seed.
 fn phase(host: &str, turn: u64, seed: u64) -> f64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();

@@ -93,8 +93,9 @@ fn is_fresh(stamp: u64, now: Duration) -> bool {
 
 /// Time limit for the answer to a challenge. The answer takes a round trip and a handshake.
 const LIFETIME: Duration = Duration::from_secs(30);
-/// How many bits of a stamp contain the number. 24 bits distinguish 16 million challenges of one
-/// millisecond. The other 40 bits count milliseconds, enough for 34 years.
+/// Number of bits in the part of a stamp that contains the challenge's number. 24 bits distinguish
+/// 16 million challenges of one millisecond. The other 40 bits count milliseconds, enough for 34
+/// years.
 const NUMBER_BITS: u32 = 24;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 /// Maximum number of remembered spent challenges of one station. A station signs one request for

@@ -76,7 +76,7 @@ fn a_station_cannot_enter_a_site_by_its_own_values_alone() {
     let lies = [("z", "a", 0.1), ("z", "b", 0.1), ("z", "c", 0.1)];
     let seen = view("c", &[&honest[..], &lies].concat());
     assert_eq!(sites(&seen), [vec!["a", "b"], vec!["c"], vec!["z"]]);
-    // Station z cannot separate other stations by false values either: only z leaves the site.
+    // With false values, station z cannot separate other stations either: only z leaves the site.
     let lies = [("z", "a", 1e9), ("z", "b", f64::INFINITY), ("z", "c", 1e9)];
     let seen = view("c", &[&honest[..], &lies].concat());
     assert_eq!(sites(&seen)[0], ["a", "b"]);

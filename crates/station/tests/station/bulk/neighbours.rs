@@ -90,7 +90,8 @@ fn a_peer_that_grants_a_test_and_falls_silent_blocks_no_test_for_long() {
         assert!(why.starts_with("timed_out: "), "{name}: {why}");
         let path = format!("/v1/latest?source=a&target={name}&quantity=goodput");
         get_until(a.address(), &path, |answer| answer.json()["latest"][0]["error"] == "timed_out");
-        // The slot for bulk transfers and the test gate are free again at once.
+        // Station a can start the next test at once, because it has released its slot for bulk
+        // transfers.
         let (next, _) = test_when_free(&a, "good");
         assert_eq!((next.status, next.json()["state"].as_str()), (200, Some("done")), "{}", next.body);
         drop(lease);

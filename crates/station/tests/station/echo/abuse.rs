@@ -159,7 +159,7 @@ fn protocol_violations_close_the_session_with_their_code() {
     ];
     for (what, bytes, code) in cases {
         let mut page = Page::open(address);
-        // The station may close before it has read all.
+        // The station may close the connection before it has read all bytes.
         let _ = page.socket.get_mut().write_all(&bytes);
         assert_eq!(page.closed(), Some(code), "{what}");
         still_serves(address);
@@ -331,7 +331,7 @@ fn repeated_session_openings_are_refused_after_the_byte_budget() {
     // An eighth of this budget may be used at once: enough for sixteen sessions.
     let station = public(state.path(), |config| config.echo.peer_bytes_per_hour = 8 << 20);
     let address = station.address();
-    // A request without a handshake is free.
+    // The station does not charge a request without a handshake.
     for _ in 0..20 {
         assert_eq!(get(address, "/v1/echo").status, 426);
     }

@@ -1,4 +1,4 @@
-//! Reports of pages: which ones are kept.
+//! Tests which reports of pages a station keeps.
 
 use tokio_tungstenite::tungstenite::Message;
 
@@ -44,8 +44,9 @@ fn reports_are_bounded_and_a_bad_report_does_not_end_the_session() {
         report(&mut page, source, "goodput", 1e6);
         page.rtt(1).unwrap();
     }
-    // These reports are dropped: one that is too early, one with a quantity that pages do not
-    // measure, one with an impossible value, and a text that is not JSON.
+    // The station keeps only the first of these reports. The station drops two reports that are too
+    // early, a report with a quantity that pages do not measure, a report with an impossible value,
+    // and a text that is not JSON.
     for _ in 0..3 {
         report(&mut page, "a", "rtt", 0.1);
     }

@@ -40,7 +40,7 @@ pub(super) fn rest(stream: &mut BufReader<TcpStream>) -> String {
     rest
 }
 
-/// Lines of a watch until it is synchronised.
+/// Lines of a watch, from the first line to the line `"synced"`.
 pub(super) fn first_lines(address: SocketAddr, bearer: &str, group: &str) -> Vec<String> {
     let mut stream = open_watch(address, bearer, group);
     let mut found = Vec::new();

@@ -1,0 +1,99 @@
+//! Queries of requests: their parameters, and the series that they select by `source`, `target`,
+//! `quantity` and `group`, each optional.
+
+use std::collections::BTreeSet;
+
+use axum::http::{StatusCode, Uri};
+use barograph_engine::Selector;
+use barograph_forecast::{Interval, Name, Quantity, SeriesId};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{ApiRefusal, ApiState};
+use crate::forecast::best::MeshMembers;
+use crate::mesh::snapshot::RENEWED;
+
+/// Query of a request without parameters.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoParameters {}
+
+/// Parses the query of `uri`. If a parameter is unknown or invalid, returns a refusal with status
+/// 400 that names the parameter.
+pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, ApiRefusal> {
+    axum::extract::Query::<T>::try_from_uri(uri).map(|query| query.0).map_err(|rejection| {
+        let text = rejection.body_text();
+        // Drop the first part, which only names the failing library step.
+        let why = text.split_once(": ").map_or(&*text, |(_, why)| why);
+        ApiRefusal::bad(format!("the query: {why}"))
+    })
+}
+
+/// Makes a selector of `source`, `target` and `quantity`, each optional.
+pub(super) fn selector(
+    source: Option<&str>,
+    target: Option<&str>,
+    quantity: Option<&str>,
+) -> Result<Selector, ApiRefusal> {
+    let name = |key: &str, text: Option<&str>| {
+        text.map(Name::new).transpose().map_err(|error| ApiRefusal::bad(format!("`{key}`: {error}")))
+    };
+    let quantity = quantity
+        .map(Quantity::new)
+        .transpose()
+        .map_err(|error| ApiRefusal::bad(format!("`quantity`: {error}")))?;
+    Ok(Selector { source: name("source", source)?, target: name("target", target)?, quantity })
+}
+
+/// Returns the level of the intervals in a list of forecasts: the requested level, or the default
+/// level.
+pub(super) fn forecast_level(level: Option<f64>) -> Result<f64, ApiRefusal> {
+    let level = level.unwrap_or(Interval::DEFAULT_LEVEL);
+    if !(0.01..=0.999).contains(&level) {
+        return Err(ApiRefusal::bad(format!("`level`: expected 0.01 to 0.999, found {level}")));
+    }
+    Ok(level)
+}
+
+/// Filter for series: a selector, and optionally the hosts of a group. The source or the target
+/// must be one of these hosts.
+pub(super) struct SeriesSelection {
+    pub(super) selector: Selector,
+    hosts: Option<BTreeSet<Name>>,
+}
+
+impl SeriesSelection {
+    /// Makes a selection with the current hosts of `group` in the directory.
+    pub(super) async fn new(
+        shared: &ApiState,
+        selector: Selector,
+        group: Option<&str>,
+    ) -> Result<Self, ApiRefusal> {
+        let Some(text) = group else { return Ok(Self { selector, hosts: None }) };
+        let group = Name::new(text).map_err(|error| ApiRefusal::bad(format!("`group`: {error}")))?;
+        let of = |members: &MeshMembers| members.hosts_of(&group).cloned().collect::<BTreeSet<_>>();
+        let members = shared.snapshot.members(RENEWED).await;
+        let mut hosts = of(&members);
+        if hosts.is_empty()
+            && let Some(newer) = shared.snapshot.members_newer_than(&members).await
+        {
+            hosts = of(&newer);
+        }
+        if hosts.is_empty() {
+            let error = format!("`group`: no station of a group {group} is known here");
+            return Err(ApiRefusal::new(StatusCode::NOT_FOUND, error));
+        }
+        Ok(Self { selector, hosts: Some(hosts) })
+    }
+
+    /// Whether the selection contains every series.
+    pub(super) fn is_all(&self) -> bool {
+        self.hosts.is_none() && self.selector == Selector::default()
+    }
+
+    /// Whether the source or the target is in the group. Does not check the selector.
+    pub(super) fn has_end(&self, series: &SeriesId) -> bool {
+        let is_in = |host| self.hosts.as_ref().is_none_or(|hosts| hosts.contains(host));
+        is_in(&series.source) || is_in(&series.target)
+    }
+}
