@@ -1,12 +1,8 @@
-import http.server
-import json
 import math
 import os
 import subprocess
 import sys
-import threading
 import time
-import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -14,65 +10,7 @@ import pytest
 
 from barograph import AdaptiveTimeout
 from barograph.station import Feed, StationError, feed_station, start_from_station
-
-FORECAST = {"value": 0.25, "mse": 0.0004, "mae": 0.015, "recent_mse": 0.0004, "recent_mae": 0.015, "method": "m"}
-
-
-class Station(http.server.ThreadingHTTPServer):
-    """Speaks the two requests of docs/spec/api.md, or answers `instead` (status, body)."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Requests)
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        self.mean, self.unit, self.instead = FORECAST, "s", None
-        self.queries, self.stored, self.tokens, self.lacks = [], [], [], 0
-
-
-class Requests(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        path, _, query = self.path.partition("?")
-        assert path == "/v1/forecast"
-        query = dict(urllib.parse.parse_qsl(query))
-        self.server.queries.append(query)
-        series = {"unit": self.server.unit, "time_s": 1.0, "count": 9, "level": 0.9, "mean": self.server.mean}
-        if query["target"] == "unknown":
-            self.answer(404, {"error": "no such series"})
-        else:
-            self.answer(200, {"forecasts": [query | series] if query["target"] != "none" else []})
-
-    def do_POST(self):
-        assert self.path == "/v1/measurements" and self.headers["Content-Type"] == "application/json"
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.tokens.append(self.headers["Authorization"])
-        if self.server.instead is None:
-            self.server.stored += [record | {"origin": body.get("origin")} for record in body["records"]]
-        self.answer(201, {"stored": len(body["records"]) - self.server.lacks})
-
-    def answer(self, status, value):
-        status, value = self.server.instead or (status, value)
-        body = value if isinstance(value, bytes) else json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        if status == 302:
-            self.send_header("Location", self.server.url + "/elsewhere")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def station():
-    station = Station()
-    thread = threading.Thread(target=station.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield station
-    station.shutdown()
-    thread.join()
-    station.server_close()
+from conftest import FORECAST
 
 
 def test_a_cold_link_starts_from_the_forecast_of_the_station(station):

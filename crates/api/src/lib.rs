@@ -2,7 +2,7 @@
 //! have in JSON.
 //!
 //! The station serialises the types that clients deserialise, so each shape is defined once. A test
-//! compares all of them with the OpenAPI document, [`OPENAPI`]. The order of the fields is the
+//! compares all these types with the OpenAPI document, [`OPENAPI`]. The order of the fields is the
 //! order in JSON.
 //!
 //! Three types matter:
@@ -26,8 +26,8 @@
 //! error.
 //!
 //! The feature `client` adds the module `client`: an HTTP client for asynchronous and for blocking
-//! callers. Without it the crate has no networking. The crate does not validate values, because the
-//! station validates them.
+//! callers. Without this feature, the crate has no networking. The crate does not validate values,
+//! because the station validates them.
 #![allow(missing_docs)]
 
 mod best;
@@ -89,3 +89,8 @@ pub struct RemovedName {
     /// Name of the target or member, as the station spells it.
     pub removed: String,
 }
+
+// The examples of README.md are doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -1,5 +1,6 @@
 //! Runs the operator's guide, `docs/guide/nats.md`, as it is written: its scripts, configurations
-//! and stations. Addresses and ports are those of this host.
+//! and stations. The test replaces the addresses and ports of the guide by addresses and ports of
+//! this host.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -18,8 +18,9 @@ use serde_json::{Value, json};
 
 /// Time limit in which two new stations must have forecasts of each other.
 const FRESH: Duration = Duration::from_secs(60);
-/// Time limit in which stations must find their sites. It includes the first forecasts, twice the
-/// eight seconds for which a change must be stable, and delays of a busy machine.
+/// Time limit in which stations must find their sites. The limit includes the time until the first
+/// forecasts, twice the eight seconds for which a change must be stable, and delays of a busy
+/// machine.
 const SETTLED: Duration = Duration::from_secs(180);
 /// Time limit in which the end of a lease must be detected: the default lease, plus one second.
 const LEASE: Duration = Duration::from_secs(11);

@@ -425,7 +425,7 @@ fn the_best_host_is_shown_and_an_unknown_result_is_a_failure() {
     assert_eq!(best(&["--to", "near", "--bytes", "0"]).status.code(), Some(2));
     assert_eq!(best(&["--to", ",", "--bytes", "1"]).status.code(), Some(2));
     // Only the round-trip time of this target is known. The time to send a gigabyte cannot be
-    // computed from it.
+    // computed from the round-trip time alone.
     let output = run(barograph()
         .args(["record", "--target", "silent", "--quantity", "rtt", "--state"])
         .arg(state.path())
@@ -489,7 +489,8 @@ fn a_mesh_continues_when_the_output_of_its_stations_is_not_read() {
         let [a_state, b_state] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let a = start_unheard(lost, a_state.path(), &["--host", "a"], None);
         a.until("/v1/station", |answer| answer["host"] == "a");
-        // `barograph invite` refuses on loopback, which other hosts cannot reach.
+        // `barograph invite` fails if the station listens on loopback, because other hosts cannot
+        // reach loopback.
         let invitation = http::post(a.address, "/v1/invitations", "{}").json();
         let head = format!("http://{}", a.address);
         let join = ["--host", "b", "--join", head.as_str()];

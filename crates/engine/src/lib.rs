@@ -7,7 +7,7 @@
 //!
 //! - [`Engine`] is the trait. Each implementation is a feature.
 //! - [`Record`] is a stored measurement. (origin, sequence number) identifies it.
-//! - [`Entry`] is a station in the directory. A [`Lease`] keeps it there.
+//! - [`Entry`] is a station in the directory. A [`Lease`] keeps the entry there.
 //!
 //! ```
 //! use barograph_engine::{Engine, EngineError, Range, Record};
@@ -75,3 +75,8 @@ pub use record::{Cursor, Page, Range, Record, Selector, StartAt};
 #[cfg(feature = "remote")]
 pub use remote::{Remote, RemoteConfig};
 pub use tasks::TaskStatus;
+
+// The examples of README.md are doctests.
+#[cfg(all(doctest, feature = "local"))]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -50,3 +50,8 @@ pub use battery::{
 pub use epoch_forecaster::{EpochError, EpochForecaster};
 pub use interval::{IntervalCalibration, LEVEL_RANGE, SCORED_MIN_FOR_INTERVAL};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, SeriesId};
+
+// The examples of README.md are doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

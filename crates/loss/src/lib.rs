@@ -56,3 +56,8 @@ pub use paper::{ComplexityCurve, LowModel, NormalDistribution, PaperClassifier, 
 pub use signature::{LossRun, LossRuns, Signature, SignatureError};
 pub use table::{TableError, TableReader, parse_window_comment, read_labelled};
 pub use words::{WORD_MAX, WordCounter};
+
+// The examples of README.md are doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -9,8 +9,8 @@
 //! - [`roster::Roster`]: turns directory events of several groups into changes of peers, such as
 //!   joined or lost.
 //! - [`Planner`]: chooses which peer this station tests next, and when.
-//! - [`TestAdmission`]: limits a host to one bulk test at a time, within its [`Budget`]. Both the
-//!   tests that the host starts and those that peers ask for pass through it.
+//! - [`TestAdmission`]: limits a host to one bulk test at a time, within its [`Budget`]. Each test
+//!   needs this admission, whether the host starts the test or a peer asks for the test.
 //!
 //! [`CompositionModel`] estimates pairs that are not measured from pairs that are. [`sites_of`]
 //! groups hosts by their round-trip times. [`rank`] sorts hosts by the forecast time of a transfer.
@@ -65,3 +65,8 @@ pub use prediction::{
     MeshSize, PlanPrediction, PredictionError, RepresentativePrediction, TurnLimit, predict,
 };
 pub use sites::{Debounce, RttState, Site, SitePosition, SiteReport, certain_position, position, sites_of};
+
+// The examples of README.md are doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

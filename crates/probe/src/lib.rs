@@ -1,7 +1,7 @@
 //! Experiments that measure a network: round-trip time, goodput, loss, connect time and response
 //! time.
 //!
-//! Without features the crate is pure: no socket, no clock, no thread. It plans experiments
+//! Without features the crate is pure: no socket, no clock, no thread. The crate plans experiments
 //! ([`plan`]), defines the wire format ([`wire`], specified in `docs/spec/probe.md`; [`signed`],
 //! specified in `docs/spec/mesh.md`) and reduces measured times to values ([`reduce`]). The feature
 //! `io` adds the module `io`: a client that runs a plan with blocking sockets, and the responder at
@@ -11,7 +11,7 @@
 //!
 //! - [`Target`]: what to measure, a URL or `host:port`.
 //! - [`Plan`]: the experiments to run with one target, in order.
-//! - [`QuantityResult`]: one measured quantity. Its result is a value with samples and `TCP_INFO`,
+//! - [`QuantityResult`]: one measured quantity. The result is a value with samples and `TCP_INFO`,
 //!   or a [`ProbeError`]. A failure is never a number.
 //!
 //! ```
@@ -29,8 +29,9 @@
 //! # Ok::<(), barograph_probe::TargetError>(())
 //! ```
 //!
-//! The crate does not schedule experiments, store measurements or forecast them; the station does.
-//! It does not measure one-way delay, because the clocks of the two ends are never compared.
+//! The crate does not schedule experiments, and does not store or forecast measurements: the
+//! station does so. The crate does not measure one-way delay, because the clocks of the two ends
+//! are never compared.
 
 pub mod calibration;
 pub mod exchange_schedule;
@@ -61,3 +62,8 @@ pub use stream::{StreamPlan, StreamResult};
 pub use target::{Target, TargetError};
 pub use tcp_info::{SenderLimit, TcpInfo};
 pub use token::TokenTable;
+
+// The examples of README.md are doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

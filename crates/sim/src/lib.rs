@@ -9,9 +9,10 @@
 //!
 //! Three types matter:
 //!
-//! - [`Network`]: two hosts and their link. It needs root, and dropping it removes everything.
-//! - [`LinkDirection`]: one direction of a link in virtual time. It is pure (no clock, no device),
-//!   so the fate of every packet can be computed without a network.
+//! - [`Network`]: two hosts and their link. A network needs root. Dropping the network removes the
+//!   hosts and the link.
+//! - [`LinkDirection`]: one direction of a link in virtual time. This model is pure (no clock, no
+//!   device), so the fate of every packet can be computed without a network.
 //! - [`RelayReport`]: the cost of a relay. The relay shares the machine with the measured programs.
 //!   If [`RelayReport::invalid_reason`] returns a reason, the emulator was the bottleneck, and the
 //!   run is no evidence.
@@ -36,8 +37,8 @@
 //! long each attempt of a distributed program takes. The feature `stream` adds `stream`:
 //! connections in virtual time for code written for tokio.
 //!
-//! The crate emulates one link between two hosts. It does not emulate topologies, routers or cross
-//! traffic; callers send any cross traffic themselves.
+//! The crate emulates one link between two hosts. The crate does not emulate topologies, routers or
+//! cross traffic; callers send any cross traffic themselves.
 
 mod discipline;
 mod disk;
@@ -91,3 +92,8 @@ pub use network::{A_V4, A_V6, B_V4, B_V6, Host, Link, Network, RelayOptions, Swi
 pub use report::{DirectionCounts, InvalidRun, RelayReport};
 #[cfg(target_os = "linux")]
 pub use skip::network_or_report;
+
+// The examples of README.md are doctests.
+#[cfg(all(doctest, target_os = "linux"))]
+#[doc = include_str!("../README.md")]
+mod readme {}

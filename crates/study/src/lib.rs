@@ -33,3 +33,8 @@ pub mod input;
 pub mod plot;
 pub mod tradeoff;
 pub mod units;
+
+// The examples of README.md are doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

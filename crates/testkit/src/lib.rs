@@ -28,7 +28,12 @@ mod values;
 mod wait;
 
 pub use child_process::ChildProcess;
-pub use fenced::fenced;
+pub use fenced::{code_blocks, fenced};
 pub use hooked_engine::{EngineCall, EngineHooks, HookedEngine};
 pub use values::{entry, name, record, series};
 pub use wait::{LIMIT, next_item, wait_for, wait_until};
+
+// The examples of README.md are doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

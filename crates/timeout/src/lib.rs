@@ -93,7 +93,8 @@ pub trait TimeoutEstimator {
         self.decide(attempt).timeout
     }
 
-    /// Records how `attempt` ended. Attempts may end in any order, and some may never be recorded.
+    /// Records how `attempt` ended. Attempts may end in any order, and the ends of some attempts
+    /// may never be recorded.
     fn record(&mut self, attempt: &Attempt, ended: AttemptOutcome);
 
     /// Records the time to set up a connection. This time is not part of the time of any attempt.
@@ -126,3 +127,17 @@ pub const INITIAL_TIMEOUT: Duration = Duration::from_secs(45);
 /// Timeout of the last attempt: two hours, the idle time after which TCP keepalive by default
 /// begins to probe the connection (RFC 9293 §3.8.4). Waiting longer gains nothing.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
+
+// The examples of README.md are doctests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
+// So are those of the project's README, and of the guide.
+#[cfg(all(doctest, feature = "tower"))]
+#[doc = include_str!("../../../README.md")]
+mod project_readme {}
+
+#[cfg(all(doctest, feature = "link", feature = "tower"))]
+#[doc = include_str!("../../../docs/guide/timeouts-rust.md")]
+mod guide {}

@@ -61,8 +61,8 @@ fn checked(line: &str) -> Vec<String> {
 
 #[test]
 fn columns_that_do_not_depend_on_a_model_are_exact() {
-    // One window a line: the paper's example, one loss in 100 packets, every second packet lost,
-    // and a single packet that is lost.
+    // Four windows: the paper's example; one loss in 100 packets; a loss of every second packet; a
+    // single packet, which is lost.
     let bits = format!("0010100\n{}\n{}\n0\n", "1".repeat(20) + "0" + &"1".repeat(79), "10".repeat(50));
     for (arguments, input, expected) in [
         (

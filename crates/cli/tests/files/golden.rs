@@ -1,7 +1,7 @@
-//! The steps of `--preset nws` equal, row by row, those of the independent model of NWS 2.x.
+//! The steps of `--preset nws` equal, row by row, the steps of the independent model of NWS 2.x.
 //!
-//! The golden files are not part of this repository. They are in `../shared` beside the workspace,
-//! or in the folder that BAROGRAPH_SHARED names.
+//! The golden files are not part of this repository. The golden files are in `../shared` beside the
+//! workspace, or in the folder that BAROGRAPH_SHARED names.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,8 +21,8 @@ fn flat() {
     compare_all("flat", "flat", 6);
 }
 
-/// Compares every trace that has a golden file; at most `ties_max` methods may differ, where errors
-/// tie.
+/// Compares every trace that has a golden file. A selected method may differ from the golden file's
+/// method only if the errors tie; at most `ties_max` methods may differ.
 fn compare_all(rule: &str, suffix: &str, ties_max: usize) {
     let Some(shared) = shared() else { return };
     let mut traces: Vec<PathBuf> = fs::read_dir(shared.join("traces"))
@@ -52,10 +52,10 @@ fn compare_all(rule: &str, suffix: &str, ties_max: usize) {
 
 /// Compares the rows of one trace; returns the number of rows, and of methods that differ by a tie.
 ///
-/// Our method may differ from the golden file's only where errors are equal to within rounding, so
-/// that a selector that may decide could select either method. From that row on, the mean error in
-/// the golden file may differ from ours by the cost of the forecasts that differ. In every row, our
-/// method must be one that a selector could select.
+/// The method in our output may differ from the method in the golden file only if the errors are
+/// equal to within rounding: then a selector could select either method. From that row on, the two
+/// mean errors may differ by the cost of the forecasts that differ. In every row, a selector must
+/// be able to select our method.
 fn compare(trace: &Path, rule: &str, golden: &str) -> (usize, usize) {
     let output = Command::new(env!("CARGO_BIN_EXE_barograph"))
         .args(["forecast", "--preset", "nws", "--select", rule, "--steps"])
@@ -109,9 +109,9 @@ fn compare(trace: &Path, rule: &str, golden: &str) -> (usize, usize) {
     (rows, ties)
 }
 
-/// A second, slow implementation of the rule: every method of the preset with the costs of its
-/// forecasts so far, and the selectors over the methods. It also finds the values at which rounding
-/// may decide which method is selected.
+/// An independent, slow implementation of the rule: every method of the preset with the costs of
+/// its forecasts so far, and the selectors over the methods. This implementation also finds the
+/// values at which rounding may decide which method is selected.
 struct Bank {
     battery: Battery,
     /// For each objective (squared or absolute error), after each value: the sum of the costs of

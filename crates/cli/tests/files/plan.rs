@@ -23,7 +23,7 @@ fn ten_hosts_are_revisited_after_90_minutes_as_the_paper_counts() {
     let told = told("--hosts 10 --paper");
     assert!(told.contains("revisit of a pair                   90 min\n"), "{told}");
     assert!(told.contains("one for bandwidth and one for latency"), "{told}");
-    // Gloperf §3 truncates it to "1.6 %".
+    // Gloperf §3 truncates this share to "1.6 %".
     assert!(told.contains("would spend 1.67 % of its time"), "{told}");
     let answer = json("--hosts 10 --paper");
     assert_eq!((answer["revisit_s"].as_f64(), answer["policy"].as_str()), (Some(5400.0), Some("paper")));
@@ -61,7 +61,7 @@ fn the_budget_bounds_the_test_time_of_a_host() {
         let answer = json(arguments);
         let share = if arguments.contains("0.5") { 0.005 } else { 0.01 };
         // The budget counts a test at both ends, and the peers of a host start as many tests with
-        // the host as the host starts itself. So the host takes part in twice the tests that it
+        // the host as the host starts itself. So the host takes part in twice as many tests as it
         // starts.
         assert!(2.0 * answer["host"]["seconds_per_hour"].as_f64().unwrap() <= 3600.0 * share, "{answer}");
         assert!(2.0 * answer["host"]["bytes_per_hour"].as_f64().unwrap() <= 1.25e9, "{answer}");
@@ -79,7 +79,7 @@ fn sites_have_representatives() {
     assert!(json("--hosts 60")["representative_revisit_s"].is_null());
     assert!(told.contains("a site's representative starts"), "{told}");
     assert!(told.contains("* if no peer refuses"), "{told}");
-    // With one host a site, only representatives test.
+    // With one host at each site, all hosts are representatives.
     let alone = json("--hosts 5 --sites 5");
     assert_eq!(alone["pairs"], 20);
     assert!(alone["revisit_s"].is_null() && alone["representative_revisit_s"].is_f64(), "{alone}");

@@ -1,4 +1,4 @@
-//! Two receivers of one directory, of which the first is killed.
+//! Two receivers of one directory, where the first receiver is killed.
 
 use crate::{barograph, receive_here, send, tree};
 use std::fs;
@@ -7,9 +7,9 @@ use std::fs;
 /// lower than the rate of any disk.
 const BYTES: usize = 24_000_000;
 const RATE: &str = "24M";
-/// Number of bytes that the first receiver has when it is killed. At least half of them must be
-/// durable. The other half is sent in two seconds: one because the receiver makes data durable once
-/// a second, and one more for a busy machine.
+/// Number of bytes that the first receiver has when it is killed. At least half of these bytes must
+/// be durable. The other half is sent in two seconds: one second because the receiver makes data
+/// durable once a second, and one second more for a busy machine.
 const KILLED_BYTES: u64 = 12_000_000;
 
 #[test]

@@ -142,7 +142,7 @@ fn a_signal_stops_either_end_and_the_same_command_resumes() {
     let (file, to) = (directory.path().join("a"), directory.path().join("in"));
     fs::write(&file, tree::bytes(5, 8_000_000)).unwrap();
     fs::create_dir(&to).unwrap();
-    // The transfer takes over two seconds, so that there is something to stop.
+    // The transfer takes more than two seconds, so that a signal can stop the transfer.
     let slowly = ["--controller", "fixed", "--rate", "30M"];
     let (recv, line) = receive_here(&to, &[]);
     let mut stopped = send(&mut barograph(), &file, &line, &slowly);

@@ -12,8 +12,8 @@ use flate2::write::GzEncoder;
 use super::{checked, command};
 use crate::{assert_refused, text};
 
-/// Windows of 2000 packets with a clear cause: the host loses bursts of 60 to 159, the network
-/// single packets; every 50th window has both.
+/// Windows of 2000 packets with a clear cause: the host loses bursts of 60 to 159 packets, and the
+/// network loses single packets. Every 50th window has both causes.
 fn labelled(as_table: bool) -> String {
     let mut text = if as_table {
         "# window 2000\n# label\trun\twindow\tkind\tbatch\tlost\towd_before_loss_us\tcpu_fraction\trle(ok,lost,ok,lost,...)\n".to_owned()
