@@ -1,5 +1,5 @@
 //! `lab equivalence`: whether a page in a browser measures what a native program measures, after
-//! Krintz and Wolski, "JavaNws: The Network Weather Service for the Desktop" (1999), §4 and §5. Our
+//! Krintz and Wolski, "JavaNws: The Network Weather Service for the Desktop" (2000), §4 and §5. Our
 //! page stands for their Java program, and Rust for their C.
 
 mod collect;

@@ -53,7 +53,9 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "lab", version)]
 struct Cli {
-    /// Write the tables to this page, too, with the command and the machine at its head.
+    /// Write the tables to this page, too, with the command and the machine at their head. A page
+    /// with a line `<!-- scripts/lab COMMAND -->` keeps its text outside this line and the next
+    /// line `<!-- end -->`.
     #[arg(long, global = true, value_name = "FILE")]
     page: Option<PathBuf>,
     #[command(subcommand)]

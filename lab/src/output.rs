@@ -44,9 +44,14 @@ impl Output {
         let Some(page) = &self.page else { return Ok(()) };
         let mut all = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         *all += text;
-        let words: Vec<String> = std::env::args().skip(1).collect();
-        fs::write(page, with_head(&all, &words.join(" ")))
-            .with_context(|| format!("cannot write {}", page.display()))
+        let command = command(std::env::args().skip(1));
+        let text = match fs::read_to_string(page) {
+            Ok(old) if old.contains(SECTION) => with_section(&old, &all, &command).with_context(|| {
+                format!("{} has no lines `{SECTION}{command} -->` and `{END}`", page.display())
+            })?,
+            _ => with_head(&all, &command),
+        };
+        fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))
     }
 
     /// Prints a line of JSON if `--json` was given.
@@ -62,22 +67,65 @@ impl Output {
     }
 }
 
+/// The command line without the option `--page`, so that a page does not depend on its own name.
+fn command(mut words: impl Iterator<Item = String>) -> String {
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        if word == "--page" {
+            words.next();
+        } else if !word.starts_with("--page=") {
+            kept.push(word);
+        }
+    }
+    kept.join(" ")
+}
+
 fn with_head(text: &str, command: &str) -> String {
+    let (title, rest) = split_title(text);
+    let title = title.map_or_else(
+        || format!("Results of `lab {}`", command.split(' ').next().unwrap_or_default()),
+        str::to_owned,
+    );
+    format!("# {title}\n\n{}\n\n{}", provenance(command), rest.trim_start())
+}
+
+/// Replaces the section of this command in a page that also has text written by hand. The section
+/// is between the lines `<!-- scripts/lab COMMAND -->` and `<!-- end -->`. Returns `None` if the
+/// page has no such section.
+fn with_section(page: &str, text: &str, command: &str) -> Option<String> {
+    let begin = format!("{SECTION}{command} -->\n");
+    let (before, rest) = page.split_once(&begin)?;
+    let (_, after) = rest.split_once(END)?;
+    let (_, rest) = split_title(text);
+    Some(format!("{before}{begin}{}\n\n{}\n{END}{after}", provenance(command), rest.trim()))
+}
+
+/// Title of a text, and the rest of the text.
+fn split_title(text: &str) -> (Option<&str>, &str) {
     let text = text.trim_start();
-    let (title, rest) = match text.strip_prefix("# ").and_then(|text| text.split_once('\n')) {
-        Some((title, rest)) => (title.to_owned(), rest),
-        None => (format!("Results of `lab {}`", command.split(' ').next().unwrap_or_default()), text),
-    };
+    match text.strip_prefix("# ").and_then(|text| text.split_once('\n')) {
+        Some((title, rest)) => (Some(title), rest),
+        None => (None, text),
+    }
+}
+
+/// Sentence with the command, the version and the machine that made results.
+fn provenance(command: &str) -> String {
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     format!(
-        "# {title}\n\nWritten by `scripts/lab {command}`: version {}, a {build} build; {}, {}, {}.\n\n{}",
+        "Written by `scripts/lab {command}`:\nversion {}, a {build} build; {}, {}, {}.",
         env!("CARGO_PKG_VERSION"),
         machine::kernel(),
         machine::processors(),
         machine::memory(),
-        rest.trim_start()
     )
 }
+
+/// Start of the line that begins the section of a command in a page.
+const SECTION: &str = "<!-- scripts/lab ";
+
+/// Line that ends a section of a page.
+pub(crate) const END: &str = "<!-- end -->";
 
 /// Name of a value on the command line and in rows.
 pub(crate) fn name(value: impl ValueEnum) -> String {
@@ -98,12 +146,23 @@ mod tests {
 
     #[test]
     fn a_page_names_its_command_and_machine_below_its_title() {
-        let page = with_head("\n# Title\n\nText.\n", "reduction apps --page lab/results/apps.md");
+        let words = "--page lab/results/apps.md reduction apps --page=x".split(' ').map(str::to_owned);
+        let page = with_head("\n# Title\n\nText.\n", &command(words));
         let lines: Vec<&str> = page.lines().collect();
-        assert_eq!((lines[0], lines[4]), ("# Title", "Text."));
-        assert!(lines[2].starts_with("Written by `scripts/lab reduction apps --page lab/results/apps.md`"));
-        assert!(lines[2].contains(&machine::processors()), "{page}");
+        assert_eq!((lines[0], lines[5]), ("# Title", "Text."));
+        assert_eq!(lines[2], "Written by `scripts/lab reduction apps`:");
+        assert!(lines[3].contains(&machine::processors()), "{page}");
         assert!(with_head("| a |\n", "plan DIR").starts_with("# Results of `lab plan`\n"));
+    }
+
+    #[test]
+    fn a_section_of_a_page_is_replaced_and_the_text_around_it_stays() {
+        let page = "# Why\n\n<!-- scripts/lab plan DIR -->\nold\n<!-- end -->\n\nRead so.\n";
+        let new = with_section(page, "# Rows\n\n| a |\n", "plan DIR").unwrap();
+        assert!(new.starts_with("# Why\n\n<!-- scripts/lab plan DIR -->\nWritten by `scripts/lab plan DIR`"));
+        assert!(new.ends_with("\n\n| a |\n<!-- end -->\n\nRead so.\n"), "{new}");
+        assert_eq!(with_section(&new, "# Rows\n\n| a |\n", "plan DIR"), Some(new.clone()));
+        assert_eq!(with_section(page, "| a |\n", "plan OTHER"), None);
     }
 
     #[test]

@@ -70,7 +70,8 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
             // Every second run of a full set aims at the lowest band, unless that has enough
             // windows.
             let low = args.full && round % 2 == 1;
-            if session.wants(*kind, low, args.full) && !(args.full && Instant::now() >= ends_at) {
+            let is_needed = !args.full || is_wanted(*kind, low, &session.tally);
+            if is_needed && session.can_make(*kind) && !(args.full && Instant::now() >= ends_at) {
                 session.add(&Design::draw(*kind, low, number, &setting), low)?;
             }
             number += 1;
@@ -97,9 +98,9 @@ struct Session {
 }
 
 impl Session {
-    fn wants(&self, kind: Kind, low: bool, full: bool) -> bool {
-        let is_needed = !full || is_wanted(kind, low, &self.tally);
-        is_needed && !self.skipped.contains_key(&kind) && !self.is_stopped()
+    /// Whether this machine makes runs of this kind, and the program was not stopped.
+    fn can_make(&self, kind: Kind) -> bool {
+        !self.skipped.contains_key(&kind) && !self.is_stopped()
     }
 
     /// Whether the goals are reached by all kinds that can be made.

@@ -225,6 +225,8 @@ fn curve_cells(report: &CurveReport) -> [String; 4] {
     });
     let (tested, normal) = report.normal_bins();
     let bins = format!("{}; normal by p ≥ 0.05: {normal} of {tested}", joined(bins, "; "));
-    let within = joined(report.within.map(|share| format!("{:.0}", 100.0 * share)), ", ");
+    let within = report
+        .within
+        .map_or(dash(), |shares| joined(shares.map(|share| format!("{:.0}", 100.0 * share)), ", "));
     [formula, format!("{:.3}", curve.sd), within, bins]
 }

@@ -149,8 +149,8 @@ impl Reached {
             let drawn = draw(&weights, Transfer::WINDOWS, transfer.lossy, &mut rng);
             // Throughput with the gaps that the sender attributes to the network.
             let reach = |is_told: &dyn Fn(usize, usize) -> bool| {
-                let windows = drawn.iter().enumerate().map(|(place, window)| match window {
-                    Some(window) if !is_told(place, *window) => gaps[*window].as_slice(),
+                let windows = drawn.iter().enumerate().map(|(position, window)| match window {
+                    Some(window) if !is_told(position, *window) => gaps[*window].as_slice(),
                     _ => &[],
                 });
                 PATH.throughput_bit_s(windows, &mut *estimate.start()) / SEEDS as f64
@@ -160,7 +160,7 @@ impl Reached {
                 *reached += reach(&|_, window| pool[window].diagnosis(method).verdict == Verdict::Host);
             }
             let failed = lowest(&drawn, &losses, transfer.below_range + transfer.missed);
-            mean.papers_errors += reach(&|place, _| !failed[place]);
+            mean.papers_errors += reach(&|position, _| !failed[position]);
         }
         Ok(mean)
     }
@@ -284,10 +284,10 @@ const BISECTIONS: u32 = 70;
 pub(crate) fn draw(weights: &[f64], windows: usize, lossy: usize, rng: &mut SeededRng) -> Vec<Option<usize>> {
     let mut left = lossy;
     (0..windows)
-        .map(|place| {
+        .map(|position| {
             // Selection sampling (Knuth, TAOCP 2, §3.4.2, algorithm S) selects exactly `lossy`
             // positions.
-            if left as f64 <= (windows - place) as f64 * rng.uniform() {
+            if left as f64 <= (windows - position) as f64 * rng.uniform() {
                 return None;
             }
             left -= 1;
@@ -305,15 +305,15 @@ pub(crate) fn draw(weights: &[f64], windows: usize, lossy: usize, rng: &mut Seed
 /// Marks the positions of the `count` lossy windows with the lowest loss rates, where the paper's
 /// classifier failed most.
 pub(crate) fn lowest(drawn: &[Option<usize>], rates: &[f64], count: usize) -> Vec<bool> {
-    let mut places: Vec<(f64, usize)> = drawn
+    let mut by_rate: Vec<(f64, usize)> = drawn
         .iter()
         .enumerate()
-        .filter_map(|(place, window)| window.map(|window| (rates[window], place)))
+        .filter_map(|(position, window)| window.map(|window| (rates[window], position)))
         .collect();
-    places.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+    by_rate.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
     let mut chosen = vec![false; drawn.len()];
-    for (_, place) in places.into_iter().take(count) {
-        chosen[place] = true;
+    for (_, position) in by_rate.into_iter().take(count) {
+        chosen[position] = true;
     }
     chosen
 }

@@ -9,6 +9,8 @@ use anyhow::{Context as _, bail, ensure};
 use barograph_loss::{Evidence, Label, LabelledWindow, Meter, Signature, TableReader};
 use flate2::read::MultiGzDecoder;
 
+use crate::output::END;
+
 pub(crate) fn folder(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     let folder = named.unwrap_or(Path::new("../shared/signatures"));
     ensure!(
@@ -209,7 +211,6 @@ fn replaced(text: &str, name: &str, tables: &str) -> anyhow::Result<String> {
     Ok(format!("{before}{mark}{tables}\n{END}{after}"))
 }
 
-const END: &str = "<!-- end -->";
 const SUMMARY_PAGE: &str = "classifier.md";
 const ALL_TABLES_PAGE: &str = "classifier-bins.md";
 

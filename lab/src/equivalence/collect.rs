@@ -443,9 +443,9 @@ fn block(
     let (target, station) = (testbed.target()?, testbed.station());
     let (_, ready) = testbed.reopened(args, clock)?;
     let mut centres = [Centre::default(); 3];
-    for place in 0..3 {
+    for turn in 0..3 {
         // Each program goes first in a third of the blocks.
-        let which = (place + number) % 3;
+        let which = (turn + number) % 3;
         let times_s = match which {
             0 => programs::native_exchanges(&testbed.network, &target, WARMING + EXCHANGES, cancel)?,
             1 => programs::websocket_exchanges(&testbed.network, station, WARMING + EXCHANGES)?,

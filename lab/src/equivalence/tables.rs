@@ -22,7 +22,7 @@ pub(crate) fn all(results: &Results) -> String {
         if *is_cancelled { "**Stopped early: the tables show the pairs made until then.**\n\n" } else { "" };
     [
         format!("# Native against browser\n\n{stopped}"),
-        places(links, *jitter),
+        link_table(links, *jitter),
         machines(browsers),
         moments(links, Quantity::Goodput),
         moments(links, Quantity::Rtt),
@@ -35,7 +35,7 @@ pub(crate) fn all(results: &Results) -> String {
     .concat()
 }
 
-fn places(studies: &[LinkStudy], jitter: Option<Variation>) -> String {
+fn link_table(studies: &[LinkStudy], jitter: Option<Variation>) -> String {
     let jitter = jitter.map(|Variation { one_way_s, round_trip_s, mean_one_way_s, .. }| {
         let [one_way, round_trip, mean] = [one_way_s, round_trip_s, mean_one_way_s].map(|s| format_significant(s * 1e3));
         format!(

@@ -97,9 +97,9 @@ fn score_gaps(config: &BatteryConfig, samples: &[Sample]) -> Option<GapScore> {
                 (timed.forecast_at(Objective::Absolute, time_s)?, timed.interval_at(LEVEL, time_s)?),
                 (untimed.forecast(Objective::Absolute)?, untimed.interval(LEVEL)?),
             ];
-            for (place, (forecast, interval)) in issued.into_iter().enumerate() {
-                inside[place] += f64::from(u8::from((interval.lower..=interval.upper).contains(&value)));
-                errors[place] += (forecast.value - value).abs();
+            for (index, (forecast, interval)) in issued.into_iter().enumerate() {
+                inside[index] += f64::from(u8::from((interval.lower..=interval.upper).contains(&value)));
+                errors[index] += (forecast.value - value).abs();
             }
             last_errors += f64::abs(last - value);
             count += 1;
@@ -321,15 +321,15 @@ mod tests {
     use super::*;
 
     fn timed(values: impl IntoIterator<Item = f64>) -> Vec<Sample> {
-        let sample = |(place, value)| Sample { time_s: f64::from(place), value };
+        let sample = |(index, value)| Sample { time_s: f64::from(index), value };
         (0_u32..).zip(values).map(sample).collect()
     }
 
     #[test]
     fn values_after_gaps_are_scored_with_and_without_times() {
         let mut samples = timed((0..600).map(|i| f64::from(i * 7919 % 101) + f64::from(i / 50 * 300 % 997)));
-        for (place, sample) in samples.iter_mut().enumerate() {
-            sample.time_s += (place / 50 * 100) as f64;
+        for (index, sample) in samples.iter_mut().enumerate() {
+            sample.time_s += (index / 50 * 100) as f64;
         }
         let gaps = score(Preset::Full, Rule::Blend, &samples).unwrap().gaps.unwrap();
         assert_eq!(gaps.count, 11);

@@ -90,8 +90,8 @@ impl Campaign {
         // traffic must not end before them.
         let shares = traffic.shares(plan.seed, 2 * plan.cycles * STEPS);
         let _background = Traffic::start([&network.a, &network.b], move |now| {
-            let place = now.as_secs_f64() / step.as_secs_f64();
-            let share = shares.get(place as usize).or(shares.last()).copied().unwrap_or(0.0);
+            let index = (now.as_secs_f64() / step.as_secs_f64()) as usize;
+            let share = shares.get(index).or(shares.last()).copied().unwrap_or(0.0);
             share * plan.rate_bps() as f64
         })?;
         let mut campaign = Self {

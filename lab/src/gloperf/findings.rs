@@ -263,8 +263,8 @@ pub(crate) fn figures(found: &CampaignResult) -> anyhow::Result<String> {
 fn series(found: &CampaignResult, shown: &[usize], title: String) -> Chart {
     let layer = |(colour, length): (usize, &usize)| {
         let slots = found.study.series[*length].grid.slots.iter().enumerate();
-        let point = |(place, slot): (usize, &Option<f64>)| {
-            slot.map(|value| (place as f64 * BASE_S / 3600.0, value / 1e6))
+        let point = |(index, slot): (usize, &Option<f64>)| {
+            slot.map(|value| (index as f64 * BASE_S / 3600.0, value / 1e6))
         };
         let points = slots.filter_map(point).collect();
         Layer::new(format!("{} s", LENGTHS_S[*length]), Shape::Dots, points, colour)

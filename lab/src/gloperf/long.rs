@@ -249,10 +249,10 @@ pub(crate) const PERIODS_S: [f64; 11] =
 pub(crate) fn power(grid: &Grid, period_slots: f64) -> f64 {
     let mean = grid.mean();
     let (mut cc, mut ss, mut cs, mut yc, mut ys, mut yy) = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0);
-    for (place, value) in
-        grid.slots.iter().enumerate().filter_map(|(place, slot)| slot.map(|v| (place, v - mean)))
+    for (index, value) in
+        grid.slots.iter().enumerate().filter_map(|(index, slot)| slot.map(|v| (index, v - mean)))
     {
-        let (sin, cos) = (TAU * place as f64 / period_slots).sin_cos();
+        let (sin, cos) = (TAU * index as f64 / period_slots).sin_cos();
         cc += cos * cos;
         ss += sin * sin;
         cs += cos * sin;
@@ -297,9 +297,9 @@ impl Null {
         let mut slots = grid.slots.clone();
         match self {
             Self::Shuffled => {
-                let places: Vec<usize> = (0..slots.len()).filter(|place| slots[*place].is_some()).collect();
-                for last in (1..places.len()).rev() {
-                    slots.swap(places[last], places[rng.index_below(last + 1)]);
+                let filled: Vec<usize> = (0..slots.len()).filter(|index| slots[*index].is_some()).collect();
+                for last in (1..filled.len()).rev() {
+                    slots.swap(filled[last], filled[rng.index_below(last + 1)]);
                 }
             }
             Self::Turned => {

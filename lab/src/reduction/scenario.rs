@@ -124,11 +124,11 @@ pub(crate) fn run_ratios(args: &Args, scenarios: &[Scenario], output: &Output) -
         }
     }
     // In the order of the design; other scenarios follow in their given order.
-    let place = |scenario: &&Scenario| {
+    let position = |scenario: &&Scenario| {
         DESIGNED.iter().position(|name| *name == scenario.name).unwrap_or(DESIGNED.len())
     };
     let mut sorted: Vec<&Scenario> = scenarios.iter().collect();
-    sorted.sort_by_key(place);
+    sorted.sort_by_key(position);
     let rows = measure(&sorted, &asked, args.seeds);
     rows.iter().flatten().try_for_each(|cell| output.json(cell))?;
     output.print(&ratios_markdown(&rows, &asked, args.seeds))

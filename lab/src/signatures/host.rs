@@ -75,8 +75,8 @@ impl Load {
                 Some(task)
             }
             Host::Quota { period_us, share_of_need } => {
-                let place = group.insert(Group::new(process_id)?).0.clone();
-                Some(Task::start(move |stop| limit(&place, process_id, period_us, share_of_need, stop)))
+                let path = group.insert(Group::new(process_id)?).0.clone();
+                Some(Task::start(move |stop| limit(&path, process_id, period_us, share_of_need, stop)))
             }
         };
         Ok(Self { _task: task, _group: group })

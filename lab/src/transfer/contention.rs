@@ -34,8 +34,21 @@ const KINDS: [ControllerKind; 6] = [
     ControllerKind::Paper,
 ];
 
-/// Attribution of losses: whether there is one, and whether it has the kernel's counter.
-const CLASSIFIERS: [(bool, bool); 3] = [(true, true), (true, false), (false, false)];
+/// Attribution of the losses of a flow to the host or the network.
+#[derive(Clone, Copy)]
+struct Attribution {
+    /// Whether losses are classified by cause.
+    classify_losses: bool,
+    /// Whether the classifier has the kernel's drop counter.
+    has_kernel_counter: bool,
+}
+
+/// The attributions that the study compares.
+const ATTRIBUTIONS: [Attribution; 3] = [
+    Attribution { classify_losses: true, has_kernel_counter: true },
+    Attribution { classify_losses: true, has_kernel_counter: false },
+    Attribution { classify_losses: false, has_kernel_counter: false },
+];
 
 pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     of(&[Busy::Quota, Busy::Generator], &BUFFERS, &KINDS, setting)
@@ -65,7 +78,7 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[ControllerKind], setting: Setting
     let of_loss = |loss| paths(busy, buffers, loss, setting);
     let paths: Vec<_> = [0.0, LOSS].into_iter().flat_map(of_loss).collect();
     let flows = |kind: ControllerKind| {
-        CLASSIFIERS.map(|(classify_losses, has_kernel_counter)| Ours {
+        ATTRIBUTIONS.map(|Attribution { classify_losses, has_kernel_counter }| Ours {
             classify_losses,
             has_kernel_counter,
             ..Ours::new(kind)
@@ -84,15 +97,16 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[ControllerKind], setting: Setting
         ),
         Vec::new(),
     );
-    let per_path = kinds.len() * CLASSIFIERS.len();
+    let per_path = kinds.len() * ATTRIBUTIONS.len();
     for ((path, busy, buffer, drains), runs) in paths.iter().zip(runs.chunks(per_path)) {
-        for (kind, runs) in kinds.iter().zip(runs.chunks(CLASSIFIERS.len())) {
+        for (kind, runs) in kinds.iter().zip(runs.chunks(ATTRIBUTIONS.len())) {
             let mut row = cells![
                 format!("{}, {} kB, {} %", name(*busy), buffer / 1000, 100.0 * path.loss),
                 format!("{:.0}", drains / 125_000.0),
                 kind.name(),
             ];
-            for (run, (classify_losses, has_kernel_counter)) in runs.iter().zip(CLASSIFIERS) {
+            for (run, attribution) in runs.iter().zip(ATTRIBUTIONS) {
+                let Attribution { classify_losses, has_kernel_counter } = attribution;
                 let goodput = run.bytes_s(0, START_S, seconds);
                 let dropped = run.dropped(0, START_S, seconds);
                 row.push(format!(
@@ -127,29 +141,29 @@ mod tests {
     fn loss_attribution_prevents_the_collapse_of_equation_based_rates() {
         let kinds = [ControllerKind::HighSpeed, ControllerKind::Paper];
         let table = of(&[Busy::Generator], &BUFFERS[1..], &kinds, Setting { seconds: 4, seed: 3 }).unwrap();
-        let drained = |controller: &str, loss: f64, classifier: (bool, bool)| {
+        let drained = |controller: &str, loss: f64, attribution: Attribution| {
             let row = table.rows.iter().find(|row| {
                 row["controller"] == controller
                     && row["loss"] == loss
-                    && row["has_ear"] == classifier.0
-                    && row["has_count"] == classifier.1
+                    && row["has_ear"] == attribution.classify_losses
+                    && row["has_count"] == attribution.has_kernel_counter
             });
             row.unwrap()["of_drained"].as_f64().unwrap()
         };
-        assert!(drained("highspeed", 0.0, CLASSIFIERS[0]) > 0.75, "{}", table.text);
+        assert!(drained("highspeed", 0.0, ATTRIBUTIONS[0]) > 0.75, "{}", table.text);
         assert!(
-            drained("highspeed", 0.0, CLASSIFIERS[0]) > 1.2 * drained("highspeed", 0.0, CLASSIFIERS[2]),
+            drained("highspeed", 0.0, ATTRIBUTIONS[0]) > 1.2 * drained("highspeed", 0.0, ATTRIBUTIONS[2]),
             "{}",
             table.text
         );
         assert!(
-            drained("paper", 0.0, CLASSIFIERS[0]) > 5.0 * drained("paper", 0.0, CLASSIFIERS[2]),
+            drained("paper", 0.0, ATTRIBUTIONS[0]) > 5.0 * drained("paper", 0.0, ATTRIBUTIONS[2]),
             "{}",
             table.text
         );
         // The network's losses still count as congestion.
         assert!(
-            drained("highspeed", LOSS, CLASSIFIERS[0]) < drained("highspeed", 0.0, CLASSIFIERS[0]),
+            drained("highspeed", LOSS, ATTRIBUTIONS[0]) < drained("highspeed", 0.0, ATTRIBUTIONS[0]),
             "{}",
             table.text
         );

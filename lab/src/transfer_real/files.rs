@@ -114,8 +114,17 @@ fn many(session: &Session) -> anyhow::Result<Section> {
 enum Subject {
     Written,
     Copied,
-    Ours { is_clear: bool, classify_losses: bool },
+    Ours(SendOptions),
     Peer(Peer),
+}
+
+/// Options of `barograph send` that the rows differ in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct SendOptions {
+    /// Whether both ends permit a transfer without encryption.
+    is_clear: bool,
+    /// Whether losses are classified by cause.
+    classify_losses: bool,
 }
 
 impl Subject {
@@ -123,7 +132,7 @@ impl Subject {
         match self {
             Self::Written => "the disk: written and synced".to_owned(),
             Self::Copied => "the disk: copied by cp and synced".to_owned(),
-            Self::Ours { is_clear, classify_losses } => {
+            Self::Ours(SendOptions { is_clear, classify_losses }) => {
                 let classifier = if classify_losses { "" } else { ", no classifier" };
                 format!("Barograph, {}{classifier}", if is_clear { "clear" } else { "sealed" })
             }
@@ -136,9 +145,7 @@ impl Subject {
         match self {
             Self::Written => written(job).map(bits),
             Self::Copied => copied(job).map(bits),
-            Self::Ours { is_clear, classify_losses } => {
-                barograph(session, job, is_clear, classify_losses).map(bits)
-            }
+            Self::Ours(options) => barograph(session, job, options).map(bits),
             Self::Peer(peer) => {
                 peer.version(&session.tools).map_err(anyhow::Error::msg)?;
                 let network = Network::new(Link::Veth { rate_bps: None })?;
@@ -234,9 +241,9 @@ impl<'a> FileStudy<'a> {
     }
 }
 
-const SEALED: Subject = Subject::Ours { is_clear: false, classify_losses: true };
-const UNCLASSIFIED: Subject = Subject::Ours { is_clear: false, classify_losses: false };
-const CLEAR: Subject = Subject::Ours { is_clear: true, classify_losses: true };
+const SEALED: Subject = Subject::Ours(SendOptions { is_clear: false, classify_losses: true });
+const UNCLASSIFIED: Subject = Subject::Ours(SendOptions { is_clear: false, classify_losses: false });
+const CLEAR: Subject = Subject::Ours(SendOptions { is_clear: true, classify_losses: true });
 
 const PEERS: [Subject; 8] = [
     Subject::Peer(Peer::UdtFile),
@@ -265,9 +272,9 @@ const FILES: u64 = 10_000;
 /// Rate of the disk (bytes a second), including the sync.
 pub(super) fn written(job: &Job) -> anyhow::Result<f64> {
     let block: Vec<u8> = (0..1_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let place = job.place()?;
+    let folder = job.new_folder()?;
     let began = Instant::now();
-    let mut file = fs::File::create(place.path().join(NAME))?;
+    let mut file = fs::File::create(folder.path().join(NAME))?;
     for _ in 0..job.bytes >> 20 {
         file.write_all(&block)?;
     }
@@ -288,19 +295,15 @@ pub(super) fn copied(job: &Job) -> anyhow::Result<f64> {
 
 /// Rate of `barograph send` to `barograph recv` (bytes a second): from the sender's start to its
 /// end, when all is verified and durable.
-pub(super) fn barograph(
-    session: &Session,
-    job: &Job,
-    is_clear: bool,
-    classify_losses: bool,
-) -> anyhow::Result<f64> {
+fn barograph(session: &Session, job: &Job, options: SendOptions) -> anyhow::Result<f64> {
+    let SendOptions { is_clear, classify_losses } = options;
     let program = session.program.to_string_lossy();
     let mut asked = Command::new(&session.program);
     asked.args(["send", "--help"]).stdout(Stdio::null()).stderr(Stdio::null());
     let knows = asked.status().with_context(|| format!("{program} cannot be run"))?;
     ensure!(knows.success(), "{program} has no verb `send`; build the current version");
     let network = Network::new(Link::Veth { rate_bps: None })?;
-    let to = job.place()?;
+    let to = job.new_folder()?;
     let address = network.b.v4().to_string();
     let mut receiver = network.b.command(&program);
     receiver.args(["recv", "--once", "--quiet", "--host", &address, "--listen", &address]).arg(to.path());

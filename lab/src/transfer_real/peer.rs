@@ -667,10 +667,11 @@ impl Job {
         &self.to
     }
 
-    pub(crate) fn place(&self) -> anyhow::Result<TempDir> {
-        let place = tempfile::tempdir_in(&self.to)?;
-        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777))?;
-        Ok(place)
+    /// Creates an empty folder for one copy, removed when it is dropped.
+    pub(crate) fn new_folder(&self) -> anyhow::Result<TempDir> {
+        let folder = tempfile::tempdir_in(&self.to)?;
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
+        Ok(folder)
     }
 
     /// Copies, and makes the copy durable.
@@ -681,21 +682,21 @@ impl Job {
         &self,
         copy: &impl Fn(&Path, &Path, u64) -> anyhow::Result<Ended>,
     ) -> anyhow::Result<Copied> {
-        let place = self.place()?;
+        let folder = self.new_folder()?;
         let began = Instant::now();
-        let Ended::Done(_) = copy(&self.source, place.path(), SECONDS_MAX)? else {
+        let Ended::Done(_) = copy(&self.source, folder.path(), SECONDS_MAX)? else {
             bail!("it did not end within {SECONDS_MAX} s");
         };
         let seconds = began.elapsed().as_secs_f64();
-        self.sync(&place.path().join(NAME))?;
+        self.sync(&folder.path().join(NAME))?;
         let synced_s = began.elapsed().as_secs_f64() - seconds;
-        self.check(place.path())?;
+        self.check(folder.path())?;
         Ok(Copied { seconds, synced_s, bytes: self.bytes })
     }
 
-    pub(crate) fn check(&self, place: &Path) -> anyhow::Result<()> {
+    pub(crate) fn check(&self, folder: &Path) -> anyhow::Result<()> {
         let (mut bytes, mut files) = (0, 0);
-        let mut left = vec![place.join(NAME)];
+        let mut left = vec![folder.join(NAME)];
         while let Some(path) = left.pop() {
             let found = fs::symlink_metadata(&path).context("no copy was made")?;
             if found.is_dir() {

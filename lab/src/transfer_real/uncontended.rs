@@ -201,30 +201,31 @@ impl SubjectResult {
 /// An end without a digest has one thread. It is pinned like the raw limit's, except in two rows
 /// that run as other programs do. With a digest it has two threads, which the scheduler places.
 fn ours(cpus: Cpus) -> impl Iterator<Item = Ours> {
+    let sealed = Ours {
+        is_sealed: true,
+        classify_losses: true,
+        is_hashed: false,
+        is_cold: false,
+        sender_cpu: None,
+        receiver_cpu: None,
+        ..Ours::new(ControllerKind::DEFAULT)
+    };
+    let clear = Ours { is_sealed: false, ..sealed };
+    let pinned =
+        |flow: Ours| Ours { sender_cpu: Some(cpus.sender), receiver_cpu: Some(cpus.receiver), ..flow };
+    let (pinned_sealed, pinned_clear) = (pinned(sealed), pinned(clear));
     let rows = [
-        (true, true, false, false, true),
-        (true, false, false, false, true),
-        (false, true, false, false, true),
-        (false, false, false, false, true),
-        (true, true, false, false, false),
-        (false, true, false, false, false),
-        (true, true, true, false, false),
-        (true, true, false, true, true),
-        (false, true, false, true, true),
+        pinned_sealed,
+        Ours { classify_losses: false, ..pinned_sealed },
+        pinned_clear,
+        Ours { classify_losses: false, ..pinned_clear },
+        sealed,
+        clear,
+        Ours { is_hashed: true, ..sealed },
+        Ours { is_cold: true, ..pinned_sealed },
+        Ours { is_cold: true, ..pinned_clear },
     ];
-    let of =
-        move |(is_sealed, classify_losses, is_hashed, is_cold, is_kept): (bool, bool, bool, bool, bool)| {
-            Ours {
-                is_sealed,
-                classify_losses,
-                is_hashed,
-                is_cold,
-                sender_cpu: is_kept.then_some(cpus.sender),
-                receiver_cpu: is_kept.then_some(cpus.receiver),
-                ..Ours::new(ControllerKind::DEFAULT)
-            }
-        };
-    rows.into_iter().map(of)
+    rows.into_iter()
 }
 
 fn name(subject: &Subject) -> String {

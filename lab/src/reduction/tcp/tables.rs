@@ -361,9 +361,9 @@ impl Ranking {
         let mut order: Vec<usize> = (0..names.len()).collect();
         order.sort_by(|one, other| self.values[*one].total_cmp(&self.values[*other]));
         let mut line = String::new();
-        for (place, strategy) in order.iter().enumerate() {
-            if 0 < place {
-                let tie = self.pairs[order[place - 1]][*strategy] == Ordering::Equal;
+        for (rank, strategy) in order.iter().enumerate() {
+            if 0 < rank {
+                let tie = self.pairs[order[rank - 1]][*strategy] == Ordering::Equal;
                 line += if tie { " ≈ " } else { " < " };
             }
             line += &format!("{} {:.3}", names[*strategy], self.values[*strategy]);
