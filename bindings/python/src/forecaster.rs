@@ -49,7 +49,7 @@ impl Forecaster {
         times: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let values = values(series)?;
-        let times = times_or_nan(times, values.len())?;
+        let times = times_of(times, values.len())?;
         py.detach(|| {
             let mut battery = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             values.into_iter().zip(times).for_each(|(value, time_s)| learn(&mut battery, value, time_s));
@@ -58,7 +58,7 @@ impl Forecaster {
     }
 
     /// Learns a series, and returns for each value the forecast that was issued before it was seen
-    /// (NaN if there was none).
+    /// (NaN if there was none, because an array of floats has no None).
     #[pyo3(signature = (series, loss="squared", times=None))]
     fn predict<'py>(
         &self,
@@ -69,11 +69,11 @@ impl Forecaster {
     ) -> PyResult<Bound<'py, PyAny>> {
         let loss = loss_named(loss)?;
         let values = values(series)?;
-        let times = times_or_nan(times, values.len())?;
+        let times = times_of(times, values.len())?;
         let issued: Vec<f64> = py.detach(|| {
             let mut battery = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             let step = |(value, time_s)| {
-                let issued = battery.forecast_at(loss, time_s).map_or(f64::NAN, |forecast| forecast.value);
+                let issued = forecast_of(&battery, loss, time_s).map_or(f64::NAN, |forecast| forecast.value);
                 learn(&mut battery, value, time_s);
                 issued
             };
@@ -87,7 +87,7 @@ impl Forecaster {
     #[pyo3(signature = (loss="squared", at=None))]
     fn forecast(&self, py: Python<'_>, loss: &str, at: Option<f64>) -> PyResult<Option<Forecast>> {
         let loss = loss_named(loss)?;
-        Ok(self.battery(py).forecast_at(loss, at.unwrap_or(f64::NAN)).map(|inner| Forecast { inner }))
+        Ok(forecast_of(&self.battery(py), loss, at).map(|inner| Forecast { inner }))
     }
 
     /// Returns the interval around the median that holds the next value with probability `level`
@@ -95,7 +95,12 @@ impl Forecaster {
     #[pyo3(signature = (level=0.9, at=None))]
     fn interval(&self, py: Python<'_>, level: f64, at: Option<f64>) -> PyResult<Option<Interval>> {
         in_range(level)?;
-        Ok(self.battery(py).interval_at(level, at.unwrap_or(f64::NAN)).map(|inner| Interval { inner }))
+        let battery = self.battery(py);
+        let interval = match at {
+            Some(time_s) => battery.interval_at(level, time_s),
+            None => battery.interval(level),
+        };
+        Ok(interval.map(|inner| Interval { inner }))
     }
 
     /// Returns every method with its own forecast of the next value; empty before the first value.
@@ -236,18 +241,34 @@ impl Interval {
     }
 }
 
-/// A time for each of `count` values, NaN if none is given; a battery ignores NaN.
-fn times_or_nan(given: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<Vec<f64>> {
-    let Some(given) = given else { return Ok(vec![f64::NAN; count]) };
+/// A time for each of `count` values; `None` for all of them if no times are given.
+fn times_of(given: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<Vec<Option<f64>>> {
+    let Some(given) = given else { return Ok(vec![None; count]) };
     let times = values(given)?;
     if times.len() == count {
-        return Ok(times);
+        return Ok(times.into_iter().map(Some).collect());
     }
     Err(PyValueError::new_err(format!("expected {count} times, one for each value, found {}", times.len())))
 }
 
-fn learn(battery: &mut Battery, value: f64, time_s: f64) {
-    battery.update_at(value, time_s).expect("values() returns only values that a battery accepts");
+fn learn(battery: &mut Battery, value: f64, time_s: Option<f64>) {
+    let updated = match time_s {
+        Some(time_s) => battery.update_at(value, time_s),
+        None => battery.update(value),
+    };
+    updated.expect("values() returns only values that a battery accepts");
+}
+
+/// The battery's forecast for a value at `time_s`, or for the next value.
+fn forecast_of(
+    battery: &Battery,
+    loss: Objective,
+    time_s: Option<f64>,
+) -> Option<barograph_forecast::Forecast> {
+    match time_s {
+        Some(time_s) => battery.forecast_at(loss, time_s),
+        None => battery.forecast(loss),
+    }
 }
 
 /// Converts `values` to the kind of `given`: a NumPy array if it is one, else a list.

@@ -17,8 +17,8 @@ pub struct HostRanking {
     /// Host with the shortest time; `None` = the times are too close to rank, or no host has a
     /// forecast.
     pub best: Option<String>,
-    /// Names of the first host, and of the hosts with transfer times too close to the time of the
-    /// first host to rank them; empty if `best` names a host.
+    /// Names of the hosts with transfer times too close to rank, with the first host included;
+    /// empty if `best` names a host.
     pub too_close_to_call: Vec<String>,
     /// Hosts with a forecast, the fastest first.
     pub hosts: Vec<HostForecast>,
@@ -67,8 +67,9 @@ pub struct QuantityForecast {
     /// the forecast is composed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_s: Option<f64>,
-    /// How far the time label of the newest measurement is ahead of now, or was ahead of the
-    /// arrival of the measurement, in seconds; `None` = the time label is not ahead.
+    /// Time in seconds by which the time label of the newest measurement was ahead of the clock
+    /// when the measurement arrived, if this time was more than a minute. Otherwise it is the time
+    /// by which the label is ahead of now. `None` = the label is not ahead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead_s: Option<f64>,
     /// Hosts on the path from which the forecast was composed, both ends included; `None` = the

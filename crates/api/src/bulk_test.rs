@@ -80,10 +80,11 @@ pub struct BulkTest {
     /// Goodput of the test, in bit/s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goodput_bit_s: Option<f64>,
-    /// Why the stream ended: `full`, `bytes` or `early`.
+    /// Why the stream ended: `full` (maximum time), `bytes` (maximum number of bytes) or `early`
+    /// (the rate had settled, or an estimate of the rate was accepted).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<Keyword>,
-    /// Program that made the test, `iperf3`; absent if the station's own stream made it.
+    /// Program that ran the test: `iperf3`; absent if the station's own stream was used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub with: Option<Keyword>,
     /// Why the test failed or was refused.
@@ -92,7 +93,7 @@ pub struct BulkTest {
     /// Time after which to retry, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<f64>,
-    /// Number of refusals in a row that this entry stands for; otherwise 1.
+    /// Number of consecutive refusals that this row represents; 1 if the test was not refused.
     pub times: u64,
 }
 

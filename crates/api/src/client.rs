@@ -42,7 +42,7 @@ pub struct Client {
 pub struct ClientConfig {
     /// `http://host:port/` or `https://host:port/`, without query.
     pub url: String,
-    /// API token that each request carries; `None` = none.
+    /// API token that each request carries; `None` = no token.
     pub token: Option<String>,
     /// Certificates that are trusted.
     pub tls: TrustStore,
@@ -86,7 +86,8 @@ pub struct ApiResponse {
 pub enum ClientError {
     /// No connection was opened: nothing was sent.
     NotSent(ErrorChain),
-    /// The connection failed after the request was sent, so the server may have received it.
+    /// The connection failed after the request was sent, so the server may have received the
+    /// request.
     Interrupted(ErrorChain),
     /// The deadline passed; the server may have received the request.
     TimedOut,
@@ -95,7 +96,7 @@ pub enum ClientError {
 /// The error, as text for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorChain {
-    /// Each error, followed by its cause, separated by `: `.
+    /// The error and all its causes in order, separated by `: `.
     pub chain: String,
     /// The last cause of the chain.
     pub root: String,
@@ -221,7 +222,8 @@ impl ApiResponse {
     /// The next bytes of the body; `None` = the body has ended.
     ///
     /// # Errors
-    /// [`ClientError::Interrupted`] if the body is cut short, [`ClientError::TimedOut`] at `until`.
+    /// [`ClientError::Interrupted`] if the body is cut short, [`ClientError::TimedOut`] if no bytes
+    /// arrive by `until`.
     pub async fn next_chunk(&mut self, until: Instant) -> Result<Option<Bytes>, ClientError> {
         loop {
             let frame = timeout_at(until, self.body.frame()).await.map_err(|_| ClientError::TimedOut)?;

@@ -21,7 +21,7 @@ pub struct EngineRenewed {
     pub ttl_s: f64,
 }
 
-/// The response to the end of a registration.
+/// The response to a request that ends a registration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct EngineUnregistered {}
 

@@ -16,7 +16,7 @@ pub struct SeriesSummary<'a> {
     pub target: Cow<'a, str>,
     /// Quantity, such as `rtt` or `goodput`.
     pub quantity: Cow<'a, str>,
-    /// Unit of its values: `s`, `bit/s`, `ratio`, `bytes`, or empty.
+    /// Unit of the values of the series: `s`, `bit/s`, `ratio`, `bytes`, or empty.
     pub unit: Keyword,
     /// Number of values from which the forecasts are made.
     pub count: u64,
@@ -41,8 +41,9 @@ pub struct Record<'a> {
     pub unit: Keyword,
     /// Time of the measurement, in seconds since 1970-01-01 UTC.
     pub time_s: f64,
-    /// How far the time label is ahead of now, or was ahead of the record's arrival, in seconds;
-    /// `None` = the label is not ahead.
+    /// Time in seconds by which the time label was ahead of the clock when the record arrived, if
+    /// this time was more than a minute. Otherwise it is the time by which the label is ahead of
+    /// now. `None` = the label is not ahead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead_s: Option<f64>,
     /// Measured value, in `unit`; `None` = the measurement failed.
@@ -109,7 +110,7 @@ pub struct StreamEvent<'a> {
     pub next: Option<Forecasts<'a>>,
 }
 
-/// A notice to the reader of a live stream that it read too slowly and missed events.
+/// A notice to the reader of a live stream: the reader was too slow and missed events.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MissedEvents {
     /// Number of events that were missed.
@@ -133,9 +134,9 @@ pub struct Forecasts<'a> {
     pub count: u64,
     /// Level of the interval, 0 to 1.
     pub level: f64,
-    /// Forecast for the least squared error.
+    /// Mean forecast: the forecast that minimises the squared error.
     pub mean: Forecast,
-    /// Forecast for the least absolute error.
+    /// Median forecast: the forecast that minimises the absolute error.
     pub median: Forecast,
     /// Lower end of the interval around `median`, in `unit`; `None` before ten forecasts were
     /// scored.
@@ -156,13 +157,13 @@ pub struct Forecast {
     pub mse: Option<f64>,
     /// Mean absolute error of all forecasts, in the series' unit.
     pub mae: Option<f64>,
-    /// Mean squared error in which old errors fade, in the unit squared.
+    /// Mean squared error in which an error's weight halves every 100 values, in the unit squared.
     pub recent_mse: Option<f64>,
-    /// Mean absolute error in which old errors fade, in the series' unit.
+    /// Mean absolute error in which an error's weight halves every 100 values, in the series' unit.
     pub recent_mae: Option<f64>,
     /// Method that made the forecast; in a blend, the method with the largest weight.
     pub method: Keyword,
-    /// Weight of the method in the blend, 0 to 1; `None` = the forecast is no blend.
+    /// Weight of the method in the blend, 0 to 1; `None` = the forecast is not a blend.
     pub weight: Option<f64>,
 }
 
@@ -237,9 +238,11 @@ pub struct Latency<'a> {
     pub count: u64,
     /// Number of exchanges that were due and had no response.
     pub missed: u64,
-    /// Mean of `count` exchanges, in seconds; `None` = no exchange had a response.
+    /// Mean latency of the `count` exchanges with a response, in seconds; `None` = no exchange had
+    /// a response.
     pub mean_s: Option<f64>,
-    /// Longest time of `count` exchanges, in seconds; `None` = no exchange had a response.
+    /// Largest latency of the `count` exchanges with a response, in seconds; `None` = no exchange
+    /// had a response.
     pub max_s: Option<f64>,
     /// Median in seconds; exchanges without a response count as the slowest. `None` = the median is
     /// an exchange without a response.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewInvitation {
-    /// Name of the station to invite; `None` = any station: the first one to use the invitation.
+    /// Name of the station to invite; `None` = any station may use the invitation, once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -29,19 +29,19 @@ pub struct Invitation {
     pub addresses: Vec<String>,
 }
 
-/// All members and open invitations.
+/// All members, and all invitations that no station has used yet.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemberList {
-    /// Members by name, then open invitations.
+    /// Members, ordered by name; then unused invitations.
     pub members: Vec<Member>,
 }
 
-/// A member, or an open invitation.
+/// A member, or an unused invitation.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Member {
-    /// Name of the member; `None` = an open invitation for any name.
+    /// Name of the member; `None` = an unused invitation for any name.
     pub name: Option<String>,
     /// ID of the invitation.
     pub id: String,

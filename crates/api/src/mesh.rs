@@ -14,8 +14,8 @@ pub struct Mesh {
     pub role: Keyword,
     /// Engine of the mesh: `local`, `remote` or `nats`.
     pub engine: Keyword,
-    /// URL of the station through which this station joined the mesh; `None` = it joined no other
-    /// station.
+    /// URL of the station through which this station joined the mesh; `None` = this station did not
+    /// join through another station.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joined: Option<String>,
     /// Name of this station's site.
@@ -78,7 +78,7 @@ pub struct Spool {
     pub is_full: bool,
     /// Number of appends that were rejected because the spool was full.
     pub turned_away: u64,
-    /// Number of records that the archive acknowledged; repetitions count again.
+    /// Number of records that the archive acknowledged; a repeated record counts again.
     pub forwarded: u64,
     /// Number of the station's own records that the mesh's archive refused.
     pub refused: u64,
@@ -109,7 +109,7 @@ pub struct Peer {
     pub host: String,
     /// State of the peer: `up`, `lost` or `ignored`.
     pub state: Keyword,
-    /// Why the peer is ignored, or which problem the peer has although it is up, as a sentence.
+    /// Why the peer is ignored, or which problem an `up` peer has, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Time at which the peer's state began, in seconds since 1970-01-01 UTC.
@@ -181,7 +181,7 @@ pub enum PeerChange {
 }
 
 impl PeerChange {
-    /// The change as its JSON string.
+    /// The string that represents the change in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Joined => "joined",

@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Estimate, Keyword};
 
-/// Sites according to the forecasts, and this station's own site and role in it.
+/// Sites according to the forecasts, and this station's own site and role.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sites {
     /// Name of this station.
     pub host: String,
     /// How the station gets its site: `propose` (an operator accepts a proposal) or `auto` (the
-    /// station accepts it).
+    /// station accepts a proposal itself).
     pub mode: Keyword,
     /// Time for which a proposal must stay the same before `auto` accepts it, in seconds.
     pub hold_s: f64,
@@ -19,7 +19,7 @@ pub struct Sites {
     pub now: CurrentPosition,
     /// Position that can be accepted; `None` = there is no proposal.
     pub proposed: Option<ProposedPosition>,
-    /// Position that the station will take soon; `None` = there is none.
+    /// Position that the station will take soon; `None` = no change is planned.
     pub pending: Option<PendingPosition>,
     /// Origin of the forecasts: `all` stations, or the station's `own`.
     #[serde(rename = "sees")]
@@ -86,7 +86,7 @@ pub struct Site {
     pub within: Option<Estimate>,
     /// Nearest host outside the site; `None` = not known.
     pub next: Option<NextHost>,
-    /// Hosts outside the site that could equally belong to it by their forecasts.
+    /// Hosts outside the site; by their forecasts, these hosts could also belong to the site.
     pub too_close_to_call: Vec<String>,
 }
 

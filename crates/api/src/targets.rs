@@ -18,7 +18,7 @@ pub struct TargetList {
 pub struct Target {
     /// Name of the target, as in its series.
     pub target: String,
-    /// Quantities to measure; empty = the usual quantities of its kind.
+    /// Quantities to measure; empty = the usual quantities for this kind of target.
     pub quantities: Vec<String>,
     /// Time between measurements, in seconds.
     pub period_s: f64,
@@ -32,7 +32,7 @@ pub struct Target {
 pub struct NewTarget {
     /// Address to measure: `host:port`, `http://…` or `https://…`.
     pub target: String,
-    /// Quantities to measure; empty = the usual quantities of its kind.
+    /// Quantities to measure; empty = the usual quantities for this kind of target.
     #[serde(default)]
     pub quantities: Vec<String>,
     /// Time between measurements, in seconds, at least 0.1; `None` = the station's default.

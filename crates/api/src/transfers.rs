@@ -40,7 +40,7 @@ pub struct Transfer {
     pub received_bytes: u64,
     /// Time from the first datagram to the last acknowledgement, in seconds.
     pub duration_s: Option<f64>,
-    /// Bits of files that arrived in this attempt, divided by `duration_s`; bit/s.
+    /// Goodput in bit/s: bits of files that arrived in this attempt, divided by `duration_s`.
     pub goodput_bit_s: Option<f64>,
     /// Lost packets of the transfer; present only if this station is the sender.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ pub struct Transfer {
     pub why: Option<String>,
 }
 
-/// Lost packets of a transfer, by where they were lost.
+/// Lost packets of a transfer, by the cause of the loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LostPackets {
@@ -95,7 +95,7 @@ impl TransferState {
         !matches!(self, Self::Waiting | Self::Running | Self::Verifying)
     }
 
-    /// The state as its JSON string.
+    /// The string that represents the state in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -117,7 +117,7 @@ pub struct NewReceiver {
     /// Absolute path of the station's directory for the files.
     pub directory: PathBuf,
     /// Name or address by which the sender reaches the station; `None` = the first address at which
-    /// other hosts reach it.
+    /// other hosts reach the station.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
@@ -137,7 +137,7 @@ pub struct WaitingTransfer {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewTransfer {
-    /// Absolute paths of the station's files and directories.
+    /// Absolute paths of the files and directories to send, on the host of the station.
     pub paths: Vec<PathBuf>,
     /// Receiver address, `brg://…`, that the receiver gave.
     #[serde(rename = "line")]

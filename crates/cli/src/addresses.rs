@@ -84,7 +84,7 @@ fn is_shared(ip: Ipv4Addr) -> bool {
 /// Prefixes of the names that Docker, Podman, libvirt and LXC give to interfaces on the host.
 const VIRTUAL_PREFIXES: [&str; 7] = ["docker", "br-", "veth", "virbr", "lxc", "podman", "cni"];
 
-/// Maximum number of addresses returned, so that a person finds the right one at once.
+/// Maximum number of addresses returned, so that a person finds the right address at once.
 const ADDRESSES_MAX: usize = 4;
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ fn loss(host: &HostForecast) -> String {
 const BAR: usize = 24;
 
 /// Maximum end of the axis, as a multiple of the longest forecast. If all intervals end before that
-/// time, the axis ends with the last interval.
+/// time, the axis ends at the largest upper end of an interval.
 const AXIS: f64 = 4.0;
 
 const EXAMPLES: &str = "Examples:

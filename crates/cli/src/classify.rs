@@ -1,4 +1,5 @@
-//! `barograph classify`: the cause of each window's losses, the receiving host or the network.
+//! `barograph classify`: finds the cause of each window's losses: the receiving host, the network
+//! or both.
 
 #[cfg_attr(not(feature = "fit"), path = "classify/without_fit.rs")]
 mod fit;
@@ -50,20 +51,22 @@ struct ClassifyArgs {
     /// (packets marked as congested).
     #[arg(value_name = "FILE|-", required = true)]
     file: Option<PathBuf>,
-    /// Packets of each window. Lines are then run lengths, `received,lost,received,lost,…`; the
-    /// remaining packets were received.
+    /// Number of packets in each window. Lines are then run lengths,
+    /// `received,lost,received,lost,…`; the remaining packets were received.
     #[arg(long, value_name = "N", value_parser = window())]
     window: Option<u32>,
     /// Classifier to use for the windows.
     #[arg(long, value_enum, default_value_t = Method::Default)]
     method: Method,
-    /// Ignore this evidence on every line; several with commas.
+    /// Ignore these kinds of evidence on every line, separated by commas.
     #[arg(long, value_enum, value_name = "KEY", value_delimiter = ',')]
     ignore_evidence: Vec<Key>,
-    /// Model of the same method from `barograph classify fit`, instead of the built-in one.
+    /// Model from `barograph classify fit` to use instead of the built-in model; it must be of the
+    /// method of --method.
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
-    /// Print one JSON object a line, with the names of the CSV's columns; evidence is an array.
+    /// Print one JSON object a line; its keys are the names of the CSV's columns, and evidence is
+    /// an array.
     #[arg(long)]
     json: bool,
 }

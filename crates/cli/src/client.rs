@@ -18,7 +18,7 @@ use crate::exit::Failure;
 /// Options that select a running station.
 #[derive(clap::Args)]
 pub(crate) struct StationArgs {
-    /// URL of the station [default: the one of the state directory, else http://127.0.0.1:10132/]
+    /// URL of the station [default: the URL in the state directory, else http://127.0.0.1:10132/]
     #[arg(long, value_name = "URL", env = "BAROGRAPH_STATION")]
     station: Option<String>,
     /// State directory of the local station, for its address and token [default:
@@ -121,8 +121,8 @@ impl Client {
         Ok(Self { target, http: BlockingClient::new(config)? })
     }
 
-    /// A client of the station at `url`. It sends `token` if there is one, and trusts `ca` besides
-    /// the system's certificates.
+    /// A client of the station at `url`. The client sends `token`, if given, and trusts `ca`
+    /// besides the system's certificates.
     ///
     /// # Errors
     /// [`Failure::Input`] if the address is wrong.
@@ -143,12 +143,12 @@ impl Client {
         self.send(&ApiRequest { path, ..ApiRequest::default() })
     }
 
-    /// Sends a DELETE; otherwise as [`get`](Self::get).
+    /// Sends a DELETE; returns the same as [`get`](Self::get).
     pub(crate) fn delete(&self, path: &str) -> Result<Answer, RequestError> {
         self.send(&ApiRequest { method: Method::DELETE, path, ..ApiRequest::default() })
     }
 
-    /// Sends a POST of `body`; otherwise as [`get`](Self::get).
+    /// Sends a POST of `body`; returns the same as [`get`](Self::get).
     pub(crate) fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer, RequestError> {
         // Cannot fail: requests have text keys, and their serializers do not fail.
         let body = serde_json::to_string(body).unwrap_or_default().into();

@@ -1,8 +1,9 @@
-//! `barograph compare`: are two series of the same thing equivalent, and equally predictable?
+//! `barograph compare`: checks whether two series of the same quantity are equivalent and equally
+//! predictable.
 //!
-//! The comparison is that of Krintz and Wolski, "JavaNws: The Network Weather Service for the
-//! Desktop" (1999), §4 and §5. The paper compares measurements by C and by Java; this verb compares
-//! any two series.
+//! The method of comparison is from Krintz and Wolski, "JavaNws: The Network Weather Service for
+//! the Desktop" (1999), §4 and §5. The paper compares measurements by C and by Java; this verb
+//! compares any two series.
 
 mod print;
 
@@ -25,7 +26,7 @@ pub(crate) struct Args {
     /// First series, with times: CSV (`time_s,value`, or more columns with a header) or JSON lines.
     #[arg(value_name = "A")]
     pub(crate) a: PathBuf,
-    /// Second series; a coefficient below 1 means that it reports worse values.
+    /// Second series; a coefficient below 1 means that the second series reports worse values.
     #[arg(value_name = "B")]
     pub(crate) b: PathBuf,
     /// Read only the rows of this quantity, such as rtt. Use it for files with several quantities:
@@ -35,7 +36,7 @@ pub(crate) struct Args {
     /// Which values are better [default: by the quantity in the files or in --quantity].
     #[arg(long, value_enum)]
     pub(crate) better: Option<BetterName>,
-    /// Forecasting methods; the comparison is of their errors.
+    /// Forecasting methods to use; the errors of their forecasts are compared.
     #[arg(long, value_enum, default_value_t = PresetName::Full)]
     pub(crate) preset: PresetName,
     /// How the methods' forecasts are combined [default: blend for full, two-level for nws and
@@ -45,7 +46,7 @@ pub(crate) struct Args {
     /// Draw the two series, the histograms of their forecast errors and the distributions as SVG.
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
-    /// Unit of the values [default: that of the quantity, if Barograph knows it].
+    /// Unit of the values [default: the unit of the quantity, if Barograph knows the quantity].
     #[arg(long, default_value = "", hide_default_value = true, value_parser = unit)]
     pub(crate) unit: String,
     /// Print one JSON object instead of text.
@@ -56,9 +57,9 @@ pub(crate) struct Args {
 /// [`Preference`] as a value of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BetterName {
-    /// As for goodput: the coefficient is B ÷ A
+    /// Larger values are better, as for goodput: the coefficient is B ÷ A
     Larger,
-    /// As for times: the coefficient is A ÷ B
+    /// Smaller values are better, as for times: the coefficient is A ÷ B
     Smaller,
 }
 

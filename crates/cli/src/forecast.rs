@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// The series: CSV (`time_s,value`), JSON lines or numbers; `-` is standard input.
     #[arg(value_name = "FILE|-")]
     pub(crate) file: PathBuf,
-    /// Read only the rows of this quantity, such as rtt, if the input holds several.
+    /// Read only the rows of this quantity, such as rtt, if the input has several quantities.
     #[arg(long, value_name = "Q")]
     pub(crate) quantity: Option<String>,
     /// Forecasting methods to use.
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// classic].
     #[arg(long, value_enum, value_name = "RULE")]
     pub(crate) select: Option<RuleName>,
-    /// Print each value with the forecast made before it was seen, as CSV.
+    /// Print as CSV each value with the forecast that was made before the value was read.
     #[arg(long)]
     pub(crate) steps: bool,
     /// Level of the prediction interval around the median forecast, 0.01 to 0.999 [default: 0.9];
@@ -48,9 +48,9 @@ pub(crate) struct Args {
     /// Unit of the values, for the drawing and the text.
     #[arg(long, default_value = "", hide_default_value = true, value_parser = unit)]
     pub(crate) unit: String,
-    /// Print JSON instead of text: one object, or with --steps one a line. The keys lower and upper
-    /// are the ends of the interval around the median forecast; level is the share of values meant
-    /// to lie inside.
+    /// Print JSON instead of text: one object, or with --steps one object a line. The keys lower
+    /// and upper are the ends of the interval around the median forecast; level is the share of
+    /// values that should lie inside the interval.
     #[arg(long)]
     pub(crate) json: bool,
     /// Also forecast the mean of the next SECONDS, from the means of earlier periods of that
@@ -301,7 +301,7 @@ fn level(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses a unit; control characters are removed, so that it prints on one line.
+/// Parses a unit; control characters are removed, so that the unit prints on one line.
 pub(crate) fn unit(text: &str) -> Result<String, Infallible> {
     Ok(text.chars().filter(|character| !character.is_control()).collect())
 }

@@ -14,7 +14,8 @@ use crate::exit::{self, Failure, eprint_line, print_line};
 #[derive(clap::Args)]
 #[command(after_help = INVITE_EXAMPLES)]
 pub(crate) struct InviteArgs {
-    /// Name of the station that may join [default: the first name that uses the invitation]
+    /// Name of the station that may join [default: any station; the first station that joins uses
+    /// the invitation up]
     name: Option<String>,
     /// Print the station's answer as JSON.
     #[arg(long)]
@@ -80,8 +81,8 @@ pub(crate) fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
 /// Withdraws an invitation that no other host could use, and returns the reason.
 fn withdraw(client: &Client, invitation: &Invitation, address: SocketAddr) -> Failure {
     let known = invitation.name.as_deref().unwrap_or(&invitation.id);
-    // Ignore a failure: no other host can use the invitation that stays open, and the user needs
-    // the sentence below more than this error.
+    // Ignore a failure: the invitation then stays open, but no other host can use it. The user
+    // needs the message below more than this error.
     let _ = client.delete(&format!("/v1/members?name={}", percent::encode(known)));
     Failure::Failed(format!(
         "this station listens on {address}, which other hosts cannot reach; start it with \

@@ -83,17 +83,19 @@ enum Verb {
     Sites(sites::Args),
     /// Rank hosts by the forecast time to send them a number of bytes.
     Best(best::Args),
-    /// Calculate how often a mesh tests each pair, and what it costs.
+    /// Calculate how often a mesh tests each pair, and what the tests cost.
     Plan(plan::Args),
     /// Receive files: prints the command to run on the sending host.
     ///
-    /// The command contains the receiver address (brg://…). Every host that has it may send files
-    /// into DIR, and nowhere else, until Ctrl-C stops the receiver. The address is valid for one
-    /// run; with --identity and a fixed port of --listen, it stays valid.
+    /// The command contains the receiver address (brg://…). Every host that has this address may
+    /// send files into DIR, and nowhere else, until Ctrl-C stops the receiver. The address is valid
+    /// until the receiver stops; with --identity and a fixed port of --listen, the address stays
+    /// valid after a restart.
     ///
     /// Files stay in a hidden directory of DIR until they are complete and verified by BLAKE3.
     /// Existing files are kept unless --replace is given. To resume an interrupted transfer, send
-    /// it again; after a restart of the receiver, use the receiver address that it shows now.
+    /// the files again; after a restart of the receiver, use the receiver address that the receiver
+    /// shows now.
     Recv(Box<recv::Args>),
     /// Send files and directories to a host that runs `barograph recv`.
     ///
@@ -156,7 +158,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Template of the top-level help. It lists the verbs itself: clap has no headings for subcommands.
+/// Template of the top-level help. The template lists the verbs, because clap has no headings for
+/// subcommands.
 fn help_template() -> String {
     let verbs = Verb::augment_subcommands(Command::new("barograph"));
     let style = *verbs.get_styles().get_header();

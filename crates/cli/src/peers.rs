@@ -147,8 +147,8 @@ fn utc(time_s: f64) -> String {
 
 /// Maximum length of a cell, in characters: the width of a terminal.
 const CELL_MAX: usize = 80;
-/// Width of the host column of events. It is fixed, because events arrive one by one, so the
-/// longest name is unknown.
+/// Width of the host column of events. The width is fixed: events arrive one by one, so the longest
+/// name is unknown.
 const HOST_WIDTH: usize = 16;
 
 const EXAMPLES: &str = "Examples:

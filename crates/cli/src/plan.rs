@@ -21,11 +21,11 @@ pub(crate) struct Args {
     /// Number of hosts in the mesh
     #[arg(long, value_name = "N")]
     hosts: u32,
-    /// Number of sites: the hosts of a site test each other, and one host of each site tests those
-    /// of the other sites
+    /// Number of sites: the hosts of a site test each other, and one host of each site, its
+    /// representative, tests the representatives of the other sites
     #[arg(long, value_name = "S", default_value_t = 1)]
     sites: u32,
-    /// Minutes from one turn of a host to its next
+    /// Minutes from one turn of a host to its next turn
     #[arg(long, value_name = "MIN", default_value = "5", value_parser = parse_minutes)]
     every: Duration,
     /// Seconds that a test takes: 5 for a full test, less if it stops once its rate has settled
@@ -34,13 +34,15 @@ pub(crate) struct Args {
     /// Rate of a test, in Mbit/s
     #[arg(long, value_name = "MBIT", default_value_t = 100.0)]
     rate: f64,
-    /// Maximum share of a host's time for tests, in percent, both ends counted [default: 1]
+    /// Maximum share of a host's time for tests, in percent; sent and received tests both count
+    /// [default: 1]
     #[arg(long, value_name = "PERCENT")]
     share: Option<f64>,
     /// Maximum bytes that a host sends and receives in tests in an hour [default: 1250000000]
     #[arg(long, value_name = "B", value_parser = parse_bytes)]
     bytes_per_hour: Option<u64>,
-    /// Plan and count as Gloperf did: each pair takes one turn for bandwidth and one for latency
+    /// Plan and count as Gloperf did: each pair takes one turn for bandwidth and one turn for
+    /// latency
     #[arg(long)]
     paper: bool,
     /// Print one JSON object instead of text
@@ -281,7 +283,7 @@ impl PlanJson {
 
 fn parse_minutes(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
-        // The plan accepts one second to one day.
+        // The plan accepts intervals from one second to one day.
         Ok(minutes) if (1.0 / 60.0..=1440.0).contains(&minutes) => {
             Ok(Duration::from_secs_f64(60.0 * minutes))
         }

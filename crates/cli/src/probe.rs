@@ -127,8 +127,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if any_failed { ExitCode::from(1) } else { ExitCode::SUCCESS }
 }
 
-/// Returns the experiments to run: those for `--quantity`, else all that the target supports
-/// according to its answer.
+/// Returns the experiments to run: the experiments for `--quantity`, else all experiments that the
+/// target reports as supported.
 fn plan(
     args: &Args,
     target: &Target,
@@ -140,7 +140,7 @@ fn plan(
     } else {
         wanted.iter().map(|kind| kind.experiment(args.bytes)).collect()
     };
-    // The command line makes more handshakes than a station in one period.
+    // This command makes more handshakes than a station makes in one period.
     let with_cli_count = |experiment| match experiment {
         Experiment::Connect { .. } => Experiment::Connect { n: Plan::HANDSHAKES },
         other => other,
@@ -318,7 +318,8 @@ fn scaled(value: f64, unit: &str) -> String {
     }
 }
 
-/// Seconds since 1970; 0 if the clock is earlier, because the measured values are still right.
+/// Seconds since 1970. A clock before 1970 gives 0 and no error, because the measured values are
+/// still right.
 fn now_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

@@ -36,8 +36,8 @@ impl Problem {
         Self::Failed(format!("{}: cannot be written: {}", shown(path), io_message(error)))
     }
 
-    /// Error of a series: [`Problem::Failed`] if its file could not be read, because then its
-    /// content is not wrong; else [`Problem::Input`].
+    /// Error of a series: [`Problem::Failed`] if the file could not be read, else
+    /// [`Problem::Input`]. A file that could not be read does not count as wrong input.
     pub(crate) fn of_series(name: impl Display, error: impl Display, is_unread: bool) -> Self {
         let text = format!("{name}: {error}");
         if is_unread { Self::Failed(text) } else { Self::Input(text) }

@@ -24,10 +24,10 @@ pub(crate) struct Args {
     /// Source of the measurement [default: the station's host]
     #[arg(long, value_name = "S")]
     source: Option<String>,
-    /// Value, or - to read values or pairs time_s,value from standard input, one a line
+    /// Value, or - to read standard input, one value or one pair time_s,value a line
     ///
     /// A line that is not a value, or that the station refuses, is reported and skipped. The other
-    /// lines are recorded, and the exit code is 1.
+    /// lines are recorded. If a line was skipped, the exit code is 1.
     #[arg(value_name = "VALUE", allow_hyphen_values = true)]
     value: String,
     #[command(flatten)]

@@ -21,7 +21,7 @@ use crate::exit::{bad_input, eprint_line, failed, print_line};
 use crate::transfer::failure::TransferFailure;
 use crate::transfer::options::{self, IdentityArgs, PORT, parse_fingerprint};
 use crate::transfer::progress::TransferRole;
-use crate::transfer::show::TransferOutput;
+use crate::transfer::show::{OutputOptions, TransferOutput};
 
 /// Arguments of `barograph recv`.
 #[derive(Debug, clap::Args)]
@@ -36,12 +36,12 @@ pub(crate) struct Args {
     /// Exit after one successful transfer
     #[arg(long)]
     once: bool,
-    /// Address to listen on (TCP); port 0 lets the system choose, and without a port it is 10133
+    /// Address to listen on (TCP); port 0 lets the system choose, and the default port is 10133
     /// [default: [::]:0, both families]
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
-    /// UDP ports for data, which the firewall must let through, one for each concurrent transfer
-    /// [default: any]
+    /// UDP ports for data, one for each concurrent transfer; the firewall must let packets to these
+    /// ports through [default: any]
     #[arg(long, value_name = "A-B", value_parser = parse_ports)]
     udp_ports: Option<RangeInclusive<u16>>,
     /// Name or address of this host in the receiver address [default: all its addresses]
@@ -77,7 +77,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let output = Arc::new(TransferOutput::new(args.json, args.quiet, true, TransferRole::default()));
+    let output = Arc::new(TransferOutput::new(OutputOptions {
+        is_json: args.json,
+        is_quiet: args.quiet,
+        is_numbered: true,
+        role: TransferRole::default(),
+    }));
     let identity = match identity(args) {
         Ok(identity) => identity,
         Err(message) => return bad_input(message),
@@ -241,8 +246,8 @@ fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     if first <= last { Ok(first..=last) } else { Err(wrong()) }
 }
 
-/// Maximum number of concurrent transfers. They share the same disk and path, and each needs
-/// threads and memory of its own.
+/// Maximum number of concurrent transfers. Concurrent transfers share the same disk and path, and
+/// each transfer needs threads and memory of its own.
 const TRANSFERS_MAX: usize = 8;
 
 const AFTER_HELP: &str = "\

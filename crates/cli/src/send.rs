@@ -17,7 +17,7 @@ use crate::exit::{bad_input, eprint_line, failed};
 use crate::transfer::failure::TransferFailure;
 use crate::transfer::options::{self, IdentityArgs, PORT, parse_fingerprint};
 use crate::transfer::progress::TransferRole;
-use crate::transfer::show::TransferOutput;
+use crate::transfer::show::{OutputOptions, TransferOutput};
 
 /// Arguments of `barograph send`.
 #[derive(Debug, clap::Args)]
@@ -30,9 +30,9 @@ pub(crate) struct Args {
     /// --authorities
     #[arg(value_name = "ADDRESS|HOST[:PORT]")]
     to: String,
-    /// A further receiver of the same directory, on storage that all receivers share. It gets the
-    /// remaining data if the first receiver dies, is unreachable, or loses packets by its CPU for
-    /// long; may be repeated
+    /// A further receiver of the same directory, on storage that all receivers share. The further
+    /// receiver gets the remaining data if the first receiver dies, is unreachable, or loses
+    /// packets by its CPU for a long time; may be repeated
     #[arg(long = "fallback", alias = "or", value_name = "ADDRESS|HOST[:PORT]")]
     fallbacks: Vec<String>,
     /// SHA-256 fingerprint of the receiver's certificate, as `barograph recv` prints it; may be
@@ -45,10 +45,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", value_parser = controllers(), default_value = ControllerKind::DEFAULT.name())]
     controller: ControllerKind,
     /// Bits per second, such as 100M or 2.5G: the rate of the controller `fixed`, and the initial
-    /// rate of the others
+    /// rate of the other controllers
     #[arg(long, value_name = "BITS", value_parser = parse_rate)]
     rate: Option<f64>,
-    /// Do not classify losses: count all of them as the network's
+    /// Do not classify losses: count all losses as losses by the network
     #[arg(long)]
     no_classifier: bool,
     /// Send without encryption if the receiver has --clear too: faster, but readable by anyone on
@@ -85,7 +85,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         classify_losses: config.classify_losses,
         is_fixed_rate: config.controller == ControllerKind::Fixed,
     };
-    let output = Arc::new(TransferOutput::new(args.json, args.quiet, false, role));
+    let output = Arc::new(TransferOutput::new(OutputOptions {
+        is_json: args.json,
+        is_quiet: args.quiet,
+        is_numbered: false,
+        role,
+    }));
     let stop = match options::stop_on_signal(&output) {
         Ok(stop) => stop,
         Err(error) => return failed(format!("cannot handle signals: {error}")),
@@ -125,8 +130,9 @@ fn config(args: &Args) -> Result<SendConfig, String> {
     })
 }
 
-/// Directory for the hashes of unfinished transfers: `$XDG_STATE_HOME/barograph/sending`, or the
-/// same under `~/.local/state`. Without this directory, a resumed transfer reads its files twice.
+/// Directory for the hashes of unfinished transfers: `$XDG_STATE_HOME/barograph/sending`, or
+/// `~/.local/state/barograph/sending` if the variable is not set. Without this directory, a resumed
+/// transfer reads its files twice.
 fn hash_cache_directory() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state =
@@ -138,7 +144,7 @@ fn hash_cache_directory() -> Option<PathBuf> {
     Some(directory)
 }
 
-/// The receiver: by its receiver address, or by host and the certificates to trust.
+/// The receiver, identified by its receiver address, or by its host and the certificates to trust.
 fn to(args: &Args, text: &str) -> Result<ReceiverEndpoint, String> {
     if args.paths.iter().any(|path| path.as_os_str().as_encoded_bytes().starts_with(b"brg://")) {
         return Err("the receiver address comes last: barograph send PATH… brg://…".into());
@@ -166,9 +172,9 @@ fn to(args: &Args, text: &str) -> Result<ReceiverEndpoint, String> {
     Ok(ReceiverEndpoint::Trusted { host, port, trust })
 }
 
-/// The fallback receivers, which share the storage of the first. All receivers must be given in the
-/// same form, by receiver address or by host, because the two forms would identify two different
-/// transfers on that storage.
+/// The fallback receivers, which share the storage of the first receiver. All receivers must be
+/// given in the same form, either by receiver address or by host, because the two forms would
+/// identify two different transfers on that storage.
 fn fallbacks(args: &Args) -> Result<Vec<ReceiverEndpoint>, String> {
     if args.fallbacks.iter().any(|fallback| fallback.contains("://") != args.to.contains("://")) {
         return Err("with --fallback, give all receivers by receiver address, or all by host".into());

@@ -11,7 +11,8 @@ use crate::exit::{Failure, print_line};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Accept the position that is proposed for the station; with SITE, only if that is its site
+    /// Accept the position that is proposed for the station; with SITE, only if SITE is the
+    /// proposed site
     #[arg(long, value_name = "SITE", num_args = 0..=1, conflicts_with = "forget")]
     accept: Option<Option<String>>,
     /// Give up the position that the station accepted
@@ -95,7 +96,8 @@ fn shown(answer: &Sites) -> String {
     lines.join("\n")
 }
 
-/// The proposed position, if accepting it would change something.
+/// Text with the proposed position; `None` if the station has this position already, or its
+/// position is configured.
 fn proposed(now: &CurrentPosition, proposed: &ProposedPosition) -> Option<String> {
     let is_there = now.site == proposed.site;
     if is_there && now.represents == proposed.represents || now.from == "configured" {

@@ -24,7 +24,8 @@ enum Action {
     Add {
         /// Target to measure: host:port, http://… or https://…
         target: String,
-        /// Quantity to measure [default: the usual quantities of its kind]; may be repeated
+        /// Quantity to measure [default: the usual quantities of this kind of target]; may be
+        /// repeated
         #[arg(long, value_name = "Q")]
         quantity: Vec<String>,
         /// Seconds from one measurement to the next [default: the station's period]

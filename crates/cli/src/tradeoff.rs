@@ -1,9 +1,9 @@
-//! `barograph tradeoff`: the error that a longer period or a shorter test costs, and the bytes it
-//! saves.
+//! `barograph tradeoff`: computes the forecast error that a longer period or a shorter test costs,
+//! and the bytes that this change saves.
 //!
-//! The computation is that of Lee, Stepanek, Wolski, Kesselman and Foster, "A Network Performance
-//! Tool for Grid Environments" (SC '99, "Gloperf"), §4: a series is subsampled to longer periods,
-//! at every offset, and predictors of the next measurement are scored on each subsample.
+//! The computation is from Lee, Stepanek, Wolski, Kesselman and Foster, "A Network Performance Tool
+//! for Grid Environments" (SC '99, "Gloperf"), §4: a series is subsampled to longer periods, at
+//! every offset, and predictors of the next measurement are scored on each subsample.
 
 mod print;
 
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Time between measurements [default: the median]; periods without a measurement stay blank.
     #[arg(long, value_name = "TIME", value_parser = duration_s)]
     pub(crate) base: Option<f64>,
-    /// Read only the rows of this quantity, such as goodput, if the files hold several.
+    /// Read only the rows of this quantity, such as goodput, if the files have several quantities.
     #[arg(long, value_name = "Q")]
     pub(crate) quantity: Option<String>,
     /// Unit of the values; bytes per hour need bit/s, kbit/s, Mbit/s or Gbit/s [default: bit/s for
@@ -58,7 +58,8 @@ pub(crate) struct Args {
     pub(crate) json: bool,
 }
 
-/// Computes the errors. An error of the command is one line on standard error.
+/// Computes the forecast errors by period and prints them. A failure of the command is reported as
+/// one line on standard error.
 ///
 /// The exit code is 0 on success, 1 when the output cannot be written, and 2 when the input is not
 /// a series, or too short to be scored.

@@ -38,7 +38,7 @@ enum TransferCommand {
         #[command(flatten)]
         station: StationArgs,
     },
-    /// Let a station send files, and wait until they arrived
+    /// Let a station send files, and wait until the files have arrived
     Send {
         /// Files and directories on the station, as absolute paths
         #[arg(value_name = "PATH", required = true)]

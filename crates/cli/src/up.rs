@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(filter) => filter,
         Err(error) => return bad_input(format!("--log `{}`: {error}", args.log)),
     };
-    // Drop lines that cannot be written: reporting them would panic the thread that logs.
+    // Drop lines that cannot be written: reporting this error would make the logging thread panic.
     tracing_subscriber::fmt()
         .with_max_level(Level::TRACE)
         .with_writer(std::io::stderr)
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// Prints the station's addresses, then waits for signals.
 fn attend(station: Station, sources: &ConfigSources, signals: Receiver<Signal>) -> ExitCode {
     for line in announcement(&station.url(), station.address(), &interfaces()) {
-        // A station runs on if standard output is closed.
+        // Ignore the result: a station continues to run if standard output is closed.
         print_line(line);
     }
     let is_asked = loop {
@@ -120,8 +120,8 @@ fn attend(station: Station, sources: &ConfigSources, signals: Receiver<Signal>) 
     }
 }
 
-/// Addresses to open: `url` on this host and, if the station listens on all addresses, those of the
-/// interfaces.
+/// Lines with the URLs of the station: `url` for this host and, if the station listens on all
+/// addresses, a URL for each address of the interfaces.
 fn announcement(url: &str, listen: SocketAddr, interfaces: &[Interface]) -> Vec<String> {
     let mut lines = vec![format!("listening on {url}")];
     let scheme = if url.starts_with("https:") { "https" } else { "http" };
@@ -181,7 +181,8 @@ fn sources(args: &Args) -> Result<ConfigSources, String> {
     })
 }
 
-/// `$XDG_CONFIG_HOME/barograph/barograph.toml`, or the same under `~/.config`, if it exists.
+/// The default configuration file, `$XDG_CONFIG_HOME/barograph/barograph.toml` or, if the variable
+/// is not set, `~/.config/barograph/barograph.toml`; `None` if the file does not exist.
 fn usual_file() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = variable("XDG_CONFIG_HOME").or_else(|| variable("HOME").map(|home| home.join(".config")))?;

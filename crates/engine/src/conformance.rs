@@ -1,8 +1,8 @@
 //! The suite that every implementation passes: the promises of [`Engine`] as checks.
 //!
 //! An implementation provides a [`Fixture`] and expands
-//! [`conformance_tests!`](crate::conformance_tests) in a test file, which makes each check a test.
-//! A check panics if a promise is broken. No check waits longer than [`LIMIT`].
+//! [`conformance_tests!`](crate::conformance_tests) in a test file. The macro makes each check a
+//! test. A check panics if a promise is broken. No check waits longer than [`LIMIT`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -196,7 +196,8 @@ pub async fn a_removed_station_is_reported_until_it_registers_again(fixture: &dy
     for events in [&mut local, &mut late] {
         assert_eq!(next(events).await, Event::Down(north.host.clone()));
     }
-    // It was removed, and registered since: now it is only down.
+    // After its removal, `north` registered again and then left. So `north` is down, and does not
+    // count as removed.
     let mut latest = engine.watch(&name("local"));
     assert_eq!(next(&mut latest).await, Event::Synced);
     let south = entry("south", &["local"]);
@@ -342,7 +343,7 @@ pub async fn history_pages_join_without_gap_or_overlap(fixture: &dyn Fixture) {
     const LIMIT: usize = 4;
     for count in [0, 1, LIMIT, LIMIT + 1, 3 * LIMIT] {
         let engine = fixture.fresh().await;
-        // Two records share each time, and the oldest arrives last.
+        // Each time label belongs to two records, and the oldest record arrives last.
         let mut records: Vec<Record> = (1..=count as u64)
             .map(|seq| Record { time_unix_ns: START_UNIX_NS + (seq / 2).cast_signed(), ..record(seq) })
             .collect();
@@ -528,7 +529,8 @@ pub async fn a_subscription_resumes_after_a_cursor(fixture: &dyn Fixture) {
     assert_eq!(next(&mut rest).await.1.seq, 8, "and goes on live");
 }
 
-/// [`Engine::subscribe`] reports all records that a slow subscriber missed.
+/// [`Engine::subscribe`] reports the number of records that a slow subscriber missed, and includes
+/// every missed record in that number.
 pub async fn a_slow_subscriber_receives_the_number_of_missed_records(fixture: &dyn Fixture) {
     const BATCHES: u64 = 24;
     const EACH: u64 = 1000;

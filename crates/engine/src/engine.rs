@@ -19,7 +19,8 @@ pub trait Lease: Send + Sync {
     /// Longest time for which peers see the entry after its holder died.
     fn ttl(&self) -> Duration;
 
-    /// State of the registration. An engine that cannot detect it returns [`LeaseState::Held`].
+    /// State of the registration. An engine that cannot detect the state returns
+    /// [`LeaseState::Held`].
     fn state(&self) -> LeaseState {
         LeaseState::Held
     }
@@ -67,9 +68,9 @@ pub trait Engine: Send + Sync {
     /// Removes a station from the mesh: ends its registration and sends [`Event::Removed`] to the
     /// watches of every group.
     ///
-    /// Watches that begin later report it too, until the station registers again or the directory
-    /// forgets the removal, which happens after an hour at the earliest. The station keeps its
-    /// right to register.
+    /// Watches that begin later also report the removal, until the station registers again or the
+    /// directory forgets the removal. The directory keeps the removal for at least an hour. The
+    /// station keeps its right to register.
     ///
     /// # Errors
     /// [`EngineError::Denied`] if this station may not remove others, which is the default.
@@ -128,7 +129,8 @@ pub trait Engine: Send + Sync {
     async fn next_seq(&self, origin: &HostId) -> Result<u64, EngineError>;
 
     /// Returns the start of the time in which the directory can be read but accepts no writes of
-    /// this engine. `None` if it accepts writes, or if the engine cannot detect this.
+    /// this engine. `None` = the directory accepts writes, or the engine cannot detect whether the
+    /// directory accepts writes.
     fn read_only(&self) -> Option<ReadOnly> {
         None
     }

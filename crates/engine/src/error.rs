@@ -49,7 +49,7 @@ pub enum EngineError {
 #[cfg(any(feature = "nats", feature = "remote"))]
 impl EngineError {
     /// Converts an error that another station's archive reported: damage of that archive must not
-    /// be reported as damage of the caller's own.
+    /// be reported as damage of the caller's own archive.
     pub(crate) fn of_another_archive(self) -> Self {
         match self {
             damage @ Self::Corrupt(_) => Self::Unavailable(format!("another archive reports: {damage}")),

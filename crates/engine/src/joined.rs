@@ -37,17 +37,17 @@ pub struct JoinedConfig {
     /// Largest number of records that may wait for the mesh, 2 to 100 million. Appends of further
     /// records are refused, and measuring continues.
     ///
-    /// Default: a million. A million records without details take 66 MB. They are enough for an
-    /// outage of almost six days with 20 series measured every 10 s; an outage that is noticed is
-    /// usually shorter. A million records with the longest details take 4 GB. A full disk also
-    /// refuses records. In addition, the same number of records may wait that a mesh confirmed and
-    /// later lost; after a restart these count towards the limit.
+    /// Default: a million. A million records without details take 66 MB. A million records are
+    /// enough for an outage of almost six days with 20 series measured every 10 s. Outages are
+    /// usually noticed and repaired sooner. A million records with the longest details take 4 GB. A
+    /// full disk also refuses records. Records that a mesh confirmed and later lost wait in
+    /// addition, up to the same number. After a restart, these records count towards the limit.
     pub spool_records_max: u64,
-    /// Whether the station's own archive is also the archive of the mesh, which answers requests
-    /// about the measurements of other stations. Default: false.
+    /// Whether the station's own archive is also the archive of the mesh. The archive of the mesh
+    /// answers requests about the measurements of other stations. Default: false.
     pub is_archive: bool,
-    /// Time between sending a record and reading the watermark that confirms it. At most 30 s, the
-    /// interval at which an idle station reads the watermark. Default: 10 s, so ten thousand
+    /// Time between sending a record and reading the watermark that confirms it. The value is at
+    /// most 30 s. An idle station reads the watermark every 30 s. Default: 10 s, so ten thousand
     /// stations send a thousand requests a second.
     pub confirm_every: Duration,
     /// Seed of the forwarder's jitter, for repeatable runs. `None`: each process has its own seed,
@@ -92,14 +92,14 @@ pub struct JoinedStatistics {
     pub is_full: bool,
     /// Appends that were refused because the spool was full.
     pub spool_rejections: u64,
-    /// Records that the mesh's engine acknowledged. Repetitions count again.
+    /// Records that the mesh's engine acknowledged. A repeated record counts again.
     pub forwarded: u64,
     /// Number of times that sending restarted below an acknowledged record, because the watermark
     /// did not pass that record.
     pub resends: u64,
-    /// Numbers of the station's own sequence for which the mesh never gets a record. The records
-    /// with these numbers were removed or lost, or they are measurements of other hosts that were
-    /// handed in here. Repetitions count again.
+    /// Count of the station's own sequence numbers for which the mesh never gets a record. The
+    /// records with these numbers were removed or lost, or are measurements of other hosts that
+    /// were appended at this station. A number that is skipped again counts again.
     pub skipped: u64,
     /// Number of the station's own records that the mesh's engine refused. These records are stored
     /// only in the station's archive.
@@ -107,16 +107,16 @@ pub struct JoinedStatistics {
     /// Reason of the newest refusal.
     pub last_refusal: Option<EngineError>,
     /// Own records that may never reach the mesh, because the mesh holds other records with the
-    /// same sequence numbers: another station writes under the same name, or this one was restored
-    /// from an old copy.
+    /// same sequence numbers: another station writes under the same name, or this station was
+    /// restored from an old copy.
     pub conflicting: u64,
     /// Whether 2000 records or more wait, and the mesh's engine limits the rate
     /// ([`EngineError::Throttled`]).
     pub is_paced: bool,
     /// The mesh's watermark of this station; `None` before its first response.
     ///
-    /// It counts records that the mesh's archive stored, skipped on request, or discarded as too
-    /// old.
+    /// The watermark passes a number if the mesh's archive stored the record, skipped the number on
+    /// request, or discarded the record as too old.
     pub watermark: Option<u64>,
     /// Reason why nothing is forwarded now; `None` if forwarding works.
     ///
@@ -131,13 +131,14 @@ pub struct JoinedStatistics {
 ///
 /// An append is acknowledged when the station's archive has stored it. The station's own records
 /// ([`Record::is_own`]) are then sent in the order of their numbers, and sent again until the
-/// mesh's watermark has passed them. Retention keeps them until then.
+/// mesh's watermark has passed them. Retention keeps these records until then.
 ///
 /// The station's archive answers requests about the station's own measurements, and about
-/// measurements of other hosts that were handed in here. The mesh answers requests about all other
-/// series; if it has no record of a series, the station's archive answers. With
-/// [`JoinedConfig::is_archive`], the station's archive comes first and the mesh second. The
-/// directory and subscriptions are those of the mesh.
+/// measurements of other hosts that were appended at this station. The mesh answers requests about
+/// all other series; if the mesh has no record of a series, the station's archive answers. With
+/// [`JoinedConfig::is_archive`], the station's archive answers requests about every series of which
+/// it has a record, and the mesh answers requests about all other series. The directory and
+/// subscriptions are those of the mesh.
 ///
 /// The station's archive refuses an append of a record that is older than retention keeps. The
 /// mesh's archive counts such a record as seen and discards it ([`Local::append_forwarded`]).
@@ -150,8 +151,8 @@ pub struct Joined {
     task: Arc<TaskStatus>,
 }
 
-/// When this guard is dropped after a panic of the forwarding thread, it sets the last error.
-/// Otherwise the statistics would not show that forwarding has ended.
+/// When this guard is dropped after a panic of the forwarding thread, the guard sets the last
+/// error. Otherwise the statistics would not show that forwarding has ended.
 struct PanicReporter(State, Arc<TaskStatus>);
 
 impl Drop for PanicReporter {
@@ -406,9 +407,9 @@ impl Engine for Joined {
     }
 }
 
-/// Returns a sequence number that an engine reported, if it is possible for a station with this
-/// highest number; otherwise an error. A station that continued above an impossible number would
-/// soon use up its sequence.
+/// Returns `number`, a sequence number that an engine reported; an error if `number` is impossible
+/// for a station with the highest number `highest`. A station that continued above an impossible
+/// number would soon use up its sequence.
 fn possible(number: u64, highest: u64) -> Result<u64, EngineError> {
     if Record::SEQ_EXHAUSTED_ABOVE < number && !Record::is_seq_plausible(number, highest) {
         return Err(EngineError::Unavailable(format!(

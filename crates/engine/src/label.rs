@@ -58,8 +58,8 @@ pub fn original_label_unix_ns(detail: &str) -> Option<i64> {
     seconds.parse::<i64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanoseconds.parse().ok()?)
 }
 
-/// The detail with the label inserted at its start; `None` if it would be too long, or is no JSON
-/// object.
+/// The detail with the label inserted at its start; `None` if the result would be too long, or if
+/// `detail` is not a JSON object.
 fn marked(detail: &str, label_unix_ns: i64) -> Option<String> {
     let (seconds, nanoseconds) = (label_unix_ns / 1_000_000_000, label_unix_ns % 1_000_000_000);
     let rest = if detail.is_empty() { "}" } else { detail.trim_start().strip_prefix('{')?.trim_start() };

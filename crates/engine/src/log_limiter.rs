@@ -1,4 +1,4 @@
-//! Limits log lines about records of other stations, which can be as frequent as a peer sends them.
+//! Limits log lines about records of other stations, because a peer may send records at any rate.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -59,8 +59,8 @@ use crate::{
 /// Configuration of a [`Nats`] engine.
 #[derive(Clone, Debug)]
 pub struct NatsConfig {
-    /// Servers, each `host:port`, `nats://…` or `tls://…`. Further servers that these report are
-    /// used, too.
+    /// Servers, each `host:port`, `nats://…` or `tls://…`. Further servers that these servers
+    /// report are also used.
     pub servers: Vec<String>,
     /// Name of the station. Its replies arrive at `_INBOX_<token(host)>.>`, and its entry has the
     /// key `token(host)`.
@@ -116,7 +116,8 @@ impl NatsConfig {
 ///
 /// It connects in the background, on a thread of its own, and reconnects until it is dropped. While
 /// no server is connected, calls end with [`EngineError::Unavailable`] instead of waiting. An
-/// [`Archiver`] answers `history`, `latest`, `watermark` and `next_seq`; a mesh needs at least one.
+/// [`Archiver`] answers `history`, `latest`, `watermark` and `next_seq`; a mesh needs at least one
+/// [`Archiver`].
 ///
 /// - [`Engine::append`] itself refuses only records beyond a limit and measurements of another
 ///   station. The servers' permissions decide which station writes under which name
@@ -251,8 +252,8 @@ impl Nats {
     }
 
     /// Sends requests until the page is full, or has no room for another part
-    /// ([`Range::BYTES_MAX`]). A part may be shorter than requested, because one message holds only
-    /// so many bytes.
+    /// ([`Range::BYTES_MAX`]). A part may be shorter than requested, because the size of a message
+    /// is limited.
     async fn pages(
         &self,
         limit: usize,

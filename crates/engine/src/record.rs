@@ -15,10 +15,10 @@ pub struct Record {
     pub series: SeriesId,
     /// Time label by the wall clock, in nanoseconds since 1970-01-01 UTC.
     pub time_unix_ns: i64,
-    /// The measured value, or the reason of the failure and the time until it.
+    /// The measured value, or the reason of the failure and the time until the failure.
     pub outcome: Outcome,
     /// Further facts (TCP_INFO, raw goodput) as a JSON text of at most [`Record::DETAIL_BYTES_MAX`]
-    /// bytes; empty if there are none.
+    /// bytes; empty if there are no further facts.
     pub detail: String,
 }
 
@@ -28,13 +28,13 @@ impl Record {
     pub const DETAIL_BYTES_MAX: usize = 4096;
 
     /// Highest sequence number. JSON numbers are exact up to 2⁵³ (RFC 8259 §6). At a million
-    /// records a second, a station reaches it after 285 years.
+    /// records a second, a station reaches this number after 285 years.
     pub const SEQ_MAX: u64 = 1 << 53;
 
-    /// An origin may jump to any sequence number up to this one: half of [`Self::SEQ_MAX`], or 142
-    /// years at a million records a second. Above this number, a new sequence number may exceed the
-    /// origin's highest number by at most [`Self::SEQ_STEP_MAX`], so that no single record uses up
-    /// the sequence.
+    /// An origin may jump to any sequence number up to this number: half of [`Self::SEQ_MAX`], or
+    /// 142 years at a million records a second. Above this number, a new sequence number may exceed
+    /// the origin's highest number by at most [`Self::SEQ_STEP_MAX`], so that no single record uses
+    /// up the sequence.
     pub const SEQ_JUMP_MAX: u64 = Self::SEQ_MAX / 2;
 
     /// Largest step above the origin's highest sequence number, beyond [`Self::SEQ_JUMP_MAX`]. The

@@ -74,7 +74,7 @@ impl fmt::Debug for RemoteConfig {
 /// promises of [`Engine`]:
 ///
 /// - `append` returns [`EngineError::Throttled`] while the station limits the rate; until the
-///   reported wait is over, it returns this error without sending a request. It returns
+///   reported wait is over, `append` returns this error without sending a request. It returns
 ///   [`EngineError::Unavailable`] if the station cannot be reached or reports that it is
 ///   unavailable, and [`EngineError::Unknown`] for other failures after a request was sent. A batch
 ///   with a text longer than 2 MiB is sent in several requests, each of which is stored completely
@@ -82,18 +82,19 @@ impl fmt::Debug for RemoteConfig {
 /// - A watch or a subscription ends with [`EngineError::Unavailable`] when its connection is lost
 ///   or silent for 7 s. It does not resume. The caller subscribes again, after its last cursor. A
 ///   subscription [`StartAt::Now`] begins when the station has responded. An append of this engine
-///   waits for that; others can wait with [`Remote::subscriptions_opened`].
+///   waits for that response. Other callers can wait with [`Remote::subscriptions_opened`].
 /// - A lease is renewed after each third of its time, and registered again after the station
-///   restarted. It ends when another process registers the same name. Dropping it removes the entry
-///   as soon as the station receives the request.
+///   restarted. It ends when another process registers the same name. When a lease is dropped, the
+///   entry is removed as soon as the station receives the request.
 ///
-/// Dropping the engine and all that it returned waits up to a second for leases that end.
+/// When the engine and all that it returned are dropped, the drop waits up to a second for leases
+/// that end.
 pub struct Remote {
     runtime: Arc<RemoteRuntime>,
     client: Arc<Client>,
     host: HostId,
     leases: lease::Newest,
-    /// Subscriptions that are not open yet.
+    /// Number of subscriptions that are not open yet.
     opening: watch::Sender<usize>,
     /// The station accepts no append before this time.
     throttled_until: Mutex<Option<Instant>>,

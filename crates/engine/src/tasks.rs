@@ -13,8 +13,9 @@ use tokio::time::{Instant, sleep};
 
 /// Status of a long-lived task or thread: whether it works, and its last failure.
 ///
-/// A panic is a failure. So is a return before [`TaskStatus::stop`], if the work must not end by
-/// itself. Each failure is logged once. Dropping the future is no failure: its owner stopped it.
+/// A panic is a failure. A return before [`TaskStatus::stop`] is also a failure, if the work must
+/// not end by itself. Each failure is logged once. If the owner of the future drops the future,
+/// that is not a failure.
 #[derive(Debug)]
 pub struct TaskStatus {
     name: &'static str,

@@ -1,8 +1,8 @@
 //! Records, entries and events as JSON, for the engines that send them (docs/spec/engine.md).
 //!
 //! All input is checked: a text that these functions accept is within the limits of the directory
-//! and the archive. A value that they write as JSON is read back exactly. Unknown keys are ignored,
-//! so that newer versions can add keys.
+//! and the archive. A value that these functions write as JSON is read back exactly. Unknown keys
+//! are ignored, so that newer versions can add keys.
 
 mod detail;
 mod stream;
@@ -207,7 +207,8 @@ impl TryFrom<EventJson<'_>> for Event {
     type Error = EngineError;
 
     /// # Errors
-    /// Those of an [`Entry`].
+    /// [`EngineError::Invalid`] with the invalid name or key, or the limit that [`Entry::check`]
+    /// refuses.
     fn try_from(json: EventJson<'_>) -> Result<Self, EngineError> {
         Ok(match json {
             EventJson::Up(entry) => Self::Up(entry.try_into()?),
@@ -227,8 +228,8 @@ pub fn record_text(record: &Record) -> String {
 /// Reads a record that is to be stored.
 ///
 /// # Errors
-/// [`EngineError::Invalid`] if it is too long, is no JSON of a record, breaks a limit, or has a
-/// detail that is not sound ([`is_sound_detail`]).
+/// [`EngineError::Invalid`] if `text` is too long, is not a record as JSON, breaks a limit, or has
+/// a detail that is not sound ([`is_sound_detail`]).
 pub fn read_record(text: &[u8]) -> Result<Record, EngineError> {
     let json: RecordJson<'_> = read("record", text, RECORD_BYTES_MAX)?;
     if !is_sound_detail(&json.detail) {
@@ -244,7 +245,7 @@ pub fn read_record(text: &[u8]) -> Result<Record, EngineError> {
 /// Reads a record that was stored elsewhere. A detail that is not sound is omitted.
 ///
 /// # Errors
-/// [`EngineError::Invalid`] if it is too long, is no JSON of a record, or breaks a limit.
+/// [`EngineError::Invalid`] if `text` is too long, is not a record as JSON, or breaks a limit.
 pub fn read_stored_record(text: &[u8]) -> Result<Record, EngineError> {
     read::<RecordJson<'_>>("record", text, RECORD_BYTES_MAX)?.try_into()
 }
@@ -258,7 +259,7 @@ pub fn entry_text(entry: &Entry) -> String {
 /// Reads an entry from JSON.
 ///
 /// # Errors
-/// [`EngineError::Invalid`] if it is too long, is no JSON of an entry, or breaks a limit.
+/// [`EngineError::Invalid`] if `text` is too long, is not an entry as JSON, or breaks a limit.
 pub fn read_entry(text: &[u8]) -> Result<Entry, EngineError> {
     read::<EntryJson<'_>>("entry", text, ENTRY_BYTES_MAX)?.try_into()
 }

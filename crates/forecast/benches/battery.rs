@@ -30,8 +30,8 @@ const CASES: [(&str, Preset, Rule); 5] = [
 const VALUES: usize = 20_000;
 const WARM_RUNS: usize = 50;
 const COLD_RUNS: usize = 5;
-/// Number of series in the cold column. They are updated one after another, and their state is far
-/// larger than any cache.
+/// Number of series in the cold column. The series are updated one after another, and the state of
+/// all series is far larger than any cache.
 const SERIES: usize = 10_000;
 /// Number of values of each series before the timed rounds: enough that every window is full.
 const FILLED: usize = 130;

@@ -27,13 +27,14 @@ pub enum Rule {
     /// The rule of NWS 2.x: 16 selectors each pick a method, and the selector with the least error
     /// so far decides.
     TwoLevel,
-    /// The method with the least cumulative error.
+    /// The rule of the NWS papers: two selectors pick the methods with the least cumulative squared
+    /// error and absolute error, and the selector with the least error so far decides.
     Flat,
     /// Weighted combination of all methods (online aggregation of experts).
     Blend,
 }
 
-/// The error that a forecast is to minimise.
+/// The kind of error that a forecast minimises.
 ///
 /// ```
 /// use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
@@ -312,8 +313,8 @@ impl Battery {
 
     /// Like [`Self::update`], for a value measured at `time_s`, in seconds from any origin.
     ///
-    /// [`Preset::Full`] with [`Rule::Blend`] learns how regular the times are. A value after a gap,
-    /// which is more than 2.5 median periods, has a forecast and intervals of its own
+    /// [`Preset::Full`] with [`Rule::Blend`] learns how regular the times are. A gap is a time of
+    /// more than 2.5 median periods. A value after a gap has a forecast and intervals of its own
     /// ([`Self::forecast_at`]). A value does not count as a value after a gap if its time is not
     /// finite or is earlier than the last time. All other presets and rules ignore times.
     ///
@@ -340,7 +341,7 @@ impl Battery {
 
     /// Returns `value` if a battery accepts it.
     pub(crate) fn check(value: f64) -> Result<f64, InvalidValue> {
-        // NaN fails the comparison too.
+        // The comparison is false for NaN, so NaN is rejected too.
         if value.abs() <= Self::VALUE_MAX { Ok(value) } else { Err(InvalidValue(value)) }
     }
 

@@ -111,7 +111,7 @@ impl EpochForecaster {
     }
 }
 
-/// 2^53: an `f64` represents every epoch number below it.
+/// 2^53: an `f64` represents every epoch number below 2^53.
 const EPOCHS_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Why an [`EpochForecaster`] rejected its input.

@@ -18,7 +18,8 @@ impl GapDetector {
         Self { latest_s: None, periods_s: [0.0; PERIODS], count: 0 }
     }
 
-    /// Whether a value at `time_s` comes after more than 2.5 median periods.
+    /// Whether the time from the latest value to `time_s` exceeds 2.5 times the median period;
+    /// false until [`PERIODS_MIN`] periods are known.
     pub(crate) fn is_gap(&self, time_s: Option<f64>) -> bool {
         let known = &self.periods_s[..self.count.min(PERIODS)];
         let Some(elapsed) = time_s.zip(self.latest_s).map(|(time, latest)| time - latest) else {
@@ -27,8 +28,8 @@ impl GapDetector {
         if known.len() < PERIODS_MIN {
             return false;
         }
-        // The elapsed time exceeds 2.5 medians if it exceeds 2.5 times more than half of the
-        // periods. So the median need not be computed by sorting.
+        // The elapsed time exceeds 2.5 medians if, for more than half of the periods, the elapsed
+        // time exceeds 2.5 times the period. So the periods need not be sorted.
         let exceeded = known.iter().filter(|period| GAP * **period < elapsed).count();
         known.len() < 2 * exceeded
     }
@@ -75,7 +76,7 @@ impl GapCalibration {
         }
     }
 
-    /// Updates the slow mean and the spread with a value, after a gap or not.
+    /// Updates the slow mean and the spread with any value, also with a value after a gap.
     pub(crate) fn learn_spread(&mut self, value: f64) {
         if self.mean.count != 0 {
             let size = (value - self.mean.mean).abs();
@@ -113,8 +114,8 @@ impl GapCalibration {
         }
     }
 
-    /// Returns the forecast of a value after a gap. The forecast is the candidate, of three, with
-    /// the least error after earlier gaps.
+    /// Returns the forecast of a value after a gap. Of the three candidates, the forecast is the
+    /// candidate with the least error after earlier gaps.
     pub(crate) fn forecast(&self, center: f64, scale: f64, floor: f64) -> f64 {
         let candidates = self.candidates(center, scale, floor);
         candidates[crate::rules::argmin(&self.errors)]
@@ -155,8 +156,8 @@ impl GapCalibration {
     }
 }
 
-// `docs/spec/full.md`, gaps. The values were chosen on the open traces, both complete and with
-// parts removed.
+// Constants of the section Gaps of `docs/spec/full.md`. The constants were chosen on the open
+// traces, both complete and with parts removed.
 const GAP: f64 = 2.5;
 /// Number of periods in the median. The number is odd, so that the median is one of the periods.
 const PERIODS: usize = 31;

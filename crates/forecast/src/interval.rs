@@ -25,13 +25,13 @@ const GRID: [f64; 7] = [0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
 
 /// The intervals of a battery, without its methods.
 ///
-/// An interval depends only on the forecasts that were issued before it and on their values. A
-/// caller that keeps the values and forecasts of a series can compute each interval again, with
-/// exactly the same bits. The caller starts with a copy of the calibration from before the first
-/// value, so the caller need not store the intervals.
+/// An interval depends only on the forecasts that were issued earlier, and on the values that were
+/// measured for these forecasts. A caller that keeps the values and forecasts of a series can
+/// compute each interval again, with exactly the same bits. The caller starts with a copy of the
+/// calibration from before the first value, so the caller need not store the intervals.
 ///
 /// If the values have times, a calibration also detects gaps, and has forecasts and intervals for
-/// the values after them.
+/// the values after gaps.
 ///
 /// ```
 /// use barograph_forecast::{Battery, BatteryConfig, IntervalCalibration, Objective};
@@ -68,8 +68,8 @@ impl IntervalCalibration {
         Self { intervals, value_min: f64::INFINITY, gap_detector: GapDetector::new(), gaps }
     }
 
-    /// Learns a value that the battery accepted. `issued` is the battery's forecast of `value`
-    /// under absolute error, without regard to gaps; `None` for the first value of the battery.
+    /// Learns a value that the battery accepted. `issued` is the median that the battery forecast
+    /// for `value`, computed as if there were no gap; `None` for the first value of the battery.
     pub fn learn(&mut self, issued: Option<f64>, value: f64, time_s: Option<f64>) {
         match issued {
             Some(center) if self.is_gap(time_s) => {
@@ -86,8 +86,8 @@ impl IntervalCalibration {
         self.value_min = if value < self.value_min { value } else { self.value_min };
     }
 
-    /// Returns the forecast for `time_s`, given the forecast `issued` without regard to gaps. The
-    /// two forecasts differ only after a gap.
+    /// Returns the forecast for `time_s`. `issued` is the forecast that was computed as if there
+    /// were no gap. The two forecasts differ only after a gap.
     #[must_use]
     pub fn forecast(&self, issued: f64, time_s: Option<f64>) -> f64 {
         if self.is_gap(time_s) {
@@ -97,9 +97,9 @@ impl IntervalCalibration {
         }
     }
 
-    /// Returns the interval at `level` for `time_s`, around the forecast `center` without regard to
-    /// gaps. The result equals the result of [`Battery::interval_at`](crate::Battery::interval_at)
-    /// after the same values.
+    /// Returns the interval at `level` for `time_s`. `center` is the forecast that ignores gaps.
+    /// The result equals the result of [`Battery::interval_at`](crate::Battery::interval_at) after
+    /// the same values.
     #[must_use]
     pub fn interval(&self, center: f64, level: f64, time_s: Option<f64>) -> Option<Interval> {
         let usual = self.intervals.around(center, level)?;
@@ -138,19 +138,19 @@ impl IntervalCalibration {
 ///
 /// The half-width at a level is `q s`. The scale `s` is the geometric mean of a quick and a slow
 /// average of absolute errors, so the scale follows a change in the size of errors within a few
-/// values. The factor `q` of each level changes after each value, so that the share of misses
-/// becomes 1 − level for any distribution of errors (the online gradient step on the pinball loss,
-/// Gibbs & Candès 2021; here multiplicative).
+/// values. The factor `q` of each level changes after each value. So the share of misses becomes 1
+/// − level for any distribution of errors. The change is the online gradient step on the pinball
+/// loss (Gibbs & Candès 2021), but is a multiplication here.
 #[derive(Clone, Debug)]
 struct IntervalTracker {
     fast_mean: FadingMean,
     slow_mean: FadingMean,
-    /// A very slow average of errors, which decreases little during a plateau.
+    /// A very slow average of errors: the average decreases little during a plateau.
     plateau_mean: FadingMean,
     tracks: Box<[LevelTrack]>,
 }
 
-/// One level's factor.
+/// The factor of one level, and the multipliers that change the factor after each value.
 #[derive(Clone, Copy, Debug)]
 struct LevelTrack {
     level: f64,
@@ -158,12 +158,12 @@ struct LevelTrack {
     /// Multiplier of the factor after a miss; `on_hit` is the multiplier after a hit.
     on_miss: f64,
     on_hit: f64,
-    /// Number of consecutive misses so far. `usual_misses` is the number of misses in the longest
-    /// run that is not unusual.
+    /// Number of consecutive misses so far. `usual_misses` is the largest number of consecutive
+    /// misses that counts as usual.
     misses: u32,
     usual_misses: u32,
-    /// If the factor is below this bound, a plateau has made it small, and a long run of misses
-    /// raises the factor faster.
+    /// If the factor is below this bound, a plateau has made the factor small. Then a long run of
+    /// misses raises the factor faster.
     collapsed: f64,
 }
 
@@ -206,8 +206,8 @@ impl IntervalTracker {
         }
     }
 
-    /// The interval around `center`; `None` before [`SCORED_MIN_FOR_INTERVAL`] errors and outside
-    /// [`LEVEL_RANGE`].
+    /// The interval around `center`; `None` until [`SCORED_MIN_FOR_INTERVAL`] errors are known, or
+    /// if `level` is outside [`LEVEL_RANGE`].
     fn around(&self, center: f64, level: f64) -> Option<Interval> {
         if !LEVEL_RANGE.contains(&level) || self.slow_mean.count < SCORED_MIN_FOR_INTERVAL {
             return None;
@@ -298,20 +298,21 @@ impl FadingMean {
     }
 }
 
-// `docs/spec/full.md`, intervals: half-lives of 10 and 300 values; an error counts as at most 10
-// means once 20 errors are known; a step of 0.1.
+// Constants of the intervals in `docs/spec/full.md`: half-lives of 10 and 300 values; after 20
+// errors, an error counts as at most 10 means; a step of 0.1.
 const FAST_GAIN: f64 = 0.067;
 const SLOW_GAIN: f64 = 0.0023;
 const CAP: f64 = 10.0;
 const CAP_FROM: u64 = 20;
 const STEP: f64 = 0.1;
 const FACTOR_START: f64 = 2.0;
-/// Gain of the very slow average. Its half-life is 14 000 values: a day and a half at a period of
-/// 10 s.
+/// Gain of the very slow average. The half-life of this average is 14 000 values: a day and a half
+/// at a period of 10 s.
 const PLATEAU_GAIN: f64 = 0.000_05;
-/// Share of the very slow average that limits the cap of an error from below: the cap is ten times
-/// the average that the error updates, or ten times this share if the share is larger. So after a
-/// plateau, an error counts in full up to the size that errors had before the plateau.
+/// Share of the very slow average that is used in the cap of an error. The cap is ten times the
+/// larger of two numbers: the average that the error updates, and this share of the very slow
+/// average. So after a plateau, an error counts in full up to the size that errors had before the
+/// plateau.
 const MEMORY_SHARE: f64 = 0.1;
 /// Lower bound of the factor. On a plateau every value is a hit, so the factor shrinks; from this
 /// bound, the factor can grow back within about ten values.

@@ -1,4 +1,4 @@
-//! One method set with one rule, and the scores of the forecasts that they issued.
+//! One method set with one rule, and the errors of the forecasts that the rule issued.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

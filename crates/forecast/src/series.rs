@@ -36,8 +36,8 @@ impl fmt::Display for SeriesId {
     }
 }
 
-/// The name of a source or target, 1 to 255 bytes. It has no white space, no control characters,
-/// and no format characters that are invisible or change the direction of text.
+/// The name of a source or target, 1 to 255 bytes long. A name has no white space, no control
+/// characters, and no format characters that are invisible or change the direction of text.
 ///
 /// The limit of 255 bytes keeps keys, labels and log lines small, whatever a peer sends. 255 bytes
 /// is the length of the longest host name (RFC 1035 §2.3.4), and is enough for the URLs that people
@@ -56,7 +56,7 @@ impl fmt::Display for SeriesId {
 pub struct Name(String);
 
 impl Name {
-    /// The longest name accepted, in bytes.
+    /// Maximum length of a name, in bytes.
     pub const BYTES_MAX: usize = 255;
 
     /// Creates a name, if `text` is a valid name.
@@ -79,8 +79,8 @@ impl Name {
     /// Checks that most displays show each character of the name. A name with a hidden character
     /// would look like a different name.
     ///
-    /// This is stricter than [`Name::new`], which also reads names that earlier versions stored.
-    /// Use this check for new names.
+    /// This check is stricter than [`Name::new`], which also accepts names that earlier versions
+    /// stored. Use this check for new names.
     ///
     /// ```
     /// use barograph_forecast::Name;
@@ -179,7 +179,8 @@ impl Quantity {
     /// Memory that a new process could use without swapping, in bytes.
     pub const MEMORY_FREE: Self = Self(Cow::Borrowed("memory_free"));
 
-    /// The longest quantity accepted, in bytes: quantities are column names and metric labels.
+    /// Maximum length of a quantity's name, in bytes. The names of quantities are also column names
+    /// and metric labels.
     pub const BYTES_MAX: usize = 64;
 
     /// Creates a quantity, if `text` is a valid name of a quantity: `[a-z][a-z0-9_]*`, at most 64
@@ -269,10 +270,11 @@ pub enum Failure {
     /// The name of the target could not be resolved.
     Unresolved,
     /// The target, or a firewall in front of the target, refused a connection that the experiment
-    /// needs. `connect` does not fail with this: `connect` records the time until the refusal as
-    /// its value.
+    /// needs. The `connect` experiment never fails with `Refused`: the time until the refusal is
+    /// the value of `connect`.
     Refused,
-    /// No route to the target, or no host with the target's address responds on its local network.
+    /// There is no route to the target, or no host on the target's local network responds at the
+    /// target's address.
     Unreachable,
     /// The connection was reset or closed before the experiment ended.
     Reset,
@@ -319,7 +321,8 @@ impl Failure {
         }
     }
 
-    /// The failure that [`Failure::as_str`] names, or `None`.
+    /// The failure for which [`Failure::as_str`] returns `word`; `None` if there is no such
+    /// failure.
     ///
     /// ```
     /// use barograph_forecast::Failure;
@@ -351,7 +354,7 @@ pub enum NameError {
     },
     /// The text has a character that is not allowed.
     Character {
-        /// The first character that a name may not have.
+        /// First forbidden character in the text.
         character: char,
     },
 }

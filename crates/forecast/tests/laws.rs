@@ -96,7 +96,8 @@ proptest! {
         }
     }
 
-    /// The interval of a higher level is at least as wide, for tracked and for interpolated levels.
+    /// The interval of a higher level is at least as wide as the interval of a lower level. This
+    /// holds for tracked and for interpolated levels.
     #[test]
     fn intervals_of_higher_levels_are_at_least_as_wide(values in values()) {
         let mut battery = Battery::new(&BatteryConfig::default());
@@ -176,7 +177,7 @@ fn method_label_of_a_blend_names_its_largest_member() {
 }
 
 /// While the blend's weights are based on few values, the blend favours the method Last Value,
-/// because few other methods are better there.
+/// because few other methods are better on the first values.
 #[test]
 fn the_first_ten_forecasts_are_no_worse_than_those_of_last_value() {
     let (mut sum, mut count) = (0.0, 0.0);

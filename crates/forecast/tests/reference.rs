@@ -1,4 +1,4 @@
-//! `Preset::Nws` and `Preset::Classic` against an independent model of NWS, step by step.
+//! Compares `Preset::Nws` and `Preset::Classic` with an independent model of NWS, step by step.
 
 use barograph_forecast::{Battery, BatteryConfig, Objective, Preset, Rule};
 

@@ -23,7 +23,7 @@ use serde_json::{Deserializer, Value};
 /// Longest time between two consecutive packets of one burst, ms. A packet of 1500 bytes takes
 /// about this time at 1 Gbit/s.
 const BURST_GAP_MS: f64 = 0.01;
-/// Default length of a window, in packets. It is within the range of the shipped model.
+/// Default length of a window, in packets. This length is within the range of the shipped model.
 const WINDOW: usize = 20_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,8 +47,8 @@ struct Connection {
     /// Number and time (ms) of each packet, in the order they were sent. Senders skip numbers, so a
     /// missing number is not a loss.
     sent: Vec<(u64, f64)>,
-    /// Packets that were declared lost. The value is the round-trip time minus its minimum, when
-    /// the loss was declared.
+    /// Packets that were declared lost. The key is the packet's number. The value is the round-trip
+    /// time minus the minimum round-trip time, both at the time of the declaration.
     lost: HashMap<u64, f64>,
     round_trip: f64,
     round_trip_min: f64,
@@ -58,7 +58,8 @@ struct Connection {
 /// trace.
 fn read(file: impl BufRead) -> Result<BTreeMap<String, Connection>, Box<dyn std::error::Error>> {
     let mut connections = BTreeMap::<String, Connection>::new();
-    // JSON-SEQ (RFC 7464) begins each record with this character, which JSON does not contain.
+    // JSON-SEQ (RFC 7464) begins each record with this character. JSON does not contain the
+    // character.
     for record in file.split(b'\x1e') {
         for value in Deserializer::from_slice(&record?).into_iter::<Value>() {
             let value = match value {
@@ -139,8 +140,8 @@ struct WindowRow {
     packets: u32,
     lost: u32,
     burst: u32,
-    /// Mean rise of the round-trip time over the losses, in the file's unit: ms by the draft, but
-    /// quinn 0.11 writes seconds.
+    /// Rise of the round-trip time above its minimum at the loss of a packet; mean of all lost
+    /// packets. The unit is the file's: ms in the draft, but seconds in files of quinn 0.11.
     round_trip_rise: f64,
     diagnosis: Diagnosis,
 }

@@ -100,10 +100,11 @@ impl Classifier {
     }
 
     /// Diagnoses a window with evidence for each gap, in the order of [`Signature::loss_runs`];
-    /// gaps without an entry count as [`GapEvidence::default`]. If no gap has a kind of evidence,
-    /// the window's evidence of this kind is used.
+    /// gaps without an entry count as [`GapEvidence::default`]. If a kind of evidence is missing
+    /// for all gaps, the window's evidence of this kind is used.
     ///
-    /// Calls `on_gap` for each gap with its cause and the probability that the host lost it.
+    /// Calls `on_gap` for each gap with its cause and the probability that the host lost the
+    /// packets of the gap.
     ///
     /// ```
     /// use barograph_loss::{Cause, Classifier, Evidence, GapEvidence, Meter, Signature, Verdict};
@@ -137,8 +138,8 @@ impl Classifier {
             return Diagnosis { evidence_used, ..Diagnosis::inconclusive(metrics.lost) };
         }
         let has_gap_counts = gaps.clone().any(|known| known.host_drops.is_some());
-        // A count for the whole window is assigned to its longest runs, which is the best case for
-        // the claim.
+        // If there is one count of drops for the whole window, assume that the host dropped the
+        // longest runs. This assumption is the best case for the host's claim.
         let window_count = evidence.host_drops.filter(|_| !has_gap_counts);
         let window_count = window_count.map(|count| RunHistogram::of(signature.loss_runs()).longest(count));
         let each = || {

@@ -2,14 +2,14 @@
 
 use crate::Metrics;
 
-/// Evidence on a window beside its pattern. `None` means not known, which is no evidence either
-/// way.
+/// Evidence on a window beside its pattern. `None` means that the value is not known. An unknown
+/// value is evidence for neither cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
     /// Number of packets that the sender sends at once, at least 1.
     pub burst: Option<u32>,
-    /// One-way delay just before the losses, minus the path's minimum, s. It is the mean over the
-    /// losses. A value below 0 counts as 0.
+    /// One-way delay just before the losses, minus the path's minimum, s. The value is the mean
+    /// over the losses. A value below 0 counts as 0.
     pub delay_s: Option<f64>,
     /// Number of packets that the receiving socket dropped in the window, counted by the receiver's
     /// kernel.
@@ -64,7 +64,7 @@ pub enum Verdict {
     Network,
     /// Both causes, each with at least 5 % of the losses.
     Hybrid,
-    /// The evidence does not decide.
+    /// The evidence is not sufficient for any of the other verdicts.
     Inconclusive,
 }
 
@@ -102,8 +102,8 @@ pub struct EvidenceUsed {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Diagnosis {
-    /// Probability that the host's CPU caused the loss of a lost packet, 0 to 1. The probability of
-    /// the network is 1 minus this value.
+    /// Mean, over all lost packets, of the probability that the host's CPU caused the loss, 0 to 1.
+    /// The probability of the network is 1 minus this value.
     pub p_host: f64,
     /// Number of packets lost by the host.
     pub lost_host: u32,

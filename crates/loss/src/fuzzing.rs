@@ -142,8 +142,8 @@ fn windows(mut ask: impl FnMut(&Signature, &Metrics, &Evidence)) {
     }
 }
 
-/// The shipped models, which are read only once, because reading them for each input would take
-/// most of a fuzzer's time.
+/// The shipped models. They are read only once, because reading the models for each input would
+/// take most of a fuzzer's time.
 static SHIPPED: LazyLock<(PaperClassifier, Classifier)> =
     LazyLock::new(|| (PaperClassifier::shipped(), Classifier::shipped()));
 

@@ -10,18 +10,18 @@ use crate::{Evidence, Label, Signature, SignatureError};
 pub struct WindowLine<'a> {
     /// Evidence on the window.
     pub evidence: Evidence,
-    /// Cause of the losses, on a labelled line.
+    /// Cause of the losses; only a labelled line has it.
     pub cause: Option<Label>,
-    /// Kind of experiment that caused the losses, on a labelled line.
+    /// Kind of experiment that caused the losses; only a labelled line has it.
     pub kind: Option<&'a str>,
-    /// Run that the window is part of, on a labelled line.
+    /// Name of the run that the window was cut from; only a labelled line has it.
     pub run: Option<&'a str>,
 }
 
-/// Reads one line into `signature`, replaces its contents, and does not allocate. With `window`,
-/// the line has run lengths of a window of that many packets; without `window`, the line has one
-/// bit for each packet. Returns `None` for a line that is empty or a comment. A caller that reads a
-/// file removes the byte-order mark at its beginning.
+/// Reads one line, and replaces the contents of `signature` with the packets of the line. Does not
+/// allocate. With `window`, the line has run lengths of a window of that many packets; without
+/// `window`, the line has one bit for each packet. Returns `None` for a line that is empty or a
+/// comment. A caller that reads a file removes the byte-order mark at its beginning.
 ///
 /// ```
 /// use barograph_loss::{Signature, read_line};

@@ -41,16 +41,16 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Computes metrics from gaps, without words, which stay 0. If only some gaps of a window are
-    /// given, the packets of the other gaps count as received.
+    /// Computes metrics from gaps. The metrics that need words stay 0. If only some gaps of a
+    /// window are given, the packets of the other gaps count as received.
     pub(crate) fn of_gaps(packets: u32, gaps: impl Iterator<Item = LossRun>) -> Self {
         let mut sums = RunSums::default();
         gaps.for_each(|gap| sums.add(gap));
         sums.metrics(packets)
     }
 
-    /// Whether some run may be `ratio` times as long as the next shorter one. The result is exact
-    /// if all runs have less than 64 packets.
+    /// Whether some run may be `ratio` times as long as the next shorter run. The result is exact
+    /// if all runs have fewer than 64 packets.
     pub(crate) fn may_be_apart(&self, ratio: f64) -> bool {
         let long = 1 << (LENGTHS - 1);
         if self.lengths == 0 || self.lengths & long > 0 {

@@ -61,10 +61,10 @@ pub struct PaperModel {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LowModel {
-    /// For losses of the host's CPU.
+    /// Success proportion of windows with losses of the host's CPU.
     #[serde(rename = "cpu")]
     pub host: NormalDistribution,
-    /// For losses of the network.
+    /// Success proportion of windows with losses of the network.
     pub network: NormalDistribution,
 }
 
@@ -148,11 +148,11 @@ impl PaperClassifier {
     /// published.
     pub const LOSS_RATES: RangeInclusive<f64> = LOSS_RATE_MIN..=LOSS_RATE_MAX;
 
-    /// Creates a classifier with the shipped model, `models/paper.toml`, which was fitted on the
-    /// paper's kinds of contention and which `scripts/fit-models` regenerates.
+    /// Creates a classifier with the shipped model, `models/paper.toml`, fitted on the paper's
+    /// kinds of contention. The script `scripts/fit-models` regenerates this model.
     pub fn shipped() -> Self {
         // A test ensures that the model is readable, so the default is not used. The default would
-        // be a classifier without models, for which every window is inconclusive.
+        // be a classifier without models, and every window would be inconclusive.
         Self::read(SHIPPED).unwrap_or_default()
     }
 
@@ -306,12 +306,12 @@ const FORMAT: &str = "barograph-loss-paper";
 
 const SHIPPED: &str = include_str!("../models/paper.toml");
 
-/// Lowest loss rate that the classifier judges: "the operating range of the classifier", below
-/// which signatures "did not, in general, contain enough information" (Dickens §2.2, §3.1.5).
+/// Lowest loss rate that the classifier judges. Below this rate, signatures "did not, in general,
+/// contain enough information" (Dickens §2.2, §3.1.5).
 pub(crate) const LOSS_RATE_MIN: f64 = 0.00008;
 
-/// Lowest loss rate at which the complexity is used. Below it, the complexities of both causes
-/// overlap (Dickens §3.1.4).
+/// Lowest loss rate at which the complexity is used. Below this rate, the complexities of both
+/// causes overlap (Dickens §3.1.4).
 pub(crate) const LOSS_RATE_LOW: f64 = 0.0005;
 
 /// Highest loss rate that models are fitted and reported on: "loss rates in the range of 0 to 5%"
@@ -321,8 +321,8 @@ pub(crate) const LOSS_RATE_MAX: f64 = 0.05;
 /// Smallest tail area at which a cause explains a window. If both tail areas are smaller, neither
 /// cause explains the window: its metric is about five standard deviations or more from both means.
 /// Under a normal distribution, the expected number of such windows among the paper's 160 000 is
-/// 0.16, less than one window (§4.3). So the data do not show which cause has the longer tail
-/// there.
+/// 0.16, less than one window (§4.3). So the data do not show which cause has more windows at this
+/// distance from its mean.
 const TAIL_MIN: f64 = 1e-6;
 
 #[cfg(test)]

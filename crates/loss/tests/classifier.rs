@@ -31,7 +31,7 @@ fn singles(count: u32, apart: u32) -> Vec<u32> {
     scattered(count, 2 * apart).flat_map(|received| [received + 1, 1]).collect()
 }
 
-/// Losses of a queue that is full from time to time, and then drops a few packets close to each
+/// Losses of a queue that is full from time to time. A full queue drops a few packets close to each
 /// other.
 fn bunches() -> Vec<u32> {
     let bunch = |pause: u32| [pause + 200, 2, 5, 1, 3, 3, 9, 1, 4, 2];
@@ -145,8 +145,8 @@ fn network_runs_reject_a_false_drop_count_and_stalls_accept_a_true_one() {
         let diagnosis = diagnose(&stalled, &evidence(|e| e.host_drops = Some(40)));
         assert_eq!((diagnosis.lost_host, diagnosis.lost_network), (40, lossy.lost()), "{diagnosis:?}");
         assert!(diagnosis.evidence_used.host_drops && !diagnosis.evidence_used.disbelieved);
-        // If the claim is made for each gap, a claim of the stall is believed. A claim of a third
-        // of the other gaps is not believed.
+        // With a drop count for each gap, a claim of drops in the stall is believed. A claim of
+        // drops in a third of the other gaps is not believed.
         let metrics = Meter::new().measure(&stalled);
         for (claims, believed) in [([false, true], true), ([true, false], false)] {
             let counted = stalled.loss_runs().enumerate().map(|(index, gap)| {
@@ -312,9 +312,9 @@ fn a_hybrid_window_is_split_between_host_and_network() {
 
 #[test]
 fn network_runs_of_all_lengths_are_not_split() {
-    // A queue makes a few runs of two packets and one run of five packets. A run of six, which RED
-    // can cause, is long enough for a split by its length, but too short for a stall. A run of
-    // fifteen counts as a stall.
+    // A queue makes a few runs of two packets and one run of five packets. RED can cause a run of
+    // six packets. Such a run is long enough for a split, but too short for a stall. A run of
+    // fifteen packets counts as a stall.
     for (longest, verdict) in [(5, Verdict::Network), (6, Verdict::Network), (15, Verdict::Hybrid)] {
         let mut runs = singles(60, 150);
         runs.splice(20..20, [300, 2, 90, 2, 900, longest]);
@@ -444,8 +444,8 @@ fn a_minor_cause_with_exactly_5_percent_does_not_make_a_window_hybrid() {
         let told = diagnose(&signature([1000, host, 1000, network]), &known);
         (told.verdict, told.lost_host, told.lost_network)
     };
-    // A share of 19 in 20 losses is 0.95. This gives a verdict, although the other cause has a
-    // share of 5 %.
+    // If one cause has 19 of 20 losses, the probability is 0.95. This probability gives a verdict,
+    // although the other cause has a share of 5 %.
     assert_eq!(counted(1900, 100), (Verdict::Host, 1900, 100));
     assert_eq!(counted(100, 1900), (Verdict::Network, 100, 1900));
     assert_eq!(counted(1899, 101), (Verdict::Hybrid, 1899, 101));

@@ -17,7 +17,9 @@ fn the_shipped_model_equals_the_fit_on_the_papers_kinds() {
     assert_eq!(fit.left_out, []);
     for report in FitReport::of(&fit.classifier, &windows) {
         println!("{report:#?}");
-        assert!(report.network.within[1] > 0.9 && report.host.within[1] > 0.9, "far from normal: {report:?}");
+        for curve in [&report.network, &report.host] {
+            assert!(curve.within.is_some_and(|shares| shares[1] > 0.9), "far from normal: {report:?}");
+        }
     }
     assert_eq!(fit.classifier, PaperClassifier::shipped(), "scripts/fit-models makes the shipped one");
 }

@@ -1,5 +1,5 @@
-//! The shipped classifiers on runs that neither they nor their thresholds were fitted on, from
-//! `tests/recorded`.
+//! The shipped classifiers on the runs of `tests/recorded`. Neither the classifiers nor their
+//! thresholds were fitted on these runs.
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code, reason = "what the tests of the open signatures need")]
@@ -17,8 +17,8 @@ fn windows() -> Vec<Window> {
     windows_in(&folder, &[10_000, 20_000])
 }
 
-/// Windows that are scored, as for the open signatures: their losses have one cause, and their loss
-/// rate is in the classifier's range.
+/// Windows that are scored, as for the open signatures. The losses of these windows have one cause
+/// and are not an outage, and the loss rate is in the classifier's range.
 fn scored(windows: &[Window]) -> impl Iterator<Item = &Window> + Clone {
     let has_one_cause = |window: &&Window| window.labelled.cause != Label::Both;
     windows.iter().filter(has_one_cause).filter(|window| window.is_in_range() && !window.is_outage())

@@ -1,4 +1,5 @@
-//! Admission of bulk tests: a host takes part in at most one at a time, as source or as target.
+//! Admission of bulk tests: a host takes part in at most one test at a time, as source or as
+//! target.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ pub struct TestAdmissionConfig {
     pub budget: BudgetConfig,
     /// Longest time from a grant to the beginning of its test. After this time, the grant lapses.
     pub grant_max: Duration,
-    /// Seed of the tokens. It should be random, so that tokens from before a restart are invalid
-    /// after the restart.
+    /// Seed of the tokens. The seed should be random, so that tokens from before a restart are
+    /// invalid after the restart.
     pub seed: u64,
 }
 
@@ -26,12 +27,12 @@ impl Default for TestAdmissionConfig {
 }
 
 /// Admits a host to bulk tests, one at a time and within the budget: idle → granted → running →
-/// idle. This includes the tests that the host starts and those that peers ask for.
+/// idle. Admission covers the tests that the host starts and the tests that peers ask for.
 ///
 /// Whatever a peer does, it can occupy the host for at most [`TestAdmissionConfig::grant_max`]
 /// before a test, and for at most [`BudgetConfig::test_max`] plus 5 s during a test. If a peer does
 /// not use its grant, the time until the grant ends is charged to that peer's share of the budget.
-/// So a peer that asks again and again without testing soon spends its own share, but not the
+/// So a peer that repeats requests but runs no test spends its own share of the budget, but not the
 /// shares of other peers.
 #[derive(Debug)]
 pub struct TestAdmission {
@@ -45,7 +46,8 @@ pub struct TestAdmission {
 /// Permission for one test, with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Identifies the grant. It is not secret: [`TestAdmission::begin`] also checks the peer.
+    /// Identifies the grant. The number is not secret: [`TestAdmission::begin`] also checks the
+    /// peer.
     pub token: u64,
     /// The test must begin within this time.
     pub begins_within: Duration,
@@ -107,7 +109,7 @@ impl TestAdmission {
         })
     }
 
-    /// Sets how many peers may ask; see [`Budget::set_peers`].
+    /// Sets the number of peers that may ask for tests; see [`Budget::set_peers`].
     pub fn set_peers(&mut self, peers: usize) {
         self.budget.set_peers(peers);
     }
@@ -180,7 +182,7 @@ impl TestAdmission {
         }
     }
 
-    /// Whether the host takes part in a test, or is about to.
+    /// Whether the host takes part in a test, or holds a grant for a test that has not begun.
     pub fn is_held(&mut self, now: Duration) -> bool {
         self.advance(now);
         self.active_grant.is_some()
@@ -232,8 +234,8 @@ impl TestAdmission {
         self.active_grant.as_mut().filter(|grant| grant.token == token)
     }
 
-    /// Ends the current grant if it has waited for its test, or its test has run, for too long.
-    /// Returns the time, which never decreases.
+    /// Ends the current grant if its time limit has passed, either before the test or during the
+    /// test. Returns the time, which never decreases.
     fn advance(&mut self, now: Duration) -> Duration {
         self.now = self.now.max(now);
         if self.active_grant.as_ref().is_some_and(|grant| grant.until <= self.now) {

@@ -28,22 +28,24 @@ pub struct BudgetConfig {
     pub share: f64,
     /// Bytes transferred in any hour, at least 2.
     pub bytes_per_hour: u64,
-    /// Length of a full test, the longest that is allowed. One full test must fit into an hour's
-    /// share.
+    /// Length of a full test, which is the longest test allowed. One full test must fit into an
+    /// hour's share.
     pub test_max: Duration,
 }
 
 impl Default for BudgetConfig {
-    /// 1 % of time: one full test of 5 s takes the share of 500 s (Gloperf §4: longer tests showed
-    /// the same mode). And 1.25 GB an hour: one full test at 1 Gbit/s (625 MB) sent and one
-    /// received. This rate gives at most 0.9 TB a month, below the limit of 1.2 TB of home plans.
+    /// Returns a budget of 1 % of time and 1.25 GB an hour. One full test of 5 s takes 1 % of 500 s
+    /// (Gloperf §4: longer tests showed the same mode). 1.25 GB are two full tests at 1 Gbit/s (625
+    /// MB each), one sent and one received. This rate gives at most 0.9 TB a month, below the limit
+    /// of 1.2 TB of home plans.
     fn default() -> Self {
         Self { share: 0.01, bytes_per_hour: 1_250_000_000, test_max: Duration::from_secs(5) }
     }
 }
 
 impl BudgetConfig {
-    /// As in Gloperf §3: 5 s every 5 minutes, "1.6 % on a time-spent-testing basis" of the source.
+    /// Returns the budget of Gloperf §3: one test of 5 s every 5 minutes, "1.6 % on a
+    /// time-spent-testing basis" of the source.
     ///
     /// The paper does not count the tests that a host receives. Received tests take as much time as
     /// sent tests, so both together take 1/30 of the time. The hard budget is 1.5 times this share,
@@ -193,8 +195,8 @@ impl Budget {
         self.config
     }
 
-    /// Sets how many peers may ask. With fewer than four peers, each may use an equal share of half
-    /// the budget.
+    /// Sets the number of peers that may ask for tests. With fewer than four peers, each may use an
+    /// equal share of half the budget.
     pub fn set_peers(&mut self, peers: usize) {
         self.peers = peers;
     }
@@ -366,8 +368,8 @@ impl Cost {
     }
 
     /// Whether duration and bytes are below the limit. The caller does not include the cost of the
-    /// next test, so a limit may be exceeded by less than one test. Otherwise a limit that is
-    /// smaller than a full test would not allow any test.
+    /// next test, so a limit may be exceeded by less than one test. If the cost were included, a
+    /// limit that is smaller than a full test would allow no test.
     fn is_below(self, limit: Self) -> bool {
         self.duration < limit.duration && self.bytes < limit.bytes
     }
@@ -382,9 +384,9 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 /// limit of one half would often be reached while the whole budget is not spent.
 const ROLE_RESERVE_DIVISOR: u32 = 4;
 
-/// Number of equal shares of the half for tests that peers ask for, so that one peer alone cannot
-/// spend this half. With fewer than four peers there is one share for each peer, so that no share
-/// stays unused.
+/// Largest number of equal shares into which one half of the budget is divided. Tests that one peer
+/// requests may cost at most one share, so that the other peers can also request tests. With fewer
+/// than four peers there is one share for each peer, so that no share stays unused.
 const PEER_SHARE_DIVISOR: usize = 4;
 
 /// Maximum number of tests an hour in each role: one test every 5 s. The limit bounds the log if

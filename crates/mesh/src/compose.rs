@@ -1,5 +1,5 @@
-//! Estimates for pairs that are not measured, composed of measured paths by way of the
-//! representatives of their sites.
+//! Estimates for pairs that are not measured. An estimate is composed of measured paths by way of
+//! the representatives of the two hosts' sites.
 
 mod loss;
 mod robust;
@@ -49,7 +49,8 @@ pub enum ComposedQuantity {
     /// host. With a soft minimum, the other legs still show which candidate is better.
     Goodput,
     /// Loss: 1 − Π (1 − share) over the legs, so the values −ln (1 − share) of the legs are added.
-    /// The interval holds the loss of the next probe of [`LOSS_DATAGRAMS`](Self::LOSS_DATAGRAMS).
+    /// The interval holds the loss of the next probe, which has
+    /// [`LOSS_DATAGRAMS`](Self::LOSS_DATAGRAMS) datagrams.
     Loss,
 }
 
@@ -59,8 +60,8 @@ pub enum ComposedQuantity {
 ///
 /// Round-trip times and losses learn only from paths of three legs or more, which lead across
 /// sites. Within a site, a route by way of the representative crosses the representative's access
-/// link twice. The sum of such a route is about twice the direct round-trip time. It gives no
-/// information about paths across sites.
+/// link twice. The sum of such a route is about twice the direct round-trip time. Such a sum gives
+/// no information about paths across sites.
 ///
 /// A composed value has two errors. A representative may be slower than the host that it
 /// represents. And the path between two hosts need not pass the representative, so a sum may be too
@@ -71,14 +72,14 @@ pub enum ComposedQuantity {
 /// others: all hosts have equal weight, and errors far from the others are left out.
 ///
 /// Losses have no logarithm, because most are 0. Where the measured pairs lose less than their
-/// composed values, −ln (1 − share) is corrected by the ratio of the sums. Where they lose more,
-/// the difference is added. The scatter is relative to the estimate. If the mean of all estimates
-/// is larger, the scatter is relative to this mean. The scatter is learned from forecasts of the
-/// mean loss, after subtraction of the variance that the small number of datagrams explains.
+/// composed values, −ln (1 − share) is corrected by the ratio of the sums. Where the measured pairs
+/// lose more, the difference is added. The scatter is relative to the estimate. If the mean of all
+/// estimates is larger, the scatter is relative to this mean. The scatter is learned from forecasts
+/// of the mean loss, after subtraction of the variance that the small number of datagrams explains.
 ///
 /// Each further representative can slow a rate. So paths of up to two legs and longer paths have
-/// separate means. Each mean is shifted towards the mean of all pairs, and more so if it is learned
-/// from few pairs.
+/// separate means. Each mean is shifted towards the mean of all pairs. A mean that is learned from
+/// fewer pairs is shifted more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompositionModel {
     quantity: ComposedQuantity,
@@ -294,12 +295,13 @@ const LEGS_ACROSS: usize = 3;
 /// Exponent of the soft minimum. With a larger exponent, the result is nearer to the lowest rate.
 const SHARPNESS: f64 = 2.0;
 
-/// The mean of all pairs counts as this many pairs in the mean of a class. The value is the
-/// smallest number of pairs from which a scatter is learned.
+/// The mean of all pairs counts as this many pairs in the mean of each of the two classes of paths:
+/// up to two legs, and more legs. The value is the smallest number of pairs from which a scatter is
+/// learned.
 const POOLED: f64 = CompositionModel::PAIRS_MIN as f64;
 
-/// Standard deviation of the logarithm if there are no pairs to learn from. One standard deviation
-/// is a factor of two.
+/// Standard deviation of ln (measured / composed) if there are no pairs to learn from. One standard
+/// deviation is a factor of two.
 const PRIOR_DEVIATION: f64 = core::f64::consts::LN_2;
 
 #[cfg(test)]

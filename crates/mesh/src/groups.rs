@@ -30,9 +30,10 @@ impl Member<'_> {
 /// an estimate of the path (Gloperf §3: "some end-to-end performance has to be estimated from a
 /// 'path' of end-to-end measurements").
 ///
-/// The route is direct if the two hosts share a group. Otherwise it goes by way of the
-/// representatives of their sites; if a site has several representatives, the route passes the
-/// first by name. `None` if one of the two is not a member, or a site has no representative.
+/// The route is direct if the two hosts share a group. Otherwise the route goes by way of the
+/// representatives of the two sites. If a site has several representatives, the route passes the
+/// first representative by name. `None` if one of the two hosts is not a member, or a site has no
+/// representative.
 pub fn route<'a>(members: &[Member<'a>], from: &str, to: &str) -> Option<Vec<&'a str>> {
     let find = |host: &str| members.iter().find(|member| member.host == host);
     let (from, to) = (find(from)?, find(to)?);
@@ -69,8 +70,8 @@ pub struct SiteProposal {
 
 impl SiteProposal {
     /// The reason as a sentence with host names: "a, b, c are within 0.4 ms of each other; the next
-    /// host, d, is 11.0 ms away". It names unknown pairs: "a, b, c are within 0.4 ms of each other;
-    /// not measured: b–c".
+    /// host, d, is 11.0 ms away". The sentence names unknown pairs: "a, b, c are within 0.4 ms of
+    /// each other; not measured: b–c".
     pub fn reason<'a>(&'a self, name: impl Fn(usize) -> &'a str) -> impl fmt::Display {
         let names: Vec<&str> = self.hosts.iter().map(|host| name(*host)).collect();
         let within = match self.within_s {
@@ -109,11 +110,11 @@ impl SiteProposal {
 /// the computing time grows with the cube of their number.
 ///
 /// Clusters are joined by the mean round-trip time between them, the nearest first (UPGMA; Sokal
-/// and Michener, 1958). In the resulting tree, a cluster is a candidate if it was joined within 3
-/// ms, and if the next host is at least three times as far away as the distance of the cluster's
-/// last join. A candidate that is not inside a larger one is a site. A distance below 0.2 ms counts
-/// as 0.2 ms, so that the noise of a LAN does not make sites. Each other host is a site of its own.
-/// Equal forecasts give equal sites.
+/// and Michener, 1958). In the resulting tree, a cluster is a candidate if its last join was at a
+/// distance of at most 3 ms, and if the next host is at least three times this distance away. A
+/// candidate that is not inside a larger candidate is a site. A distance below 0.2 ms counts as 0.2
+/// ms, so that the noise of a LAN does not make sites. Each other host is a site of its own. Equal
+/// forecasts give equal sites.
 pub fn propose_sites(hosts: usize, rtt_s: impl Fn(usize, usize) -> Option<f64>) -> Vec<SiteProposal> {
     propose(hosts, rtt_s, |_| false)
 }
@@ -142,11 +143,13 @@ struct Distances {
     seconds: Vec<f64>,
 }
 
-/// A cluster, and the mean round-trip time at which its two parts were joined.
+/// A cluster of hosts, as a node of a binary tree.
 struct Cluster {
+    /// Mean round-trip time between the two children, in seconds; 0 for a single host.
     height: f64,
     hosts: Vec<usize>,
-    parts: Vec<Cluster>,
+    /// The two clusters that were joined; none for a single host.
+    children: Vec<Cluster>,
 }
 
 impl Distances {
@@ -171,7 +174,7 @@ impl Distances {
         self.seconds[a * self.hosts + b]
     }
 
-    /// Mean of the known times between two clusters; infinite if none is known.
+    /// Mean of the known times between two clusters; infinite if no time is known.
     fn mean(&self, a: &[usize], b: &[usize]) -> f64 {
         let pairs = a.iter().flat_map(|a| b.iter().map(|b| self.between(*a, *b)));
         let (sum, n) = pairs.filter(|s| s.is_finite()).fold((0.0, 0.0), |(sum, n), s| (sum + s, n + 1.0));
@@ -181,7 +184,7 @@ impl Distances {
     /// Joins the nearest clusters until no time between two clusters is known. The result is one
     /// tree or several trees.
     fn tree(&self) -> Vec<Cluster> {
-        let alone = |host| Cluster { height: 0.0, hosts: vec![host], parts: Vec::new() };
+        let alone = |host| Cluster { height: 0.0, hosts: vec![host], children: Vec::new() };
         let mut clusters: Vec<Cluster> = (0..self.hosts).map(alone).collect();
         let mut means: Vec<Vec<f64>> =
             (0..self.hosts).map(|a| (0..a).map(|b| self.between(a, b)).collect()).collect();
@@ -197,10 +200,10 @@ impl Distances {
             let later = clusters.remove(a);
             let earlier = core::mem::replace(
                 &mut clusters[b],
-                Cluster { height, hosts: Vec::new(), parts: Vec::new() },
+                Cluster { height, hosts: Vec::new(), children: Vec::new() },
             );
             clusters[b].hosts = [&earlier.hosts[..], &later.hosts[..]].concat();
-            clusters[b].parts = vec![earlier, later];
+            clusters[b].children = vec![earlier, later];
             means.remove(a);
             means[a..].iter_mut().for_each(|row| {
                 row.remove(a);
@@ -236,12 +239,12 @@ impl Cluster {
             let next = distances.next(&self.hosts).map_or(f64::INFINITY, |(_, away_s)| away_s);
             GAP / slack * self.height.max(FLOOR_S) <= next
         };
-        if self.parts.is_empty() || (self.height <= SITE_S * slack && is_apart()) {
+        if self.children.is_empty() || (self.height <= SITE_S * slack && is_apart()) {
             found.push(self.hosts);
             return;
         }
-        for part in self.parts {
-            part.sites(distances, is_site, found);
+        for child in self.children {
+            child.sites(distances, is_site, found);
         }
     }
 }
@@ -267,12 +270,12 @@ pub const UNSET: &str = "default";
 pub(crate) const GAP: f64 = 3.0;
 
 /// Shortest distance between hosts, s. Shorter round-trip times are within one LAN and count as
-/// this distance, because the delays of schedulers alone are as long.
+/// this distance, because delays of schedulers alone can be as long as this distance.
 pub(crate) const FLOOR_S: f64 = 2e-4;
 
-/// Factor by which an existing site may exceed these bounds. The forecasts of one path change by
-/// less from hour to hour, so a site near a bound does not appear and disappear. The next host must
-/// still be twice as far away as the hosts of the site are from each other.
+/// Factor by which an existing site may exceed the bounds `GAP` and `SITE_S`. The forecasts of one
+/// path change by less from hour to hour, so a site near a bound does not appear and disappear. The
+/// next host must still be twice as far away as the hosts of the site are from each other.
 pub(crate) const SLACK: f64 = 1.5;
 
 /// Largest width of a site: 3 ms are 300 km of fibre, there and back.

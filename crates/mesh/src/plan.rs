@@ -22,14 +22,15 @@ pub use turn::{PlannedTest, TestKind, TurnCounts};
 ///
 /// Call [`Planner::next`] at [`Planner::next_at`]. Then report the result with
 /// [`Planner::record_test`], [`Planner::record_failure`], [`Planner::record_refusal`] or
-/// [`Planner::postpone`], and call it again.
+/// [`Planner::postpone`], and call [`Planner::next`] again.
 ///
 /// **Promise** of [`SelectionPolicy::Gain`], with P peers: in any 4 P turns with a test, each pair
 /// that does not refuse is tested at least once. A new peer is tested at least once in its first 2
 /// P turns. The proof:
 ///
 /// 1. A pair that was not tested in 2 P turns is overdue. Only new pairs, and pairs that have
-///    waited longer, are tested before it, so at most P − 1 overdue pairs.
+///    waited longer, are tested before this pair. So at most P − 1 overdue pairs are tested before
+///    this pair.
 /// 2. New and overdue pairs alternate while there are both, so these P pairs take at most 2 P
 ///    turns.
 /// 3. New pairs are tested in the order in which they joined, and before pairs that are not
@@ -40,20 +41,21 @@ pub use turn::{PlannedTest, TestKind, TurnCounts};
 /// in any 2 P − 1 turns.
 ///
 /// The promise counts turns of peers that do not refuse. Peers are out of budget only for a short
-/// time if each host is asked for no more tests than it asks for itself. That is so in one group,
-/// or if hosts in several groups call [`Planner::set_groups`]. If others ask for more than their
-/// plan allows, peers stay out of budget longer, and pairs wait longer.
+/// time if each host receives no more requests for tests than it sends. This condition is met in
+/// one group, and if hosts in several groups call [`Planner::set_groups`]. If peers ask for more
+/// tests than their plan allows, peers stay out of budget longer, and pairs wait longer.
 ///
 /// A pair that refuses is asked again after a back-off that doubles and is jittered. The pair keeps
 /// its age, so it is tested first after the back-off. The computing time of a turn is linear in P.
-/// With 10 000 peers, it is well below a millisecond every five minutes.
+/// With 10 000 peers, a turn takes well below a millisecond of computing time.
 #[derive(Debug)]
 pub struct Planner {
     config: PlanConfig,
     host: Arc<str>,
     rng: SeededRng,
     pairs: BTreeMap<Arc<str>, Pair>,
-    /// Peers that left, with the time. A peer that returns within a day keeps its history.
+    /// Peers that left, each with the time at which it left. A peer that returns within a day keeps
+    /// its history.
     departed: BTreeMap<Arc<str>, (Duration, Pair)>,
     groups: u32,
     /// The latest time passed to [`Planner::next`].
@@ -72,8 +74,8 @@ pub struct Planner {
     turn_counts: TurnCounts,
 }
 
-/// Budget that is available for the next test, or negative if the last tests cost more than was
-/// available; the amount is at most the cost of one full test, positive or negative.
+/// Budget that is available for the next test. The budget is negative if the last tests cost more
+/// than was available. Its magnitude is at most the cost of one full test.
 #[derive(Debug)]
 struct TestCredit {
     at: Duration,
@@ -82,8 +84,9 @@ struct TestCredit {
 }
 
 impl Planner {
-    /// Creates the plan of a host without peers. Its name and the seed determine the time of its
-    /// first turn within the first interval, so stations that start together do not test together.
+    /// Creates the plan of a host without peers. The host's name and the seed determine the time of
+    /// the first turn within the first interval, so stations that start together do not test
+    /// together.
     pub fn new(host: &str, config: PlanConfig, now: Duration) -> Result<Self, BudgetError> {
         config.check()?;
         let mut rng = SeededRng::new(config.seed, host);
@@ -110,10 +113,9 @@ impl Planner {
 
     /// Sets the number of groups of this host's peers. The number is 1 at first, and 0 counts as 1.
     ///
-    /// The members of each group ask this host for tests. The hosts of a site ask its
-    /// representative for tests as often as they ask each other, and the other representatives ask
-    /// it, too. To reserve budget for both, the time from a test to the next turn is longer by this
-    /// factor.
+    /// The members of each group ask this host for tests: a representative gets requests from the
+    /// hosts of its site, and also from the other representatives. To reserve budget for all
+    /// groups, the wait for the budget after a test is longer by the factor `groups`.
     pub fn set_groups(&mut self, groups: u32) {
         self.groups = groups.max(1);
     }
@@ -315,7 +317,7 @@ impl Planner {
         self.list.retain(|peer| self.pairs.contains_key(peer));
         if self.list.is_empty() {
             self.list.extend(self.pairs.keys().cloned());
-            // Fisher and Yates, from the end.
+            // Shuffle the list by the method of Fisher and Yates, from its end.
             for last in (1..self.list.len()).rev() {
                 self.list.swap(last, self.rng.index_below(last + 1));
             }
@@ -405,8 +407,8 @@ const OVERDUE_CYCLES: u64 = 2;
 const DEPARTED_FOR: Duration = Duration::from_secs(86_400);
 
 /// Maximum number of departed peers that are remembered: enough for a large group that loses
-/// contact with this host and returns. They take some megabytes. The peers that left first are
-/// forgotten.
+/// contact with this host and returns. These peers take some megabytes of memory. The peers that
+/// left first are forgotten.
 const DEPARTED_MAX: usize = 10_000;
 
 /// Maximum number of peers that are asked in one turn. If one peer in three refuses, all four peers

@@ -184,8 +184,8 @@ pub fn predict(mesh: MeshSize, config: &PlanConfig, each: Cost) -> Result<PlanPr
     })
 }
 
-/// Checks that the budget has room for a bandwidth test in every turn of the paper's plan, with
-/// turns that do not depend on the cost of tests.
+/// Checks that the budget has room for a bandwidth test in every turn of the paper's plan. The
+/// turns of this plan do not wait for the budget.
 fn check_paper(config: &PlanConfig, each: Cost) -> Result<(), PredictionError> {
     let tests = HOUR.as_secs_f64() / config.every.as_secs_f64();
     let (asked, asked_bytes) = (each.duration.mul_f64(tests), (each.bytes as f64 * tests) as u64);
@@ -273,7 +273,7 @@ mod tests {
         let sites = of(10_000, 500, &PlanConfig::default(), 0.5, 6_250_000);
         assert_eq!((flat.pairs, sites.pairs), (99_990_000, 500 * 20 * 19 + 500 * 499));
         assert_eq!((sites.peers, sites.representative_peers), (19, 518));
-        // Uneven: 3 sites of 4 + 3 + 3 hosts, and 6 pairs between them.
+        // Uneven sites: 4, 3 and 3 hosts, and 6 ordered pairs between the representatives.
         assert_eq!(of(10, 3, &PlanConfig::default(), 0.5, 0).pairs, 12 + 6 + 6 + 6);
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A directory may repeat an event, be empty for a moment after a restart, or report one of two
 //! groups later than the other. The changes of the roster do not repeat: a host is lost once, when
-//! it has left every group, and returns once. Times are those of any one monotonic clock. If that
-//! clock runs backwards or stands still, a host is only lost later.
+//! it has left every group, and returns once. All times are from one monotonic clock. If that clock
+//! runs backwards or stands still, a host is only lost later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,8 +34,8 @@ pub struct Roster<D> {
     /// For each group with a complete snapshot: the time until which a host that the snapshot omits
     /// is not reported as lost.
     deadlines: BTreeMap<Name, Duration>,
-    /// Number of times so far that any host was lost. A host that is lost stores the number of that
-    /// time, so that the host that was lost first is forgotten first.
+    /// Counter that increases by one when a host is lost. The host then stores the value of the
+    /// counter, so that the host that was lost first is also forgotten first.
     losses: u64,
     refused: u64,
 }
@@ -107,8 +107,8 @@ impl<D: PartialEq> Roster<D> {
         self.hosts.insert(host.clone(), Host { description, memberships, lost: None });
     }
 
-    /// A watch of `group` begins, for the first time or again, and a snapshot follows. This marks
-    /// no host as lost.
+    /// A watch of `group` begins, for the first time or again, and a snapshot follows. The call
+    /// marks no host as lost.
     pub fn begin(&mut self, group: &Name) {
         self.deadlines.remove(group);
         for host in self.hosts.values_mut() {
@@ -161,14 +161,14 @@ impl<D: PartialEq> Roster<D> {
         Some(MembershipChange::Removed(host.clone()))
     }
 
-    /// The snapshot of `group` is complete at `now`. [`tick`](Self::tick) later reports the hosts
-    /// that the snapshot omits as lost.
+    /// The snapshot of `group` is complete at `now`. [`tick`](Self::tick) later reports as lost the
+    /// hosts that the snapshot omits.
     pub fn synced(&mut self, group: &Name, now: Duration) {
         self.deadlines.insert(group.clone(), now.saturating_add(self.grace));
     }
 
-    /// The watch of `group` ended. No host is reported as lost because of this before the watch has
-    /// begun again.
+    /// The watch of `group` ended. Until the next snapshot of `group` is complete,
+    /// [`tick`](Self::tick) reports no host as lost for its absence from `group`.
     pub fn interrupted(&mut self, group: &Name) {
         self.deadlines.remove(group);
     }
@@ -180,7 +180,8 @@ impl<D: PartialEq> Roster<D> {
         }
     }
 
-    /// Reports the hosts that a snapshot omits as lost, if their grace is over at `now`.
+    /// Reports as lost the hosts that a snapshot omits, if the grace of these hosts is over at
+    /// `now`.
     pub fn tick(&mut self, now: Duration) -> Vec<MembershipChange> {
         let is_over = |(group, deadline): (&Name, &Duration)| (*deadline <= now).then(|| group.clone());
         let over: BTreeSet<Name> = self.deadlines.iter().filter_map(is_over).collect();
@@ -299,9 +300,9 @@ pub fn check_peer(own: StationIdentity<'_>, other: StationIdentity<'_>) -> Resul
     Ok(())
 }
 
-/// Whether stations of these versions can work together: the major versions are equal, and while
-/// they are 0 the minor versions, too (Semantic Versioning 2.0.0, §4). Text that is not a version
-/// is compatible with nothing.
+/// Whether stations of these versions can work together: the major versions are equal and, if the
+/// major version is 0, the minor versions are equal, too (Semantic Versioning 2.0.0, §4). Text that
+/// is not a version is compatible with nothing.
 #[must_use]
 pub fn is_compatible(a: &str, b: &str) -> bool {
     let read = |text: &str| {

@@ -23,7 +23,8 @@ pub struct SiteReport {
 pub enum RttState {
     /// Forecast of the round-trip time (s).
     Known(PathEstimate),
-    /// The pair was tried without a forecast: at least one direction gave failures only.
+    /// The pair was measured but has no forecast: in at least one direction, all measurements
+    /// failed.
     Failed,
     /// There is no forecast yet.
     Unmeasured,
@@ -46,23 +47,24 @@ impl From<Option<PathEstimate>> for RttState {
     }
 }
 
-/// A proposed site. Hosts are positions in the list given to [`sites_of`].
+/// A proposed site. Hosts are indices into the list given to [`sites_of`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
     /// Name of the site.
     pub name: String,
     /// Hosts of the site, with their distances from each other and from others.
     pub proposal: SiteProposal,
-    /// Position of the proposed representative; `None` while round-trip times within the site are
-    /// unknown.
+    /// Index of the proposed representative in the list of hosts; `None` while round-trip times
+    /// within the site are unknown.
     pub representative: Option<usize>,
     /// The largest round-trip time between two hosts of the site (s), with its interval.
     pub within_s: Option<PathEstimate>,
     /// Mean round-trip time to [`SiteProposal::next`] (s). The ends of the interval are the means
     /// of the ends of the hosts' intervals.
     pub next_s: Option<PathEstimate>,
-    /// Other hosts that are near if the lower ends of their intervals are true. They may belong to
-    /// this site, or be so near that this group of hosts is not a site.
+    /// Other hosts that would be near if their round-trip times were the lower ends of the
+    /// intervals. These hosts may belong to this site, or be so near that this group of hosts is
+    /// not a site.
     pub close: Vec<usize>,
 }
 
@@ -83,18 +85,18 @@ pub struct SitePosition {
 ///
 /// A site has the name that most of its hosts report already (if several names are equally
 /// frequent, the first in alphabetical order). If no such name is free, the site has the name of
-/// its first host. If two sites want one name, the site with more hosts that report the name gets
-/// it. No site is called [`UNSET`].
+/// its first host, with a number if this name is taken, too. If two sites want one name, the site
+/// with more hosts that report the name gets the name. No site is called [`UNSET`].
 ///
-/// The representative is one of the hosts that already represent the site, or, if there is none,
-/// any host of the site. Of these hosts, the representative is the first by name with a median
-/// round-trip time to the others of at most twice the smallest median. So forecasts that fluctuate
-/// change nothing.
+/// The candidates for the representative are the hosts that already represent the site or, if there
+/// are none, all hosts of the site. The representative is the first candidate by name with a median
+/// round-trip time to the other hosts of at most twice the smallest median. A smallest median below
+/// 0.2 ms counts as 0.2 ms. So small changes of forecasts do not change the representative.
 ///
-/// Unknown round-trip times can prevent a representative. A site has none if a pair of the site was
-/// tried in vain ([`RttState::Failed`]), and no new representative while a pair is
-/// [`RttState::Unmeasured`]. Pairs that this station cannot see ([`RttState::NotVisible`]) do not
-/// count. Otherwise no member could join a site by itself.
+/// A site with unknown round-trip times may have no representative. There is no representative if a
+/// pair of the site is [`RttState::Failed`], and no new representative while a pair is
+/// [`RttState::Unmeasured`]. Pairs that this station cannot see ([`RttState::NotVisible`]) are
+/// ignored, so that a member can join a site by itself.
 pub fn sites_of<R: Into<RttState>>(hosts: &[SiteReport], rtt: impl Fn(usize, usize) -> R) -> Vec<Site> {
     let hosts = &hosts[..hosts.len().min(SITES_HOSTS_MAX)];
     let pair = |a, b| -> RttState { rtt(a, b).into() };
@@ -112,13 +114,14 @@ pub fn sites_of<R: Into<RttState>>(hosts: &[SiteReport], rtt: impl Fn(usize, usi
     proposals.into_iter().zip(names).map(site).collect()
 }
 
-/// Position of host `own` (an index in `hosts`) in these sites; `None` if nothing requires a
-/// change.
+/// Position that host `own` (an index in `hosts`) should have in these sites. The result may be the
+/// position that the host already has.
 ///
 /// A host that joins a site represents it until all hosts of the site have had time to join. Then
 /// one of these hosts is chosen. A host leaves `global` only while another host represents the
-/// site. The result is also `None` for a host that has no site and is near no other host, and while
-/// too few round-trip times are known to propose a representative.
+/// site. The result is `None` while too few round-trip times are known to propose a representative.
+/// For a host that is near no other host, the result is also `None` if the host has no site, or if
+/// no round-trip time to another host is known.
 #[must_use]
 pub fn position(own: usize, hosts: &[SiteReport], sites: &[Site]) -> Option<SitePosition> {
     let site = sites.iter().find(|site| site.proposal.hosts.contains(&own))?;
@@ -159,8 +162,8 @@ pub struct Debounce<T = SitePosition> {
 }
 
 impl<T: Clone + PartialEq> Debounce<T> {
-    /// Creates a filter that releases a change after it was requested at every call of
-    /// [`observe`](Self::observe) for `hold`.
+    /// Creates a filter that releases a change after every call of [`observe`](Self::observe) has
+    /// requested the change for the time `hold`.
     #[must_use]
     pub fn new(hold: Duration) -> Self {
         Self { hold, asked: None }
@@ -297,7 +300,8 @@ fn is_site(hosts: &[SiteReport], site: &[usize]) -> bool {
     said.next().flatten().is_some_and(|first| said.all(|site| site == Some(first)))
 }
 
-/// Largest median round-trip time of a representative, in multiples of the least.
+/// Largest median round-trip time of a representative, as a multiple of the smallest median of the
+/// candidates.
 const FAR: f64 = 2.0;
 
 #[cfg(test)]

@@ -143,7 +143,7 @@ fn iperf3(direction: Direction) -> Option<f64> {
     sum.split("\"bits_per_second\":").nth(1)?.split([',', '}']).next()?.trim().parse().ok()
 }
 
-/// Waits until the kernel's table shows that the server listens. Do not test this with a
+/// Waits until the kernel's table shows that the server listens. Do not test the port with a
 /// connection, because the server accepts only one test.
 fn wait_for(server: &mut Child, port: u16) {
     let listening = format!(":{port:04X} ");

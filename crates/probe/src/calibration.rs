@@ -1,4 +1,4 @@
-//! Predicts the result of a full-length test of a path from its first part. Pure.
+//! Predicts the result of a full-length test of a path from the first part of the test. Pure.
 //!
 //! A test passes [`CHECKPOINTS`]. For each checkpoint, a [`Calibration`] records how far the rate
 //! at the checkpoint was from the rate of the full-length test. The `Calibration` also records the
@@ -12,14 +12,16 @@
 //! quietest path.
 //!
 //! Only full-length tests calibrate the checkpoints: the tests before the path was calibrated, and
-//! audits. Every test without a rejected estimate updates the mean rate. The update uses the rate
-//! that this test alone gives, so that an estimate never confirms itself.
+//! audits. An audit is a test that must not end early although the path is calibrated. Every test
+//! without a rejected estimate updates the mean rate. The update uses the rate that this test alone
+//! gives, so that an estimate never confirms itself.
 
 /// Checkpoints: numbers of rounds since the rate last grew by a quarter. Start-up is over at the
 /// third checkpoint.
 pub const CHECKPOINTS: [u32; 7] = [1, 2, 3, 6, 12, 24, 48];
 
-/// Rate since the last growth at each checkpoint that a test has passed, in bit/s.
+/// Rate at each checkpoint, in bit/s, measured since the rate last grew by a quarter; `None` if the
+/// test did not reach the checkpoint.
 pub type CheckpointRates = [Option<f64>; CHECKPOINTS.len()];
 
 /// Statistics of the tests of one path, from which the result of the next test is predicted. The
@@ -161,13 +163,13 @@ pub struct RateEstimate {
     /// Mean rate, in bit/s, of the rounds from which the estimate was computed.
     pub settled_bit_s: f64,
     /// Estimate of a full-length test's rate after start-up, from this test alone, in bit/s:
-    /// `settled_bit_s` with the correction of the checkpoint, if there is one.
+    /// `settled_bit_s`, multiplied by the checkpoint's correction if the path is calibrated.
     pub uncombined_bit_s: f64,
     /// `uncombined_bit_s` combined with the mean rate of the path's earlier tests, in bit/s.
     pub rate_bit_s: f64,
     /// Expected error of the estimate: one standard deviation, as a share of the estimate. On an
-    /// unknown path, `deviation` is the coefficient of variation of the rounds' rates, which
-    /// indicates the error only roughly.
+    /// unknown path, `deviation` is the coefficient of variation of the rounds' rates. This
+    /// coefficient indicates the error only roughly.
     pub deviation: f64,
 }
 

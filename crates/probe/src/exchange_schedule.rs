@@ -20,14 +20,14 @@ pub struct ExchangeSchedule {
 }
 
 impl ExchangeSchedule {
-    /// Creates a schedule of `n` exchanges: the first is due at once, the others follow every
-    /// `every`.
+    /// Creates a schedule of `n` exchanges: the first exchange is due at once, and the other
+    /// exchanges follow at intervals of `every`.
     #[must_use]
     pub fn new(n: u32, every: Duration) -> Self {
         Self { n, every, from: Vec::new(), answered: 0 }
     }
 
-    /// When the next exchange is due; `None` if all were sent.
+    /// Time at which the next exchange is due; `None` if all exchanges were sent.
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
         (self.next() < self.n).then(|| self.every.saturating_mul(self.next()))
@@ -67,9 +67,9 @@ impl ExchangeSchedule {
     }
 }
 
-/// Latencies in seconds, corrected for a timer that started later than planned, by the time `late`.
-/// Each latency counts from the time at which its exchange would have been due. So the time that
-/// the client waited before it could send counts as latency.
+/// Latencies in seconds, corrected for a timer that started later than planned. `late` is the delay
+/// of the timer's start. Each latency counts from the time at which its exchange would have been
+/// due. So the time that the client waited before it could send counts as latency.
 #[must_use]
 pub fn since_due(latencies_s: &[f64], every: Duration, late: Duration) -> Vec<f64> {
     let waited_s = |i| late.saturating_sub(every.saturating_mul(i)).as_secs_f64();

@@ -18,7 +18,8 @@ pub fn fuzz_wire(data: &[u8]) {
     if let Ok(datagram) = Datagram::decode(data) {
         assert_eq!(datagram.encode(), data, "{datagram:?}");
     }
-    // A rate above 2^53 bit/s is rounded to the nearest `f64`; decoding it again is exact.
+    // A rate above 2^53 bit/s is rounded to the nearest `f64`. The second decoding of this rate is
+    // exact.
     if let Ok(done) = BulkSummary::decode(data) {
         assert_eq!(BulkSummary::decode(&done.encode()), Ok(done));
     }

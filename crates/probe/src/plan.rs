@@ -20,8 +20,8 @@ pub enum Experiment {
     },
     /// `n` exchanges, each written as two one-byte writes, with Nagle's algorithm on.
     ///
-    /// One more exchange is sent first and discarded: a new connection acknowledges at once and
-    /// does not show the stall.
+    /// One more exchange is sent first and discarded: the kernel acknowledges at once on a new
+    /// connection, so this exchange would not stall as later exchanges do.
     RttNagle {
         /// Number of exchanges that count; the value is their median.
         n: u32,
@@ -33,7 +33,7 @@ pub enum Experiment {
         /// Bytes to transfer, at least 1.
         bytes: u64,
     },
-    /// `n` paced datagrams to a station's UDP port, which give loss and round-trip time.
+    /// `n` paced datagrams to a station's UDP port. The results are loss and round-trip time.
     Loss {
         /// Number of datagrams to send.
         n: u32,
@@ -102,8 +102,8 @@ impl Plan {
     pub const NAGLE_EXCHANGES: u32 = 3;
     /// Number of datagrams in one `loss` experiment.
     pub const DATAGRAMS: u32 = 10;
-    /// Number of handshakes in one `connect` experiment. The median of three handshakes tolerates
-    /// one lost SYN, which takes 1 s.
+    /// Number of handshakes in one `connect` experiment. A lost SYN delays its handshake by 1 s.
+    /// The median of three handshakes tolerates one lost SYN.
     pub const HANDSHAKES: u32 = 3;
 
     /// All experiments that a station answers, with `bytes` of goodput in each direction.

@@ -30,7 +30,7 @@ impl Round {
 /// Divides samples into rounds; the first sample begins the first round.
 ///
 /// A round lasts at least 20 ms and at least the smoothed round-trip time at its end (1 s at most).
-/// A round also lasts until 64 full segments were acknowledged, but for this reason it lasts at
+/// A round also lasts until 64 full segments were acknowledged, but waits for these segments for at
 /// most half a second. In a shorter round, a single burst of acknowledgements would change the rate
 /// noticeably.
 #[derive(Clone, Debug, Default)]
@@ -124,8 +124,9 @@ impl StartupDetector {
 /// Minimum length of a round in seconds. The rates of shorter rounds would mainly show the noise of
 /// acknowledgements and of the scheduler. A full test has 250 rounds of this length.
 const ROUND_S_MIN: f64 = 0.02;
-/// Upper limit, in seconds, of a round's minimum duration, which otherwise equals the round-trip
-/// time. A longer round-trip time is a stall, and a round does not wait for the end of a stall.
+/// Upper limit, in seconds, of a round's minimum duration. Up to this limit, the minimum duration
+/// equals the round-trip time. A longer round-trip time is a stall, and a round does not wait for
+/// the end of a stall.
 const ROUND_RTT_S_MAX: f64 = 1.0;
 /// Minimum number of bytes in a round: 64 segments of an Ethernet path. A delayed acknowledgement
 /// covers two segments, which are only 3 % of the round.
@@ -133,7 +134,7 @@ const ROUND_BYTES_MIN: u64 = 64 * 1448;
 /// Maximum time, in seconds, for which a round waits for [`ROUND_BYTES_MIN`]. A round reaches this
 /// maximum at rates below 1.5 Mbit/s.
 const ROUND_S_MAX_FOR_BYTES: f64 = 0.5;
-/// Minimum factor by which the rate grows in a round of start-up. Slow start doubles the rate; with
-/// pacing it grows by at least a quarter (BBR).
+/// Minimum factor by which the rate grows in a round of start-up. Slow start doubles the rate. With
+/// pacing, the rate grows by at least a quarter (BBR).
 const GROWTH: f64 = 1.25;
 const ROUNDS_WITHOUT_GROWTH: u32 = 3;

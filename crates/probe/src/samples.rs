@@ -55,7 +55,7 @@ impl Samples {
             });
             self.stride *= 2;
         }
-        // A sample that was due under the old stride may not be due under the new one.
+        // A sample that was due under the old stride may not be due under the new stride.
         self.is_extra = !self.seen.is_multiple_of(self.stride);
         self.kept.push(sample);
         self.seen += 1;

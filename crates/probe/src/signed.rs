@@ -20,7 +20,7 @@ pub fn name_text(name: &Name) -> String {
     percent::encode(name.as_str())
 }
 
-/// Decodes a name from a header; `None` if it is not a valid name.
+/// Decodes a name from a header; `None` if the decoded text is not a valid name.
 #[must_use]
 pub fn read_name(text: &str) -> Option<Name> {
     Name::new(&percent::decode(text, Name::BYTES_MAX)?).ok()

@@ -1,4 +1,4 @@
-//! Decides when a timed stream may end before its time.
+//! Decides when a timed stream may end before its full time.
 //!
 //! On an unknown path, the rate has *settled* when five consecutive rounds, none of which grew by a
 //! quarter, agree within 5 %. This rule is exact on quiet paths. The rule is wrong by a large
@@ -8,13 +8,13 @@
 //! mechanisms decide:
 //!
 //! - [`Calibration`](crate::calibration::Calibration) of the path: at which checkpoint the rate
-//!   predicted the results of full-length tests, and by which factor to correct it. An estimate far
-//!   from the path's mean rate is rejected.
-//! - [`ForecastInterval`], from the path's own forecast: an estimate outside the forecast's
-//!   interval sends the test to its full length. Once start-up is over, that decision is final.
-//!   Repeating the check until a rate fits would confirm the forecast instead of testing it.
-//! - Random audits: one test in twenty runs at full length. The planner draws it, independent of
-//!   the path.
+//!   predicted the results of full-length tests, and by which factor to correct the rate. An
+//!   estimate far from the path's mean rate is rejected.
+//! - [`ForecastInterval`], the guard, from the path's own forecast: an estimate outside the
+//!   forecast's interval sends the test to its full length. Once start-up is over, that decision is
+//!   final. Repeating the check until a rate fits would confirm the forecast instead of testing it.
+//! - Random audits: one test in twenty runs at full length. The planner draws the audits at random,
+//!   independent of the path.
 //!
 //! Only the audits are independent of earlier measurements. The guard checks the estimate, which
 //! includes the path's mean rate. The mean rate and the forecast come from the same tests. So on a
@@ -213,7 +213,7 @@ impl EarlyStopRule {
 
     fn settled(&self) -> Option<RateEstimate> {
         let last = self.latest.last().filter(|_| self.latest.len() == self.config.rounds)?;
-        // If the kernel had nothing to send, this host limited the rate, not the path.
+        // If the kernel had nothing to send, this host limited the rate, and the path did not.
         if self.latest.iter().any(|round| round.app_limited) {
             return None;
         }

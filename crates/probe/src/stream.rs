@@ -1,8 +1,9 @@
 //! Timed bulk test: what to send, and the rates computed from its samples.
 //!
 //! The test sends a TCP stream for some seconds (Gloperf §4: five) from this host to a station,
-//! with the system's own socket buffers. It gives two rates: the *whole* rate, which includes slow
-//! start, and the rate *after start-up*, which a longer transfer would reach and which is forecast.
+//! with the system's own socket buffers. The test gives two rates. The *whole* rate includes slow
+//! start. The rate *after start-up* is the rate that a longer transfer would reach, and is the rate
+//! that is forecast.
 
 use crate::TcpInfo;
 use crate::calibration::CheckpointRates;
@@ -16,13 +17,13 @@ pub use crate::stop::EarlyStopPolicy;
 /// Parameters of a timed stream to one station.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamPlan {
-    /// Time to send, in seconds, clamped to [`SECONDS_MIN`](Self::SECONDS_MIN) to
+    /// Time to send, in seconds, limited to the range from [`SECONDS_MIN`](Self::SECONDS_MIN) to
     /// [`SECONDS_MAX`](Self::SECONDS_MAX).
     pub seconds: f64,
     /// Maximum number of bytes to send, at least 1; the stream ends when this number of bytes was
     /// sent.
     pub bytes_max: u64,
-    /// Congestion control by the kernel's name, such as `cubic` or `bbr`; `None` is the kernel's
+    /// Name of the kernel's congestion control, such as `cubic` or `bbr`; `None` = the kernel's
     /// default.
     pub congestion: Option<String>,
     /// Conditions under which the stream may end early; `None` always runs the full length.
@@ -49,7 +50,7 @@ impl StreamPlan {
     /// Length in whole milliseconds, within its bounds.
     #[must_use]
     pub fn ms(&self) -> u32 {
-        // `clamp` keeps NaN, and `as` converts it to 0.
+        // `clamp` keeps NaN, and `as` converts NaN to 0.
         let seconds = self.seconds.clamp(Self::SECONDS_MIN, Self::SECONDS_MAX);
         ((seconds * 1000.0).round() as u32).max(1)
     }
@@ -94,7 +95,7 @@ pub struct StreamResult {
     /// Time from before the first write until the station's byte count was received, in seconds.
     pub elapsed_s: f64,
     /// Rate of all bytes, in bit/s, over the time from the arrival of the first byte to the arrival
-    /// of the last. This time is the elapsed time minus the least round-trip time. Half of the
+    /// of the last byte. This time is the elapsed time minus the least round-trip time. Half of the
     /// round-trip time passes before the first arrival, and half after the last arrival.
     pub whole_bit_s: f64,
     /// Rate of the acknowledged bytes between the end of start-up and the end of writing, in bit/s;
@@ -117,8 +118,9 @@ pub struct StreamResult {
 }
 
 impl StreamResult {
-    /// Result of the test, in bit/s: the rate after start-up of a full-length test, or its estimate
-    /// if the stream ended early; the whole rate if start-up did not end.
+    /// Result of the test, in bit/s: the rate after start-up of a full-length test, or an estimate
+    /// of that rate if the stream ended early. If start-up did not end, the result is the whole
+    /// rate.
     #[must_use]
     pub fn rate_bit_s(&self) -> f64 {
         match self.ended {

@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-/// Tokens that were issued and not yet redeemed. Bounded; the caller provides the time.
+/// Tokens that were issued and not yet redeemed. The table is bounded, and the caller provides the
+/// time.
 ///
 /// ```
 /// use barograph_probe::TokenTable;
@@ -42,7 +43,8 @@ impl TokenTable {
         self.issued.push_back((token, now_s));
     }
 
-    /// Whether `token` is valid: issued, not expired and not redeemed before. This call redeems it.
+    /// Whether `token` is valid: issued, not expired and not redeemed before. This call redeems the
+    /// token.
     pub fn redeem(&mut self, token: &Token, now_s: f64) -> bool {
         self.forget_expired(now_s);
         // The comparison of two tokens has no early exit, so its time reveals nothing about

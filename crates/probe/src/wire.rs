@@ -131,20 +131,21 @@ pub enum DeclineReason {
     Stopping,
 }
 
-/// The last frame of a transfer (*Done*): the responder's byte count, and its `TCP_INFO` if it was
-/// the sender.
+/// The last frame of a transfer (*Done*): the responder's byte count, and the responder's
+/// `TCP_INFO` if the responder was the sender.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BulkSummary {
     /// Bytes that the responder received or sent.
     pub bytes: u64,
-    /// `TCP_INFO` of the responder's kernel, if it sent the bytes and its system has it.
+    /// `TCP_INFO` of the responder's kernel, if the responder sent the bytes and its system
+    /// provides `TCP_INFO`.
     pub tcp_info: Option<TcpInfo>,
 }
 
 /// A probe datagram; question and answer differ only in [`kind`](Self::kind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Whether it is a question or an answer.
+    /// Whether the datagram is a question or an answer.
     pub kind: DatagramKind,
     /// Nonce from [`Reply::Ready`]; the responder drops datagrams with any other nonce.
     pub nonce: u64,
@@ -456,5 +457,5 @@ const MARK_REPLY: u8 = 0xB2;
 const MARK_DONE: u8 = 0xB3;
 /// First bytes of a datagram; the fourth byte is the version.
 const DATAGRAM_MARK: [u8; 4] = *b"BGP\x01";
-/// Value of `min_rtt_us` if the time is unknown; as a time it would be 71 minutes.
+/// Value of `min_rtt_us` if the time is unknown; as a time, this value would be 71 minutes.
 const UNKNOWN: u32 = u32::MAX;

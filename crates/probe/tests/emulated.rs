@@ -1,5 +1,5 @@
-//! Experiments on emulated paths with known delay and loss; without root, prints that it skips
-//! them. `lab probe` is the long version, with numbers.
+//! Experiments on emulated paths with known delay and loss. Without root, each test prints that the
+//! test is skipped. `lab probe` is the long version, with numbers.
 
 #![cfg(target_os = "linux")]
 #![expect(
@@ -23,8 +23,8 @@ use barograph_sim::{Link, LinkSpec, Network, PacketLoss, network_or_report, repo
 const DELAY: Duration = Duration::from_millis(5);
 const RTT_S: f64 = 0.010;
 
-/// Maximum number of runs of a test. A busy machine may spoil single runs; the test fails if all
-/// runs are spoiled.
+/// Maximum number of runs of a test. A busy machine may spoil single runs. If no run is good, the
+/// test fails, or is skipped if the emulator was the bottleneck in every run.
 const ATTEMPTS: usize = 6;
 
 /// Time limit of a step: longer than any successful step takes.
@@ -54,7 +54,8 @@ fn rtt_nagle_includes_the_delayed_acknowledgement() {
     in_a_quiet_run("rtt_nagle", PacketLoss::None, |network, target| {
         let rtt = only(measure(network, target, Experiment::Rtt { n: 5 })?).value;
         let nagle = only(measure(network, target, Experiment::RttNagle { n: 3 })?).value;
-        // The second byte waits for the acknowledgement of the first: a round trip plus the stall.
+        // The second byte waits for the acknowledgement of the first byte. This wait is a round
+        // trip plus the stall.
         let stall = nagle - 2.0 * rtt;
         expect((0.035..0.080).contains(&stall), format!("rtt_nagle {nagle} s, rtt {rtt} s"))
     });
@@ -97,14 +98,15 @@ fn measured_loss_equals_the_loss_rate_of_the_path() {
 }
 
 /// Runs `attempt` on new networks, with a responder in the far host, until a run is good. On a busy
-/// machine a run may be void or slow: `attempt` returns that as an error. `attempt` panics on an
-/// error that a busy machine cannot cause.
+/// machine a run may be void or slow. After a slow run, `attempt` returns an error. `attempt`
+/// panics on an error that a busy machine cannot cause.
 fn in_a_quiet_run(test: &str, loss: PacketLoss, attempt: impl Fn(&Network, &Target) -> Result<(), String>) {
     let _guard = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     let mut all_void = true;
     for seed in 0..ATTEMPTS as u64 {
         let back = LinkSpec { delay: DELAY, seed: !seed, ..LinkSpec::default() };
-        // Only questions are lost, never answers, so that the measured share is that of the path.
+        // Only questions are lost, never answers, so that the measured share is the share of the
+        // path.
         let forward = LinkSpec { loss, seed, ..back.clone() };
         let link = Link::Relay { forward, back, options: Default::default() };
         let Some(network) = network_or_report(link, test) else { return };
@@ -120,7 +122,7 @@ fn in_a_quiet_run(test: &str, loss: PacketLoss, attempt: impl Fn(&Network, &Targ
             }
         }
     }
-    // If the emulator was the bottleneck, the run is no evidence.
+    // If the emulator was the bottleneck in every run, the runs are no evidence.
     assert!(all_void, "none of {ATTEMPTS} runs was good");
     report_skipped(&format!("{test}: this machine was too busy to emulate the link in {ATTEMPTS} runs"));
 }
@@ -129,7 +131,8 @@ fn expect(holds: bool, else_say: String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(else_say) }
 }
 
-/// Runs an experiment from the near host. On a lossy path it may exceed the limit.
+/// Runs an experiment from the near host. On a lossy path, the experiment may exceed the time
+/// limit.
 fn measure(network: &Network, target: &Target, experiment: Experiment) -> Result<Vec<MeasuredValue>, String> {
     let context = ProbeContext { deadline: LIMIT, ..ProbeContext::default() };
     let readings = network.a.run(|| run_one(target, experiment, &context)).unwrap();

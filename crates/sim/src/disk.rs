@@ -8,8 +8,8 @@ use std::process::Command;
 pub struct SmallDisk<'a>(&'a Path);
 
 impl<'a> SmallDisk<'a> {
-    /// Mounts the file system at the directory `path`; `None` if that is not permitted, for example
-    /// without root.
+    /// Mounts the file system at the directory `path`; `None` if mounting is not permitted, for
+    /// example without root.
     #[must_use]
     pub fn mount(path: &'a Path) -> Option<Self> {
         let mount =

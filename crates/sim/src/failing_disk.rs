@@ -10,10 +10,10 @@ use nix::libc;
 
 /// An ext4 file system on a loop device; dropping the value unmounts it.
 ///
-/// [`FailingDisk::fail`] stops it like a power failure: data not yet written to the device are
-/// lost. Until [`FailingDisk::restore`], every write, sync and read of a file fails with EIO.
-/// Synced data are available afterwards. The write cache of a drive is not emulated: a sync that
-/// reached the device counts as durable.
+/// [`FailingDisk::fail`] stops the file system as a power failure does: data not yet written to the
+/// device are lost. Until [`FailingDisk::restore`], every write, sync and read of a file fails with
+/// EIO. Synced data are available afterwards. The write cache of a drive is not emulated: a sync
+/// that reached the device counts as durable.
 #[derive(Debug)]
 pub struct FailingDisk {
     mounted: PathBuf,
@@ -21,7 +21,7 @@ pub struct FailingDisk {
 }
 
 impl FailingDisk {
-    /// Mounts the file system at the directory `path`; `None` if that is not permitted (without
+    /// Mounts the file system at the directory `path`; `None` if mounting is not permitted (without
     /// root), or the machine has no ext4 or no loop devices.
     #[must_use]
     pub fn mount(path: &Path) -> Option<Self> {

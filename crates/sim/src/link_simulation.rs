@@ -14,8 +14,8 @@ pub struct LinkSimulation<'a> {
     scenario: Cow<'a, Scenario>,
     links: Vec<LinkState>,
     paths: Vec<DirectionState>,
-    /// Median of the Pareto law. The draws from this law are divided by the median. 1 for the other
-    /// laws.
+    /// Median of the Pareto law. The draws from this law are divided by the median. The value is 1
+    /// for the other laws.
     median: f64,
 }
 
@@ -172,7 +172,7 @@ impl<'a> LinkSimulation<'a> {
     }
 
     /// Records that an attempt from `began` to `ends` was cancelled, so its copy is still in
-    /// flight. Do not call this for an attempt that breaks. With
+    /// flight. Do not call this function for an attempt that breaks. With
     /// [`crate::scenario::Congestion::load_fade_s`], the weight of the copy decays from the time
     /// `began`.
     pub fn cancelled(&mut self, path: usize, began: f64, ends: f64) {
@@ -351,7 +351,7 @@ const LEAST_S: f64 = 1e-9;
 const REFERENCE_BYTES: f64 = 65_536.0;
 
 /// Identifiers of random streams, one for each purpose, so that draws for one purpose do not change
-/// those for another.
+/// the draws for another purpose.
 const BASES: u64 = 1 << 56;
 const DIRECTIONS: u64 = 2 << 56;
 const SOJOURNS: u64 = 3 << 56;

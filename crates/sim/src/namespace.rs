@@ -138,7 +138,7 @@ fn remove_leftovers() {
     }
 }
 
-/// Process id and number in the name of a namespace; `None` if the name is not one of this crate's.
+/// Process id and number in the name of a namespace; `None` if this crate does not use such names.
 fn parse_name(name: &str) -> Option<(u32, u64)> {
     let (pid, number) = name.strip_prefix(PREFIX)?.split_once('-')?;
     Some((pid.parse().ok()?, number.strip_suffix(SIDES)?.parse().ok()?))

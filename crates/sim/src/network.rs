@@ -28,7 +28,7 @@ pub const B_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 #[expect(clippy::large_enum_variant, reason = "a link is described once a run, and never kept in numbers")]
 pub enum Link {
     /// A relay in user space, with all features of [`LinkSpec`]. The relay carries about 200 Mbit/s
-    /// of full packets in a release build, half of that in a debug build.
+    /// of full packets in a release build, and about 100 Mbit/s in a debug build.
     Relay {
         /// Direction from A to B.
         forward: LinkSpec,
@@ -56,7 +56,7 @@ pub struct Switch {
     pub rate_bps: Option<u64>,
     /// Maximum number of packets waiting at the bottleneck.
     pub queue_packets: u32,
-    /// Probability from 0 to 1 that a packet to B is lost, independent of the others. The kernel
+    /// Probability from 0 to 1 that a packet to B is lost, independent of other packets. The kernel
     /// draws the losses.
     pub loss: f64,
 }
@@ -72,8 +72,8 @@ pub struct RelayOptions {
     /// gives a precision of some microseconds and uses up to a whole core.
     pub spin: Duration,
     /// Whether the relay requests real-time scheduling (`SCHED_FIFO`), so that the measured
-    /// programs cannot starve it. Default true; without the permission, the relay runs without
-    /// real-time scheduling.
+    /// programs cannot starve the relay. Default true; without the permission, the relay runs
+    /// without real-time scheduling.
     pub realtime: bool,
     /// Queues in series that packets from A to B pass before the link. Default none.
     pub queues: Vec<Hop>,
@@ -143,7 +143,7 @@ impl Network {
     /// # Errors
     /// [`Error::NotPermitted`] without root (see [`network_or_skip!`](crate::network_or_skip)),
     /// [`Error::BadSpec`] for an invalid link, and [`Error::Command`] or [`Error::Io`] if the
-    /// system fails; nothing is left behind then.
+    /// system fails. After an error, no part of the network is left behind.
     pub fn new(link: Link) -> Result<Self, Error> {
         match link {
             Link::Relay { forward, back, options } => {
@@ -238,8 +238,8 @@ impl Host {
     }
 
     /// Runs `work` on a new thread inside the host and returns its result. A socket created in
-    /// `work` stays in this host, whichever thread uses it later. Threads started in `work` are
-    /// inside too.
+    /// `work` stays in this host, whichever thread uses it later. Threads started in `work` run
+    /// inside the host too.
     ///
     /// # Errors
     /// [`Error::Io`] if the namespace cannot be entered.
@@ -328,7 +328,8 @@ impl Switch {
         switch.configure(&lines)?;
         for host in [a, b] {
             host.bring_up()?;
-            // Without this, TCP passes segments of up to 64 KiB, which a veth pair never splits.
+            // Without this setting, TCP passes segments of up to 64 KiB, which a veth pair never
+            // splits.
             host.namespace.configure(&format!("link set {DEVICE} gso_max_segs 1\n"))?;
         }
         system("tc", &["-n", switch.name(), "-batch", "-"], &self.bottleneck()).map(drop)
@@ -374,7 +375,8 @@ impl Switch {
     }
 }
 
-/// Packets that a device in `/proc/net/dev` dropped on sending: the twelfth column after its name.
+/// Packets that a device in `/proc/net/dev` dropped on sending: the twelfth column after the name
+/// of the device.
 fn send_drops(table: &str, device: &str) -> u64 {
     let row = table.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'));
     row.and_then(|row| row.split_whitespace().nth(11)?.parse().ok()).unwrap_or(0)

@@ -12,7 +12,7 @@ use std::{collections::VecDeque, time::Duration};
 pub struct Hop {
     /// Rate in bit/s at which packets leave, counted in bytes of the IP packet.
     pub rate_bps: u64,
-    /// Maximum number of waiting packets, without the one that is leaving. Packets above this
+    /// Maximum number of waiting packets, without the packet that is leaving. Packets above this
     /// number are dropped, whatever the discipline is.
     pub queue_packets: usize,
     /// Rule that drops packets before the queue is full.
@@ -58,14 +58,14 @@ impl<T> QueueChain<T> {
         self.out.pop_front()
     }
 
-    /// Time of the next event, if no packet is added before.
+    /// Time of the next event, if no packet is added before that time.
     pub fn next_at(&self) -> Option<Duration> {
         let left = self.out.front().map(|(at, _)| *at);
         let leaving = self.next_departure().map(|(at_ns, _)| Duration::from_nanos(at_ns));
         left.or(leaving)
     }
 
-    /// Returns the number of packets dropped since the last call, and resets it.
+    /// Returns the number of packets dropped since the last call, and resets this number to 0.
     pub fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }
@@ -152,8 +152,8 @@ impl<T> HopState<T> {
         Self { hop, discipline, waiting: VecDeque::new(), waiting_bytes: 0, leaving: None }
     }
 
-    /// Adds a packet and returns how many packets were dropped: this one, or packets that waited
-    /// before it.
+    /// Adds a packet and returns how many packets were dropped: 1 if the queue rejected the new
+    /// packet, else 0.
     fn arrive(&mut self, at_ns: u64, bytes: usize, item: T) -> u64 {
         let length = self.waiting.len() + usize::from(self.leaving.is_some());
         let refused = match &mut self.discipline {
@@ -168,7 +168,8 @@ impl<T> HopState<T> {
         if self.leaving.is_none() { self.start_next(at_ns) } else { 0 }
     }
 
-    /// Puts the next packet on the free wire and returns how many packets were dropped before it.
+    /// Puts the next packet on the free wire and returns how many packets were dropped before this
+    /// packet.
     fn start_next(&mut self, at_ns: u64) -> u64 {
         let mut dropped = 0;
         while let Some(Waiting { since_ns, bytes, item }) = self.waiting.pop_front() {
@@ -208,7 +209,7 @@ const TYPICAL_BYTES: usize = 1000;
 /// Range of the rate of a hop in bit/s, the same as for a link (`spec.rs`).
 const RATES_BPS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000_000;
 
-/// Maximum queue length in packets. With packets of 1000 bytes, such a queue has a gigabyte.
+/// Maximum queue length in packets. With packets of 1000 bytes, such a queue contains a gigabyte.
 const QUEUE_PACKETS_MAX: usize = 1_000_000;
 
 /// First random stream of the hops; the model of a link uses smaller numbers.
@@ -227,7 +228,8 @@ mod tests {
         Hop { rate_bps: 8_000_000, queue_packets, discipline }
     }
 
-    /// Sends `count` packets of 1000 bytes, one every `gap`, and returns when each came out.
+    /// Sends `count` packets of 1000 bytes at intervals of `gap`, and returns the time at which
+    /// each packet came out.
     fn send(queues: &mut QueueChain<u32>, count: u32, gap: Duration) -> Vec<(Duration, u32)> {
         (0..count).for_each(|n| queues.push(gap * n, 1000, n));
         std::iter::from_fn(|| queues.pop(Duration::from_secs(3600))).collect()
@@ -238,7 +240,8 @@ mod tests {
         let mut queues =
             QueueChain::new(&[hop(Discipline::TailDrop, 2), hop(Discipline::TailDrop, 9)], 1).unwrap();
         let out = send(&mut queues, 5, Duration::ZERO);
-        // One packet leaves, two wait, two are dropped; each takes a millisecond on each wire.
+        // One packet leaves, two packets wait, and two packets are dropped. Each packet takes a
+        // millisecond on each wire.
         assert_eq!(out, [(MS * 2, 0), (MS * 3, 1), (MS * 4, 2)]);
         assert_eq!((queues.take_dropped(), queues.take_dropped(), queues.next_at()), (2, 0, None));
     }

@@ -46,8 +46,8 @@ impl PacketRelay {
                 // Ignore errors: the receiver waits for this value, unless the start of the whole
                 // relay has failed.
                 let _ = id_sender.send(gettid().as_raw());
-                // Without this, the kernel may round each wake-up by 50 µs. If the kernel refuses,
-                // the lateness shows the effect.
+                // Without this setting, the kernel may round each wake-up by 50 µs. If the kernel
+                // refuses the setting, the measured lateness shows the effect.
                 let _ = prctl::set_timerslack(1);
                 RelayLoop::new(tuns, models, queues, stats, spin).run(&stopped);
             }

@@ -24,15 +24,15 @@ pub struct Scenario {
     pub reductions: usize,
     /// Message sizes in bytes; each send draws one of them.
     pub message_bytes: Vec<u64>,
-    /// Range of message sizes, log-uniform; replaces the list.
+    /// Range of message sizes in bytes, log-uniform; replaces `message_bytes`.
     pub message_bytes_range: Option<FloatRange>,
     /// Whether all sends of a reduction have the same size, from one draw.
     pub same_size_in_reduction: bool,
     /// Maximum number of attempts of a send.
     pub tries: u32,
-    /// Fixed part of the time to reconnect.
+    /// Fixed part of the time to reconnect, in seconds.
     pub reconnect_s: f64,
-    /// Further part of the time to reconnect, as a multiple of the link's base.
+    /// Additional time to reconnect, as a multiple of the base response time of the link.
     pub reconnect_factor: f64,
     /// Pause between the end of a reduction and the start of the next.
     pub pause_s: f64,
@@ -64,7 +64,8 @@ pub struct Scenario {
 pub struct LinkLaw {
     /// Base of a link in seconds, the same for both of its directions.
     pub base_s: LinkBase,
-    /// Sigma of the lognormal factor by which a direction's base differs from the link's.
+    /// Sigma of the lognormal factor by which the base of a direction differs from the base of the
+    /// link.
     pub direction_sigma: f64,
     /// Share of the response time that grows with the message size, 0 to 1.
     pub size_share: f64,
@@ -177,8 +178,9 @@ pub enum StallDuration {
     },
 }
 
-/// Loss of an attempt, independent of others: no response arrives until the sender's TCP aborts the
-/// connection, which then counts as broken. A caller with a shorter timeout times out first.
+/// Loss of an attempt, independent of other attempts: no response arrives until the sender's TCP
+/// aborts the connection, which then counts as broken. A caller with a shorter timeout times out
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttemptLoss {
@@ -191,7 +193,8 @@ pub struct AttemptLoss {
     pub gives_up_s: f64,
 }
 
-/// Reset of an attempt's connection, independent of others, unless the response arrives earlier.
+/// Reset of an attempt's connection, unless the response arrives earlier. The resets of different
+/// attempts are independent.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reset {

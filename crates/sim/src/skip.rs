@@ -26,7 +26,7 @@ macro_rules! network_or_skip {
     };
 }
 
-/// Creates the network. If that is not permitted, reports that `test` is skipped and returns
+/// Creates the network. If networks are not permitted, reports that `test` is skipped and returns
 /// `None`.
 ///
 /// # Panics

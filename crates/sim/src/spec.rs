@@ -18,9 +18,11 @@ pub struct LinkSpec {
     pub delay: Duration,
     /// Variation of the delay between packets.
     pub jitter: Jitter,
-    /// Loss on the wire, after the queue: a lost packet has used its share of the rate.
+    /// Loss on the wire, after the queue: a lost packet takes time on the wire as any other packet
+    /// does.
     pub loss: PacketLoss,
-    /// Reordering. Without it, packets leave in the order of their arrival, even with jitter.
+    /// Reordering. Without reordering, packets leave in the order of their arrival, even with
+    /// jitter.
     pub reorder: Option<Reorder>,
     /// Limit of the queue before the wire; packets that exceed it are dropped (tail drop). A
     /// limited queue requires `rate_bps`.
@@ -59,7 +61,7 @@ pub enum PacketLoss {
     /// No packet is lost.
     #[default]
     None,
-    /// Each packet is lost with this probability, independent of the others.
+    /// Each packet is lost with this probability, independent of other packets.
     Independent(f64),
     /// Bursts from a two-state Markov chain (Gilbert 1960, Elliott 1963). The chain makes a step
     /// for each packet before it draws the packet's loss, and starts in the good state.
@@ -88,13 +90,15 @@ pub struct Reorder {
 /// An idle link accepts any packet.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Queue {
-    /// No limit (the emulator limits its own memory and reports it).
+    /// No limit. The relay still limits its own memory, and reports the packets that it dropped for
+    /// this reason.
     #[default]
     Unlimited,
     /// Limit in whole bytes, at least 1.
     Bytes(u64),
     /// Limit in bandwidth–delay products: rate × 2 × delay. On a path with the same delay in both
-    /// directions, 2 × delay is the round-trip time. At least one packet of 1500 bytes.
+    /// directions, 2 × delay is the round-trip time. The limit is at least one packet of 1500
+    /// bytes.
     Bdp(f64),
 }
 

@@ -1,10 +1,10 @@
 //! Connections in virtual time with simulated response times.
 //!
-//! [`path`] creates the two ends of a path: a [`Connector`] and an [`Acceptor`]. Their streams
-//! implement tokio's `AsyncRead` and `AsyncWrite`. The bytes that a client writes up to a flush are
-//! one *attempt*. For each attempt, a closure, the law, returns an [`AttemptFate`]: when the
-//! attempt arrives as a whole, and what happens to the answer. All waits use tokio's timers, so a
-//! runtime with paused time simulates hours in milliseconds. These timers have a resolution of 1
+//! [`path`] creates the two ends of a path: a [`Connector`] and an [`Acceptor`]. The streams of
+//! both ends implement tokio's `AsyncRead` and `AsyncWrite`. The bytes that a client writes up to a
+//! flush are one *attempt*. For each attempt, a closure, the law, returns an [`AttemptFate`]: when
+//! the attempt arrives as a whole, and what happens to the answer. All waits use tokio's timers, so
+//! a runtime with paused time simulates hours in milliseconds. These timers have a resolution of 1
 //! ms: to simulate delays of microseconds, multiply all times by 1000. A delay that the clock
 //! cannot represent never ends.
 //!
@@ -61,19 +61,21 @@ pub enum Answer {
 }
 
 impl AttemptFate {
-    /// The request arrives after `delay`, and the answer takes no time.
+    /// Returns the fate of an attempt whose request arrives after `delay`, and whose answer takes
+    /// no time.
     #[must_use]
     pub fn after(delay: Duration) -> Self {
         Self { arrives: Some(delay), answer: Answer::After(Duration::ZERO) }
     }
 
-    /// Neither end receives anything more on this connection.
+    /// Returns the fate of an attempt on a connection on which neither end receives anything more.
     #[must_use]
     pub fn lost() -> Self {
         Self { arrives: None, answer: Answer::Lost }
     }
 
-    /// The connection is reset after `delay`, and the request does not arrive.
+    /// Returns the fate of an attempt whose connection is reset after `delay`. The request does not
+    /// arrive.
     #[must_use]
     pub fn reset(delay: Duration) -> Self {
         Self { arrives: None, answer: Answer::Reset(delay) }
@@ -87,7 +89,7 @@ pub type SetUpDelay = Result<Duration, Duration>;
 #[derive(Clone, Copy, Debug)]
 pub struct PathConfig {
     /// Number of exchanges at the start of each connection that are handshakes: they take no time,
-    /// and the law is not called. Their time belongs to the set-up.
+    /// and the law is not called. The time of the handshakes belongs to the set-up.
     pub handshake_exchanges: u32,
     /// Whether data in flight still arrive after the client has closed, as TCP delivers data that
     /// have already left the host.
@@ -267,7 +269,8 @@ impl Drop for ClientStream {
     }
 }
 
-/// The server's stream. Its answers follow the [`AttemptFate`] of the client's last attempt.
+/// The server's stream. The server's answers follow the [`AttemptFate`] of the client's last
+/// attempt.
 pub struct ServerStream {
     from: Reader,
     to: Arc<SimPipe>,

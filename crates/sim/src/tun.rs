@@ -53,7 +53,8 @@ fn attach(tun: libc::c_int, request: &InterfaceRequest) -> nix::Result<()> {
         nix::ioctl_write_ptr_bad!(tun_set_interface, nix::libc::TUNSETIFF, super::InterfaceRequest);
     }
     // SAFETY: the descriptor is open for the whole call, and the request is a live object of the
-    // size and layout of `struct ifreq` (checked below), which the kernel copies before it returns.
+    // size and layout of `struct ifreq` (checked below). The kernel copies the request before the
+    // call returns.
     unsafe { raw::tun_set_interface(tun, request) }.map(drop)
 }
 

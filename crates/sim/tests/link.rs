@@ -1,5 +1,5 @@
-//! Compares the emulated link with its description, over real sockets; without root, prints that it
-//! skips.
+//! Compares the emulated link with its description, over real sockets. Without root, each test
+//! prints that the test is skipped.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used)]
@@ -22,8 +22,8 @@ const MS: Duration = Duration::from_millis(1);
 /// Time limit of a step: longer than any successful step takes.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Maximum number of runs of a test. A busy machine may spoil single runs; the test fails if all
-/// runs are spoiled.
+/// Maximum number of runs of a test. A busy machine may spoil single runs. If no run is good, the
+/// test fails, or is skipped if the emulator was the bottleneck in every run.
 const RUNS: usize = 6;
 
 /// Tests that measure times or rates run one after the other.
@@ -52,8 +52,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 /// Runs `attempt` on new networks, one test at a time, until a run is good. On a busy machine a run
-/// may be void or slow: `attempt` returns that as an error. `attempt` panics on an error that a
-/// busy machine cannot cause.
+/// may be void or slow. After a slow run, `attempt` returns an error. `attempt` panics on an error
+/// that a busy machine cannot cause.
 fn in_a_quiet_run(link: impl Fn() -> Link, attempt: impl Fn(&Network) -> Result<(), String>) {
     let _guard = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
     let test = thread::current().name().unwrap_or(file!()).to_owned();
@@ -70,7 +70,7 @@ fn in_a_quiet_run(link: impl Fn() -> Link, attempt: impl Fn(&Network) -> Result<
             }
         }
     }
-    // If the emulator was the bottleneck, the run is no evidence.
+    // If the emulator was the bottleneck in every run, the runs are no evidence.
     assert!(all_void, "none of {RUNS} runs was good");
     report_skipped(&format!("{test}: this machine was too busy to emulate the link in {RUNS} runs"));
 }
@@ -266,8 +266,8 @@ fn a_full_queue_drops_packets_and_the_rate_is_kept() {
     };
     in_a_quiet_run(link, |network| {
         let (a, b) = udp_pair(network);
-        // 100 packets of 1250 bytes at once: 24 fit, and some more, because packets leave while
-        // others arrive.
+        // 100 packets of 1250 bytes at once: 24 packets fit into the queue, and some more packets
+        // are accepted, because packets leave while others arrive.
         let sent = 100;
         for _ in 0..sent {
             a.send(&[0; 1250 - 28]).unwrap();
@@ -286,8 +286,8 @@ fn a_full_queue_drops_packets_and_the_rate_is_kept() {
     });
 }
 
-/// Runs iperf3 from A to B and returns the received bit/s. Without iperf3, reports that and returns
-/// `None`.
+/// Runs iperf3 from A to B and returns the received bit/s. Without iperf3, reports that iperf3 is
+/// missing and returns `None`.
 fn iperf3_bps(network: &Network) -> Option<f64> {
     if Command::new("iperf3").arg("--version").output().is_err() {
         report_missing("iperf3 is not installed");

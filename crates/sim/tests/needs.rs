@@ -1,6 +1,6 @@
 //! `scripts/install-test-needs` and `scripts/test-web`: if a program is present but insufficient,
-//! they install it or report that they skip. Stub scripts replace the programs that these two
-//! scripts start.
+//! `install-test-needs` installs the program or reports the skipped tests, and `test-web` reports
+//! the skipped tests. Stub scripts replace the programs that these two scripts start.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used)]
@@ -84,7 +84,8 @@ fn an_old_node_is_replaced_or_the_tests_of_the_page_are_skipped() {
         let text = text(&output);
         assert!(text.contains("installing for tests: Node"), "{text}");
         assert_eq!(text.contains("SKIPPED: the page: 'node' is older than 20.11"), skips, "{text}");
-        // If this machine lacks a different program, its tests are also skipped.
+        // If this machine lacks a different program, the tests that need that program are also
+        // skipped.
         let has_failed = must_run && text.contains("SKIPPED");
         assert_eq!(output.status.success(), !has_failed, "{text}");
     }

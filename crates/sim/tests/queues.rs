@@ -1,5 +1,5 @@
-//! The kernel's queue and the relay's queues, over real sockets; without root, prints that it
-//! skips.
+//! The kernel's queue and the relay's queues, over real sockets. Without root, each test prints
+//! that the test is skipped.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used)]
@@ -70,7 +70,8 @@ fn a_switch_drops_its_share_of_packets_and_what_exceeds_its_queue() {
     let (a, b) = pair(&network);
     warm_up(&a, &b);
     let received = carried(&a, &b, 100);
-    // A packet takes a millisecond; on a busy machine, sending the burst may take several.
+    // A packet takes a millisecond; on a busy machine, sending the burst may take several
+    // milliseconds.
     assert!((20..90).contains(&received), "{received} of 100 into a queue of 20");
     let refused = Network::new(Link::Switch(Switch { loss: 1.5, ..slow })).unwrap_err();
     assert!(refused.to_string().contains("switch.loss"), "{refused}");

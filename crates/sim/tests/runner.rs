@@ -1,5 +1,5 @@
-//! `scripts/test`: every suite runs, even after another failed, and a summary reports all of them.
-//! Stub scripts replace the programs that the suites start.
+//! `scripts/test`: every suite runs, even after another suite failed, and a summary reports all
+//! suites. Stub scripts replace the programs that the suites start.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used)]

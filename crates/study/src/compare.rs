@@ -1,7 +1,7 @@
 //! Compares two series of one quantity: whether they are equivalent, and equally predictable.
 //!
 //! The comparison is that of Krintz and Wolski, "JavaNws: The Network Weather Service for the
-//! Desktop" (1999), §4 and §5. The paper compares measurements by C and by Java; this module
+//! Desktop" (2000), §4 and §5. The paper compares measurements by C and by Java; this module
 //! compares any two series.
 
 mod comparison;

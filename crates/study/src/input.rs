@@ -21,7 +21,7 @@ use self::series_check::SeriesCheck;
 /// One measurement, as it was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Seconds on the series' own clock; without times, the number of values before this one.
+    /// Seconds on the series' own clock; without times, the number of values before this value.
     pub time_s: f64,
     /// The value: finite, and of a magnitude that a battery accepts.
     pub value: f64,
@@ -303,9 +303,9 @@ pub enum InputError {
     /// The lines have measurements of more than one quantity.
     #[error("the series contains {before:?} and {quantity:?}; select one with --quantity")]
     MixedQuantities {
-        /// The quantity of the lines read so far.
+        /// Name of the quantity in the lines read so far, such as `rtt`.
         before: String,
-        /// The different quantity, found in the line at which reading stopped.
+        /// Name of the different quantity in the line at which reading stopped.
         quantity: String,
     },
     /// The lines have measurements of more than one source or target.
@@ -463,7 +463,8 @@ const WORDS: [&str; 2] = ["NaN", "Infinity"];
 fn not_finite(text: &str, error: &serde_json::Error, line: u64) -> Option<InputError> {
     let at = text.get(error.column().saturating_sub(2)..).unwrap_or("");
     let word = WORDS.into_iter().find(|word| {
-        // The column of the error lies on the first letter, or right after a minus sign.
+        // The column number of the error is the position of the first letter, or the position after
+        // a minus sign.
         at.starts_with(word) || at.get(1..).is_some_and(|rest| rest.starts_with(word))
     });
     let word = word.or_else(|| error.to_string().contains("out of range").then_some("out of range"))?;
@@ -518,11 +519,11 @@ fn excerpt(text: &str) -> String {
 /// a measurement. The limit bounds memory if a file has no line ends.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum characters of a bad line in a message: enough to recognise the line, and few enough for
-/// one line of a terminal.
+/// Maximum number of characters of a bad line in a message: enough to recognise the line, and few
+/// enough for one line of a terminal.
 const EXCERPT_CHARACTERS: usize = 40;
 
-/// Maximum characters of a parser's message.
+/// Maximum number of characters of a parser's message.
 const REASON_CHARACTERS: usize = 80;
 
 /// UTF-8's byte order mark, which some spreadsheets write.

@@ -332,7 +332,7 @@ impl PlotColumn {
     }
 }
 
-/// Joins both values, or returns the one that is present.
+/// Joins both values, or returns the only value that is present.
 fn either<T>(a: Option<T>, b: Option<T>, join: impl FnOnce(T, T) -> T) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(join(a, b)),
@@ -343,7 +343,7 @@ fn either<T>(a: Option<T>, b: Option<T>, join: impl FnOnce(T, T) -> T) -> Option
 /// Height of the title and the legend, in pixels.
 const HEAD: i32 = 44;
 
-/// Maximum characters of a label: as many as fit beside the legend, or along an axis.
+/// Maximum number of characters of a label: as many as fit beside the legend, or along an axis.
 const LABEL_CHARACTERS: usize = 50;
 
 /// Width and height of a drawing, in pixels.

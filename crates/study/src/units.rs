@@ -34,8 +34,8 @@ pub fn format_seconds(seconds: f64) -> String {
 /// Formats `number` in the first unit that is not larger than the number; `None` if the number is
 /// smaller than the last unit.
 fn scaled(number: f64, steps: &[(f64, &str)]) -> Option<String> {
-    // 0.9995 instead of 1, so that a number that would be rounded to 1000 of a unit is shown as 1
-    // of the next larger unit.
+    // The limit is 0.9995 and not 1, so that a number that would be rounded to 1000 of a unit is
+    // shown as 1 of the next larger unit.
     let (scale, unit) = steps.iter().find(|(scale, _)| 0.9995 * scale <= number)?;
     Some(format!("{} {unit}", three_digits(number / scale)))
 }
@@ -235,7 +235,7 @@ pub fn duration_s(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn positive(text: &str) -> Option<f64> {
-    // The parser accepts "inf" and "nan".
+    // The parser also accepts `inf` and `nan`, so check that the number is finite.
     text.parse().ok().filter(|number: &f64| number.is_finite() && 0.0 < *number)
 }
 

@@ -17,23 +17,23 @@ use futures_util::stream::iter;
 /// A call of an [`Engine`], for [`EngineHooks::route`].
 #[derive(Clone, Copy, Debug)]
 pub enum EngineCall<'a> {
-    /// [`Engine::register`].
+    /// A call of [`Engine::register`] with this entry.
     Register(&'a Entry),
-    /// [`Engine::watch`].
+    /// A call of [`Engine::watch`].
     Watch,
-    /// [`Engine::remove`].
+    /// A call of [`Engine::remove`].
     Remove,
-    /// [`Engine::append`].
+    /// A call of [`Engine::append`] with these records.
     Append(&'a [Record]),
-    /// [`Engine::subscribe`].
+    /// A call of [`Engine::subscribe`].
     Subscribe,
-    /// [`Engine::history`].
+    /// A call of [`Engine::history`].
     History,
-    /// [`Engine::latest`].
+    /// A call of [`Engine::latest`].
     Latest,
-    /// [`Engine::watermark`].
+    /// A call of [`Engine::watermark`].
     Watermark,
-    /// [`Engine::next_seq`].
+    /// A call of [`Engine::next_seq`].
     NextSeq,
 }
 

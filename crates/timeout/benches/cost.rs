@@ -5,8 +5,8 @@
 //! make a run longer. The times exclude building the series.
 //!
 //! Calls go to a service that does nothing, so the measured time is the cost of the layers. One
-//! service responds at once. The other service first yields to the runtime, as everything that
-//! waits for a peer does, so each layer registers its timer.
+//! service responds at once. The other service first yields to the runtime, like a service that
+//! waits for a peer. So each layer registers its timer.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -29,10 +29,10 @@ use tower::{Layer, Service, ServiceExt};
 /// some runs are not interrupted.
 const MESSAGES: usize = 20_000;
 const RUNS: usize = 40;
-/// Index of the median. Less than half of the messages make an estimator compute a new timeout, so
-/// the median excludes this cost.
+/// Index of the median among the sorted costs of all messages. Fewer than half of the messages make
+/// an estimator compute a new timeout, so the median excludes this cost.
 const HALF: usize = MESSAGES / 2;
-/// Number of links. Their state is far larger than any cache.
+/// Number of links. The state of all links together is far larger than any cache.
 const LINKS: usize = 10_000;
 const MANY_RUNS: usize = 10;
 const ROUNDS: u32 = 10;
@@ -55,7 +55,8 @@ fn main() {
     links();
 }
 
-/// Prints one row: cost of deciding and recording for each message of a link.
+/// Prints one row: the time that an estimator takes to decide and record, for each message of a
+/// link.
 fn estimator<T: TimeoutEstimator>(name: &str, bytes: Bytes, new: impl Fn() -> T, size: impl Fn(&T) -> usize) {
     let times = series();
     let mut link = new();
@@ -96,7 +97,7 @@ fn feed<T: TimeoutEstimator>(link: &mut T, times: &[Duration], bytes: Bytes) {
 }
 
 /// One message of a link: an attempt that takes too long is cut off, and the retry takes half the
-/// time.
+/// time that this attempt would have taken.
 fn message<T: TimeoutEstimator>(link: &mut T, took: Duration, bytes: Bytes) {
     let mut message = MessageAttempts::new(bytes(took), 3);
     let attempt = message.attempt(Duration::ZERO);
@@ -110,7 +111,8 @@ fn message<T: TimeoutEstimator>(link: &mut T, took: Duration, bytes: Bytes) {
     link.record(&message.attempt(timeout), AttemptOutcome::Completed(took / 2));
 }
 
-/// Cost of the median message, which excludes messages that compute a new timeout.
+/// Median of the costs of all messages, ns. The median excludes the cost of computing a new
+/// timeout.
 fn median_ns<T: TimeoutEstimator>(link: &mut T, times: &[Duration], bytes: Bytes) -> f64 {
     let mut costs: Vec<_> = times
         .iter()
@@ -123,7 +125,8 @@ fn median_ns<T: TimeoutEstimator>(link: &mut T, times: &[Duration], bytes: Bytes
     *costs.select_nth_unstable(HALF).1 as f64
 }
 
-/// Cost of reading the clock for a message that is timed alone.
+/// Time to read the clock for one message, ns. Each message is timed by itself, so each measured
+/// time contains this cost.
 fn clock_ns() -> f64 {
     let mut costs: Vec<_> = (0..MESSAGES).map(|_| Instant::now().elapsed().as_nanos()).collect();
     *costs.select_nth_unstable(HALF).1 as f64

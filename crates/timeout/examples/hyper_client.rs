@@ -1,8 +1,8 @@
 //! A hyper client that cancels calls and sends them again if they take longer than usual.
 //!
 //! `cargo run -p barograph-timeout --features tower --example hyper_client` starts a local server
-//! that stalls now and then, and calls it: first with calls that may be sent again, then with calls
-//! that may not be sent again. These calls fail early.
+//! that stalls now and then, and calls this server. The first calls may be sent again. The calls
+//! after them may not be sent again, so an overdue call of this kind fails early.
 
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,5 @@
-//! Both ends of a link over TCP: prints the response time of each message, its timeout and the
-//! reason.
+//! Runs both ends of a link over TCP, and prints for each message its response time, its timeout
+//! and the reason for the timeout.
 //!
 //!     cargo run -p barograph-timeout --features link --example link
 

@@ -1,8 +1,9 @@
-//! A new link starts from a station's forecast for its pair, and reports its measurements.
+//! A new link starts from a station's forecast of the response time, and reports its own
+//! measurements to the station.
 //!
 //! `cargo run -p barograph-timeout --example station -- 127.0.0.1:10132` queries the station at
-//! that address (`barograph up`), which has a forecast from the second run on. Without an address,
-//! the example starts a substitute for a station.
+//! that address (`barograph up`). From the second run of the example on, the station has a
+//! forecast. Without an address, the example starts a substitute for a station.
 
 use std::error::Error;
 use std::future::IntoFuture;

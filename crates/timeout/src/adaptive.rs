@@ -16,8 +16,9 @@ use crate::{
     Attempt, AttemptOutcome, INITIAL_TIMEOUT, MAX_TIMEOUT, TimeoutDecision, TimeoutEstimator, TimeoutReason,
 };
 use histogram::{BINS, BinCounts, Histogram, PRIOR, bin};
+use host::EvidenceSource;
 use optimum::{Optimum, Retries, weighed};
-use response_time::{ForecastSource, PART_MAX, ResponseTimeModel};
+use response_time::{ForecastSource, OFFSET_MAX, ResponseTimeModel};
 use state::{Reader, Writer};
 
 pub use host::HostStatistics;
@@ -40,15 +41,15 @@ pub use state::StateError;
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConfig {
     /// Retry budget: the largest share of messages that may be sent again because of a timeout, 0
-    /// to 1. Until retries have proven to help, at most 0.03 is used. The share grows to this value
-    /// as quick retries, and quick messages after a slow message, show that retries help. With 0,
-    /// attempts are cut off only by the backstop, a timeout far beyond all response times. NaN
-    /// counts as 0.
+    /// to 1. Until retries have proven to help, the share is at most 0.03. The share grows to
+    /// `retry_budget` when quick retries, or quick messages after a slow message, show that retries
+    /// help. With 0, attempts are cut off only by the backstop, a timeout far beyond all response
+    /// times. NaN counts as 0.
     pub retry_budget: f64,
     /// Timeout before anything was learned.
     pub initial_timeout: Duration,
-    /// Timeout of the last attempt, or of the only attempt; no timeout is longer. It is at least 1
-    /// ms, and two hours unless set. Callers that need a result earlier set this limit, or a
+    /// Timeout of the last attempt, or of the only attempt; no timeout is longer. The default is
+    /// two hours, and the minimum is 1 ms. Callers that need a result earlier set this limit, or a
     /// deadline for the whole message.
     pub max_timeout: Duration,
 }
@@ -106,7 +107,8 @@ pub struct Adaptive {
     error2: f64,
     /// Mean time to set up a connection, s; 0 if it was never measured.
     connect_s: f64,
-    /// Temporary increase of the forecast after two slow responses in a row, in octaves.
+    /// Temporary increase of the forecast, in octaves. The increase begins when the first retry of
+    /// a message is slow.
     lift: f64,
     /// Ratio of the time of the last message's first attempt to the forecast of that time, in
     /// octaves; `None` if that attempt was not cut off. The ratio is kept until the retry ends.
@@ -116,9 +118,9 @@ pub struct Adaptive {
     /// log2 of the response time that was forecast for the last response, in seconds.
     usual: f64,
     answers: u64,
-    /// Number of responses at which the timeouts are fitted again.
+    /// Number of responses of this link at which the timeouts are fitted next.
     fit_at: u64,
-    /// Observations that were not yet added to the host.
+    /// Observations that were not yet added to the counts of the host.
     pending: Pending,
 }
 
@@ -160,8 +162,8 @@ impl Adaptive {
     }
 
     /// Forecasts with a battery instead of the mean of logarithms. The battery takes about a
-    /// microsecond for each response. It suits series in which the last values predict the next
-    /// one.
+    /// microsecond for each response. Such a battery suits a series in which the last values
+    /// predict the next value.
     ///
     /// ```
     /// use barograph_forecast::BatteryConfig;
@@ -183,7 +185,8 @@ impl Adaptive {
         Self { model, ..self }
     }
 
-    /// Starts from a forecast made elsewhere, such as a station's for this pair, and its error. The
+    /// Starts from `forecast`, a forecast of the response time, and `error`, the error of this
+    /// forecast. Both come from outside, for example from a station that measures this pair. The
     /// forecast is ignored once this link has responses of its own.
     ///
     /// ```
@@ -250,13 +253,13 @@ impl Adaptive {
     /// the saved link.
     ///
     /// # Errors
-    /// [`StateError`] if `saved` is not the state of a link. A damaged state that loads still gives
-    /// timeouts within the limits.
+    /// [`StateError`] if `saved` is not the state of a link. If a damaged state is accepted, the
+    /// timeouts are still within the limits.
     pub fn load(saved: &[u8], config: &AdaptiveConfig, host: &HostStatistics) -> Result<Self, StateError> {
         let mut reader = Reader::new(saved, KIND)?;
         let known = 0.5 < reader.double(0.0, 1.0)?;
-        let most = [LEVEL_MAX, PART_MAX, PART_MAX, LEVEL_MAX, LEVEL_MAX, LEVEL_MAX];
-        let least = [-LEVEL_MAX, -PART_MAX, -PART_MAX, 0.0, -LEVEL_MAX, 0.0];
+        let most = [LEVEL_MAX, OFFSET_MAX, OFFSET_MAX, LEVEL_MAX, LEVEL_MAX, LEVEL_MAX];
+        let least = [-LEVEL_MAX, -OFFSET_MAX, -OFFSET_MAX, 0.0, -LEVEL_MAX, 0.0];
         let mut level = [0.0; 6];
         for ((number, least), most) in level.iter_mut().zip(least).zip(most) {
             *number = reader.double(least, most)?;
@@ -283,7 +286,8 @@ impl Adaptive {
         Ok(new)
     }
 
-    /// Memory of this link in bytes, including the heap but not its host.
+    /// Memory of this link in bytes, including its heap memory. The shared [`HostStatistics`] are
+    /// not included.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         size_of::<Self>() + self.model.size_bytes()
@@ -318,7 +322,7 @@ impl Adaptive {
             1 => one.clamp(first, first + RETRY_STEP_MAX) + slack,
             2 => two.clamp(first, first + 2.0 * RETRY_STEP_MAX) + slack,
             // The timeouts of later retries are not computed from responses. Each of these timeouts
-            // is four times as long as the timeout of the attempt before.
+            // is about 4.4 times as long as the timeout of the attempt before.
             more => two.clamp(first, first + 2.0 * RETRY_STEP_MAX) + slack + 2.0 * f64::from(more - 2),
         }
     }
@@ -380,10 +384,10 @@ impl Adaptive {
         match attempt.number {
             0 => {
                 if let Some(slow) = self.slow {
-                    self.host.record_retry_evidence(above < slow - SETTLED, false);
+                    self.host.record_retry_evidence(EvidenceSource::NextMessage, above < slow - SETTLED);
                 }
             }
-            1 => self.host.record_retry_evidence(!late, true),
+            1 => self.host.record_retry_evidence(EvidenceSource::Retry, !late),
             _ => {}
         }
         self.slow = (SLOW < octaves).then_some(above);
@@ -398,12 +402,12 @@ impl Adaptive {
             let above = log2(took) - self.model.forecast(attempt.bytes);
             self.observe(above - self.lift, true);
             if attempt.number == 1 {
-                self.host.record_retry_evidence(false, true);
+                self.host.record_retry_evidence(EvidenceSource::Retry, false);
             }
             if attempt.number == 0 {
                 self.cut = Some(above);
             }
-            // The next message already needs what was just learned.
+            // Fit again at the next response, so that the new observation is used soon.
             self.fit_at = self.answers + 1;
         }
     }
@@ -416,19 +420,20 @@ impl Adaptive {
         self.observe(octaves, true);
         // An attempt that was dropped before its timeout does not show whether retries help.
         if attempt.number == 1 && self.first() < octaves {
-            self.host.record_retry_evidence(false, true);
+            self.host.record_retry_evidence(EvidenceSource::Retry, false);
         }
     }
 
     /// Takes one timeout from the budget, because the message is sent again. If many messages are
-    /// in progress at once, all may time out before anything was learned, so the debt has a limit.
+    /// in progress at once, all these messages may time out before anything was learned. So the
+    /// debt has a limit.
     fn spend(&mut self, attempt: &Attempt) {
         if !attempt.is_last() {
             self.tokens = (self.tokens - 1.0).max(TOKENS_MIN);
         }
     }
 
-    /// Counts an observation in this link, and later in the host.
+    /// Adds an observation to the counts of this link, and later to the counts of the host.
     fn observe(&mut self, octaves: f64, censored: bool) {
         let bin = bin(octaves);
         self.histogram.count(bin, censored);
@@ -438,7 +443,7 @@ impl Adaptive {
         self.pending.add(bin, censored);
     }
 
-    /// Computes the best timeouts from what is known now.
+    /// Computes the best timeouts from all observations so far.
     fn fit(&mut self) {
         self.pending.publish(&self.host);
         let host = self.host.counts();
@@ -513,11 +518,11 @@ impl TimeoutEstimator for Adaptive {
     }
 }
 
-/// Observations that will be added to the host together, so that most messages do not write to
-/// shared memory.
+/// Observations that will be added to the counts of the host together. So most messages do not
+/// write to shared memory.
 #[derive(Clone, Debug)]
 struct Pending {
-    /// Bin of each observation. For attempts that were cut off, the bin number plus `BINS`.
+    /// Bin of each observation. For an attempt that was cut off, `BINS` is added to the bin number.
     bins: [u8; PENDING],
     count: u8,
 }
@@ -561,8 +566,8 @@ const TINY_S: f64 = 1e-9;
 /// constants matter.
 const RETRY_BUDGET: f64 = 0.3;
 
-/// Share of messages that may be retried until retries have proven to help. It is large enough to
-/// measure whether retries help.
+/// Share of messages that may be retried until retries have proven to help. This share is large
+/// enough to measure whether retries help.
 const UNPROVEN: f64 = 0.03;
 
 /// The budget grows if the share of quick retries is above `PROVEN_FROM`. The budget has its full
@@ -581,8 +586,9 @@ const TOKENS_EXPLORE: f64 = 8.0;
 /// the budget, 133 responses repay this debt.
 const TOKENS_MIN: f64 = -4.0;
 
-/// Timeout of a retry, in octaves: the slack added to it (a tenth of the timeout), and the largest
-/// step from one attempt to the next (a factor of about 6).
+/// Constants for the timeout of a retry, in octaves: the slack that is added to the timeout (about
+/// a tenth of the timeout), and the largest step from one attempt to the next (a factor of about
+/// 6).
 const RETRY_SLACK: f64 = 0.15;
 const RETRY_STEP_MAX: f64 = 2.5;
 
@@ -599,21 +605,21 @@ const LIFT_MAX: f64 = 6.0;
 /// than this lateness still counts as in time.
 const CLOCK_SLACK: f64 = 0.01;
 
-/// The counts of the host have half the weight of the link's own counts, and in total at most the
-/// weight of 200 responses.
+/// A count of the host has half the weight of a count of the link. If the host has more than 200
+/// observations, all its counts together have the weight of 100 responses.
 const HOST_WEIGHT: f64 = 0.5;
 const HOST_MAX: f64 = 200.0;
 
-/// Gain of the mean square error. Its half-life is 100 responses, as for the recent errors of
-/// batteries.
+/// Gain of the mean square error. The weight of an error halves after 100 responses, as for the
+/// recent errors of batteries.
 const ERROR_GAIN: f64 = 0.007;
 
 /// Gain of the mean time to connect, which changes slowly and is measured seldom.
 const CONNECT_GAIN: f64 = 0.2;
 
-/// Largest number of responses between two fits. A fit takes as much time as twenty responses. It
-/// is repeated when the number of responses has grown by an eighth, or after this number of
-/// responses.
+/// Largest number of responses between two fits. A fit takes as much time as twenty responses. The
+/// next fit comes when the number of responses has grown by an eighth, but at the latest after this
+/// number of responses.
 const FIT_EVERY: u64 = 32;
 
 /// Largest number of pending observations: the responses between two fits, and as many attempts

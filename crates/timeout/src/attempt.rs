@@ -1,4 +1,4 @@
-//! Attempts, the unit that is timed, and the message that they belong to.
+//! Attempts, and the message that the attempts belong to. Each attempt is timed by itself.
 
 use core::time::Duration;
 
@@ -53,14 +53,14 @@ pub enum AttemptOutcome {
     Hedged(Duration),
     /// The attempt was dropped after this time for a reason other than its timeout: the response to
     /// a different copy arrived first, or the caller cancelled the attempt. The response would have
-    /// taken longer (right-censored, too), but this is not a timeout.
+    /// taken longer (right-censored, too), but the end of the attempt is not a timeout.
     Cancelled(Duration),
-    /// The attempt failed after this time: refused, reset or broken. This is no information about
-    /// response times.
+    /// The attempt failed after this time, for example because the connection was refused, reset or
+    /// broken. A failure is no information about response times.
     Failed(Duration),
 }
 
-/// Numbers the attempts of one message. It reads no clock: the caller passes all times.
+/// Numbers the attempts of one message. This type reads no clock: the caller passes all times.
 ///
 /// ```
 /// use barograph_timeout::MessageAttempts;

@@ -29,15 +29,16 @@ pub struct TimeoutDecision {
     /// Typical error of the forecast: the root mean square of the errors of the forecasts issued so
     /// far.
     ///
-    /// [`Adaptive`](crate::Adaptive) computes the mean over errors relative to their forecasts,
-    /// because sizes differ, and multiplies this mean by the current forecast.
+    /// [`Adaptive`](crate::Adaptive) divides each error by its forecast, because sizes differ. The
+    /// root mean square of these ratios is then multiplied by the current forecast.
     /// [`Rfc6298`](crate::Rfc6298) gives the mean deviation.
     pub error: Option<Duration>,
     /// Expected share of similar attempts that reach this timeout, 0 to 1; `None` if the estimator
-    /// cannot estimate it.
+    /// cannot estimate this share.
     pub timeout_probability: Option<f64>,
-    /// Probability that a retry is quick, that is, that its response arrives before the timeout of
-    /// the first attempt, 0 to 1; `None` if the estimator does not learn this probability.
+    /// Probability that a retry is quick, 0 to 1. A retry is quick if its response time is below
+    /// the timeout of the first attempt. The value is `None` if the estimator does not learn this
+    /// probability.
     pub retry_success: Option<f64>,
     /// Reason for this timeout.
     pub reason: TimeoutReason,
@@ -56,7 +57,7 @@ impl TimeoutDecision {
 pub enum TimeoutReason {
     /// A fixed timeout that the caller set.
     Fixed,
-    /// Nothing was learned yet: the generous start value.
+    /// Nothing was learned yet, so the timeout is the generous start value.
     Initial,
     /// Forecast plus a multiple of its error.
     ForecastError,

@@ -48,10 +48,10 @@ fn exercise(mut link: Adaptive, config: &AdaptiveConfig, data: &[u8]) {
     assert!(again.is_ok(), "a link does not load what it saved: {again:?}");
 }
 
-/// Enough responses for one or two fits.
+/// Maximum number of attempts in one input: enough responses for one or two fits.
 const TURNS: usize = 64;
 
-/// From zero to the longest possible time.
+/// Times of attempts, from zero to the longest possible time.
 const TIMES: [Duration; 7] = [
     Duration::ZERO,
     Duration::from_nanos(1),

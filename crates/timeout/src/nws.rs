@@ -13,8 +13,8 @@ use crate::{
 /// The battery learns the time from the start of the first attempt to the response, including
 /// cancelled attempts and the set-up of connections; for an abandoned message, it learns the time
 /// until the message was abandoned. The paper does not state what it recorded. If only the time of
-/// the successful attempt were recorded, a path that became slow would be cut off again and again,
-/// because the battery would never learn the longer times.
+/// the successful attempt were recorded, the battery would never learn the longer times of a path
+/// that became slow. Attempts on this path would then be cut off again and again.
 ///
 /// ```
 /// use barograph_timeout::{AttemptOutcome, MessageAttempts, Nws, TimeoutEstimator, TimeoutReason};
@@ -47,14 +47,15 @@ impl Nws {
         Self { battery: Battery::new(&config), k: k.max(0.0), start: INITIAL_TIMEOUT, floor: Duration::ZERO }
     }
 
-    /// Sets the timeout that is used until three responses were recorded. The default is
+    /// Sets the timeout that is used until three responses have been recorded. The default is
     /// [`INITIAL_TIMEOUT`].
     #[must_use]
     pub fn with_start(self, start: Duration) -> Self {
         Self { start, ..self }
     }
 
-    /// Sets a minimum, which the paper needed on fast links (§6). The default is no minimum.
+    /// Sets a minimum timeout. The paper needed such a minimum on fast links (§6). The default is
+    /// no minimum.
     #[must_use]
     pub fn with_floor(self, floor: Duration) -> Self {
         Self { floor: floor.min(MAX_TIMEOUT), ..self }
@@ -140,8 +141,8 @@ pub(crate) fn escalate(first: TimeoutDecision, attempt: &Attempt, limit: Duratio
     }
 }
 
-/// Number of responses from which on the forecast and its error are used. Three responses give two
-/// errors. A single error may be 0 by chance.
+/// Smallest number of responses at which the forecast and its error are used. Three responses give
+/// two errors. A single error may be 0 by chance.
 const WARM: u64 = 3;
 
 /// Factor by which the timeout grows from each attempt to the next: two retries reach the factor of

@@ -32,7 +32,7 @@ pub struct Rfc6298 {
 }
 
 impl Rfc6298 {
-    /// Sets a minimum, such as the 1 s of RFC 6298 §2.4. The default is no minimum.
+    /// Sets a minimum timeout, such as the 1 s of RFC 6298 §2.4. The default is no minimum.
     #[must_use]
     pub fn with_floor(self, floor: Duration) -> Self {
         Self { floor: floor.min(MAX_TIMEOUT), ..self }
@@ -48,7 +48,7 @@ impl TimeoutEstimator for Rfc6298 {
                 TimeoutReason::Initial,
             );
         };
-        // RFC 6298 §2.3, with a clock granularity G of 0.
+        // Timeout by RFC 6298 §2.3, with a clock granularity G of 0.
         let rto = bounded(srtt + 4.0 * rttvar, MAX_TIMEOUT);
         TimeoutDecision {
             timeout: rto.max(self.floor).saturating_mul(doubled).min(MAX_TIMEOUT),
@@ -69,9 +69,9 @@ impl TimeoutEstimator for Rfc6298 {
             AttemptOutcome::Completed(took) => {
                 let sample = took.as_secs_f64();
                 self.smoothed = Some(match self.smoothed {
-                    // RFC 6298 §2.2.
+                    // RFC 6298 §2.2: the first sample sets SRTT and RTTVAR.
                     None => (sample, sample / 2.0),
-                    // RFC 6298 §2.3: RTTVAR before SRTT.
+                    // RFC 6298 §2.3: compute RTTVAR before SRTT.
                     Some((srtt, rttvar)) => {
                         (srtt + (sample - srtt) / 8.0, rttvar + (libm::fabs(srtt - sample) - rttvar) / 4.0)
                     }

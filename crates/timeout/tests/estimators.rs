@@ -12,8 +12,8 @@ use std::time::Duration;
 
 const S: fn(f64) -> Duration = Duration::from_secs_f64;
 
-/// Sends a message with attempts that would take `times`, until one is within its timeout. Returns
-/// how many attempts were cut off.
+/// Sends a message with attempts that would take `times`, until one attempt is within its timeout.
+/// Returns how many attempts were cut off.
 fn send(link: &mut impl TimeoutEstimator, bytes: u64, times: &[f64]) -> u32 {
     let mut message = MessageAttempts::new(bytes, times.len() as u32);
     let (mut now, mut cut) = (Duration::ZERO, 0);
@@ -163,8 +163,8 @@ fn a_cold_link_starts_with_the_initial_timeout() {
 
 #[test]
 fn responses_with_a_light_tail_are_rarely_cut_off() {
-    // A retry gains time only where the hazard rate falls. Here the hazard rate rises, so every
-    // timeout is a false timeout.
+    // A retry gains time only if the hazard rate falls as an attempt takes longer. In this test the
+    // hazard rate rises, so every timeout is a false timeout.
     let (mut link, mut uniform) = (Adaptive::default(), uniform(1));
     let cut: u32 = (0..5000).map(|_| send(&mut link, 1, &[lognormal(0.12, &mut uniform), 1.0])).sum();
     assert!(cut <= 5, "{cut} of 5000");
@@ -174,7 +174,7 @@ fn responses_with_a_light_tail_are_rarely_cut_off() {
 
 #[test]
 fn stalls_that_a_retry_avoids_are_cut_off_early() {
-    // One attempt in twenty takes 20 s more; the others take about 1 s.
+    // One attempt in twenty takes 20 s longer; the other attempts take about 1 s.
     let (mut link, mut uniform) = (Adaptive::default(), uniform(2));
     for _ in 0..500 {
         let mut time = || lognormal(0.2, &mut uniform) + if uniform() < 0.05 { 20.0 } else { 0.0 };
@@ -242,8 +242,8 @@ fn the_forecast_learns_the_dependence_on_message_size() {
 #[test]
 fn message_sizes_that_come_in_phases_keep_separate_forecasts() {
     // The path has a latency of 20 ms and a rate of 100 MB/s. After the first messages of a size,
-    // its forecast stays within a factor of three, for each order of the sizes, even while only the
-    // other size is sent.
+    // the forecast for this size stays within a factor of three of the true time. The forecast
+    // stays in this range for each order of the two sizes, even while only the other size is sent.
     let time = |bytes: u64| 0.02 + bytes as f64 / 1e8;
     for phases in [[1_000, 10_000_000], [10_000_000, 1_000], [0, 65_536], [65_536, 64]] {
         let (mut link, mut uniform) = (Adaptive::default(), uniform(9));
@@ -435,7 +435,8 @@ fn a_saved_link_loads_with_the_same_state() {
     let loaded =
         Adaptive::load(&link.save(), &AdaptiveConfig::default(), &HostStatistics::default()).unwrap();
     assert_eq!(loaded.save(), link.save());
-    // The timeout is fitted again, with a host that has learned less.
+    // After loading, the timeout is fitted again with the counts of a host that has learned less.
+    // So the timeouts may differ.
     for bytes in [1, 50_000, 1_000_000] {
         let (old, new) = (link.decide(&first(bytes)), loaded.decide(&first(bytes)));
         let ratio = |f: fn(&TimeoutDecision) -> Duration| f(&new).as_secs_f64() / f(&old).as_secs_f64();
@@ -443,7 +444,7 @@ fn a_saved_link_loads_with_the_same_state() {
         assert!((ratio(|decision| decision.error.unwrap()) - 1.0).abs() < 1e-6);
         assert!((0.6..1.7).contains(&ratio(|decision| decision.timeout)), "{old:?} {new:?}");
     }
-    // Both links learn equally from now on.
+    // From now on, both links learn the same from a response.
     let mut both = [link, loaded];
     for link in &mut both {
         send(link, 30_000, &[3.0, 3.0, 3.0]);
@@ -483,7 +484,7 @@ fn damaged_states_are_rejected() {
     assert!(load(&nan).unwrap_err().to_string().contains("byte 12"));
 }
 
-/// Any end of an attempt, in any order.
+/// Strategy for the end of an attempt: any kind of end, after any time.
 fn ended() -> impl Strategy<Value = AttemptOutcome> {
     let time = prop_oneof![
         Just(Duration::ZERO),
@@ -500,7 +501,8 @@ fn ended() -> impl Strategy<Value = AttemptOutcome> {
 }
 
 proptest! {
-    /// After any history, a timeout is positive and within the limit, and the decision is sound.
+    /// After any history, a timeout is positive and within the limit, and the values of the
+    /// decision are in their ranges.
     #[test]
     fn timeouts_are_positive_and_limited_after_any_history(
         history in prop::collection::vec((ended(), 0..6_u32, any::<u64>(), any::<u32>()), 0..300)

@@ -1,5 +1,5 @@
-//! Thousands of sends that are cancelled at any point leave no socket and no task. This is a test
-//! program of its own, because it counts the open sockets of the whole process.
+//! Thousands of sends that are cancelled at any point leave no socket and no task. This test is a
+//! separate program, because it counts the open sockets of the whole process.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -85,7 +85,7 @@ async fn nothing_is_left_of_sends_that_were_given_up() {
     assert!(10 < kept.len());
     drop(link);
 
-    // The listener notices the last closed connections a little later.
+    // The listener detects the last closed connections a little later than the sender closes them.
     let all_gone = async {
         while tasks_before + 1 < Handle::current().metrics().num_alive_tasks() {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -30,7 +30,7 @@ fn frames_equal_the_examples_of_the_specification() {
     assert_eq!(acknowledgement.encode()[..], bytes("c2 03 00 00 00 00 00 00 00 00 00 00 00 00 00 09"));
 }
 
-/// Each frame differs from a valid frame in the part that its error names.
+/// Each frame has one invalid field, and the error names this field.
 #[test]
 fn undefined_frames_are_rejected() {
     fn changed<const N: usize>(mut frame: [u8; N], at: usize, to: u8) -> [u8; N] {
@@ -134,7 +134,8 @@ proptest! {
         fuzz_wire(&bytes);
     }
 
-    /// Random bytes rarely pass the first check; these streams do, with one byte changed.
+    /// Random bytes rarely pass the first check of a decoder. These streams are valid except for
+    /// one changed byte, so most of them pass this check.
     #[test]
     fn streams_with_one_changed_byte_cause_no_panic_in_a_decoder(
         piece: u8, sizes in prop::collection::vec(0..100_usize, 1..4), at: prop::sample::Index, to: u8,

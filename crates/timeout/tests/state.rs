@@ -51,7 +51,8 @@ proptest! {
         let (link, host) = saved();
         let mut data = if of_host { host } else { link };
         for (index, number) in numbers {
-            // Most of the first numbers are doubles.
+            // Most of the first numbers of a state are doubles, so overwrite one of the first 13
+            // doubles.
             let at = 4 + 8 * index.index(13);
             data[at..at + 8].copy_from_slice(&number.to_le_bytes());
         }

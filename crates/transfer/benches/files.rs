@@ -1,8 +1,8 @@
-//! Costs of reading and writing files, beside those of the disk alone.
+//! Time to read and write files, compared with the time of the disk alone.
 //!
 //! `cargo bench -p barograph-transfer --features files,testkit --bench files -- [DIRECTORY] [MIB]`
 //!
-//! All figures come from one run, together with those of disk and hash alone. Only their ratios are
+//! The same run also measures the disk alone and the hash alone. Only ratios of these figures are
 //! meaningful.
 
 #![allow(clippy::unwrap_used)]

@@ -5,12 +5,12 @@
 //! prints the median of some rounds, in Gbit/s of the object and as a share of the raw limit of the
 //! same round:
 //!
-//! - *raw*: one thread seals trains with ring and sends them, another receives and opens them,
-//!   without protocol and copies. A counter in shared memory stops the sender before the socket's
-//!   buffer is full, so that no datagram is lost.
-//! - The flow with some controllers. It reads and writes memory in its loops, or (*threads*) in
-//!   threads beside them, as with files. It moves 256 KiB repeatedly, as iperf3 does, or (*64 MiB*)
-//!   more than caches hold.
+//! - *raw*: one thread seals trains with ring and sends the trains. Another thread receives and
+//!   opens the trains. Both work without protocol and without copies. A counter in shared memory
+//!   stops the sender before the socket's buffer is full, so that no datagram is lost.
+//! - The flow with some controllers. The loops of the flow read and write memory. In rows with
+//!   *threads*, separate threads read and write memory, as with files. The flow moves the same 256
+//!   KiB repeatedly, as iperf3 does. In rows with *64 MiB*, the memory is larger than the caches.
 
 #![allow(
     clippy::unwrap_used,
@@ -43,7 +43,7 @@ fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse::<u64>().ok());
     let rounds = numbers.next().unwrap_or(5).max(1);
     let bytes = numbers.next().unwrap_or(1024).max(1) << 20;
-    // Runs only the rows with this name, for a profiler.
+    // Name of the only rows to run, for a profiler; `None` runs all rows.
     let only = std::env::var("ONLY").ok();
     for suite in [Suite::fastest(), Suite::Clear] {
         println!("{suite:?}, {} MiB, {rounds} rounds", bytes >> 20);

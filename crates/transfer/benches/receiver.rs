@@ -1,11 +1,12 @@
-//! Costs of a packet at its receiver, without reading it from the socket.
+//! Time that a receiver needs for one packet, without the read from the socket.
 //!
 //! `cargo bench -p barograph-transfer --features testkit --bench receiver` prints nanoseconds for
-//! each packet. It prints the minimum of many runs, because other work on the machine can only make
-//! a run slower.
+//! each packet: the minimum of many runs, because other work on the machine can only make a run
+//! slower.
 //!
-//! - Columns: handling a packet; the same with encoded feedback; the same with decoding; datagrams
-//!   and bytes of feedback for 100 packets (sealed, without IP and UDP).
+//! - Columns: time to handle a packet; time to handle a packet and encode feedback; time to decode
+//!   and handle a packet and encode feedback; datagrams and bytes of feedback for 100 packets
+//!   (sealed, without IP and UDP).
 //! - Rows: in order; losses at random or in bursts, where lost packets are sent again a round trip
 //!   later; neighbours swapped.
 //!

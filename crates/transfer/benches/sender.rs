@@ -67,8 +67,8 @@ fn main() {
 fn steady(under_way: u64, report: u64, lost_every: u64) -> f64 {
     let config = SenderConfig { payload_bytes: PAYLOAD, overhead_bytes: 72, seed: 1, classify_losses: true };
     let mut sender = Sender::new(config, 1 << 61, &RangeSet::new(), Box::new(Free)).unwrap();
-    // (number, time, lost) in the order sent. A sender skips some numbers, so reports are built
-    // from the numbers in this list.
+    // Packets in the order sent, each as (number, time, lost). A sender skips some numbers, so
+    // reports are built from the numbers in this list.
     let mut sent: Vec<(u64, u32, bool)> = Vec::new();
     let mut now = Duration::from_millis(1);
     let (mut next, mut floor, mut reports) = (0usize, 0u64, 0u64);

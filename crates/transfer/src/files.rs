@@ -4,12 +4,12 @@
 //!   files, one file after the other; each packet has an offset in the object. Small files share
 //!   packets, and holes of sparse files are not part of the object.
 //! - A [`Source`] creates the manifest of all files below some paths, and reads ranges of the
-//!   object. It detects files that change, and can [keep](Source::use_hash_cache) hashes for the
-//!   next run.
+//!   object. A source detects files that change, and can [keep](Source::use_hash_cache) hashes for
+//!   the next run.
 //! - A [`Destination`] writes ranges of the object below one directory, and nowhere else. Files get
 //!   their names when all files are complete, verified and durable.
-//! - [`ExistingFiles`] is for files that exist already under their names. It compares their hashes
-//!   and writes nothing.
+//! - [`ExistingFiles`] compares the hashes of files that exist already under their names, and
+//!   writes nothing.
 //! - A [`Journal`] records what is durable, so that a killed transfer can resume.
 //! - A [`Tree`] is the BLAKE3 hash of a file that arrives in parts, in any order.
 //!

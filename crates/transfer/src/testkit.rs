@@ -1,4 +1,4 @@
-//! Parts of a transfer for the lab, benchmarks and fuzzers. They may change in any version.
+//! Parts of a transfer for the lab, benchmarks and fuzzers. These parts may change in any version.
 //!
 //! - The protocol: [`Sender`], [`Receiver`], [`wire`], and [`controller`] with the parts of
 //!   controllers.

@@ -248,8 +248,9 @@ fn packets_dropped_by_the_host_are_not_losses_for_the_controller() {
         assert!(stats.lost_packets > 1000, "{stats:?}");
         assert_eq!(input.host_lost, stats.lost_host);
         let share = stats.lost_host as f64 / stats.lost_packets as f64;
-        // Without a drop counter, the cause of some losses may stay unknown. These count as network
-        // losses. The reason is that at first there are too few packets for a pattern.
+        // Without a drop counter, the cause of some losses may stay unknown. The reason is that at
+        // first there are too few packets for a pattern. Losses with an unknown cause count as
+        // network losses.
         assert!(share >= if has_count { 1.0 } else { 0.7 }, "{share} with a count: {has_count}, {stats:?}");
         let handed: u64 = input.losses.iter().map(|loss| u64::from(loss.packets)).sum();
         assert_eq!(handed + input.host_lost, stats.lost_packets);

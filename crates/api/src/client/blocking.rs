@@ -21,7 +21,7 @@ pub enum FollowEnd {
     StoppedByCaller,
     /// The stream ended, because the server closed the connection.
     Ended,
-    /// The server rejected the request: its status and body.
+    /// The server rejected the request. The fields are the status and the body of the response.
     Refused(StatusCode, Vec<u8>),
 }
 

@@ -21,7 +21,8 @@ pub enum RootCertificates {
     Only(PathBuf),
 }
 
-/// The trusted certificates, as they were when they were read.
+/// The trusted certificates. The certificates are read only once, so a later change of a file has
+/// no effect.
 #[derive(Clone)]
 pub struct TrustStore {
     pub(super) config: rustls::ClientConfig,

@@ -1,5 +1,5 @@
-//! `barograph classify fit`: fits a model to labelled windows, and reports its accuracy on runs
-//! that it has not seen.
+//! `barograph classify fit`: fits a model to labelled windows, and reports the accuracy of models
+//! on runs that they were not fitted to.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -15,20 +15,20 @@ use super::{AnyClassifier, Method, Problem, labelled, report, save, window};
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     /// Labelled windows, optionally gzipped: tables as `lab signatures` writes them, or lines as
-    /// `barograph classify` reads them, with the further fields cause=cpu, cause=network or
-    /// cause=both, and kind=K and run=R. Windows of one run are not independent, so name the run.
-    /// The order of the files does not matter; a file may be named once only, and a window of a
-    /// table may be in one file only.
+    /// `barograph classify` reads them, with further fields: kind=K, run=R, and cause=cpu,
+    /// cause=network or cause=both. Windows of one run are not independent, so name the run. The
+    /// order of the files does not matter; a file may be named once only, and a window of a table
+    /// may be in one file only.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Classifier to fit to the windows.
     #[arg(long, value_enum, default_value_t = Method::Default)]
     method: Method,
-    /// Packets of each window, for files without a line `# window N` [default for tables: from the
-    /// file's name, such as w20000_cpu.txt].
+    /// Number of packets in each window, for files without a line `# window N` [default for tables:
+    /// from the file's name, such as w20000_cpu.txt].
     #[arg(long, value_name = "N", value_parser = window())]
     window: Option<u32>,
-    /// Use only windows of these lengths, in packets; several with commas.
+    /// Use only windows of these lengths, in packets, separated by commas.
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = window())]
     lengths: Vec<u32>,
     /// Use only windows of these kinds, separated by commas. `paper` stands for the kinds that the

@@ -19,8 +19,8 @@ pub(super) struct ReadWindows {
 }
 
 impl ReadWindows {
-    /// Records a file. Returns whether the file is new: it was not read before, neither under this
-    /// name nor under a different name.
+    /// Records a file. Returns whether the file is new. A file that was read under a different name
+    /// is not new.
     fn is_new(&mut self, path: &Path) -> bool {
         // A pipe delivers each window once. A path that does not resolve fails when it is opened.
         let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());

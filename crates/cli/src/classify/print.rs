@@ -62,7 +62,8 @@ impl Row {
     }
 
     /// Writes the window as one JSON object. Numbers have the digits of the CSV; a serialiser of
-    /// floats would write 0 as 0.0. No name and no word needs an escape.
+    /// floats would write 0 as 0.0. No string in the object contains a character that JSON must
+    /// escape.
     pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(b"{")?;
         for (name, number) in NUMBERS.iter().zip(self.numbers()) {

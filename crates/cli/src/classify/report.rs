@@ -148,7 +148,7 @@ impl Tally {
 }
 
 /// Cause under which a window is counted. An outage (the path carried nothing for some time) is
-/// counted separately, because its losses resemble those of a host.
+/// counted separately, because its losses resemble the losses of a host.
 fn group(window: &LabelledWindow) -> &'static str {
     match window.cause {
         Label::Host => "cpu",

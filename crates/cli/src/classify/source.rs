@@ -108,7 +108,7 @@ fn unread(name: &str, error: &io::Error) -> Problem {
     Problem::Failed(format!("{name}: cannot be read: {}", io_message(error)))
 }
 
-/// Byte order mark, which some editors write at the beginning of a text (RFC 3629 §6). It is
+/// Byte order mark, which some editors write at the beginning of a text (RFC 3629 §6). The mark is
 /// skipped only at the beginning.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 /// First byte of a gzip file (RFC 1952 §2.3.1).

@@ -24,12 +24,17 @@ pub(super) struct Issued {
 impl Issued {
     /// Forecasts for a value at `time_s`, or for the next value; `None` before the first value.
     pub(super) fn of(battery: &Battery, level: f64, time_s: Option<f64>) -> Option<Self> {
-        // The battery ignores a time that is not finite.
-        let time_s = time_s.unwrap_or(f64::NAN);
+        let forecast = |objective| match time_s {
+            Some(time_s) => battery.forecast_at(objective, time_s),
+            None => battery.forecast(objective),
+        };
         Some(Self {
-            mean: battery.forecast_at(Objective::Squared, time_s)?,
-            median: battery.forecast_at(Objective::Absolute, time_s)?,
-            interval: battery.interval_at(level, time_s),
+            mean: forecast(Objective::Squared)?,
+            median: forecast(Objective::Absolute)?,
+            interval: match time_s {
+                Some(time_s) => battery.interval_at(level, time_s),
+                None => battery.interval(level),
+            },
         })
     }
 }

@@ -51,7 +51,7 @@ fn line(test: &BulkTest) -> String {
     )
 }
 
-/// URL of a station, with the default port unless another is given.
+/// URL of a station, with the default port if the text has no port.
 fn url(station: &str) -> String {
     let port = barograph_station::config::PORT;
     if station.contains("://") {

@@ -94,7 +94,7 @@ struct StreamedJson<'a> {
     ended: &'static str,
     whole_bit_s: f64,
     settled_bit_s: Option<f64>,
-    /// The first settled rate that the stop rule found, whether the test stopped at it or not.
+    /// The first settled rate that the stop rule found, even if the test did not stop at this rate.
     proposed_bit_s: Option<f64>,
     proposed_after_s: Option<f64>,
     startup_s: Option<f64>,

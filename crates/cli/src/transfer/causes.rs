@@ -6,11 +6,11 @@ use barograph_transfer::{SendLimit, SenderStats};
 /// Lost packets by cause, as shares of all packets sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Losses {
-    /// Lost by the receiving host.
+    /// Packets lost by the receiving host, as a share of all packets sent.
     pub(crate) host: f64,
-    /// Lost by the network.
+    /// Packets lost by the network, as a share of all packets sent.
     pub(crate) network: f64,
-    /// Lost by an unknown cause.
+    /// Packets lost by an unknown cause, as a share of all packets sent.
     pub(crate) unknown: f64,
 }
 
@@ -116,7 +116,7 @@ impl LimitSample {
                 Bottleneck::Receiver
             }
             () if BUSY_FULL <= self.busy => Bottleneck::Sender,
-            // A busy reading thread limits only if the sender waits for it.
+            // A busy reading thread is the limit only if the sender waits for this thread.
             () if BUSY_FULL <= self.reader_busy && READER_WAIT_MIN <= self.reader_wait => Bottleneck::Sender,
             () if self.sender_limit == Some(SendLimit::Window) || RATE_USE_MIN <= self.rate_use => {
                 Bottleneck::Path
@@ -149,8 +149,8 @@ pub(crate) fn line(limit: Bottleneck, losses: Losses, are_classified: bool) -> S
     format!("{} is the limit: {first}, {second}{}", limit.text(), unknown_part(unknown))
 }
 
-/// Smallest share of packets lost by a host that counts as a limit: one packet in 2000. Smaller
-/// losses occur on any system now and then.
+/// Smallest share of packets lost by the receiving host at which the receiving host counts as the
+/// limit: one packet in 2000. Smaller losses occur on any system now and then.
 const HOST_MIN: f64 = 0.000_5;
 
 /// Smallest share of the allowed rate that a sender must use for the rate to count as its limit.

@@ -15,8 +15,8 @@ pub(crate) const PORT: u16 = 10_133;
 /// Identity of this end, and the authorities that it trusts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IdentityArgs {
-    /// PEM file with the certificate and private key of this end, which is created if it does not
-    /// exist [default: new ones each time]
+    /// PEM file with the certificate and private key of this end; a file that does not exist is
+    /// created [default: a new certificate and key each time]
     #[arg(long, value_name = "FILE")]
     pub(crate) identity: Option<PathBuf>,
     /// Trust certificates of these certificate authorities (PEM)

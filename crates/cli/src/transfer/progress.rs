@@ -23,7 +23,7 @@ pub(crate) struct TransferProgress {
     /// Bytes that the receiver had at the start.
     pub(crate) initial_held_bytes: u64,
     /// Whether the transfer of data has begun, to this receiver or, before a failover, to another
-    /// one.
+    /// receiver.
     has_begun: bool,
     /// Counts of the latest event.
     pub(crate) seen: FlowProgress,
@@ -62,7 +62,7 @@ impl TransferProgress {
         Self { role, ..Self::default() }
     }
 
-    /// Updates the state with an event at `now_s` (seconds from any origin).
+    /// Updates the state with an event at `now_s` (seconds since any fixed moment).
     pub(crate) fn on_event(&mut self, now_s: f64, event: &TransferEvent) {
         match event {
             TransferEvent::Connected { peer, .. } => {

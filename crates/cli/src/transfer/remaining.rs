@@ -37,7 +37,7 @@ pub(crate) struct RemainingTime {
 }
 
 impl Rates {
-    /// Records that the receiver had `bytes` at `now_s` (seconds from any origin).
+    /// Records that the receiver had `bytes` at `now_s` (seconds since any fixed moment).
     pub(crate) fn update(&mut self, now_s: f64, bytes: u64) {
         let Some((begun_s, begun_bytes)) = self.begun else {
             self.begun = Some((now_s, bytes));
@@ -142,8 +142,8 @@ impl RateScale {
     }
 }
 
-/// Shortest time over which a rate is measured, in seconds. A person reads the display about this
-/// often, and the time is as long as many round trips of any path.
+/// Shortest time over which a rate is measured, in seconds. A person reads the display about once
+/// in this time. On any path, this time is long enough for many round trips.
 const TICK_S: f64 = 1.0;
 
 /// Number of lengths. The longest length is 2^12 s, more than an hour; means over longer times
@@ -205,8 +205,8 @@ mod tests {
     }
 
     /// The coverage is at least 0.9 in 400 transfers with independent rates and 400 with wandering
-    /// rates. It may be higher, because the interval of rates over a shorter time than the
-    /// remaining time is too wide.
+    /// rates. The coverage may be higher, because the interval of rates over a shorter time than
+    /// the remaining time is too wide.
     #[test]
     fn interval_coverage_reaches_its_level_for_two_kinds_of_rates() {
         for (kind, memory) in [("independent", 0.0), ("wandering", 0.9)] {

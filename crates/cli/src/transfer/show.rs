@@ -26,6 +26,18 @@ pub(crate) struct TransferOutput {
     transfers: Mutex<BTreeMap<u64, Transfer>>,
 }
 
+/// Options of a [`TransferOutput`].
+pub(crate) struct OutputOptions {
+    /// Whether output is one JSON object a line; overrides `is_quiet`.
+    pub(crate) is_json: bool,
+    /// Whether only errors are shown.
+    pub(crate) is_quiet: bool,
+    /// Whether output names the transfer, because there may be more than one transfer.
+    pub(crate) is_numbered: bool,
+    /// Role of this end in the transfers.
+    pub(crate) role: TransferRole,
+}
+
 /// Form in which transfers are shown.
 enum OutputMode {
     /// One JSON object a line on standard output.
@@ -45,7 +57,8 @@ struct Transfer {
 }
 
 impl TransferOutput {
-    pub(crate) fn new(is_json: bool, is_quiet: bool, is_numbered: bool, role: TransferRole) -> Self {
+    pub(crate) fn new(options: OutputOptions) -> Self {
+        let OutputOptions { is_json, is_quiet, is_numbered, role } = options;
         let mode = match () {
             () if is_json => OutputMode::Json,
             () if is_quiet => OutputMode::Quiet,

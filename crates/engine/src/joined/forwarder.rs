@@ -44,7 +44,7 @@ pub(super) struct Forwarder {
     /// A time, and the station's highest sequence number at that time. Once [`FINAL_AFTER`] has
     /// passed since that time, missing numbers up to that number will never get a record.
     highest: (Instant, u64),
-    /// Limit of the wait after the next failure.
+    /// Limit of the random part of the wait after the next failure.
     delay: Duration,
     /// The mesh's engine accepts nothing before this time.
     throttled_until: Instant,
@@ -80,7 +80,7 @@ impl Forwarder {
             first_gap: None,
             moved: Instant::now(),
             confirm_at: Instant::now(),
-            // The process that gave out these numbers has ended, and appends nothing more.
+            // The process that assigned these numbers has ended, so it appends no more records.
             final_until: highest,
             highest: (Instant::now(), highest),
             delay: DELAY_MIN,
@@ -164,7 +164,7 @@ impl Forwarder {
         Instant::now() < self.throttled_until
     }
 
-    /// Reads the mesh's watermark, and releases the records that it has passed.
+    /// Reads the mesh's watermark, and releases the records that the watermark has passed.
     async fn confirm(&mut self) -> Result<(), EngineError> {
         self.update_final().await?;
         let watermark = limited(self.mesh.watermark(&self.host)).await?;
@@ -276,7 +276,7 @@ impl Forwarder {
         next
     }
 
-    /// Adds markers for the numbers up to `until`, but stops before the first one that may still
+    /// Adds markers for the numbers up to `until`, but stops before the first number that may still
     /// get a record. Returns false if the batch has no room for all markers.
     ///
     /// Above [`Record::SEQ_JUMP_MAX`] each marker covers a limited number of sequence numbers,
@@ -302,9 +302,9 @@ impl Forwarder {
         true
     }
 
-    /// Returns the last number before the first number from `first` up to `until` that may still
-    /// get a record; `until` if there is no such number. No number from `first` up to `until` has a
-    /// record to send.
+    /// Searches from `first` up to `until` for the first number that may still get a record.
+    /// Returns the number before it; `until` if there is no such number. No number from `first` up
+    /// to `until` has a record to send.
     fn skippable_until(&self, first: u64, until: u64, runs: &[(u64, u64)]) -> u64 {
         let mut last = first - 1;
         while last < until {
@@ -360,8 +360,10 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Returns the wait after an error: a random time below a limit that doubles, so that stations
-    /// that lost a mesh together do not reconnect together.
+    /// Returns the wait after an error: [`DELAY_MIN`] plus a random time below a limit. The limit
+    /// doubles with each error. After [`EngineError::Denied`], the wait is a random time from half
+    /// of [`DENIED_RETRY`] to all of it. So stations that lost a mesh together do not reconnect
+    /// together.
     fn back_off(&mut self, error: &EngineError) -> Duration {
         if matches!(error, EngineError::Denied(_)) {
             return DENIED_RETRY / 2 + self.random.below(DENIED_RETRY / 2);
@@ -371,18 +373,19 @@ impl Forwarder {
         wait
     }
 
-    /// Records that the mesh limits the rate. Logs the rate limit once, and again only after all
-    /// records were sent.
+    /// Records that the mesh limits the rate. Logs the rate limit only when `is_paced` becomes
+    /// true.
     fn record_rate_limit(&self, reason: &str) {
         let left = self.local.statistics().spooled;
-        // Up to [`BATCH_RECORDS`] records may wait for a confirmation in normal operation.
+        // Without a rate limit, fewer than [`BATCH_RECORDS`] records usually wait for a
+        // confirmation.
         let is_paced = BATCH_RECORDS as u64 <= left;
         if !std::mem::replace(&mut self.state.lock().is_paced, is_paced) && is_paced {
             info!(left, reason, "the mesh limits the rate at which waiting records are sent");
         }
     }
 
-    /// Records the last error. An unreachable mesh is logged once.
+    /// Records the last error. The same error is logged only once in a row.
     fn record_error(&self, error: Option<EngineError>) {
         let mut state = self.state.lock();
         match (&state.last_error, &error) {

@@ -8,8 +8,9 @@ use barograph_forecast::SeriesId;
 use super::Joined;
 use crate::{Cursor, Engine as _, EngineError, Page, Range, Record, Selector};
 
-/// Reads from the station's archive if it has the newest records of the series, otherwise from the
-/// mesh. If the mesh has no record of the series, reads from the station's archive, too.
+/// Reads a page of the history of a series. If the station's archive has the newest records of the
+/// series, the page is from that archive; otherwise the page is from the mesh. If the mesh has no
+/// record of the series, the page is from the station's archive.
 pub(super) async fn history(
     joined: &Joined,
     series: &SeriesId,
@@ -114,10 +115,10 @@ async fn sifted(joined: &Joined, items: Vec<Record>, is_here: bool) -> Result<Ve
 
 /// Returns for each series whether the station's archive has the newest records of the series.
 ///
-/// This is true for three kinds of series: the station's own measurements, measurements that were
-/// handed in here (they are not forwarded), and all series if the station is the mesh's archive. If
-/// the station was the mesh's archive earlier, it has no records of other stations from the time
-/// after that.
+/// This is true for three kinds of series: the station's own measurements, measurements of other
+/// hosts that were appended at this station (such measurements are not forwarded), and all series
+/// if the station is the mesh's archive. A station that was the mesh's archive earlier, and is not
+/// now, has no newer records of other stations.
 async fn is_first_here(joined: &Joined, all: Vec<SeriesId>) -> Result<Vec<bool>, EngineError> {
     let own: Vec<bool> =
         all.iter().map(|series| joined.config.is_archive || series.source == joined.config.host).collect();

@@ -184,8 +184,8 @@ impl ArchiveResponseJson<'_> {
         Self { error: Some(ErrorJson { kind: kind.into(), text }), ..self }
     }
 
-    /// Returns the result of the response, or the error in the response. The result is a page, and
-    /// a number if the response has one.
+    /// Returns the result of the response, or the error in the response. The result is the number
+    /// in the response, if there is a number, and a page, which may be empty.
     pub(super) fn read(self) -> Result<(Option<u64>, Page<Record>), EngineError> {
         if let Some(ErrorJson { kind, text }) = self.error {
             return Err(match kind.as_str() {
@@ -267,9 +267,9 @@ pub(super) fn response_prefix(requester: &str, chosen: &str) -> String {
     format!("{RESPONSES}.{requester}.{chosen}")
 }
 
-/// Returns the subject of a response to `requester`, which is a token that permissions enforce;
-/// `None` if the part that the requester chose is invalid. That part must be two tokens of letters
-/// and digits, because servers execute what an archive publishes.
+/// Returns the subject of a response to `requester`; `None` if the end of the subject, which the
+/// requester chose, is invalid. The permissions of the servers enforce the token `requester`. The
+/// end must be two tokens of letters and digits, because servers execute what an archive publishes.
 pub(super) fn response_subject(requester: &str, chosen: &str) -> Option<String> {
     let is_token = |token: &str| {
         (1..=CHOSEN_BYTES_MAX).contains(&token.len())

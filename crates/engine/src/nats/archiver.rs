@@ -34,7 +34,8 @@ pub struct ArchiverStatistics {
     pub lag: u64,
     /// Requests that were answered.
     pub answered: u64,
-    /// Reason why the archiver cannot read the stream now; `None` if it can.
+    /// Reason why the archiver cannot read the stream now; `None` if the archiver can read the
+    /// stream.
     pub last_error: Option<String>,
 }
 
@@ -62,7 +63,7 @@ struct Shared {
     bucket: Mutex<Option<String>>,
     /// Whether reading and answering have begun.
     begun: watch::Sender<bool>,
-    /// A request needs records that are not read yet.
+    /// Signals that a request needs records that are not read yet.
     wanted: Notify,
     request_limits: RequestLimits,
     answered: AtomicU64,
@@ -70,8 +71,8 @@ struct Shared {
 }
 
 impl Archiver {
-    /// File beside the archive with the position up to which the stream was read. Remove it when
-    /// you restore an older copy of the archive; the stream is then read from its beginning.
+    /// File beside the archive with the position up to which the stream was read. Remove this file
+    /// when you restore an older copy of the archive; the stream is then read from its beginning.
     pub const FILE: &'static str = "nats.place";
 
     /// Starts to read the stream into `local`, which has its files in `directory`, and to answer
@@ -126,7 +127,7 @@ impl Archiver {
         Ok(Self { shared, tasks, _nats: Arc::clone(nats) })
     }
 
-    /// Starts to read the stream and to answer requests, unless that has begun.
+    /// Starts to read the stream and to answer requests, unless both have begun already.
     pub fn begin(&self) {
         self.shared.begun.send_replace(true);
     }

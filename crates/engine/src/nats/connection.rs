@@ -67,7 +67,7 @@ pub(super) struct NatsConnection {
 /// A position in a stream.
 #[derive(Clone, Debug, Default)]
 struct Acknowledged {
-    /// When the stream was created; `None` if it is not known yet.
+    /// When the stream was created; `None` if the time is not known yet.
     stream: Option<String>,
     seq: u64,
 }
@@ -79,7 +79,7 @@ pub(super) enum RequestError {
     NotSent(String),
     /// The request was sent, and may have been executed.
     NoAnswer(String),
-    /// The server denied it.
+    /// The server denied the request.
     Denied(String),
 }
 
@@ -156,8 +156,8 @@ impl NatsConnection {
         }
     }
 
-    /// Returns since when, and why, the directory can be read but accepts no writes; `None` if it
-    /// accepts writes or cannot be read.
+    /// Returns since when, and why, the directory can be read but accepts no writes; `None` if the
+    /// directory accepts writes or cannot be read.
     pub(super) fn read_only(&self) -> Option<ReadOnly> {
         let is_readable = self.is_readable.load(Ordering::Relaxed) && self.connected().is_ok();
         let writes = self.writes.borrow();
@@ -169,7 +169,7 @@ impl NatsConnection {
         self.writes.borrow().failing().is_some()
     }
 
-    /// Waits a moment for a connection that is being made.
+    /// Waits up to [`CONNECT_WAIT`] for a connection.
     pub(super) async fn connect(&self) -> Result<(), RequestError> {
         let until = Instant::now() + CONNECT_WAIT;
         loop {
@@ -216,7 +216,7 @@ impl NatsConnection {
         }
     }
 
-    /// Sends a request to one archive, or to any archive if none is named, and waits for the
+    /// Sends a request to one archive, or to any archive if no archive is named, and waits for the
     /// response like [`NatsConnection::request`]. This function does not send a NATS request,
     /// because a server stores the reply subject of each request to another account.
     pub(super) async fn request_archive(
@@ -463,7 +463,8 @@ const RECONNECT_STEP: Duration = Duration::from_millis(50);
 /// to a restarted server before its lease ends.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// Time for the proxy to forward the flushed bytes, which happens as soon as this thread is idle.
+/// Time for the proxy to forward the flushed bytes. The proxy forwards the bytes as soon as this
+/// thread is idle.
 const PROXY_WAIT: Duration = Duration::from_millis(20);
 
 /// Longest wait for the last messages; a loopback connection needs a millisecond.

@@ -102,7 +102,8 @@ struct Registration {
     id: String,
     text: Bytes,
     ttl_s: u64,
-    /// Sequence number of the entry in the bucket. A write by another registration changes it.
+    /// Sequence number of the entry in the bucket. A write by another registration changes this
+    /// number.
     seq: u64,
     renewed_at: RenewedAt,
 }
@@ -149,7 +150,7 @@ impl Condition {
     }
 }
 
-/// When the newest stored renewal began; `None` if another registration replaced this one.
+/// When the newest stored renewal began; `None` if another registration replaced this registration.
 type RenewedAt = Arc<Mutex<Option<Instant>>>;
 
 enum WriteResult {
@@ -164,8 +165,9 @@ enum KeyContent {
     Empty,
     Own(u64),
     /// A message that is not a registration. No client with permission for this key wrote this
-    /// message, so it is overwritten. A different registration that is written just before that is
-    /// overwritten too. Its holder detects this at its next renewal.
+    /// message, so it is overwritten. If a different registration is written just before, the write
+    /// overwrites that registration. The holder of that registration detects the loss at its next
+    /// renewal.
     Invalid,
     /// A different registration, or its deletion.
     Other,
@@ -401,7 +403,7 @@ pub(super) fn host(stored: &Stored) -> Option<HostId> {
     parse_key(stored).filter(|(_, is_removal_key)| !is_removal_key).map(|(host, _)| host)
 }
 
-/// Returns the host of a key, and whether it is the key of the host's removal.
+/// Returns the host of a key, and whether the key is that of the host's removal.
 fn parse_key(stored: &Stored) -> Option<(HostId, bool)> {
     let key = stored.subject.strip_prefix(subject::ENTRIES)?.strip_prefix('.')?;
     let removal = key.strip_prefix(REMOVALS);
@@ -464,12 +466,12 @@ const TTL_MIN: Duration = Duration::from_secs(1);
 /// Time for which a removal is reported; the bucket keeps no message for a longer time.
 pub(super) const TTL_MAX: Duration = Duration::from_hours(1);
 
-/// The longest `mesh.lease_s`. The entry of a station that disappeared is listed no longer than
-/// this.
+/// The longest `mesh.lease_s`. The entry of a station that disappeared is listed for this time at
+/// most.
 const LEASE_MAX: Duration = Duration::from_mins(5);
 
 /// The longest time between two renewals: a full bucket drops its oldest entries, and members can
-/// have servers fill it within a minute (docs/nats-operations.md, "Keys of the directory").
+/// make servers fill the bucket within a minute (docs/nats-operations.md, "Keys of the directory").
 const RENEWED_AFTER: Duration = Duration::from_secs(10);
 
 /// Wait after unexpected content of the key: a twentieth of the shortest lease, so that the task

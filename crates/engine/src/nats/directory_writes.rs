@@ -55,7 +55,7 @@ impl DirectoryWrites {
     /// `deadline` is the longest wait for one response of a server.
     pub(super) fn new(deadline: Duration) -> Self {
         // When the directory accepts writes again, a pending renewal ends within one deadline, and
-        // the next renewal within a second one.
+        // the next renewal ends within one further deadline.
         Self { state: State::Unknown, registrations: 0, return_max: 2 * deadline }
     }
 
@@ -189,7 +189,7 @@ mod tests {
         let mut writes = DirectoryWrites::new(DEADLINE);
         assert!(writes.seen(at(3), TTL));
         assert_eq!(writes.lease_end(at(2), TTL, at(3)), LeaseEnd::Lost);
-        // No station wrote for a minute, so perhaps none could.
+        // No station wrote for a minute, so perhaps no station could write.
         writes.seen(at(63), TTL);
         assert_eq!(writes.lease_end(at(7), TTL, at(64)), LeaseEnd::UndecidedUntil(at(73)));
         writes.begun();

@@ -1,5 +1,5 @@
-//! Subscriptions: each reads the stream as fast as its subscriber does, and at the end of the
-//! stream polls twice a second for new messages.
+//! Subscriptions. Each subscription reads the stream as fast as its subscriber reads the records.
+//! At the end of the stream, the subscription polls twice a second for new messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,7 +169,7 @@ impl Follower {
         }
     }
 
-    /// Sends the records of one read; `true` if there are more.
+    /// Sends the records of one read; `true` if the stream has more records.
     async fn step(&mut self) -> Result<bool, Stop> {
         let range = stream_read::read_range(
             &self.connection,

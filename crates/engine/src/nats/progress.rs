@@ -63,13 +63,14 @@ impl Progress {
     }
 
     /// Returns whether all records stored before `came` are in the archive. A station that lost its
-    /// data needs all its records in the archive, because it continues above its highest number
-    /// there.
+    /// data needs all its records in the archive, because the station continues above its highest
+    /// number in the archive.
     fn has_all_before(&self, came: Instant) -> bool {
         self.leader.is_some_and(|end| came <= end.requested && end.seq <= self.seq)
     }
 
-    /// Returns the number up to which the archive must have read; `None` if it has not begun.
+    /// Returns the number up to which the archive must have read; `None` if the archive has not
+    /// begun to read.
     ///
     /// To know the highest number of a station, the archive must have read all messages that were
     /// in the stream when the archive began.

@@ -109,8 +109,8 @@ pub(super) async fn append(connection: &NatsConnection, messages: Vec<Outgoing>)
 /// same identifier.
 ///
 /// A member may not read the stream. So a member assumes that a record was dropped if no archive
-/// has it yet, and sends it again. Sending a record again is safe, because an archive stores each
-/// record once.
+/// has the record yet, and sends the record again. Sending a record again is safe, because an
+/// archive stores each record once.
 async fn suppressed(
     connection: &NatsConnection,
     messages: &[Outgoing],
@@ -220,8 +220,8 @@ async fn publish(
     Ok(repeated)
 }
 
-/// If the batch has only one record, that record was not stored. In a longer batch, other records
-/// may have been stored.
+/// Returns the error for a batch of `count` records that the server refused because of `why`. A
+/// single record was not stored. Of a longer batch, some records may have been stored.
 fn refused(why: String, count: usize) -> EngineError {
     if count == 1 { EngineError::Unavailable(why) } else { EngineError::Unknown(why) }
 }
@@ -233,6 +233,7 @@ fn failed(error: RequestError) -> EngineError {
     }
 }
 
-/// Largest number of unacknowledged publications. They are enough to keep a cluster busy that syncs
-/// every write, and few enough to be sent again.
+/// Largest number of unacknowledged publications. This number keeps a cluster busy even if the
+/// cluster syncs every write. The number is small enough that all these publications can be sent
+/// again.
 const WINDOW: usize = 256;

@@ -38,8 +38,8 @@ impl Replies {
     }
 
     /// Subscribes to the responses of archives, and to the inbox. The inbox receives a server's
-    /// report that there is no archive; with an older configuration of the servers it also receives
-    /// the responses.
+    /// report that there is no archive; with an older configuration of the servers, the inbox also
+    /// receives the responses.
     pub(super) async fn subscribe(&self, client: &Client) -> Result<[Subscriber; 2], SubscribeError> {
         let answers = archive_request::response_prefix(&self.requester, &self.session);
         Ok([

@@ -120,7 +120,7 @@ impl RequesterLimits {
 }
 
 /// Largest number of unanswered requests, each of at most 4 KiB. In the largest mesh measured, each
-/// station can have several of them.
+/// station can have several unanswered requests.
 const REQUESTS_MAX: usize = 4096;
 /// Largest number of unanswered requests of one station. The station itself needs one or two at a
 /// time; the others are for callers of the station's API.
@@ -128,8 +128,8 @@ const REQUESTS_EACH: usize = 64;
 /// Average number of requests that one station may send per second: several times the number that a
 /// page with a hundred graphs sends.
 const REQUESTS_PER_S: u64 = 200;
-/// Burst of the rate limit, as a time: a station may send the requests of this time at once. A page
-/// requests all its graphs together.
+/// Burst of the rate limit, as a time: a station may send at once the number of requests that the
+/// average rate allows in this time. A page requests all its graphs together.
 const REQUESTS_BURST_TIME: Duration = Duration::from_secs(5);
 /// Largest number of rate limits that are kept; they take some hundred kilobytes. If there are
 /// more, unused rate limits are removed.

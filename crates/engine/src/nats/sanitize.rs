@@ -25,11 +25,11 @@ pub(super) struct Sanitizer {
 enum Expects {
     #[default]
     Line,
-    /// A header block of `block` bytes, and `after` bytes after it.
+    /// A header block of `block` bytes, and `after` bytes after the header block.
     Block { arguments: String, block: usize, after: usize },
-    /// The next bytes, of this number, are copied unchanged.
+    /// Number of following bytes that are copied unchanged.
     Payload(usize),
-    /// The next bytes, of this number, are dropped.
+    /// Number of following bytes that are dropped.
     Dropped(usize),
 }
 

@@ -4,9 +4,9 @@
 //! client ◄─ 127.0.0.1, without TLS ─► SanitizingProxy ◄─ TLS ─► a server
 //! ```
 //!
-//! The client decides when to connect; each attempt reaches the next server in turn. Other users of
-//! the machine can connect, too. A connection without the secret in its `CONNECT` is closed before
-//! any of its bytes reach a server.
+//! The client decides when to connect; each attempt reaches the next server of the list. Other
+//! users of the machine can connect, too. A connection without the secret in its `CONNECT` is
+//! closed before any of its bytes reach a server.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};

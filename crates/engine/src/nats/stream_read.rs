@@ -210,8 +210,9 @@ impl Stored {
         [SUBJECT, SEQUENCE].into_iter().all(|name| self.headers.get_all(name).count() == 1)
     }
 
-    /// Returns the record in the message, if the station that the subject names published the
-    /// message ([`Stored::is_publication`]).
+    /// Returns the record in the message. Errors: the message cannot be read, is not a publication
+    /// ([`Stored::is_publication`]), or has a subject or an identifier that does not match the
+    /// record.
     pub(super) fn record(&self) -> Result<Record, String> {
         if self.headers.get(UNREADABLE).is_some() {
             return Err(format!("{} holds a header that cannot be read", self.subject));

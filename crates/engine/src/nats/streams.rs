@@ -139,11 +139,11 @@ pub(super) async fn update(connection: &NatsConnection) -> Result<(), EngineErro
     Ok(())
 }
 
-/// Sets the subjects of a stream's configuration to those of `wanted`, and each bound to that of
-/// `wanted` if that is tighter. Returns the names of the changed settings.
+/// Sets the subjects of a stream's configuration to those of `wanted`, and each bound to the bound
+/// in `wanted` if the bound in `wanted` is tighter. Returns the names of the changed settings.
 ///
-/// It removes republishing: nats-server (2.15.2) panics when it republishes a message with a header
-/// block shorter than its first line.
+/// This function also removes republishing: nats-server (2.15.2) panics when it republishes a
+/// message with a header block shorter than its first line.
 fn bound(
     config: &mut serde_json::Map<String, serde_json::Value>,
     wanted: &serde_json::Value,
@@ -282,8 +282,8 @@ fn records(connection: &NatsConnection) -> serde_json::Value {
 fn entries(connection: &NatsConnection) -> serde_json::Value {
     json!({
         "name": ENTRIES,
-        // Not `$KV.barograph_dir.*`: the import permissions of routes deny every key, so they would
-        // also deny a subscription to that subject (deploy/nats/n1.conf).
+        // Do not use the subject `$KV.barograph_dir.*`: the import permissions of routes deny every
+        // key, so they would also deny a subscription to that subject (deploy/nats/n1.conf).
         "subjects": [ENTRIES_SUBJECT],
         "retention": "limits",
         "storage": "file",

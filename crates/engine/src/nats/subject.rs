@@ -26,7 +26,7 @@ pub fn token(name: &str) -> String {
     token
 }
 
-/// Returns the name of which this is the token; `None` if it is not the token of a name.
+/// Returns the name that `token` encodes; `None` if `token` is not the token of a name.
 pub(super) fn name(token: &str) -> Option<HostId> {
     let mut bytes = Vec::with_capacity(token.len());
     let mut rest = token.as_bytes();

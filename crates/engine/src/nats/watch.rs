@@ -70,7 +70,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    /// Watches until there is no reader. After an outage it reads the directory again.
+    /// Watches until there is no reader. After an outage, the watch reads the directory again.
     async fn run(mut self) {
         let mut wait = RETRY_MIN;
         loop {

@@ -30,7 +30,7 @@ pub(super) enum HttpRequestError {
     Unreached(String),
     /// The request may have arrived.
     Lost(String),
-    /// The station refused the request, with its error if it sent one.
+    /// The station refused the request, with an error in the response if the station sent an error.
     Refused { status: StatusCode, error: Option<EngineError> },
     /// The station limits the rate: retry after this time.
     Throttled { reason: String, wait: Duration },
@@ -59,7 +59,7 @@ impl Client {
         self.deadline
     }
 
-    /// Appends lines. A lost request is repeated, which stores nothing twice. Returns the wait that
+    /// Appends lines. A lost request is repeated; no record is stored twice. Returns the wait that
     /// the station requires before the next append.
     pub(super) async fn append(&self, body: Bytes) -> Result<Duration, EngineError> {
         let seconds = u32::try_from(body.len() / BYTES_PER_S).expect("a body has some megabytes");

@@ -195,7 +195,7 @@ impl Holder {
 
     async fn deregister(&self) {
         if self.is_newest() && !self.registration.is_empty() {
-            // If this fails, the lease expires at the station.
+            // If the request fails, the lease expires at the station.
             let _ = self.about(Method::DELETE, self.client.deadline()).await;
         }
     }

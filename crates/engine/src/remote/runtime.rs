@@ -55,7 +55,7 @@ impl RemoteRuntime {
         self.handle.spawn(work)
     }
 
-    /// Runs a request on this runtime, for a caller on another one.
+    /// Runs a request on this runtime, for a caller on another runtime.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
@@ -64,7 +64,8 @@ impl RemoteRuntime {
         done.map_err(|_| EngineError::Unavailable("the connection was closed".into()))?
     }
 
-    /// The thread waits until this is dropped.
+    /// Returns a sender. Before the thread ends, it waits until the sender is dropped, for
+    /// [`DEREGISTER_TIMEOUT`] at most.
     pub(super) fn leaving(&self) -> mpsc::Sender<()> {
         self.leaving.clone().expect("it is taken in drop alone")
     }

@@ -6,8 +6,9 @@ use serde_json::Value;
 /// levels; beyond that, Python's parser raises an exception for the whole response.
 pub const DETAIL_DEPTH_MAX: usize = 16;
 
-/// Returns whether a record's detail is empty, or a JSON object (RFC 8259 §4) nested at most
-/// [`DETAIL_DEPTH_MAX`] levels deep, with numbers that fit a double and strings of Unicode.
+/// Returns whether a record's detail is sound: empty, or a JSON object (RFC 8259 §4). The object is
+/// nested at most [`DETAIL_DEPTH_MAX`] levels deep. Each number fits a double, and each string is
+/// Unicode.
 #[must_use]
 pub fn is_sound_detail(detail: &str) -> bool {
     if detail.is_empty() {

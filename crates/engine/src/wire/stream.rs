@@ -100,7 +100,7 @@ pub fn event_text(event: &Event) -> String {
     text(&EventJson::from(event))
 }
 
-/// Reads a line of a watch: an event, or the error that ends it.
+/// Reads a line of a watch: an event, or the error that ends the watch.
 ///
 /// # Errors
 /// The error in the line; [`EngineError::Invalid`] if the line is neither.
@@ -134,7 +134,7 @@ pub fn next_text(next: Option<Cursor>) -> String {
     text(&NextJson { next: next.map(|cursor| cursor.0) })
 }
 
-/// Reads the last line of a page; `None` if the line is not the last one.
+/// Reads the last line of a page; `None` if the line is not the last line of a page.
 #[must_use]
 pub fn read_next(line: &[u8]) -> Option<Option<Cursor>> {
     // `next` must be present; a record has no such key.

@@ -159,7 +159,8 @@ async fn records_of_a_former_member_come_from_the_mesh_if_the_mesh_has_any() {
     }
 }
 
-/// Stores records of another station in the mesh, in real time.
+/// Stores forwarded records in the archive of the mesh. Runs in real time, while the paused clock
+/// does not advance.
 async fn append_forwarded(mesh: &Mesh, batch: Vec<Record>) {
     let archive = mesh.local();
     really(async move { archive.append_forwarded(&batch).await }).await.unwrap();

@@ -150,7 +150,7 @@ async fn records_lost_by_the_mesh_are_resent_once_while_many_records_wait() {
     assert_eq!(*mesh.appended.lock().unwrap(), 11_000, "nothing was sent twice");
     assert_eq!(station.joined.statistics().skipped, 0);
 
-    // A station that is killed while it sends again continues after its restart.
+    // A station that is killed while it sends records again continues after its restart.
     let third = tempfile::tempdir().unwrap();
     *mesh.archive.lock().unwrap() = mesh::new(third.path()).local();
     station.until(|joined| joined.statistics().watermark.is_some_and(|w| w < 11_000)).await;
@@ -244,8 +244,8 @@ async fn a_station_without_permission_reports_an_error_and_keeps_its_records() {
 #[tokio::test(start_paused = true)]
 async fn numbers_without_a_record_of_the_station_are_skipped() {
     let ([directory, _archive], mesh, station) = fresh().await;
-    // The numbers 2, 3, 5 and 8 are measurements of a different station that were handed in here.
-    // The number 6 has no record.
+    // The numbers 2, 3, 5 and 8 are measurements of a different station that were appended at this
+    // station. The number 6 has no record.
     let fed =
         |seq| Record { series: SeriesId { source: name("south"), ..series("north", "x") }, ..record(seq) };
     station.append(&[record(1), fed(2), fed(3), record(4), fed(5), record(7), fed(8)]).await.unwrap();

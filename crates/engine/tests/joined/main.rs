@@ -99,7 +99,7 @@ async fn append_alone(directory: &Path, batch: Vec<Record>) {
     really(async move { local.append(&batch).await }).await.unwrap();
 }
 
-/// Numbers of all records of `north` in an archive. Checks that each is stored once.
+/// Numbers of all records of `north` in an archive. Checks that each record is stored once.
 async fn stored(archive: &Local) -> Vec<u64> {
     let all: Vec<(Cursor, Record)> = archive.export(&Selector::default()).map(Result::unwrap).collect().await;
     let mut seqs: Vec<u64> = all.iter().map(|(_, record)| record.seq).collect();

@@ -128,7 +128,7 @@ impl Mesh {
             }
         }
 
-        // After all that, the victim is up, and its lease ends when it leaves.
+        // After the attacks, the victim is up, and its lease ends when the victim leaves.
         drop(lease);
         assert_eq!(next_item(&mut events).await, Event::Down(name(SOUTH)));
         self.archive.remove(&name(SOUTH)).await.unwrap();
@@ -136,7 +136,7 @@ impl Mesh {
     }
 
     /// Checks that the mesh continues after a move to other accounts, and that the attacker is
-    /// denied. The south's first record was stored before.
+    /// denied. The south's first record must be stored before this call.
     pub(crate) async fn goes_on(&self, server: &NatsServer, attacker: &Attacker, before: Inventory) {
         server::canary(&self.south, SOUTH, 2).await;
         assert_eq!(self.archive.watermark(&name(SOUTH)).await, Ok(2));
@@ -247,7 +247,7 @@ impl Mesh {
         assert_eq!(found, [], "a record under another's identity");
     }
 
-    /// Forges entries of the victim, in responses of the server to its key; also forges
+    /// Forges entries of the victim, in responses of the server to the victim's key; also forges
     /// registrations with leases that never end.
     async fn forged_entries(&self, attacker: &Attacker, events: &mut BoxStream<Event>, accounts: Accounts) {
         let forged = Entry { addresses: vec!["192.0.2.66:6".parse().unwrap()], ..entry(SOUTH) };
@@ -299,7 +299,8 @@ impl Mesh {
         assert!(silence.is_err(), "{silence:?}");
     }
 
-    /// Responses of the server to the victim's key, without a pause, do not end its registration.
+    /// Responses of the server to the victim's key, without a pause, do not end the victim's
+    /// registration.
     async fn a_key_that_never_rests(&self, attacker: &Attacker, lease: &dyn Lease) {
         let victims = format!("$KV.barograph_dir.{}", token(SOUTH));
         let own = format!("$KV.barograph_dir.{}", token(NORTH));

@@ -131,8 +131,8 @@ async fn expensive_requests_of_one_member_delay_no_other_member() {
 }
 
 /// With the shipped files, a server keeps nothing for the reply subjects of one member's requests,
-/// so others get their responses. Otherwise reply subjects with a wildcard would be kept for ever
-/// and searched for each response.
+/// so other members get their responses. Without these files, the server would keep reply subjects
+/// with a wildcard for ever, and would search them for each response.
 #[tokio::test]
 async fn reply_subjects_of_one_member_delay_no_other_member() {
     const FLOOD: usize = 40_000;
@@ -230,7 +230,7 @@ async fn accounts_limit_the_resources_of_each_member() {
     let server =
         NatsServer::start_with(directory.path(), &deployed::with_accounts(directory.path())).unwrap();
     let archive = Nats::new(deployed::by_credentials(directory.path(), &server, ARCHIVE)).unwrap();
-    // A server loads an account when a client of it connects.
+    // A server loads an account when a client of that account connects.
     eventually("a connection", async || archive.connected().ok()).await;
     let (mut exports, mut stations) = (0, 0);
     let all: Value = serde_json::from_str(&reflected_replies::monitoring(&server, "/accountz")).unwrap();

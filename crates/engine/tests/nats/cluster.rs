@@ -186,8 +186,9 @@ async fn the_shipped_configurations_form_a_cluster() {
     drop(servers);
 }
 
-/// With credentials on several servers, a server's response reaches the request subjects of
-/// archives if the reply subject of a read names them, with the headers of a response or with none.
+/// A read may name a request subject of an archive as its reply subject. With credentials on
+/// several servers, the server's response then reaches the archive, with the headers of a response
+/// or without headers.
 #[tokio::test]
 async fn a_member_cannot_send_requests_as_another_member() {
     let directory = tempfile::tempdir().unwrap();
@@ -327,7 +328,8 @@ async fn undeliverable_messages_do_not_block_readers() {
     server::canary(&*archives[0].0, ARCHIVE, 1).await;
     let south = Nats::new(config(SOUTH)).unwrap();
     let lease = south.register(&entry(SOUTH), Duration::from_secs(5)).await.unwrap();
-    // A loss is detected only if this archive's own registration was renewed since.
+    // An archive detects the loss of a station only if the archive's own registration is renewed
+    // after the end of the station's lease.
     let _own = archives[0].0.register(&entry(ARCHIVE), Duration::from_secs(5)).await.unwrap();
     let mut watches: Vec<_> = archives.iter().map(|(archive, ..)| archive.watch(&name("local"))).collect();
     for events in &mut watches {

@@ -217,7 +217,7 @@ fn blocks() -> Vec<(Vec<u8>, usize)> {
 pub(crate) struct Member(BufReader<TcpStream>);
 
 impl Member {
-    /// Connects with the credentials in `directory`; `None` for none.
+    /// Connects with the credentials in `directory`; `None` = no credentials.
     pub(crate) fn new(server: &NatsServer, directory: Option<&Path>) -> Self {
         let stream = TcpStream::connect(server.address()).expect("the server lives");
         stream.set_read_timeout(Some(LIMIT)).unwrap();

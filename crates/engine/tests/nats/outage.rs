@@ -118,7 +118,7 @@ fn the_engine_outlives_the_runtimes_of_its_callers() {
     });
 }
 
-/// A lost archive is rebuilt from the stream, and a second one beside it answers as well.
+/// A lost archive is rebuilt from the stream, and another archive beside it also answers requests.
 #[tokio::test]
 async fn an_archive_is_rebuilt_from_the_stream() {
     let directory = tempfile::tempdir().unwrap();

@@ -32,8 +32,8 @@ async fn a_certificate_grants_access_only_as_its_station() {
     }
 }
 
-/// With the list of an older `stations`, a server can be made to send responses to subjects of
-/// other stations; no reader accepts these responses.
+/// With the list that an older `stations` script made, a server can be made to send responses to
+/// subjects of other stations; no reader accepts these responses.
 #[tokio::test]
 async fn forged_responses_are_rejected_in_a_shared_account() {
     let directory = tempfile::tempdir().unwrap();
@@ -53,8 +53,8 @@ async fn the_reflection_attack_reaches_the_streams_in_a_shared_account() {
     reflected_replies::control(&attacker, &server).await;
 }
 
-/// A server restarts with the current list of `stations`: stations continue, and no stored record
-/// is lost.
+/// A server restarts with the list that the current `stations` script makes: stations continue, and
+/// no stored record is lost.
 #[tokio::test]
 async fn a_mesh_with_certificates_migrates_to_separate_accounts() {
     let directory = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ impl Proxy {
         Self::long(server, Duration::ZERO).await
     }
 
-    /// Delays the bytes of both directions by `delay`.
+    /// Starts a proxy to `server` that delays the bytes in both directions by `delay`.
     pub(crate) async fn long(server: &str, delay: Duration) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");

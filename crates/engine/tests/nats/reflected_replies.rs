@@ -118,7 +118,7 @@ pub(crate) async fn attack(attacker: &Attacker, server: &NatsServer, attackers: 
         assert!(is_stored, "after an answer onto {target} nothing is stored any more");
     })
     .await;
-    // The server processes earlier requests before this one.
+    // The server processes earlier requests before this request.
     let seq = attackers.next_seq(&name(NORTH)).await.unwrap();
     server::canary(attackers, NORTH, seq).await;
     assert_eq!(Inventory::of(server), before);
@@ -135,7 +135,7 @@ pub(crate) async fn control(attacker: &Attacker, server: &NatsServer) {
 }
 
 /// Makes the server respond to each of these subjects with content that the attacker stored before.
-/// Calls `check` for each subject, with whether the content was stored.
+/// Calls `check` for each subject; the second argument is true if the content was stored.
 async fn reflect(
     attacker: &Attacker,
     before: &Inventory,
@@ -184,9 +184,9 @@ async fn reflect(
     }
 }
 
-/// Headers that make a server attribute a request to `account`: the header is present once, and
-/// more often than the server removes it. One set also has a header that makes the server send
-/// traces of the message to `target`.
+/// Headers that make a server attribute a request to `account`: the sets have one, two and three
+/// copies of the header, because the server may not remove every copy. One set also has a header
+/// that makes the server send traces of the message to `target`.
 fn forged(account: &str, target: &str) -> Vec<HeaderMap> {
     let info = json!({ "acc": account, "svc": account, "user": "archive.example.net" }).to_string();
     let times = |count: usize| {

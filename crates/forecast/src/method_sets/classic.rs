@@ -12,7 +12,7 @@ use crate::rules::ErrorRing;
 /// Number of methods of this set.
 pub(crate) const CLASSIC: usize = 8;
 
-/// Gain of the smoother, which NWS 1.x names after Van Jacobson.
+/// Gain of the smoother. NWS 1.x names this smoother after Van Jacobson.
 const GAIN: [f64; 1] = [0.05];
 /// Initial length of both adaptive windows, in values. The length changes in steps of 1, and stays
 /// between 5 and 50.

@@ -165,7 +165,7 @@ impl Full {
     }
 }
 
-// `docs/spec/full.md`, method 11, and the scale. The step scale is accurate enough after four
-// values.
+// Constants of method 11 and of the scale in `docs/spec/full.md`. The step scale is accurate enough
+// after four values.
 const DIFFERENCES_STEP: f64 = 0.05;
 const STEPS_FROM: u64 = 4;

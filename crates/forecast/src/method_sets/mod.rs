@@ -16,7 +16,7 @@ use crate::rules::ErrorHistory;
 
 /// A fixed list of `M` methods that learn the same series.
 pub(crate) trait MethodSet<const M: usize> {
-    /// Names of the methods. If methods tie, the first one wins.
+    /// Names of the methods. If methods have equal errors, the first of these methods is selected.
     const METHODS: [Method; M];
 
     /// Lengths of the windows of the two-level rule's selectors, in values; 0 = all values. Each

@@ -1,4 +1,5 @@
-//! The 18 methods of the Network Weather Service 2.x, in its order, each as NWS intended it.
+//! The 18 methods of the Network Weather Service 2.x, in the order of NWS. Each method works as NWS
+//! intended.
 
 use alloc::boxed::Box;
 
@@ -116,7 +117,7 @@ const RECURSIVE: usize = 10;
 /// Number of values for which the ring stores the windowed methods' errors: the longest lag.
 const RING: usize = LONG_WINDOWS[LONG_WINDOWS.len() - 1];
 
-/// Past errors; only those of the windowed methods are stored.
+/// Past errors of all methods. Only the errors of the windowed methods are stored.
 ///
 /// The ten recursive methods are cheaper to run again. There is one copy of these methods for each
 /// lag. The copy for a lag of `n` processes each value `n` values after its arrival. The copy does

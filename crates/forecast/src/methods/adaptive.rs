@@ -2,9 +2,9 @@
 //!
 //! For each value, the error of the window is compared with the errors of the windows one step
 //! shorter and one step longer. The method continues with the window of the least error; on a tie,
-//! the window does not change. NWS 2.x `median.c` intends this, but compares with windows of fixed
-//! size. This module implements the intent, as in the adaptive window of Wolski's article of 1998
-//! (docs/references.md).
+//! the window does not change. NWS 2.x `median.c` intends the same comparison, but compares with
+//! windows of fixed size. This module implements the intent, as in the adaptive window of Wolski's
+//! article of 1998 (docs/references.md).
 
 use super::window::AgedSortedWindow;
 use crate::method_sets::RecentValues;

@@ -26,8 +26,8 @@ impl StepScale {
     }
 }
 
-// `docs/spec/full.md`, scale: the mean of the first 20 differences, then gain 0.03 with a cap of 5
-// scales.
+// Constants of the scale in `docs/spec/full.md`: the mean of the first 20 differences, then gain
+// 0.03 with a cap of 5 scales.
 const SCALE_BURN_IN: u64 = 20;
 const SCALE_GAIN: f64 = 0.03;
 const SCALE_CAP: f64 = 5.0;
@@ -79,7 +79,7 @@ impl TwoFeatureRegression {
     }
 }
 
-// `docs/spec/full.md`, methods 10 and 12.
+// Constants of methods 10 and 12 in `docs/spec/full.md`.
 const FORGET: f64 = 0.998;
 const PRIOR: f64 = 100.0;
 const TRACE_MAX: f64 = 10.0 * 2.0 * PRIOR;

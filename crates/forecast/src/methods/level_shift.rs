@@ -1,7 +1,7 @@
 //! Methods for series that stay at one level for some time, and then change to a different level at
 //! once.
 
-/// The mean since the last level shift, which a two-sided CUSUM detects (Page 1954).
+/// The mean since the last level shift. A two-sided CUSUM detects level shifts (Page 1954).
 #[derive(Clone, Debug)]
 pub(crate) struct LevelShiftMean {
     mean: f64,
@@ -11,7 +11,7 @@ pub(crate) struct LevelShiftMean {
     down: f64,
 }
 
-// `docs/spec/full.md`, method 15; in units of the spread.
+// Constants of method 15 in `docs/spec/full.md`, in units of the spread.
 const DEVIATION_MAX: f64 = 4.8;
 const SLACK: f64 = 0.5;
 const ALARM: f64 = 8.0;
@@ -62,7 +62,7 @@ pub(crate) struct LevelHistory {
 }
 
 const SLOTS: usize = 16;
-// `docs/spec/full.md`, method 16; distances in step scales.
+// Constants of method 16 in `docs/spec/full.md`; distances are in step scales.
 const NEAR: f64 = 4.0;
 const CENTER_STEP_MAX: f64 = 12.0;
 const CENTER_COUNT_MAX: f64 = 50.0;

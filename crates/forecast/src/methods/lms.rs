@@ -17,7 +17,7 @@ pub(crate) struct LeastMeanSquares {
 
 /// Number of lags of the filter.
 const LAGS: usize = 32;
-// `docs/spec/full.md`, methods 11 and 12.
+// Constants of methods 11 and 12 in `docs/spec/full.md`.
 const INPUT_MAX: f64 = 10.0;
 const ERROR_MAX: f64 = 3.0;
 

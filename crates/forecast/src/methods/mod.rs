@@ -1,4 +1,5 @@
-//! The forecasting methods, one family in each file; each learns values and predicts the next one.
+//! The forecasting methods, one family in each file; each method learns values and predicts the
+//! next value.
 
 pub(crate) mod adaptive;
 pub(crate) mod autoregressive;

@@ -20,7 +20,7 @@ impl RunningMean {
 /// `N` exponential smoothers: `s += g (v − s)`, started at the first value. NWS 2.x has the same
 /// smoothers in `exp_smooth.c`, but starts them at 0, which is a defect.
 ///
-/// They are stored side by side so that the compiler vectorises their update.
+/// The smoothers are stored side by side, so that the compiler vectorises their update.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Smoothers<const N: usize> {
     levels: [f64; N],

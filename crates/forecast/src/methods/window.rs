@@ -88,15 +88,15 @@ fn shift_between<T: Copy>(values: &mut [T], from: usize, to: usize) {
 
 /// Maximum number of values in an [`AgedSortedWindow`].
 pub(crate) const AGED_LEN: usize = 51;
-/// Number of words of eight ages each.
+/// Number of 64-bit words that contain the ages, eight ages in each word.
 const WORDS: usize = AGED_LEN.div_ceil(8);
 /// Age of an empty slot. This age is greater than the length of any window.
 const NO_AGE: u8 = 127;
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// The last 51 values, sorted, each with its age. The median of any shorter window of the most
-/// recent values can be read without another sort.
+/// The last 51 values, sorted, each with its age. The age of a value is the number of newer values.
+/// The median of any shorter window of the most recent values can be read without another sort.
 ///
 /// Ages are bytes, eight in a word. A median is found by counting the ages below the window's
 /// length, a word at a time, until half of them are counted.

@@ -20,9 +20,9 @@ pub(crate) struct CombinedForecast {
 
 /// A rule that combines the predictions of `M` methods.
 ///
-/// For each value the caller calls `observe` with the predictions made before the value was known
-/// (for the first value they have no meaning), then `combine` with the predictions of the next
-/// value.
+/// For each value, the caller calls `observe` with the predictions that were made before the value
+/// was known. Then the caller calls `combine` with the predictions of the next value. The
+/// predictions of the first value have no meaning.
 pub(crate) trait CombinationRule<const M: usize> {
     fn new() -> Self;
 

@@ -45,8 +45,8 @@ impl<const N: usize> ErrorSums<N> {
     }
 }
 
-/// Number of forecasters in one iteration of the search. Two make the search a third faster than
-/// one; more than two do not help.
+/// Number of forecasters in one iteration of the search. With two forecasters, the search is a
+/// third faster than with one forecaster. With more than two, the search is not faster still.
 const UNROLLED: usize = 2;
 
 /// The least squared sum and the least absolute sum so far, with the indices of their forecasters.
@@ -61,7 +61,8 @@ impl ArgMin {
     #[inline(always)]
     fn update(&mut self, index: f64, sums: [f64; 2]) {
         for (objective, sum) in sums.into_iter().enumerate() {
-            // Indices ascend from call to call, so the greater index is the later one.
+            // `index` increases from call to call, so the greater of two indices belongs to the
+            // newer minimum.
             let better = if sum < self.sums[objective] { index } else { 0.0 };
             self.indices[objective] =
                 if self.indices[objective] < better { better } else { self.indices[objective] };
@@ -70,8 +71,8 @@ impl ArgMin {
     }
 }
 
-/// Converts a small whole number to an integer: after 2^52 is added, the lowest bits contain the
-/// integer.
+/// Converts an `f64` that holds a whole number below 256 to `u8`. The function adds 2^52; then the
+/// lowest bits of the sum contain the number.
 fn low_bits(index: f64) -> u8 {
     (index + 4_503_599_627_370_496.0).to_bits() as u8
 }
@@ -101,8 +102,8 @@ impl<const S: usize> Selectors<S> {
 }
 
 /// The rule of the papers (JavaNws §2.1.2): one selector picks the method with the least cumulative
-/// squared error, the other that with the least cumulative absolute error. The selector with less
-/// error for the requested objective decides.
+/// squared error, and the other selector picks the method with the least cumulative absolute error.
+/// The selector with less error for the requested objective decides.
 #[derive(Clone, Debug)]
 pub(crate) struct Flat<const M: usize> {
     total: ErrorSums<M>,

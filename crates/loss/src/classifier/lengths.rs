@@ -81,7 +81,7 @@ pub(crate) struct LongestRuns {
 }
 
 impl LongestRuns {
-    /// Whether this run is selected. It must be called for each run in order.
+    /// Whether this run is selected. The caller must call this function for each run, in order.
     pub(crate) fn select(&mut self, gap: LossRun) -> bool {
         if gap.lost > self.above {
             return true;

@@ -8,7 +8,7 @@ use crate::{Evidence, GapEvidence, LossRun};
 /// at least 268 µs for losses of a queue.
 pub(crate) const QUEUE_DELAY_S: f64 = 150e-6;
 
-/// Group of a gap, by its own evidence.
+/// Group of a gap, according to the evidence on this gap alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GapGroup {
     /// The socket dropped packets in the gap.
@@ -17,7 +17,7 @@ pub(crate) enum GapGroup {
     Network,
     /// The delay or the marks show that a queue was full or nearly full.
     Delayed,
-    /// The evidence on the gap assigns it to no other group.
+    /// No other group matches the evidence on the gap.
     Rest,
 }
 
@@ -38,8 +38,8 @@ impl GapGrouping {
         for (_, known) in gaps {
             if let Some(delay) = delay_of(known.delay_s) {
                 grouping.has_delays = true;
-                // The limit is at least half the largest delay, because a queue that drops packets
-                // is full.
+                // The limit is at least half the largest delay. A queue that drops packets is full,
+                // so the delay of its packets is close to the largest delay.
                 grouping.delayed_s = grouping.delayed_s.max(delay / 2.0);
             }
             grouping.has_marks |= known.is_marked.is_some();
@@ -63,7 +63,7 @@ impl GapGrouping {
     }
 
     /// Evidence on a group as a whole. If no gap has a delay, the delay of the window is used. If
-    /// it is not known of any gap whether it had marks, the marks of the window are used.
+    /// the marks of all gaps are unknown, the marks of the window are used.
     pub(crate) fn known(&self, group: GapGroup, delay: MeanDelay, window: &Evidence) -> KnownEvidence {
         let mut known = KnownEvidence::of(window);
         if self.has_marks {
@@ -87,8 +87,9 @@ pub(crate) struct MeanDelay {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CombinedEvidence {
     delay: MeanDelay,
-    /// Number of losses in gaps with marks, and number of losses in gaps without marks.
+    /// Number of losses in gaps with marks.
     marked: u32,
+    /// Number of losses in gaps without marks.
     unmarked: u32,
 }
 
@@ -102,9 +103,9 @@ impl CombinedEvidence {
         }
     }
 
-    /// Returns the combined evidence. If no gap has a delay, the delay of the window is used. If it
-    /// is not known of any gap whether it had marks, the marks of the window are used. The gaps
-    /// count as marked if most of their losses are in marked gaps.
+    /// Returns the combined evidence. If no gap has a delay, the delay of the window is used. If
+    /// the marks of all gaps are unknown, the marks of the window are used. The gaps count as
+    /// marked if most of their losses are in marked gaps.
     pub(crate) fn known(&self, window: KnownEvidence) -> KnownEvidence {
         KnownEvidence {
             burst: window.burst,

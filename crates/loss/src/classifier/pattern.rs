@@ -31,12 +31,12 @@ pub(crate) const FEATURES: [&str; 13] = [
 /// delay.
 const ALWAYS: usize = 10;
 
-/// Constant that is added to a delay before its logarithm is taken, µs. It is the noise of clocks
-/// and interrupts.
+/// Constant that is added to a delay before its logarithm is taken, µs. The constant is about as
+/// large as the noise of clocks and interrupts.
 const DELAY_FLOOR_US: f64 = 5.0;
 
-/// Largest weight that a model file may contain. It is far above the weights of any sensible model:
-/// a weight of 1000 gives one feature alone a factor of e^1000.
+/// Largest weight that a model file may contain. This limit is far above the weights of any
+/// sensible model: a weight of 1000 gives one feature alone a factor of e^1000.
 const WEIGHT_MAX: f64 = 1e3;
 
 /// Evidence on a window or on a part of a window, in addition to the pattern of losses.
@@ -55,8 +55,8 @@ pub(crate) struct KnownEvidence {
 /// queue.
 ///
 /// The two network causes have different patterns. A queue delays packets before it drops packets,
-/// and it drops several packets close to each other. A faulty link, a policer or a filter does not
-/// delay packets, and its drops are not close to each other.
+/// and the dropped packets are close to each other. A faulty link, a policer or a filter does not
+/// delay packets, and the dropped packets are not close to each other.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PatternModel {
     /// Range of the lengths of the windows that the model was fitted on, in packets.
@@ -102,13 +102,12 @@ pub(crate) struct CauseModel {
 }
 
 impl KnownEvidence {
-    /// All combinations in the order of [`KnownEvidence::index`]. Each entry has the name in the
-    /// file, whether the burst is known, and whether the delay is known.
-    pub(crate) const COMBINATIONS: [(&str, bool, bool); 4] = [
-        ("pattern", false, false),
-        ("pattern_and_burst", true, false),
-        ("pattern_and_delay", false, true),
-        ("pattern_burst_and_delay", true, true),
+    /// All combinations in the order of [`KnownEvidence::index`], with their names in the file.
+    pub(crate) const COMBINATIONS: [(&str, EvidenceKinds); 4] = [
+        ("pattern", EvidenceKinds { has_burst: false, has_delay: false }),
+        ("pattern_and_burst", EvidenceKinds { has_burst: true, has_delay: false }),
+        ("pattern_and_delay", EvidenceKinds { has_burst: false, has_delay: true }),
+        ("pattern_burst_and_delay", EvidenceKinds { has_burst: true, has_delay: true }),
     ];
 
     /// Index of the combination.
@@ -117,12 +116,23 @@ impl KnownEvidence {
     }
 }
 
-/// Whether a combination has this feature.
-pub(crate) fn is_known(feature: usize, burst: bool, delay: bool) -> bool {
-    match feature {
-        0..ALWAYS => true,
-        12 => delay,
-        _ => burst,
+/// Combination of the evidence that may be known in addition to the pattern of losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EvidenceKinds {
+    /// Whether [`KnownEvidence::burst`] is known.
+    pub(crate) has_burst: bool,
+    /// Whether [`KnownEvidence::delay_s`] is known.
+    pub(crate) has_delay: bool,
+}
+
+impl EvidenceKinds {
+    /// Whether the feature at this index of [`FEATURES`] can be computed from the evidence.
+    pub(crate) fn has_feature(self, feature: usize) -> bool {
+        match feature {
+            0..ALWAYS => true,
+            12 => self.has_delay,
+            _ => self.has_burst,
+        }
     }
 }
 
@@ -177,12 +187,10 @@ impl PatternModel {
             )));
         }
         let mut odds = [CauseModel::default(); 4];
-        for ((name, burst, delay), odds) in KnownEvidence::COMBINATIONS.into_iter().zip(&mut odds) {
+        for ((name, kinds), odds) in KnownEvidence::COMBINATIONS.into_iter().zip(&mut odds) {
             let section = sections.remove(name);
             let section = section.ok_or_else(|| ModelError::Invalid(format!("[{name}] is missing")))?;
-            *odds = section
-                .check(burst, delay)
-                .map_err(|what| ModelError::Invalid(format!("[{name}]: {what}")))?;
+            *odds = section.check(kinds).map_err(|what| ModelError::Invalid(format!("[{name}]: {what}")))?;
         }
         if let Some(name) = sections.keys().next() {
             return Err(ModelError::Invalid(format!("unknown section [{name}]")));
@@ -196,11 +204,11 @@ impl PatternModel {
         text += &format!(
             "format = \"{FORMAT}\"\nversion = {VERSION}\npackets = {{ low = {low}, high = {high} }}\n"
         );
-        for ((name, burst, delay), odds) in KnownEvidence::COMBINATIONS.into_iter().zip(&self.odds) {
+        for ((name, kinds), odds) in KnownEvidence::COMBINATIONS.into_iter().zip(&self.odds) {
             let LogOdds { queue, link } = odds.base;
             text += &format!("\n[{name}]\nbase = {{ queue = {queue:?}, link = {link:?} }}\n");
             for (index, (feature, term)) in FEATURES.iter().zip(&odds.terms).enumerate() {
-                if is_known(index, burst, delay) {
+                if kinds.has_feature(index) {
                     let FeatureWeight { low, high, queue, link } = term;
                     text += &format!(
                         "{feature} = {{ low = {low:?}, high = {high:?}, queue = {queue:?}, link = {link:?} }}\n"
@@ -229,10 +237,11 @@ impl CauseModel {
     }
 }
 
-/// Log-odds that congestion marks add to a queue, ln(460/18). A mark shows that there was a queue
-/// in the window (RFC 3168 §5). Among the windows of 20 000 packets of the open signatures, there
-/// was a queue in 18 of the 460 windows with losses of the host only, and in all windows with
-/// losses of a queue. These queues were detected by their delays, because no window has marks.
+/// Amount by which congestion marks increase the log-odds of a queue, ln(460/18). A mark shows that
+/// there was a queue in the window (RFC 3168 §5). The ratio is from the windows of 20 000 packets
+/// of the open signatures. All windows with losses of a queue had a queue. Of the 460 windows with
+/// losses of the host only, 18 had a queue. The queues were detected by their delays, because no
+/// window has marks.
 const MARKED: f64 = 3.241;
 
 /// Limit of the probability for the host in a window with marks. A router marks a packet that it
@@ -262,15 +271,13 @@ struct Section {
 }
 
 impl Section {
-    fn check(mut self, burst: bool, delay: bool) -> Result<CauseModel, String> {
+    fn check(mut self, kinds: EvidenceKinds) -> Result<CauseModel, String> {
         let sane = |weight: f64| weight.abs() <= WEIGHT_MAX;
         if !sane(self.base.queue) || !sane(self.base.link) {
             return Err("`base` is out of range".to_owned());
         }
         let mut odds = CauseModel { base: self.base, ..CauseModel::default() };
-        for (index, name) in
-            FEATURES.into_iter().enumerate().filter(|(index, _)| is_known(*index, burst, delay))
-        {
+        for (index, name) in FEATURES.into_iter().enumerate().filter(|(index, _)| kinds.has_feature(*index)) {
             let term = self.terms.remove(name).ok_or_else(|| format!("`{name}` is missing"))?;
             let is_possible =
                 [term.low, term.high, term.queue, term.link].into_iter().all(sane) && term.low <= term.high;

@@ -7,45 +7,46 @@ use crate::evidence::VERDICT_PROBABILITY;
 use crate::paper::{LOSS_RATE_MIN, loss_rate};
 use crate::{Cause, Classifier, Diagnosis, EvidenceUsed, LossPattern, LossRun, Metrics, Verdict};
 
-/// Smallest share that each of the two causes must have of the losses of a hybrid window.
+/// Smallest share of the losses of a hybrid window that each of the two causes must have.
 const SHARE_MIN: f64 = 0.05;
 
-/// A window is split into two parts only if the probability of each part's cause is at least this.
-/// In a window with one cause, the longest runs may resemble the other cause, so the probability
-/// must be high.
+/// Smallest probability of a cause for a split. A window is split into long and short runs only if
+/// the cause of each group has at least this probability. In a window with one cause, the longest
+/// runs may resemble the other cause, so the probability must be high.
 const SPLIT_PROBABILITY: f64 = 0.99;
 
-/// Smallest ratio between the lengths of long and short runs for a split. In windows of a queue,
-/// neighbouring lengths differ by a factor of up to 2.5. In 5 % of the hybrid windows, the lengths
-/// of the host's runs and of the network's runs differ by a factor below 3.6.
+/// Smallest ratio of the shortest long run to the longest short run at which a window is split. In
+/// windows of a queue, neighbouring lengths differ by a factor of up to 2.5. In 5 % of the hybrid
+/// windows, the lengths of the host's runs and of the network's runs differ by a factor below 3.6.
 const SPLIT_RATIO: f64 = 3.0;
 
-/// Smallest probability for the host of a claimed part, if the other evidence on the window names
-/// the network. The long runs of a hybrid window also need this probability when delay and marks
-/// are used.
+/// Smallest probability that the host lost the claimed runs. This limit applies if the host claims
+/// only some of the losses, and the other evidence on the window names the network. The long runs
+/// of a hybrid window also need this probability when delay and marks are used.
 const PART_MIN: f64 = 0.5;
 
-/// Upper limit of the probability for the host if only the pattern names the host: the result is
-/// then undecided.
+/// Upper limit of the probability for the host, if the pattern alone cannot name the host. At this
+/// probability, the result is undecided.
 const UNDECIDED_MAX: f64 = 0.5;
 
 /// Smallest one-way delay just before the losses (s) at which the pattern alone cannot name the
-/// host, whatever the length of the runs, because there was a queue. In the open signatures this
-/// delay is at most 3.7 ms for losses of the host (at loss rates up to 0.05). The delay is 4 ms or
-/// more in two of five windows with losses of a queue.
+/// host, because there was a queue. This limit applies to runs of any length. In the open
+/// signatures this delay is at most 3.7 ms for losses of the host (at loss rates up to 0.05). The
+/// delay is 4 ms or more in two of five windows with losses of a queue.
 const CLEAR_DELAY_S: f64 = 4e-3;
 
-/// Length from which runs resemble a stall, in packets. It is compared with the mean, over all lost
-/// packets, of the length of the packet's run. If the host dropped the packets in five runs or
-/// more, this mean is at least 17. If a queue dropped them, it is at most 11, except for incast.
-/// The long runs of a hybrid window must also reach this length, because a queue makes a few short
-/// runs beside its single drops.
+/// Length from which runs resemble a stall, in packets. This limit is compared with the mean, over
+/// all lost packets, of the length of the packet's run. If the host dropped the packets in five
+/// runs or more, this mean is at least 17. If a queue dropped the packets, the mean is at most 11,
+/// except for incast. The long runs of a hybrid window must also reach this length, because a queue
+/// makes a few short runs beside its single drops.
 const STALL_BURST: f64 = 14.0;
 
-/// Smallest probability for the host by the pattern at which a claim of runs longer than
-/// [`STALL_BURST`] is believed. For true claims in the open signatures, the probability is at least
-/// 0.013, with a model that was not fitted on the run of the claim. For half of the false claims of
-/// incast, the probability is less than 0.013.
+/// Smallest probability for the host at which a claim of runs longer than [`STALL_BURST`] is
+/// believed. The probability is computed from the pattern, without delay and marks. For true claims
+/// in the open signatures, the probability is at least 0.013. Each of these probabilities is from a
+/// model that was not fitted on the run of the claim. For half of the false claims of incast, the
+/// probability is less than 0.013.
 const STALL_MIN: f64 = 0.002;
 
 /// Limits on the length of a run of losses, in packets and in bursts. A run that exceeds both
@@ -136,8 +137,9 @@ impl Classifier {
     /// Whether the host may have dropped the packets that it claims, given all other evidence on
     /// these packets and on their window.
     ///
-    /// - The host claims some of the losses, and the other evidence names the network: true only if
-    ///   the host more likely lost the claimed runs, judged alone.
+    /// - The host claims some of the losses, and the evidence on the window names the network: true
+    ///   only if the host is at least as likely as the network to have lost the claimed runs. This
+    ///   probability is computed from the claimed runs alone, without delay and marks.
     /// - The host claims all losses, they are one run, and there is no queue: true, because the
     ///   pattern of one run has too little information. The run may be a single packet: a host of
     ///   the open signatures lost a single packet.
@@ -169,10 +171,10 @@ impl Classifier {
         }
     }
 
-    /// Splits a window into long runs of the host and short runs of the network, if the pattern
-    /// clearly shows both causes and each cause has a sufficient share of the losses. Delay and
-    /// marks were measured over both kinds of runs, so they are used only as evidence against the
-    /// host.
+    /// Splits a window into long runs of the host and short runs of the network. Returns `None` if
+    /// the pattern does not clearly show both causes, or if one cause has too small a share of the
+    /// losses. Delay and marks were measured over both kinds of runs, so delay and marks are used
+    /// only as evidence against the host.
     fn split<I: Iterator<Item = LossRun>>(
         &self,
         gaps: impl Fn() -> I,
@@ -243,7 +245,7 @@ pub(crate) fn is_like_an_outage(
     f64::from(lost) >= OUTAGE_SHARE * f64::from(metrics.lost)
 }
 
-/// Whether the pattern alone can name the host, without its drop counter.
+/// Whether the pattern alone can name the host, without the host's drop counter.
 ///
 /// The pattern cannot name the host in three cases. First, no run is longer than the sender's
 /// burst, and a queue is not excluded: any full buffer may drop one burst. Second, the delay is

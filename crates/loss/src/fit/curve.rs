@@ -70,7 +70,8 @@ fn fit_from(
     best.ok_or(reason)
 }
 
-/// Factor and exponent of the exponential that is the least-squares line of the points' logarithms.
+/// Fits one exponential to the points, by least squares on the logarithms of their values. Returns
+/// the factor and the exponent.
 fn log_line(points: &[(f64, f64)]) -> (f64, f64) {
     let logs = || points.iter().filter(|(_, y)| *y > 0.0).map(|(x, y)| (*x, libm::log(*y)));
     let count = logs().count().max(1) as f64;

@@ -2,7 +2,7 @@
 
 use nalgebra::{SMatrix, SVector};
 
-use crate::classifier::pattern::{CauseModel, FEATURES, FeatureWeight, LogOdds, is_known};
+use crate::classifier::pattern::{CauseModel, EvidenceKinds, FEATURES, FeatureWeight, LogOdds};
 
 /// Causes of losses that the model distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,9 @@ type Vector = SVector<f64, SIZE>;
 type Matrix = SMatrix<f64, SIZE, SIZE>;
 
 /// Fits the weights with the greatest likelihood of these examples, minus the ridge penalty.
-pub(super) fn fit_odds(examples: &[Example], burst: bool, delay: bool) -> CauseModel {
-    let scales = scales(examples, burst, delay);
+/// Features that need evidence other than `kinds` get no weight.
+pub(super) fn fit_odds(examples: &[Example], kinds: EvidenceKinds) -> CauseModel {
+    let scales = scales(examples, kinds);
     let standardised: Vec<_> = examples.iter().map(|example| standardise(example, &scales)).collect();
     let mut weights = Vector::zeros();
     let mut objective = cost(examples, &standardised, &weights);
@@ -73,9 +74,9 @@ struct Scale {
     factor: f64,
 }
 
-fn scales(examples: &[Example], burst: bool, delay: bool) -> [Scale; FEATURES.len()] {
+fn scales(examples: &[Example], kinds: EvidenceKinds) -> [Scale; FEATURES.len()] {
     std::array::from_fn(|feature| {
-        if !is_known(feature, burst, delay) {
+        if !kinds.has_feature(feature) {
             return Scale::default();
         }
         let values = || examples.iter().map(|example| (example.features[feature], example.weight));
@@ -145,8 +146,8 @@ fn cost(examples: &[Example], standardised: &[[f64; SIZE / 2]], weights: &Vector
     losses.sum::<f64>() + RIDGE / 3.0 * ridge
 }
 
-/// Inverse Hessian times gradient. Because of the ridge penalty, the inverse exists unless an
-/// example is not finite.
+/// Inverse Hessian times gradient. Because of the ridge penalty, the inverse exists if all examples
+/// are finite.
 fn newton_step(examples: &[Example], standardised: &[[f64; SIZE / 2]], weights: &Vector) -> Option<Vector> {
     let mut gradient = Vector::zeros();
     let mut hessian = Matrix::zeros();
@@ -198,10 +199,11 @@ mod tests {
                 Example { features, class, weight: 1.0 / 90.0 }
             })
             .collect();
-        let odds = fit_odds(&examples, false, true);
+        let kinds = EvidenceKinds { has_burst: false, has_delay: true };
+        let odds = fit_odds(&examples, kinds);
         assert!(odds.terms[0].queue < 0.0 && odds.terms[0].link < 0.0 && odds.terms[12].queue > 0.0);
         assert_eq!(odds.terms[10], FeatureWeight::default());
-        let scales = scales(&examples, false, true);
+        let scales = scales(&examples, kinds);
         let standardised: Vec<_> = examples.iter().map(|example| standardise(example, &scales)).collect();
         let mut weights = Vector::zeros();
         for _ in 0..STEPS_MAX {

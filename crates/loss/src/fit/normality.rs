@@ -12,7 +12,8 @@ pub struct ShapiroWilk {
     pub p: f64,
 }
 
-/// Tests 3 to 5000 values; `None` for fewer or more, if all are equal, or if one is not finite.
+/// Tests 3 to 5000 values; `None` for fewer or more values, if all values are equal, or if a value
+/// is not finite.
 pub(super) fn shapiro_wilk(values: &[f64]) -> Option<ShapiroWilk> {
     let count = values.len();
     if !(3..=5000).contains(&count) || !values.iter().all(|value| value.is_finite()) {
@@ -22,7 +23,7 @@ pub(super) fn shapiro_wilk(values: &[f64]) -> Option<ShapiroWilk> {
     values.sort_by(f64::total_cmp);
     let mean = values.iter().sum::<f64>() / count as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    // The weights are antisymmetric: each applies to two values.
+    // The weights are antisymmetric, so each weight applies to two values.
     let weighted: f64 = weights(count)
         .iter()
         .enumerate()

@@ -36,7 +36,8 @@ fn compare(one: &LabelledWindow, other: &LabelledWindow) -> Ordering {
 /// the parts one after another, so that each part has runs of every kind. The runs are assigned in
 /// the order of their names, unless `arrange` changes this order.
 ///
-/// A run of two kinds counts as a run of the first kind. If `parts` is 0, there is one part.
+/// A run with two kinds counts as a run of the kind that comes first in alphabetical order. If
+/// `parts` is 0, there is one part.
 ///
 /// ```
 /// use barograph_loss::assign_folds;

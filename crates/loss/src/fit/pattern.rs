@@ -6,20 +6,23 @@ use super::logistic::{Class, Example, fit_odds};
 use super::order::in_order;
 use super::{FitError, LabelledWindow};
 use crate::classifier::is_like_an_outage;
-use crate::classifier::pattern::{CauseModel, KnownEvidence, PatternModel, WindowRange, features};
+use crate::classifier::pattern::{
+    CauseModel, EvidenceKinds, KnownEvidence, PatternModel, WindowRange, features,
+};
 use crate::{Classifier, Label, LossRun, Metrics, Signature, WORD_MAX};
 
-/// Smallest number of windows of each cause for a fit. Fewer windows would come from one or two
-/// runs, which do not represent other runs.
+/// Smallest number of windows of each cause for a fit. Fewer windows would come from only one or
+/// two runs, and one or two runs do not represent all runs.
 const WINDOWS_MIN: usize = 20;
 
 /// Numbers of parts into which each window is divided, so that the model is also fitted on shorter
 /// windows.
 const PART_COUNTS: [u32; 3] = [1, 2, 5];
 
-/// Fits the default classifier's model on windows of one cause. It ignores windows of both causes,
-/// and outages, which have the same pattern as losses of the host. If too few windows have a burst
-/// or a delay, the features that need it get no weight. The order of the windows does not matter.
+/// Fits the default classifier's model on the windows that have only one cause. Windows of both
+/// causes are ignored. Outages are also ignored, because an outage has the same pattern as losses
+/// of the host. If too few windows have a burst, features of the burst get no weight. If too few
+/// windows have a delay, the delay gets no weight. The order of the windows does not matter.
 ///
 /// ```
 /// use barograph_loss::{Evidence, Meter, Signature, Verdict, fit, read_labelled};
@@ -47,13 +50,13 @@ pub fn fit(windows: &[LabelledWindow]) -> Result<Classifier, FitError> {
     let usable = windows.iter().filter(|window| is_usable(window));
     let pieces: Vec<_> = in_order(usable).into_iter().flat_map(pieces).collect();
     let mut odds = [CauseModel::default(); 4];
-    for (index, (_, burst, delay)) in KnownEvidence::COMBINATIONS.into_iter().enumerate() {
-        odds[index] = match examples(&pieces, burst, delay) {
-            Ok(examples) => fit_odds(&examples, burst, delay),
+    for (index, (_, kinds)) in KnownEvidence::COMBINATIONS.into_iter().enumerate() {
+        odds[index] = match examples(&pieces, kinds) {
+            Ok(examples) => fit_odds(&examples, kinds),
             Err(error) if index == 0 => return Err(error),
             // If too few windows have a delay, use the model without the delay. If too few windows
             // have a burst, use the model without burst and delay.
-            Err(_) if delay => odds[index - 2],
+            Err(_) if kinds.has_delay => odds[index - 2],
             Err(_) => odds[0],
         };
     }
@@ -66,14 +69,14 @@ pub fn fit(windows: &[LabelledWindow]) -> Result<Classifier, FitError> {
     Ok(Classifier { pattern: PatternModel { packets, odds } })
 }
 
-/// A labelled window, or the metrics of a part of it.
+/// A labelled window, with the metrics of a part of the window or of the whole window.
 struct WindowPart<'a> {
     window: &'a LabelledWindow,
     metrics: Metrics,
 }
 
-/// Whether the fit uses the window: it has one cause, and it is not an outage of the network, which
-/// has the same pattern as losses of the host.
+/// Whether the fit uses the window: the window has only one cause and is not an outage of the
+/// network. An outage has the same pattern as losses of the host.
 fn is_usable(window: &LabelledWindow) -> bool {
     let known = KnownEvidence::of(&window.evidence);
     let is_outage = window.cause == Label::Network
@@ -112,13 +115,14 @@ fn of_part(signature: &Signature, from: u32, length: u32) -> Option<Metrics> {
     (!is_cut).then_some(metrics)
 }
 
-/// Examples from all windows with the required evidence. Each cause has half the total weight. The
-/// weight of a run is the square root of the number of its windows, because windows of one run are
-/// similar, but not equal.
-fn examples(pieces: &[WindowPart<'_>], burst: bool, delay: bool) -> Result<Vec<Example>, FitError> {
+/// Examples from all windows with the evidence in `kinds`. Each cause has half the total weight.
+/// The weight of a run is the square root of the number of its windows, because windows of one run
+/// are similar, but not equal.
+fn examples(pieces: &[WindowPart<'_>], kinds: EvidenceKinds) -> Result<Vec<Example>, FitError> {
+    let EvidenceKinds { has_burst, has_delay } = kinds;
     let known = |piece: &WindowPart<'_>| {
         let all = KnownEvidence::of(&piece.window.evidence);
-        (all.burst.is_some() || !burst) && (all.delay_s.is_some() || !delay)
+        (all.burst.is_some() || !has_burst) && (all.delay_s.is_some() || !has_delay)
     };
     let mut windows = BTreeMap::new();
     for piece in pieces.iter().filter(|piece| known(piece)) {
@@ -137,8 +141,8 @@ fn examples(pieces: &[WindowPart<'_>], burst: bool, delay: bool) -> Result<Vec<E
         };
         let weight = (windows[&(&piece.window.run, piece.metrics.packets)] as f64).sqrt().recip();
         let known = KnownEvidence {
-            burst: all.burst.filter(|_| burst),
-            delay_s: all.delay_s.filter(|_| delay),
+            burst: all.burst.filter(|_| has_burst),
+            delay_s: all.delay_s.filter(|_| has_delay),
             is_marked: false,
         };
         total[usize::from(is_host)] += weight;

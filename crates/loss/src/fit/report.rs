@@ -6,7 +6,8 @@ use super::paper::{is_fitted, is_outlier, mean_and_sd, metrics_of};
 use crate::paper::{LOSS_RATE_LOW, LOSS_RATE_MAX, loss_rate};
 use crate::{ComplexityCurve, Label, Metrics, NormalDistribution, PaperClassifier, PaperModel};
 
-/// Goodness of fit of one model on windows of its length, whether fitted on them or not.
+/// Goodness of fit of one model on windows of the model's length. The model may be fitted on these
+/// windows or on other windows.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct FitReport {
@@ -29,10 +30,10 @@ pub struct CurveReport {
     /// Number of windows that were compared.
     pub windows: usize,
     /// Share of the windows within 1, 2 and 3 standard deviations of the curve; for a normal
-    /// distribution 0.683, 0.954 and 0.997. NaN without windows.
-    pub within: [f64; 3],
-    /// Bins of the loss rate, in steps of 1, 2, 5 from 0.0005 to 0.05; the paper does not state
-    /// which bins it used.
+    /// distribution 0.683, 0.954 and 0.997. `None` without windows.
+    pub within: Option<[f64; 3]>,
+    /// Bins of the loss rate, in steps of 1, 2, 5 from 0.0005 to 0.05. The paper does not state its
+    /// own bins.
     pub bins: Vec<BinReport>,
 }
 
@@ -47,12 +48,12 @@ pub struct BinReport {
     /// Number of windows, including outliers.
     pub windows: usize,
     /// Number of windows farther from the curve than 3 standard deviations. The fields below
-    /// exclude them.
+    /// exclude these windows.
     pub outliers: usize,
     /// Mean and standard deviation of the complexity; `None` with fewer than two windows.
     pub complexity: Option<NormalDistribution>,
     /// Test whether the distances from the curve are normal; `None` with fewer than 3 or more than
-    /// 5000 windows, or if all are equal.
+    /// 5000 windows, or if all distances are equal.
     pub normality: Option<ShapiroWilk>,
 }
 
@@ -82,7 +83,7 @@ impl FitReport {
     /// let (packets, host) = (reports[0].packets, &reports[0].host);
     /// assert_eq!((packets, host.windows), (10_000, 1));
     /// // The complexity of the window is within one standard deviation of the curve.
-    /// assert_eq!(host.within, [1.0, 1.0, 1.0]);
+    /// assert_eq!(host.within, Some([1.0, 1.0, 1.0]));
     /// ```
     pub fn of(classifier: &PaperClassifier, windows: &[LabelledWindow]) -> Vec<Self> {
         let report = |model: &PaperModel| {
@@ -113,12 +114,13 @@ impl CurveReport {
 
     fn of<'a>(curve: ComplexityCurve, windows: impl Iterator<Item = &'a Metrics>) -> Self {
         let pairs: Vec<_> = windows.map(|metrics| (loss_rate(metrics), metrics.complexity)).collect();
-        let within = [1.0, 2.0, 3.0].map(|sds| {
+        let share_within = |sds: f64| {
             let is_within = |(rate, complexity): &&(f64, f64)| {
                 (complexity - curve.at(*rate).mean).abs() <= sds * curve.sd
             };
             pairs.iter().filter(is_within).count() as f64 / pairs.len() as f64
-        });
+        };
+        let within = (!pairs.is_empty()).then(|| [1.0, 2.0, 3.0].map(share_within));
         let bins =
             BINS.windows(2).map(|bounds| BinReport::of(&curve, &pairs, bounds[0], bounds[1])).collect();
         Self { curve, windows: pairs.len(), within, bins }

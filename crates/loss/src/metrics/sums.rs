@@ -190,8 +190,8 @@ const SINGLE: u32 = 16;
 const LOST_SQUARES: u32 = 32;
 const RECEIVED_SQUARES: u32 = 48;
 
-/// Lookup table. First index: whether the packet before was received (0) or lost (1). Second index:
-/// the eight packets, one bit each.
+/// Lookup table. First index: whether the packet before the byte was received (0) or lost (1).
+/// Second index: the eight packets, one bit each.
 static BYTES: [[ByteEffect; 256]; 2] = [bytes(1), bytes(0)];
 
 /// Number of equal bits from the lowest bit on.

@@ -45,7 +45,7 @@ proptest! {
         let diagnosis = classifier().diagnose(&window(lost, complexity, 0.5));
         let p_host = host / (host + network);
         prop_assert!((diagnosis.p_host - p_host).abs() < 1e-6);
-        // Exclude probabilities within rounding of the limits.
+        // Exclude probabilities that differ from the limits by no more than rounding.
         prop_assume!((p_host - 0.95).abs() > 1e-6 && (p_host - 0.05).abs() > 1e-6);
         let lost = (diagnosis.lost_host, diagnosis.lost_network, diagnosis.lost_unknown);
         let all = window(lost.0 + lost.1 + lost.2, 0.0, 0.0).lost;

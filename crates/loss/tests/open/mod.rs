@@ -11,7 +11,7 @@ use barograph_loss::{
 };
 use barograph_sim::report_skipped;
 
-/// A window with the true cause from the kernel.
+/// A labelled window with its evidence. The label is from the kernel's drop counter.
 pub(crate) struct Window {
     pub(crate) labelled: LabelledWindow,
     /// Number of packets that the socket dropped.
@@ -58,8 +58,8 @@ impl Window {
         self.labelled.kind == "outage"
     }
 
-    /// Half of the runs that this run belongs to: 0 = even run numbers, used to choose thresholds;
-    /// 1 = odd run numbers.
+    /// Number of the half of all runs that contains this run. 0 = even run numbers, used to choose
+    /// thresholds; 1 = odd run numbers.
     pub(crate) fn half(&self) -> usize {
         self.labelled.run[1..].parse::<usize>().unwrap() % 2
     }
@@ -183,7 +183,7 @@ pub(crate) fn cross_validated<T>(
     windows.iter().map(|window| make(&classifiers[runs[window.labelled.run.as_str()]], window)).collect()
 }
 
-/// Numbers of right and wrong windows of a cause.
+/// Numbers of right verdicts, wrong verdicts and windows, for the windows of one cause.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Score {
     pub(crate) right: u32,

@@ -2,9 +2,9 @@
 //! of arrival multiply if losses are independent.
 //!
 //! Most losses are 0, so the logarithms of other compositions cannot be used. The correction is
-//! learned from sums. The share that the next probe loses has a beta-binomial distribution. Its
-//! variance has two causes: a probe has few datagrams, and the loss probability of the path is
-//! known only from the datagrams so far.
+//! learned from sums. The share that the next probe loses has a beta-binomial distribution. The
+//! variance of this share has two causes: a probe has few datagrams, and the loss probability of
+//! the path is known only from the datagrams so far.
 
 use super::robust::RobustWeights;
 use super::{
@@ -94,8 +94,8 @@ struct LossDepth {
     expected: f64,
     /// Variance of `expected`, due to the small number of datagrams.
     variance: f64,
-    /// Variance of the legs' intervals in excess of `variance`. Its cause is that losses come in
-    /// bursts.
+    /// Variance of the legs' intervals in excess of `variance`. The cause of this excess is that
+    /// losses come in bursts.
     bursts: f64,
 }
 

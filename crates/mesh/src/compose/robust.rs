@@ -7,7 +7,7 @@ use super::{ComposedQuantity, CompositionModel, NORMAL_95, PRIOR_DEVIATION};
 
 /// Weights of measured pairs, and the number of believed pairs.
 pub(super) struct RobustWeights {
-    /// Weight of each pair, about 1 in the mean; 0 if the pair is not believed.
+    /// Weight of each pair, about 1 on average; 0 if the pair is not believed.
     weights: Vec<f64>,
     /// Number of pairs that are believed.
     pub(super) count: usize,
@@ -15,12 +15,12 @@ pub(super) struct RobustWeights {
 
 impl RobustWeights {
     /// Returns the weights of measured pairs. `ends` has the two hosts of each pair, and `errors`
-    /// has its class and its error.
+    /// has the class and the error of each pair.
     ///
-    /// `None` if fewer than [`CompositionModel::PAIRS_MIN`] are believed, or if the pairs of one
-    /// host would have nearly half of the weight, so that this host could determine the result
-    /// alone. If one host could determine the result within a class, the range of this class is
-    /// computed from the errors of all pairs.
+    /// Returns `None` if fewer than [`CompositionModel::PAIRS_MIN`] pairs are believed. Also
+    /// returns `None` if the pairs of one host would have nearly half of the weight, because this
+    /// host could then determine the result alone. If one host could determine the result within a
+    /// class, the range of this class is computed from the errors of all pairs.
     pub(super) fn of<H: Ord + Copy>(
         ends: &[[H; 2]],
         errors: &[(usize, f64)],
@@ -112,15 +112,15 @@ pub(super) fn median(values: &[f64], weights: &[f64]) -> f64 {
     at.or(sorted.last()).map_or(0.0, |(value, _)| *value)
 }
 
-/// Smallest allowed sum of weights. It ensures that one host has at most 0.45 of the weight, so
-/// that a median is always between the values of other hosts.
+/// Smallest allowed sum of weights. This limit ensures that one host has at most 0.45 of the
+/// weight. So a median is always between the values of other hosts.
 const HOSTS_MIN: f64 = 1.0 / 0.45;
 
 /// Largest believed distance from the median, in standard deviations. In a normal distribution, one
 /// value in two million is farther away; in a skewed distribution, more values are farther away.
 /// With four deviations, the intervals of rates would cover less than 85 %
-/// (`composed_estimates_have_their_coverage_and_find_the_best_host`). With more than five, a host
-/// that lies could make the intervals wider.
+/// (`composed_estimates_have_their_coverage_and_find_the_best_host`). With more than five
+/// deviations, a host that lies could make the intervals wider.
 const DEVIATIONS: f64 = 5.0;
 
 /// Largest median distance of the errors on one side of the median, for rates, as a multiple of the

@@ -256,8 +256,8 @@ impl Sites {
             .collect()
     }
 
-    /// All pairs within sites, and one in `one_in` of the pairs across sites, as if these were
-    /// tested on demand.
+    /// Returns all pairs within sites, and one in `one_in` of the pairs across sites. The pairs
+    /// across sites stand for pairs that were tested on demand.
     fn taught(&mut self, what: ComposedQuantity, one_in: usize) -> Vec<Taught> {
         let mut known = self.pairs(true);
         known.extend(self.pairs(false).into_iter().step_by(one_in));

@@ -8,7 +8,7 @@ use crate::budget::{BudgetConfig, BudgetError, Cost, HOUR};
 /// Configuration of a station's bulk tests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanConfig {
-    /// Time between two turns for a bulk test, from 1 s to a day. It is n in Gloperf §3. The
+    /// Time between two turns for a bulk test, from 1 s to a day. This time is n in Gloperf §3. The
     /// default is 5 minutes, as in Gloperf.
     pub every: Duration,
     /// How the plan chooses the peer of a turn.
@@ -39,7 +39,7 @@ impl PlanConfig {
     /// Checks that each value of the plan is valid.
     ///
     /// # Errors
-    /// [`BudgetError`] names the value that is not.
+    /// [`BudgetError`] names the invalid value.
     pub fn check(&self) -> Result<(), BudgetError> {
         if !(EVERY_MIN..=EVERY_MAX).contains(&self.every) {
             return Err(BudgetError::Every(self.every));
@@ -48,13 +48,14 @@ impl PlanConfig {
     }
 
     /// The longest time from the start of one turn to the start of the next turn, if each test
-    /// costs `each`. This holds for a host in one group.
+    /// costs `each`. The result is for a host in one group.
     pub fn turn_max(&self, each: Cost) -> Duration {
         self.turn_max_in(each, 1)
     }
 
-    /// The longest time of [`turn_max`](Self::turn_max), for a host with peers in a number of
-    /// `groups` (see [`Planner::set_groups`](super::Planner::set_groups)).
+    /// The longest time from the start of one turn to the start of the next turn, as
+    /// [`turn_max`](Self::turn_max) returns, but for a host with peers in `groups` groups (see
+    /// [`Planner::set_groups`](super::Planner::set_groups)).
     pub fn turn_max_in(&self, each: Cost, groups: u32) -> Duration {
         let jittered = self.every.mul_f64(1.0 + JITTER);
         match self.policy {
@@ -89,7 +90,7 @@ impl PlanConfig {
 /// How a plan chooses the peer of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectionPolicy {
-    /// A random order of all peers; at its end, the directory is read again (Gloperf §3).
+    /// All peers in a random order; after the last peer, the directory is read again (Gloperf §3).
     Paper,
     /// The pair that is expected to reduce forecast errors most if it is tested, with a minimum for
     /// each pair. See [`Planner`](super::Planner), and docs/spec/plan.md, which describes how this
@@ -99,7 +100,7 @@ pub enum SelectionPolicy {
 
 impl SelectionPolicy {
     /// Number of consecutive turns in which each peer is selected at least once, if no peer
-    /// refuses. [`Planner`](super::Planner) guarantees this.
+    /// refuses. [`Planner`](super::Planner) guarantees this number.
     pub(crate) fn turns_max(self, peers: u32) -> u32 {
         match self {
             Self::Paper => peers.saturating_mul(2).saturating_sub(1),

@@ -1,25 +1,26 @@
-//! Value of testing a pair, learned from its tests: how fast the error of its forecast grows while
-//! it is not tested.
+//! Value of a test of a pair: how fast the error of the pair's forecast grows while the pair is not
+//! tested. The value is learned from earlier tests of the pair.
 //!
 //! The aim is the least mean error over all pairs and all time. If the error e of pair i grows by
 //! gᵢ with each turn in which the pair is not tested, the mean error over a wait of T turns is e(0)
 //! plus gᵢ T / 2. At one test a turn, the mean over all pairs is least where gᵢ T² is equal for all
-//! (Lagrange). So the next pair is the one with the largest √gᵢ × age. An error that does not grow
-//! does not count, however large it is. Such an error is noise around a known mean, and no test
-//! reduces this noise.
+//! (Lagrange). So the next pair is the one with the largest √gᵢ × age. Only the growth of an error
+//! counts, not the error itself. A large error that stays the same is noise around a known mean,
+//! and no test reduces this noise.
 //!
-//! Each test shows gᵢ by comparing two forecasts with the new value: the one before the last test,
-//! and the one after it. The difference of their errors is the gain of the last test. This gain is
-//! the error that the turns before the last test had added. These differences are few and vary
-//! much. So gᵢ is shifted towards an expected value: the pair's own error times the share of the
-//! error that a test gains in the mean of all pairs (docs/spec/plan.md §3).
+//! Each test shows gᵢ by comparing two forecasts with the new value: the forecast before the last
+//! test, and the forecast after the last test. The difference of these two errors is the gain of
+//! the last test. This gain is the error that the turns before the last test had added. These
+//! differences are few and vary much. So gᵢ is shifted towards an expected value: the pair's own
+//! error times the share of the error that a test gains in the mean of all pairs (docs/spec/plan.md
+//! §3).
 
 /// Results of the tests of one pair; the weight of older tests decreases.
 #[derive(Debug, Default)]
 pub(super) struct PairGains {
     tests: u64,
-    /// Mean of the measured rates (bit/s). Errors are shares of this mean. As shares of the current
-    /// forecast, errors would be largest if the forecast is low by chance.
+    /// Mean of the measured rates (bit/s). Errors are shares of this mean. If errors were shares of
+    /// the current forecast, the errors would be largest when the forecast is low by chance.
     level: f64,
     /// Turn of the last test that gave a rate.
     last: Option<u64>,
@@ -49,8 +50,8 @@ impl PairGains {
         let before = std::mem::replace(&mut self.before, forecast);
         let gap = std::mem::replace(&mut self.gap, self.last.map(|last| turn.saturating_sub(last)));
         self.last = Some(turn);
-        // A level of 0 would make the shares NaN. Each share is limited to 1, so that the
-        // difference of two shares is finite.
+        // If the mean rate `level` were 0, the shares would be NaN. Each share is limited to 1, so
+        // that the difference of two shares is finite.
         let Some(forecast) = forecast.filter(|_| 0.0 < self.level) else { return };
         let error = |forecast: f64| ((forecast - rate).abs() / self.level).min(1.0);
         for sum in [&mut self.forecasts, &mut self.error, &mut self.turns, &mut self.gain] {
@@ -67,7 +68,7 @@ impl PairGains {
 
 #[cfg(test)]
 impl PairGains {
-    /// The gain, and the number of turns in which it was made.
+    /// The sum of the gains, and the number of turns in which these gains were made.
     pub(super) fn gained(&self) -> (f64, f64) {
         (self.gain, self.turns)
     }

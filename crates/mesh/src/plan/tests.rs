@@ -289,7 +289,7 @@ proptest! {
             let cap = planner.config.budget.test_cap();
             prop_assert!(planner.next_at() - before <= planner.config.turn_max(cap));
             let waited = step - last[&*next.peer];
-            // The paper's current list is finished before a new one is made.
+            // The current list of `SelectionPolicy::Paper` is finished before a new list is made.
             let bound = policy.turns_max(cycle_of_peers as u32) as usize + usize::from(is_paper);
             prop_assert!(waited <= bound, "{} waited {waited} of {bound} turns", next.peer);
             last.insert(next.peer.to_string(), step);

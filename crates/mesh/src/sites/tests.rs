@@ -41,7 +41,8 @@ fn a_site_has_the_name_that_most_hosts_report_or_its_first_host() {
 #[test]
 fn hosts_within_the_forecast_error_are_too_close_to_call() {
     let hosts = reports(&["a", "b", "c", "d"]);
-    // c is far enough from a and b by the forecasts, but not by the ends of their intervals.
+    // By the forecasts, host c is far enough from hosts a and b. By the lower ends of the
+    // intervals, host c is too near.
     let positions = [0.0, 0.5, 3.4, 50.0];
     let wide = |a: usize, b: usize| {
         let value = line(&positions)(a, b)?.value;
@@ -58,7 +59,7 @@ fn hosts_within_the_forecast_error_are_too_close_to_call() {
 #[test]
 fn a_representative_is_near_its_site_and_keeps_the_role() {
     let mut hosts = reports(&["a", "b", "c", "d"]);
-    // a is behind a slower link.
+    // Host a is behind a slower link.
     let rtt = |a: usize, b: usize| Some(about(if a == 0 || b == 0 { 1.5e-3 } else { 3e-4 }));
     let of = |hosts: &[SiteReport]| sites_of(hosts, rtt)[0].representative.unwrap();
     assert_eq!(of(&hosts), 1);

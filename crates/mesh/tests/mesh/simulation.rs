@@ -94,7 +94,7 @@ impl Mesh {
         Self::sites(1, hosts, config, faults)
     }
 
-    /// A mesh in which each site is a group, and its first host represents it.
+    /// A mesh in which each site is a group, and the first host of each site represents the site.
     pub(crate) fn sites(sites: usize, hosts: usize, config: PlanConfig, faults: Faults) -> Self {
         let stations = (0..sites * hosts)
             .map(|i| {
@@ -251,7 +251,7 @@ impl Mesh {
         if let (Some(target_token), true) = (token, began) {
             let cap = self.config.budget.test_max.as_secs_f64();
             let expected = if is_full { cap } else { self.settles_in.as_secs_f64() };
-            // Tests take as long as expected ± 50 %, and one in fifty does not settle at all.
+            // Tests take as long as expected ± 50 %, and one test in fifty does not settle at all.
             let actual = if self.uniform() < 0.02 { cap } else { expected * (0.5 + self.uniform()) };
             let actual = Duration::from_secs_f64(actual.min(cap));
             let bytes = (GOODPUT_BIT_S / 8.0 * actual.as_secs_f64()) as u64;

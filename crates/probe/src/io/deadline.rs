@@ -21,7 +21,7 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub struct CancellationToken(Arc<AtomicBool>);
 
 impl CancellationToken {
-    /// Cancels the running experiments of this token, and all that start later.
+    /// Cancels the running experiments of this token, and all experiments that start later.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -49,7 +49,8 @@ impl Deadline {
         Self { began, ends, cancel: cancel.clone() }
     }
 
-    /// A copy with an earlier deadline: `within` from now, but not later than before.
+    /// A copy with the deadline `within` from now, or with the deadline of `self` if that deadline
+    /// is earlier.
     pub(super) fn within(&self, within: Duration) -> Self {
         let earlier = Instant::now().checked_add(within).map_or(self.ends, |ends| ends.min(self.ends));
         Self { ends: earlier, ..self.clone() }
@@ -120,7 +121,7 @@ fn failure(error: &io::Error) -> Failure {
         | Kind::WriteZero
         | Kind::UnexpectedEof => Failure::Reset,
         Kind::TimedOut | Kind::WouldBlock => Failure::TimedOut,
-        // rustls and our decoders return this for bytes outside the protocol.
+        // rustls and our decoders return `InvalidData` for bytes that violate the protocol.
         Kind::InvalidData => Failure::InvalidResponse,
         _ => Failure::Local,
     }

@@ -99,41 +99,52 @@ mod linux {
             min_rtt_s: (min_rtt_us != u32::MAX).then(|| f64::from(min_rtt_us) / 1e6),
             total_retrans: u32_at(info, 100),
             congestion,
-            limited_by: limit(
-                app_limited,
-                bulk,
-                u64_at(info, 168),
-                u64_at(info, 176),
-                u64_at(info, 184),
-                elapsed_s,
-            ),
+            limited_by: SenderTimes::of(info).limit(bulk, elapsed_s),
             // The kernel keeps an application-limited sample only if the sample is larger than the
             // sample before. So an application-limited sample is not the path's rate.
             delivery_rate_bit_s: (!app_limited && delivery_rate != 0).then_some(delivery_rate as f64 * 8.0),
         }
     }
 
-    /// What limited the sender for the largest part of the time in which it had unacknowledged
-    /// data.
-    fn limit(
+    /// Times of the sender that the kernel counts, in µs, and whether the application limits it.
+    #[derive(Clone, Copy)]
+    struct SenderTimes {
+        /// Whether the application had no data to send when the newest rate was sampled.
         app_limited: bool,
-        bulk: bool,
+        /// Time with unacknowledged data.
         busy_us: u64,
+        /// Time in which the receive window was the limit.
         rwnd_us: u64,
+        /// Time in which the send buffer was the limit.
         sndbuf_us: u64,
-        elapsed_s: f64,
-    ) -> Option<SenderLimit> {
-        if bulk && busy_us < BUSY_US_MIN {
-            return None;
+    }
+
+    impl SenderTimes {
+        fn of(info: &[u8; BYTES]) -> Self {
+            Self {
+                app_limited: is_app_limited(info),
+                busy_us: u64_at(info, 168),
+                rwnd_us: u64_at(info, 176),
+                sndbuf_us: u64_at(info, 184),
+            }
         }
-        let neither_us = busy_us.saturating_sub(rwnd_us).saturating_sub(sndbuf_us);
-        let busy_half = elapsed_s * 1e6 / 2.0 <= busy_us as f64;
-        Some(match rwnd_us.max(sndbuf_us) {
-            most if most <= neither_us && (app_limited || !busy_half) => SenderLimit::Application,
-            most if most <= neither_us => SenderLimit::Network,
-            most if most == rwnd_us => SenderLimit::ReceiveWindow,
-            _ => SenderLimit::SendBuffer,
-        })
+
+        /// What limited the sender for the largest part of the time in which it had unacknowledged
+        /// data. `None` for a `bulk` transfer that was too short for the kernel's clock.
+        fn limit(self, bulk: bool, elapsed_s: f64) -> Option<SenderLimit> {
+            let Self { app_limited, busy_us, rwnd_us, sndbuf_us } = self;
+            if bulk && busy_us < BUSY_US_MIN {
+                return None;
+            }
+            let neither_us = busy_us.saturating_sub(rwnd_us).saturating_sub(sndbuf_us);
+            let busy_half = elapsed_s * 1e6 / 2.0 <= busy_us as f64;
+            Some(match rwnd_us.max(sndbuf_us) {
+                most if most <= neither_us && (app_limited || !busy_half) => SenderLimit::Application,
+                most if most <= neither_us => SenderLimit::Network,
+                most if most == rwnd_us => SenderLimit::ReceiveWindow,
+                _ => SenderLimit::SendBuffer,
+            })
+        }
     }
 
     /// Minimum busy time, in µs, for which the limit of a bulk transfer is determined. The kernel
@@ -154,7 +165,7 @@ mod linux {
 
         #[test]
         fn the_largest_share_of_time_determines_the_sender_limit() {
-            for (app_limited, busy, rwnd, sndbuf, elapsed_s, expected) in [
+            for (app_limited, busy_us, rwnd_us, sndbuf_us, elapsed_s, expected) in [
                 (false, 1_000_000, 700_000, 100_000, 1.0, SenderLimit::ReceiveWindow),
                 (false, 1_000_000, 100_000, 700_000, 1.0, SenderLimit::SendBuffer),
                 (false, 1_000_000, 300_000, 300_000, 1.0, SenderLimit::Network),
@@ -162,13 +173,15 @@ mod linux {
                 (false, 100_000, 0, 0, 1.0, SenderLimit::Application),
                 (true, 0, 0, 0, 1.0, SenderLimit::Application),
             ] {
+                let times = SenderTimes { app_limited, busy_us, rwnd_us, sndbuf_us };
                 for bulk in [false, true] {
-                    let expected = (!bulk || 0 < busy).then_some(expected);
-                    assert_eq!(limit(app_limited, bulk, busy, rwnd, sndbuf, elapsed_s), expected);
+                    let expected = (!bulk || 0 < busy_us).then_some(expected);
+                    assert_eq!(times.limit(bulk, elapsed_s), expected);
                 }
             }
-            assert_eq!(limit(true, true, 9_999, 0, 0, 0.003), None, "too short to tell");
-            assert_eq!(limit(true, false, 9_999, 0, 0, 0.003), Some(SenderLimit::Application));
+            let short = SenderTimes { app_limited: true, busy_us: 9_999, rwnd_us: 0, sndbuf_us: 0 };
+            assert_eq!(short.limit(true, 0.003), None, "too short to tell");
+            assert_eq!(short.limit(false, 0.003), Some(SenderLimit::Application));
         }
 
         /// Checks every offset above against the declaration of the C library.

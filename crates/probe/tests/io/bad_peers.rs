@@ -239,8 +239,8 @@ fn a_listener_that_is_not_a_station_is_detected_as_a_server() {
     }
 }
 
-/// Runs the experiment and checks that each of its results is an allowed failure, and that it ends
-/// in time.
+/// Runs the experiment and checks that each of its results is an allowed failure, and that the
+/// experiment ends in time.
 fn fails(name: &str, target: &barograph_probe::Target, experiment: Experiment, failures: &[Failure]) {
     let began = Instant::now();
     let readings = run_one(target, experiment, &context(DEADLINE));

@@ -55,7 +55,7 @@ pub(crate) fn reply(stream: &mut TcpStream) -> Reply {
     Reply::decode(&frame).unwrap()
 }
 
-/// Reads up to an empty line; `None` if the stream ends before.
+/// Reads up to an empty line; `None` if the stream ends before an empty line.
 pub(crate) fn read_head(stream: &mut impl Read) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -112,7 +112,7 @@ impl Server {
                         return;
                     }
                     let stream = stream.unwrap();
-                    // The timeouts make every behaviour check `stop` at least this often.
+                    // With these timeouts, every behaviour checks `stop` at least every 20 ms.
                     stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
                     stream.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
                     behave(stream, &stop);

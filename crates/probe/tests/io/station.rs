@@ -56,8 +56,8 @@ fn asked(load: u64, behave: impl Fn(&mut TcpStream, &AtomicBool) + Send + 'stati
         let mut request = [0; wire::REQUEST_BYTES];
         stream.read_exact(&mut request).unwrap();
         stream.write_all(&Reply::Ready { nonce: load }.encode()).unwrap();
-        // Use a long timeout: on a busy machine the client may be late, and `behave` must not take
-        // this for a closed connection.
+        // Use a long timeout: on a busy machine the client may be late, and `behave` must not treat
+        // this delay as a closed connection.
         stream.set_read_timeout(Some(LONG)).unwrap();
         behave(&mut stream, stop);
     })
@@ -256,7 +256,8 @@ fn lost_duplicate_and_forged_datagrams_are_counted_correctly() {
     assert_eq!(readings[1].result.as_ref().unwrap().n, 8);
 }
 
-/// A station that discards all datagrams. Afterwards it answers if `alive`, else it closes.
+/// A station that discards all datagrams. Then the station answers the next request if `alive`,
+/// else the station closes the connection.
 fn swallowing(alive: bool) -> Vec<barograph_probe::QuantityResult> {
     let (tcp, udp) = tcp_and_udp();
     let address = tcp.local_addr().unwrap();
@@ -295,7 +296,8 @@ fn a_station_that_disappears_gives_a_reset_and_no_loss() {
     }
 }
 
-/// The return route from 127.0.0.2 prefers 127.0.0.1, and the client would drop answers from there.
+/// The return route from 127.0.0.2 prefers 127.0.0.1, and the client would drop answers from
+/// 127.0.0.1.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_wildcard_listener_answers_from_the_requested_address() {
@@ -321,7 +323,8 @@ fn datagrams_without_a_grant_are_not_answered() {
     }
     let stray = Datagram { kind: DatagramKind::Question, nonce: 1, sequence: 0 };
     socket.send(&stray.encode()).unwrap();
-    // After the responder has answered a fifth datagram, it has also read the four before it.
+    // After the responder has answered a fifth datagram, the responder has also read the four
+    // earlier datagrams.
     let readings = run_one(&target(listener.address()), Experiment::Loss { n: 1 }, &context(LONG));
     assert!(readings[1].result.is_ok());
     socket.set_nonblocking(true).unwrap();
@@ -360,7 +363,8 @@ fn a_datagram_grant_is_bound_to_its_session() {
     drop(owner);
     until("the session is over", || listener.responder().sessions() == 0);
     own.send(&question(nonce, 3)).unwrap();
-    // After the responder has answered a later datagram, it has also read this one.
+    // After the responder has answered a later datagram, the responder has also read the datagram
+    // sent above.
     let readings = run_one(&target(listener.address()), Experiment::Loss { n: 1 }, &context(LONG));
     assert!(readings[1].result.is_ok());
     own.set_nonblocking(true).unwrap();
@@ -676,7 +680,8 @@ fn tcp_and_udp() -> (TcpListener, UdpSocket) {
     }
 }
 
-/// Waits at most [`LONG`] for a state of another thread that causes no event.
+/// Waits at most [`LONG`] until `holds` returns true. The function polls, because the other thread
+/// reports no event.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {

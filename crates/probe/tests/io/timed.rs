@@ -35,7 +35,7 @@ fn a_stream_runs_for_its_duration_and_counts_received_bytes() {
         assert!(1 < samples.len() && samples.windows(2).all(|pair| pair[0].time_s <= pair[1].time_s));
         assert!(samples.iter().all(|sample| sample.acked_bytes <= streamed.bytes), "{samples:?}");
         let last = samples.last().unwrap();
-        // At the end of writing, unsent bytes and bytes in flight are a small part.
+        // At the end of writing, unsent bytes and bytes in flight are a small part of all bytes.
         assert!(streamed.bytes / 2 <= last.acked_bytes, "{last:?} of {}", streamed.bytes);
         assert!(streamed.tcp_info.is_some());
     }

@@ -81,8 +81,8 @@ proptest! {
     }
 
     /// On a path that varies by at most 2 %, a rate that falls by half or rises by half is detected
-    /// by the next test, so that this test runs to full length. The test after it also runs to full
-    /// length, and then the path is calibrated again.
+    /// by the next test, so that this test runs to full length. The following test also runs to
+    /// full length, and then calibration of the path starts again.
     #[test]
     fn the_next_test_detects_a_change_by_half_on_a_quiet_path(seed: u64, rises: bool, quiet in 0.0..0.02f64) {
         let mut path = Path::new(seed, quiet, quiet);
@@ -160,7 +160,8 @@ fn a_change_by_half_is_detected_less_often_on_paths_with_more_variation() {
 }
 
 /// Few tests are rejected. On quiet paths the errors are smaller than expected, because the usual
-/// deviations dominate the expectation; on paths with much variation they are somewhat larger.
+/// deviations dominate the expectation; on paths with much variation, the errors are somewhat
+/// larger than expected.
 #[test]
 fn rejected_tests_are_few_and_errors_have_the_expected_size() {
     for (scatter, least, most) in
@@ -209,7 +210,8 @@ fn early_ends_reduce_the_interval_coverage_by_a_bounded_amount() {
 struct Loop {
     /// Share of the full rates that were within the 90 % interval issued before the test.
     coverage: f64,
-    /// Standard deviation of the recorded logarithms, divided by that of full tests.
+    /// Standard deviation of the logarithms of the recorded rates, divided by the standard
+    /// deviation of the logarithms of the full rates.
     scatter: f64,
     /// Share of tests that ended early.
     early: f64,

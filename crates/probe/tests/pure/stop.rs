@@ -197,8 +197,8 @@ fn a_growing_rate_does_not_settle_whatever_variation_is_allowed() {
     assert_eq!(watch(&stream(0.1, 1.5, in_steps), Some(early)).0, None);
 }
 
-/// A policer passes the bytes of a token bucket at once and then limits the rate, so the first
-/// second does not predict the fifth.
+/// A policer passes the bytes of a token bucket at once and then limits the rate, so the rate of
+/// the first second does not predict the rate of the fifth second.
 #[test]
 fn a_policer_misleads_the_plain_rule_but_not_the_guard_or_the_calibration() {
     let start = slow_start(1e8, 0.02);
@@ -271,7 +271,8 @@ fn an_estimate_is_rejected_if_a_calibrated_path_has_changed() {
         assert!(changed.iter().all(|sample| rule.push(sample) == Decision::Continue), "{share}");
         assert!(rule.estimate_rejected(), "{share}");
     }
-    // If the forecast's interval does not contain the rate, this alone makes the stream continue.
+    // If the forecast's interval does not contain the rate, the stream continues for this reason
+    // alone.
     let guard = Some(ForecastInterval { lower_bit_s: 2e8, upper_bit_s: 3e8 });
     assert!(stops(&as_ever, EarlyStopPolicy { guard, ..early }).is_none());
 }

@@ -6,8 +6,8 @@
 //!     --peer 'iperf3 -s -1' -- iperf3 -c 192.0.2.2
 //! ```
 //!
-//! The command finds the addresses in `A_V4`, `A_V6`, `B_V4` and `B_V6`. The exit status is that of
-//! the command, or 3 for a void run.
+//! The environment variables `A_V4`, `A_V6`, `B_V4` and `B_V6` of the command contain the
+//! addresses. The exit status is the exit status of the command, or 3 for a void run.
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -127,7 +127,7 @@ impl RelayLoop {
         ControlFlow::Continue(())
     }
 
-    /// Passes a packet that reaches the link at `at` through the model.
+    /// Applies the model of the link to a packet. The packet reaches the link at the time `at`.
     fn enqueue(&mut self, direction: usize, at: Duration, bytes: Vec<u8>, counts: &mut DirectionCounts) {
         match self.models[direction].send(at, bytes.len()) {
             PacketFate::Lost => counts.lost += 1,

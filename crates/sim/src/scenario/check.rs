@@ -42,8 +42,8 @@ impl Scenario {
         self.link.check()?;
         for stall in self.stalls() {
             within("stall.probability", stall.probability, 0.0, 1.0)?;
-            // More than a thousand stalls in a kilobyte are not meaningful, and each takes time to
-            // draw.
+            // More than a thousand stalls in a kilobyte are not meaningful, and each stall takes
+            // time to draw.
             within("stall.per_bytes", stall.per_bytes.unwrap_or(1024) as f64, 1024.0, 1e12)?;
             stall.duration_s.check()?;
         }
@@ -138,7 +138,7 @@ impl StallDuration {
     }
 }
 
-/// Divides the numbers by their median; `None` unless all are positive and finite.
+/// Divides the numbers by their median; `None` if a number is not positive and finite.
 fn normalise(values: &mut [f64]) -> Option<()> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

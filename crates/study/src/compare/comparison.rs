@@ -24,7 +24,8 @@ pub struct SeriesComparison {
     pub better: Preference,
     /// The pairs of values that are nearest in time.
     pub pairing: Pairing,
-    /// The coefficient over all pairs; below 1 means that B reports worse.
+    /// The coefficient over all pairs. A coefficient below 1 means that the second series has worse
+    /// values.
     pub coefficient: Option<f64>,
     /// The coefficient without the pairs that have an outlier.
     pub without_outliers: Option<f64>,
@@ -32,7 +33,8 @@ pub struct SeriesComparison {
     pub outliers: Vec<Outlier>,
     /// The distance of Kolmogorov and Smirnov between the forecast errors, 0 to 1.
     pub distance: Option<f64>,
-    /// The distance that 5 % of independent samples of these sizes exceed by chance.
+    /// The distance that 5 % of pairs of independent samples would exceed by chance, if the samples
+    /// have the sizes of the two series.
     pub distance_critical: Option<f64>,
 }
 
@@ -51,10 +53,10 @@ pub struct ComparedSeries {
     pub histogram: Histogram,
 }
 
-/// A pair in which at least one value is 100 times the median of its series, or more.
+/// A pair in which at least one value is at least 100 times the median of its series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Outlier {
-    /// When the first series' value was taken, in seconds.
+    /// Time at which the first series' value was measured, in seconds.
     pub time_s: f64,
     /// The first series' value.
     pub a: f64,

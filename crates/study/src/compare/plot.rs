@@ -249,8 +249,8 @@ impl ErrorAxis {
     }
 }
 
-/// The power of ten by which a number of this size is divided so that it has few digits, and the
-/// unit of the divided number.
+/// Exponent of the power of ten by which the chart divides values of this `size`, so that the
+/// labels have few digits; and the unit of the divided values.
 fn prefixed(unit: &str, size: f64) -> (i32, String) {
     let steps: &[(i32, &str)] = match unit {
         "s" => &[(0, "s"), (-3, "ms"), (-6, "µs"), (-9, "ns")],

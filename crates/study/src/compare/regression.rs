@@ -23,8 +23,8 @@ impl Preference {
 }
 
 /// The coefficient c of the least-squares line through the origin over pairs (a, b). A coefficient
-/// below 1 always means that B reports worse: "higher round trip times and lower bandwidth values"
-/// (JavaNws §4.2).
+/// below 1 always means that the second series (b) has worse values: "higher round trip times and
+/// lower bandwidth values" (JavaNws §4.2).
 ///
 /// `None` if the series that the coefficient divides by has only zeros.
 #[must_use]

@@ -144,8 +144,8 @@ mod tests {
             ("transfer", Some(false)),
             ("rtt_forecast_s", None),
             ("goodput_bytes", None),
-            // A column `loss` stands beside the value of a test. So its name selects no value, and
-            // a comparison of losses needs `--better`.
+            // A column `loss` is a detail beside the value of a test. So the name `loss` selects no
+            // column of values, and a comparison of losses needs `--better`.
             ("loss", None),
         ] {
             assert_eq!(smaller_is_better(name), expected, "{name}");

@@ -10,7 +10,8 @@ use super::scores::{MeasuredSeries, TradeoffScores};
 use crate::plot::{FORECAST, MEASURED, xml_text};
 use crate::units::{axis_number, format_period};
 
-/// Draws a panel for each series, and one for the test lengths if there are several.
+/// Draws a panel for each series, and a panel for the test lengths if there are several test
+/// lengths.
 ///
 /// # Errors
 /// A message of the drawing library, or an error if the mean of a series is 0: errors cannot be
@@ -192,7 +193,8 @@ const WIDTH: u32 = 1200;
 const PANEL_HEIGHT: u32 = 420;
 const HEAD: i32 = 34;
 
-/// Periods that are marked on the axis, in seconds; each is about three times the one before.
+/// Periods that are marked on the axis, in seconds; each period is about three times the period
+/// before it.
 const TICKS_S: [f64; 12] =
     [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0, 43_200.0, 86_400.0, 604_800.0, 2_592_000.0];
 

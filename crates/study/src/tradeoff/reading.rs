@@ -1,4 +1,4 @@
-//! Reads the series of a file, one for each test length that its lines name.
+//! Reads the series of a file: one series for each test length that the lines of the file name.
 
 use std::io::BufRead;
 
@@ -106,8 +106,9 @@ pub enum ReadError {
 /// Maximum number of values in one file, equal to the maximum number of slots in a grid.
 const VALUES_MAX: usize = 10_000_000;
 
-/// Maximum number of different test lengths in one file; the paper has five. A file exceeds it if
-/// its column contains measured durations, because nearly every duration is different.
+/// Maximum number of different test lengths in one file; the paper has five. A file exceeds this
+/// number if its column `test_s` contains measured durations, because nearly every duration is
+/// different.
 const LENGTHS_MAX: usize = 32;
 
 #[cfg(test)]

@@ -33,9 +33,9 @@ impl MeasuredSeries {
 /// The errors of one predictor on one series at one period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScoreRow {
-    /// Index of the series in the study.
+    /// Index of the series in [`TradeoffScores::series`].
     pub series: usize,
-    /// The period in base periods.
+    /// The period, as a number of base periods.
     pub every: usize,
     /// The period in seconds.
     pub period_s: f64,
@@ -48,7 +48,7 @@ pub struct ScoreRow {
 /// Mean, standard deviation and maximum of a number over the offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OffsetStatistics {
-    /// The arithmetic mean, in which every offset counts alike.
+    /// The arithmetic mean, in which every offset has the same weight.
     pub mean: f64,
     /// The standard deviation (divided by n); 0 for one offset.
     pub spread: f64,
@@ -78,7 +78,7 @@ impl ScoreRow {
         OffsetStatistics::of(self.offsets.iter().map(|errors| errors.mse))
     }
 
-    /// The roots of the offsets' mean squared errors, in the unit of the values.
+    /// The square roots of the offsets' mean squared errors, in the unit of the values.
     #[must_use]
     pub fn root_mse(&self) -> OffsetStatistics {
         OffsetStatistics::of(self.offsets.iter().map(|errors| errors.mse.sqrt()))
@@ -158,7 +158,7 @@ impl TradeoffScores {
         rows.find(|row| (row.series, row.every, row.predictor) == (series, every, predictor))
     }
 
-    /// The periods of a series that have rows, in base periods.
+    /// The periods for which the table has rows of this series, in base periods.
     #[must_use]
     pub fn periods(&self, series: usize) -> Vec<usize> {
         let rows = self.rows.iter().filter(|row| row.series == series);
@@ -167,7 +167,7 @@ impl TradeoffScores {
         periods
     }
 
-    /// The periods in `periods_s` that are too long for a series, in seconds.
+    /// The periods in `periods_s` that are too long for this series, in seconds.
     #[must_use]
     pub fn too_long_s(&self, series: usize, periods_s: &[f64]) -> Vec<f64> {
         let scored = self.periods(series);
@@ -176,8 +176,9 @@ impl TradeoffScores {
     }
 }
 
-/// The base period and its multiples nearest to `periods_s`, in base periods, each once. A period
-/// as long as the series is left out, because no subsample would have two values.
+/// The base period and its multiples nearest to `periods_s`, in base periods, each once. Only
+/// periods that are shorter than the series are included; otherwise no subsample would have two
+/// values.
 fn multiples(grid: &Grid, periods_s: &[f64]) -> Vec<usize> {
     let asked = periods_s.iter().map(|period_s| multiple(*period_s, grid));
     let mut multiples: Vec<usize> = asked.filter(|every| *every < grid.slots.len()).chain([1]).collect();
@@ -186,7 +187,7 @@ fn multiples(grid: &Grid, periods_s: &[f64]) -> Vec<usize> {
     multiples
 }
 
-/// The nearest multiple of the base period, in base periods.
+/// The multiple of the base period that is nearest to `period_s`, as a number of base periods.
 fn multiple(period_s: f64, grid: &Grid) -> usize {
     // The conversion saturates.
     (period_s / grid.base_s).round().max(1.0) as usize

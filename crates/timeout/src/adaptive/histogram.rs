@@ -88,13 +88,13 @@ pub(super) fn octaves(bin: usize) -> f64 {
 /// responses. Slow responses are rare, and their share changes slowly.
 const FADE: f32 = 1.002;
 
-/// Largest weight of a new observation before all counts are divided by the weight. It is far below
-/// the range in which an `f32` cannot represent one more observation.
+/// Largest weight of a new observation before all counts are divided by the weight. This limit is
+/// far below the largest value of an `f32`.
 const WEIGHT_MAX: f32 = 1e6;
 
 /// Distribution assumed before there are responses: 97 % lognormal with a deviation of 0.3 around
-/// the forecast, 3 % a tail with exponent 1 from 2 to 64 times the forecast. It has little weight
-/// and fades soon.
+/// the forecast, 3 % a tail with exponent 1 from 2 to 64 times the forecast. This distribution has
+/// little weight and fades soon.
 pub(super) const PRIOR: [f32; BINS] = [
     5.31e-06, 1.84e-05, 5.87e-05, 0.000172, 0.000465, 0.00116, 0.00265, 0.00559, 0.0108, 0.0194, 0.0318,
     0.0481, 0.0671, 0.086, 0.101, 0.11, 0.11, 0.101, 0.086, 0.0671, 0.0481, 0.0318, 0.0194, 0.0108, 0.00816,

@@ -11,8 +11,8 @@ use super::state::{Reader, StateError, Writer};
 /// What the links of one host have learned together: the distribution of response times around
 /// their forecasts, and whether retries help. A clone is another handle to the same state.
 ///
-/// A link uses this state after retries, after slow messages, and once in up to 32 other messages,
-/// by atomic operations. No link ever waits.
+/// A link reads and writes this state by atomic operations: after retries, after slow messages, and
+/// once in up to 32 other messages. No link ever waits.
 ///
 /// ```
 /// use barograph_timeout::{Adaptive, AdaptiveConfig, HostStatistics};
@@ -62,12 +62,13 @@ impl HostStatistics {
         change(&cells[bin], |count| count + 1.0);
     }
 
-    /// Counts one piece of evidence on retries. `helped` states whether an attempt was quick. With
-    /// `retried`, this attempt was a retry. Otherwise, this attempt belonged to the message after a
-    /// slow message. Such evidence needs no retry.
-    pub(super) fn record_retry_evidence(&self, helped: bool, retried: bool) {
-        let cells = if retried { &self.0.retried } else { &self.0.passive };
-        change(&cells[usize::from(!helped)], |count| count + 1.0);
+    /// Counts one piece of evidence on retries: whether an attempt was quick.
+    pub(super) fn record_retry_evidence(&self, source: EvidenceSource, is_quick: bool) {
+        let cells = match source {
+            EvidenceSource::Retry => &self.0.retried,
+            EvidenceSource::NextMessage => &self.0.passive,
+        };
+        change(&cells[usize::from(!is_quick)], |count| count + 1.0);
     }
 
     pub(super) fn evidence(&self) -> RetryEvidence {
@@ -97,6 +98,15 @@ impl HostStatistics {
     }
 }
 
+/// Attempt that shows whether retries help.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum EvidenceSource {
+    /// First retry of a message.
+    Retry,
+    /// First attempt of the message after a slow message. Such evidence needs no retry.
+    NextMessage,
+}
+
 /// Number of quick and of slow retries (`retried`), and of quick and of slow messages after a slow
 /// message (`passive`).
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +128,7 @@ impl RetryEvidence {
     }
 }
 
-/// Counts of a host. Each is stored as the bits of an `f32`.
+/// Counts of a host. Each count is stored as the bits of an `f32`.
 #[derive(Debug)]
 struct Pool {
     answered: [AtomicU32; BINS],
@@ -158,9 +168,9 @@ const COUNTS_MAX: f64 = 2000.0;
 /// Whether retries help on a path changes within days, not within minutes.
 const EVIDENCE_MAX: f64 = 400.0;
 
-/// Weight of a message after a slow message, relative to a retry, and the largest weight of all
-/// such messages, in retries. The weights are small, because such a message comes later than a
-/// retry would.
+/// Weight of one message after a slow message, and largest weight of all such messages together.
+/// The unit is the weight of one retry. The weights are small, because such a message comes later
+/// than a retry would.
 const PASSIVE_WEIGHT: f64 = 0.5;
 const PASSIVE_MAX: f64 = 4.0;
 

@@ -15,8 +15,8 @@ pub(super) struct Optimum {
     pub(super) backstop: f64,
     /// Whether `first` is expected to gain time.
     pub(super) pays: bool,
-    /// Share of attempts that take longer than `first`. `exceed_explore`: share of attempts that
-    /// take longer than `explore`.
+    /// Share of attempts that take longer than `first`. The next field is the share of attempts
+    /// that take longer than `explore`.
     pub(super) exceed: f64,
     pub(super) exceed_explore: f64,
 }
@@ -49,8 +49,8 @@ impl Optimum {
         exceed_explore: 0.0,
     };
 
-    /// Share of attempts that take longer than `first`; 0 unless `first` is a timeout of this
-    /// optimum.
+    /// Share of attempts that take longer than `first`; 0 if `first` is neither `self.first` nor
+    /// `self.explore`.
     pub(super) fn exceed_at(&self, first: f64) -> f64 {
         if first == self.first {
             self.exceed
@@ -144,7 +144,8 @@ impl Curve {
         (self.area[BINS], self.area2[BINS])
     }
 
-    /// Time of an attempt that was still running at the start of `bin`, from its own start.
+    /// Time of an attempt that was still running at the start of `bin`, measured from the start of
+    /// the attempt.
     fn slow(&self, bin: usize) -> Moments {
         let (mean, mean2) = self.whole();
         let (survival, edge) = (self.survival[bin].max(NEGLIGIBLE), self.edge[bin]);
@@ -188,10 +189,11 @@ impl Curve {
         scores
     }
 
-    /// Returns the bin with the least cost, if a timeout at this bin cuts off at most the share
-    /// `exceed_max` and costs less than no timeout. The cost of a bin is averaged with the costs of
-    /// its neighbours, which have half the weight: the exact minimum is uncertain, and a timeout
-    /// that is too short costs much more than one that is too long.
+    /// Returns the bin with the least cost, among the bins at which a timeout cuts off at most the
+    /// share `exceed_max`. `None` if no such bin costs less than no timeout. The cost of a bin is
+    /// averaged with the costs of its neighbours; each neighbour has a quarter of the weight. The
+    /// average is used because the exact minimum is uncertain, and a timeout that is too short
+    /// costs much more than a timeout that is too long.
     fn least(&self, scores: &[f64; BINS], exceed_max: f64, tail: f64) -> Option<usize> {
         let (mean, mean2) = self.whole();
         let mut least = (mean + tail * mean2, None);
@@ -229,8 +231,9 @@ impl Curve {
                 let spent = self.edge[to] + retries.connect;
                 let if_fresh =
                     cut((self.area[to], self.answered2(to)), self.survival[to], spent, retries, fresh);
-                // If the retry is affected by the same slowness, no response arrives before `from`,
-                // and its time has the tail of the distribution after `from`.
+                // If the retry is affected by the same slowness, its response does not arrive
+                // before `from`. The time of the retry then has the distribution of the times after
+                // `from`.
                 let same = self.survival[to] / known;
                 let area = self.edge[from] + (self.area[to] - self.area[from]) / known;
                 let area2 = self.edge[from] * self.edge[from] + (self.area2[to] - self.area2[from]) / known;
@@ -251,9 +254,9 @@ impl Curve {
     }
 }
 
-/// Moments of an attempt. Up to its timeout, the attempt has the moments `before`. It reaches the
-/// timeout with probability `exceed`. It has then taken the time `spent`, which includes the new
-/// connection, and needs a further time with the moments `after`.
+/// Moments of an attempt. Up to its timeout, the attempt has the moments `before`. The attempt
+/// reaches its timeout with probability `exceed`. Then the time `spent` has passed, including the
+/// new connection, and the message needs a further time with the moments `after`.
 fn cut(before: Moments, exceed: f64, spent: f64, retries: &Retries, after: Moments) -> Moments {
     let mean = before.0 + exceed * (retries.connect + after.0);
     let mean2 = before.1 + exceed * (spent * spent + 2.0 * spent * after.0 + after.1);
@@ -265,7 +268,7 @@ fn mix(share: f64, a: Moments, b: Moments) -> Moments {
 }
 
 /// Sum of three weighted counts: of a link, of the link's host, and of the prior. The counts of the
-/// host include those of the link.
+/// host include the counts of the link.
 pub(super) fn weighed(
     own: (f64, &BinCounts),
     host: &BinCounts,
@@ -306,7 +309,7 @@ const PRIOR_WEIGHT: f64 = 4.0;
 const SURE_FROM: f64 = 0.75;
 const SURE_OVER: f64 = 0.15;
 
-/// Weight w of t² in t + w·t², the cost of a response time t in units of the forecast. It is small
-/// for the timeout of the first attempt, and 1 for the timeouts of retries.
+/// Weight w of t² in t + w·t², the cost of a response time t in units of the forecast. The weight
+/// is at most 0.3 for the timeout of the first attempt, and at most 1 for the timeouts of retries.
 const TAIL_FIRST: f64 = 0.3;
 const TAIL_RETRY: f64 = 1.0;

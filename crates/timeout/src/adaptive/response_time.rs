@@ -16,8 +16,8 @@ pub(super) struct ResponseTimeModel {
     /// Common part of both states, log2.
     level: f64,
     /// Latency and cost per byte, each as log2 relative to `level`.
-    parts: [f64; 2],
-    /// 2 to the power of `parts`.
+    offsets: [f64; 2],
+    /// 2 to the power of `offsets`.
     powers: [f64; 2],
     /// Cache for the last size, because most links have messages of one size: the size, log2 of the
     /// sum of its latency and its cost, and the share of the cost in this sum.
@@ -29,7 +29,8 @@ pub(super) struct ResponseTimeModel {
     clipped_sign: i8,
     /// Source of the level.
     pub(super) source: ForecastSource,
-    /// If present, this battery forecasts the level instead of the mean.
+    /// Battery that forecasts the level; `None` if the exponentially weighted mean forecasts the
+    /// level.
     battery: Option<Box<Battery>>,
 }
 
@@ -46,7 +47,7 @@ impl ResponseTimeModel {
     pub(super) fn new() -> Self {
         let mut new = Self {
             level: 0.0,
-            parts: [0.0, -REFERENCE_OCTAVES],
+            offsets: [0.0, -REFERENCE_OCTAVES],
             powers: [0.0; 2],
             usual: (0, 0.0, 0.0),
             covariance: [0.0; 3],
@@ -60,15 +61,17 @@ impl ResponseTimeModel {
 
     /// State without the battery, in the order of [`ResponseTimeModel::load`].
     pub(super) fn save(&self) -> [f64; 6] {
-        let [latency, cost] = self.parts;
+        let [latency, cost] = self.offsets;
         let [a, b, c] = self.covariance;
-        // If there is a battery, only the forecast of the battery is saved, not its state.
+        // If there is a battery, only the forecast of the battery is saved. The state of the
+        // battery is not saved.
         [self.base(), latency, cost, a, b, c]
     }
 
-    /// Restores what [`ResponseTimeModel::save`] returned for a level with responses.
+    /// Restores the state that [`ResponseTimeModel::save`] returned. The level counts as learned
+    /// from responses.
     pub(super) fn load([level, latency, cost, a, b, c]: [f64; 6], bytes: u64) -> Self {
-        let mut new = Self { level, parts: [latency, cost], covariance: [a, b, c], ..Self::new() };
+        let mut new = Self { level, offsets: [latency, cost], covariance: [a, b, c], ..Self::new() };
         new.source = ForecastSource::Responses;
         new.update_cache(bytes);
         new
@@ -82,7 +85,8 @@ impl ResponseTimeModel {
         }
     }
 
-    /// Sets a forecast made elsewhere, log2 of seconds. It is used until there are responses.
+    /// Sets a forecast made elsewhere, log2 of seconds. This forecast is used until there are
+    /// responses.
     pub(super) fn preset(&mut self, forecast: f64) {
         if self.source != ForecastSource::Responses {
             self.level = forecast;
@@ -120,8 +124,8 @@ impl ResponseTimeModel {
         self.update_cache(bytes);
         let (_, sized, share) = self.usual;
         self.level = preset.map_or(y, |preset| 0.5 * (preset + y)) - sized;
-        // The sum of latency and cost is known now, but not the share of each. So their errors are
-        // negatively correlated.
+        // The sum of latency and cost is known now, but not the share of each part. So the errors
+        // of latency and cost are negatively correlated.
         let (latency, cost) = (-share, 1.0 - share);
         self.covariance = [
             LEVEL_VARIANCE + SPLIT_VARIANCE * latency * latency,
@@ -163,16 +167,16 @@ impl ResponseTimeModel {
         let split = [gain_latency * innovation - both, gain_cost * innovation - both];
         // Messages of one size change only the level.
         if SPLIT_LEAST < split[0].abs().max(split[1].abs()) {
-            for (part, split) in self.parts.iter_mut().zip(split) {
-                *part = (*part + split).clamp(-PART_MAX, PART_MAX);
+            for (offset, split) in self.offsets.iter_mut().zip(split) {
+                *offset = (*offset + split).clamp(-OFFSET_MAX, OFFSET_MAX);
             }
             self.update_cache(bytes);
         }
     }
 
-    /// Computes the values that depend on the parts and the size.
+    /// Computes the values that depend on the offsets and the size.
     fn update_cache(&mut self, bytes: u64) {
-        self.powers = self.parts.map(libm::exp2);
+        self.powers = self.offsets.map(libm::exp2);
         let (sized, share) = self.size(bytes);
         self.usual = (bytes, sized, share);
     }
@@ -210,23 +214,23 @@ impl ResponseTimeModel {
 /// messages.
 const SURPRISE_MAX: f64 = 1.0;
 
-/// Variance of an innovation below which a forecast counts as certain, in units of the variance of
-/// a response (1): the forecast itself contributes at most half a unit.
+/// Variance of an innovation below which a forecast counts as certain. The unit is the variance of
+/// a response. So the response contributes 1, and a certain forecast contributes less than 0.5.
 const SURE: f64 = 1.5;
 
-/// Variance by which the level drifts from response to response. It leads to a gain of 0.1, the
-/// middle of the gains of NWS.
+/// Variance by which the level drifts from response to response. This variance leads to a gain of
+/// 0.1, the middle of the gains of NWS.
 const LEVEL_DRIFT: f64 = 0.011;
 
 /// Variance added to the level after two consecutive innovations that were clipped on the same
-/// side. It leads to a gain of about 0.3.
+/// side. This variance leads to a gain of about 0.3.
 const LEVEL_JUMP: f64 = 0.3;
 
 /// Variance of the level after one response.
 const LEVEL_VARIANCE: f64 = 0.5;
 
-/// Before other sizes were seen, 64 kB (the paper's message) are assumed to take as much time as
-/// the latency, with a standard deviation of three octaves.
+/// Assumption before messages of other sizes were seen: 64 kB (the paper's message) take as much
+/// time as the latency. The standard deviation of this ratio is three octaves.
 const REFERENCE_OCTAVES: f64 = 16.0;
 const SPLIT_VARIANCE: f64 = 9.0;
 
@@ -234,13 +238,13 @@ const SPLIT_VARIANCE: f64 = 9.0;
 /// property of the path and hardly drifts.
 const SPLIT_DRIFT: f64 = 1e-4;
 
-/// Smallest change of the parts that matters, in octaves.
+/// Smallest change of the offsets that matters, in octaves.
 const SPLIT_LEAST: f64 = 1e-4;
 
 /// Upper limit of a variance. Without the limit, the variance of a state that is not observed would
 /// grow for ever.
 const VARIANCE_MAX: f64 = 2.0 * SPLIT_VARIANCE;
 
-/// Limit of each part, in octaves from the level. No real latency or cost per byte comes near this
-/// limit.
-pub(super) const PART_MAX: f64 = 64.0;
+/// Limit of each offset from the level, in octaves. No real latency or cost per byte comes near
+/// this limit.
+pub(super) const OFFSET_MAX: f64 = 64.0;

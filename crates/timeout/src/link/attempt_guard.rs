@@ -20,8 +20,8 @@ impl<'a, E: TimeoutEstimator> AttemptGuard<'a, E> {
         Self { estimator, attempt, began: Instant::now(), ended: false }
     }
 
-    /// Records the end of the attempt, which `outcome` makes from the time of the attempt. Returns
-    /// this time.
+    /// Records the end of the attempt. `outcome` converts the time of the attempt to the recorded
+    /// end. Returns this time.
     pub(super) fn end(mut self, outcome: fn(Duration) -> AttemptOutcome) -> Duration {
         let took = self.began.elapsed();
         self.ended = true;

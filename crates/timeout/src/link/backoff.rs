@@ -1,5 +1,5 @@
-//! Waits after failures. Each wait is twice as long as the one before, within limits, with jitter
-//! from a seed.
+//! Waits after failures. Each wait is about twice as long as the wait before, within limits. Jitter
+//! from a seed changes each wait.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ impl Backoff {
         Self { min, max, state: seed }
     }
 
-    /// Wait after `failures` failures in a row, at least 1: a random time between half of `min ·
-    /// 2^(failures − 1)` and all of it, at most `max` and two hours. The jitter separates links
-    /// that failed together.
+    /// Random wait after `failures` failures in a row; `failures` is at least 1. The longest wait
+    /// is `min · 2^(failures − 1)`, but at most `max` and at most two hours. The shortest wait is
+    /// half the longest wait. The jitter separates links that failed together.
     pub(super) fn wait(&mut self, failures: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
         let whole = self.min.saturating_mul(doubled).min(self.max).min(crate::MAX_TIMEOUT);

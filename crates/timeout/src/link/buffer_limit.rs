@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Number of bytes that are left.
+/// Number of bytes that are not reserved.
 #[derive(Debug)]
 pub(super) struct BufferLimit(AtomicUsize);
 
@@ -17,7 +17,7 @@ impl BufferLimit {
     }
 }
 
-/// Bytes reserved for one message. They are released when this value is dropped.
+/// Bytes reserved for one message. The bytes are released when this value is dropped.
 #[derive(Debug)]
 pub(super) struct BufferReservation<'a> {
     limit: &'a BufferLimit,
@@ -25,12 +25,13 @@ pub(super) struct BufferReservation<'a> {
 }
 
 impl BufferReservation<'_> {
-    /// Reserves `bytes` more; returns `false` if they are not available. The function never waits.
-    /// If connections that have reserved some of their bytes waited for more, they could wait for
-    /// each other for ever.
+    /// Reserves `bytes` more bytes; returns `false` if these bytes are not available. The function
+    /// never waits, because connections that wait for more bytes could wait for each other for
+    /// ever.
     #[must_use]
     pub(super) fn more(&mut self, bytes: usize) -> bool {
-        // Only this number is shared, and it orders no other memory.
+        // Only this number is shared. No other memory depends on the order of its changes, so
+        // `Relaxed` suffices.
         let taken = self
             .limit
             .0

@@ -38,7 +38,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientConnection<S> {
             Welcome::Ready { message_bytes_max } => Ok(Self { stream, message_bytes_max }),
             Welcome::Full => Err(AttemptError::Full),
             Welcome::Stopping => Err(AttemptError::Stopping),
-            // The frame has this version, but its status is that the version is not supported.
+            // The frame has the version of this program, but its status says that the version is
+            // not supported.
             Welcome::OtherVersion => Err(WireError::Version(VERSION).into()),
         }
     }

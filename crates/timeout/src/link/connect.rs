@@ -112,7 +112,7 @@ where
 ///
 /// All addresses of the host are tried one after another. The next connection first tries the
 /// address that was successful, or, if connecting was abandoned, the address after the abandoned
-/// one.
+/// address.
 ///
 /// ```
 /// use barograph_timeout::Adaptive;

@@ -23,7 +23,7 @@ use super::wire::{VERSION, WireError};
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages state what happened")]
 pub enum SendError {
-    /// The message exceeds the limit of this link or its peer. It was not sent.
+    /// The message exceeds the limit of this link or its peer. The message was not sent.
     #[error(
         "the message has {bytes} bytes, at most {max} are allowed; send it in parts, or raise \
          message_bytes_max"
@@ -53,9 +53,9 @@ pub enum SendError {
         #[source]
         last: AttemptError,
     },
-    /// The receiver has handled a later message of this sender, so it will not handle this message.
-    /// Either two links use the same sender identity, or the first identifier of this link was too
-    /// low.
+    /// The receiver has handled a later message of this sender, so the receiver will not handle
+    /// this message. Either two links use the same sender identity, or the first identifier of this
+    /// link was too low.
     #[error(
         "message {id} was not handled: the receiver has handled a later one of this sender; use a new sender \
          identity, or a higher first_id"

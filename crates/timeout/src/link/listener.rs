@@ -21,12 +21,13 @@ use super::sender_table::SenderTable;
 use super::serve::{Shared, send_and_close, serve};
 use super::wire::{HEADER_BYTES, SenderId, Welcome};
 
-/// Limits of a [`Listener`]. They bound the memory and the time that peers can use.
+/// Limits of a [`Listener`]. These limits bound the memory and the time that peers can use.
 #[derive(Clone, Debug)]
 pub struct ListenConfig {
     /// Maximum number of connections at a time; further connections are declined.
     pub connections_max: usize,
-    /// Length of the longest message, in bytes. It must fit into `buffered_bytes_max`, too.
+    /// Length of the longest message, in bytes. Such a message must also fit into
+    /// `buffered_bytes_max`.
     pub message_bytes_max: u32,
     /// Maximum number of bytes of the messages of all connections together, from the first byte of
     /// a message until the handler has returned. A connection that would need more is closed, and
@@ -76,7 +77,7 @@ impl Default for ListenConfig {
 pub struct Message {
     /// Identity that the sender claims; the protocol does not authenticate it.
     pub from: SenderId,
-    /// Identifier, which increases from message to message of a sender.
+    /// Identifier of the message. The identifiers of a sender increase from message to message.
     pub id: u64,
     /// Content of the message.
     pub bytes: Vec<u8>,
@@ -158,7 +159,7 @@ impl<A: Accept> Listener<A> {
     #[must_use]
     pub fn new(accept: A, mut config: ListenConfig) -> Self {
         // Limit the length of messages to the buffer, so that a sender of a longer message gets an
-        // error at once and does not try again and again.
+        // error at once. Without this limit, the sender would try again and again.
         let room = u32::try_from(config.buffered_bytes_max.saturating_sub(HEADER_BYTES)).unwrap_or(u32::MAX);
         config.message_bytes_max = config.message_bytes_max.min(room);
         Self {
@@ -278,8 +279,8 @@ impl<A: Accept> Listener<A> {
     }
 }
 
-/// Whether the error concerns only the connection that was to be accepted, so that the next may be
-/// accepted at once.
+/// Whether the error concerns only the connection that was to be accepted, so that the next
+/// connection may be accepted at once.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
@@ -288,6 +289,6 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 /// Maximum number of replies to declined connections at a time. Each reply takes at most a second.
 const DECLINES_MAX: usize = 64;
 
-/// Pause after other errors of accepting. A lack of file descriptors or memory lasts for a while,
-/// so the loop must not spin.
+/// Pause after an error that concerns the listener, not one connection. For example, a lack of file
+/// descriptors or memory lasts for a while, so the loop must not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

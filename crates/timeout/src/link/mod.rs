@@ -2,10 +2,10 @@
 //! receiver handles the message once.
 //!
 //! This is the messaging of Allen, Wolski and Plank (2002, §3). The receiving application
-//! acknowledges each message. If the acknowledgement does not arrive within the timeout that the
-//! link's estimator gives, the sender closes the connection, opens a new one and sends the message
-//! again. Messages have identifiers, so a message that arrives twice is handled once.
-//! `docs/spec/link.md` specifies the wire format and the guarantees.
+//! acknowledges each message. The link's estimator gives a timeout. If the acknowledgement does not
+//! arrive within this timeout, the sender closes the connection. Then the sender opens a new
+//! connection and sends the message again. Messages have identifiers, so a message that arrives
+//! twice is handled once. `docs/spec/link.md` specifies the wire format and the guarantees.
 //!
 //! ```
 //! use barograph_timeout::link::{Link, LinkConfig, ListenConfig, Listener, Message};

@@ -31,10 +31,11 @@ pub struct LinkConfig {
     pub max_attempts: u32,
     /// Length of the longest message that is sent, in bytes. The receiver has its own limit, too.
     pub message_bytes_max: u32,
-    /// Longest time that a message waits for a receiver to which no connection can be set up,
-    /// because it is not running, refuses, is full or is shutting down. Then the message is given
-    /// up. This time starts again with each attempt. The last set-up may exceed this time by up to
-    /// 3 s. The first set-up may exceed this time by the time of the set-up timer.
+    /// Longest time that a message waits for a receiver to which no connection can be set up. Such
+    /// a receiver is not running, refuses, is full or is shutting down. After this time, the
+    /// message is given up. This time starts again with each attempt. The last set-up may exceed
+    /// this time by up to 3 s. The first set-up may exceed this time by the time of the set-up
+    /// timer.
     pub connect_timeout: Duration,
     /// Shortest wait after an attempt or a set-up that failed. There is no wait after an attempt or
     /// a set-up that timed out. Between set-ups the wait is at least 10 ms.
@@ -193,8 +194,8 @@ impl<C: Connect, E: TimeoutEstimator> Link<C, E> {
     /// message again under the same identifier.
     ///
     /// Dropping the future cancels the message and leaves the link usable. The receiver may or may
-    /// not have handled the message; after the receiver has handled a later message, it will not
-    /// handle this message.
+    /// not have handled the message; after the receiver has handled a later message, the receiver
+    /// will not handle this message.
     ///
     /// ```no_run
     /// use barograph_timeout::Adaptive;
@@ -250,7 +251,7 @@ impl<C: Connect, E: TimeoutEstimator> Link<C, E> {
         self.estimator.decide(&MessageAttempts::new(bytes, self.config.max_attempts).attempt(Duration::ZERO))
     }
 
-    /// Decision for the last attempt; `None` before the first.
+    /// Decision for the last attempt; `None` before the first attempt.
     #[must_use]
     pub fn last_decision(&self) -> Option<&TimeoutDecision> {
         self.last.as_ref()
@@ -363,8 +364,9 @@ impl<C: Connect, E: TimeoutEstimator> Link<C, E> {
         self.last = Some(decision);
         let guard = AttemptGuard::begin(&mut self.estimator, attempt);
         match timeout(decision.timeout, connection.exchange(run.header, run.message)).await {
-            // The retry was not faster than the first attempt, because the response to the first
-            // copy would have arrived at this time, too.
+            // The receiver responds when it has handled the first copy. Without the retry, the
+            // response to the first copy would have arrived at this time. So the retry was not
+            // faster than the first attempt.
             Ok(Ok(AckStatus::Waited)) if 0 < attempt.number => {
                 let took = guard.end(AttemptOutcome::Cancelled);
                 let first = Attempt { number: 0, elapsed: Duration::ZERO, ..attempt };
@@ -482,7 +484,7 @@ struct Run<'a> {
     numbering: Option<MessageAttempts>,
 }
 
-/// Verdict of the receiver with the response time, or the error of the attempt.
+/// Status from the acknowledgement with the response time, or the error of the attempt.
 type AckResult = Result<(AckStatus, Duration), AttemptError>;
 
 /// Shortest timeout of a set-up: TCP has time to resend a lost handshake packet once, after 1 s

@@ -15,20 +15,21 @@ pub(super) struct SenderState {
     /// copy.
     pub(super) last: Mutex<u64>,
     /// Channel to the newest connection of this sender. When a newer connection sends hello, this
-    /// channel is dropped. This notifies the older connection.
+    /// channel is dropped, and the drop notifies the older connection.
     newest: Lock<Option<oneshot::Sender<()>>>,
 }
 
 impl SenderState {
-    /// Records that a connection of this sender sent hello. The returned receiver completes with an
-    /// error when a newer connection of this sender sends hello.
+    /// Records that a connection of this sender sent hello. The returned channel receiver completes
+    /// with an error when a newer connection of this sender sends hello.
     pub(super) fn arrive(&self) -> oneshot::Receiver<()> {
         let (newest, overtaken) = oneshot::channel();
         *lock(&self.newest) = Some(newest);
         overtaken
     }
 
-    /// Records that a connection has dropped the receiver that [`SenderState::arrive`] returned.
+    /// Records that a connection has dropped the channel receiver that [`SenderState::arrive`]
+    /// returned.
     pub(super) fn leave(&self) {
         let mut newest = lock(&self.newest);
         if newest.as_ref().is_some_and(oneshot::Sender::is_closed) {
@@ -59,10 +60,10 @@ impl SenderTable {
         Self { senders_max, entries: Lock::default() }
     }
 
-    /// Returns the state of `sender`, which becomes the most recently used. If there is no room for
-    /// a new sender, the sender that has been idle longest is forgotten. A connected sender, which
-    /// holds a handle to its [`SenderState`], is never forgotten; the result is `None` if all
-    /// senders are connected.
+    /// Returns the state of `sender`, and makes `sender` the most recently used sender. If there is
+    /// no room for a new sender, the sender that has been idle longest is forgotten. A connected
+    /// sender, which holds a handle to its [`SenderState`], is never forgotten; the result is
+    /// `None` if all senders are connected.
     pub(super) fn of(&self, sender: SenderId) -> Option<Arc<SenderState>> {
         let mut entries = lock(&self.entries);
         entries.tick += 1;

@@ -41,8 +41,8 @@ enum Closed {
 }
 
 /// Serves one connection until it is closed, and counts the reason. `stopping` completes when the
-/// listener shuts down. Each connection has its own channel, because a shared channel would need a
-/// lock.
+/// listener shuts down. Each connection has its own `stopping` channel, because a shared channel
+/// would need a lock.
 pub(super) async fn serve<S, H, R, E>(stream: S, shared: Arc<Shared<H>>, stopping: oneshot::Receiver<()>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
@@ -63,7 +63,8 @@ where
 struct Service<'a, S, H> {
     stream: S,
     shared: &'a Shared<H>,
-    /// This receiver must not be polled again after it has completed.
+    /// Completes when the listener shuts down. This channel receiver must not be polled after its
+    /// completion.
     stopping: oneshot::Receiver<()>,
 }
 
@@ -162,8 +163,8 @@ where
                     if assembler.is_partial() {
                         return Err(Closed::Ended);
                     }
-                    // A whole copy may still arrive on this connection, so wait for it, but only
-                    // for the shorter `stall_max`.
+                    // A whole copy may still arrive on this connection, so wait for this copy, but
+                    // not longer than `stall_max`.
                     continue;
                 }
             };
@@ -230,7 +231,8 @@ where
 /// Whether the sender has sent hello on a newer connection, so that the sender has abandoned the
 /// data that arrives on this connection.
 struct Newer {
-    /// This receiver must not be polled again after it has completed.
+    /// Completes when the sender sends hello on a newer connection. This channel receiver must not
+    /// be polled after its completion.
     overtaken: oneshot::Receiver<()>,
     known: bool,
 }
@@ -258,12 +260,13 @@ pub(super) async fn send_and_close<S: AsyncRead + AsyncWrite + Unpin>(stream: &m
 /// the frame, one round trip later.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
-/// Maximum number of reads: a hello arrives in one or two reads, so data in more reads are not a
-/// hello.
+/// Maximum number of reads from a peer that is declined. A hello arrives in one or two reads, so
+/// data after this number of reads are not a hello.
 const CLOSE_READS_MAX: usize = 8;
 
-/// A type without values: the loop ends only with an error.
+/// A type without values, for the result of the loop: the loop ends only with an error.
 enum Never {}
 
-/// A frame of 16 bytes fits into the socket's buffer at once unless the peer reads nothing.
+/// Maximum time to write a frame. A frame of 16 bytes fits into the socket's buffer at once, except
+/// if the peer reads nothing.
 const WRITE_MAX: Duration = Duration::from_secs(10);

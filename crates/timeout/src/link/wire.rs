@@ -1,5 +1,5 @@
-//! Wire format of the link protocol (`docs/spec/link.md`). It does no I/O, and its memory is
-//! bounded by the bytes that have arrived.
+//! Wire format of the link protocol (`docs/spec/link.md`). This module does no I/O. The number of
+//! bytes that have arrived limits the memory that the module uses.
 
 use std::array;
 use std::fs::File;
@@ -22,8 +22,8 @@ pub const WELCOME_BYTES: usize = 16;
 pub const HEADER_BYTES: usize = 16;
 /// Size of an [`Acknowledgement`], in bytes.
 pub const ACKNOWLEDGEMENT_BYTES: usize = 16;
-/// Maximum number of bytes of a message that are read at a time. A peer can make the receiver
-/// allocate this much memory without sending the bytes.
+/// Maximum number of bytes of a message that are read at a time. At most this number of bytes is
+/// allocated for bytes that the peer has not sent yet.
 pub const CHUNK_BYTES: usize = 16 * 1024;
 
 const MESSAGE_MARK: u8 = 0xC1;
@@ -185,13 +185,13 @@ pub enum WireError {
     /// The peer has a different version of the protocol.
     #[error("the peer uses version {0} of the link protocol, this program version {VERSION}")]
     Version(u8),
-    /// The frame has a mark or status that is not defined.
+    /// The first byte or the status of the frame has a value that is not defined.
     #[error("unexpected mark or status {0:#04x} in a frame of the link protocol")]
     Undefined(u8),
     /// A reserved byte is not zero.
     #[error("a reserved byte is not zero")]
     Reserved,
-    /// Identifiers begin at 1.
+    /// A message has the identifier 0. Identifiers begin at 1.
     #[error("a message has the identifier 0")]
     NoId,
     /// A message exceeds the limit. No memory was allocated for it.
@@ -328,8 +328,8 @@ impl Acknowledgement {
     }
 }
 
-/// Assembles messages from pieces of any size. Its memory is little more than the bytes that have
-/// arrived, even if a header announces a longer message.
+/// Assembles messages from pieces of any size. The assembler uses little more memory than the bytes
+/// that have arrived, even if a header announces a longer message.
 ///
 /// ```
 /// use barograph_timeout::link::wire::{Assembler, Header};
@@ -404,7 +404,8 @@ fn take<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
     taken
 }
 
-/// Checks the first five bytes of a direction, which are the same in every version.
+/// Checks the first five bytes of a direction: the magic number and the version. Their layout is
+/// the same in every version.
 fn opening(bytes: [u8; 5]) -> Result<(), WireError> {
     let [magic @ .., version] = bytes;
     match (magic == MAGIC, version == VERSION) {

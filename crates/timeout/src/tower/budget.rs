@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Limit for the copies of all calls to a set of targets, retries and hedges together.
 ///
 /// Over any sequence of calls, at most `burst + share × calls` copies are sent, plus less than one
-/// copy for each target, because a target adds its earnings to the budget one whole copy at a time.
-/// A call that finds the budget empty is not cut off: it continues as its last attempt.
+/// copy for each target. The last term exists because a target adds its earnings to the budget one
+/// whole copy at a time. A call that finds the budget empty is not cut off: its current attempt
+/// continues as the last attempt.
 ///
 /// ```
 /// use barograph_timeout::tower::{RetryBudget, Targets, TargetsConfig};
@@ -20,14 +21,14 @@ pub struct RetryBudget {
     /// Number of copies that each call earns, 0 to 1. A value outside this range counts as the
     /// nearer limit, and NaN counts as 0.
     pub share: f64,
-    /// Number of copies that may be sent at once. The budget starts with this number, and never has
-    /// more.
+    /// Number of copies that may be sent at once. The budget starts with this number of copies, and
+    /// never has more copies.
     pub burst: u32,
 }
 
 impl Default for RetryBudget {
-    /// Allows copies of a fifth of the calls, as in the retry budgets of Finagle and Linkerd, and
-    /// ten copies at once, for a client that starts with slow calls.
+    /// Allows copies of a fifth of the calls, as in the retry budgets of Finagle and Linkerd. Ten
+    /// copies are allowed at once, for a client that starts with slow calls.
     fn default() -> Self {
         Self { share: 0.2, burst: 10 }
     }
@@ -51,7 +52,8 @@ impl RetryTokens {
     }
 
     pub(super) fn put(&self, earned: u64) {
-        // Relaxed suffices, here and below, because this number orders no other memory.
+        // The ordering `Relaxed` suffices, here and below, because no other memory depends on the
+        // order of changes to this number.
         let add = |left: u64| Some(left.saturating_add(earned).min(self.most));
         let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }

@@ -16,8 +16,8 @@ use super::classify::Classify;
 use super::layer::Policy;
 
 pin_project! {
-    /// Future of a call to an [`AdaptiveTimeout`](super::AdaptiveTimeout). Dropping it drops its
-    /// attempts.
+    /// Future of a call to an [`AdaptiveTimeout`](super::AdaptiveTimeout). Dropping this future
+    /// drops the attempts of the call.
     #[project = Parts]
     pub struct Call<S, K, Req, C>
     where
@@ -29,7 +29,8 @@ pin_project! {
         // Future of the hedge, which runs beside the first attempt.
         #[pin]
         copy: Option<S::Future>,
-        // Created when the call has to wait; most calls to a nearby service do not wait.
+        // Timer for the next timeout or deadline. The timer is created when the call has to wait;
+        // most calls to a nearby service do not wait.
         #[pin]
         alarm: Option<Sleep>,
         state: CallState,
@@ -49,7 +50,7 @@ pub(super) struct NextAttempt<S, K, Req> {
     pub(super) hedge: bool,
 }
 
-/// Outcome of a poll: the call's result, or a change after which everything is polled again.
+/// Outcome of a poll: the call's result, or a change after which the whole call is polled again.
 enum Step<T> {
     Done(T),
     Changed,
@@ -159,7 +160,8 @@ where
         Some(result)
     }
 
-    /// Sends the next attempt when the service is ready for it. `Done` holds the service's error.
+    /// Sends the next attempt when the service is ready for it. `Done` contains the service's
+    /// error.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Step<S::Error>> {
         let Some(next) = self.next else { return Poll::Pending };
         let ready = ready!(next.service.poll_ready(context));
@@ -201,8 +203,8 @@ where
         *self.next = copy.map(|request| NextAttempt { service, request, policy, hedge });
     }
 
-    /// Acts when the alarm fires: cuts off, sends again, or lets the attempt continue. `Done` holds
-    /// the error.
+    /// Acts when the alarm fires: cuts the attempts off, begins a copy, or lets the attempt
+    /// continue. `Done` contains the result of the call.
     fn on_alarm(&mut self) -> Step<Result<S::Response, BoxError>> {
         let now = Instant::now();
         let elapsed = match (self.state.deadline_passed(now), &self.next) {

@@ -1,6 +1,6 @@
 //! State of a call: which attempts run, since when, and how long they may take. When an attempt
-//! ends, the state records this in its [`TargetState`]. This includes attempts that are running
-//! when the call is dropped.
+//! ends, the state records the end in the [`TargetState`]. If the call is dropped, the ends of its
+//! running attempts are recorded, too.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ impl CallState {
     }
 
     /// Cuts off the overdue attempt, or lets it run beside a hedge. The copy may wait until the
-    /// service is ready, but at most for the time that a last attempt may take.
+    /// service is ready, but at most for `limit`, the longest time of a last attempt.
     pub(super) fn overdue(&mut self, hedge: bool, now: Instant, limit: Duration) {
         self.passed = Some(self.decision.timeout);
         if !hedge {
@@ -214,7 +214,8 @@ impl CallState {
 
 impl Drop for CallState {
     fn drop(&mut self) {
-        // The caller has dropped the call, which is not a timeout.
+        // The caller has dropped the call, so the running attempts are cancelled. These attempts
+        // have not timed out.
         if self.is_running() {
             self.end_all(Instant::now(), AttemptOutcome::Cancelled);
         }

@@ -45,7 +45,7 @@ pub struct Elapsed {
     pub cause: ElapsedCause,
 }
 
-/// What ended a call without a response.
+/// Reason why a call ended without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ElapsedCause {

@@ -113,9 +113,10 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
     /// Cancels an overdue call and calls again, with at most `max_attempts` attempts in total (0
     /// counts as 1). Replaces an earlier [`hedge`](Self::hedge).
     ///
-    /// Only `idempotent` requests, which the server may receive twice without harm, are sent again,
-    /// and only if `copy` returns a copy (`http::Request::clone`, `reqwest::Request::try_clone`).
-    /// Other requests are cut off as early as without `retry`, and fail with an error.
+    /// `idempotent` returns true for requests that the server may receive twice without harm. Such
+    /// a request is sent again if `copy` returns a copy (`http::Request::clone`,
+    /// `reqwest::Request::try_clone`). Other requests are cut off as early as without `retry`, and
+    /// fail with an error.
     #[must_use]
     pub fn retry(
         self,
@@ -133,8 +134,9 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
     /// Sends one copy beside an overdue call, and returns the first response. Replaces an earlier
     /// [`retry`](Self::retry).
     ///
-    /// Only `idempotent` requests, which the server may receive twice and at the same time without
-    /// harm, are sent again, and only if `copy` returns a copy. Other requests run to the limit.
+    /// `idempotent` returns true for requests that the server may receive twice and at the same
+    /// time without harm. Such a request is sent again if `copy` returns a copy. Other requests run
+    /// to the limit.
     ///
     /// ```
     /// use barograph_timeout::tower::AdaptiveTimeoutLayer;
@@ -240,7 +242,8 @@ where
 }
 
 impl<Req> Resend<Req> {
-    /// Returns a copy of a request that may be sent twice.
+    /// Returns a copy of the request; `None` if the request may not be sent twice or cannot be
+    /// copied.
     pub(super) fn copy(&self, request: &Req) -> Option<Req> {
         if (self.idempotent)(request) { (self.copy)(request) } else { None }
     }
@@ -254,8 +257,8 @@ impl<Req> Resend<Req> {
     }
 
     /// Number of attempts given to the estimator for a request that may not be sent again. If the
-    /// layer retries, such a request is cut off early, too, and the caller can make the second
-    /// attempt. With hedges no call is cut off early.
+    /// layer retries, such a request is also cut off early, and the caller can make the second
+    /// attempt. If the layer hedges, no call is cut off early.
     pub(super) fn max_attempts_alone(&self) -> u32 {
         match self.mode {
             ResendMode::Retry { .. } => PLAIN_ATTEMPTS,

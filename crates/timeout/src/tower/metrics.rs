@@ -33,8 +33,8 @@ pub struct TargetMetrics<K> {
 }
 
 impl<K> TargetMetrics<K> {
-    /// Share of attempts with a false timeout, after which the response would have arrived soon, 0
-    /// to 1; `None` before any attempt.
+    /// Share of attempts with a false timeout, 0 to 1; `None` before any attempt. A timeout is
+    /// false if the response would have arrived soon after the timeout.
     ///
     /// With hedging, false timeouts are observed: the response of the overdue attempt arrived
     /// before the response of the hedge. With retries, false timeouts are estimated from the

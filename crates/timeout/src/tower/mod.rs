@@ -31,14 +31,14 @@
 //!
 //! # What happens to a call that takes longer than its timeout
 //!
-//! - With neither [`retry`] nor [`hedge`], the call fails early with [`Elapsed`], as the first of
-//!   two attempts, so that the caller may try again.
+//! - With neither [`retry`] nor [`hedge`], the call fails early with [`Elapsed`], so that the
+//!   caller may try again. The estimator treats the attempt as the first of two attempts.
 //! - With [`retry`], a request that may be sent again is cancelled (its future is dropped) and sent
-//!   again; the last attempt runs to the limit. A request that may not be sent again fails with
+//!   again. The last attempt runs to the limit. A request that may not be sent again fails with
 //!   [`Elapsed`], as early as without [`retry`] and [`hedge`].
-//! - With [`hedge`], a copy of a request that may be sent again is sent beside it; the first
-//!   response wins, and the other call is dropped. A request that may not be sent again has only
-//!   one attempt, which runs to the limit.
+//! - With [`hedge`], a copy of a request that may be sent again is sent beside the request. The
+//!   first response wins, and the other attempt is dropped. A request that may not be sent again
+//!   has only one attempt, which runs to the limit.
 //!
 //! The limit is [`AdaptiveConfig::max_timeout`](crate::AdaptiveConfig::max_timeout), two hours
 //! unless set. A caller that needs a result sooner sets a [`deadline`]. One [`RetryBudget`] bounds
@@ -50,10 +50,10 @@
 //! # What is timed
 //!
 //! An attempt runs from `call` to the response; for HTTP, to the head of the response, not to the
-//! end of its body. Waiting for `poll_ready` is not part of any attempt, for example for a
-//! concurrency limit or for a connection that the service sets up there. What a service does inside
-//! `call` cannot be separated: a pooling HTTP client connects there. A caller with its own
-//! connector reports the time of connecting to [`Targets::record_connect`].
+//! end of its body. Waiting for `poll_ready` is not part of any attempt. For example, `poll_ready`
+//! may wait for a concurrency limit or for a new connection. What a service does inside `call`
+//! cannot be separated: a pooling HTTP client connects there. A caller with its own connector
+//! reports the time of connecting to [`Targets::record_connect`].
 //!
 //! Tokio's timer counts in milliseconds, so a timeout fires up to 1 ms late. No timeout of this
 //! layer is shorter than 2 ms, because most shorter timeouts would be false.
@@ -63,18 +63,18 @@
 //!
 //! # What calls share
 //!
-//! A call locks its own target twice, while an estimator computes (tens to hundreds of ns). The
-//! call takes no other lock, except that of the runtime's timer if the call waits. The table of
-//! targets is read without a lock. A call to a new target locks the table to write to it.
+//! A call locks its own target twice. Each lock lasts while an estimator computes (tens to hundreds
+//! of ns). The call takes no other lock, except that of the runtime's timer if the call waits. The
+//! table of targets is read without a lock. A call to a new target locks the table to write to it.
 //!
 //! Targets share the budget's counter. A target adds to the counter once for each whole copy that
 //! its calls have earned. By default, this happens at every fifth call; without retry and hedge, it
-//! never happens. Clones of a service, which many stacks make for each request, and calls that may
-//! be copied, count references to shared state. The estimators also share what a
+//! never happens. Two operations count references to shared state: cloning a service, which many
+//! stacks do for each request, and a call that may be copied. The estimators also share what a
 //! [`HostStatistics`](crate::HostStatistics) holds.
 //!
-//! The number of targets is bounded ([`TargetsConfig::max_targets`]). If this number is reached,
-//! the eighth of the targets that were idle longest is forgotten.
+//! The number of targets is bounded ([`TargetsConfig::max_targets`]). When this number is reached,
+//! the eighth of the targets that has been idle longest is forgotten.
 //!
 //! [`retry`]: AdaptiveTimeoutLayer::retry
 //! [`hedge`]: AdaptiveTimeoutLayer::hedge

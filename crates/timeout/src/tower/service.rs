@@ -65,8 +65,8 @@ where
         let Some(copy) = copy.filter(|_| max_attempts > 1) else {
             return Call::new(self.inner.call(request), state, None, self.classify.clone());
         };
-        // Call the service that is ready, and keep its clone, which is not ready yet, for later
-        // calls.
+        // Call the service that is ready. Keep its clone for later calls; the clone is not ready
+        // yet.
         let clone = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, clone);
         let first = ready.call(request);

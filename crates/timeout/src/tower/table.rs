@@ -1,4 +1,4 @@
-//! Table of targets by key. It is read without a lock and written under a lock.
+//! Table of targets by key. The table is read without a lock and written under a lock.
 //!
 //! Targets are only added to the [`Buckets`], by setting empty cells. So readers need no lock, and
 //! they do not write to memory that other readers use. When there are too many targets for the
@@ -125,9 +125,9 @@ impl<K: Clone + Eq> Buckets<K> {
         buckets
     }
 
-    /// Returns buckets without the eighth of the targets that was idle longest, and the number
-    /// removed. The function removes an eighth of the targets and not one target, because otherwise
-    /// each new key would need new buckets.
+    /// Returns buckets without the eighth of the targets that was idle longest, and the number of
+    /// removed targets. The function removes an eighth of the targets and not one target, because
+    /// otherwise each new key would need new buckets.
     fn without_idlest(&self) -> (Self, usize) {
         let mut used: Vec<_> = self.entries().map(|entry| (entry.target.used(), entry)).collect();
         used.sort_by_key(|(used, _)| *used);
@@ -200,7 +200,8 @@ mod tests {
                 found.send(())
             });
             let found = wait.recv_timeout(Duration::from_secs(20));
-            // Unlock before any panic, or the scope would wait forever.
+            // Unlock before the assertion. If the assertion panicked under the lock, the scope
+            // would wait forever.
             drop(locked);
             assert_eq!(found, Ok(()));
         });
@@ -211,7 +212,7 @@ mod tests {
         let table = TargetTable::new(80);
         let began = Instant::now();
         for n in 0..80_u32 {
-            // A target with a greater key has been idle longer.
+            // The greater the key of a target, the longer the target has been idle.
             let used = began - Duration::from_secs(n.into());
             table.find(n, || TargetState::new(Adaptive::default(), used));
         }

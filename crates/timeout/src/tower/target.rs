@@ -30,8 +30,8 @@ pub struct TargetCounters {
     pub hedges: u64,
     /// Number of copies that were due but not sent, because the budget was empty.
     pub withheld: u64,
-    /// Number of overdue attempts that got their response before their hedge did: observed false
-    /// timeouts.
+    /// Number of overdue attempts with a response that arrived before the response of the hedge:
+    /// observed false timeouts.
     pub false_observed: u64,
     /// Number of attempts that were cut off although their response would have arrived soon:
     /// estimated false timeouts. A timeout counts as false if the retry itself took longer than
@@ -55,9 +55,9 @@ struct State {
     estimator: Adaptive,
     counts: TargetCounters,
     used: Instant,
-    /// Earnings not yet added to the budget.
+    /// Earnings of calls that were not yet added to the budget, in units of 1/[`COPY`] of a copy.
     earned: u64,
-    /// Size of the last call, for which metrics report the timeout.
+    /// Size of the last call. Metrics report the timeout for this size.
     bytes: u64,
 }
 
@@ -79,7 +79,8 @@ impl TargetState {
         }))
     }
 
-    /// Begins an attempt. Returns its decision, and the earnings to add to the budget.
+    /// Begins an attempt. Returns the decision for this attempt, and the earnings to add to the
+    /// budget.
     pub(super) fn begin(
         &self,
         attempt: &Attempt,
@@ -111,7 +112,7 @@ impl TargetState {
             AttemptOutcome::TimedOut(_) => state.counts.timed_out += 1,
             AttemptOutcome::Cancelled(_) => state.counts.superseded += 1,
             AttemptOutcome::Failed(_) => state.counts.failed += 1,
-            // The attempt has not ended yet.
+            // A hedged attempt has not ended yet, so count nothing.
             AttemptOutcome::Hedged(_) => {}
         }
         state.estimator.record(attempt, ended);
@@ -131,7 +132,7 @@ impl TargetState {
         *count += 1;
     }
 
-    /// Returns the earnings since the last time.
+    /// Returns the earnings that were not yet added to the budget, and sets this number to 0.
     pub(super) fn take_earned(&self) -> u64 {
         core::mem::take(&mut lock(&self.0).earned)
     }

@@ -21,8 +21,8 @@ pub struct TargetsConfig {
     pub estimator: AdaptiveConfig,
     /// State that the targets share; other links of the same host may use this state, too.
     pub host: HostStatistics,
-    /// Maximum number of targets at a time, at least 1. If there are more, the targets that were
-    /// idle longest are forgotten.
+    /// Maximum number of targets at a time, at least 1. If there are more targets, the targets that
+    /// have been idle longest are forgotten.
     pub max_targets: usize,
     /// Budget of copies of requests.
     pub budget: RetryBudget,
@@ -103,16 +103,17 @@ impl<K: Clone + Eq + Hash> Targets<K> {
         }
     }
 
-    /// Records the time to set up a connection to `key`, which is not part of any attempt. The time
-    /// is ignored for a target that was never called.
+    /// Records the time to set up a connection to the target `key`. This time is not part of any
+    /// attempt. The time is ignored for a target that was never called.
     pub fn record_connect(&self, key: &K, took: Duration) {
         if let Some(target) = self.0.table.peek(key) {
             target.record_connect(took);
         }
     }
 
-    /// Starts a target from a forecast made elsewhere, such as a station's for this pair, and its
-    /// error. The forecast is ignored once the target has responses of its own.
+    /// Starts a target from `forecast`, a forecast of the response time, and `error`, the error of
+    /// this forecast. Both come from outside, for example from a station that measures this pair.
+    /// The forecast is ignored once the target has responses of its own.
     pub fn start_from(&self, key: K, forecast: Duration, error: Duration) {
         self.find(key, Instant::now()).start_from(forecast, error);
     }
@@ -186,6 +187,6 @@ impl<K> fmt::Debug for Targets<K> {
     }
 }
 
-/// Default of [`TargetsConfig::max_targets`]. A target takes at most 4 KB, so all take at most 40
-/// MB.
+/// Default of [`TargetsConfig::max_targets`]. A target takes at most 4 KB, so 10 000 targets take
+/// at most 40 MB.
 const MAX_TARGETS: usize = 10_000;

@@ -1,4 +1,4 @@
-//! Both ends of a link over a simulated path, and records of what they did.
+//! Both ends of a link over a simulated path, with records of attempts and handled messages.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng};
 
 use crate::common::{MS, SECOND, Tape, serve_if, simulated};
 
-/// About three in eight exchanges go wrong, each in one of six ways.
+/// Fate of each exchange: about three in eight exchanges fail or are late, in one of six ways.
 fn law(mut luck: TestRng) -> impl FnMut(&AttemptInfo) -> AttemptFate + Send + 'static {
     move |_| {
         let delay = (1 + luck.next_u32() % 50) * MS;

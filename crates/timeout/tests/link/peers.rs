@@ -17,7 +17,8 @@ use crate::common::{MS, SECOND, link};
 
 type Script = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
-/// Connections with `script` at the other end; `script` receives the number of earlier connections.
+/// Makes connections with a peer that runs `script`. The argument of `script` is the number of
+/// earlier connections.
 fn scripted(script: impl Fn(usize, DuplexStream) -> Script + Send + Sync) -> impl Connect {
     let connections = AtomicUsize::new(0);
     move || {
@@ -183,8 +184,8 @@ async fn a_peer_that_never_sends_its_welcome_ends_the_send_with_an_error() {
     assert_eq!(began.elapsed(), 30 * SECOND, "3 s, 6 s, 12 s, and the rest of the 30 s");
 }
 
-/// The peer reads a part of the message and no more: the timeout also ends the write, not only the
-/// wait.
+/// The peer reads only a part of the message, so the write does not complete. The timeout also ends
+/// the write, not only the wait for the response.
 #[tokio::test(start_paused = true)]
 async fn a_timeout_ends_the_write_to_a_peer_that_stops_reading() {
     let connector = scripted(|n, mut stream| {

@@ -78,8 +78,8 @@ async fn a_sender_that_announces_a_giant_length_is_disconnected() {
     assert_eq!(serving.stop().await, []);
 }
 
-/// Five hundred senders announce 64 MiB each and send one byte. The receiver has room for one
-/// message of 64 MiB. This does not reserve memory that other senders need.
+/// On each of 500 connections, a sender announces 64 MiB and sends one byte. The receiver has room
+/// for one message of 64 MiB. The announcements do not reserve memory that other senders need.
 #[tokio::test(start_paused = true)]
 async fn announced_but_unsent_bytes_reserve_no_memory() {
     let config = ListenConfig { buffered_bytes_max: (64 << 20) + 16, ..ListenConfig::default() };
@@ -198,7 +198,7 @@ async fn a_message_is_received_whole_after_dropped_connections_and_in_pieces() {
 }
 
 /// Two copies of a message arrive on two connections while the handler works on the first. The
-/// handler is called once, and called again if the first call fails.
+/// handler is called once, and is called again only if the first call fails.
 #[tokio::test(start_paused = true)]
 async fn a_copy_during_handling_is_handled_only_if_the_first_call_fails() {
     for first_fails in [false, true] {
@@ -272,8 +272,8 @@ async fn a_sender_that_disappears_within_a_message_is_closed_after_a_minute() {
     }
 }
 
-/// Half a message is useless once its sender connects again. A whole copy that arrives late is
-/// still useful for a while.
+/// If a sender connects again, its older connection with half a message is closed at once. On an
+/// older connection without data, a whole copy is still accepted for a while.
 #[tokio::test(start_paused = true)]
 async fn a_new_connection_of_a_sender_closes_the_older_incomplete_one() {
     let (dialer, serving) = serving(ListenConfig { buffered_bytes_max: 10_000, ..ListenConfig::default() });
@@ -294,7 +294,7 @@ async fn a_new_connection_of_a_sender_closes_the_older_incomplete_one() {
     assert_eq!(status(&mut late).await.unwrap(), (1, AckStatus::Duplicate));
     assert!(is_closed(&mut silent).await);
     assert_eq!(began.elapsed(), 60 * SECOND);
-    // This limit does not apply to the newest connection or to connections of other senders.
+    // The limit of 60 s does not apply to the newest connection or to connections of other senders.
     sleep(600 * SECOND).await;
     newest.write_all(&frame(2, b"b")).await.unwrap();
     assert_eq!(status(&mut newest).await.unwrap(), (2, AckStatus::Handled));

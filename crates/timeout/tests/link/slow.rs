@@ -1,5 +1,5 @@
-//! Handlers that are slow now and then: a retry does not make them faster, and the link must learn
-//! that.
+//! Handlers that are slow now and then: a retry does not make the handlers faster, and the link
+//! must learn this fact.
 
 use std::f64::consts::TAU;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::common::{MS, Tape, simulated};
 
 const MESSAGES: u64 = 4000;
 
-/// Lognormal times with a median of one second; one in fifty takes eight times as long.
+/// Lognormal times with a median of one second; one time in fifty is eight times as long.
 fn handling(luck: &mut TestRng) -> Duration {
     let mut uniform = || (f64::from(luck.next_u32()) + 0.5) / f64::from(u32::MAX);
     let (radius, angle) = ((-2.0 * uniform().ln()).sqrt(), TAU * uniform());

@@ -32,8 +32,8 @@ async fn ten_messages(address: SocketAddr) {
     let serving = serve(listener);
     let mut link = Link::tcp(target, LinkConfig::default(), FixedTimeout(LONG));
     for n in 1..=10 {
-        // Lengths below and above the limit for joining with the header, and beyond the sockets'
-        // buffers.
+        // The lengths are below and above the limit up to which a message is sent together with its
+        // header. One length exceeds the sockets' buffers.
         let message = vec![n as u8; if n == 10 { 8 << 20 } else { n * 5000 }];
         let receipt = timeout(LONG, link.send(&message)).await.unwrap().unwrap();
         assert_eq!((receipt.attempts, receipt.duplicate), (1, false));
@@ -53,8 +53,8 @@ async fn messages_arrive_over_ipv4_and_ipv6() {
 #[tokio::test]
 async fn both_ends_of_a_connection_set_keepalive_and_nodelay() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    // The name may also have an IPv6 address, where nothing listens; without a hosts file, the name
-    // has no address at all.
+    // The name may also have an IPv6 address, and no program listens on this address. Without a
+    // hosts file, the name has no address at all.
     let mut host = "localhost";
     if tokio::net::lookup_host((host, 0)).await.is_err() {
         barograph_sim::report_skipped("connecting by a name: 'localhost' has no address on this machine");
@@ -71,7 +71,7 @@ async fn both_ends_of_a_connection_set_keepalive_and_nodelay() {
 
 #[tokio::test]
 async fn a_send_to_a_closed_port_is_an_error_without_attempts() {
-    // A port that was free a moment ago, and that nothing else can bind while `held` exists.
+    // A port on which no program listens. No other program can bind this port while `held` exists.
     let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     held.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     let address = held.local_addr().unwrap().as_socket().unwrap();
@@ -91,8 +91,8 @@ async fn a_send_to_a_closed_port_is_an_error_without_attempts() {
     );
 }
 
-/// A peer can read the frame of a receiver that then closes the connection, even if the receiver
-/// has not read the hello before.
+/// A receiver sends a frame and closes the connection. The peer can read this frame, even if the
+/// receiver has not read the peer's hello.
 #[tokio::test]
 async fn a_full_receiver_sends_its_reply_before_it_closes() {
     let config = ListenConfig { connections_max: 0, ..ListenConfig::default() };
@@ -113,7 +113,7 @@ async fn a_full_receiver_sends_its_reply_before_it_closes() {
     serving.stop().await;
 }
 
-/// A link can move to another thread, and so can a send in progress.
+/// A link can move to another thread. A send in progress can move, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_links_send_at_once() {
     let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0), ListenConfig::default()).await.unwrap();
@@ -147,7 +147,8 @@ impl TimeoutEstimator for FirstCut {
     fn record(&mut self, _: &Attempt, _: AttemptOutcome) {}
 }
 
-/// A socket that never responds accepts the first connection; the link succeeds with the second.
+/// A socket that never responds accepts the first connection; the link succeeds with the second
+/// connection.
 #[tokio::test]
 async fn a_stall_over_tcp_is_cut_off_and_the_message_arrives() {
     let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0), ListenConfig::default()).await.unwrap();

@@ -101,8 +101,8 @@ async fn a_copy_waits_while_the_first_is_being_handled() {
     assert_eq!(serving.stop().await, [1]);
 }
 
-/// All attempts are over while the first copy is still handled: the next message is handled after
-/// this copy.
+/// All attempts have ended while the receiver still handles the first copy. The next message is
+/// handled after this copy.
 #[tokio::test(start_paused = true)]
 async fn the_next_message_waits_for_a_message_that_was_abandoned() {
     let (mut link, serving) = linked_to_worker(ListenConfig::default(), 10 * SECOND, SECOND, 3);
@@ -113,7 +113,8 @@ async fn the_next_message_waits_for_a_message_that_was_abandoned() {
     assert_eq!(serving.stop().await, [1, 2]);
 }
 
-/// Copies on connections that have ended do not fill the receiver.
+/// Connections that the sender closed after a timeout do not use up `connections_max` of the
+/// receiver.
 #[tokio::test(start_paused = true)]
 async fn a_sender_with_many_timeouts_uses_at_most_two_connections() {
     let config = ListenConfig { connections_max: 3, ..ListenConfig::default() };
@@ -204,7 +205,7 @@ async fn a_refused_connection_is_retried_with_growing_waits() {
         ),
         "{error:?}"
     );
-    // The last wait, of at most 5 s, would have exceeded the limit.
+    // The sender gives up when the next wait, of at most 5 s, would exceed the limit of 30 s.
     assert!((25 * SECOND..=30 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
     // Each wait is between half and all of 50, 100, 200 ms and so on, up to 5 s. The first seven
     // waits take at most 6.35 s, and five to ten longer waits follow.
@@ -215,7 +216,7 @@ async fn a_refused_connection_is_retried_with_growing_waits() {
     assert_eq!(serving.stop().await, []);
 }
 
-/// While a receiver restarts, time is lost, but no attempt and no message.
+/// While a receiver restarts, the sender waits, but no attempt fails and no message is lost.
 #[tokio::test(start_paused = true)]
 async fn no_message_is_lost_while_a_receiver_is_down() {
     for away in [SECOND, 10 * SECOND, 20 * SECOND] {

@@ -35,10 +35,10 @@ pub(crate) struct Request {
 pub(crate) const SAFE: Request = Request { to: "a", twice: true };
 pub(crate) const UNSAFE: Request = Request { to: "a", twice: false };
 
-/// Response time, and the result.
+/// Response time of a scripted response, and its result.
 type Answer = (Duration, Result<u32, &'static str>);
 
-/// Returns its scripted responses in order, then usual responses.
+/// Server that returns the scripted responses in order, then usual responses.
 #[derive(Clone, Default)]
 pub(crate) struct Server {
     script: Arc<Mutex<VecDeque<Answer>>>,
@@ -61,7 +61,7 @@ impl Server {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// Number of calls that were neither completed nor dropped.
+    /// Number of calls in progress: not completed and not dropped.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(Ordering::SeqCst)
     }

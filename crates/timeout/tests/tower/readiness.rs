@@ -55,7 +55,8 @@ impl Service<Request> for SlowServer {
 
     fn call(&mut self, request: Request) -> Self::Future {
         assert!(std::mem::take(&mut self.open), "called without having been ready");
-        // This call succeeds; then the service fails or never becomes ready again.
+        // This call succeeds. After a call to "breaks", the service fails. After a call to "shuts",
+        // the service does not become ready within the longest timeout.
         self.breaks |= request.to == "breaks";
         if request.to == "shuts" {
             self.opens = 100 * MAX_TIMEOUT;

@@ -161,7 +161,8 @@ async fn calls_earn_budget_for_copies() {
             for _ in 0..19 {
                 call(&mut client, SAFE).await.unwrap();
             }
-            // If no copy is sent, the next call gets the second response.
+            // This call gets the first response, and its copy gets the second response. If no copy
+            // is sent, the next call gets the second response.
             server.next(STUCK, Ok(1)).next(USUAL, Ok(1));
             call(&mut client, SAFE).await.unwrap();
         }

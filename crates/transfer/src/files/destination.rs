@@ -44,15 +44,16 @@ impl TransferId {
 /// Limits and options of a receiver's directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DestinationConfig {
-    /// Maximum number of bytes of data. The blocks of 4 KiB that the data and all names take may
-    /// not exceed this limit either, after the limit is rounded up to whole blocks.
+    /// Maximum number of bytes of data. The limit also applies to the blocks of 4 KiB that the data
+    /// and all names take. For this check the limit is rounded up to whole blocks.
     pub bytes_max: u64,
-    /// Maximum number of files, directories and links together. Directories that have no entry of
-    /// their own but lead to one are counted.
+    /// Maximum number of files, directories and links together. A directory above an entry is
+    /// counted, even if the manifest has no entry for the directory.
     pub entries_max: u64,
     /// Whether existing files and links are replaced.
     pub replace: bool,
-    /// Whether space for all files is allocated at the start, so that a full disk is reported then.
+    /// Whether space for all files is allocated at the start, so that a full disk is reported at
+    /// the start.
     pub allocate: bool,
     /// Whether symbolic links are accepted. No accepted link leads out of the directory.
     pub links: bool,
@@ -84,7 +85,7 @@ impl Default for DestinationConfig {
 ///
 /// Received bytes are written to partial files in one hidden directory that only the user can write
 /// to. Nothing else changes before [`finish`](Self::finish). Each group of a file is hashed as soon
-/// as the group is complete. Its bytes come from memory or from the page cache.
+/// as the group is complete. The bytes of the group come from memory or from the page cache.
 ///
 /// If the value is dropped or the process is killed, the transfer resumes from the last
 /// [`sync`](Self::sync) when the destination is opened again.
@@ -119,7 +120,7 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Starts to receive `manifest` into the directory `root`, or resumes.
+    /// Starts to receive `manifest` into the directory `root`, or resumes the transfer `id`.
     /// Errors: the manifest exceeds a limit of `config`; a file exists already; an error of the
     /// system.
     pub fn open(
@@ -242,8 +243,8 @@ impl Destination {
         Ok(())
     }
 
-    /// Removes all received data. Does nothing if the files were verified and some of them may have
-    /// their names.
+    /// Removes all received data. Does nothing if the files are already verified, because some
+    /// files may already have their final names.
     pub fn discard(mut self) -> Result<(), FileError> {
         if self.renaming.is_some() {
             return Ok(());

@@ -104,7 +104,7 @@ pub enum FileError {
     /// Not all of the object was received.
     #[error("{missing} bytes are still missing")]
     Incomplete { missing: u64 },
-    /// A file's hash differs from the sender's. The file is discarded. It is received again when
+    /// A file's hash differs from the sender's. The file is discarded, and is received again when
     /// the transfer is restarted.
     #[error("{0:?} differs from what was sent (BLAKE3); start the transfer again: the file is sent again")]
     Digest(PathBuf),

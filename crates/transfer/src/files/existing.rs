@@ -149,9 +149,9 @@ fn is_zeros(file: &File, range: Range<u64>, buffer: &mut [u8], stop: &AtomicBool
     Ok(true)
 }
 
-/// Returns the range of the first data of a file in a range, up to the next hole. If there is no
-/// data, returns an empty range at the end. If the file system does not report holes, returns the
-/// whole range.
+/// Returns the first data of a file within `range`: from its first byte to the next hole. If there
+/// is no data in `range`, returns an empty range at the end of `range`. If the file system does not
+/// report holes, returns all of `range`.
 fn next_data(file: &File, range: Range<u64>) -> Result<Range<u64>, Errno> {
     let start = match seek(file, SeekFrom::Data(range.start)) {
         Ok(start) => start.clamp(range.start, range.end),

@@ -13,8 +13,8 @@ use super::system::{self, PASSED, is_no_directory};
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Opens paths component by component, each below the descriptor of the previous one, and never
-/// follows a link. This works on every kernel and with every system call filter, even if links
-/// appear during the walk.
+/// follows a link. This method works on every kernel and with every system call filter, even if
+/// links appear during the walk.
 #[derive(Debug)]
 pub(super) struct Jail {
     root: OwnedFd,

@@ -24,14 +24,15 @@ pub(super) const NEXT_NAME: &str = "journal.new";
 const GROWTH_BYTES: u64 = 1 << 20;
 
 /// Maximum number of bytes that are read from a journal. With a million files and 2^17 ranges a
-/// journal has 50 MB after a rewrite, and 100 MB before the next one.
+/// journal has 50 MB after a rewrite, and 100 MB before the next rewrite.
 const BYTES_MAX: u64 = 1 << 30;
 
 /// An append-only file that records which ranges of the object are durable.
 ///
 /// [`append`](Self::append) returns when its records are on the disk. The data that the records
-/// describe must be durable before the call. After a crash only whole records are read. They
-/// include all records of calls that returned, and possibly some of the interrupted call.
+/// describe must be durable before the call. After a crash only whole records are read. The whole
+/// records include all records of calls that returned, and possibly some records of the interrupted
+/// call.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -44,10 +45,9 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in `directory` (`shown` in messages) or creates one, and returns its
-    /// contents.
-    /// Errors: of the system; [`FileError::Journal`] if the journal is of another transfer or of
-    /// other files.
+    /// Opens the journal in `directory`, or creates an empty journal. Returns the journal and its
+    /// contents. `shown` is the path of `directory` in messages. Errors: of the system;
+    /// [`FileError::Journal`] if the journal is of another transfer or of other files.
     pub fn open(
         directory: BorrowedFd<'_>,
         shown: &Path,

@@ -198,8 +198,9 @@ fn take_record<'a>(
     Some((record, *told, rest))
 }
 
-/// Checksum of a record and the checksum before it. It detects torn writes and mixed-up files, but
-/// does not protect against an attacker with write access to the user's directory.
+/// Checksum of a record together with the previous checksum. The checksum detects torn writes and
+/// mixed-up files, but does not protect against an attacker with write access to the user's
+/// directory.
 fn check(last: &Check, record: &[u8]) -> Check {
     let hash = blake3::Hasher::new().update(last).update(record).finalize();
     hash.as_bytes().first_chunk().copied().unwrap_or_default()

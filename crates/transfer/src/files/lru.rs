@@ -26,8 +26,8 @@ impl<K: PartialEq, V> LruCache<K, V> {
             Some(_) => {}
             None => drop(self.put(key, make()?)),
         }
-        // The value of `key` is the last one: the code above added it or moved it to the end, or it
-        // was the last one before.
+        // The value of `key` is now at the end of the list: the code above added or moved the value
+        // there, or the value was there before.
         let (_, value) = self.kept.last_mut().expect("one is kept");
         Ok(value)
     }

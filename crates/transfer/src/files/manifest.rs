@@ -16,11 +16,13 @@ use super::path::{PathError, check_path, shown};
 use crate::proto::wire::{NUMBER_MAX, WireError};
 
 /// Maximum number of entries in a manifest. A receiver needs about 150 bytes for each entry in
-/// addition to the path: 150 MiB. For a larger tree, send an archive of it.
+/// addition to the path: 150 MiB for the maximum number. For a larger tree, send an archive of the
+/// tree.
 pub(super) const ENTRIES_MAX: usize = 1 << 20;
 
 /// Maximum number of data extents in all sparse files together. Each extent takes 24 bytes of
-/// memory. If a file's extents would exceed this number, its holes are sent as zeros.
+/// memory. If the extents of one more file would exceed this number, the holes of that file are
+/// sent as zeros.
 pub(super) const EXTENTS_MAX: usize = 1 << 20;
 
 /// Maximum size of an encoded manifest, in bytes: 128 for each of [`ENTRIES_MAX`] entries.
@@ -130,7 +132,7 @@ pub struct Manifest {
     entries: Vec<ManifestEntry>,
     /// Offset of each entry's bytes in the object.
     starts: Vec<u64>,
-    /// For each sparse file, the offsets of its extents in its stored bytes.
+    /// For each sparse file, the offset of each extent in the file's bytes without holes.
     sparse: HashMap<usize, Vec<u64>>,
     bytes: u64,
 }

@@ -19,13 +19,15 @@ use super::{Destination, EntryKind, FileError, ManifestEntry, Modified};
 impl Destination {
     /// Verifies all files by the sender's `digests`, which are in the order of
     /// [`Manifest::files`](super::Manifest::files). Then sets the permissions and times of the
-    /// files, makes the files durable, and only then gives them their names. Links come last.
+    /// files, makes the files durable, and only then gives them their names. Links get their names
+    /// after all files.
     ///
-    /// Existing files are replaced only if the configuration allows it. This is true also for files
-    /// that appeared during the transfer. Existing directories keep their permissions and times. If
-    /// the call fails or the process is killed, the work continues when the destination is opened
-    /// again and `finish` is called again. Errors: [`FileError::Incomplete`]; [`FileError::Digest`]
-    /// if a file differs (the file is then received again); an error of the system.
+    /// Existing files are replaced only if the configuration allows it. A file that appeared during
+    /// the transfer counts as an existing file, too. Existing directories keep their permissions
+    /// and times. If the call fails or the process is killed, the work continues when the
+    /// destination is opened again and `finish` is called again. Errors: [`FileError::Incomplete`];
+    /// [`FileError::Digest`] if a file differs (the file is then received again); an error of the
+    /// system.
     pub fn finish(self, digests: &[[u8; 32]]) -> Result<(), FileError> {
         self.rename_files(digests, &AtomicBool::new(false))?.remove_journal()
     }
@@ -273,7 +275,8 @@ impl Destination {
         };
         let renamed = match renamed {
             Err(Errno::EXIST) => match statat(parent, name, nofollow).map(|stat| system::inode(&stat)) {
-                // A crash came after the second name was added and before the first was removed.
+                // A crash came after the second name was added and before the first name was
+                // removed.
                 Ok(there) if there == inode => unlinkat(partial, &from, AtFlags::empty()),
                 // A different entry of this transfer has this name, on a file system that ignores
                 // case.

@@ -126,8 +126,8 @@ impl Source {
     }
 
     /// Reads and hashes the group of a file that contains the byte at `offset`, unless it was
-    /// hashed before; returns the offset of the next group. A caller can use this to hash files
-    /// before it needs [`digest`](Self::digest)s, one group with each call. Errors: as
+    /// hashed before; returns the offset of the next group. With this function a caller can hash
+    /// files before it needs [`digest`](Self::digest)s, one group with each call. Errors: as
     /// [`read`](Self::read).
     pub fn hash_at(&mut self, offset: u64) -> Result<u64, FileError> {
         let Some(piece) = self.manifest.pieces(offset..offset.saturating_add(1)).next() else {
@@ -149,9 +149,9 @@ impl Source {
     }
 
     /// BLAKE3 of a file's data without its holes (for a file without holes, what `b3sum` prints); 0
-    /// for an entry that is not a file. Bytes without a hash are read now. These are bytes that the
-    /// receiver had before, and that have no [kept](Self::use_hash_cache) hash. Errors: a file that
-    /// cannot be read or has changed.
+    /// for an entry that is not a file. Bytes without a hash are read now: they were not sent,
+    /// because the receiver had them before, and they have no [kept](Self::use_hash_cache) hash.
+    /// Errors: a file that cannot be read or has changed.
     pub fn digest(&mut self, entry: usize) -> Result<[u8; 32], FileError> {
         if !matches!(
             self.manifest.entries().get(entry),

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Stat, chmodat, fstat, statat};
 use rustix::fs::{CWD, openat};
 use rustix::io::Errno;
 
-/// Flags to open a directory on a path. On Linux they require no read permission.
+/// Flags to open a directory on a path. On Linux these flags require no read permission.
 pub(super) const PASSED: OFlags = {
     #[cfg(target_os = "linux")]
     let how = OFlags::PATH;

@@ -46,8 +46,8 @@ fn destination(root: &Path, manifest: &Manifest) -> Result<Destination, FileErro
     )
 }
 
-/// Divides the object into packets of 1000 bytes, in an order that depends on `seed`. Sends the
-/// missing packets among the first `packets` of them.
+/// Divides the object into packets of 1000 bytes, in an order that depends on `seed`. Sends those
+/// of the first `packets` packets that the destination does not have.
 fn send(source: &mut Source, destination: &mut Destination, seed: u64, packets: usize) {
     let bytes = source.manifest().bytes();
     let mut starts: Vec<u64> = (0..bytes.div_ceil(1000)).map(|packet| packet * 1000).collect();

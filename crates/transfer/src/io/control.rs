@@ -54,8 +54,7 @@ pub enum Message {
     },
     /// What the sender wants to send.
     Offer {
-        /// Identifier of the transfer. It is the same for the same files, so that a transfer can
-        /// resume.
+        /// Identifier of the transfer: the same for the same files, so that a transfer can resume.
         id: [u8; 16],
         /// The encoded manifest (see [`Manifest`](crate::files::Manifest)).
         manifest: Vec<u8>,
@@ -78,7 +77,8 @@ pub enum Message {
     },
     /// Reports the number of bytes of the object that are durable at the receiver.
     Durable(u64),
-    /// Shows that this end is alive. Both ends send it after 5 s without a different message.
+    /// Shows that this end is alive. Each end sends a Ping when it has sent no other message for 5
+    /// s.
     Ping,
     /// BLAKE3 of each file, in the manifest's order.
     Digests(Vec<[u8; 32]>),
@@ -103,7 +103,7 @@ pub enum RefuseReason {
     Full,
     /// Files changed while they were sent.
     Changed,
-    /// A received file differs from the sent file. It is received again in the next session.
+    /// A received file differs from the sent file. The file is received again in the next session.
     Digest,
     /// The limit of transfers is reached, or this transfer is running already.
     Busy,

@@ -133,7 +133,7 @@ pub enum IdentityError {
 /// ```
 #[derive(Clone)]
 pub struct Identity {
-    /// Certificates: first the end's own certificate, then the certificates of intermediate
+    /// Certificates: first the certificate of this endpoint, then the certificates of intermediate
     /// authorities.
     chain: Vec<CertificateDer<'static>>,
     key: Arc<PrivateKeyDer<'static>>,
@@ -156,8 +156,8 @@ impl Identity {
         Ok(Self { chain: vec![certificate.der().clone()], key: Arc::new(key.into()) })
     }
 
-    /// Reads an identity from PEM: certificates, with the end's own certificate first, and a key
-    /// (PKCS #8, PKCS #1 or SEC1). `name` identifies the source of the PEM text in errors.
+    /// Reads an identity from PEM: certificates, with the certificate of this endpoint first, and a
+    /// key (PKCS #8, PKCS #1 or SEC1). `name` identifies the source of the PEM text in errors.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -200,7 +200,8 @@ impl Keys {
         Some(Self { suite, algorithm, name, secret: Prk::new_less_safe(HKDF_SHA256, secret) })
     }
 
-    /// Key and IV of an epoch: HKDF-Expand(secret, label ‖ suite ‖ epoch, both).
+    /// Key and IV of an epoch: HKDF-Expand(secret, label ‖ name of the suite ‖ epoch, length of key
+    /// and IV).
     fn key(&self, epoch: u64) -> Option<Key> {
         let mut made = [0; KEY_BYTES_MAX + NONCE_LEN];
         let made = made.get_mut(..self.algorithm.key_len() + NONCE_LEN)?;

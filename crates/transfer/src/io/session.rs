@@ -187,7 +187,7 @@ pub enum TransferEvent {
 /// Result of a finished transfer.
 #[derive(Clone, Debug)]
 pub struct TransferSummary {
-    /// Address of the other end. If there were several receivers, the address of the last one.
+    /// Address of the other end. If there were several receivers, the address of the last receiver.
     pub peer: SocketAddr,
     /// Number of files in the transfer.
     pub files: u64,
@@ -198,8 +198,8 @@ pub struct TransferSummary {
     /// Time from the first datagram to the last acknowledgement, without the time between two
     /// receivers.
     pub lasted: Duration,
-    /// Time that the transfer took. At a sender it is the time of the whole call. At a receiver it
-    /// begins when the sender was accepted.
+    /// Time that the transfer took. At a sender, this is the time of the whole call. At a receiver,
+    /// the time begins when the sender was accepted.
     pub lasted_all: Duration,
     /// Last progress of the flow. At a sender, the counters include the losses by cause, summed
     /// over all receivers.
@@ -231,8 +231,8 @@ pub struct TransferSummary {
 /// ```
 ///
 /// # Errors
-/// The reason why the transfer ended early. The receiver keeps what it received, and the same call
-/// resumes.
+/// The reason why the transfer ended early. The receiver keeps the received bytes. The same call
+/// made again resumes the transfer.
 ///
 /// `stop` ends the call with [`FlowError::Stopped`](super::flow::FlowError::Stopped), within a
 /// second unless a disk is busy for longer.
@@ -247,8 +247,8 @@ pub fn send(
 /// Name and version, for people at the other end.
 const SOFTWARE: &str = concat!("barograph ", env!("CARGO_PKG_VERSION"));
 
-/// Maximum size of a feedback datagram, in bytes. Every path of QUIC accepts this size (RFC 9000
-/// §14.1). The size is not larger because the path of feedback is not measured.
+/// Maximum size of a feedback datagram, in bytes. Every path on which QUIC works accepts this size
+/// (RFC 9000 §14.1). The size is not larger because the path of feedback is not measured.
 const FEEDBACK_DATAGRAM_BYTES: u32 = 1200;
 
 /// Number of bytes of the IP header and the UDP header together (RFC 791, RFC 8200, RFC 768).
@@ -256,8 +256,9 @@ fn headers_bytes(peer: SocketAddr) -> u32 {
     if peer.ip().to_canonical().is_ipv4() { 28 } else { 48 }
 }
 
-/// Options of all sockets of a session. A buffer of 8 MiB is enough for 6 ms at 10 Gbit/s, for
-/// which the reading thread may not be scheduled. Systems usually allow only a smaller buffer.
+/// Options of all sockets of a session. The reading thread may not be scheduled for some
+/// milliseconds. At 10 Gbit/s, a buffer of 8 MiB is enough for 6 ms. Systems usually allow only a
+/// smaller buffer.
 const SOCKET: SocketConfig = SocketConfig { buffer_bytes: 8 << 20, trains: true, ecn: true };
 
 fn bind(at: SocketAddr, config: SocketConfig, portable: bool) -> io::Result<Socket> {

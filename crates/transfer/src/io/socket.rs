@@ -5,7 +5,7 @@
 //! of datagrams that the socket dropped so far, the congestion mark, and the arrival time.
 //!
 //! On other systems datagrams are sent and received one by one, with the congestion mark only;
-//! [`SocketCapabilities`] has the details. These calls work on Linux, too
+//! [`SocketCapabilities`] has the details. The calls for other systems work on Linux, too
 //! ([`Socket::bind_portable`]).
 //!
 //! # Errors that pass
@@ -25,7 +25,7 @@
 //! - `EMSGSIZE` of a single datagram, which is longer than the path accepts: it is returned, see
 //!   [`is_too_large`].
 //! - `EIO`, `EINVAL`, `EMSGSIZE`, `EOPNOTSUPP` of a train, on a path without UDP_SEGMENT: its
-//!   datagrams are sent one by one, and so are all later ones.
+//!   datagrams are sent one by one, and so are the datagrams of all later trains.
 //!
 //! The portable calls do not report ICMP: there, these errors come from the host's own route and
 //! network card.
@@ -157,8 +157,8 @@ impl Socket {
         }
     }
 
-    /// Sends to this peer only, and receives only from it. Errors: `connect` fails, for example
-    /// because no route exists.
+    /// Connects the socket to this peer. From then on, the socket sends only to this peer, and
+    /// receives only from this peer. Errors: `connect` fails, for example because no route exists.
     pub fn connect(&mut self, to: SocketAddr) -> io::Result<()> {
         match &self.backend {
             #[cfg(target_os = "linux")]
@@ -181,8 +181,8 @@ impl Socket {
         self.peer
     }
 
-    /// Abilities of the socket on this system. They may decrease while the socket sends: see
-    /// [`SocketCapabilities::train_max`].
+    /// Abilities of the socket on this system. The abilities may decrease while the socket sends:
+    /// see [`SocketCapabilities::train_max`].
     pub fn capabilities(&self) -> SocketCapabilities {
         self.capabilities
     }

@@ -160,9 +160,9 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Creates the receiver and the independent record. They start with the bytes `held.0..held.1`
-    /// of the object, as far as the object contains these bytes. Errors: the object is too long for
-    /// a receiver.
+    /// Creates the receiver and the independent record. The receiver and the record start with the
+    /// bytes `held.0..held.1` of the object, as far as the object contains these bytes. Errors: the
+    /// object is too long for a receiver.
     pub fn new(object_bytes: u64, held: (u64, u64)) -> Result<Self, TooLong> {
         let mut set = RangeSet::new();
         let mut bits = vec![false; object_bytes as usize];
@@ -300,8 +300,8 @@ impl Checked {
         assert!(range.clone().all(|at| self.held[at as usize]), "{range:?}");
     }
 
-    /// Checks that feedback reports the packets that arrived: all of them, or as many as fit its
-    /// bytes.
+    /// Checks that feedback reports all packets that arrived, or only the first of these packets if
+    /// the credit for feedback bytes is used up.
     fn report(&mut self) {
         let is_due = self.receiver.poll_timeout().is_some_and(|due| due <= self.now);
         let (mut told, mut at, mut datagrams) = (vec![], self.floor, 0);
@@ -342,14 +342,14 @@ impl Checked {
     }
 }
 
-/// Maximum size of a feedback in bytes. It is small, so that a round takes several datagrams.
+/// Maximum size of a feedback in bytes. The size is small, so that a round takes several datagrams.
 const FEEDBACK_BYTES_MAX: usize = 120;
 
 /// Number of rounds, more than a receiver sends after the last packet.
 const REPORTS_MAX: usize = 20;
 
-/// Limits with the same values as in `receiver/numbers.rs`. They are repeated here, so that this
-/// test detects a change.
+/// Limits with the same values as in `receiver/numbers.rs`. The limits are repeated here, so that
+/// this test detects a change.
 const AHEAD_MAX: u64 = 1 << 30;
 const SPAN_MAX: u64 = 1 << 31;
 

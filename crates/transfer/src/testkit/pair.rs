@@ -1,4 +1,4 @@
-//! Runs both halves of the protocol over a link that the caller provides, in virtual time. For
+//! Runs both halves of the protocol over a link that the caller provides, in virtual time, for
 //! tests and the lab.
 
 use std::cmp::Reverse;

@@ -115,8 +115,8 @@ impl Link for Shared {
     }
 }
 
-/// A receiver that records the packets that arrive. It reports these packets a quarter of a round
-/// trip after the first unreported packet.
+/// A receiver that records the packets that arrive. The receiver reports these packets a quarter of
+/// a round trip after the first unreported packet.
 #[derive(Debug)]
 pub struct Counter {
     pub object_bytes: u64,

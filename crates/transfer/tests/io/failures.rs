@@ -1,4 +1,4 @@
-//! Ends that fail, stop, or stay silent.
+//! Tests with ends of a flow that fail, stop, or stay silent.
 
 use std::io;
 use std::sync::Arc;
@@ -212,7 +212,7 @@ fn feedback_too_long_for_the_return_path_is_sent_shorter() {
     let mut sealer = Sealer::new(Suite::fastest(), &super::world::SECRETS[0]);
     let (began, mut number, mut at_last) = (Instant::now(), 0, 0);
     let mut buffer = vec![0; 1 << 16];
-    // Send each second packet number, with one byte in each packet. Continue until feedback arrives
+    // Send every other packet number, with one byte in each packet. Continue until feedback arrives
     // again although there are more gaps than fit into 65,507 bytes.
     while at_last < 100 {
         assert!(!came.is_finished() && began.elapsed() < Duration::from_secs(60), "{at_last} after {number}");

@@ -1,6 +1,6 @@
 //! Figures that the controller reaches, with their bounds.
 //!
-//! Constants were chosen on seeds 1 to 5 and checked on 11 to 13. What a flow may keep in a
+//! Constants were chosen on seeds 1 to 5 and checked on seeds 11 to 13. What a flow may keep in a
 //! standing queue was chosen on seeds 11 to 15 and 41 to 45 of the lab's paths. The tests use
 //! different seeds.
 
@@ -131,9 +131,10 @@ pub(crate) fn beside_cubic(seed: u64) -> Vec<Figure> {
 
 /// Four of our flows that start 2 s apart.
 ///
-/// The goal is an index of 0.95 within 30 s. At 20 ms it is reached, in some runs only between 30
-/// and 40 s. At 100 ms the mean of the runs reaches it between 30 and 40 s, or later if the queue
-/// holds a quarter of a product. The bounds only detect a decline.
+/// The goal is a value of 0.95 for Jain's index within 30 s. At 20 ms all runs reach the goal, some
+/// only between 30 and 40 s. At 100 ms the mean of the runs reaches the goal between 30 and 40 s,
+/// or later if the queue has a quarter of a bandwidth–delay product. The bounds only detect a
+/// decline.
 pub(crate) fn among_ours(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (rtt, products, early, late) in

@@ -246,8 +246,8 @@ impl Ours {
         losses
     }
 
-    /// No feedback came. The no-feedback timer expires after four round trips, or two packets at
-    /// the rate if that is longer (RFC 5348 §4.3).
+    /// No feedback came. The no-feedback timer expires after four round trips, or after the time
+    /// for two packets at the current rate if this time is longer (RFC 5348 §4.3).
     fn wait(&mut self, now: Duration) {
         let round_trips = self.rtt.map_or(1.0, |rtt| 4.0 * rtt.smoothed.as_secs_f64());
         let packets = 2.0 * f64::from(PACKET) / self.controller.rate_bytes_s();

@@ -24,7 +24,7 @@ use tempfile::{TempDir, tempdir};
 /// Maximum time that a test waits for an event.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A host in a thread.
+/// A receiver that runs in a thread of the test.
 pub(crate) struct Served {
     pub(crate) host: Arc<ReceiveServer>,
     pub(crate) stop: Arc<AtomicBool>,
@@ -82,7 +82,7 @@ impl Served {
         self.ends.recv_timeout(TEST_TIMEOUT).unwrap()
     }
 
-    /// Waits until the host ends. The host ends after one transfer (`once`), or after
+    /// Waits until the receiver ends. The receiver ends after one transfer (`once`), or after
     /// [`Served::stop`] is set.
     pub(crate) fn join(mut self) {
         let thread = self.thread.take().unwrap();

@@ -56,8 +56,8 @@ fn send_until(
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Returns three numbers of bytes in ascending order. Each is within the first two fifths of the
-/// object, so that enough bytes remain if the stop comes late.
+/// Returns three numbers of bytes in ascending order. Each number is within the first two fifths of
+/// the object, so that enough bytes remain if the stop comes late.
 fn moments(seed: u64) -> Vec<u64> {
     let mut moments: Vec<u64> =
         noise(seed, 3).into_iter().map(|byte| u64::from(byte) * BYTES as u64 / 640).collect();

@@ -81,9 +81,9 @@ async fn process(shared: &Arc<Shared>, message: Message) {
 ///
 /// A requester may choose only the last two tokens of the subject: the servers execute all that an
 /// archive publishes to JetStream's interface, so a free choice would be dangerous. Two kinds of
-/// reply subjects of older configurations are safe. One begins with `_R_.`: the server chose it,
-/// and clients cannot use such a subject. The other is an inbox, if stations share the archive's
-/// account.
+/// reply subjects of older configurations are safe. A subject that begins with `_R_.` is safe,
+/// because the server chose the subject and clients cannot use it. An inbox is safe if stations
+/// share the archive's account.
 fn reply(message: &Message, received: &ReceivedRequest, is_outdated: bool) -> Option<async_nats::Subject> {
     let is_of_server = |reply: &str| reply.starts_with("_R_.") || is_outdated && reply.starts_with("_INBOX_");
     if let Some(reply) = message.reply.clone().filter(|reply| is_of_server(reply)) {
@@ -115,8 +115,8 @@ async fn respond(
 
 /// A request with its sender and time of arrival.
 struct ReceivedRequest {
-    /// Token of the requesting station; empty for a station of an older version, because its
-    /// requests do not name it.
+    /// Token of the requesting station; empty for a station of an older version, because the
+    /// requests of such a station do not name the station.
     requester: String,
     kind: String,
     request: ArchiveRequest,

@@ -35,7 +35,7 @@ pub(super) async fn read(shared: Arc<Shared>, mut position: StreamPosition) {
     }
 }
 
-/// Reads existing and new messages. Returns the reason why it cannot continue.
+/// Reads existing and new messages. Returns the reason why reading cannot continue.
 async fn follow(
     shared: &Shared,
     position: &mut StreamPosition,
@@ -154,8 +154,8 @@ async fn check_bucket(shared: &Shared) {
 /// Checks with the leader that the stream is still that of `position`, and records the end of the
 /// stream. A different stream does not have the expected records.
 ///
-/// `behind` = since when the leader reports an earlier end than `position`, and no server confirms
-/// the message there.
+/// `behind` is the time since which the leader has reported an earlier end than `position`, and no
+/// server has confirmed the message at `position`.
 async fn check_stream(
     shared: &Shared,
     position: &StreamPosition,
@@ -201,8 +201,8 @@ async fn check_stream(
 }
 
 /// Returns whether messages that were read are lost, if the leader reports an earlier end.
-/// `is_there` = whether the last message that was read is in the stream unchanged, `None` = no
-/// server sent it; `behind` = since when no server did.
+/// `is_there` is true if the last message that was read is in the stream unchanged, and `None` if
+/// no server sent that message. `behind` is the time since which no server has sent that message.
 fn is_lost(is_there: Option<bool>, behind: &mut Option<Instant>, now: Instant) -> bool {
     match is_there {
         Some(is_there) => {
@@ -234,9 +234,8 @@ struct ReadAhead {
 /// a record may take far more bytes as a message than in the archive. With one commit for each
 /// range, a few such records would delay the records of all stations.
 ///
-/// Before that, this function reads the message at the position again, and compares it with the
-/// message that was read earlier. If no message arrived for this position earlier, the function
-/// does not compare.
+/// If the message at the position arrived earlier, the first range begins with that message, and
+/// the function compares the two copies.
 async fn read_ahead(
     shared: &Shared,
     position: &StreamPosition,

@@ -25,9 +25,9 @@ pub(super) struct Members {
 /// A removal that an archive wrote.
 struct Removal {
     id: String,
-    /// When the servers stored it, in nanoseconds since 1970-01-01 UTC.
+    /// When the servers stored the removal, in nanoseconds since 1970-01-01 UTC.
     stored_unix_ns: Option<i64>,
-    /// Whether its mark was read at the station's own key.
+    /// Whether the mark of the removal was read at the station's own key.
     is_marked: bool,
 }
 
@@ -52,7 +52,7 @@ struct Member {
 #[derive(Clone, PartialEq, Eq)]
 struct MessageId {
     seq: u64,
-    /// Storage time by the servers, to the nanosecond; `None` if they did not send it.
+    /// Storage time by the servers, to the nanosecond; `None` if the servers did not send the time.
     stored_at: Option<String>,
 }
 
@@ -78,8 +78,9 @@ pub(super) enum Renewal {
 impl Renewal {
     /// Renewal that is found at `now` and was missing at the poll that began at `polled_at`.
     ///
-    /// If that poll is long ago, because this station was suspended or its servers were slow, the
-    /// time of storage is treated as unknown, so that the lease is counted from `now`.
+    /// If that poll is long ago, the time of storage is treated as unknown, and the lease is
+    /// counted from `now`. Such a delay occurs if this station was suspended, or if its servers
+    /// were slow.
     pub(super) fn found(polled_at: Instant, now: Instant) -> Self {
         if now <= polled_at + LATE_AFTER { Self::Since(polled_at) } else { Self::Before(now) }
     }
@@ -158,7 +159,8 @@ impl Members {
         (!is_same).then_some(Event::Up(entry))
     }
 
-    /// Records that a station was removed; returns whether that is new.
+    /// Records that a station was removed. Returns true if the station was a member, or if its
+    /// removal was not recorded before.
     fn set_removed(&mut self, host: &HostId) -> bool {
         let was_known = self.known.remove(host).is_some();
         self.removed.insert(host.clone()) || was_known
@@ -242,8 +244,8 @@ impl Members {
         }
     }
 
-    /// Copies the storage time of each registration from `before`, if the bucket, read again, still
-    /// has the same message. So reading a message again does not extend a lease.
+    /// Copies the storage time of each registration from `before`, if the bucket still has the same
+    /// message when it is read again. So reading a message again does not extend a lease.
     pub(super) fn keep_renewals(&mut self, before: &Self) {
         for (host, member) in &mut self.known {
             if let Some(before) = before.known.get(host).filter(|before| before.message == member.message) {
@@ -356,9 +358,9 @@ pub(super) struct LateRenewals {
 /// and two polls. A renewal is due after a third of the lease, and the next poll reads the renewal.
 const RENEWAL_SLACK: Duration = Duration::from_millis(200);
 
-/// Longest time from a removal to its mark, by the servers' clocks. An archive waits for the
-/// response to the first message before it sends the second: some seconds at most, or it reports an
-/// error. The rest is for clocks of servers that differ.
+/// Longest time from a removal to its mark, by the servers' clocks. An archive writes the mark when
+/// the response to the removal has arrived, within some seconds; otherwise the archive reports an
+/// error. The remaining time allows for differences between the clocks of servers.
 const MARKED_WITHIN: Duration = Duration::from_mins(1);
 
 /// Longest time between two polls after which the storage time of a renewal still counts as known:
@@ -375,7 +377,8 @@ mod tests {
     use super::*;
     use crate::{Capabilities, wire};
 
-    /// A registration of `north` in `local:a` for four seconds, as it is in the bucket.
+    /// A message of the bucket: a registration of `north` in `local:a` with a lease of four
+    /// seconds.
     fn stored(seq: u64) -> Stored {
         stored_by("north", seq)
     }
@@ -384,7 +387,8 @@ mod tests {
         stored_in("a", host, seq)
     }
 
-    /// A registration like that of the function above, in a bucket that was created at `made`.
+    /// A message like that of [`stored`], but for `host`. The header with the time at which the
+    /// message was stored has the value `made`.
     fn stored_in(made: &str, host: &str, seq: u64) -> Stored {
         let entry = Entry {
             host: Name::new(host).unwrap(),
@@ -431,7 +435,7 @@ mod tests {
         assert!(matches!(members.process(&up, since), Some(Event::Up(_))));
         assert_eq!(members.process(&removal, since), removed);
         assert_eq!(members.process(&mark, since), None, "reported already");
-        // A renewal between the two does not undo the removal.
+        // A renewal between the removal and its mark does not undo the removal.
         let mut members = Members::new(&group);
         assert_eq!(members.process(&removal, since), removed);
         assert!(matches!(members.process(&stored(12), since), Some(Event::Up(_))));
@@ -444,7 +448,7 @@ mod tests {
         let mut members = Members::new(&group);
         assert!(matches!(members.process(&up, since), Some(Event::Up(_))));
         assert_eq!(members.process(&mark, since), down);
-        // The whole bucket is read: with the mark, without it, and with a newer registration.
+        // The whole bucket is read: with the mark, without the mark, and with a newer registration.
         for (messages, is_removed) in
             [(vec![&removal, &mark], true), (vec![&removal], false), (vec![&removal, &stored(14)], false)]
         {

@@ -183,7 +183,8 @@ fn exp_of_negative(x: f64) -> f64 {
     if -700.0 < x { sum * power } else { 0.0 }
 }
 
-// `docs/spec/full.md`, the rule: clipping from value 21 on, in scales that follow with gain 0.01.
+// Constants of the rule in `docs/spec/full.md`: clipping from value 21 on, in units of scales that
+// are updated with gain 0.01.
 const BURN_IN: u64 = 20;
 const SCALE_GAIN: f64 = 0.01;
 /// The smallest |regret| that is used for a method, as a share of the largest regret of all

@@ -1,7 +1,7 @@
 //! Online aggregation of experts: a weighted combination of all methods.
 //!
-//! Under squared error it is Bernstein online aggregation. Under absolute error, four rules
-//! (aggregation with and without clipped losses, and weighted medians with a short and a long
+//! Under squared error, the combination is Bernstein online aggregation. Under absolute error, four
+//! rules (aggregation with and without clipped losses, and weighted medians with a short and a long
 //! memory) are combined by a further weighted median (`docs/spec/full.md`, the rule).
 
 mod aggregation;
@@ -141,8 +141,8 @@ fn emphasis(count: u64) -> f64 {
 
 /// Indices of the values in ascending order; equal values keep their order.
 ///
-/// The function compares every pair of values, without branches. This is faster than a sort,
-/// because the branches of a sort are unpredictable here.
+/// The function compares every pair of values, without branches. The comparison of all pairs is
+/// faster than a sort, because the branches of a sort are unpredictable here.
 fn sorted_by_value<const N: usize>(values: &[f64; N]) -> [u8; N] {
     let mut ranks = [0u64; N];
     for i in 1..N {
@@ -159,15 +159,16 @@ fn sorted_by_value<const N: usize>(values: &[f64; N]) -> [u8; N] {
     order
 }
 
-// `docs/spec/full.md`, the rule: losses clipped at 10 scales; half-lives of 20 and 500 values,
-// 2^(−1/20) and 2^(−1/500).
+// Constants of the rule in `docs/spec/full.md`: losses clipped at 10 scales; half-lives of 20 and
+// 500 values, 2^(−1/20) and 2^(−1/500).
 const CLIP: f64 = 10.0;
 /// Bound of regrets of squared error, in scales. The sums contain fourth powers of the error and
 /// never decrease, so one extreme outlier would make all weights equal for ever. A bound of 50
 /// scales does not change the tails of real series.
 const SQUARED_CLIP: f64 = 50.0;
-// `docs/spec/full.md`, start: weights learned from a few values are mostly chance. Over the first
-// ten values, the method Last Value was better than the blend by an eighth.
+// Constants of the start of the rule in `docs/spec/full.md`. Weights learned from a few values are
+// mostly chance. Over the first ten values, the method Last Value was better than the blend by an
+// eighth.
 const START_COUNT: f64 = 16.0;
 const START_EMPHASIS: f64 = 30.0;
 const FAST_FADE: f64 = 0.965_936_328_924_845_5;

@@ -17,8 +17,8 @@ fn false_values_of_one_host_hardly_change_the_estimates_of_other_hosts() {
             let width = |estimate: PathEstimate| (estimate.upper / estimate.lower).ln();
             for lie in LIES {
                 let mut taught = taught.clone();
-                // The liar is at the first site. It also invents tests with all hosts of other
-                // sites, with legs of any uncertainty.
+                // The liar is at the first site. The liar also invents tests with all hosts of
+                // other sites, and legs of any uncertainty.
                 let invented = (HOSTS..SITES * HOSTS).filter(|host| !host.is_multiple_of(HOSTS));
                 for host in invented {
                     let legs = sites.legs(1, host, what);

@@ -61,12 +61,12 @@ impl Mesh {
         self.stations[station].planner.revisit_bound()
     }
 
-    /// Returns the report. It includes the gaps of the stations with as many peers as station 1.
+    /// Returns the report, which includes the gaps of the stations with as many peers as station 1.
     pub(crate) fn report(&self) -> Report {
         self.report_like(1)
     }
 
-    /// Returns the report. It includes the gaps of the stations with as many peers as station
+    /// Returns the report, which includes the gaps of the stations with as many peers as station
     /// `like`.
     pub(crate) fn report_like(&self, like: usize) -> Report {
         let mut report = Report {

@@ -48,13 +48,14 @@ impl Session {
 
 /// A server's response to the Upgrade.
 pub(super) enum UpgradeResponse {
-    /// A station with an open session and, over TLS, a token for a plain connection.
+    /// A station accepted the Upgrade: the open session and, over TLS, a token for a plain
+    /// connection.
     Upgraded(Session, Option<String>),
-    /// A station over TLS that only gives a token.
+    /// A station gave a token over TLS, but no session: the station's address and the token.
     Token(SocketAddr, String),
-    /// A station that refuses, with the HTTP status and the challenge to sign.
+    /// A station refused the Upgrade: the HTTP status and the challenge to sign.
     Refused(u16, Option<Challenge>),
-    /// A server without the probe protocol, with the HTTP status.
+    /// The server does not have the probe protocol: the HTTP status.
     Plain(u16),
 }
 
@@ -100,7 +101,7 @@ pub(super) fn open_tls(
     }
 }
 
-/// Returns the session, or an error for every other answer.
+/// Returns the session of [`UpgradeResponse::Upgraded`], or an error for every other response.
 fn session(answer: UpgradeResponse, deadline: &Deadline) -> Result<Session, ProbeError> {
     match answer {
         UpgradeResponse::Upgraded(session, _) => Ok(session),
@@ -149,8 +150,8 @@ pub(super) fn request_upgrade(
     let connected = dial(target, deadline)?;
     let deadline = deadline.within(response_max);
     let address = connected.address;
-    // The scheme without a challenge is not a valid credential (a server answers 401, RFC 9110
-    // §11.6.2) and reveals nothing.
+    // The header of the first request contains only the name of the authentication scheme. This
+    // name is not a valid credential (a server answers 401, RFC 9110 §11.6.2) and reveals nothing.
     let first = (context.signs_first && context.sign.is_some()).then_some(signed::SCHEME);
     let connection = secure(connected.tcp, target, context, &deadline)?;
     let answer = upgrade(connection, address, target, first, &deadline)?;
@@ -331,7 +332,7 @@ pub(super) fn resolve(target: &Target, deadline: &Deadline) -> Result<Vec<Socket
 /// Connects to the first of the addresses that accepts the connection.
 ///
 /// # Errors
-/// If no address accepts the connection; a refusal is a failure here.
+/// If no address accepts the connection; a refused connection is an error too.
 pub(super) fn connect_any(
     addresses: &[SocketAddr],
     deadline: &Deadline,
@@ -343,7 +344,8 @@ pub(super) fn connect_any(
 }
 
 /// Tries the addresses one after the other, each with an equal share of the remaining time. Returns
-/// the first that accepts the connection, or else the first that refuses it.
+/// the response of the first address that accepts the connection. If no address accepts, returns
+/// the response of the first address that refuses the connection.
 ///
 /// # Errors
 /// If no address responds.

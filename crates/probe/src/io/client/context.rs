@@ -14,9 +14,9 @@ pub struct ProbeContext {
     /// Maximum time of each experiment, from the resolution of the name to the last byte of the
     /// experiment.
     pub deadline: Duration,
-    /// API token, sent as `Authorization: Bearer …`, but only to a target that has first refused
-    /// like a station, with 401 or 403. Any server can refuse in this way and so receive the token.
-    /// So set only a token that is meant for this target.
+    /// API token, sent as `Authorization: Bearer …`. The token is sent only to a target that first
+    /// refused a request as a station does, with 401 or 403. Any server can refuse in this way and
+    /// so receive the token. So set only a token that is meant for this target.
     pub token: Option<String>,
     /// Signs the challenge of a station that has this host's public key; preferred to the token.
     pub sign: Option<Arc<dyn ChallengeSigner>>,
@@ -33,7 +33,7 @@ pub struct ProbeContext {
     pub progress: Option<ProgressFn>,
     /// Maximum length of a response body in bytes; a longer body is a failure.
     pub body_bytes_max: u64,
-    /// Bytes that an upload writes in one system call, clamped to 1 byte to 128 KiB.
+    /// Bytes that an upload writes in one system call, limited to the range from 1 byte to 128 KiB.
     pub write_bytes: usize,
     /// Certificates to trust for TLS; `None` means the certificates of the system.
     pub tls: Option<Arc<rustls::ClientConfig>>,

@@ -11,10 +11,10 @@ use crate::io::deadline::Deadline;
 use crate::wire::{self, BulkSummary, Request};
 use crate::{ProbeError, Target};
 
-/// Requests permission for an iperf3 test of `ms` and at most `bytes_max`. Then calls `run` with
-/// the address of the station's iperf3 server and the remaining time. The session stays open
-/// meanwhile. The call blocks for at most `ms` plus the deadline of `context`, if `run` returns
-/// within the remaining time.
+/// Requests permission for an iperf3 test of `ms` milliseconds and at most `bytes_max` bytes. Then
+/// calls `run` with the address of the station's iperf3 server and the remaining time. The session
+/// stays open meanwhile. The call blocks for at most `ms` milliseconds plus the deadline of
+/// `context`, if `run` returns within the remaining time.
 ///
 /// # Errors
 /// [`ProbeError`] if the target cannot be reached, is not a station, declines (`Failure::Declined`)

@@ -36,8 +36,8 @@ pub enum TargetKind {
     Server,
 }
 
-/// Detects the target's plan with [`plan`] and runs it. If [`plan`] fails, returns only its failed
-/// result.
+/// Detects the target's plan with [`plan`] and runs this plan. If [`plan`] fails, returns only the
+/// failed result of [`plan`].
 #[must_use]
 pub fn probe(target: &Target, goodput_bytes: u64, context: &ProbeContext) -> Vec<QuantityResult> {
     match plan(target, goodput_bytes, context) {
@@ -94,8 +94,8 @@ pub fn detect(target: &Target, context: &ProbeContext) -> Result<TargetKind, Pro
         Ok(UpgradeResponse::Refused(status, _)) => Err(connect::refused(status, &deadline)),
         Ok(UpgradeResponse::Plain(_)) => Ok(TargetKind::Server),
         Err(error) if error.stopped => Err(error),
-        // The target accepted the connection but gave no valid answer, or it never accepted it. A
-        // second handshake in the remaining time distinguishes the two cases.
+        // The target accepted the connection but gave no valid answer, or the target never accepted
+        // the connection. A second handshake in the remaining time distinguishes the two cases.
         Err(ProbeError {
             failure: Failure::InvalidResponse | Failure::Reset | Failure::TimedOut | Failure::TlsFailed,
             ..

@@ -24,7 +24,8 @@ pub struct PacedResult {
     /// Latencies of the answered exchanges in seconds; the latency of a late exchange counts from
     /// the time at which the exchange was due.
     pub answered_s: Vec<f64>,
-    /// Number of requested exchanges that were not answered, or not sent, before the end.
+    /// Number of requested exchanges that were not sent or not answered before the experiment
+    /// ended.
     pub missed: u32,
     /// Whether the station reported a running bulk transfer, either before the first exchange or
     /// after the last.
@@ -35,8 +36,8 @@ pub struct PacedResult {
     pub result: Result<MeasuredValue, ProbeError>,
 }
 
-/// Makes `n` exchanges of two bytes with a station, one every `every`, without waiting for answers
-/// (docs/spec/probe.md §2.1). Blocks for at most the deadline of `context`.
+/// Makes `n` exchanges of two bytes with a station, at intervals of `every`, without waiting for
+/// answers (docs/spec/probe.md §2.1). Blocks for at most the deadline of `context`.
 ///
 /// The timer starts when the session is open; [`crate::exchange_schedule::since_due`] adds the time
 /// before the session was open.
@@ -77,8 +78,8 @@ pub fn exchange_on_timer(target: &Target, n: u32, every: Duration, context: &Pro
     paced
 }
 
-/// Sends one more request to detect a transfer that began meanwhile. A station that does not reply
-/// counts as idle.
+/// Sends one more request, after the exchanges, to detect a transfer that began during the
+/// exchanges. A station that does not reply counts as idle.
 fn is_loaded_now(session: &mut Session, deadline: &Deadline) -> bool {
     let is_ready = session.connection.tcp().set_nonblocking(false).is_ok();
     is_ready && session.request(Request::Rtt { n: 1 }, deadline).is_ok_and(|load| load != 0)

@@ -101,7 +101,7 @@ pub fn stream_counted(
     })
 }
 
-/// State at the end of writing.
+/// State of the stream when its last byte was written to the socket.
 struct Sent {
     began: Instant,
     duration_s: f64,
@@ -136,7 +136,8 @@ fn send(tcp: &TcpStream, plan: &StreamPlan, deadline: &Deadline, counter: &Atomi
         }
         // Continue only when the kernel reports space, as a blocking writer does. The kernel
         // reports space when a third of a full buffer is free. If the buffer limits the rate, a
-        // program that writes after every small release of space would send a fifth more.
+        // program that writes after every small release of space would send a fifth more than a
+        // blocking writer.
         if is_full {
             is_full = !can_write(tcp, sampler.due_s.min(length_s) - now_s);
             continue;
@@ -252,9 +253,9 @@ fn choose(_tcp: &TcpStream, _name: &str) -> io::Result<()> {
 /// each sample takes far less time than the writes.
 const SAMPLE_S: f64 = 0.005;
 /// Maximum unsent data in the send buffer, as the time in seconds in which the data is sent at the
-/// current rate. The kernel requests more data when half is left, so on a busy machine the thread
-/// may pause for 20 ms before the kernel has no data to send. Without data the stream is slower,
-/// and BBR ignores the application-limited samples and stays in start-up.
+/// current rate. The kernel requests more data when half of the data is left, so on a busy machine
+/// the thread may pause for 20 ms before the kernel has no data to send. Without data the stream is
+/// slower, and BBR ignores the application-limited samples and stays in start-up.
 const UNSENT_S: f64 = 0.04;
 /// Minimum value of the limit of unsent bytes, in bytes: the size of one write.
 const UNSENT_BYTES_MIN: f64 = payload::BLOCK_BYTES as f64;

@@ -88,7 +88,8 @@ fn download(
     Ok((elapsed_s, connection.read_frame()?))
 }
 
-/// Decodes the station's report at the end of a transfer. Its byte count must equal `bytes`.
+/// Decodes the station's report at the end of a transfer. The byte count in the report must equal
+/// `bytes`.
 pub(super) fn done_of(
     frame: &[u8; DONE_BYTES],
     bytes: u64,

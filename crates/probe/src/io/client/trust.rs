@@ -23,7 +23,8 @@ pub(super) fn system() -> Result<Arc<ClientConfig>, String> {
         .get_or_init(|| {
             let found = rustls_native_certs::load_native_certs();
             let mut roots = RootCertStore::empty();
-            // Some systems have certificates that a strict parser rejects; ignore those.
+            // Ignore certificates that a strict parser rejects: some systems have such
+            // certificates.
             let (good, _) = roots.add_parsable_certificates(found.certs);
             if good == 0 {
                 let why = found.errors.first().map_or_else(String::new, |error| format!(": {error}"));

@@ -14,8 +14,9 @@ use crate::io::kernel;
 use crate::quantity_result::MeasuredValue;
 use crate::{ProbeError, Target};
 
-/// Sends `n` SYNs, one after the other, and times each until its response. The address is the first
-/// of the target's addresses that accepts a connection, or else the first that refuses one.
+/// Sends `n` SYNs, one after the other, and measures the time from each SYN to its response. All
+/// SYNs go to the first of the target's addresses that accepts a connection. If no address accepts
+/// a connection, the SYNs go to the first address that refuses a connection.
 ///
 /// A refusal counts as a sample and sets [`MeasuredValue::refused`]. SYN-ACK and RST take the same
 /// path, and the kernel sends either packet without a program. The times of the two packets differ
@@ -100,7 +101,7 @@ fn read_body(
     let mut buffer = vec![0; 64 * 1024];
     while length.is_none_or(|length| received < length) {
         if most < received.max(length.unwrap_or(0)) {
-            // This is our own limit, not a fault of the server.
+            // A body above the limit is not a fault of the server, so the failure is `Local`.
             let message = format!("the response body is longer than the limit of {most} bytes");
             return Err(deadline.fail(Failure::Local, message));
         }

@@ -18,8 +18,8 @@ pub trait Consent: Send + Sync {
     fn agree(&self, transfer: &BulkRequest<'_>) -> Result<BulkPermit, DeclineReason>;
 
     /// Whether the session of a station that signed as `caller` may continue. After `signed_at`,
-    /// this station may have been removed from the mesh, and a different station may have
-    /// registered with the same name.
+    /// the caller may have been removed from the mesh, and a different station may have registered
+    /// with the same name.
     fn still_serves(&self, _caller: &str, _signed_at: Instant) -> bool {
         true
     }
@@ -43,7 +43,8 @@ pub struct BulkRequest<'a> {
 /// Another program that receives a transfer instead of the responder; dropping the value ends the
 /// program.
 pub trait ExternalReceiver: Send {
-    /// Starts the program for one test at this address of this host and returns its port.
+    /// Starts the program for one test at `address`, an address of this host, and returns the port
+    /// of the program.
     ///
     /// # Errors
     /// If the program cannot be started.
@@ -58,7 +59,7 @@ pub trait ExternalReceiver: Send {
     fn bytes_max(&self) -> u64;
 }
 
-/// A program ended, but not after the agreed test.
+/// Error: an external program ended, but its run was not the agreed test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidTest {
     /// Bytes to charge to the caller.

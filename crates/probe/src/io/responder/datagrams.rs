@@ -90,8 +90,8 @@ mod own {
         Ok(done?)
     }
 
-    /// Receives one datagram into `bytes`, truncated to its length. Returns the number of bytes and
-    /// the addresses.
+    /// Receives one datagram into `bytes`. A longer datagram is truncated to the length of `bytes`.
+    /// Returns the number of bytes and the addresses.
     pub(super) fn receive(udp: &UdpSocket, bytes: &mut [u8]) -> io::Result<(usize, Envelope)> {
         let mut space = nix::cmsg_space!(libc::in6_pktinfo);
         let mut parts = [IoSliceMut::new(bytes)];

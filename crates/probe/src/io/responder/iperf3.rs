@@ -8,7 +8,8 @@ use super::shared::{AdmittedBulk, Shared};
 use crate::io::connection::Connection;
 use crate::wire::{BulkSummary, DeclineReason, Reply};
 
-/// Starts the agreed program for a test of `ms`, waits for its end and reports the received bytes.
+/// Starts the agreed program for a test of `ms` milliseconds, waits until the program has ended,
+/// and reports the received bytes.
 pub(super) fn serve(
     connection: &mut Connection,
     ms: u32,

@@ -36,16 +36,16 @@ pub struct ResponderLimits {
     /// Maximum length of a timed stream. The stream may end later by
     /// [`transfer_grace`](Self::transfer_grace), because data in flight still have to arrive.
     pub stream: Duration,
-    /// Maximum number of bytes that a transfer reads in one system call, clamped to 1 byte to 128
-    /// KiB.
+    /// Maximum number of bytes that a transfer reads in one system call, limited to the range from
+    /// 1 byte to 128 KiB.
     pub receive_block_bytes: usize,
 }
 
 impl Default for ResponderLimits {
     /// Returns the defaults: 64 sessions, 16 from one network, 8 signed with one name; 1 GiB for
-    /// each transfer (10 s at 0.8 Gbit/s), 4 GiB for each session; 10 000 exchanges; 10 s of
-    /// silence, two minutes in all; transfers of 15 s, longer only at 10 Mbit/s or more; timed
-    /// streams of 30 s; reads of 128 KiB.
+    /// each transfer (10 s at 0.8 Gbit/s), 4 GiB for each session; 10 000 exchanges, half a second
+    /// for each; at most 10 s of silence in a session, at most two minutes for a session; transfers
+    /// of 15 s, longer only at 10 Mbit/s or more; timed streams of 30 s; reads of 128 KiB.
     ///
     /// There is one slot for transfers. The reference client stops after 10 s, so a limit of 15 s
     /// stops no honest client (the usual transfer of 1 MiB needs 0.6 Mbit/s). Without this limit, a
@@ -55,7 +55,7 @@ impl Default for ResponderLimits {
     ///
     /// A station runs at most one experiment, one latency test and one bulk test with a peer. So 8
     /// sessions are more than twice the number that a station needs. Only eight names together can
-    /// block all other names. Half a second for an exchange allows a satellite path.
+    /// block all other names. The half second for an exchange is long enough for a satellite path.
     fn default() -> Self {
         Self {
             sessions_max: 64,

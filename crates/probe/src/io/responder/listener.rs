@@ -15,7 +15,7 @@ use crate::io::http;
 use crate::wire;
 
 /// A responder with its own minimal HTTP server, for tests, benchmarks and a far end without a
-/// station. It admits every client within its limits, and answers only the Upgrade.
+/// station. The listener admits every client within the limits, and answers only the Upgrade.
 ///
 /// Dropping the listener ends its sessions and joins its threads.
 #[derive(Debug)]
@@ -62,7 +62,8 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.stop.cancel();
         if let Some(accepting) = self.accepting.take() {
-            // The `Arc` here is the last one, so dropping it joins the responder's own threads.
+            // After this join, the field `responder` is the last `Arc`, so dropping the field joins
+            // the responder's own threads.
             let _ = accepting.join();
         }
     }

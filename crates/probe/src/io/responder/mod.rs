@@ -106,23 +106,24 @@ impl Responder {
     }
 
     /// Whether `token`, from `Authorization: Probe TOKEN`, was issued here and is still unused.
-    /// This call redeems it.
+    /// This call redeems the token.
     #[must_use]
     pub fn redeem_token(&self, token: &str) -> bool {
         let now_s = self.shared.now_s();
         token::from_hex(token).is_some_and(|token| lock(&self.shared.tokens).redeem(&token, now_s))
     }
 
-    /// Whether a bulk transfer runs on this host: served by this responder, by [another part of
-    /// this host](Self::count_foreign_bulk), or reported by the [`Consent`]. Measurements of this
-    /// host during that time are *loaded*.
+    /// Whether a bulk transfer runs on this host: served by this responder, counted by
+    /// [`count_foreign_bulk`](Self::count_foreign_bulk), or reported by the [`Consent`].
+    /// Measurements of this host during that time are *loaded*.
     #[must_use]
     pub fn bulk_running(&self) -> bool {
         self.shared.is_loaded()
     }
 
-    /// Counts a transfer that another part of this host serves, until the guard is dropped. Any
-    /// number of them may run at once, also beside the responder's own transfer.
+    /// Counts a transfer on this host that this responder does not serve, until the guard is
+    /// dropped. Any number of such transfers may run at once, also beside the responder's own
+    /// transfer.
     #[must_use]
     pub fn count_foreign_bulk(&self) -> ForeignBulk {
         Shared::count_foreign_bulk(&self.shared)
@@ -165,7 +166,7 @@ impl Drop for Responder {
     }
 }
 
-/// A reserved slot for one session. Dropping it frees the slot.
+/// A reserved slot for one session. Dropping this value frees the slot.
 #[derive(Debug)]
 pub struct SessionSlot {
     shared: Arc<Shared>,
@@ -201,7 +202,7 @@ impl SessionSlot {
         self.serve_after(stream, move |_| Ok(already_read.is_empty()))
     }
 
-    /// Calls `upgrade` first, and serves the session if it returns `true`.
+    /// Calls `upgrade` first, and serves the session if `upgrade` returns `true`.
     fn serve_after(
         self,
         stream: Upgraded,
@@ -213,7 +214,7 @@ impl SessionSlot {
             let deadline = Deadline::start(limits.session, &self.shared.stop);
             let Ok(mut connection) = Connection::server(stream, &deadline, limits.idle) else { return };
             if upgrade(&mut connection).is_ok_and(|upgraded| upgraded) {
-                // Ignore how the session ended; the client detects it.
+                // Ignore an error of the session: the client detects the error itself.
                 let _ = session::serve(&mut connection, self.peer, self.caller.as_ref(), &self.shared);
             }
         })

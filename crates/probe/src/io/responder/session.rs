@@ -203,8 +203,8 @@ fn delay_acknowledgements(_connection: &Connection) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs one transfer. The receiver counts the bytes; the kernel of the sender reports what limited
-/// it.
+/// Runs one transfer. The receiver counts the bytes; the sender's kernel reports what limited the
+/// sender.
 fn transfer(
     connection: &mut Connection,
     direction: Direction,

@@ -24,7 +24,8 @@ pub(super) struct Shared {
     /// Whether the responder serves a transfer. The responder serves one transfer at a time,
     /// because two transfers would disturb each other's measurement.
     bulk: AtomicBool,
-    /// Number of transfers that other parts of this host serve; several may run at once.
+    /// Number of transfers on this host that the responder does not serve. Several of these
+    /// transfers may run at the same time.
     foreign_bulk: AtomicU64,
     pub(super) bulk_begun: AtomicU64,
     pub(super) declined: AtomicU64,
@@ -63,7 +64,8 @@ impl Shared {
         }
     }
 
-    /// Counts a transfer that another part of this host serves, until the guard is dropped.
+    /// Counts a transfer on this host that the responder does not serve, until the guard is
+    /// dropped.
     pub(super) fn count_foreign_bulk(shared: &Arc<Self>) -> ForeignBulk {
         shared.foreign_bulk.fetch_add(1, Ordering::Relaxed);
         shared.bulk_begun.fetch_add(1, Ordering::Relaxed);
@@ -133,7 +135,8 @@ impl Drop for BulkSlot<'_> {
 /// The single slot for a transfer, with the permit for this transfer. Dropping the value ends the
 /// permit and frees the slot.
 pub(super) struct AdmittedBulk<'a> {
-    // Fields drop in this order: the transfer is settled before the slot is free.
+    // Fields drop in this order, so the permit reports the result of the transfer before the slot
+    // is free.
     pub(super) permit: BulkPermit,
     _bulk: BulkSlot<'a>,
 }
@@ -144,13 +147,13 @@ impl<'a> AdmittedBulk<'a> {
         Ok(Self { permit: shared.agree(transfer)?, _bulk: bulk })
     }
 
-    /// Ends the transfer, which moved `bytes` bytes.
+    /// Ends the transfer, and records that the transfer moved `bytes` bytes.
     pub(super) fn end(mut self, bytes: u64) {
         self.permit.set_bytes(bytes);
     }
 }
 
-/// Guard for a transfer that another part of this host serves
+/// Guard for a transfer on this host that the responder does not serve
 /// ([`count_foreign_bulk`](crate::io::Responder::count_foreign_bulk)); when the guard is dropped,
 /// the transfer no longer counts.
 #[derive(Debug)]

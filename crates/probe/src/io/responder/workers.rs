@@ -31,7 +31,7 @@ impl WorkerPool {
         Arc::new(Self(Mutex::new(Some(Workers::default()))))
     }
 
-    /// Runs `job` on an idle thread or a new one.
+    /// Runs `job` on an idle thread or a new thread.
     ///
     /// # Errors
     /// After [`WorkerPool::stop`], and if no thread can be started.

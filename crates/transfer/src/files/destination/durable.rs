@@ -13,8 +13,8 @@ use super::super::system::{self, SYNCED_ALONE_MAX};
 use super::{Destination, FileError, partial_name};
 
 /// Number of written bytes of a file after which its write-back starts, so that a sync has little
-/// to wait for. The number is large enough for the queue of any disk. It is small compared with the
-/// bytes between two syncs.
+/// to wait for. The number is large enough for the queue of any disk. The number is small compared
+/// with the bytes between two syncs.
 const BEGUN_BYTES: u64 = 16 << 20;
 
 impl Destination {

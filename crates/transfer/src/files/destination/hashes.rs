@@ -19,8 +19,8 @@ impl Destination {
         self.digest_unless(entry, &AtomicBool::new(false))
     }
 
-    /// Like [`digest`](Self::digest), but returns [`FileError::Stopped`] before the next group is
-    /// read once `stop` is set.
+    /// Like [`digest`](Self::digest), but reads `stop` before each group. If `stop` is set, returns
+    /// [`FileError::Stopped`].
     pub(in super::super) fn digest_unless(
         &mut self,
         entry: usize,
@@ -74,8 +74,8 @@ impl Destination {
         JournalState { nodes: nodes.collect(), renaming: self.renaming.clone(), held }
     }
 
-    /// Restores the state that the journal recorded. A file that changed since then is received
-    /// again.
+    /// Restores the state that the journal recorded. A file that changed after the journal was
+    /// written is received again.
     pub(super) fn restore(&mut self, kept: JournalState) -> Result<(), FileError> {
         self.written = self.manifest.within(kept.held);
         self.renaming = kept.renaming;

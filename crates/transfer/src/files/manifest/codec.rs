@@ -129,8 +129,8 @@ fn put_entry(out: &mut Vec<u8>, entry: &ManifestEntry) {
     }
 }
 
-/// Reads an entry. `extents_all` counts the extents of all entries so far. It is checked before
-/// memory for the extents is allocated.
+/// Reads an entry. `extents_all` counts the extents of all entries so far. This count is checked
+/// before memory for the extents is allocated.
 fn take_entry(rest: &mut &[u8], extents_all: &mut u64) -> Result<ManifestEntry, ManifestError> {
     let (kind, after) = rest.split_first().ok_or(WireError::Truncated("an entry"))?;
     *rest = after;

@@ -68,11 +68,12 @@ impl Drop for HashCache {
 }
 
 impl Source {
-    /// Stores the hashes of all bytes that are read in a journal below `directory`. A restarted
-    /// sender then reads for its [`digest`](Self::digest)s only bytes that were not read before.
-    /// The directory is for this purpose only, is created if it does not exist, and must not be
-    /// among the files that are sent. Hashes that an earlier sender kept for `id` are used if no
-    /// file has changed since then (device, inode, size, times of modification and of status).
+    /// Stores, in a journal below `directory`, the hashes of all bytes that the source reads. A
+    /// restarted sender then reads for its [`digest`](Self::digest)s only bytes that were not read
+    /// before. The directory is for this purpose only, is created if it does not exist, and must
+    /// not be among the files that are sent. Hashes that an earlier sender kept for `id` are used
+    /// if no file has changed since then (device, inode, size, times of modification and of
+    /// status).
     ///
     /// Hashes are made durable after each 256 MiB of data, and when the source is dropped. If
     /// writing them fails, no more hashes are kept, so a restarted sender must read more bytes

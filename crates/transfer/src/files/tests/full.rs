@@ -14,7 +14,7 @@ fn a_full_disk_is_reported_and_the_transfer_resumes() {
     if let Some(disk) = std::env::var_os(DISK) {
         return on_a_small_disk(Path::new(&disk));
     }
-    // Mounts the file system in a separate namespace, which needs no root.
+    // Mount the file system in a separate namespace, because such a mount needs no root privileges.
     let root = tempdir().unwrap();
     let disk = root.path().join("disk");
     fs::create_dir(&disk).unwrap();

@@ -1,4 +1,4 @@
-//! A restarted sender reads again only what may have changed.
+//! Tests that a restarted sender reads again only bytes that may have changed.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -54,7 +54,7 @@ fn a_file_rewritten_with_the_same_size_and_time_is_hashed_again() {
     source.read(0, &mut all_at_once).unwrap();
     assert!(all == all_at_once && all == fs::read(&path).unwrap());
     assert_eq!(source.digest(0).unwrap(), now);
-    // But the number of attempts is limited.
+    // If the status changes too often, the file counts as changed.
     let end = (0..100).find_map(|_| {
         touch(&path);
         source.digest(0).err()

@@ -147,7 +147,8 @@ fn a_hundred_thousand_ranges_are_kept_in_few_bytes() {
     assert!(journal.bytes() < 700_000 && open().1 == kept);
 }
 
-/// Writes the corpus of `fuzz_journal`, with valid checks. Run it by hand when records change.
+/// Writes the corpus of `fuzz_journal`, with valid checksums. Run this test by hand when records
+/// change.
 #[test]
 #[ignore = "writes the corpus"]
 fn corpus() {

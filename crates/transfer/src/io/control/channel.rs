@@ -70,7 +70,8 @@ pub struct Channel {
     manifest_bytes_max: u64,
     /// Bytes of messages that are not complete yet.
     inbox: Vec<u8>,
-    /// When the message that is arriving now began.
+    /// Time when the first bytes of the incomplete message arrived; `None` if no message is
+    /// incomplete.
     receiving_since: Option<Instant>,
     /// Received messages, without Ping, and with only the last of consecutive Durable messages.
     received: VecDeque<Message>,
@@ -112,13 +113,13 @@ impl Channel {
         })
     }
 
-    /// The other end's address. The handshake validated it (RFC 9000 §8.1), so datagrams may be
-    /// sent to it.
+    /// The other end's address. The handshake validated this address (RFC 9000 §8.1), so datagrams
+    /// may be sent to this address.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// This end's address. The system chose it by the route to the peer.
+    /// This end's address, which the system chose by the route to the peer.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
@@ -163,7 +164,8 @@ impl Channel {
         self.push()
     }
 
-    /// Returns the next message; `None` if none arrived within `within`, or within a day.
+    /// Returns the next message; `None` if no message arrived within `within`. If `within` is
+    /// longer than a day, it counts as a day.
     ///
     /// A Ping is not returned: it only shows that the other end is alive. Only the last of
     /// consecutive [`Message::Durable`]s is returned. Errors: [`ControlError::Refused`] if the
@@ -219,7 +221,7 @@ impl Channel {
         self.times = times;
     }
 
-    /// Shuts the socket down without close_notify, like the system does when a process dies.
+    /// Shuts the socket down without close_notify, as the system does when a process dies.
     #[cfg(test)]
     pub(super) fn shut_socket(&self) {
         let _ = self.pipe.stream.shutdown(std::net::Shutdown::Both);

@@ -21,8 +21,8 @@ pub const MANIFEST_BYTES_MAX: u64 = 1 << 27;
 /// Number of bytes before a body: 4 for the length of the body and 1 for the kind.
 pub(super) const HEAD_BYTES: usize = 5;
 
-/// Maximum size of a program's name and version, in bytes. It limits the memory for a peer that is
-/// not authenticated.
+/// Maximum size of a program's name and version, in bytes. This maximum limits the memory for a
+/// peer that is not authenticated.
 const SOFTWARE_BYTES_MAX: usize = 64;
 
 /// Maximum size of a text, in bytes: one or two sentences.
@@ -105,7 +105,7 @@ impl MessageKind {
             // Version, flags, token, length of a text, text.
             Self::Hello => 8 + 1 + 16 + 2 + SOFTWARE_BYTES_MAX as u64,
             Self::Welcome => 8 + 2 + SOFTWARE_BYTES_MAX as u64 + 8,
-            // Identifier, largest datagram, count, three suites, manifest.
+            // Identifier, largest datagram, number of suites, three suites, manifest.
             Self::Offer => 16 + 4 + 1 + 3 + manifest_bytes_max.min(MANIFEST_BYTES_MAX),
             Self::Accept => 4 + 2 + 1 + 4 + 16 * RANGES_MAX as u64,
             Self::Durable => 8,

@@ -22,7 +22,7 @@ pub struct Connector {
     pub trust: Trust,
     /// Certificate for a receiver that requests one.
     pub identity: Option<Identity>,
-    /// AuthToken of the receiver address, if there is one.
+    /// Token of the receiver address; `None` if the connector has no receiver address.
     pub token: Option<AuthToken>,
     /// Name and version of the program.
     pub software: String,
@@ -114,7 +114,7 @@ fn resolve(host: &str, port: u16, stop: &AtomicBool) -> Result<Vec<SocketAddr>, 
     let name = host.to_owned();
     std::thread::Builder::new().name("resolver".into()).spawn(move || {
         let found = (name.as_str(), port).to_socket_addrs().map(|found| found.take(ADDRESSES_MAX).collect());
-        // Sending fails if the caller no longer waits, which is no error.
+        // Ignore a failure: it only means that the caller no longer waits.
         let _ = answer.send(found);
     })?;
     let until = Instant::now() + Times::default().entry_max;
@@ -161,8 +161,8 @@ fn dial_one(address: SocketAddr, stop: &AtomicBool) -> Result<TcpStream, Control
     Err(failed(std::io::ErrorKind::TimedOut.into()))
 }
 
-/// Maximum number of addresses of one name that are tried, which limits the time for a name with
-/// many dead addresses.
+/// Maximum number of addresses of one name that are tried. This maximum limits the time for a name
+/// with many dead addresses.
 const ADDRESSES_MAX: usize = 4;
 
 /// Longest time for one address: TCP sends three connection requests (RFC 6298 §2: after 1 and 3

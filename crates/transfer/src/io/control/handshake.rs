@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum number of simultaneous handshakes. Each uses a thread and about 100 KiB.
+/// Maximum number of simultaneous handshakes. Each handshake uses a thread and about 100 KiB of
+/// memory.
 pub(super) const HANDSHAKES_MAX: usize = 64;
 
 /// Maximum number of simultaneous handshakes from one address, or from one /64 of IPv6 (what one
@@ -39,12 +40,13 @@ impl HandshakeSlots {
     /// Takes a slot for a connection from this address; `None` if no slot is free. An older
     /// handshake may be cut off to free a slot:
     ///
-    /// - the oldest one of the same address, if that address has [`HANDSHAKES_OF_ONE_MAX`] slots
-    ///   and the handshake is at least a second old;
-    /// - the oldest one of the address with the most slots, if all slots are taken and that address
-    ///   has at least two more than this one;
-    /// - otherwise the oldest of all, if all slots are taken and that handshake is at least a
-    ///   second old: one host may have thousands of IPv6 networks.
+    /// - if this address has [`HANDSHAKES_OF_ONE_MAX`] slots: the oldest handshake of this address
+    ///   that is at least a second old;
+    /// - if all slots are taken, and the address with the most slots has at least two slots more
+    ///   than this address: the oldest handshake of the address with the most slots;
+    /// - if all slots are taken, but no address has two slots more than this address: the oldest of
+    ///   all handshakes, if it is at least a second old. Only the age decides here, because one
+    ///   host may have thousands of IPv6 networks.
     pub(super) fn acquire(
         self: &Arc<Self>,
         stream: &TcpStream,
@@ -54,8 +56,8 @@ impl HandshakeSlots {
         let of = address_prefix(from);
         let stream = stream.try_clone().ok()?;
         let mut state = self.state();
-        // A handshake that was cut off usually ends at once. If too many of them have not ended
-        // yet, accept no new handshake.
+        // A handshake that was cut off usually ends at once. If too many of these handshakes have
+        // not ended yet, accept no new handshake.
         if 2 * HANDSHAKES_MAX <= state.kept {
             return None;
         }
@@ -103,7 +105,7 @@ impl State {
     }
 
     fn evict(&mut self, index: usize) {
-        // The thread of the handshake then reads the end of the connection, and frees the slot.
+        // The thread of the handshake then detects that the connection ended, and frees the slot.
         let _ = self.waiting.remove(index).stream.shutdown(Shutdown::Both);
     }
 }

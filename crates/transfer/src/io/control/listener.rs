@@ -49,7 +49,7 @@ pub struct AcceptedSender {
 pub struct RejectedConnections {
     /// Connections that were rejected because there were too many handshakes.
     pub overload: u64,
-    /// Connections without TLS or Hello, with a different protocol, or too slow.
+    /// Connections that sent no TLS or no Hello, used a different protocol, or were too slow.
     pub protocol: u64,
     /// Connections of senders with neither the right token nor a trusted certificate.
     pub unauthorised: u64,
@@ -141,9 +141,10 @@ impl Listener {
         }
     }
 
-    /// Returns the next accepted sender; `None` if no sender was accepted within `within`, or
-    /// within a day. Connections are accepted only during this call, so call it repeatedly. Errors:
-    /// the socket fails. No action of a sender causes an error.
+    /// Returns the next accepted sender; `None` if no sender was accepted within `within`. If
+    /// `within` is longer than a day, it counts as a day. Connections are accepted only during this
+    /// call, so the caller must call this function repeatedly. Errors: the socket fails. No action
+    /// of a sender causes an error.
     pub fn accept(&self, within: Duration) -> Result<Option<AcceptedSender>, ControlError> {
         let until = Instant::now() + within.min(DAY);
         loop {
@@ -215,7 +216,8 @@ impl HandshakeContext {
     fn run_handshake(&self, stream: TcpStream, slot: HandshakeSlot, accepted: &Sender<AcceptedSender>) {
         match self.authenticate(stream, slot) {
             Ok(Some(accepted_sender)) => {
-                // If the listener was dropped meanwhile, this drops the connection.
+                // If the listener was dropped meanwhile, the send fails and the connection is
+                // dropped.
                 if accepted.send(accepted_sender).is_ok() {
                     // Ignore an error: the pipe is full then, so the listener wakes up anyway.
                     let _ = (&self.wake_pipe).write(&[1]);

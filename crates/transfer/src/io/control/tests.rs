@@ -17,7 +17,7 @@ use crate::io::identity::{Identity, Trust};
 /// A stop flag that is never set.
 static GO: AtomicBool = AtomicBool::new(false);
 
-/// Longest wait for an expected event. It is long because the machine may be busy.
+/// Longest wait for an expected event. The wait is long because the machine may be busy.
 const SOON: Duration = Duration::from_secs(20);
 
 fn config(trust: Option<Trust>) -> ListenerConfig {

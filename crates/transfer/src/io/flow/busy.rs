@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-/// The kernel's number of the calling thread; 0 if it has none.
+/// The kernel's number of the calling thread; 0 on systems other than Linux.
 pub(super) fn this_thread() -> i32 {
     #[cfg(target_os = "linux")]
     return nix::unistd::gettid().as_raw();

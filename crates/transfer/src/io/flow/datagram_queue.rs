@@ -11,7 +11,7 @@ use crate::io::socket::{Socket, Train};
 pub(super) struct DatagramQueue {
     bytes: Vec<u8>,
     trains: Vec<Waiting>,
-    /// Trains that the socket accepted completely.
+    /// Number of trains that the socket accepted completely.
     sent: usize,
 }
 

@@ -113,8 +113,8 @@ const SHOW_EACH: Duration = Duration::from_millis(100);
 /// µs are as long as a burst, so the slack is 1 µs here.
 #[cfg(target_os = "linux")]
 const SLACK_NS: c_ulong = 1000;
-/// Time between two checks of a waiting flow whether to stop. It is half of 100 ms, the documented
-/// limit.
+/// Time between two checks of a waiting flow whether to stop. The time is half of 100 ms, the
+/// documented limit.
 pub(super) const WAIT_MAX: Duration = Duration::from_millis(50);
 /// Largest age of a packet. A running receiver reads each packet sooner, so a larger age probably
 /// means that the clock was set.

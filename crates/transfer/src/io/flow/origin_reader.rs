@@ -347,8 +347,9 @@ pub(super) fn thread_panicked() -> FlowError {
 /// Size of a block, in bytes. Larger reads of a file are hardly faster, and a block that was just
 /// filled is still in a cache of 1 MiB when it is sealed.
 const BLOCK_BYTES: u64 = 256 * 1024;
-/// Number of blocks that are read ahead of the sender: 8 MiB in total. At 1 GB/s they last for 8
-/// ms, longer than a read of a solid-state disk takes.
+/// Number of blocks that are read ahead of the sender: 8 MiB in total. At 1 GB/s these blocks are
+/// enough for 8 ms, longer than a read of a solid-state disk takes.
 const AHEAD: usize = 32;
-/// Total number of blocks. Half of them keep bytes that were sent already, for retransmissions.
+/// Total number of blocks. Half of the blocks keep bytes that were sent already, for
+/// retransmissions.
 const BLOCKS: usize = 2 * AHEAD;

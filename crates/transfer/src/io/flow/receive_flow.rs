@@ -29,13 +29,13 @@ pub struct ReceiveFlow {
 }
 
 impl ReceiveFlow {
-    /// Receives until all is held and durable, sends feedback for as long as the sender may still
-    /// need it, and returns the sink.
+    /// Receives until all bytes of the object have arrived and are durable. Sends feedback for as
+    /// long as the sender may need feedback, and then returns the sink.
     ///
-    /// A caller that knows that the sender has all the feedback it needs may stop the flow when all
-    /// is held: then the sink is returned as soon as all is durable.
-    /// Errors: the reason why the flow ended early. What was received is written and durable,
-    /// unless the sink failed or takes longer than 10 s.
+    /// When all bytes have arrived and the sender needs no more feedback, the caller may stop the
+    /// flow. Then the sink is returned as soon as all bytes are durable. Errors: the reason why the
+    /// flow ended early. What was received is written and durable, unless the sink failed or takes
+    /// longer than 10 s.
     pub fn run(mut self, monitor: &FlowMonitor) -> Result<Box<dyn Sink>, FlowError> {
         let mut context = LoopContext::new(monitor);
         let held_bytes = self.receiver.held().iter().map(|range| range.end - range.start).sum();
@@ -169,7 +169,7 @@ impl ReceiveLoop {
     fn take(&mut self, received: Received<'_>, clock: &ArrivalClock) -> Result<(), FlowError> {
         let Received { bytes, segment, from, at, is_marked, drops } = received;
         // Ignore datagrams from port 0 (RFC 768: the sender expects no reply), because no feedback
-        // can be sent to it.
+        // can be sent to port 0.
         if from.ip().to_canonical() != self.from || from.port() == 0 {
             self.refused += bytes.len().div_ceil(segment.max(1)) as u64;
             return Ok(());

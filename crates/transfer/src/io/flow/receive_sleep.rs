@@ -12,7 +12,7 @@ pub(super) struct ReceiveSleep {
     /// Whether the kernel reports arrival times. Without them, a sleep would count as delay.
     has_times: bool,
     /// `bytes_read`: number of bytes that were read since the last sleep or wait. `buffer_used`:
-    /// maximum number of bytes of the buffer that their datagrams can have used.
+    /// maximum number of bytes of the socket's buffer that these datagrams can have used.
     bytes_read: usize,
     buffer_used: usize,
     /// Whether the socket was not read because there was no memory for its packets. In this case, a
@@ -87,12 +87,14 @@ impl ReceiveSleep {
     }
 }
 
-/// Minimum number of bytes since the last sleep or wait for a sleep: as many as a flow of some
-/// Gbit/s sends in one burst. The next burst of such a flow arrives within about [`SLEEP_MIN`].
-/// Waking the receiver for each train would cost some microseconds of processor time.
+/// Minimum number of bytes read since the last sleep or wait: after fewer bytes, a receiver on a
+/// host that is not busy does not sleep. A flow of some Gbit/s sends this number of bytes in one
+/// burst. The next burst of such a flow arrives within about [`SLEEP_MIN`]. Waking the receiver for
+/// each train would cost some microseconds of processor time.
 const SLEEP_BYTES: usize = 65_536;
-/// Time of a sleep on a host that is not busy. It delays feedback by at most half of the shortest
-/// feedback interval. It does not change measured delays, because the kernel reports arrival times.
+/// Time of a sleep on a host that is not busy. This sleep delays feedback by at most half of the
+/// shortest feedback interval. The sleep does not change measured delays, because the kernel
+/// reports arrival times.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 /// Minimum size of the buffer for a sleep on a fast flow, in bytes. At 100 Gbit/s, 625 KB arrive
 /// during [`SLEEP_MIN`], and the kernel counts them as 1.25 MB. The minimum is twice this size,

@@ -64,8 +64,8 @@ struct SendLoop {
     sender: Sender,
     reader: OriginReader,
     queue: DatagramQueue,
-    /// A packet that waits because its bytes are not available yet. It was polled from the sender,
-    /// so it must be sent.
+    /// A packet that waits because its bytes are not available yet. The packet was polled from the
+    /// sender, so it must be sent.
     pending: Option<Packet>,
     head: Vec<u8>,
     refused: u64,
@@ -267,8 +267,8 @@ impl SendLoop {
         }
     }
 
-    /// Continues with datagrams of `datagram_bytes` bytes, if this is shorter than the present
-    /// length.
+    /// Shortens datagrams to `datagram_bytes` bytes. If `datagram_bytes` is not shorter than the
+    /// present length, shortens datagrams to [`DATAGRAM_BYTES_MIN`]. Never makes datagrams longer.
     fn shrink(&mut self, datagram_bytes: usize) {
         let beside = HEADER_BYTES + DATA_HEAD_BYTES + self.sealer.seal_bytes();
         let now = self.sender.payload_bytes();
@@ -301,11 +301,12 @@ impl SendLoop {
 /// Maximum number of trains in one read. Feedback arrives in single datagrams, a few in each round
 /// trip.
 const INBOX_TRAINS: usize = 16;
-/// Size of a datagram, in bytes, that every path of QUIC accepts (RFC 9000 §14.1). Every path of
-/// IPv6 accepts it as well, in a packet of at most 1280 bytes (RFC 8200 §5).
+/// Size of a datagram, in bytes, that every path accepts on which QUIC works (RFC 9000 §14.1).
+/// Every IPv6 path accepts this size as well, because the IP packet has at most 1280 bytes (RFC
+/// 8200 §5).
 const DATAGRAM_BYTES_MIN: usize = 1200;
-/// Time after which datagrams are shortened if no feedback has ever come. It is longer than any
-/// round trip on Earth, also by geostationary satellite.
+/// Time after which datagrams are shortened if no feedback has ever come. This time is longer than
+/// any round trip on Earth, also by geostationary satellite.
 const NO_FEEDBACK_FIRST: Duration = Duration::from_secs(1);
 /// Time without further feedback after which datagrams are shortened. A change of route or the
 /// repair of a link takes some seconds. If there is no feedback for longer, the length of datagrams
@@ -313,6 +314,6 @@ const NO_FEEDBACK_FIRST: Duration = Duration::from_secs(1);
 const NO_FEEDBACK_LATER: Duration = Duration::from_secs(8);
 /// Minimum time of a wait. A shorter wait is skipped, because to sleep and to wake up takes longer.
 const WAIT_MIN: Duration = Duration::from_micros(5);
-/// Longest wait for a disk. The wait ends at once when bytes were read. Feedback may be processed
-/// later by up to this time.
+/// Longest wait for a disk. The wait ends at once when bytes were read. Such a wait can delay the
+/// processing of feedback by up to this time.
 const READ_WAIT: Duration = Duration::from_micros(200);

@@ -223,9 +223,9 @@ impl WriteBlocks {
         }
     }
 
-    /// Adds bytes. A block that is long enough ends at the next multiple of [`BLOCK_BYTES`] in the
-    /// object, so that bytes that are hashed together are usually written together and need not be
-    /// read back.
+    /// Adds bytes. A block of at least [`GIVEN_MIN`] bytes ends at the next multiple of
+    /// [`BLOCK_BYTES`] in the object. Then bytes that are hashed together are usually written
+    /// together, and need not be read back.
     fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
         let to_end = BLOCK_BYTES - (offset % BLOCK_BYTES as u64) as usize;
         let Some((before, after)) = bytes.split_at_checked(to_end) else {
@@ -330,8 +330,8 @@ const BLOCKS: usize = 64;
 const GATHER_FOR: Duration = Duration::from_millis(100);
 /// Longest wait for a disk after a flow failed.
 const ABANDON_FOR: Duration = Duration::from_secs(10);
-/// Longest time between syncs. Data that is not durable is sent again after a crash: at most one
-/// second of it, as much as common databases and journals lose.
+/// Longest time between syncs. A crash loses at most one second of received data, as much as common
+/// databases and journals lose. The lost data is sent again.
 const SYNC_EACH: Duration = Duration::from_secs(1);
 /// Maximum number of bytes between syncs of a fast flow; a disk of 500 MB/s writes them in half a
 /// second.

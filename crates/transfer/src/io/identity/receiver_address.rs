@@ -35,7 +35,7 @@ pub struct ReceiverAddress {
     pub port: u16,
     /// Fingerprint of the receiver's certificate.
     pub fingerprint: Fingerprint,
-    /// AuthToken that authorises the sender.
+    /// Token that authorises the sender.
     pub token: AuthToken,
 }
 

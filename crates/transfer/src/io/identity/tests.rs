@@ -171,7 +171,8 @@ fn an_invalid_identity_file_is_refused() {
     ));
 }
 
-/// Writes the corpus of `fuzz_receiver_address`. Run it by hand when the receiver address changes.
+/// Writes the corpus of `fuzz_receiver_address`. Run this test by hand when the receiver address
+/// changes.
 #[test]
 #[ignore = "writes the corpus"]
 fn corpus() {

@@ -33,8 +33,8 @@ fn sealed(suite: Suite, number: u64, payload: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// The bytes are those of the specification. They were computed with a different implementation
-/// (Python's `hmac` and `cryptography`).
+/// The bytes are those of the specification. The bytes were computed with a different
+/// implementation (Python's `hmac` and `cryptography`).
 #[test]
 fn sealed_packets_match_the_specification() {
     let shown = [

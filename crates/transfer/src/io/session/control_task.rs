@@ -15,7 +15,7 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// start and an end.
 const POLL_INTERVAL_SOON: Duration = Duration::from_millis(1);
 /// Time for which the shorter interval is used: if work takes longer, an interval of 10 ms adds at
-/// most a tenth.
+/// most a tenth to the time of the work.
 const SOON_FOR: Duration = Duration::from_millis(100);
 
 /// Intervals at which to check whether other work has ended.
@@ -53,7 +53,7 @@ pub(super) fn result<T>(work: JoinHandle<Result<T, SessionError>>) -> Result<T, 
 /// Waits for work, while pings show the other end that this end is alive. During this call, the
 /// other end may send only pings.
 ///
-/// The work must end when `is_over` is set, which happens if the connection ends or `stop` is set.
+/// If the connection ends or `stop` is set, this call sets `is_over`, and then the work must end.
 /// The call waits for the work in any case. If both the work and the connection fail, the error of
 /// the work is returned.
 pub(super) fn wait_for_work<T>(

@@ -56,7 +56,7 @@ impl SessionError {
         move |source| Self::System { what, source }
     }
 
-    /// Error for a thread that panicked, which is a defect.
+    /// Error for a thread that panicked. A panic is always a defect of this program.
     pub(super) fn broken() -> Self {
         Self::System { what: "a thread's result", source: io::Error::other("it panicked") }
     }

@@ -94,7 +94,7 @@ impl EarlierSessions {
         self.progress = self.with(progress);
     }
 
-    /// Counters of all sessions, the present one included.
+    /// Counters of all sessions, including the present session.
     fn with(&self, progress: FlowProgress) -> FlowProgress {
         let (own, of) = (self.progress.stats, progress.stats);
         let stats = SenderStats {

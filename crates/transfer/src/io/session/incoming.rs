@@ -1,4 +1,4 @@
-//! The receiving end of one transfer, at a host that serves several.
+//! The receiving end of one transfer, at a host that can serve several transfers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -95,9 +95,9 @@ impl<'a> IncomingSession<'a> {
                 // files.
                 let is_own =
                     channel.peer_fingerprint().is_some() || held_bytes < self.monitor.progress().held_bytes;
-                // The flow has made received bytes durable, unless a file failed: then sync what is
-                // possible. If files changed at the sender, discard their bytes: the changed files
-                // are a new transfer, so these bytes would never be used or removed.
+                // The flow has made received bytes durable. If a file failed, sync what is
+                // possible. If files changed at the sender, discard the received bytes: the changed
+                // files are a new transfer, so the bytes would never be used or removed.
                 if let Some(ReceivedFiles::Written(mut destination)) = files_here {
                     let _ = if is_changed && (is_own || held_bytes == 0) {
                         destination.discard()
@@ -307,9 +307,9 @@ impl<'a> IncomingSession<'a> {
 }
 
 /// Identifier of a transfer's partial files. The identifier depends on the sender's certificate, so
-/// no other sender can use it, and on the manifest, so different files never share it. It does not
-/// depend on the receiver address, because a restarted receiver may have a new address and the
-/// transfer must still resume.
+/// no other sender can use it, and on the manifest, so different files never share it. The
+/// identifier does not depend on the receiver address: a restarted receiver may have a new address,
+/// and the transfer must still resume.
 fn partial_files_id(peer: Option<Fingerprint>, id: [u8; 16], manifest: &[u8]) -> TransferId {
     let mut hasher = blake3::Hasher::new_derive_key("barograph-transfer 2 partial files");
     hasher.update(&[u8::from(peer.is_some())]).update(peer.as_ref().map_or(&[], |peer| &peer.0[..]));
@@ -364,8 +364,8 @@ const DATAGRAM_BYTES_MAX: u32 = 65_527;
 /// earlier. This limit is for a sender that sends pings but no data.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 
-/// Longest time to wait until the sender ends the connection. The sender ends it as soon as Done
-/// arrives. The time is enough for three retransmissions of TCP (RFC 6298 §2).
+/// Longest time to wait until the sender ends the connection. The sender ends the connection as
+/// soon as Done arrives. The time is enough for three retransmissions of TCP (RFC 6298 §2).
 const DONE_WAIT: Duration = Duration::from_secs(10);
 
 /// Assumed read rate of the slowest disks, in bytes a second. Before a sender sends the digests, it

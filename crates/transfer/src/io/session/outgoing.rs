@@ -164,7 +164,7 @@ impl Outgoing<'_> {
         let flow_over = Arc::new(AtomicBool::new(false));
         let work = self.start(accepted, Arc::clone(&flow_over))?;
         let outcome = self.watch_control(work, &flow_over, port);
-        // Stop all threads: none may continue after this returns.
+        // Stop all threads: no thread may continue after this function returns.
         self.monitor.stop.store(true, Ordering::Relaxed);
         let lasted = outcome?;
         Ok(TransferSummary {
@@ -419,8 +419,8 @@ fn verifying_max(manifest: &Manifest) -> Duration {
 /// so long. A receiver uses the same minimum when it waits for Digests.
 const VERIFYING_MAX: Duration = Duration::from_secs(600);
 
-/// Longest time to make one entry durable and to give the entry its name. It is enough for several
-/// commits of a slow disk or of a distant file server.
+/// Longest time to make one entry durable and to give the entry its name. The time is enough for
+/// several commits of a slow disk or of a distant file server.
 const ENTRY_NAMED_MAX: Duration = Duration::from_millis(100);
 
 /// Wait of the hashing thread while the flow needs the files: about the time of one read.

@@ -7,9 +7,10 @@ use std::time::Duration;
 use crate::io::flow::FlowProgress;
 use crate::proto::{SendLimit, SenderStats};
 
-/// Judges a session, a second at a time.
+/// Decides once a second whether the sender should leave the receiver, because the receiver's host
+/// loses too many packets.
 ///
-/// Packets that the host lost had passed the network: so the network delivered more than the host
+/// Packets that the host lost had passed the network, so the network delivered more than the host
 /// read.
 #[derive(Debug, Default)]
 pub(super) struct OverloadDetector {

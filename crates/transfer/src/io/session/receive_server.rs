@@ -37,7 +37,7 @@ pub struct ReceiveConfig {
     pub destination: DestinationConfig,
     /// Certificate of the receiver. `None` means that a new certificate is created.
     pub identity: Option<Identity>,
-    /// AuthToken of the receiver address. `None` means a random token. A receiver with the same
+    /// Token of the receiver address. `None` means a random token. A receiver with the same
     /// identity and token has the same receiver address.
     pub token: Option<AuthToken>,
     /// Certificates of senders that need no token.
@@ -144,13 +144,14 @@ impl ReceiveServer {
         self.listener.receiver_address(host)
     }
 
-    /// Serves until `stop` is set or, if `once`, until one transfer succeeded. With `once` only one
-    /// transfer runs at a time, whatever the configuration.
+    /// Serves until `stop` is set. If `once` is set, serves only until one transfer succeeded, and
+    /// runs only one transfer at a time, whatever the configuration.
     ///
-    /// `on_event` is called from the threads of transfers, each with its own number.
+    /// `on_event` is called from the threads of transfers. Its first argument is the number of the
+    /// transfer.
     ///
     /// # Errors
-    /// The host can no longer listen. Running transfers are ended before this returns.
+    /// The host can no longer listen. Running transfers are ended before this function returns.
     pub fn run(
         &self,
         once: bool,

@@ -23,8 +23,8 @@ pub struct Received<'a> {
     /// Length of each datagram in bytes, never 0. The last datagram may be shorter.
     pub segment: usize,
     pub from: SocketAddr,
-    /// When the kernel received the datagram, or the last packet of the train. This is wall-clock
-    /// time, which can be set.
+    /// When the kernel received the datagram, or the last packet of the train. The time is by the
+    /// wall clock, which can be set.
     pub at: Option<SystemTime>,
     /// Whether the train was marked with congestion: either all of its datagrams are marked, or
     /// none is.
@@ -68,8 +68,9 @@ impl Inbox {
                 Err(Errno::EAGAIN) if self.filled == 0 => return Err(io::ErrorKind::WouldBlock.into()),
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => {}
-                // An ICMP message about an earlier sent datagram caused this error. Only count it:
-                // if the next datagram has the same length, the send call returns the error again.
+                // An ICMP message about an earlier sent datagram caused this error. Only count the
+                // error: if the next datagram has the same length, the send call returns the error
+                // again.
                 Err(error) if passes(error) || error == Errno::EMSGSIZE => counters.passing(error),
                 Err(error) => return Err(error.into()),
             }

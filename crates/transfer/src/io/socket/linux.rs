@@ -1,5 +1,5 @@
-//! System calls of Linux, through `nix`. They send and receive trains, and report the number of
-//! dropped datagrams.
+//! Linux system calls, through `nix`, that send and receive trains and report the number of dropped
+//! datagrams.
 
 pub(super) mod inbox;
 pub(super) mod options;

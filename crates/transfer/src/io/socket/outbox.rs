@@ -197,6 +197,6 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Maximum number of messages in one call. It is the maximum number of datagrams in a train, so
-/// that one call can send the datagrams of a train one by one.
+/// Maximum number of messages in one call. The number is the maximum number of datagrams in a
+/// train, so that one call can send the datagrams of a train one by one.
 pub(super) const MESSAGES: usize = 64;

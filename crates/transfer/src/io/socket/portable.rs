@@ -1,5 +1,5 @@
-//! System calls that are the same on all Unix systems, through quinn-udp. They send and receive
-//! congestion marks, and use the other abilities that the system has.
+//! System calls that are the same on all Unix systems, through quinn-udp. These calls send and
+//! receive congestion marks, and use the other abilities that the system has.
 //!
 //! The socket is not connected: a connected socket of BSD accepts no address with a datagram, but
 //! quinn-udp passes an address with each datagram. So this code must drop datagrams that do not
@@ -37,7 +37,7 @@ impl Portable {
         }
         request_buffers(&socket, config.buffer_bytes);
         socket.bind(&at.into())?;
-        // This makes the socket non-blocking.
+        // This call makes the socket non-blocking.
         let state = UdpSocketState::new((&socket).into())?;
         // quinn-udp 0.6 has too little space for all control messages of a train on Linux: if
         // arrival times are enabled, the mark is cut off.
@@ -157,7 +157,7 @@ fn request_buffers(socket: &socket2::Socket, bytes: usize) {
 /// Maximum size of an Ethernet packet, in bytes. Most paths accept packets of this size; on other
 /// paths, the flow continues with shorter packets.
 const ETHERNET_BYTES: usize = 1500;
-/// Size of a datagram, in bytes, that every path for QUIC accepts (RFC 9000 §14.1).
+/// Size of a datagram, in bytes, that every path accepts on which QUIC works (RFC 9000 §14.1).
 const DATAGRAM_BYTES_SAFE: usize = 1200;
 /// Smallest buffer size to request, in bytes. The default size of every system is larger.
 const BUFFER_BYTES_MIN: usize = 4096;

@@ -230,6 +230,7 @@ impl Controller for Checked {
     }
 }
 
-/// Maximum number of steps. It is enough for an object of 8160 bytes in packets of at least one
-/// byte, and for an hour without feedback with one packet and one timer every four seconds.
+/// Maximum number of steps. The number is enough for an object of 8160 bytes in packets of at least
+/// one byte. It is also enough for an hour without feedback, with one packet and one timer every
+/// four seconds.
 const STEPS_MAX: usize = 20_000;

@@ -215,7 +215,7 @@ fn debug_output_does_not_show_a_token() {
     assert_ne!(AuthToken::random().unwrap(), AuthToken::random().unwrap());
 }
 
-/// Writes the corpus of `fuzz_control`. Run it by hand when messages change.
+/// Writes the corpus of `fuzz_control`. Run this test by hand when messages change.
 #[test]
 #[ignore = "writes the corpus"]
 fn corpus() {

@@ -1,4 +1,4 @@
-//! Ends that break the protocol.
+//! Tests with peers that break the protocol.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

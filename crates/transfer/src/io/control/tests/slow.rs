@@ -1,4 +1,4 @@
-//! Ends that are slow, or stop.
+//! Tests with peers that are slow, or that stop responding.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Which certificates are accepted.
+//! Tests which certificates are accepted.
 
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, date_time_ymd,
@@ -25,7 +25,7 @@ impl Authority {
         Trust::Authorities(self.certificate.pem().into_bytes())
     }
 
-    /// An identity for a name, valid until the first of January of a year.
+    /// An identity for `name`, valid until 1 January of the year `until`.
     fn identity(&self, name: &str, usage: ExtendedKeyUsagePurpose, until: i32) -> Identity {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();

@@ -88,9 +88,10 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
 #[repr(align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-/// Size of the space for control messages, in bytes. A train has four: a time of 16 bytes, and a
-/// count, a segment length and a mark of at most 8 bytes each. Each has a header of 16 bytes, so
-/// all take 104 bytes. The rest of the space is for other options.
+/// Size of the space for control messages, in bytes. A train has four control messages: a time of
+/// 16 bytes, and a count, a segment length and a mark of at most 8 bytes each. Each control message
+/// has a header of 16 bytes, so all four take 104 bytes. The rest of the space is for other
+/// options.
 const CONTROL_BYTES: usize = 256;
 
 /// The two bits of the mark in IPv4's TOS and IPv6's traffic class, and their value "congestion

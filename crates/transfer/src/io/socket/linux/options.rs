@@ -29,8 +29,8 @@ pub(in super::super) fn make(at: SocketAddr, config: SocketConfig) -> io::Result
         v4?;
     }
     if config.ecn {
-        // ECT(0) is 0b10 (RFC 3168 §5). If ECT(0) cannot be set for IPv4-mapped peers, routers
-        // cannot mark the datagrams to these peers, which is safe.
+        // ECT(0) is 0b10 (RFC 3168 §5). On an IPv6 socket, ignore a failure to set ECT(0) for
+        // IPv4-mapped peers: routers only cannot mark the datagrams to these peers.
         let v4 = options::set_ip_tos(&socket, ECT0);
         if at.is_ipv6() {
             options::set_ipv6_tclass(&socket, u32::from(ECT0))?;
@@ -82,8 +82,8 @@ fn dont_fragment_v4(socket: &socket2::Socket) -> io::Result<()> {
     Ok(options::set_ip_mtu_discover(socket, options::Ipv4PathMtuDiscovery::DO)?)
 }
 
-/// Requests buffers of `bytes` bytes. The system may limit them. If the process has CAP_NET_ADMIN,
-/// requests buffers beyond the system's limit.
+/// Requests buffers of `bytes` bytes. The system may provide smaller buffers. If the process has
+/// CAP_NET_ADMIN, requests buffers beyond the system's limit.
 fn request_buffers(socket: &socket2::Socket, bytes: usize) -> io::Result<()> {
     // The kernel stores twice the requested size in a C int.
     let bytes = bytes.min(i32::MAX as usize / 2);

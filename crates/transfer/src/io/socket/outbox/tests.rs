@@ -178,8 +178,8 @@ fn meets() -> impl Strategy<Value = Meets> {
 }
 
 proptest! {
-    /// Every datagram is sent once and in order, or is counted as lost. This must not depend on how
-    /// much the kernel accepts in one call, or on whether it accepts trains.
+    /// Every datagram is sent once and in order, or is counted as lost. This property must not
+    /// depend on how much the kernel accepts in one call, or on whether it accepts trains.
     #[test]
     fn every_datagram_is_sent_once_or_counted_as_lost(
         shapes in prop::collection::vec((0..150_000usize, 500..9000usize), 1..6),
