@@ -61,8 +61,8 @@ pub enum Answer {
 }
 
 impl AttemptFate {
-    /// Returns the fate of an attempt whose request arrives after `delay`, and whose answer takes
-    /// no time.
+    /// Returns the fate of an attempt with a request that arrives after `delay` and an answer that
+    /// takes no time.
     #[must_use]
     pub fn after(delay: Duration) -> Self {
         Self { arrives: Some(delay), answer: Answer::After(Duration::ZERO) }
@@ -74,8 +74,8 @@ impl AttemptFate {
         Self { arrives: None, answer: Answer::Lost }
     }
 
-    /// Returns the fate of an attempt whose connection is reset after `delay`. The request does not
-    /// arrive.
+    /// Returns the fate of an attempt on a connection that is reset after `delay`. The request does
+    /// not arrive.
     #[must_use]
     pub fn reset(delay: Duration) -> Self {
         Self { arrives: None, answer: Answer::Reset(delay) }

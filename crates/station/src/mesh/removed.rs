@@ -112,8 +112,8 @@ impl RemovedStations {
         self.written.notify_waiters();
     }
 
-    /// Waits until the station is on the list and the list was written. If the write fails, the file
-    /// is written later ([`StateFiles`]), and this function does not wait for that.
+    /// Waits until the station is on the list and the list was written. If the write fails, the
+    /// file is written later ([`StateFiles`]), and this function does not wait for that.
     pub(crate) async fn wait_until_written(&self, host: &Name) {
         loop {
             let written = self.written.notified();
