@@ -402,6 +402,24 @@ mod tests {
     #[test]
     fn quantities_are_identifiers_and_standard_quantities_have_units() {
         assert_eq!(Quantity::new("query_time2").expect("it is one").unit(), "");
+        for (quantity, unit) in [
+            (Quantity::RTT, "s"),
+            (Quantity::RTT_TLS, "s"),
+            (Quantity::RTT_NAGLE, "s"),
+            (Quantity::RTT_LOADED, "s"),
+            (Quantity::RTT_UDP, "s"),
+            (Quantity::LOSS, "ratio"),
+            (Quantity::CONNECT, "s"),
+            (Quantity::FIRST_BYTE, "s"),
+            (Quantity::RESPONSE_TIME, "s"),
+            (Quantity::GOODPUT, "bit/s"),
+            (Quantity::GOODPUT_DOWN, "bit/s"),
+            (Quantity::TRANSFER, "bit/s"),
+            (Quantity::CPU_AVAILABLE, "ratio"),
+            (Quantity::MEMORY_FREE, "bytes"),
+        ] {
+            assert_eq!(quantity.unit(), unit, "{quantity}");
+        }
         assert_eq!(Quantity::new("rtt").expect("it is one"), Quantity::RTT);
         for bad in ["2fast", "_x", "Rtt", "rtt-nagle", "ü"] {
             assert!(matches!(Quantity::new(bad), Err(NameError::Character { .. })), "{bad}");

@@ -95,7 +95,7 @@ impl Target {
         &self.host
     }
 
-    /// TCP port, never 0.
+    /// TCP port, never 0: every form of target has one, given or the default of its scheme.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -120,7 +120,10 @@ impl Target {
     /// Scheme, host and port as an `http` or `https` URL without a path.
     #[must_use]
     pub fn origin(&self) -> String {
-        let scheme = if self.scheme == Scheme::Https { "https" } else { "http" };
+        let scheme = match self.scheme {
+            Scheme::Https => "https",
+            Scheme::Http | Scheme::Address => "http",
+        };
         format!("{scheme}://{}", self.authority())
     }
 

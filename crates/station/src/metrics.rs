@@ -113,7 +113,7 @@ const GAUGES: [Gauge; 7] = [
             Outcome::Failed { .. } => None,
         }
     }),
-    ("barograph_forecast", "Forecast of the next value, for least absolute error.", |state| {
+    ("barograph_forecast", "Median forecast of the next value, for least absolute error.", |state| {
         state.forecasts().map(|next| next.median.value)
     }),
     ("barograph_forecast_lower", "Lower end of the 90 % prediction interval.", |state| {
@@ -122,12 +122,12 @@ const GAUGES: [Gauge; 7] = [
     ("barograph_forecast_upper", "Upper end of the 90 % prediction interval.", |state| {
         state.interval(Interval::DEFAULT_LEVEL).map(|(_, upper)| upper)
     }),
-    ("barograph_forecast_mae", "Mean absolute error of all forecasts issued.", |state| {
+    ("barograph_forecast_mae", "Mean absolute error of all median forecasts issued.", |state| {
         state.forecasts().map(|next| next.median).filter(Forecast::is_scored).map(|median| median.mae)
     }),
     (
         "barograph_forecast_recent_mae",
-        "Mean absolute error of recent forecasts (half-life 100 values).",
+        "Mean absolute error of recent median forecasts (half-life 100 values).",
         |state| {
             state
                 .forecasts()
@@ -138,7 +138,7 @@ const GAUGES: [Gauge; 7] = [
     ),
     (
         "barograph_residual",
-        "The newest measurement minus the forecast that had been issued for it; absent after a failure.",
+        "The newest measurement minus the median forecast issued for it; absent after a failure.",
         SeriesState::last_error,
     ),
 ];

@@ -9,15 +9,15 @@ use std::time::Duration;
 use barograph_sim::{CodelParameters, Discipline, Hop, LinkSpec, PacketLoss, Queue, Reorder};
 use barograph_transfer::testkit::pair::{Pair, ReceivingEnd, RunEnd};
 use barograph_transfer::testkit::{Receiver, ReceiverConfig, SenderConfig};
-use common::{Counter, Fixed, Line, MS, OVERHEAD, Shared, config, flow};
+use common::{Counter, Line, MS, OVERHEAD, RecordingController, Shared, config, flow};
 use proptest::prelude::*;
 
-fn lossy(loss: f64) -> LinkSpec {
+fn link_with_loss(loss: f64) -> LinkSpec {
     LinkSpec { delay: 10 * MS, loss: PacketLoss::Independent(loss), seed: 5, ..LinkSpec::default() }
 }
 
-fn fixed(rate: f64) -> Fixed {
-    Fixed { rate, window: u64::MAX, ..Fixed::default() }
+fn fixed(rate: f64) -> RecordingController {
+    RecordingController { rate, window: u64::MAX, ..RecordingController::default() }
 }
 
 fn links() -> impl Strategy<Value = LinkSpec> {
@@ -128,7 +128,7 @@ proptest! {
         let config = SenderConfig {
             payload_bytes: case.payload_bytes, overhead_bytes: OVERHEAD, seed: case.seed, classify_losses: case.classify_losses,
         };
-        let controller = Fixed { rate: case.rate, window: case.window, ..Fixed::default() };
+        let controller = RecordingController { window: case.window, ..fixed(case.rate) };
         let input = controller.input.clone();
         let mut link = Line::new(case.there.clone(), case.back.clone());
         link.twice = case.twice;
@@ -137,14 +137,14 @@ proptest! {
         flow.has_drops = case.has_drops;
         pair.add(flow);
         let ended = pair.run(Duration::from_secs(3600), 3_000_000);
-        let flight = &pair.flights()[0];
-        prop_assert_eq!(ended, RunEnd::Done, "{:?} after {:?}, {:?}", flight.flow.sender.stats(), pair.now(), case);
-        prop_assert_eq!(flight.violation, None);
-        prop_assert!(flight.flow.sender.is_done() && flight.flow.receiver.has_all());
-        prop_assert_eq!(flight.flow.sender.poll_timeout(), None);
+        let running = &pair.flows()[0];
+        prop_assert_eq!(ended, RunEnd::Done, "{:?} after {:?}, {:?}", running.flow.sender.stats(), pair.now(), case);
+        prop_assert_eq!(running.violation, None);
+        prop_assert!(running.flow.sender.is_done() && running.flow.receiver.has_all());
+        prop_assert_eq!(running.flow.sender.poll_timeout(), None);
         prop_assert!(!pair.link.is_repeated, "a number twice");
 
-        let stats = flight.flow.sender.stats();
+        let stats = running.flow.sender.stats();
         prop_assert_eq!(stats.acked_bytes, case.object_bytes);
         // Bytes are sent again if their packet was declared lost, or in a probe.
         let again = stats.sent_bytes - case.object_bytes;
@@ -166,14 +166,14 @@ proptest! {
 fn run(
     link: Line,
     config: SenderConfig,
-    controller: Fixed,
+    controller: RecordingController,
     object_bytes: u64,
 ) -> Pair<Line, Box<dyn ReceivingEnd>> {
     let mut pair = Pair::new(link);
     pair.add(flow(config, object_bytes, controller, receiving_end(false, object_bytes)));
     let ended = pair.run(Duration::from_secs(600), 10_000_000);
-    assert_eq!(ended, RunEnd::Done, "{:?}", pair.flights()[0].flow.sender.stats());
-    assert_eq!(pair.flights()[0].violation, None);
+    assert_eq!(ended, RunEnd::Done, "{:?}", pair.flows()[0].flow.sender.stats());
+    assert_eq!(pair.flows()[0].violation, None);
     pair
 }
 
@@ -181,12 +181,12 @@ fn run(
 fn a_clean_path_is_used_at_the_full_rate_without_resends() {
     let controller = fixed(1.25e7);
     let input = controller.input.clone();
-    let pair = run(Line::new(lossy(0.0), lossy(0.0)), config(1), controller, 12_000_000);
-    let flight = &pair.flights()[0];
-    let stats = flight.flow.sender.stats();
+    let pair = run(Line::new(link_with_loss(0.0), link_with_loss(0.0)), config(1), controller, 12_000_000);
+    let running = &pair.flows()[0];
+    let stats = running.flow.sender.stats();
     assert_eq!((stats.sent_bytes, stats.lost_packets, stats.probe_packets), (12_000_000, 0, 0));
     let expected = 10_000.0 * 1260.0 / 1.25e7 + 0.025;
-    let done = flight.done.unwrap().as_secs_f64();
+    let done = running.done.unwrap().as_secs_f64();
     assert!((done - expected).abs() < 0.01, "{done} s of {expected}");
     let input = input.lock().unwrap();
     // Two packets in each round trip carry fewer bytes, because they carry notes.
@@ -195,7 +195,7 @@ fn a_clean_path_is_used_at_the_full_rate_without_resends() {
     rates.sort_by(f64::total_cmp);
     let median = rates[rates.len() / 2];
     assert!((median / 1.25e7 - 1.0).abs() < 0.02, "delivery of {median} bytes/s");
-    let rtt = flight.flow.sender.rtt();
+    let rtt = running.flow.sender.rtt();
     assert!(rtt.min >= 20 * MS && rtt.smoothed < 30 * MS, "{rtt:?}");
     assert!((35..=52).contains(&input.rounds), "{} rounds in a second", input.rounds);
 }
@@ -205,13 +205,13 @@ fn lost_packets_are_detected_soon_and_reported_once() {
     let controller = fixed(1.25e7);
     let input = controller.input.clone();
     let pair = run(
-        Line::new(lossy(0.01), lossy(0.01)),
+        Line::new(link_with_loss(0.01), link_with_loss(0.01)),
         SenderConfig { classify_losses: false, ..config(2) },
         controller,
         12_000_000,
     );
-    let flight = &pair.flights()[0];
-    let stats = flight.flow.sender.stats();
+    let running = &pair.flows()[0];
+    let stats = running.flow.sender.stats();
     assert!((70..150).contains(&stats.lost_packets), "{stats:?}");
     assert_eq!((stats.spurious_packets, stats.lost_network), (0, stats.lost_packets));
     let input = input.lock().unwrap();
@@ -223,9 +223,9 @@ fn lost_packets_are_detected_soon_and_reported_once() {
 #[test]
 fn reordering_causes_few_spurious_losses() {
     let reorder = Some(Reorder { probability: 0.05, hold: 3 * MS });
-    let spec = LinkSpec { reorder, ..lossy(0.0) };
-    let pair = run(Line::new(spec, lossy(0.0)), config(3), fixed(1.25e7), 24_000_000);
-    let stats = pair.flights()[0].flow.sender.stats();
+    let spec = LinkSpec { reorder, ..link_with_loss(0.0) };
+    let pair = run(Line::new(spec, link_with_loss(0.0)), config(3), fixed(1.25e7), 24_000_000);
+    let stats = pair.flows()[0].flow.sender.stats();
     // 20 000 packets, of which 1000 are late by about 30 packets.
     assert!(0 < stats.spurious_packets && stats.spurious_packets < 100, "{stats:?}");
     assert!(stats.sent_packets < 20_100, "{stats:?}");
@@ -236,14 +236,14 @@ fn packets_dropped_by_the_host_are_not_losses_for_the_controller() {
     for has_count in [true, false] {
         let controller = fixed(2.5e7);
         let input = controller.input.clone();
-        let mut link = Line::new(lossy(0.0), lossy(0.0));
+        let mut link = Line::new(link_with_loss(0.0), link_with_loss(0.0));
         link.stall = Some((10 * MS, 237 * MS));
         let mut pair = Pair::new(link);
         let mut flow = flow(config(4), 100_000_000, controller, receiving_end(false, 100_000_000));
         flow.has_drops = has_count;
         pair.add(flow);
         assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), RunEnd::Done);
-        let stats = pair.flights()[0].flow.sender.stats();
+        let stats = pair.flows()[0].flow.sender.stats();
         let input = input.lock().unwrap();
         assert!(stats.lost_packets > 1000, "{stats:?}");
         assert_eq!(input.host_lost, stats.lost_host);
@@ -261,12 +261,12 @@ fn packets_dropped_by_the_host_are_not_losses_for_the_controller() {
 #[test]
 fn false_claims_of_host_drops_on_a_lossy_link_are_ignored() {
     let controller = fixed(2.5e7);
-    let mut pair = Pair::new(Line::new(lossy(0.005), lossy(0.0)));
+    let mut pair = Pair::new(Line::new(link_with_loss(0.005), link_with_loss(0.0)));
     let mut liar = Counter::new(100_000_000, rangemap::RangeSet::new());
     liar.claims = Some(true);
     pair.add(flow(config(5), 100_000_000, controller, liar));
     assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), RunEnd::Done);
-    let stats = pair.flights()[0].flow.sender.stats();
+    let stats = pair.flows()[0].flow.sender.stats();
     assert!(stats.lost_packets > 300 && stats.lost_host * 20 < stats.lost_packets, "{stats:?}");
 }
 
@@ -274,35 +274,54 @@ fn false_claims_of_host_drops_on_a_lossy_link_are_ignored() {
 fn a_silent_path_is_probed_rarely_and_used_again_after_recovery() {
     let controller = fixed(1.25e6);
     let input = controller.input.clone();
-    let mut link = Line::new(lossy(0.0), lossy(0.0));
+    let mut link = Line::new(link_with_loss(0.0), link_with_loss(0.0));
     link.outage = Some((500 * MS, 40_500 * MS));
     let mut pair = Pair::new(link);
-    let controller = Fixed { window: 50_000, ..controller };
+    // The window is full soon after the outage starts. From then on the sender sends only probes:
+    // each sent packet restarts the probe timer, so a sender without a window would send none.
+    let controller = RecordingController { window: 50_000, ..controller };
     pair.add(flow(config(6), 2_000_000, controller, receiving_end(false, 2_000_000)));
     assert_eq!(pair.run(40_000 * MS, 1_000_000), RunEnd::Time);
-    let sender = &pair.flights()[0].flow.sender;
+    let sender = &pair.flows()[0].flow.sender;
     let silence = sender.silence(pair.now());
     assert!(silence > 39_000 * MS && silence < 40_000 * MS, "{silence:?}");
     let probes = sender.stats().probe_packets;
     assert!((10..30).contains(&probes), "{probes} in 40 s");
     assert!(input.lock().unwrap().silences.len() > 10);
     assert_eq!(pair.run(60_000 * MS, 1_000_000), RunEnd::Done);
-    let done = pair.flights()[0].done.unwrap();
+    let done = pair.flows()[0].done.unwrap();
     assert!(done < 47_000 * MS, "done at {done:?}");
-    assert_eq!(pair.flights()[0].flow.sender.silence(done), Duration::ZERO);
+    assert_eq!(pair.flows()[0].flow.sender.silence(done), Duration::ZERO);
+}
+
+#[test]
+fn sending_does_not_restart_the_no_feedback_timer() {
+    // Without a window, the sender sends about a packet each millisecond during the outage.
+    let controller = fixed(1.25e6);
+    let input = controller.input.clone();
+    let mut link = Line::new(link_with_loss(0.0), link_with_loss(0.0));
+    link.outage = Some((500 * MS, 40_500 * MS));
+    let mut pair = Pair::new(link);
+    pair.add(flow(config(6), 100_000_000, controller, receiving_end(false, 100_000_000)));
+    assert_eq!(pair.run(2000 * MS, 1_000_000), RunEnd::Time);
+    let stats = pair.flows()[0].flow.sender.stats();
+    assert!(stats.sent_bytes > 2_000_000, "{stats:?}");
+    let expiries = input.lock().unwrap().silences.len();
+    assert!(expiries > 5, "{expiries} expiries in 1.5 s");
 }
 
 #[test]
 fn many_flows_share_a_link() {
-    let spec = LinkSpec { rate_bps: Some(100_000_000), queue: Queue::Bytes(100_000), ..lossy(0.001) };
-    let mut pair = Pair::new(Line::new(spec, lossy(0.0)));
+    let spec =
+        LinkSpec { rate_bps: Some(100_000_000), queue: Queue::Bytes(100_000), ..link_with_loss(0.001) };
+    let mut pair = Pair::new(Line::new(spec, link_with_loss(0.0)));
     for seed in 0..8 {
         let flow = flow(config(seed), 500_000, fixed(1.5e6), receiving_end(false, 500_000));
         pair.add(barograph_transfer::testkit::pair::FlowConfig { start: MS * 50 * seed as u32, ..flow });
     }
     // Each flow has its own packet numbers, so `Line::is_repeated` is not checked here.
     assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), RunEnd::Done);
-    assert!(pair.flights().iter().all(|flight| flight.done.is_some() && flight.violation.is_none()));
+    assert!(pair.flows().iter().all(|running| running.done.is_some() && running.violation.is_none()));
 }
 
 #[test]
@@ -316,13 +335,16 @@ fn many_flows_share_a_queue_that_drops_early() {
         pair.add(flow(config(seed), 2_000_000, fixed(3e6), receiving_end(false, 2_000_000)));
     }
     assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), RunEnd::Done);
-    for flight in pair.flights() {
-        let stats = flight.flow.sender.stats();
-        assert!(flight.done.is_some() && flight.violation.is_none() && stats.lost_packets > 100, "{stats:?}");
+    for running in pair.flows() {
+        let stats = running.flow.sender.stats();
+        assert!(
+            running.done.is_some() && running.violation.is_none() && stats.lost_packets > 100,
+            "{stats:?}"
+        );
         assert_eq!(stats.lost_host, 0, "a queue is no host");
     }
     let least = 4.0 * 2_000_000.0 * 8.0 / 50e6;
-    let last = pair.flights().iter().filter_map(|flight| flight.done).max().unwrap().as_secs_f64();
+    let last = pair.flows().iter().filter_map(|running| running.done).max().unwrap().as_secs_f64();
     assert!((least..2.0 * least).contains(&last), "{last} s");
 }
 
@@ -330,16 +352,16 @@ fn many_flows_share_a_queue_that_drops_early() {
 fn the_drop_count_separates_simultaneous_host_and_network_losses() {
     let controller = fixed(2.5e7);
     let input = controller.input.clone();
-    let mut link = Line::new(lossy(0.002), lossy(0.01));
+    let mut link = Line::new(link_with_loss(0.002), link_with_loss(0.01));
     link.stall = Some((10 * MS, 237 * MS));
     let mut pair = Pair::new(link);
     pair.add(flow(config(7), 100_000_000, controller, receiving_end(false, 100_000_000)));
     assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), RunEnd::Done);
-    let (flight, input) = (&pair.flights()[0], input.lock().unwrap());
-    let stats = flight.flow.sender.stats();
+    let (running, input) = (&pair.flows()[0], input.lock().unwrap());
+    let stats = running.flow.sender.stats();
     // A packet that the network lost beside a run of host losses counts as a host loss, and a host
     // loss beside a network loss may count as a network loss.
-    let host = stats.lost_host as f64 / f64::from(flight.drops);
+    let host = stats.lost_host as f64 / f64::from(running.drops);
     assert!((0.98..1.02).contains(&host), "{host} of what the host dropped, {stats:?}");
     let network = stats.lost_network as f64 / (stats.lost_packets - stats.lost_host) as f64;
     assert!(stats.lost_network > 150 && network == 1.0, "{stats:?}");
@@ -354,11 +376,11 @@ fn lost_reports_cause_no_spurious_losses() {
     // A report has about ten datagrams. One datagram in ten is lost.
     let object_bytes = 40_000_000;
     let receiver = ReceiverConfig { feedback_bytes_max: 200 };
-    let mut pair = Pair::new(Line::new(lossy(0.02), lossy(0.1)));
+    let mut pair = Pair::new(Line::new(link_with_loss(0.02), link_with_loss(0.1)));
     let receiver = Receiver::new(receiver, object_bytes, rangemap::RangeSet::new()).unwrap();
     pair.add(flow(config(8), object_bytes, fixed(1.25e8), receiver));
     assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), RunEnd::Done);
-    let stats = pair.flights()[0].flow.sender.stats();
+    let stats = pair.flows()[0].flow.sender.stats();
     assert!(stats.lost_packets > 500 && stats.spurious_packets == 0, "{stats:?}");
 }
 
@@ -377,5 +399,5 @@ fn an_object_arrives_if_only_the_first_datagram_of_each_report_arrives() {
     let mut flow = flow(config, 3_122_399, fixed(84_557_884.9), receiving_end(false, 3_122_399));
     flow.has_drops = false;
     pair.add(flow);
-    assert_eq!(pair.run(5000 * MS, 1_000_000), RunEnd::Done, "{:?}", pair.flights()[0].flow.sender.stats());
+    assert_eq!(pair.run(5000 * MS, 1_000_000), RunEnd::Done, "{:?}", pair.flows()[0].flow.sender.stats());
 }

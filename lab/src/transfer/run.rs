@@ -123,8 +123,8 @@ impl Case {
             pair.run(Duration::from_secs(second), u64::MAX);
             seconds.push(sample(&pair));
         }
-        for flight in pair.flights() {
-            if let Some(violation) = &flight.violation {
+        for running in pair.flows() {
+            if let Some(violation) = &running.violation {
                 anyhow::bail!("a flow violated the protocol: {violation}");
             }
         }
@@ -165,13 +165,13 @@ const OBJECT_BYTES: u64 = 1 << 44;
 pub(crate) const GIVEN: f64 = 0.95;
 
 fn sample(pair: &Pair<Bottleneck, Box<dyn ReceivingEnd>>) -> Second {
-    let flows = pair.flights().iter().map(|flight| {
-        let stats = flight.flow.sender.stats();
+    let flows = pair.flows().iter().map(|running| {
+        let stats = running.flow.sender.stats();
         Mark {
             acked_bytes: stats.acked_bytes,
             sent: stats.sent_packets,
             lost: stats.lost_packets - stats.spurious_packets.min(stats.lost_packets),
-            dropped: u64::from(flight.drops),
+            dropped: u64::from(running.drops),
         }
     });
     let link = &pair.link;

@@ -95,7 +95,7 @@ impl DirectoryWrites {
         true
     }
 
-    /// Returns the meaning at `now` of a lease of `ttl` that ended at `end`.
+    /// Returns the meaning at `now` of a lease of `ttl` that ended at `end` (invariant 17).
     pub(super) fn lease_end(&self, end: Instant, ttl: Duration, now: Instant) -> LeaseEnd {
         match self.state {
             State::Taken { since, last } if end <= last => {

@@ -19,7 +19,7 @@ settings! {
         target: Option<String> = None => "target.target", optional(text(Ok)), AtOnce, example "192.0.2.7:10132";
         /// Quantities to measure: rtt rtt_tls rtt_nagle loss rtt_udp connect first_byte
         /// response_time goodput goodput_down. Default: rtt, loss and rtt_udp of a station;
-        /// connect, first_byte and response_time of a URL; otherwise connect.
+        /// connect, first_byte and response_time of an http(s) URL; otherwise connect.
         quantities: Vec<String> = Vec::new() =>
             "target.quantities", list(Ok), AtOnce, example ["rtt", "goodput"];
         /// Period (s). Default: probe.period_s.

@@ -89,13 +89,13 @@ fn callers() -> String {
             String::new(),
         ],
         [
-            "sessions of pages".into(),
+            "sessions of browser pages (echo)".into(),
             format!("{}", of(echo.sessions_max)[0]),
             format!("{}", echo.sessions_max),
             "`echo.sessions_max`".into(),
         ],
         [
-            "transfers of pages at once".into(),
+            "transfers of browser pages at once".into(),
             format!(
                 "{}; of its network {}",
                 echo.transfers_max / echo::TRANSFERS_SHARE,
@@ -109,13 +109,13 @@ fn callers() -> String {
             "`echo.transfers_max`".into(),
         ],
         [
-            "bytes of pages".into(),
+            "bytes of browser pages".into(),
             format!("{} GiB an hour", echo.peer_bytes_per_hour >> 30),
             format!("{} GiB an hour", echo.bytes_per_hour >> 30),
             "`echo.peer_bytes_per_hour`, `echo.bytes_per_hour`".into(),
         ],
         [
-            "time that transfers of pages mark as loaded".into(),
+            "time that transfers of browser pages mark as loaded".into(),
             format!("{} min an hour", minutes(echo::PEER_MARKED_MS_PER_HOUR)),
             format!("{} min an hour", minutes(echo::MARKED_MS_PER_HOUR)),
             String::new(),
@@ -173,6 +173,11 @@ fn members() -> String {
             "series in the archive".into(),
             format!("{} of {}", archive.series_of_member(), archive.series_max),
             "`limits.series_max`".into(),
+        ],
+        [
+            "space in a full archive: the largest stations lose their oldest records first".into(),
+            format!("no loss below 7/8 of {} GiB ÷ number of stations", config.keep_bytes >> 30),
+            "`archive.keep_bytes`".into(),
         ],
         [
             "records that wait for the disk, of all members".into(),

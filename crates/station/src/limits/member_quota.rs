@@ -125,8 +125,8 @@ pub(crate) const SUBSCRIPTIONS_MAX: usize = 16;
 pub(crate) const REQUESTS_MAX: usize = 8;
 
 /// Rate and burst of the records of one member. A station with a hundred peers makes some tens of
-/// records a second. A whole spool of the default size (`limits.spool_records_max`) may arrive at
-/// once.
+/// records a second, so the burst covers an outage of half an hour or more. The rest of a longer
+/// mesh spool (at most `mesh.spool_records_max` records) arrives at the rate.
 pub(crate) const RECORDS_PER_S: u64 = 200;
 pub(crate) const RECORDS_BURST: u64 = 100_000;
 

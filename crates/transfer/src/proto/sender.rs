@@ -1,12 +1,12 @@
 //! State of a sender: which bytes are still to be sent, which packets are in flight, and which
 //! packets were acknowledged or lost.
 
+mod delivery_rate;
 mod feedback;
 mod losses;
 mod numbers;
 mod object;
 mod pacing;
-mod path;
 mod reorder;
 mod sent_packets;
 #[cfg(test)]
@@ -18,12 +18,12 @@ use std::time::Duration;
 
 use rangemap::RangeSet;
 
+use self::delivery_rate::DeliveryRateSampler;
 use self::feedback::Reports;
 use self::losses::LossDetector;
 use self::numbers::NumberAllocator;
 use self::object::Object;
 use self::pacing::Pacing;
-use self::path::DeliveryRateSampler;
 use self::sent_packets::{PACKETS_MAX, SentPacket, SentPackets, SentState};
 use self::timers::Timers;
 use crate::proto::loss_attributor::LossAccounting;
@@ -346,7 +346,7 @@ impl Sender {
         // would stay full.
         self.forget_settled();
         if self.no_feedback_at().is_some_and(|at| at <= now) {
-            self.timers.restart_no_feedback(now);
+            self.timers.restart_no_feedback_timer(now);
             self.pacing.on_no_feedback(now);
         }
         if self.probe_at().is_some_and(|at| at <= now) {
@@ -437,7 +437,7 @@ impl Sender {
             len: len as u32,
             state: SentState::InFlight,
             is_copied: false,
-            snapshot: path::SendSnapshot::default(),
+            snapshot: delivery_rate::SendSnapshot::default(),
             evidence: None,
         };
         sent.snapshot = self.rate_sampler.send(

@@ -156,7 +156,7 @@ pub enum RunEnd {
 pub struct Pair<L, T> {
     pub link: L,
     now: Duration,
-    flights: Vec<RunningFlow<T>>,
+    flows: Vec<RunningFlow<T>>,
     events: BinaryHeap<Reverse<Event>>,
     count: u64,
     arrivals: Vec<DatagramArrival>,
@@ -167,7 +167,7 @@ impl<L: Link, T: ReceivingEnd> Pair<L, T> {
         Self {
             link,
             now: Duration::ZERO,
-            flights: Vec::new(),
+            flows: Vec::new(),
             events: BinaryHeap::new(),
             count: 0,
             arrivals: Vec::new(),
@@ -176,9 +176,9 @@ impl<L: Link, T: ReceivingEnd> Pair<L, T> {
 
     /// Adds a flow, which begins at its start time. Returns the index of the flow.
     pub fn add(&mut self, flow: FlowConfig<T>) -> usize {
-        let (index, start) = (self.flights.len(), flow.start.max(self.now));
+        let (index, start) = (self.flows.len(), flow.start.max(self.now));
         let (done, violation) = (None, None);
-        self.flights.push(RunningFlow { flow, done, violation, drops: 0, feedbacks: 0, wakes: Some(start) });
+        self.flows.push(RunningFlow { flow, done, violation, drops: 0, feedbacks: 0, wakes: Some(start) });
         self.push(start, EventKind::Wakes(index));
         index
     }
@@ -188,15 +188,15 @@ impl<L: Link, T: ReceivingEnd> Pair<L, T> {
     }
 
     /// All flows with their progress.
-    pub fn flights(&self) -> &[RunningFlow<T>] {
-        &self.flights
+    pub fn flows(&self) -> &[RunningFlow<T>] {
+        &self.flows
     }
 
     /// Advances time until all flows are done, `until` is reached, or `steps_max` steps were made.
     /// A step is a datagram or a timer.
     pub fn run(&mut self, until: Duration, steps_max: u64) -> RunEnd {
         for _ in 0..steps_max {
-            if self.flights.iter().all(|flight| flight.done.is_some() || flight.violation.is_some()) {
+            if self.flows.iter().all(|running| running.done.is_some() || running.violation.is_some()) {
                 return RunEnd::Done;
             }
             let next = self.events.peek().map(|Reverse(event)| event.at);
@@ -221,33 +221,33 @@ impl<L: Link, T: ReceivingEnd> Pair<L, T> {
     }
 
     fn wake(&mut self, index: usize, at: Duration) {
-        if let Some(flight) = self.flights.get_mut(index).filter(|flight| flight.wakes == Some(at)) {
-            flight.wakes = None;
+        if let Some(running) = self.flows.get_mut(index).filter(|running| running.wakes == Some(at)) {
+            running.wakes = None;
             self.drive(index);
         }
     }
 
     fn arrive(&mut self, arrived: DatagramArrival) {
         let (now, index) = (self.now, arrived.datagram.flow);
-        let Some(flight) = self.flights.get_mut(index) else { return };
+        let Some(running) = self.flows.get_mut(index) else { return };
         match arrived.datagram.content {
-            DatagramContent::Data(_) if arrived.is_dropped => flight.drops = flight.drops.wrapping_add(1),
-            DatagramContent::Data(packet) => flight.flow.receiver.take(&Arrival {
+            DatagramContent::Data(_) if arrived.is_dropped => running.drops = running.drops.wrapping_add(1),
+            DatagramContent::Data(packet) => running.flow.receiver.take(&Arrival {
                 number: packet.number,
                 sent_us: packet.sent_us,
                 range: packet.range,
                 note: packet.note,
                 at: arrived.stamped.map_or(now, |stamped| stamped.min(now)),
                 is_marked: arrived.is_marked,
-                drops: flight.flow.has_drops.then_some(flight.drops),
+                drops: running.flow.has_drops.then_some(running.drops),
             }),
             DatagramContent::Feedback(..) if arrived.is_dropped => {}
             DatagramContent::Feedback(number, feedback) => {
-                if flight.violation.is_none() {
-                    flight.violation = flight.flow.sender.handle_feedback(now, number, &feedback).err();
+                if running.violation.is_none() {
+                    running.violation = running.flow.sender.handle_feedback(now, number, &feedback).err();
                 }
-                if flight.flow.sender.is_done() {
-                    flight.done = flight.done.or(Some(now));
+                if running.flow.sender.is_done() {
+                    running.done = running.done.or(Some(now));
                 }
             }
         }
@@ -256,14 +256,14 @@ impl<L: Link, T: ReceivingEnd> Pair<L, T> {
 
     /// Sends all packets and feedback that may be sent now, and sets the timer.
     fn drive(&mut self, index: usize) {
-        let Self { flights, arrivals, link, now, .. } = self;
-        let Some(flight) = flights.get_mut(index) else { return };
-        let flow = &mut flight.flow;
-        if *now < flow.start || flight.violation.is_some() {
+        let Self { flows, arrivals, link, now, .. } = self;
+        let Some(running) = flows.get_mut(index) else { return };
+        let flow = &mut running.flow;
+        if *now < flow.start || running.violation.is_some() {
             return;
         }
         if flow.sender.is_done() {
-            flight.done = flight.done.or(Some(*now));
+            running.done = running.done.or(Some(*now));
         }
         if flow.sender.poll_timeout().is_some_and(|at| at <= *now) {
             flow.sender.handle_timeout(*now);
@@ -282,8 +282,8 @@ impl<L: Link, T: ReceivingEnd> Pair<L, T> {
         }
         while let Some(feedback) = flow.receiver.report(*now) {
             let bytes = feedback_bytes(&feedback);
-            let content = DatagramContent::Feedback(flight.feedbacks, feedback);
-            flight.feedbacks += 1;
+            let content = DatagramContent::Feedback(running.feedbacks, feedback);
+            running.feedbacks += 1;
             link.carry(*now, EmulatedDatagram { flow: index, bytes, content }, arrivals);
         }
         // A sender that must not send yet is woken when it may send again, not at the times of its
@@ -293,8 +293,8 @@ impl<L: Link, T: ReceivingEnd> Pair<L, T> {
         // A timer in the past fires at once. A timer that always fires again uses all steps, so the
         // run ends.
         let next = next.map(|at| at.max(*now));
-        let rings = next.filter(|at| flight.wakes.is_none_or(|wakes| *at < wakes));
-        flight.wakes = rings.or(flight.wakes);
+        let rings = next.filter(|at| running.wakes.is_none_or(|wakes| *at < wakes));
+        running.wakes = rings.or(running.wakes);
         if let Some(at) = rings {
             self.push(at, EventKind::Wakes(index));
         }

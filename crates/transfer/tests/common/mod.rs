@@ -243,9 +243,9 @@ impl ReceivingEnd for Counter {
     }
 }
 
-/// A controller with a fixed rate and window, which records its input.
+/// A controller that records its input. Its rate and window are fixed: it never slows down.
 #[derive(Debug, Default)]
-pub struct Fixed {
+pub struct RecordingController {
     pub rate: f64,
     pub window: u64,
     pub input: std::sync::Arc<std::sync::Mutex<RecordedInput>>,
@@ -264,7 +264,7 @@ pub struct RecordedInput {
     pub rounds: u64,
 }
 
-impl Controller for Fixed {
+impl Controller for RecordingController {
     fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
         let mut input = self.input.lock().unwrap();
         assert!(input.accounted <= seen.accounted_packets, "the count never falls");

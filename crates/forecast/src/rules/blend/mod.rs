@@ -1,7 +1,7 @@
 //! Online aggregation of experts: a weighted combination of all methods.
 //!
 //! Under squared error, the combination is Bernstein online aggregation. Under absolute error, four
-//! rules (aggregation with and without clipped losses, and weighted medians with a short and a long
+//! parts (aggregation with and without clipped losses, and weighted medians with a short and a long
 //! memory) are combined by a further weighted median (`docs/spec/full.md`, the rule).
 
 mod aggregation;
@@ -19,8 +19,8 @@ pub(crate) struct Blend<const M: usize> {
     absolute: [BernsteinAggregation<M>; 2],
     fast: PowerWeights<M>,
     slow: PowerWeights<M>,
-    /// Forecasts of the four rules for absolute error: the two rules of `absolute`, then `fast` and
-    /// `slow`. `combiner` has the weights of the four rules.
+    /// Forecasts of the four parts for absolute error: the two parts of `absolute`, then `fast` and
+    /// `slow`. `combiner` has the weights of the four parts.
     rules: [f64; 4],
     combiner: PowerWeights<4>,
     /// Factor of the first method's weight in forecasts. The factor is 1 after the first

@@ -261,7 +261,7 @@ impl SendLoop {
     /// packets of the present length without a report.
     fn shrink_without_feedback(&mut self, silence: Duration) {
         let patience =
-            if self.sender.stats().acked_bytes == 0 { NO_FEEDBACK_FIRST } else { NO_FEEDBACK_LATER };
+            if self.sender.stats().acked_bytes == 0 { SHRINK_AFTER_FIRST } else { SHRINK_AFTER_LATER };
         if patience < silence {
             self.shrink(DATAGRAM_BYTES_MIN);
         }
@@ -305,13 +305,13 @@ const INBOX_TRAINS: usize = 16;
 /// Every IPv6 path accepts this size as well, because the IP packet has at most 1280 bytes (RFC
 /// 8200 §5).
 const DATAGRAM_BYTES_MIN: usize = 1200;
-/// Time after which datagrams are shortened if no feedback has ever come. This time is longer than
-/// any round trip on Earth, also by geostationary satellite.
-const NO_FEEDBACK_FIRST: Duration = Duration::from_secs(1);
-/// Time without further feedback after which datagrams are shortened. A change of route or the
-/// repair of a link takes some seconds. If there is no feedback for longer, the length of datagrams
-/// may be the reason.
-const NO_FEEDBACK_LATER: Duration = Duration::from_secs(8);
+/// Time after which datagrams are shortened if no packet was ever acknowledged. This time is longer
+/// than any round trip on Earth, also by geostationary satellite.
+const SHRINK_AFTER_FIRST: Duration = Duration::from_secs(1);
+/// Time without new feedback after which datagrams are shortened. A change of route or the repair
+/// of a link takes some seconds. If there is no feedback for longer, the length of datagrams may be
+/// the reason.
+const SHRINK_AFTER_LATER: Duration = Duration::from_secs(8);
 /// Minimum time of a wait. A shorter wait is skipped, because to sleep and to wake up takes longer.
 const WAIT_MIN: Duration = Duration::from_micros(5);
 /// Longest wait for a disk. The wait ends at once when bytes were read. Such a wait can delay the

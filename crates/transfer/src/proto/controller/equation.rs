@@ -68,7 +68,8 @@ impl Controller for Equation {
         self.set_rate(now, rate, limit, round_trip);
     }
 
-    /// Halves the rate or its limit (RFC 5348 §4.4). A sender of bulk data is never idle.
+    /// Halves the rate or its limit (RFC 5348 §4.4). The timer runs only while packets are in
+    /// flight, so the idle cases of §4.4 do not apply.
     fn on_no_feedback(&mut self, _: Duration) {
         let received = self.received.greatest();
         match (self.round_trip_s, self.rate) {

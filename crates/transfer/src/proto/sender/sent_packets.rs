@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::proto::wire::GapReport;
 
-use super::path::SendSnapshot;
+use super::delivery_rate::SendSnapshot;
 
 /// State of each packet that a receiver may still report on, by its index.
 ///

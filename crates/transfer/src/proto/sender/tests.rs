@@ -305,6 +305,9 @@ fn a_repeated_report_changes_nothing() {
 fn feedback_without_new_information_counts_as_silence() {
     let mut sender = sender(100_000_000, 1);
     send(&mut sender, MS, 900);
+    let timer = sender.no_feedback_at();
+    assert_eq!(send(&mut sender, 10 * MS, 1).len(), 1);
+    assert_eq!(sender.no_feedback_at(), timer, "sending does not restart the timer");
     let report = runs(0, &[(300, 0)]);
     assert_eq!(sender.handle_feedback(20 * MS, 5, &report), Ok(()));
     let (timer, probe) = (sender.no_feedback_at(), sender.probe_at());

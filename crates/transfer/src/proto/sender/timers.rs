@@ -1,12 +1,12 @@
-//! Timers that run while no feedback comes.
+//! Timers of a sender: the probe timer, the no-feedback timer, and when notes are due.
 
 use std::time::Duration;
 
 use crate::proto::Rtt;
 use crate::proto::rtt::REPORT_WAIT;
 
-/// Times when packets were sent and feedback came, and the number of probes since the last
-/// feedback.
+/// Times when packets were sent and feedback came, and the number of probes since the last new
+/// acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
     /// Start of the probe timer: time of the last sent packet, new acknowledgement or probe.
@@ -16,23 +16,24 @@ pub(super) struct Timers {
     /// Start of the time without feedback: time of the last new feedback, or of the first packet in
     /// flight if that is later; `None` before the first packet.
     silent_since: Option<Duration>,
-    /// Time when the no-feedback timer was last started.
-    no_feedback_set: Duration,
+    /// Time when the no-feedback timer was last started: by new feedback, by its expiry, or by a
+    /// packet sent while none was in flight. Other packets do not restart it (RFC 5348 §4.3).
+    no_feedback_timer_start: Duration,
     note_sent: Option<Duration>,
 }
 
 impl Timers {
     pub(super) fn sent(&mut self, now: Duration, is_first_in_flight: bool) {
         self.probe_timer_start = now;
-        if is_first_in_flight || self.silent_since.is_none() {
-            (self.silent_since, self.no_feedback_set) = (Some(now), now);
+        if is_first_in_flight {
+            (self.silent_since, self.no_feedback_timer_start) = (Some(now), now);
         }
     }
 
     /// Records feedback with new information; `has_acked` is true if the feedback acknowledged
     /// packets.
     pub(super) fn on_feedback(&mut self, now: Duration, has_acked: bool) {
-        (self.silent_since, self.no_feedback_set) = (self.silent_since.map(|_| now), now);
+        (self.silent_since, self.no_feedback_timer_start) = (self.silent_since.map(|_| now), now);
         if has_acked {
             (self.probe_timer_start, self.probes, self.is_probe_due) = (now, 0, false);
         }
@@ -67,11 +68,11 @@ impl Timers {
         let seconds = 2.0 * packet_bytes as f64 / rate_bytes_s;
         let two_packets = Duration::try_from_secs_f64(seconds).unwrap_or(NO_FEEDBACK_MAX);
         let round_trips = rtt.latest.map_or(NO_FEEDBACK_FIRST, |_| rtt.smoothed.max(REPORT_WAIT) * 4);
-        self.no_feedback_set + round_trips.max(two_packets).min(NO_FEEDBACK_MAX)
+        self.no_feedback_timer_start + round_trips.max(two_packets).min(NO_FEEDBACK_MAX)
     }
 
-    pub(super) fn restart_no_feedback(&mut self, now: Duration) {
-        self.no_feedback_set = now;
+    pub(super) fn restart_no_feedback_timer(&mut self, now: Duration) {
+        self.no_feedback_timer_start = now;
     }
 
     pub(super) fn make_probe_due(&mut self, now: Duration) {
