@@ -83,7 +83,7 @@ enum Verb {
     Sites(sites::Args),
     /// Rank hosts by the forecast time to send them a number of bytes.
     Best(best::Args),
-    /// Calculate how often a mesh tests each pair, and what the tests cost.
+    /// Calculate how often a mesh tests each pair, and what that costs.
     Plan(plan::Args),
     /// Receive files: prints the command to run on the sending host.
     ///

@@ -176,7 +176,7 @@ fn members() -> String {
         ],
         [
             "space in a full archive: the largest stations lose their oldest records first".into(),
-            format!("no loss below 7/8 of {} GiB ÷ number of stations", config.keep_bytes >> 30),
+            format!("at least 7/8 of {} GiB ÷ number of stations", config.keep_bytes >> 30),
             "`archive.keep_bytes`".into(),
         ],
         [
